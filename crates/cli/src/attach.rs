@@ -1,0 +1,203 @@
+//! Stands between a sandbox's command and whoever started us: streams, signals, the time limit, the end.
+//!
+//! The host's own descriptors never go inside: bytes are moved from and to pipes (or a terminal) of the
+//! sandbox's own by one thread a direction, so that a reader that is slow holds up nothing else.
+
+mod egress;
+mod pump;
+mod terminal;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use ringfence_runtime::egress::Rule;
+use ringfence_sandbox::{Breach, End, Event, Sandbox, SignalSet, Spec, Stdio, Streams, Target, bytes};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+
+use crate::failure::{Failure, SIGNAL_BASE, TIMED_OUT, notice};
+
+/// Between a polite request to end and the kill.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How often the memory of a sandbox without a memory cgroup is summed up.
+const WATCH_INTERVAL: Duration = Duration::from_millis(25);
+
+/// Signals that are passed on.
+const RELAYED: [Signal; 7] =
+    [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::WINCH];
+
+/// Why the sandbox ended.
+enum Outcome {
+    Ended(End),
+    TimedOut(Duration),
+    Broke(Breach),
+}
+
+/// Runs the sandbox to its end, and gives the exit code to end with.
+pub(crate) fn run(spec: &Spec, stdio: Stdio, rules: Vec<Rule>, timeout: Option<Duration>) -> Result<ExitCode, Failure> {
+    let signals = SignalSet::new(&RELAYED)
+        .block_and_watch()
+        .map_err(|errno| Failure::new("cannot watch for signals").because(&errno))?;
+    let deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
+    let (mut sandbox, mut streams) = ringfence_sandbox::start(spec, stdio)?;
+    let proxy = streams.listener.take().map(|listener| egress::serve(listener, rules)).transpose()?;
+    let attached = Attached::new(streams)?;
+    let outcome = attend(&mut sandbox, &signals, &attached, deadline);
+    let memory_kills = sandbox.finish();
+    drop(proxy);
+    attached.drain(&signals);
+    Ok(conclude(&outcome, memory_kills, spec))
+}
+
+/// The threads that move bytes, and the terminal while it is borrowed.
+struct Attached {
+    /// Readable (as closed) once all output has been written.
+    drained: OwnedFd,
+    terminal: Option<terminal::Borrowed>,
+}
+
+impl Attached {
+    fn new(mut streams: Streams) -> Result<Self, Failure> {
+        let (drained, busy) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(|errno| Failure::new("cannot watch the output").because(&errno))?;
+        let terminal = match (streams.take_pipes(), streams.terminal.take()) {
+            (Some([stdin, stdout, stderr]), _) => {
+                pump::start(pump::stdin()?, stdin, None)?;
+                pump::start(stdout, pump::stdout()?, Some(duplicate(&busy)?))?;
+                pump::start(stderr, pump::stderr()?, Some(busy))?;
+                None
+            }
+            (None, Some(controlling)) => {
+                let terminal = terminal::Borrowed::new(duplicate(&controlling)?)?;
+                pump::start(pump::stdin()?, duplicate(&controlling)?, None)?;
+                pump::start(controlling, pump::stdout()?, Some(busy))?;
+                Some(terminal)
+            }
+            (None, None) => return Err(Failure::new("the sandbox came without streams")),
+        };
+        Ok(Self { drained, terminal })
+    }
+
+    /// Waits until all output is out; a signal to end does not wait for a reader that has stopped.
+    fn drain(self, signals: &OwnedFd) {
+        loop {
+            let mut watched = [PollFd::new(&self.drained, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+            if poll(&mut watched, None).is_err() {
+                continue;
+            }
+            let [drained, signalled] = watched.map(|fd| !fd.revents().is_empty());
+            if drained || (signalled && read_signals(signals).iter().any(|signal| *signal != Signal::WINCH)) {
+                return;
+            }
+        }
+    }
+}
+
+fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Failure> {
+    fd.try_clone().map_err(|error| Failure::new("out of descriptors").because(&error))
+}
+
+/// Relays signals and watches the limits until the command ends, one way or another.
+fn attend(sandbox: &mut Sandbox, signals: &OwnedFd, attached: &Attached, deadline: Option<(Instant, Duration)>) -> Outcome {
+    let mut kill_at: Option<(Instant, Duration)> = None;
+    loop {
+        let now = Instant::now();
+        if let Some((at, timeout)) = kill_at
+            && now >= at
+        {
+            return Outcome::TimedOut(timeout);
+        }
+        if let Some((at, timeout)) = deadline
+            && now >= at
+            && kill_at.is_none()
+        {
+            let _ = sandbox.signal(Signal::TERM, Target::Group);
+            kill_at = Some((now + GRACE, timeout));
+        }
+        let watch = sandbox.needs_watching().then(|| now + WATCH_INTERVAL);
+        let alarm = kill_at.or(deadline).map(|(at, _)| at);
+        let wake = watch.into_iter().chain(alarm).min().map(|at| at.saturating_duration_since(now));
+        let timeout = wake.and_then(|wake| Timespec::try_from(wake).ok());
+        let (reported, signalled) = {
+            let mut watched = [PollFd::new(&*sandbox, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+            let _ = poll(&mut watched, timeout.as_ref());
+            let [reported, signalled] = watched.map(|fd| !fd.revents().is_empty());
+            (reported, signalled)
+        };
+        if reported {
+            let Event::Ended(end) = sandbox.next_event();
+            return kill_at.map_or(Outcome::Ended(end), |(_, timeout)| Outcome::TimedOut(timeout));
+        }
+        if signalled {
+            relay(sandbox, signals, attached);
+        }
+        if let Some(breach) = sandbox.watch() {
+            return Outcome::Broke(breach);
+        }
+    }
+}
+
+fn relay(sandbox: &Sandbox, signals: &OwnedFd, attached: &Attached) {
+    for signal in read_signals(signals) {
+        if signal == Signal::WINCH
+            && let Some(terminal) = &attached.terminal
+        {
+            terminal.resize();
+            continue;
+        }
+        // What a terminal sends, it sends to the whole foreground.
+        let group = [Signal::INT, Signal::QUIT, Signal::HUP, Signal::WINCH].contains(&signal);
+        let _ = sandbox.signal(signal, if group { Target::Group } else { Target::Command });
+    }
+}
+
+fn read_signals(signals: &OwnedFd) -> Vec<Signal> {
+    /// The size of a `signalfd_siginfo`, whose first four bytes are the signal's number.
+    const RECORD: usize = 128;
+    let mut buffer = [0; RECORD * 16];
+    let length = rustix::io::read(signals.as_fd(), &mut buffer).unwrap_or(0);
+    let records = buffer[..length].as_chunks::<RECORD>().0;
+    let number = |record: &[u8; RECORD]| i32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
+    records.iter().filter_map(|record| Signal::from_named_raw(number(record))).collect()
+}
+
+/// Says what a person could not know otherwise, and chooses the exit code.
+fn conclude(outcome: &Outcome, memory_kills: u64, spec: &Spec) -> ExitCode {
+    let limit = bytes::show(spec.limits.memory_bytes);
+    if memory_kills > 0 {
+        let processes = if memory_kills == 1 { "a process".into() } else { format!("{memory_kills} processes") };
+        notice(&format!("{processes} of the sandbox went over its memory limit of {limit} and was killed (raise it with --memory)"));
+    }
+    let code = match outcome {
+        Outcome::Ended(End::Exited(code)) => u8::try_from(*code).unwrap_or(u8::MAX),
+        Outcome::Ended(End::Killed(signal)) => signal_code(*signal),
+        Outcome::Ended(End::Lost) => {
+            notice("the sandbox was killed from outside");
+            signal_code(Signal::KILL.as_raw())
+        }
+        Outcome::TimedOut(timeout) => {
+            notice(&format!("the command was ended after its time limit of {} s", timeout.as_secs_f64()));
+            TIMED_OUT
+        }
+        Outcome::Broke(breach) => {
+            notice(&match breach {
+                Breach::Memory { used, .. } => format!(
+                    "the sandbox went over its memory limit of {limit} (it held {}) and was killed (raise it with --memory)",
+                    bytes::show(*used)
+                ),
+                Breach::Sockets { count, limit } => format!(
+                    "the sandbox was killed: {count} sockets, whose buffers could hold more than its memory limit (at most {limit}; raise it with --memory)"
+                ),
+                Breach::Blind => "the sandbox was killed: its processes can no longer be seen in /proc, so its memory limit could not be kept".into(),
+            });
+            signal_code(Signal::KILL.as_raw())
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn signal_code(signal: i32) -> u8 {
+    SIGNAL_BASE.saturating_add(u8::try_from(signal).unwrap_or(0))
+}

@@ -1,0 +1,51 @@
+//! Serves the sandbox's way out to the network from a thread of its own.
+
+use std::net::TcpListener;
+use std::thread;
+
+use ringfence_runtime::egress::{Decision, DecisionLog, Policy, Proxy, Rule};
+use tokio::sync::oneshot;
+
+use crate::failure::{Failure, notice};
+
+/// Decisions that may wait to be shown; more are counted, not shown.
+const PENDING: usize = 64;
+
+/// Dropped, the proxy stops, and with it all traffic.
+pub(super) struct Serving {
+    _stop: oneshot::Sender<()>,
+}
+
+pub(super) fn serve(listener: TcpListener, rules: Vec<Rule>) -> Result<Serving, Failure> {
+    let failed = |error: std::io::Error| Failure::new("cannot start the egress proxy").because(&error);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let (log, mut decisions) = DecisionLog::bounded(PENDING);
+    let proxy = Proxy::new(Policy { rules }, log);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let work = move || {
+        runtime.block_on(async move {
+            let show = async {
+                while let Some(decision) = decisions.recv().await {
+                    if !decision.allowed {
+                        notice(&describe(&decision));
+                    }
+                }
+            };
+            let serve = proxy.serve(listener, async {
+                let _ = stopped.await;
+            });
+            let (served, ()) = tokio::join!(serve, show);
+            if let Err(error) = served {
+                notice(&format!("the egress proxy has stopped: {error}"));
+            }
+        });
+    };
+    thread::Builder::new().name("egress".into()).spawn(work).map_err(failed)?;
+    Ok(Serving { _stop: stop })
+}
+
+fn describe(refused: &Decision) -> String {
+    let host = refused.host.as_ref().map_or_else(|| "an unknown host".to_owned(), ToString::to_string);
+    let port = refused.port.map_or_else(String::new, |port| format!(":{port}"));
+    format!("egress to {host}{port} refused: {}", refused.reason)
+}

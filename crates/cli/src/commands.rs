@@ -1,0 +1,5 @@
+//! One module a command.
+
+pub(crate) mod doctor;
+pub(crate) mod escape;
+pub(crate) mod run;

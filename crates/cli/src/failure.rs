@@ -1,0 +1,75 @@
+//! What a person sees when something fails: `error:`, `caused by:`, `hint:`, and an exit code.
+
+use std::error::Error;
+use std::io::Write;
+use std::process::ExitCode;
+
+use ringfence_sandbox::Error as SandboxError;
+
+/// Exit codes as shells and container tools use them.
+pub(crate) const OWN_FAILURE: u8 = 125;
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+pub(crate) const NOT_FOUND: u8 = 127;
+pub(crate) const TIMED_OUT: u8 = 124;
+pub(crate) const SIGNAL_BASE: u8 = 128;
+
+/// A failure of ringfence itself, ready to be shown.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    causes: Vec<String>,
+    hints: Vec<String>,
+    exit_code: u8,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), causes: Vec::new(), hints: Vec::new(), exit_code: OWN_FAILURE }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    pub(crate) fn because(mut self, error: &dyn Error) -> Self {
+        self.causes.push(error.to_string());
+        self
+    }
+
+    /// Shows it on standard error, and gives the exit code.
+    pub(crate) fn show(&self) -> ExitCode {
+        let mut text = format!("error: {}\n", self.message);
+        for cause in &self.causes {
+            text += &format!("  caused by: {cause}\n");
+        }
+        for hint in &self.hints {
+            text += &format!("hint: {hint}\n");
+        }
+        // Nobody is left to tell if this fails.
+        let _ = anstream::stderr().write_all(text.as_bytes());
+        ExitCode::from(self.exit_code)
+    }
+}
+
+impl From<SandboxError> for Failure {
+    fn from(error: SandboxError) -> Self {
+        let mut causes = Vec::new();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            causes.push(cause.to_string());
+            source = cause.source();
+        }
+        let exit_code = match error {
+            SandboxError::CommandNotFound { .. } => NOT_FOUND,
+            SandboxError::CommandNotExecutable { .. } => NOT_EXECUTABLE,
+            _ => OWN_FAILURE,
+        };
+        Self { message: error.to_string(), causes, hints: error.hints(), exit_code }
+    }
+}
+
+/// Says something to the person, beside what the command itself writes.
+pub(crate) fn notice(text: &str) {
+    let _ = writeln!(anstream::stderr(), "ringfence: {text}");
+}

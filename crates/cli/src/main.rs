@@ -1,0 +1,47 @@
+//! The `ringfence` program: parses the command line and hands over to one file a command.
+//!
+//! No thread starts before a command asks for one: a sandbox can only be started from a process with a
+//! single thread.
+
+mod attach;
+mod commands;
+mod failure;
+mod options;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A safe place for AI agents to run code.
+#[derive(Parser)]
+#[command(name = "ringfence", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(commands::run::Arguments),
+    Doctor(commands::doctor::Arguments),
+    /// Tries to get out of the sandbox that it runs in; started by `doctor`.
+    #[command(hide = true)]
+    Escape,
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            // clap's own code, 2, would be taken for the command's.
+            return ExitCode::from(if error.use_stderr() { failure::OWN_FAILURE } else { 0 });
+        }
+    };
+    let result = match arguments.command {
+        Command::Run(arguments) => commands::run::run(arguments),
+        Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::Escape => commands::escape::run(),
+    };
+    result.unwrap_or_else(|failure| failure.show())
+}

@@ -1,0 +1,41 @@
+//! The only way out of a sandbox: a forward proxy that allows hosts by rule.
+//!
+//! A sandbox has a network namespace with nothing but loopback. A listener inside it is served
+//! from here, on the host, as an HTTP/1.1 proxy: `CONNECT` tunnels and absolute-form `http://`.
+//! What always holds:
+//! - nothing is resolved or connected before a rule has allowed the host and the port;
+//! - a name is resolved once, every answer is checked, and the connection goes to a checked answer;
+//! - one connection carries one request, and each request is judged anew;
+//! - when the proxy ends, so does all traffic.
+//!
+//! It does not look inside TLS beyond the first `ClientHello`, does not follow redirects, and holds
+//! no secrets.
+
+mod address;
+mod body;
+mod connection;
+mod decision;
+mod dial;
+mod forward;
+mod head;
+mod hello;
+mod host;
+mod policy;
+mod proxy;
+mod refusal;
+mod relay;
+mod request;
+mod resolver;
+mod rule;
+#[cfg(test)]
+mod tests;
+mod tunnel;
+
+pub use address::Reach;
+pub use decision::{Decision, DecisionLog};
+pub use head::HeadError;
+pub use host::{Host, HostError, Name, Target};
+pub use policy::Policy;
+pub use proxy::{Limits, Proxy};
+pub use refusal::Refusal;
+pub use rule::{Rule, RuleError};

@@ -1,0 +1,64 @@
+//! From a host and port to a connection: admit, resolve once, check every answer, connect.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::decision::Decision;
+use super::host::{Host, Target};
+use super::policy::Policy;
+use super::proxy::Proxy;
+use super::refusal::Refusal;
+
+/// How many of a host's addresses are tried.
+const MAX_ATTEMPTS: usize = 4;
+
+/// Opens a connection, noting in `decision` what was found on the way.
+pub(super) async fn dial(
+    proxy: &Proxy,
+    target: &Target,
+    decision: &mut Decision,
+) -> Result<TcpStream, Refusal> {
+    let rule = proxy.policy.admit(target)?;
+    decision.rule = Some(rule.clone());
+    let addresses = match &target.host {
+        Host::Address(address) => vec![*address],
+        Host::Name(name) => {
+            let lookup = proxy.resolver.lookup(name);
+            match timeout(proxy.limits.resolve, lookup).await {
+                Err(_) => return Err(Refusal::ResolveTimeout),
+                Ok(Err(error)) => return Err(Refusal::Resolve(error.kind())),
+                Ok(Ok(addresses)) => addresses,
+            }
+        }
+    };
+    Policy::check(rule, &addresses)?;
+    let (stream, address) = connect(&addresses, target.port, proxy.limits.connect).await?;
+    decision.address = Some(address);
+    Ok(stream)
+}
+
+async fn connect(
+    addresses: &[IpAddr],
+    port: u16,
+    limit: Duration,
+) -> Result<(TcpStream, IpAddr), Refusal> {
+    let mut last = Refusal::Resolve(io::ErrorKind::NotFound);
+    for &address in addresses.iter().take(MAX_ATTEMPTS) {
+        match timeout(limit, TcpStream::connect((address, port))).await {
+            Ok(Ok(stream)) => {
+                // small writes of a tunnelled protocol must not wait for each other
+                stream
+                    .set_nodelay(true)
+                    .map_err(|error| Refusal::Connect(error.kind()))?;
+                return Ok((stream, address));
+            }
+            Ok(Err(error)) => last = Refusal::Connect(error.kind()),
+            Err(_) => last = Refusal::ConnectTimeout,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,6 @@
+//! What stands around a sandbox: templates, flavors, interpreters, and the way out to the network.
+
+pub mod egress;
+pub mod flavor;
+pub mod interpreter;
+pub mod template;

@@ -1,0 +1,180 @@
+//! The sandbox's control groups: memory, processes and CPU time, counted by the kernel for all of its
+//! processes together, on cgroup v1 and v2.
+//!
+//! A group is a guard: dropped, it is removed. Its directory is locked while its owner lives, so that
+//! what a killed owner left behind is told from what is in use, and swept by a later start.
+//! Where no group can be made, the reason is given; nothing here decides whether that is acceptable.
+
+mod place;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+
+pub use place::{Controller, Place};
+
+use crate::error::Error;
+use crate::spec::Limits;
+
+/// The directory under which all groups of ringfence are made, within the caller's own group.
+const PARENT: &str = "ringfence";
+
+/// A sandbox's groups: one directory a hierarchy.
+#[derive(Debug)]
+pub struct Cgroup {
+    directories: Vec<Directory>,
+    place: Place,
+}
+
+#[derive(Debug)]
+struct Directory {
+    path: PathBuf,
+    locked: OwnedFd,
+}
+
+impl Cgroup {
+    /// Makes and limits a group in `place`.
+    pub fn create(place: &Place, limits: &Limits) -> Result<Self, Error> {
+        // A sweep by another process can take a directory between its creation and its lock.
+        for _ in 0..3 {
+            match Self::try_create(place, limits) {
+                Err(Error::Setup { source: Errno::NOENT | Errno::NODEV, .. }) => {}
+                result => return result,
+            }
+        }
+        Self::try_create(place, limits)
+    }
+
+    fn try_create(place: &Place, limits: &Limits) -> Result<Self, Error> {
+        let mut group = Self { directories: Vec::new(), place: place.clone() };
+        let name = unique_name();
+        for parent in place.parents() {
+            let parent = parent.join(PARENT);
+            let path = parent.join(&name);
+            if let Err(error) = fs::create_dir(&path) {
+                if error.kind() != std::io::ErrorKind::NotFound {
+                    return Err(failed(&path, &error));
+                }
+                place.make_parent(&parent)?;
+                fs::create_dir(&path).map_err(|error| failed(&path, &error))?;
+            }
+            let locked = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                .and_then(|fd| flock(&fd, FlockOperation::NonBlockingLockShared).map(|()| fd))
+                .map_err(Error::setup(format!("lock cgroup {}", path.display())))?;
+            group.directories.push(Directory { path, locked });
+        }
+        for (controller, file, value) in place.settings(limits) {
+            group.write(controller, file, &value)?;
+        }
+        Ok(group)
+    }
+
+    fn directory(&self, controller: Controller) -> Option<&Directory> {
+        self.directories.get(self.place.index_of(controller)?)
+    }
+
+    fn write(&self, controller: Controller, file: &str, value: &str) -> Result<(), Error> {
+        let Some(directory) = self.directory(controller) else { return Ok(()) };
+        let path = directory.path.join(file);
+        // Without O_CREAT, which cgroup file systems refuse with a misleading error.
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(value.as_bytes()))
+            .map_err(|error| failed(&path, &error))
+    }
+
+    /// The v2 group that a child can be born in.
+    pub(crate) fn birth_place(&self) -> Option<BorrowedFd<'_>> {
+        match self.place {
+            Place::V2 { .. } => self.directories.first().map(|directory| directory.locked.as_fd()),
+            Place::V1 { .. } => None,
+        }
+    }
+
+    /// The v1 files into which a single-threaded child writes `0` to move itself.
+    ///
+    /// Moving oneself as a thread takes no global lock, while moving another process waits for an RCU
+    /// grace period: 11 ms on an idle host.
+    pub(crate) fn entrances(&self) -> Result<Vec<File>, Error> {
+        if matches!(self.place, Place::V2 { .. }) {
+            return Ok(Vec::new());
+        }
+        let open = |directory: &Directory| {
+            let path = directory.path.join("tasks");
+            fs::OpenOptions::new().write(true).open(&path).map_err(|error| failed(&path, &error))
+        };
+        self.directories.iter().map(open).collect()
+    }
+
+    /// How many processes the kernel has killed for want of memory.
+    pub fn memory_kills(&self) -> u64 {
+        let (file, key) = match self.place {
+            Place::V1 { .. } => ("memory.oom_control", "oom_kill"),
+            Place::V2 { .. } => ("memory.events", "oom_kill"),
+        };
+        let Some(directory) = self.directory(Controller::Memory) else { return 0 };
+        let text = fs::read_to_string(directory.path.join(file)).unwrap_or_default();
+        let count = text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
+        count.unwrap_or(0)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        for directory in &self.directories {
+            remove(&directory.path);
+        }
+    }
+}
+
+/// Removes what owners that were killed have left behind.
+pub fn sweep(place: &Place) {
+    /// A bound, so that a host with very many sandboxes does not pay for this at every start.
+    const MOST: usize = 256;
+    for parent in place.parents() {
+        let Ok(entries) = fs::read_dir(parent.join(PARENT)) else { continue };
+        let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        for entry in directories.take(MOST) {
+            let Ok(fd) = rustix::fs::open(entry.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
+                continue;
+            };
+            if flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                let _ = fs::remove_dir(entry.path());
+            }
+        }
+    }
+}
+
+/// The last processes may still be on their way out: the kernel answers EBUSY until they are gone.
+fn remove(path: &Path) {
+    const TRIES: u32 = 200;
+    let _ = fs::write(path.join("cgroup.kill"), "1");
+    for _ in 0..TRIES {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            _ => return,
+        }
+    }
+}
+
+fn unique_name() -> String {
+    let mut random = [0_u8; 12];
+    // Before the pool is ready there is no randomness; the process id alone still tells owners apart.
+    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK);
+    let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{random}", std::process::id())
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Error {
+    Error::Setup {
+        step: format!("set up cgroup {}", path.display()),
+        source: Errno::from_io_error(error).unwrap_or(Errno::IO),
+    }
+}

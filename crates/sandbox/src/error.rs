@@ -1,0 +1,114 @@
+//! What can go wrong, said so that a person can act on it: each error names its object, and
+//! `hints` says what to do next.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+use crate::bytes;
+use crate::spec::Weakness;
+
+/// A spec that makes no sense on any host.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    #[error("{what} of {value} is out of range ({least} to {most})")]
+    OutOfRange { what: &'static str, value: String, least: String, most: String },
+    #[error("cpus of {0} is out of range (0.01 to 1024)")]
+    Cpus(f64),
+    #[error("workspace of {} is more than three quarters of the memory limit of {}", bytes::show(*workspace), bytes::show(*memory))]
+    WorkspaceOverMemory { workspace: u64, memory: u64 },
+    #[error("guest uid {0} is out of range (1 to 65533)")]
+    Uid(u32),
+    #[error("volume path {} {problem}", path.display())]
+    Volume { path: PathBuf, problem: &'static str },
+    #[error("two volumes have the guest path {}", .0.display())]
+    VolumeTwice(PathBuf),
+    #[error("environment variable `{0}` is empty, or has `=` or NUL in it")]
+    Environment(String),
+    #[error("working directory {} {problem}", path.display())]
+    Workdir { path: PathBuf, problem: &'static str },
+    #[error("no command to run")]
+    NoCommand,
+}
+
+impl SpecError {
+    pub fn hints(&self) -> Vec<String> {
+        match self {
+            Self::WorkspaceOverMemory { .. } => {
+                vec!["the workspace lives in memory: raise --memory, or lower --workspace".into()]
+            }
+            Self::Volume { .. } => vec!["write a volume as HOST:GUEST[:ro|rw], both plain paths".into()],
+            Self::NoCommand => vec!["put the command after `--`".into()],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A sandbox that could not be made, or was lost.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    #[error("this host lacks {protection}: {why}")]
+    Missing { protection: &'static str, why: String, remedy: String, weakness: Option<Weakness> },
+    #[error("a sandbox can only be started from a process with one thread, this one has {0}")]
+    Threads(usize),
+    #[error("volume {}", path.display())]
+    Volume { path: PathBuf, source: Errno, hint: String },
+    #[error("cannot {step}")]
+    Setup { step: String, source: Errno },
+    #[error("command not found: {}", name.display())]
+    CommandNotFound { name: OsString },
+    #[error("command cannot be executed: {}", name.display())]
+    CommandNotExecutable { name: OsString, source: Errno },
+    #[error("the sandbox ended before it was ready")]
+    Lost,
+    #[error("the sandbox's init broke the protocol: {0}")]
+    Protocol(&'static str),
+}
+
+impl Error {
+    pub fn hints(&self) -> Vec<String> {
+        match self {
+            Self::Spec(error) => error.hints(),
+            Self::Missing { remedy, weakness, .. } => {
+                let mut hints = vec![remedy.clone()];
+                hints.extend(weakness.map(|weakness| {
+                    format!("or accept exactly this weakness: add `{}` to --accept", weakness.name())
+                }));
+                hints.push("`ringfence doctor` checks every protection of this host".into());
+                hints
+            }
+            Self::Volume { hint, .. } => vec![hint.clone()],
+            Self::Setup { .. } => vec!["`ringfence doctor` checks every protection of this host".into()],
+            Self::CommandNotFound { name } => vec![format!(
+                "`{}` is looked for inside the sandbox, on its own PATH; what lies outside of /usr must be mounted with --volume",
+                name.display()
+            )],
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn setup(step: impl Into<String>) -> impl FnOnce(Errno) -> Self {
+        move |source| Self::Setup { step: step.into(), source }
+    }
+}
+
+/// A step of the set-up that failed, as it is reported from inside.
+#[derive(Debug)]
+pub(crate) struct StepError {
+    pub(crate) step: String,
+    pub(crate) errno: Errno,
+}
+
+pub(crate) trait Step<T> {
+    /// Names what was being done, as the rest of the sentence "cannot …".
+    fn step(self, step: impl FnOnce() -> String) -> Result<T, StepError>;
+}
+
+impl<T> Step<T> for rustix::io::Result<T> {
+    fn step(self, step: impl FnOnce() -> String) -> Result<T, StepError> {
+        self.map_err(|errno| StepError { step: step(), errno })
+    }
+}

@@ -1,0 +1,91 @@
+//! What this host can and cannot do, and what to do about it.
+
+use std::fs;
+
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::sys;
+
+pub const CGROUP_REMEDY: &str = "start it in a scope of its own: `systemd-run --user --scope -p Delegate=yes ringfence …`, or as root; \
+     without systemd let an administrator give you a writable cgroup";
+pub const SUBUID_REMEDY: &str = "install the `uidmap` package and add a range: `sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER`";
+pub const LANDLOCK_REMEDY: &str =
+    "use Linux 5.13 or later with CONFIG_SECURITY_LANDLOCK=y, and `landlock` in the kernel's `lsm=` list";
+
+/// The Landlock version of this kernel; `None` where it is absent or switched off.
+pub fn landlock_abi() -> Option<u32> {
+    sys::landlock_abi()
+}
+
+/// Why user namespaces are out of reach here, with the remedy; `None` where nothing is known against them.
+pub fn user_namespace_obstacle() -> Option<(String, String)> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" && !rustix::process::geteuid().is_root() {
+        return Some((
+            "AppArmor restricts user namespaces for unprivileged programs (Ubuntu 24.04 and later)".into(),
+            "give ringfence an AppArmor profile with `userns,`, or `sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
+                .into(),
+        ));
+    }
+    if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
+        return Some((
+            "the sysctl kernel.unprivileged_userns_clone is 0".into(),
+            "`sudo sysctl kernel.unprivileged_userns_clone=1`".into(),
+        ));
+    }
+    if read("/proc/sys/user/max_user_namespaces") == "0" {
+        return Some((
+            "the sysctl user.max_user_namespaces is 0".into(),
+            "`sudo sysctl user.max_user_namespaces=15000`".into(),
+        ));
+    }
+    if in_container() {
+        return Some((
+            "this looks like a container whose runtime forbids namespaces".into(),
+            "start the container with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined`, or run ringfence on its host"
+                .into(),
+        ));
+    }
+    None
+}
+
+fn in_container() -> bool {
+    ["/.dockerenv", "/run/.containerenv"].iter().any(|path| fs::exists(path).unwrap_or(false))
+}
+
+pub(crate) fn require_single_thread() -> Result<(), Error> {
+    let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    if threads == 1 { Ok(()) } else { Err(Error::Threads(threads)) }
+}
+
+/// Says why the namespaces could not be made.
+pub(crate) fn explain_clone(source: Errno) -> Error {
+    let (why, remedy) = user_namespace_obstacle().unwrap_or_else(|| {
+        let remedy = match source {
+            Errno::NOSPC | Errno::USERS => "raise user.max_user_namespaces, user.max_net_namespaces and their kin",
+            Errno::NOSYS => "use Linux 5.13 or later",
+            _ => "user namespaces must be allowed for this user",
+        };
+        (format!("the kernel refused them ({source})"), remedy.into())
+    });
+    Error::Missing { protection: "user namespaces", why, remedy, weakness: None }
+}
+
+/// Says why a step of the set-up failed, where the reason is known to lie in the host.
+pub(crate) fn explain_step(step: String, source: Errno) -> Error {
+    if matches!(source, Errno::PERM | Errno::ACCESS) {
+        if step.contains("private /proc") {
+            return Error::Missing {
+                protection: "a private /proc",
+                why: "the kernel allows a new /proc only where the existing one is fully visible, and parts of it are masked here".into(),
+                remedy: "in a container: start it with `--security-opt systempaths=unconfined`".into(),
+                weakness: None,
+            };
+        }
+        if let Some((why, remedy)) = user_namespace_obstacle() {
+            return Error::Missing { protection: "user namespaces with their capabilities", why, remedy, weakness: None };
+        }
+    }
+    Error::Setup { step, source }
+}

@@ -1,0 +1,218 @@
+//! Whom the guest is on the host: one id of the host, mapped to the guest's single uid and gid.
+//!
+//! Started by root, every sandbox has an id of its own that nobody else on the host has. Started by
+//! an ordinary user, it has one of the user's subordinate ids where there is a range for them, and
+//! the user's own id otherwise.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, getegid, geteuid};
+
+use crate::error::Error;
+
+/// A range that neither people, systemd's dynamic users nor its containers use
+/// (systemd's UIDS-GIDS document, "1879048192…2147352575: unused").
+const RESERVED: Range = Range { first: 0x7800_0000, count: 1 << 22 };
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
+    first: u32,
+    count: u32,
+}
+
+impl Range {
+    /// Different for any two live processes while the range is larger than the host's pid range.
+    fn pick(self, pid: Pid) -> u32 {
+        self.first + pid.as_raw_nonzero().get().cast_unsigned() % self.count
+    }
+
+    fn contains(self, other: Self) -> bool {
+        self.first <= other.first && self.first.saturating_add(self.count) >= other.first + other.count
+    }
+}
+
+/// How the guest's id is chosen on this host, for this user.
+#[derive(Debug)]
+pub enum Identity {
+    /// This process may map any id: each sandbox gets one of its own.
+    Private { uids: IdRange, gids: IdRange },
+    /// The user's subordinate ids, mapped by the setuid helpers of shadow's `uidmap`.
+    Subordinate { uids: IdRange, gids: IdRange, newuidmap: PathBuf, newgidmap: PathBuf },
+    /// The user's own id, with the reason why there is nothing better.
+    Own { why: String },
+}
+
+/// Host ids that a sandbox may have one of.
+#[derive(Debug, Clone, Copy)]
+pub struct IdRange(Range);
+
+impl Identity {
+    /// What this user can have on this host.
+    pub fn detect() -> Self {
+        if geteuid().is_root() {
+            return Self::Private {
+                uids: IdRange(mapped_range("/proc/self/uid_map")),
+                gids: IdRange(mapped_range("/proc/self/gid_map")),
+            };
+        }
+        let uids = subordinate_range("/etc/subuid");
+        let gids = subordinate_range("/etc/subgid");
+        let (Some(uids), Some(gids)) = (uids, gids) else {
+            return Self::Own { why: "no range for this user in /etc/subuid and /etc/subgid".into() };
+        };
+        match (find_helper("newuidmap"), find_helper("newgidmap")) {
+            (Some(newuidmap), Some(newgidmap)) => {
+                Self::Subordinate { uids: IdRange(uids), gids: IdRange(gids), newuidmap, newgidmap }
+            }
+            _ => Self::Own { why: "newuidmap and newgidmap are not installed".into() },
+        }
+    }
+
+    /// The host's ids of the sandbox whose init is `pid`.
+    pub(crate) fn host_ids(&self, pid: Pid) -> (u32, u32) {
+        match self {
+            Self::Private { uids, gids } | Self::Subordinate { uids, gids, .. } => (uids.0.pick(pid), gids.0.pick(pid)),
+            Self::Own { .. } => (geteuid().as_raw(), getegid().as_raw()),
+        }
+    }
+
+    /// Whether the guest can leave the groups of the user who started it.
+    pub(crate) fn may_drop_groups(&self) -> bool {
+        !matches!(self, Self::Own { .. })
+    }
+
+    /// Maps `guest` in the user namespace of `pid` to the ids of [`Self::host_ids`].
+    pub(crate) fn map(&self, pid: Pid, guest: u32) -> Result<(), Error> {
+        let (uid, gid) = self.host_ids(pid);
+        let proc = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+        match self {
+            Self::Private { .. } => {
+                write_map(&proc.join("gid_map"), guest, gid)?;
+                write_map(&proc.join("uid_map"), guest, uid)
+            }
+            Self::Subordinate { newuidmap, newgidmap, .. } => {
+                // Both at once: each is a program of its own to start.
+                let gids = run_helper(newgidmap, pid, guest, gid)?;
+                let uids = run_helper(newuidmap, pid, guest, uid)?;
+                [gids, uids].into_iter().try_for_each(finish_helper)
+            }
+            Self::Own { .. } => {
+                // Without privilege a gid map is only accepted once setgroups is given up
+                // (user_namespaces(7)).
+                write_file(&proc.join("setgroups"), "deny")?;
+                write_map(&proc.join("gid_map"), guest, gid)?;
+                write_map(&proc.join("uid_map"), guest, uid)
+            }
+        }
+    }
+}
+
+/// The reserved range, or what of the host's ids this user namespace has (in a container).
+fn mapped_range(map: &str) -> Range {
+    let text = fs::read_to_string(map).unwrap_or_default();
+    let ranges: Vec<Range> = text
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split_whitespace().map(str::parse::<u32>);
+            let first = fields.next()?.ok()?;
+            Some(Range { first, count: fields.nth(1)?.ok()? })
+        })
+        .collect();
+    if ranges.iter().any(|range| range.contains(RESERVED)) {
+        return RESERVED;
+    }
+    // The upper half, to stay clear of accounts that exist in the container.
+    let largest = ranges.into_iter().max_by_key(|range| range.count).unwrap_or(RESERVED);
+    Range { first: largest.first + largest.count / 2, count: (largest.count / 2).max(1) }
+}
+
+fn subordinate_range(file: &str) -> Option<Range> {
+    let uid = geteuid().as_raw().to_string();
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then(|| name.to_owned())
+    });
+    parse_subordinate(&fs::read_to_string(file).ok()?, &uid, name.as_deref())
+}
+
+fn parse_subordinate(text: &str, uid: &str, name: Option<&str>) -> Option<Range> {
+    text.lines().find_map(|line| {
+        let mut fields = line.trim().split(':');
+        let owner = fields.next()?;
+        let first = fields.next()?.parse().ok()?;
+        let count = fields.next()?.parse().ok().filter(|count| *count > 0)?;
+        (owner == uid || Some(owner) == name).then_some(Range { first, count })
+    })
+}
+
+fn find_helper(name: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/bin", "/usr/local/bin", "/run/wrappers/bin"]
+        .iter()
+        .map(|directory| Path::new(directory).join(name))
+        .find(|path| path.is_file())
+}
+
+fn write_map(path: &Path, guest: u32, host: u32) -> Result<(), Error> {
+    write_file(path, &format!("{guest} {host} 1"))
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Error> {
+    fs::write(path, text).map_err(|error| Error::Setup {
+        step: format!("write {}", path.display()),
+        source: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO),
+    })
+}
+
+fn run_helper(helper: &Path, pid: Pid, guest: u32, host: u32) -> Result<(PathBuf, std::process::Child), Error> {
+    let child = Command::new(helper)
+        .args([pid.as_raw_nonzero().to_string(), guest.to_string(), host.to_string(), "1".into()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| helper_failed(helper, &error.to_string()))?;
+    Ok((helper.to_owned(), child))
+}
+
+fn finish_helper((helper, child): (PathBuf, std::process::Child)) -> Result<(), Error> {
+    let output = child.wait_with_output().map_err(|error| helper_failed(&helper, &error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(helper_failed(&helper, String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+fn helper_failed(helper: &Path, why: &str) -> Error {
+    Error::Missing {
+        protection: "a uid of its own for the sandbox",
+        why: format!("{} failed: {why}", helper.display()),
+        remedy: "check /etc/subuid and /etc/subgid, and that newuidmap and newgidmap are setuid root".into(),
+        weakness: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_found_by_name_or_uid() {
+        let text = "other:1:2\nagent:100000:65536\n1234:300000:10\nbroken\nzero:5:0\n";
+        let range = |uid, name| parse_subordinate(text, uid, name).map(|range| (range.first, range.count));
+        assert_eq!(range("1000", Some("agent")), Some((100_000, 65_536)));
+        assert_eq!(range("1234", None), Some((300_000, 10)));
+        assert_eq!(range("1000", Some("nobody")), None);
+        assert_eq!(range("0", Some("zero")), None);
+    }
+
+    #[test]
+    fn live_processes_get_different_ids() {
+        let pid = |raw| Pid::from_raw(raw).unwrap();
+        assert_ne!(RESERVED.pick(pid(7)), RESERVED.pick(pid(8)));
+        assert!(RESERVED.pick(pid(4_194_303)) < RESERVED.first + RESERVED.count);
+    }
+}

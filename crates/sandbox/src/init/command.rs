@@ -1,0 +1,133 @@
+//! Starts the command: found on the guest's own PATH, with descriptors 0 to 2 and nothing else.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use rustix::pty::OpenptFlags;
+
+use crate::error::SpecError;
+use crate::spec::{Command, WORKSPACE};
+use crate::sys::{self, ExecStrings};
+
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// A command with its C strings made, so that nothing is allocated between fork and exec.
+#[derive(Debug)]
+pub(crate) struct PreparedCommand {
+    argv: ExecStrings,
+    environment: ExecStrings,
+    path: String,
+    workdir: PathBuf,
+}
+
+/// What the command's descriptors 0 to 2 are connected to.
+pub(crate) enum Wiring {
+    Pipes { stdin: OwnedFd, stdout: OwnedFd, stderr: OwnedFd },
+    /// A terminal of the sandbox's own, whose controlling side goes to the host.
+    Terminal,
+}
+
+impl Wiring {
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        match self {
+            Self::Pipes { stdin, stdout, stderr } => [stdin, stdout, stderr].map(AsRawFd::as_raw_fd).to_vec(),
+            Self::Terminal => Vec::new(),
+        }
+    }
+}
+
+impl PreparedCommand {
+    pub(crate) fn new(command: &Command, environment: &BTreeMap<String, String>) -> Result<Self, SpecError> {
+        let argv = command.argv.iter().map(|argument| CString::new(argument.clone().into_vec()));
+        let pairs = environment.iter().map(|(name, value)| CString::new(format!("{name}={value}")));
+        Ok(Self {
+            argv: ExecStrings::new(argv.collect::<Result<_, _>>().map_err(|_| SpecError::NoCommand)?),
+            environment: ExecStrings::new(
+                pairs.collect::<Result<_, _>>().map_err(|_| SpecError::Environment("(NUL)".into()))?,
+            ),
+            path: environment.get("PATH").cloned().unwrap_or_else(|| DEFAULT_PATH.into()),
+            workdir: command.workdir.clone(),
+        })
+    }
+
+    /// Finds the program as a shell would: a name with a slash as it is, any other on PATH.
+    fn resolve(&self) -> Result<CString, Errno> {
+        let name = Path::new(OsStr::from_bytes(self.argv.first().ok_or(Errno::NOENT)?.to_bytes()));
+        let candidates: Vec<PathBuf> = if name.as_os_str().as_bytes().contains(&b'/') {
+            vec![name.to_owned()]
+        } else {
+            self.path.split(':').filter(|part| !part.is_empty()).map(|part| Path::new(part).join(name)).collect()
+        };
+        let mut found = Errno::NOENT;
+        for candidate in candidates {
+            match rustix::fs::access(&candidate, rustix::fs::Access::EXEC_OK) {
+                Ok(()) if candidate.is_dir() => found = Errno::ACCESS,
+                Ok(()) => return CString::new(candidate.into_os_string().into_vec()).map_err(|_| Errno::INVAL),
+                Err(Errno::ACCESS) => found = Errno::ACCESS,
+                Err(_) => {}
+            }
+        }
+        Err(found)
+    }
+}
+
+/// Starts it, and gives the controlling side of its terminal where it has one.
+pub(crate) fn start(command: &PreparedCommand, wiring: Wiring) -> Result<(Pid, Option<OwnedFd>), Errno> {
+    rustix::process::chdir(&command.workdir).or_else(|error| {
+        // The default always exists; any other was asked for.
+        if command.workdir == Path::new(WORKSPACE) { Ok(()) } else { Err(error) }
+    })?;
+    let program = command.resolve()?;
+    let (stdio, terminal) = match wiring {
+        Wiring::Pipes { stdin, stdout, stderr } => ([stdin, stdout, stderr], None),
+        Wiring::Terminal => {
+            let (controlling, ours) = open_terminal()?;
+            ([ours.try_clone().map_err(|_| Errno::MFILE)?, ours.try_clone().map_err(|_| Errno::MFILE)?, ours], Some(controlling))
+        }
+    };
+    let (failed, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let Some(pid) = sys::fork()? else {
+        let errno = become_program(command, &program, &stdio, terminal.is_some());
+        let _ = rustix::io::write(&report, &errno.raw_os_error().to_ne_bytes());
+        sys::exit_now(127)
+    };
+    drop(report);
+    let mut errno = [0; 4];
+    match rustix::io::read(&failed, &mut errno) {
+        Ok(4) => Err(Errno::from_raw_os_error(i32::from_ne_bytes(errno))),
+        _ => Ok((pid, terminal)),
+    }
+}
+
+/// In the new process: takes its descriptors and becomes the program, or says why it could not.
+fn become_program(command: &PreparedCommand, program: &CStr, stdio: &[OwnedFd; 3], is_terminal: bool) -> Errno {
+    let wire = || -> rustix::io::Result<()> {
+        rustix::process::setsid()?;
+        if is_terminal {
+            rustix::process::ioctl_tiocsctty(stdio[0].as_fd())?;
+        }
+        rustix::stdio::dup2_stdin(&stdio[0])?;
+        rustix::stdio::dup2_stdout(&stdio[1])?;
+        rustix::stdio::dup2_stderr(&stdio[2])?;
+        sys::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed())
+    };
+    if let Err(errno) = wire() {
+        return errno;
+    }
+    sys::reset_signals();
+    sys::execve(program, &command.argv, &command.environment)
+}
+
+fn open_terminal() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let controlling = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
+    rustix::pty::unlockpt(&controlling)?;
+    let ours = rustix::pty::ioctl_tiocgptpeer(&controlling, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    Ok((controlling, ours))
+}

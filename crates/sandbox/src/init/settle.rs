@@ -1,0 +1,123 @@
+//! The init's first steps: out of everything that is the host's, into everything that is the guest's.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use super::Plan;
+use crate::error::{Step, StepError};
+use crate::frame::{Channel, Order};
+use crate::spec::{Network, PROXY_PORT};
+use crate::volume::OpenVolume;
+use crate::{mounts, sys, walls};
+
+/// Closes everything that the starter had open, so that nothing of it can reach the guest.
+pub(super) fn close_foreign_descriptors(plan: &Plan, channel: &Channel) -> Result<(), StepError> {
+    let describe = || "close the host's descriptors".to_owned();
+    // 0 to 2 stay taken: a descriptor opened later must not land where the command's own will be.
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step(describe)?;
+    rustix::stdio::dup2_stdin(&null).step(describe)?;
+    rustix::stdio::dup2_stdout(&null).step(describe)?;
+    rustix::stdio::dup2_stderr(&null).step(describe)?;
+    drop(null);
+    let mut next = 3;
+    for kept in plan.descriptors(channel) {
+        if kept > next {
+            sys::close_range(next, kept - 1, 0).step(describe)?;
+        }
+        next = kept + 1;
+    }
+    sys::close_range(next, u32::MAX, 0).step(describe)
+}
+
+/// Moves in; afterwards this process is an ordinary, walled-in process of the guest.
+pub(super) fn settle(plan: &mut Plan, channel: &Channel) -> Result<Option<OwnedFd>, StepError> {
+    enter_cgroup(plan)?;
+    offer_to_the_oom_killer();
+    // Keys of the user's login must not be inherited. A kernel without keyrings has none to leave.
+    match sys::join_new_session_keyring() {
+        Err(Errno::NOSYS | Errno::PERM) => {}
+        result => result.step(|| "leave the session keyring".into())?,
+    }
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    rustix::system::sethostname(b"ringfence").step(|| "set the host name".into())?;
+    let listener = raise_network(plan.network)?;
+
+    // Opened as the user who started the sandbox, whose rights decide what may be shown.
+    let sources = mounts::open_sources(&plan.entries)?;
+    let mut volumes = Vec::new();
+    if !plan.host_opens_volumes {
+        for volume in &plan.volumes {
+            volumes.push(volume.open()?);
+        }
+    }
+    let may_drop_groups = await_go(plan, channel, &mut volumes)?;
+    become_guest(plan.uid, may_drop_groups)?;
+    mounts::build(&plan.entries, sources, &volumes, &plan.workspace)?;
+    drop(volumes);
+    walls::raise(&plan.walls)?;
+    Ok(listener)
+}
+
+fn enter_cgroup(plan: &mut Plan) -> Result<(), StepError> {
+    for mut entrance in plan.entrances.drain(..) {
+        entrance
+            .write_all(b"0")
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            .step(|| "enter the cgroup".into())?;
+    }
+    // Only now, so that the namespace's root is the group just entered.
+    sys::unshare_cgroup().step(|| "make a cgroup namespace".into())
+}
+
+/// If the whole host runs out of memory, the guest goes first. Raising this needs no privilege; where
+/// it fails, the kernel's own choice stands.
+fn offer_to_the_oom_killer() {
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+}
+
+fn raise_network(network: Network) -> Result<Option<OwnedFd>, StepError> {
+    let describe = || "set up the loopback interface".to_owned();
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).step(describe)?;
+    sys::raise_loopback(socket.as_fd()).step(describe)?;
+    match network {
+        Network::None => Ok(None),
+        Network::Proxy => TcpListener::bind(("127.0.0.1", PROXY_PORT))
+            .map(|listener| Some(listener.into()))
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            .step(|| "listen for the egress proxy".into()),
+    }
+}
+
+/// Waits until the host has mapped the ids, and takes the volumes that it opened.
+fn await_go(plan: &Plan, channel: &Channel, volumes: &mut Vec<OpenVolume>) -> Result<bool, StepError> {
+    let describe = || "hear from the host".to_owned();
+    loop {
+        match channel.receive::<Order>().step(describe)? {
+            Some((Order::Go { may_drop_groups }, _)) if volumes.len() == plan.volumes.len() => {
+                return Ok(may_drop_groups);
+            }
+            Some((Order::Volume, Some(tree))) if volumes.len() < plan.volumes.len() => {
+                volumes.push(plan.volumes[volumes.len()].with(tree));
+            }
+            Some(_) => return Err(Errno::PROTO).step(describe),
+            None => return Err(Errno::PIPE).step(describe),
+        }
+    }
+}
+
+fn become_guest(id: u32, may_drop_groups: bool) -> Result<(), StepError> {
+    let describe = || format!("become uid {id}");
+    let uid = rustix::process::Uid::from_raw(id);
+    let gid = rustix::process::Gid::from_raw(id);
+    if may_drop_groups {
+        set_thread_groups(&[]).step(describe)?;
+    }
+    set_thread_res_gid(gid, gid, gid).step(describe)?;
+    set_thread_res_uid(uid, uid, uid).step(describe)
+}

@@ -1,0 +1,233 @@
+//! Starts a sandbox: checks that the host can keep every promise, then clones the init into its
+//! namespaces, maps its ids, and waits until the command runs.
+
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::cgroup::{Cgroup, Place};
+use crate::enforcement::Enforcement;
+use crate::error::Error;
+use crate::frame::{Channel, Order, Report};
+use crate::host;
+use crate::identity::Identity;
+use crate::init::{self, Plan, PreparedCommand, Wiring};
+use crate::sandbox::{Process, Sandbox, Streams};
+use crate::spec::{Access, Spec, Weakness};
+use crate::sys::{self, Fork};
+use crate::walls::Walls;
+use crate::{view, volume};
+
+/// The cgroup namespace is missing here because it must come after the cgroup is entered.
+const NAMESPACES: i32 = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS;
+
+/// Far more than a start takes on the slowest host; a start that takes longer is stuck.
+const START_DEADLINE: Duration = Duration::from_secs(20);
+
+/// What the command's standard streams are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stdio {
+    /// Three pipes, whose other ends the caller gets.
+    Pipes,
+    /// One terminal inside the sandbox, whose controlling side the caller gets.
+    Terminal,
+}
+
+/// Makes the sandbox of `spec` and starts its command.
+///
+/// The calling process must have one thread: the init goes on with a copy of its memory.
+pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
+    spec.validate()?;
+    host::require_single_thread()?;
+    let place = find_place(spec)?;
+    let enforcement = Enforcement::of(place.as_ref());
+    let identity = find_identity(spec)?;
+    let landlock_abi = find_landlock(spec)?;
+    let command = PreparedCommand::new(&spec.command, &spec.environment)?;
+    let entries = view::entries(spec).map_err(|error| Error::Setup {
+        step: "list the root view".into(),
+        source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+    })?;
+    let (volumes, placeholders) = volume::check(&spec.volumes)?;
+    let cgroup = place.map(|place| Cgroup::create(&place, &spec.limits)).transpose()?;
+    let entrances = cgroup.as_ref().map_or_else(|| Ok(Vec::new()), Cgroup::entrances)?;
+    let (wiring, mut streams) = wire(stdio)?;
+    let (channel, init_channel) = Channel::pair().map_err(Error::setup("make the control channel"))?;
+
+    let host_opens_volumes = matches!(identity, Identity::Private { .. });
+    let writable = spec.volumes.iter().filter(|volume| volume.access == Access::ReadWrite);
+    let plan = Plan {
+        entries,
+        volumes,
+        host_opens_volumes,
+        workspace: spec.workspace,
+        uid: spec.uid,
+        network: spec.network,
+        walls: Walls {
+            limits: spec.limits,
+            enforcement,
+            landlock_abi,
+            writable: writable.map(|volume| volume.guest.clone()).collect(),
+        },
+        command,
+        wiring,
+        entrances,
+    };
+    let birth_place = cgroup.as_ref().and_then(Cgroup::birth_place);
+    let process = match sys::clone_into(NAMESPACES, birth_place).map_err(host::explain_clone)? {
+        Fork::Child => init::run(plan, &init_channel),
+        Fork::Parent { pid, pidfd } => Process { pid, pidfd },
+    };
+    drop(init_channel);
+    // From here on every early return ends the sandbox through its guards.
+    let mut sandbox = Sandbox::new(process, channel, cgroup, placeholders, spec, enforcement);
+    let volumes = plan.volumes;
+    drop((plan.wiring, plan.entrances));
+
+    identity.map(sandbox.pid(), spec.uid)?;
+    if host_opens_volumes {
+        let ids = identity.host_ids(sandbox.pid());
+        for volume in &volumes {
+            sandbox.order(&Order::Volume, Some(volume.open_mapped(ids)?.as_fd()))?;
+        }
+    }
+    sandbox.order(&Order::Go { may_drop_groups: identity.may_drop_groups() }, None)?;
+    await_start(&mut sandbox, &mut streams, spec)?;
+    Ok((sandbox, streams))
+}
+
+fn find_place(spec: &Spec) -> Result<Option<Place>, Error> {
+    let found = Place::find();
+    let why = match &found {
+        Ok(place) if Enforcement::of(Some(place)).is_complete() => None,
+        Ok(_) => Some("some of the controllers memory, pids and cpu are not to be had".to_owned()),
+        Err(why) => Some(why.clone()),
+    };
+    match why {
+        Some(why) if !spec.accept.contains(&Weakness::Cgroup) => Err(Error::Missing {
+            protection: "control groups for this user",
+            why,
+            remedy: host::CGROUP_REMEDY.into(),
+            weakness: Some(Weakness::Cgroup),
+        }),
+        _ => Ok(found.ok()),
+    }
+}
+
+fn find_identity(spec: &Spec) -> Result<Identity, Error> {
+    let writes = spec.volumes.iter().any(|volume| volume.access == Access::ReadWrite);
+    let identity = match Identity::detect() {
+        // A subordinate id could not write files of the user.
+        Identity::Subordinate { .. } if writes => {
+            Identity::Own { why: "a read-write volume can only be written with the user's own id".into() }
+        }
+        identity => identity,
+    };
+    if let Identity::Own { why } = &identity
+        && !spec.accept.contains(&Weakness::OwnUid)
+    {
+        return Err(Error::Missing {
+            protection: "a uid of its own for the sandbox",
+            why: why.clone(),
+            remedy: host::SUBUID_REMEDY.into(),
+            weakness: Some(Weakness::OwnUid),
+        });
+    }
+    Ok(identity)
+}
+
+fn find_landlock(spec: &Spec) -> Result<Option<u32>, Error> {
+    let abi = host::landlock_abi();
+    if abi.is_none() && !spec.accept.contains(&Weakness::Landlock) {
+        return Err(Error::Missing {
+            protection: "Landlock",
+            why: "the kernel was built without it, or it is not switched on".into(),
+            remedy: host::LANDLOCK_REMEDY.into(),
+            weakness: Some(Weakness::Landlock),
+        });
+    }
+    Ok(abi)
+}
+
+fn wire(stdio: Stdio) -> Result<(Wiring, Streams), Error> {
+    if stdio == Stdio::Terminal {
+        return Ok((Wiring::Terminal, Streams::default()));
+    }
+    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(Error::setup("make the standard streams"));
+    let (stdin, to_stdin) = pipe()?;
+    let (from_stdout, stdout) = pipe()?;
+    let (from_stderr, stderr) = pipe()?;
+    let streams = Streams {
+        stdin: Some(to_stdin),
+        stdout: Some(from_stdout),
+        stderr: Some(from_stderr),
+        ..Streams::default()
+    };
+    Ok((Wiring::Pipes { stdin, stdout, stderr }, streams))
+}
+
+/// Waits for the reports that the walls stand and that the command runs.
+fn await_start(sandbox: &mut Sandbox, streams: &mut Streams, spec: &Spec) -> Result<(), Error> {
+    let deadline = Instant::now() + START_DEADLINE;
+    loop {
+        wait_readable(sandbox, deadline)?;
+        match sandbox.report()? {
+            (Report::Ready, listener) => streams.listener = listener.map(TcpListener::from),
+            (Report::Started, terminal) => {
+                streams.terminal = terminal;
+                return Ok(());
+            }
+            (Report::Failed { step, errno }, _) => return Err(host::explain_step(step, errno_of(errno))),
+            (Report::CommandFailed { errno }, _) => return Err(explain_command(spec, errno_of(errno))),
+            (Report::Exited { .. } | Report::Killed { .. }, _) => return Err(Error::Protocol("an end before a start")),
+        }
+    }
+}
+
+fn wait_readable(sandbox: &Sandbox, deadline: Instant) -> Result<(), Error> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(|_| Error::Lost)?;
+        match poll(&mut [PollFd::new(sandbox, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(Error::Setup { step: "start the sandbox in time".into(), source: Errno::TIMEDOUT }),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::Setup { step: "wait for the sandbox".into(), source: errno }),
+        }
+    }
+}
+
+fn explain_command(spec: &Spec, source: Errno) -> Error {
+    let name = spec.command.argv.first().cloned().unwrap_or_default();
+    match source {
+        Errno::NOENT => Error::CommandNotFound { name },
+        source => Error::CommandNotExecutable { name, source },
+    }
+}
+
+fn errno_of(raw: i32) -> Errno {
+    // Comes from inside: a number that is no errno must not become one silently.
+    if (1..4096).contains(&raw) { Errno::from_raw_os_error(raw) } else { Errno::PROTO }
+}
+
+impl AsFd for Sandbox {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.channel()
+    }
+}
+
+impl Streams {
+    /// The descriptors of pipes; a terminal has none.
+    pub fn take_pipes(&mut self) -> Option<[OwnedFd; 3]> {
+        Some([self.stdin.take()?, self.stdout.take()?, self.stderr.take()?])
+    }
+}

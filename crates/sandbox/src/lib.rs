@@ -1,0 +1,36 @@
+//! Linux isolation for ringfence: a spec in, a running, supervised sandbox out.
+//!
+//! Synchronous and without threads of its own. `spec` says what is wanted, `launch` makes it, `init` is
+//! PID 1 inside, `mounts` and `walls` are the isolation, `Sandbox` is the host's handle.
+//! Always holds: a sandbox either has every protection that its spec does not accept the lack of, or
+//! does not start; dropping the handle ends it and frees everything.
+//! Not here: policy, sessions, the egress proxy, anything asynchronous.
+
+pub mod bytes;
+pub mod cgroup;
+mod enforcement;
+mod error;
+mod frame;
+pub mod host;
+mod identity;
+mod init;
+mod launch;
+mod mounts;
+mod protect;
+mod sandbox;
+mod seccomp;
+mod spec;
+mod sys;
+mod view;
+mod volume;
+mod walls;
+mod watchdog;
+
+pub use enforcement::Enforcement;
+pub use error::{Error, SpecError};
+pub use identity::Identity;
+pub use launch::{Stdio, start};
+pub use sandbox::{End, Event, Sandbox, Streams, Target};
+pub use spec::{Access, Command, Limits, Network, PROXY_PORT, Root, Spec, Volume, WORKSPACE, Weakness, Workspace};
+pub use sys::SignalSet;
+pub use watchdog::Breach;

@@ -1,0 +1,156 @@
+//! The host's handle on a running sandbox. Dropped, it kills every process in it and frees all it had.
+
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+
+use crate::cgroup::Cgroup;
+use crate::enforcement::Enforcement;
+use crate::error::Error;
+use crate::frame::{Channel, Order, Report};
+use crate::protect::Placeholder;
+use crate::spec::Spec;
+use crate::watchdog::{Breach, Watchdog};
+
+/// The host's ends of what the sandbox was given.
+#[derive(Debug, Default)]
+pub struct Streams {
+    pub stdin: Option<OwnedFd>,
+    pub stdout: Option<OwnedFd>,
+    pub stderr: Option<OwnedFd>,
+    /// The controlling side of the command's terminal.
+    pub terminal: Option<OwnedFd>,
+    /// The listener inside the sandbox's network namespace, for the egress proxy.
+    pub listener: Option<TcpListener>,
+}
+
+/// How the command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Exited(i32),
+    Killed(i32),
+    /// The whole sandbox was killed, by us or from outside.
+    Lost,
+}
+
+/// Something that the sandbox has to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    Ended(End),
+}
+
+/// Who shall get a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    Command,
+    /// The command's process group, as a terminal would.
+    Group,
+}
+
+/// The init. Dropped, it is killed and waited for, so that what is freed after it is no longer in use.
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    pub(crate) pidfd: OwnedFd,
+}
+
+impl Process {
+    fn kill(&self) {
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    fn wait(&self) {
+        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        self.wait();
+    }
+}
+
+/// A running sandbox.
+pub struct Sandbox {
+    // The order of these is the order in which they are freed.
+    process: Process,
+    cgroup: Option<Cgroup>,
+    _placeholders: Vec<Placeholder>,
+    channel: Channel,
+    watchdog: Option<Watchdog>,
+    enforcement: Enforcement,
+}
+
+impl Sandbox {
+    pub(crate) fn new(
+        process: Process,
+        channel: Channel,
+        cgroup: Option<Cgroup>,
+        placeholders: Vec<Placeholder>,
+        spec: &Spec,
+        enforcement: Enforcement,
+    ) -> Self {
+        let watchdog = (!enforcement.memory_by_cgroup).then(|| Watchdog::new(process.pid, &spec.limits));
+        Self { process, cgroup, _placeholders: placeholders, channel, watchdog, enforcement }
+    }
+
+    /// The init's process id on the host.
+    pub fn pid(&self) -> Pid {
+        self.process.pid
+    }
+
+    pub fn enforcement(&self) -> Enforcement {
+        self.enforcement
+    }
+
+    /// Passes a signal on.
+    pub fn signal(&self, signal: Signal, target: Target) -> Result<(), Error> {
+        self.order(&Order::Signal { number: signal.as_raw(), group: target == Target::Group }, None)
+    }
+
+    /// Reads what the sandbox has to say; blocks until there is something.
+    pub fn next_event(&self) -> Event {
+        Event::Ended(match self.report() {
+            Ok((Report::Exited { code }, _)) => End::Exited(code & 0xff),
+            Ok((Report::Killed { signal }, _)) if (1..=64).contains(&signal) => End::Killed(signal),
+            // Whatever else it says now is no end that we know; it is ended when this is dropped.
+            _ => End::Lost,
+        })
+    }
+
+    /// Whether the limits must be checked from here, because no cgroup keeps the memory limit.
+    pub fn needs_watching(&self) -> bool {
+        self.watchdog.is_some()
+    }
+
+    /// Checks once; on a breach the sandbox has been killed.
+    pub fn watch(&mut self) -> Option<Breach> {
+        let breach = self.watchdog.as_ref()?.check()?;
+        self.process.kill();
+        Some(breach)
+    }
+
+    /// Ends every process, waits until they are gone, and gives how many the kernel killed for memory.
+    pub fn finish(self) -> u64 {
+        self.process.kill();
+        self.process.wait();
+        self.cgroup.as_ref().map_or(0, Cgroup::memory_kills)
+    }
+
+    pub(crate) fn channel(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+
+    pub(crate) fn order(&self, order: &Order, passed: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        self.channel.send(order, passed).map_err(|_| Error::Lost)
+    }
+
+    pub(crate) fn report(&self) -> Result<(Report, Option<OwnedFd>), Error> {
+        match self.channel.receive() {
+            Ok(Some(report)) => Ok(report),
+            Ok(None) => Err(Error::Lost),
+            Err(_) => Err(Error::Protocol("a frame that makes no sense")),
+        }
+    }
+}

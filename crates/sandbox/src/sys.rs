@@ -1,0 +1,223 @@
+//! System calls that have no safe wrapper in rustix: the only `unsafe` code of ringfence.
+//!
+//! Each function checks its result and gives back an owned descriptor or an errno. None keeps a
+//! pointer after it returns.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_int, c_long, c_ulong};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::io::{Errno, Result};
+use rustix::process::{Pid, Signal};
+
+/// The one of the libc crate is of a type too narrow for its value.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Which side of a fork this is.
+pub(crate) enum Fork {
+    Child,
+    Parent { pid: Pid, pidfd: OwnedFd },
+}
+
+/// Forks into new namespaces; the child is born in `cgroup` (a v2 directory) where one is given.
+///
+/// The caller must be single-threaded: the child goes on with a copy of this process's memory, and a
+/// lock held by another thread would stay held for ever. `launch` checks this.
+pub(crate) fn clone_into(namespaces: c_int, cgroup: Option<BorrowedFd<'_>>) -> Result<Fork> {
+    let mut pidfd: RawFd = -1;
+    // SAFETY: `clone_args` is plain data, for which all zeroes is a valid value.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = (namespaces | libc::CLONE_PIDFD).cast_unsigned().into();
+    args.pidfd = (&raw mut pidfd) as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    if let Some(cgroup) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    // SAFETY: without CLONE_VM the child gets a copy of all memory, this stack included, so both
+    // sides return here; `args` and `pidfd` live until then.
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of_val(&args)) })?;
+    if pid == 0 {
+        return Ok(Fork::Child);
+    }
+    Ok(Fork::Parent {
+        pid: Pid::from_raw(pid.try_into().unwrap_or(0)).ok_or(Errno::INVAL)?,
+        // SAFETY: CLONE_PIDFD made this descriptor for us alone.
+        pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
+    })
+}
+
+/// An ordinary fork, for the init to start a command; `None` is the child.
+pub(crate) fn fork() -> Result<Option<Pid>> {
+    // SAFETY: the init has one thread, so the child's copy of memory is consistent.
+    let pid = check(c_long::from(unsafe { libc::fork() }))?;
+    Ok(Pid::from_raw(pid.try_into().unwrap_or(0)))
+}
+
+/// Arguments or environment in the form that execve(2) takes, made before the fork so that nothing is
+/// allocated after it.
+#[derive(Debug)]
+pub(crate) struct ExecStrings {
+    strings: Vec<CString>,
+    pointers: Vec<*const libc::c_char>,
+}
+
+impl ExecStrings {
+    pub(crate) fn new(strings: Vec<CString>) -> Self {
+        // A CString's bytes stay where they are when the CString itself is moved.
+        let pointers = strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect();
+        Self { strings, pointers }
+    }
+
+    pub(crate) fn first(&self) -> Option<&CStr> {
+        self.strings.first().map(CString::as_c_str)
+    }
+}
+
+/// Replaces this process; comes back only with the reason why it could not.
+pub(crate) fn execve(path: &CStr, argv: &ExecStrings, environment: &ExecStrings) -> Errno {
+    // SAFETY: both arrays are null-terminated and point to C strings that `ExecStrings` keeps alive.
+    unsafe { libc::execve(path.as_ptr(), argv.pointers.as_ptr(), environment.pointers.as_ptr()) };
+    last_errno()
+}
+
+/// Ends this process without running exit handlers, which belong to the process it was forked from.
+pub(crate) fn exit_now(code: c_int) -> ! {
+    // SAFETY: `_exit` has no preconditions.
+    unsafe { libc::_exit(code) }
+}
+
+/// Closes every descriptor from `first` to `last`, or only marks them close-on-exec.
+pub(crate) fn close_range(first: u32, last: u32, flags: c_int) -> Result<()> {
+    // SAFETY: takes no pointers; callers own no descriptor in the range that they use afterwards.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) }).map(drop)
+}
+
+/// Flags of a mount, and what to give back to whom (mount_setattr(2)).
+pub(crate) struct MountAttributes<'fd> {
+    pub(crate) set: u64,
+    pub(crate) id_map: Option<BorrowedFd<'fd>>,
+}
+
+/// Changes the mount at `tree`, with all mounts below it when `recursive`.
+pub(crate) fn mount_setattr(tree: BorrowedFd<'_>, attributes: &MountAttributes<'_>, recursive: Recursive) -> Result<()> {
+    let args = libc::mount_attr {
+        attr_set: attributes.set | if attributes.id_map.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: attributes.id_map.map_or(0, |fd| fd.as_raw_fd() as u64),
+    };
+    let recursive = match recursive {
+        Recursive::Yes => libc::AT_RECURSIVE,
+        Recursive::No => 0,
+    };
+    // SAFETY: the path is a C string, `args` is of the size given, and both live through the call.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | recursive,
+            &raw const args,
+            size_of_val(&args),
+        )
+    })
+    .map(drop)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recursive {
+    Yes,
+    No,
+}
+
+/// Installs a seccomp program on this thread and all its future children.
+pub(crate) fn install_seccomp(program: &[libc::sock_filter]) -> Result<()> {
+    let program = libc::sock_fprog {
+        len: program.len().try_into().map_err(|_| Errno::INVAL)?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: the kernel copies `len` steps from `filter`, which stays borrowed through the call.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
+        .map(drop)
+}
+
+/// The Landlock version of this kernel; `None` where it is absent or switched off.
+pub(crate) fn landlock_abi() -> Option<u32> {
+    const VERSION: c_int = 1;
+    // SAFETY: with this flag the kernel takes a null pointer and a size of 0.
+    let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, VERSION) };
+    u32::try_from(abi).ok().filter(|abi| *abi > 0)
+}
+
+/// Makes this process's cgroup the root of all that it is shown of cgroups.
+pub(crate) fn unshare_cgroup() -> Result<()> {
+    // SAFETY: changes what is shown of cgroups; no descriptor or memory depends on it.
+    check(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()).map(drop)
+}
+
+/// Leaves the caller's session keyring for an empty one.
+pub(crate) fn join_new_session_keyring() -> Result<()> {
+    const JOIN_SESSION_KEYRING: c_ulong = 1;
+    // SAFETY: a null name asks for an anonymous keyring.
+    check(unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<u8>()) }).map(drop)
+}
+
+/// Brings up the loopback interface of this network namespace.
+pub(crate) fn raise_loopback(socket: BorrowedFd<'_>) -> Result<()> {
+    // SAFETY: `ifreq` is plain data, for which all zeroes is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = from.cast_signed();
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: `request` is the structure that SIOCSIFFLAGS reads, and lives through the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) }.into()).map(drop)
+}
+
+/// A set of signals, as the kernel wants it.
+#[derive(Clone, Copy)]
+pub struct SignalSet(libc::sigset_t);
+
+impl SignalSet {
+    pub fn new(signals: &[Signal]) -> Self {
+        // SAFETY: `sigset_t` is plain data; sigemptyset makes it a valid set.
+        let mut set = unsafe { std::mem::zeroed() };
+        // SAFETY: `set` is writable and of the right type.
+        unsafe { libc::sigemptyset(&raw mut set) };
+        for signal in signals {
+            // SAFETY: `set` was initialised above; an unknown signal is only an error code.
+            unsafe { libc::sigaddset(&raw mut set, signal.as_raw()) };
+        }
+        Self(set)
+    }
+
+    /// Holds these signals back from this thread, and gives a descriptor that reads them.
+    pub fn block_and_watch(&self) -> Result<OwnedFd> {
+        // SAFETY: the set is valid; the old mask is not asked for.
+        check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const self.0, std::ptr::null_mut()) }.into())?;
+        // SAFETY: the set is valid, -1 asks for a new descriptor.
+        let fd = check(unsafe { libc::signalfd(-1, &raw const self.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }.into())?;
+        // SAFETY: a descriptor that the kernel has just made for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd.try_into().map_err(|_| Errno::INVAL)?) })
+    }
+}
+
+/// Gives a new program the signals as the kernel would at its first start: all default, none blocked.
+pub(crate) fn reset_signals() {
+    for signal in 1..=64 {
+        // SAFETY: SIG_DFL is a valid disposition; signals that cannot be changed only give an error.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    let none = SignalSet::new(&[]);
+    // SAFETY: the set is valid; the old mask is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none.0, std::ptr::null_mut()) };
+}
+
+fn check(result: c_long) -> Result<c_long> {
+    if result < 0 { Err(last_errno()) } else { Ok(result) }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}

@@ -1,0 +1,118 @@
+//! Keeps the memory limit where no cgroup does: sums up what the sandbox's processes hold, from outside.
+//!
+//! Weaker than a cgroup: between two checks a guest can overshoot by what it manages to touch in that
+//! time, and each process is bounded by `RLIMIT_DATA` besides. It sees resident pages, page tables and
+//! the number of sockets, whose buffers belong to no process.
+
+use std::fs;
+
+use rustix::process::Pid;
+
+use crate::spec::Limits;
+
+/// Most that a socket pair can hold in flight with the kernel's default buffers, rounded up.
+const SOCKET_BYTES: u64 = 256 << 10;
+
+/// A limit that was broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Breach {
+    Memory { used: u64, limit: u64 },
+    Sockets { count: u64, limit: u64 },
+    /// The processes could no longer be seen, so nothing could be promised any more.
+    Blind,
+}
+
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    init: Pid,
+    memory_bytes: u64,
+    most_processes: usize,
+}
+
+impl Watchdog {
+    pub(crate) fn new(init: Pid, limits: &Limits) -> Self {
+        Self { init, memory_bytes: limits.memory_bytes, most_processes: limits.pids as usize }
+    }
+
+    pub(crate) fn check(&self) -> Option<Breach> {
+        let init = self.init.as_raw_nonzero().get();
+        if fs::metadata(format!("/proc/{init}")).is_err() {
+            return Some(Breach::Blind);
+        }
+        let sockets = fs::read_to_string(format!("/proc/{init}/net/sockstat"))
+            .ok()
+            .and_then(|text| text.lines().next()?.split_whitespace().last()?.parse().ok())
+            .unwrap_or(0);
+        let most_sockets = self.memory_bytes / SOCKET_BYTES;
+        if sockets > most_sockets {
+            return Some(Breach::Sockets { count: sockets, limit: most_sockets });
+        }
+        let processes = self.descendants(init);
+        let resident: u64 = processes.iter().map(|pid| resident(*pid)).sum();
+        if resident <= self.memory_bytes {
+            return None;
+        }
+        // Shared pages were counted once for each sharer; only now is the exact, slow count worth it.
+        let used: u64 = processes.iter().map(|pid| proportional(*pid)).sum();
+        (used > self.memory_bytes).then_some(Breach::Memory { used, limit: self.memory_bytes })
+    }
+
+    /// The init and all below it. A guest's orphans become the init's children, so none is missed.
+    fn descendants(&self, init: i32) -> Vec<i32> {
+        let mut found = vec![init];
+        let mut next = 0;
+        while let Some(pid) = found.get(next).copied() {
+            next += 1;
+            let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+            for task in tasks.flatten() {
+                let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+                found.extend(children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()));
+            }
+            if found.len() > self.most_processes + 1 {
+                break;
+            }
+        }
+        found
+    }
+}
+
+/// Resident pages and the page tables that map them.
+fn resident(pid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    kilobytes(&text, "VmRSS:") + kilobytes(&text, "VmPTE:")
+}
+
+/// Like [`resident`], with every shared page divided among its sharers.
+fn proportional(pid: i32) -> u64 {
+    let tables = kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(), "VmPTE:");
+    match fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) {
+        Ok(text) => kilobytes(&text, "Pss:") + tables,
+        // Not to be had for a process with another uid: the larger figure stands.
+        Err(_) => resident(pid),
+    }
+}
+
+fn kilobytes(text: &str, key: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next()?.parse::<u64>().ok());
+    value.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_process_tree_is_seen() {
+        let own = Pid::from_raw(std::process::id().cast_signed()).unwrap();
+        let limits = |memory_bytes| Limits { memory_bytes, pids: 4096, cpus: 1.0, open_files: 16 };
+        assert!(matches!(Watchdog::new(own, &limits(4096)).check(), Some(Breach::Memory { .. } | Breach::Sockets { .. })));
+        assert_eq!(Watchdog::new(own, &limits(1 << 40)).check(), None);
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_seen_is_a_breach() {
+        let gone = Pid::from_raw(i32::MAX).unwrap();
+        let limits = Limits { memory_bytes: 1 << 40, pids: 2, cpus: 1.0, open_files: 16 };
+        assert_eq!(Watchdog::new(gone, &limits).check(), Some(Breach::Blind));
+    }
+}
