@@ -26,18 +26,19 @@ import attempt
 STEP = 16 * attempt.MIB
 MAX_HOLDERS = 40
 HOLD_SECONDS = 1
+BALLAST = 8 * attempt.MIB  # makes a holder larger than its reporter in the eyes of the kernel's OOM killer
 F_SETPIPE_SZ = 1031
 IPC_PRIVATE, IPC_CREAT, IPC_RMID = 0, 0o1000, 0
 RECORD = struct.Struct("qq")  # bytes held; errno that stopped the holder, 0 when it has enough
 GOING_ON = -1
+KEPT = []  # outlives the generator that filled it
 
 
 def anonymous(flags=mmap.MAP_PRIVATE):
-    kept = []
     while True:
         block = mmap.mmap(-1, STEP, flags=flags | mmap.MAP_ANONYMOUS)
         block[::mmap.PAGESIZE] = b"\1" * (STEP // mmap.PAGESIZE)
-        kept.append(block)
+        KEPT.append(block)
         yield STEP
 
 
@@ -82,10 +83,9 @@ def pipes():
 
 
 def sockets():
-    kept = []
     while True:
         pair = socket.socketpair()
-        kept.append(pair)
+        KEPT.append(pair)
         held = 0
         for end in pair:
             end.setblocking(False)
@@ -149,6 +149,7 @@ class Holder:
 
 
 def hold(source, share, writer):
+    KEPT.append(bytearray(b"\1" * BALLAST))
     held = unslept = error = 0
     try:
         for added in source():

@@ -1,9 +1,9 @@
 """Case 6: trees that are hard to remove: very deep, with long and odd names, without permissions.
 
-Attempted: to leave behind a tree of 1,200 levels of 200-byte names (far beyond PATH_MAX), 200 names of 255 odd bytes,
-and a closed directory with a file in it.
-Contained: inside, the process meets no error that it does not survive; the trees are left where they are, and the harness
-checks that nothing of them is left on the host. Outside, a tree that outlives the process is not contained.
+Attempted: to leave behind a tree of 1,200 levels of 200-byte names (far beyond PATH_MAX), 200 names of 255 odd
+bytes, and a closed directory with a file in it.
+Contained: inside, the process meets no error that it does not survive; the trees are left where they are, and the
+harness checks that nothing of them is left on the host. Outside, a tree that outlives the process is not contained.
 Harmless: fewer than 2,000 empty directories; outside they are removed after they were seen to survive.
 """
 

@@ -1,7 +1,7 @@
 """Case 8: real-time scheduling, negative nice, and more CPU than allowed.
 
-Attempted: SCHED_FIFO, SCHED_DEADLINE, nice -5 and real-time I/O priority; burning all CPUs for two seconds, three times, after
-widening the affinity, with four processes a CPU.
+Attempted: SCHED_FIFO, SCHED_DEADLINE, nice -5 and real-time I/O priority; burning all CPUs for two seconds, three
+times, after widening the affinity, with eight processes a CPU.
 Contained: the priorities are refused; the CPU time used is at most 1.5 times `--cpus` times the wall time.
 Harmless: the priorities are a child's own and end with it at once; the burners end by themselves.
 """
@@ -35,6 +35,7 @@ def io_priority():
 
 
 def burn():
+    os.setsid()  # a scheduling group of its own, where the kernel groups by session
     try:
         os.sched_setaffinity(0, range(os.cpu_count()))
     except OSError:
@@ -79,7 +80,7 @@ def main():
     # a busy host may hide it once
     burnt = 0
     for _ in range(TRIES):
-        burnt = max(burnt, cpus_burnt(min(32, 4 * cpus)))
+        burnt = max(burnt, cpus_burnt(min(32, 8 * cpus)))
         if burnt > 1.5 * args.cpus:
             break
     attempt.report(name, burnt <= 1.5 * args.cpus, f"{burnt:.2f} CPUs used, {args.cpus:g} allowed")

@@ -1,6 +1,7 @@
 """Cases 9 and 10: output floods, for a reader that counts, or is slow.
 
-Attempted: `--bytes N` of `--kind` (plain, line, nul, ansi, utf8) on descriptor `--fd` (1 or 2), as fast as it is taken.
+Attempted: `--bytes N` of `--kind` (plain, line, nul, ansi, utf8) on descriptor `--fd` (1 or 2), as fast as it is
+taken.
 Contained: judged by the harness, by the memory of the runner and by what it passes on. No JSON is written.
 Harmless: it only writes, and ends at `--bytes`, when the reader goes away, or after `--seconds`.
 """

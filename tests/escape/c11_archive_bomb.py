@@ -1,7 +1,9 @@
 """Case 11: archives that are small packed and huge unpacked.
 
-Attempted: to unpack a zip of 512 MiB and a tar.gz of 256 MiB of zeros, and a tar of 6,000 empty files, in the workspace.
-Contained: unpacking ends with ENOSPC within `--workspace` or `--workspace-inodes`, and the process can write afterwards.
+Attempted: to unpack a zip of 512 MiB and a tar.gz of 256 MiB of zeros, and a tar of 6,000 empty files, in the
+workspace.
+Contained: unpacking ends with ENOSPC within `--workspace` or `--workspace-inodes`, and the process can write
+afterwards.
 Harmless: at most 512 MiB and 6,000 files, in a directory that is removed at the end.
 """
 

@@ -1,10 +1,10 @@
 """Case 13: zombie floods, killing PID 1, an orphan that holds stdout.
 
 `--only zombies`: to keep four times `--pids` zombies; to leave the init twice `--pids` orphans to reap.
-Contained: fewer than `--pids` zombies; nearly all orphans are reaped within a second. Outside, the orphans are left to an
-init of the script's own that does not reap, in a PID namespace of its own.
-`--only init`: to end, stop or crash PID 1 by signals. Contained: it is still there. Outside, the target is a stand-in
-that the script forked: the host's PID 1 is never signalled.
+Contained: fewer than `--pids` zombies; nearly all orphans are reaped within a second. Outside, the orphans are left
+to an init of the script's own that does not reap, in a PID namespace of its own.
+`--only init`: to end, stop or crash PID 1 by signals. Contained: it is still there. Outside, the target is a
+stand-in that the script forked: the host's PID 1 is never signalled.
 `--only orphan`: to leave a child that holds stdout. Judged by the harness: the command's end is not held up by it.
 Harmless: bounded counts, all reaped; the orphan ends by itself after 10 s.
 """

@@ -1,10 +1,10 @@
 """Case 15: leaving or changing the cgroup.
 
-Attempted: to open any cgroup.procs or release_agent for writing, to make a child cgroup, to mount the cgroup file systems,
-to take a new cgroup namespace.
+Attempted: to open any cgroup.procs or release_agent for writing, to make a child cgroup, to mount the cgroup file
+systems, to take a new cgroup namespace.
 Contained: no such file is seen or opened, and the calls are refused.
-Harmless: files are opened and closed, never written; a made cgroup is removed at once; mounts are made in a mount namespace
-of a child's own.
+Harmless: files are opened and closed, never written; a made cgroup is removed at once; mounts are made in a mount
+namespace of a child's own.
 """
 
 import errno

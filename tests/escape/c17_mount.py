@@ -3,8 +3,8 @@
 Attempted: mount, bind, remount of / as writable, umount, pivot_root, chroot, fsopen, fspick, open_tree, move_mount,
 mount_setattr.
 Contained: each call is refused.
-Harmless: each runs in a child; outside in a private mount namespace of its own; a remount changes the flags of that one
-mount and never the file system's; pivot_root names directories that do not exist.
+Harmless: each runs in a child; outside in a private mount namespace of its own; a remount changes the flags of that
+one mount and never the file system's; pivot_root names directories that do not exist.
 """
 
 import os
@@ -15,9 +15,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import attempt
 
-MS_RDONLY, MS_NOSUID, MS_REMOUNT, MS_BIND, MS_MOVE = 1, 2, 32, 4096, 8192
+MS_REMOUNT, MS_BIND, MS_MOVE = 32, 4096, 8192
 MNT_DETACH = 2
-AT_FDCWD, AT_EMPTY_PATH = -100, 0x1000
+AT_FDCWD = -100
 OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 FSCONFIG_CMD_CREATE = 6
 MOUNT_ATTR_NOSUID = 2

@@ -38,8 +38,8 @@ def steal_descriptor(pid):
     attempt.syscall("pidfd_getfd", attempt.syscall("pidfd_open", pid, 0), 1 << 20, 0)
 
 
-def open_memory(pid):
-    attempt.open_and_close(f"/proc/{pid}/mem", os.O_RDWR)
+def open_memory(pid, flags):
+    attempt.open_and_close(f"/proc/{pid}/mem", flags)
 
 
 def reach(whom, pid, also=()):
@@ -47,7 +47,7 @@ def reach(whom, pid, also=()):
     attempt.probe(f"process_vm_readv of {whom}", lambda: move_memory("process_vm_readv", pid), also)
     attempt.probe(f"process_vm_writev of {whom}", lambda: move_memory("process_vm_writev", pid), also)
     attempt.probe(f"pidfd_getfd of {whom}", lambda: steal_descriptor(pid), also)
-    attempt.probe(f"/proc/PID/mem of {whom}", lambda: open_memory(pid), also)
+    attempt.probe(f"/proc/PID/mem of {whom} for writing", lambda: open_memory(pid, os.O_WRONLY), (errno.EROFS, *also))
 
 
 def main():
@@ -56,7 +56,12 @@ def main():
         reach("a sibling", sibling)
     with attempt.init() as init:
         reach("the init", init)
-    reach("a process of the host", args.host_pid, also=(errno.ESRCH, errno.ENOENT))
+        attempt.probe("/proc/PID/mem of the init for reading", lambda: open_memory(init, os.O_RDONLY))
+    gone = (errno.ESRCH, errno.ENOENT)
+    reach("a process of the host", args.host_pid, gone)
+    attempt.probe(
+        "/proc/PID/mem of a process of the host for reading", lambda: open_memory(args.host_pid, os.O_RDONLY), gone
+    )
     attempt.probe("asking to be traced", lambda: attempt.syscall("ptrace", PTRACE_TRACEME, 0, 0, 0))
 
 

@@ -1,6 +1,7 @@
 """Case 20: io_uring, and sockets through it, which no filter on socket() sees.
 
-Attempted: io_uring_setup; io_uring_enter and io_uring_register on a descriptor that is none; a raw socket by way of a ring.
+Attempted: io_uring_setup; io_uring_enter and io_uring_register on a descriptor that is none; a raw socket by way of
+a ring.
 Contained: each call is refused (EBADF would mean that the kernel looked at the descriptor).
 Harmless: a ring of one entry and a socket that sends nothing, both gone with the child.
 """

@@ -1,7 +1,7 @@
 """Case 21: the kernel's keyrings, which namespaces hardly divide.
 
-Attempted: add_key, request_key, and three uses of keyctl: finding the process keyring, a new session keyring, and the
-user's keyring, which all processes of a uid share.
+Attempted: add_key, request_key, and three uses of keyctl: finding the process keyring, a new session keyring, and
+the user's keyring, which all processes of a uid share.
 Contained: each call is refused.
 Harmless: the key is in the process keyring of a child and goes with it.
 """

@@ -2,8 +2,9 @@
 
 Attempted: each with arguments that the kernel turns down for another reason once it has let the caller through.
 Contained: refused by EPERM or ENOSYS.
-Harmless: no call can take effect: the magic of reboot is wrong, modules and files do not exist, the settimeofday sets
-neither time nor zone, the other clock values are out of range; a host name is set in a UTS namespace of the child's own.
+Harmless: no call can take effect: the magic of reboot is wrong, modules and files do not exist, the settimeofday
+sets neither time nor zone, the other clock values are out of range; a host name is set in a UTS namespace of the
+child's own.
 """
 
 import errno

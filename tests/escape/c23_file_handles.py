@@ -1,6 +1,7 @@
 """Case 23: open_by_handle_at, which opens a file by its number and asks no directory on the way.
 
-Attempted: to open / by a handle that the kernel gave, and by a guessed handle of inode 2, the root of most file systems.
+Attempted: to open / by a handle that the kernel gave, and by a guessed handle of inode 2, the root of most file
+systems.
 Contained: refused, before the handle is looked at (ESTALE would be after).
 Harmless: a directory is opened for reading and closed.
 """

@@ -1,9 +1,9 @@
 """Case 25: gaining privileges through setuid and file-capability binaries, or having kept some.
 
-Attempted: to run a setuid-root program of the system and see it run privileged; to become root; to drop groups; to give a
-file capabilities. Also looked at: mounts that honour setuid, no_new_privs, the capability sets.
-Contained: the program runs with the caller's own rights (the loader prints AT_SECURE 0, which it keeps to itself in a
-privileged program), the calls are refused, the mounts are nosuid, the sets are empty.
+Attempted: to run a setuid-root program of the system and see it run privileged; to become root; to drop groups; to
+give a file capabilities. Also looked at: mounts that honour setuid, no_new_privs, the capability sets.
+Contained: the program runs with the caller's own rights (the loader prints AT_SECURE 0, which it keeps to itself in
+a privileged program), the calls are refused, the mounts are nosuid, the sets are empty.
 Harmless: the program is asked for its --help, outside as uid 65534; the file is a scratch copy.
 """
 

@@ -1,7 +1,7 @@
 """Case 26: personality, modify_ldt and port access.
 
-Attempted: to switch off address randomisation, to make readable pages executable, to write a local descriptor table entry,
-to ask for I/O ports.
+Attempted: to switch off address randomisation, to make readable pages executable, to write a local descriptor table
+entry, to ask for I/O ports.
 Contained: each call is refused.
 Harmless: all of it belongs to a child that ends at once; no port is touched.
 """
@@ -29,8 +29,9 @@ def modify_ldt():
 
 def main():
     attempt.arguments(__doc__)
-    attempt.probe("personality without address randomisation", lambda: attempt.syscall("personality", ADDR_NO_RANDOMIZE))
-    attempt.probe("personality with executable reads", lambda: attempt.syscall("personality", READ_IMPLIES_EXEC))
+    personalities = {"without address randomisation": ADDR_NO_RANDOMIZE, "with executable reads": READ_IMPLIES_EXEC}
+    for name, flag in personalities.items():
+        attempt.probe(f"personality {name}", lambda flag=flag: attempt.syscall("personality", flag))
     x86_only = f"this {platform.machine()} kernel has no such call"
     attempt.probe("modify_ldt", modify_ldt, absent={errno.ENOSYS: x86_only})
     attempt.probe("iopl", lambda: attempt.syscall("iopl", 3), absent={errno.ENOSYS: x86_only})

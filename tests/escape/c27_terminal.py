@@ -1,7 +1,7 @@
 """Case 27: TIOCSTI, which types into a terminal, and TIOCLINUX, which pastes into a console.
 
-Attempted: both on a terminal of the script's own; also with bits set above the 32 that the kernel reads, which a filter
-that compares 64 lets through.
+Attempted: both on a terminal of the script's own; also with bits set above the 32 that the kernel reads, which a
+filter that compares 64 lets through.
 Contained: refused (ENOTTY would mean that the request reached the terminal).
 Harmless: the terminal is a pseudo-terminal that the script opened and that nobody reads.
 """

@@ -19,7 +19,8 @@ import attempt
 NO_SUCH = (errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT)
 SOCK_PACKET = 10
 PLAIN = {socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK}
-INET, INET6, RAW, DGRAM, STREAM = socket.AF_INET, socket.AF_INET6, socket.SOCK_RAW, socket.SOCK_DGRAM, socket.SOCK_STREAM
+INET, INET6 = socket.AF_INET, socket.AF_INET6
+RAW, DGRAM, STREAM = socket.SOCK_RAW, socket.SOCK_DGRAM, socket.SOCK_STREAM
 
 SOCKETS = {
     "packet socket, raw": (socket.AF_PACKET, RAW, 0x0300),

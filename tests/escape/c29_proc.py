@@ -1,9 +1,10 @@
 """Case 29: looking out through /proc: roots, other processes, the init's secrets, the kernel's memory.
 
-Attempted: to reach `--host-file` through /proc/PID/root and /proc/self/cwd; to find `--host-pid`; to read the init's
-environment, memory map, descriptors and root; to open kcore and other windows on the kernel.
+Attempted: to reach `--host-file` through /proc/PID/root and /proc/self/cwd; to find `--host-pid`; to read the
+init's environment, memory map, descriptors and root; to open kcore and other windows on the kernel.
 Contained: nothing of it is found or opened.
-Harmless: files are opened for reading and closed; outside, a stand-in that the script forked takes the place of the init.
+Harmless: files are opened for reading and closed; outside, a stand-in that the script forked takes the place of the
+init.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """Case 31: overwriting the runner, or any program, through /proc/self/exe.
 
-Attempted: to open for writing one's own and the init's /proc/PID/exe, also by way of a path descriptor taken while the
-program ran, after it ended; `--runner`, the runner's binary, by its path on the host.
+Attempted: to open for writing one's own and the init's /proc/PID/exe, also by way of a path descriptor taken while
+the program ran, after it ended; `--runner`, the runner's binary, by its path on the host.
 Contained: refused (ETXTBSY would mean that only its running protects it).
 Harmless: nothing is written or truncated; outside, a stand-in that the script forked takes the place of the init.
 """

@@ -1,7 +1,7 @@
 """Case 33: races on paths that are masked or read-only.
 
-Attempted, for a second each: to open /proc/sys/kernel/core_pattern for writing through a symlink, and below a directory,
-that another thread keeps exchanging with an innocent one; and by every other name the path has.
+Attempted, for a second each: to open /proc/sys/kernel/core_pattern for writing through a symlink, and below a
+directory, that another thread keeps exchanging with an innocent one; and by every other name the path has.
 Contained: no descriptor on anything but the innocent file came out.
 Harmless: nothing is written; opening the file has no effect.
 """
@@ -20,6 +20,10 @@ DIRECTORY, NAME = "/proc/sys/kernel", "core_pattern"
 TARGET = f"{DIRECTORY}/{NAME}"
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
+
+SYMLINK = "symlink exchanged for another"
+FILE = "file exchanged for a symlink"
+BELOW = "directory exchanged for a symlink"
 
 
 def race(flip, paths, innocent):
@@ -57,39 +61,37 @@ def exchange(one, other):
         os.rename(one + "-aside", other)
 
 
-def prepare(here):
-    os.mkdir(f"{here}/directory")
-    with open(f"{here}/directory/{NAME}", "w") as file:
+def prepare(here, name):
+    """Makes an innocent file, and the two entries of `here` that the race exchanges."""
+    path = f"{here}/one" if name == FILE else f"{here}/innocent"
+    if name == BELOW:
+        os.mkdir(f"{here}/one")
+        path = f"{here}/one/{NAME}"
+    with open(path, "w") as file:
         innocent = os.fstat(file.fileno())
-    os.symlink(f"directory/{NAME}", f"{here}/good")
-    os.symlink(TARGET, f"{here}/bad")
-    os.link(f"{here}/directory/{NAME}", f"{here}/file")
-    os.mkdir(f"{here}/below")
-    os.link(f"{here}/directory/{NAME}", f"{here}/below/{NAME}")
-    os.symlink(DIRECTORY, f"{here}/outside")
+    if name == SYMLINK:
+        os.symlink("innocent", f"{here}/one")
+    os.symlink(DIRECTORY if name == BELOW else TARGET, f"{here}/other")
     return innocent.st_dev, innocent.st_ino
+
+
+def other_names():
+    aliases = [f"/proc/{who}/{way}{TARGET}" for who in ("self", "thread-self") for way in ("root", "task/../root")]
+    aliases += [f"/proc/self/../{TARGET[6:]}", f"/dev/../{TARGET}", f"/{TARGET}"]
+    aliases.append(f"/proc/self/cwd/{'../' * 40}{TARGET}")
+    return aliases + ([f"/proc/1/root{TARGET}"] if attempt.SANDBOXED else [])
 
 
 def main():
     attempt.arguments(__doc__)
-    aliases = [f"/proc/{who}/{way}{TARGET}" for who in ("self", "thread-self", "1") for way in ("root", "task/1/root")]
-    aliases += [f"/proc/self/../{TARGET[6:]}", f"/dev/../{TARGET}", f"/proc/self/cwd/{'../' * 40}{TARGET}", f"/{TARGET}"]
-    if not attempt.SANDBOXED:
-        aliases = [path for path in aliases if not path.startswith("/proc/1/")]
-    with attempt.scratch() as here:
-        innocent = prepare(here)
-        races = {
-            "symlink exchanged for another": (lambda: exchange(f"{here}/good", f"{here}/bad"), [f"{here}/good"]),
-            "file exchanged for a symlink": (lambda: exchange(f"{here}/file", f"{here}/bad"), [f"{here}/file"]),
-            "directory exchanged for a symlink": (
-                lambda: exchange(f"{here}/below", f"{here}/outside"),
-                [f"{here}/below/{NAME}"],
-            ),
-            "other names of the path": (lambda: os.path.exists(TARGET), aliases),
-        }
-        for name, (flip, paths) in races.items():
-            hits = race(flip, paths, innocent)
-            attempt.report(name, hits == 0, f"{hits} hits")
+    for name in (SYMLINK, FILE, BELOW):
+        with attempt.scratch() as here:
+            innocent = prepare(here, name)
+            path = f"{here}/one/{NAME}" if name == BELOW else f"{here}/one"
+            hits = race(lambda: exchange(f"{here}/one", f"{here}/other"), [path], innocent)
+        attempt.report(name, hits == 0, f"{hits} hits")
+    hits = race(lambda: os.path.exists(TARGET), other_names(), None)
+    attempt.report("other names of the path", hits == 0, f"{hits} hits")
 
 
 main()

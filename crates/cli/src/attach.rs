@@ -1,11 +1,13 @@
 //! Stands between a sandbox's command and whoever started us: streams, signals, the time limit, the end.
 //!
 //! The host's own descriptors never go inside: bytes are moved from and to pipes (or a terminal) of the
-//! sandbox's own by one thread a direction, so that a reader that is slow holds up nothing else.
+//! sandbox's own.
 
 mod egress;
 mod pump;
 mod terminal;
+
+use pump::Pump;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
@@ -43,16 +45,17 @@ pub(crate) fn run(spec: &Spec, stdio: Stdio, rules: Vec<Rule>, timeout: Option<D
     let deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
     let (mut sandbox, mut streams) = ringfence_sandbox::start(spec, stdio)?;
     let proxy = streams.listener.take().map(|listener| egress::serve(listener, rules)).transpose()?;
-    let attached = Attached::new(streams)?;
-    let outcome = attend(&mut sandbox, &signals, &attached, deadline);
+    let mut attached = Attached::new(streams)?;
+    let outcome = attend(&mut sandbox, &signals, &mut attached, deadline)?;
     let memory_kills = sandbox.finish();
     drop(proxy);
-    attached.drain(&signals);
+    attached.drain(&signals)?;
     Ok(conclude(&outcome, memory_kills, spec))
 }
 
-/// The threads that move bytes, and the terminal while it is borrowed.
+/// The directions in which bytes move, and the terminal while it is borrowed.
 struct Attached {
+    pumps: Vec<Pump>,
     /// Readable (as closed) once all output has been written.
     drained: OwnedFd,
     terminal: Option<terminal::Borrowed>,
@@ -62,26 +65,25 @@ impl Attached {
     fn new(mut streams: Streams) -> Result<Self, Failure> {
         let (drained, busy) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(|errno| Failure::new("cannot watch the output").because(&errno))?;
-        let terminal = match (streams.take_pipes(), streams.terminal.take()) {
+        let (pumps, terminal) = match (streams.take_pipes(), streams.terminal.take()) {
             (Some([stdin, stdout, stderr]), _) => {
-                pump::start(pump::stdin()?, stdin, None)?;
-                pump::start(stdout, pump::stdout()?, Some(duplicate(&busy)?))?;
-                pump::start(stderr, pump::stderr()?, Some(busy))?;
-                None
+                let input = Pump::new(pump::stdin()?, stdin, None);
+                let output = Pump::new(stdout, pump::stdout()?, Some(pump::duplicate(&busy)?));
+                (vec![input, output, Pump::new(stderr, pump::stderr()?, Some(busy))], None)
             }
             (None, Some(controlling)) => {
-                let terminal = terminal::Borrowed::new(duplicate(&controlling)?)?;
-                pump::start(pump::stdin()?, duplicate(&controlling)?, None)?;
-                pump::start(controlling, pump::stdout()?, Some(busy))?;
-                Some(terminal)
+                let terminal = terminal::Borrowed::new(pump::duplicate(&controlling)?)?;
+                let input = Pump::new(pump::stdin()?, pump::duplicate(&controlling)?, None);
+                (vec![input, Pump::new(controlling, pump::stdout()?, Some(busy))], Some(terminal))
             }
             (None, None) => return Err(Failure::new("the sandbox came without streams")),
         };
-        Ok(Self { drained, terminal })
+        Ok(Self { pumps, drained, terminal })
     }
 
     /// Waits until all output is out; a signal to end does not wait for a reader that has stopped.
-    fn drain(self, signals: &OwnedFd) {
+    fn drain(mut self, signals: &OwnedFd) -> Result<(), Failure> {
+        self.pumps.iter_mut().try_for_each(Pump::finish)?;
         loop {
             let mut watched = [PollFd::new(&self.drained, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
             if poll(&mut watched, None).is_err() {
@@ -89,25 +91,26 @@ impl Attached {
             }
             let [drained, signalled] = watched.map(|fd| !fd.revents().is_empty());
             if drained || (signalled && read_signals(signals).iter().any(|signal| *signal != Signal::WINCH)) {
-                return;
+                return Ok(());
             }
         }
     }
 }
 
-fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Failure> {
-    fd.try_clone().map_err(|error| Failure::new("out of descriptors").because(&error))
-}
-
 /// Relays signals and watches the limits until the command ends, one way or another.
-fn attend(sandbox: &mut Sandbox, signals: &OwnedFd, attached: &Attached, deadline: Option<(Instant, Duration)>) -> Outcome {
+fn attend(
+    sandbox: &mut Sandbox,
+    signals: &OwnedFd,
+    attached: &mut Attached,
+    deadline: Option<(Instant, Duration)>,
+) -> Result<Outcome, Failure> {
     let mut kill_at: Option<(Instant, Duration)> = None;
     loop {
         let now = Instant::now();
         if let Some((at, timeout)) = kill_at
             && now >= at
         {
-            return Outcome::TimedOut(timeout);
+            return Ok(Outcome::TimedOut(timeout));
         }
         if let Some((at, timeout)) = deadline
             && now >= at
@@ -120,21 +123,27 @@ fn attend(sandbox: &mut Sandbox, signals: &OwnedFd, attached: &Attached, deadlin
         let alarm = kill_at.or(deadline).map(|(at, _)| at);
         let wake = watch.into_iter().chain(alarm).min().map(|at| at.saturating_duration_since(now));
         let timeout = wake.and_then(|wake| Timespec::try_from(wake).ok());
-        let (reported, signalled) = {
-            let mut watched = [PollFd::new(&*sandbox, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+        let ready: Vec<bool> = {
+            let mut watched = vec![PollFd::new(&*sandbox, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+            let sources = attached.pumps.iter().filter_map(Pump::source);
+            watched.extend(sources.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)));
             let _ = poll(&mut watched, timeout.as_ref());
-            let [reported, signalled] = watched.map(|fd| !fd.revents().is_empty());
-            (reported, signalled)
+            watched.iter().map(|fd| !fd.revents().is_empty()).collect()
         };
+        let (reported, signalled) = (ready[0], ready[1]);
+        let waiting = attached.pumps.iter_mut().filter(|pump| pump.source().is_some());
+        for (pump, _) in waiting.zip(&ready[2..]).filter(|(_, ready)| **ready) {
+            pump.start()?;
+        }
         if reported {
             let Event::Ended(end) = sandbox.next_event();
-            return kill_at.map_or(Outcome::Ended(end), |(_, timeout)| Outcome::TimedOut(timeout));
+            return Ok(kill_at.map_or(Outcome::Ended(end), |(_, timeout)| Outcome::TimedOut(timeout)));
         }
         if signalled {
             relay(sandbox, signals, attached);
         }
         if let Some(breach) = sandbox.watch() {
-            return Outcome::Broke(breach);
+            return Ok(Outcome::Broke(breach));
         }
     }
 }

@@ -26,7 +26,7 @@ enum Command {
     Doctor(commands::doctor::Arguments),
     /// Tries to get out of the sandbox that it runs in; started by `doctor`.
     #[command(hide = true)]
-    Escape,
+    Escape(commands::escape::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => commands::run::run(arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
-        Command::Escape => commands::escape::run(),
+        Command::Escape(arguments) => commands::escape::run(&arguments),
     };
     result.unwrap_or_else(|failure| failure.show())
 }

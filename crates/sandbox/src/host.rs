@@ -40,18 +40,27 @@ pub fn user_namespace_obstacle() -> Option<(String, String)> {
             "`sudo sysctl user.max_user_namespaces=15000`".into(),
         ));
     }
-    if in_container() {
-        return Some((
+    None
+}
+
+/// A guess for when the namespaces were refused and nothing else explains it.
+fn container_obstacle() -> Option<(String, String)> {
+    in_container().then(|| {
+        (
             "this looks like a container whose runtime forbids namespaces".into(),
             "start the container with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined`, or run ringfence on its host"
                 .into(),
-        ));
-    }
-    None
+        )
+    })
 }
 
 fn in_container() -> bool {
     ["/.dockerenv", "/run/.containerenv"].iter().any(|path| fs::exists(path).unwrap_or(false))
+}
+
+/// Tries to become root of a user namespace of one's own; stays there if it succeeds.
+pub fn enter_user_namespace() -> rustix::io::Result<()> {
+    sys::unshare(libc::CLONE_NEWUSER)
 }
 
 pub(crate) fn require_single_thread() -> Result<(), Error> {
@@ -61,7 +70,7 @@ pub(crate) fn require_single_thread() -> Result<(), Error> {
 
 /// Says why the namespaces could not be made.
 pub(crate) fn explain_clone(source: Errno) -> Error {
-    let (why, remedy) = user_namespace_obstacle().unwrap_or_else(|| {
+    let (why, remedy) = user_namespace_obstacle().or_else(container_obstacle).unwrap_or_else(|| {
         let remedy = match source {
             Errno::NOSPC | Errno::USERS => "raise user.max_user_namespaces, user.max_net_namespaces and their kin",
             Errno::NOSYS => "use Linux 5.13 or later",
@@ -83,7 +92,7 @@ pub(crate) fn explain_step(step: String, source: Errno) -> Error {
                 weakness: None,
             };
         }
-        if let Some((why, remedy)) = user_namespace_obstacle() {
+        if let Some((why, remedy)) = user_namespace_obstacle().or_else(container_obstacle) {
             return Error::Missing { protection: "user namespaces with their capabilities", why, remedy, weakness: None };
         }
     }

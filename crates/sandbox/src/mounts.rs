@@ -161,12 +161,13 @@ fn mount_devices(root: &OwnedFd, devices: Vec<OwnedFd>) -> Done {
 fn mask_proc(root: &OwnedFd) -> Done {
     for name in MASKED {
         let describe = || format!("mask /proc/{name}");
-        let place = Path::new("proc").join(name);
-        let null = clone_tree(root, "dev/null").step(describe)?;
-        match attach(null.as_fd(), root, &place) {
-            Err(Errno::NOENT) => {}
+        let place = match open_beneath(root, &Path::new("proc").join(name), OFlags::empty()) {
+            Err(Errno::NOENT) => continue,
             result => result.step(describe)?,
-        }
+        };
+        // Cloned only when it is needed: a clone that is not attached costs an RCU grace period to free.
+        let null = clone_tree(root, "dev/null").step(describe)?;
+        attach_at(null.as_fd(), &place).step(describe)?;
     }
     Ok(())
 }
@@ -192,7 +193,7 @@ fn pin(root: &OwnedFd, path: &Path, flags: MountAttrFlags) -> Result<()> {
     let place = open_beneath(root, path, OFlags::empty())?;
     let tree = clone_tree(&place, "")?;
     set(tree.as_fd(), flags, Recursive::Yes)?;
-    move_mount(&tree, "", &place, "", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH)
+    attach_at(tree.as_fd(), &place)
 }
 
 /// Leaves the old root for good.
@@ -234,7 +235,10 @@ fn set(tree: BorrowedFd<'_>, flags: MountAttrFlags, recursive: Recursive) -> Res
 }
 
 fn attach(tree: BorrowedFd<'_>, root: &OwnedFd, place: &Path) -> Result<()> {
-    let place = open_beneath(root, place, OFlags::empty())?;
+    attach_at(tree, &open_beneath(root, place, OFlags::empty())?)
+}
+
+fn attach_at(tree: BorrowedFd<'_>, place: &OwnedFd) -> Result<()> {
     move_mount(tree, "", place, "", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH)
 }
 

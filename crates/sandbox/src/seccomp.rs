@@ -5,16 +5,13 @@ use rustix::io::Result;
 use crate::enforcement::Enforcement;
 use crate::sys::install_seccomp;
 
-const GUEST_ALLOW: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest-allow.bpf"));
-const GUEST_REFUSE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest-refuse.bpf"));
+const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest.bpf"));
 const WITHOUT_MEMORY_CGROUP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/without-memory-cgroup.bpf"));
 const WITHOUT_CPU_CGROUP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/without-cpu-cgroup.bpf"));
 
-/// Installs every program that applies. Where two answer with an error, the last installed is heard,
-/// so the allow list with its ENOSYS comes first.
+/// Installs every program that applies; the strictest answer holds.
 pub(crate) fn install(enforcement: Enforcement) -> Result<()> {
-    install_seccomp(&program(GUEST_ALLOW))?;
-    install_seccomp(&program(GUEST_REFUSE))?;
+    install_seccomp(&program(GUEST))?;
     if !enforcement.memory_by_cgroup {
         install_seccomp(&program(WITHOUT_MEMORY_CGROUP))?;
     }

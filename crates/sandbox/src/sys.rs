@@ -81,6 +81,34 @@ pub(crate) fn execve(path: &CStr, argv: &ExecStrings, environment: &ExecStrings)
     last_errno()
 }
 
+/// Overwrites the command line and environment that this process was started with.
+///
+/// The init inherits them from its starter, and `/proc/1/cmdline` would show them to the guest.
+pub(crate) fn forget_arguments() -> std::io::Result<()> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // Fields 48 to 51 of proc_pid_stat(5), counted from behind the name, which may hold anything.
+    let fields: Vec<usize> = stat
+        .rsplit(") ")
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(45)
+        .take(4)
+        .filter_map(|field| field.parse().ok())
+        .collect();
+    let [argument_start, argument_end, environment_start, environment_end] = fields[..] else {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    };
+    for (start, end) in [(argument_start, argument_end), (environment_start, environment_end)] {
+        if start != 0 && start < end {
+            // SAFETY: the kernel put both blocks on this process's own stack, writable; after the fork
+            // nothing reads them any more, and the other process has its own copy.
+            unsafe { std::ptr::write_bytes(start as *mut u8, 0, end - start) };
+        }
+    }
+    Ok(())
+}
+
 /// Ends this process without running exit handlers, which belong to the process it was forked from.
 pub(crate) fn exit_now(code: c_int) -> ! {
     // SAFETY: `_exit` has no preconditions.
@@ -150,10 +178,10 @@ pub(crate) fn landlock_abi() -> Option<u32> {
     u32::try_from(abi).ok().filter(|abi| *abi > 0)
 }
 
-/// Makes this process's cgroup the root of all that it is shown of cgroups.
-pub(crate) fn unshare_cgroup() -> Result<()> {
-    // SAFETY: changes what is shown of cgroups; no descriptor or memory depends on it.
-    check(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()).map(drop)
+/// Moves this process into new namespaces. Not for `CLONE_FILES`, which would change who shares descriptors.
+pub(crate) fn unshare(namespaces: c_int) -> Result<()> {
+    // SAFETY: namespaces change what names mean; no descriptor or memory depends on them.
+    check(unsafe { libc::unshare(namespaces) }.into()).map(drop)
 }
 
 /// Leaves the caller's session keyring for an empty one.

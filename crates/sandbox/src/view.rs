@@ -28,10 +28,8 @@ const SYSTEM: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx3
 
 /// The parts of the host's `/etc` that programs need and that hold nothing private: the linker's cache,
 /// Debian's alternatives, certificate authorities, time zone, fonts and public tables.
-const ETC: [&str; 13] = [
+const ETC: [&str; 10] = [
     "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
     "alternatives",
     "ssl",
     "pki",
@@ -40,7 +38,6 @@ const ETC: [&str; 13] = [
     "localtime",
     "fonts",
     "mime.types",
-    "protocols",
     "services",
 ];
 

@@ -1,8 +1,12 @@
-//! Moves bytes from one descriptor to another, unchanged and without limit, in a thread of its own.
+//! Moves bytes from one descriptor to another, unchanged and without limit.
+//!
+//! A direction costs nothing until there is something to move; then it gets a thread of its own, so that
+//! a reader that is slow holds up nothing else.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, splice};
 
@@ -11,17 +15,51 @@ use crate::failure::Failure;
 /// As much as one system call may move.
 const CHUNK: usize = 256 << 10;
 
-/// Starts a thread that pumps until the source ends or the sink is closed; then both are closed.
-///
-/// `busy` is held for as long as it runs. The thread is never joined: the process may end while it
-/// waits for input.
-pub(super) fn start(source: OwnedFd, sink: OwnedFd, busy: Option<OwnedFd>) -> Result<(), Failure> {
-    let pump = move || {
-        pump(&source, &sink);
-        drop((source, sink, busy));
-    };
-    let thread = thread::Builder::new().name("pump".into()).stack_size(64 << 10).spawn(pump);
-    thread.map(drop).map_err(|error| Failure::new("cannot start a thread").because(&error))
+/// A direction in which bytes may move.
+pub(super) struct Pump {
+    waiting: Option<Ends>,
+}
+
+struct Ends {
+    source: OwnedFd,
+    sink: OwnedFd,
+    /// Held for as long as bytes may still move; nobody waits for a direction that has none.
+    _busy: Option<OwnedFd>,
+}
+
+impl Pump {
+    pub(super) fn new(source: OwnedFd, sink: OwnedFd, busy: Option<OwnedFd>) -> Self {
+        Self { waiting: Some(Ends { source, sink, _busy: busy }) }
+    }
+
+    /// What to watch until the first bytes come.
+    pub(super) fn source(&self) -> Option<BorrowedFd<'_>> {
+        self.waiting.as_ref().map(|ends| ends.source.as_fd())
+    }
+
+    /// Moves until the source ends or the sink is closed; then both are closed.
+    ///
+    /// The thread is never joined: the process may end while it waits for input.
+    pub(super) fn start(&mut self) -> Result<(), Failure> {
+        let Some(ends) = self.waiting.take() else { return Ok(()) };
+        let thread = thread::Builder::new().name("pump".into()).stack_size(64 << 10);
+        let work = move || pump(&ends.source, &ends.sink);
+        thread.spawn(work).map(drop).map_err(|error| Failure::new("cannot start a thread").because(&error))
+    }
+
+    /// Starts if something is left to move, else closes both ends.
+    pub(super) fn finish(&mut self) -> Result<(), Failure> {
+        let left = self.source().is_some_and(|source| {
+            let mut watched = [PollFd::from_borrowed_fd(source, PollFlags::IN)];
+            poll(&mut watched, Some(&rustix::event::Timespec::default())).is_ok()
+                && watched[0].revents().contains(PollFlags::IN)
+        });
+        if left {
+            return self.start();
+        }
+        self.waiting = None;
+        Ok(())
+    }
 }
 
 pub(super) fn stdin() -> Result<OwnedFd, Failure> {
@@ -36,8 +74,8 @@ pub(super) fn stderr() -> Result<OwnedFd, Failure> {
     duplicate(rustix::stdio::stderr())
 }
 
-fn duplicate(fd: impl AsFd) -> Result<OwnedFd, Failure> {
-    rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(|errno| Failure::new("a standard stream is closed").because(&errno))
+pub(super) fn duplicate(fd: impl AsFd) -> Result<OwnedFd, Failure> {
+    rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(|errno| Failure::new("cannot duplicate a stream").because(&errno))
 }
 
 fn pump(source: &OwnedFd, sink: &OwnedFd) {
@@ -81,7 +119,6 @@ fn copy(source: &OwnedFd, sink: &OwnedFd) {
 
 /// A descriptor that we were given may be non-blocking; another process may depend on that, so it stays.
 fn wait_for(source: &OwnedFd, sink: &OwnedFd) {
-    use rustix::event::{PollFd, PollFlags, poll};
     let _ = poll(&mut [PollFd::new(source, PollFlags::IN)], None);
     let _ = poll(&mut [PollFd::new(sink, PollFlags::OUT)], None);
 }

@@ -39,6 +39,9 @@ pub(super) fn close_foreign_descriptors(plan: &Plan, channel: &Channel) -> Resul
 pub(super) fn settle(plan: &mut Plan, channel: &Channel) -> Result<Option<OwnedFd>, StepError> {
     enter_cgroup(plan)?;
     offer_to_the_oom_killer();
+    sys::forget_arguments()
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        .step(|| "forget the command line".into())?;
     // Keys of the user's login must not be inherited. A kernel without keyrings has none to leave.
     match sys::join_new_session_keyring() {
         Err(Errno::NOSYS | Errno::PERM) => {}
@@ -72,7 +75,7 @@ fn enter_cgroup(plan: &mut Plan) -> Result<(), StepError> {
             .step(|| "enter the cgroup".into())?;
     }
     // Only now, so that the namespace's root is the group just entered.
-    sys::unshare_cgroup().step(|| "make a cgroup namespace".into())
+    sys::unshare(libc::CLONE_NEWCGROUP).step(|| "make a cgroup namespace".into())
 }
 
 /// If the whole host runs out of memory, the guest goes first. Raising this needs no privilege; where

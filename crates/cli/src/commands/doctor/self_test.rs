@@ -1,0 +1,117 @@
+//! Starts a real sandbox with the default configuration and tries to get out of it.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::time::{Duration, Instant};
+
+use ringfence_runtime::flavor::Flavor;
+use ringfence_runtime::template::Template;
+use ringfence_sandbox::{Access, Stdio, Streams, Volume};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+
+use crate::commands::escape::{ATTEMPTS, Attempt};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Where the program that tries to escape is shown inside.
+const PROGRAM: &str = "/opt/ringfence";
+
+/// More than ten lines can fill; the rest of a report that is longer is not read.
+const MOST_OUTPUT: u64 = 64 << 10;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Outcome {
+    attempts: Vec<Attempt>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hints: Vec<String>,
+}
+
+impl Outcome {
+    pub(super) fn passed(&self) -> bool {
+        self.error.is_none() && self.attempts.len() == ATTEMPTS && self.attempts.iter().all(|attempt| attempt.contained)
+    }
+
+    pub(super) fn write_text(&self, text: &mut String) {
+        *text += "\nSelf-test: a sandbox, and ten ways out of it\n";
+        for Attempt { attempt, contained, saw } in &self.attempts {
+            let state = if *contained { "ok" } else { "ESCAPED" };
+            let _ = writeln!(text, "{state:8} {attempt}: {saw}");
+        }
+        if let Some(error) = &self.error {
+            let _ = writeln!(text, "MISSING  {error}");
+        }
+        for hint in &self.hints {
+            let _ = writeln!(text, "         hint: {hint}");
+        }
+    }
+}
+
+pub(super) fn run() -> Outcome {
+    match try_to_escape() {
+        Ok(attempts) => {
+            let complete = attempts.len() == ATTEMPTS;
+            let error = (!complete).then(|| format!("{} of {ATTEMPTS} attempts were reported", attempts.len()));
+            Outcome { attempts, error, hints: Vec::new() }
+        }
+        Err((error, hints)) => Outcome { attempts: Vec::new(), error: Some(error), hints },
+    }
+}
+
+type Refused = (String, Vec<String>);
+
+fn try_to_escape() -> Result<Vec<Attempt>, Refused> {
+    let plain = |error: std::io::Error| (format!("cannot prepare the self-test: {error}"), Vec::new());
+    // Real marks on the host, so that reaching one is a real escape.
+    let port = TcpListener::bind(("127.0.0.1", 0)).map_err(plain)?;
+    let name = format!("ringfence-doctor-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).map_err(plain)?;
+    let _socket = UnixListener::bind_addr(&address).map_err(plain)?;
+    let host_port = port.local_addr().map_err(plain)?.port();
+
+    let command = [PROGRAM, "escape", "--host-pid", &std::process::id().to_string()].map(Into::into);
+    let marks = ["--host-port", &host_port.to_string(), "--host-socket", &name].map(Into::into);
+    let mut spec = Template::Bash.spec(Flavor::ALL[0], command.into_iter().chain(marks).collect());
+    let program = std::env::current_exe().map_err(plain)?;
+    spec.volumes.push(Volume { host: program, guest: PROGRAM.into(), access: Access::ReadOnly });
+
+    let (sandbox, streams) = ringfence_sandbox::start(&spec, Stdio::Pipes).map_err(|error| {
+        let mut message = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            let _ = write!(message, ": {cause}");
+            source = cause.source();
+        }
+        (message, error.hints())
+    })?;
+    let output = read_output(streams).map_err(plain)?;
+    sandbox.finish();
+    Ok(output.lines().filter_map(|line| serde_json::from_str(line).ok()).take(ATTEMPTS).collect())
+}
+
+/// Everything that the program prints, until it ends or the time is over.
+fn read_output(mut streams: Streams) -> std::io::Result<String> {
+    let Some([_, stdout, _]) = streams.take_pipes() else { return Ok(String::new()) };
+    let deadline = Instant::now() + DEADLINE;
+    let mut output = Vec::new();
+    let mut stdout = File::from(stdout).take(MOST_OUTPUT);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).unwrap_or_default();
+        if poll(&mut [PollFd::new(stdout.get_ref(), PollFlags::IN)], Some(&timeout))? == 0 {
+            break;
+        }
+        let mut chunk = [0; 4096];
+        match stdout.read(&mut chunk)? {
+            0 => break,
+            length => output.extend_from_slice(&chunk[..length]),
+        }
+    }
+    Ok(String::from_utf8_lossy(&output).into_owned())
+}
