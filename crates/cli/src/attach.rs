@@ -67,9 +67,13 @@ impl Attached {
             .map_err(|errno| Failure::new("cannot watch the output").because(&errno))?;
         let (pumps, terminal) = match (streams.take_pipes(), streams.terminal.take()) {
             (Some([stdin, stdout, stderr]), _) => {
-                let input = Pump::new(pump::stdin()?, stdin, None);
                 let output = Pump::new(stdout, pump::stdout()?, Some(pump::duplicate(&busy)?));
-                (vec![input, output, Pump::new(stderr, pump::stderr()?, Some(busy))], None)
+                let mut pumps = vec![output, Pump::new(stderr, pump::stderr()?, Some(busy))];
+                // An input that is always at its end needs no thread: the closed pipe says the same.
+                if !pump::stdin_is_null() {
+                    pumps.push(Pump::new(pump::stdin()?, stdin, None));
+                }
+                (pumps, None)
             }
             (None, Some(controlling)) => {
                 let terminal = terminal::Borrowed::new(pump::duplicate(&controlling)?)?;

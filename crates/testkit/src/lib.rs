@@ -1,1 +1,9 @@
-//! Fixtures for tests.
+//! For tests only: the program as different users, and the state of the host around it.
+
+mod host;
+mod skip;
+mod who;
+
+pub use host::Snapshot;
+pub use skip::skip;
+pub use who::{Outcome, Who};

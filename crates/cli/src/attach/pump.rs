@@ -66,6 +66,13 @@ pub(super) fn stdin() -> Result<OwnedFd, Failure> {
     duplicate(rustix::stdio::stdin())
 }
 
+/// Whether standard input is `/dev/null`, as services and many clients have it.
+pub(super) fn stdin_is_null() -> bool {
+    rustix::fs::fstat(rustix::stdio::stdin()).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device() && stat.st_rdev == rustix::fs::makedev(1, 3)
+    })
+}
+
 pub(super) fn stdout() -> Result<OwnedFd, Failure> {
     duplicate(rustix::stdio::stdout())
 }

@@ -78,6 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 impl Findings {
     fn to_text(&self) -> String {
         let mut text = String::new();
+        let mut last_remedy = None;
         for check in &self.checks {
             let state = match check.state {
                 State::Ok => "ok",
@@ -85,7 +86,10 @@ impl Findings {
                 State::Missing => "MISSING",
             };
             let _ = writeln!(text, "{state:8} {:22} {}", check.name, check.detail);
-            if let Some(remedy) = &check.remedy {
+            // Neighbours with one remedy share one hint.
+            if let Some(remedy) = &check.remedy
+                && last_remedy.replace(remedy) != Some(remedy)
+            {
                 let _ = writeln!(text, "{:8} {:22} hint: {remedy}", "", "");
             }
         }

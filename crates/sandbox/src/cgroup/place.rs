@@ -55,6 +55,9 @@ impl Place {
         match find_v2(groups, mounts) {
             Ok(place) => Ok(place),
             Err(_) if !v1.is_empty() => Ok(Self::V1 { parents: v1 }),
+            Err(_) if mounts.lines().filter_map(parse_mount).any(|mount| mount.kind == "cgroup" && mount.options.contains("memory")) => {
+                Err("no permission to make groups in the cgroup v1 hierarchies".into())
+            }
             Err(why) => Err(why),
         }
     }

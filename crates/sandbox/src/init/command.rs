@@ -1,7 +1,7 @@
 //! Starts the command: found on the guest's own PATH, with descriptors 0 to 2 and nothing else.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -9,15 +9,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
-use rustix::pty::OpenptFlags;
 
 use crate::error::SpecError;
 use crate::spec::{Command, WORKSPACE};
-use crate::sys::{self, ExecStrings};
+use crate::sys::{self, ExecStrings, StandardStreams};
 
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// A command with its C strings made, so that nothing is allocated between fork and exec.
+/// A command with its C strings made.
 #[derive(Debug)]
 pub(crate) struct PreparedCommand {
     argv: ExecStrings,
@@ -84,50 +83,25 @@ pub(crate) fn start(command: &PreparedCommand, wiring: Wiring) -> Result<(Pid, O
         if command.workdir == Path::new(WORKSPACE) { Ok(()) } else { Err(error) }
     })?;
     let program = command.resolve()?;
-    let (stdio, terminal) = match wiring {
-        Wiring::Pipes { stdin, stdout, stderr } => ([stdin, stdout, stderr], None),
+    // All are close-on-exec from the start; should one not be, it must not reach the guest either.
+    sys::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed())?;
+    match wiring {
+        Wiring::Pipes { stdin, stdout, stderr } => {
+            let streams = StandardStreams::Descriptors([stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]);
+            Ok((sys::spawn(&program, &command.argv, &command.environment, &streams)?, None))
+        }
         Wiring::Terminal => {
-            let (controlling, ours) = open_terminal()?;
-            ([ours.try_clone().map_err(|_| Errno::MFILE)?, ours.try_clone().map_err(|_| Errno::MFILE)?, ours], Some(controlling))
+            let controlling = open_terminal()?;
+            let path = rustix::pty::ptsname(&controlling, Vec::new())?;
+            let streams = StandardStreams::Terminal(&path);
+            Ok((sys::spawn(&program, &command.argv, &command.environment, &streams)?, Some(controlling)))
         }
-    };
-    let (failed, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    let Some(pid) = sys::fork()? else {
-        let errno = become_program(command, &program, &stdio, terminal.is_some());
-        let _ = rustix::io::write(&report, &errno.raw_os_error().to_ne_bytes());
-        sys::exit_now(127)
-    };
-    drop(report);
-    let mut errno = [0; 4];
-    match rustix::io::read(&failed, &mut errno) {
-        Ok(4) => Err(Errno::from_raw_os_error(i32::from_ne_bytes(errno))),
-        _ => Ok((pid, terminal)),
     }
 }
 
-/// In the new process: takes its descriptors and becomes the program, or says why it could not.
-fn become_program(command: &PreparedCommand, program: &CStr, stdio: &[OwnedFd; 3], is_terminal: bool) -> Errno {
-    let wire = || -> rustix::io::Result<()> {
-        rustix::process::setsid()?;
-        if is_terminal {
-            rustix::process::ioctl_tiocsctty(stdio[0].as_fd())?;
-        }
-        rustix::stdio::dup2_stdin(&stdio[0])?;
-        rustix::stdio::dup2_stdout(&stdio[1])?;
-        rustix::stdio::dup2_stderr(&stdio[2])?;
-        sys::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed())
-    };
-    if let Err(errno) = wire() {
-        return errno;
-    }
-    sys::reset_signals();
-    sys::execve(program, &command.argv, &command.environment)
-}
-
-fn open_terminal() -> Result<(OwnedFd, OwnedFd), Errno> {
+fn open_terminal() -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let controlling = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
     rustix::pty::unlockpt(&controlling)?;
-    let ours = rustix::pty::ioctl_tiocgptpeer(&controlling, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-    Ok((controlling, ours))
+    Ok(controlling)
 }
