@@ -5,7 +5,8 @@ Contained: fewer than `--pids` zombies; nearly all orphans are reaped within a s
 to an init of the script's own that does not reap, in a PID namespace of its own.
 `--only init`: to end, stop or crash PID 1 by signals. Contained: it is still there. Outside, the target is a
 stand-in that the script forked: the host's PID 1 is never signalled.
-`--only orphan`: to leave a child that holds stdout. Judged by the harness: the command's end is not held up by it.
+`--only orphan`: to leave a child that holds stdout. Contained: it is ended with the command, and so cannot report
+that it held stdout to its own end.
 Harmless: bounded counts, all reaped; the orphan ends by itself after 10 s.
 """
 
@@ -120,8 +121,9 @@ def hold_stdout():
     if pid == 0:
         os.setsid()
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(HOLD_SECONDS)
+        signal.alarm(HOLD_SECONDS + 1)
         time.sleep(HOLD_SECONDS)
+        attempt.report("orphan that holds stdout", False, "held it to its own end")
         os._exit(0)
     attempt.left_to_harness("orphan that holds stdout", f"pid {pid} holds stdout for {HOLD_SECONDS} s")
 

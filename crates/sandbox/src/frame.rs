@@ -23,9 +23,11 @@ const MOST_BYTES: usize = 16 << 10;
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Order {
+    /// A file of a v1 cgroup that admits whoever writes `0` to it. Carries it.
+    Entrance,
     /// The next volume of the plan, opened by the host. Carries its mount.
     Volume,
-    /// The ids are mapped: build the walls.
+    /// The ids are mapped, and nothing more will be sent: build the walls.
     Go { may_drop_groups: bool },
     /// Pass a signal on to the command, or to its whole process group.
     Signal { number: i32, group: bool },

@@ -7,7 +7,6 @@
 mod command;
 mod settle;
 
-use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -36,8 +35,6 @@ pub(crate) struct Plan {
     pub(crate) walls: Walls,
     pub(crate) command: PreparedCommand,
     pub(crate) wiring: Wiring,
-    /// v1 cgroup files that admit whoever writes to them.
-    pub(crate) entrances: Vec<File>,
 }
 
 /// Lives the whole life of the sandbox.
@@ -53,9 +50,9 @@ pub(crate) fn run(plan: Plan, channel: &Channel) -> ! {
     exit_now(code)
 }
 
-fn live(mut plan: Plan, channel: &Channel) -> Result<(), StepError> {
+fn live(plan: Plan, channel: &Channel) -> Result<(), StepError> {
     settle::close_foreign_descriptors(&plan, channel)?;
-    let listener = settle::settle(&mut plan, channel)?;
+    let listener = settle::settle(&plan, channel)?;
     report(channel, &Report::Ready, listener)?;
 
     let children = SignalSet::new(&[Signal::CHILD])
@@ -135,7 +132,6 @@ impl Plan {
     fn descriptors(&self, channel: &Channel) -> Vec<u32> {
         let mut kept = vec![channel.as_fd().as_raw_fd()];
         kept.extend(self.wiring.descriptors());
-        kept.extend(self.entrances.iter().map(AsRawFd::as_raw_fd));
         let mut kept: Vec<u32> = kept.into_iter().map(i32::cast_unsigned).collect();
         kept.sort_unstable();
         kept

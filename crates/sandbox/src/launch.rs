@@ -22,13 +22,10 @@ use crate::sys::{self, Fork};
 use crate::walls::Walls;
 use crate::{view, volume};
 
-/// The cgroup namespace is missing here because it must come after the cgroup is entered.
-const NAMESPACES: i32 = libc::CLONE_NEWUSER
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS;
+/// Two are missing here: the cgroup namespace must come after the cgroup is entered, and the network
+/// namespace, the slowest, is made by the init while this side maps the ids and makes the cgroup.
+const NAMESPACES: i32 =
+    libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
 /// Far more than a start takes on the slowest host; a start that takes longer is stuck.
 const START_DEADLINE: Duration = Duration::from_secs(20);
@@ -58,8 +55,6 @@ pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
         source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
     })?;
     let (volumes, placeholders) = volume::check(&spec.volumes)?;
-    let cgroup = place.map(|place| Cgroup::create(&place, &spec.limits)).transpose()?;
-    let entrances = cgroup.as_ref().map_or_else(|| Ok(Vec::new()), Cgroup::entrances)?;
     let (wiring, mut streams) = wire(stdio)?;
     let (channel, init_channel) = Channel::pair().map_err(Error::setup("make the control channel"))?;
 
@@ -80,20 +75,31 @@ pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
         },
         command,
         wiring,
-        entrances,
     };
-    let birth_place = cgroup.as_ref().and_then(Cgroup::birth_place);
+    let make_cgroup = |place: Place| Cgroup::create(&place, &spec.limits);
+    // On v2 a process is born in its group; on v1 it enters a group that may as well be made later.
+    let (born_in, entered) = match place {
+        Some(place @ Place::V2 { .. }) => (Some(make_cgroup(place)?), None),
+        place => (None, place),
+    };
+    let birth_place = born_in.as_ref().and_then(Cgroup::birth_place);
     let process = match sys::clone_into(NAMESPACES, birth_place).map_err(host::explain_clone)? {
         Fork::Child => init::run(plan, &init_channel),
         Fork::Parent { pid, pidfd } => Process { pid, pidfd },
     };
     drop(init_channel);
     // From here on every early return ends the sandbox through its guards.
-    let mut sandbox = Sandbox::new(process, channel, cgroup, placeholders, spec, enforcement);
+    let mut sandbox = Sandbox::new(process, channel, born_in, placeholders, spec, enforcement);
     let volumes = plan.volumes;
-    drop((plan.wiring, plan.entrances));
+    drop(plan.wiring);
 
     identity.map(sandbox.pid(), spec.uid)?;
+    if let Some(place) = entered {
+        let entrances = sandbox.hold(make_cgroup(place)?)?;
+        for entrance in &entrances {
+            sandbox.order(&Order::Entrance, Some(entrance.as_fd()))?;
+        }
+    }
     if host_opens_volumes {
         let ids = identity.host_ids(sandbox.pid());
         for volume in &volumes {

@@ -1,5 +1,6 @@
 //! The host's handle on a running sandbox. Dropped, it kills every process in it and frees all it had.
 
+use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -93,6 +94,11 @@ impl Sandbox {
     ) -> Self {
         let watchdog = (!enforcement.memory_by_cgroup).then(|| Watchdog::new(process.pid, &spec.limits));
         Self { process, cgroup, _placeholders: placeholders, channel, watchdog, enforcement }
+    }
+
+    /// Takes a cgroup into its keeping, and gives the files by which the init enters it.
+    pub(crate) fn hold(&mut self, cgroup: Cgroup) -> Result<Vec<File>, Error> {
+        self.cgroup.insert(cgroup).entrances()
     }
 
     /// The init's process id on the host.

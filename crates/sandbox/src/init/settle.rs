@@ -1,6 +1,5 @@
 //! The init's first steps: out of everything that is the host's, into everything that is the guest's.
 
-use std::io::Write;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -36,8 +35,8 @@ pub(super) fn close_foreign_descriptors(plan: &Plan, channel: &Channel) -> Resul
 }
 
 /// Moves in; afterwards this process is an ordinary, walled-in process of the guest.
-pub(super) fn settle(plan: &mut Plan, channel: &Channel) -> Result<Option<OwnedFd>, StepError> {
-    enter_cgroup(plan)?;
+pub(super) fn settle(plan: &Plan, channel: &Channel) -> Result<Option<OwnedFd>, StepError> {
+    sys::unshare(libc::CLONE_NEWNET).step(|| "make a network namespace".into())?;
     offer_to_the_oom_killer();
     sys::forget_arguments()
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
@@ -60,6 +59,8 @@ pub(super) fn settle(plan: &mut Plan, channel: &Channel) -> Result<Option<OwnedF
         }
     }
     let may_drop_groups = await_go(plan, channel, &mut volumes)?;
+    // Only now, so that the namespace's root is the group that was entered.
+    sys::unshare(libc::CLONE_NEWCGROUP).step(|| "make a cgroup namespace".into())?;
     become_guest(plan.uid, may_drop_groups)?;
     mounts::build(&plan.entries, sources, &volumes, &plan.workspace)?;
     drop(volumes);
@@ -67,15 +68,8 @@ pub(super) fn settle(plan: &mut Plan, channel: &Channel) -> Result<Option<OwnedF
     Ok(listener)
 }
 
-fn enter_cgroup(plan: &mut Plan) -> Result<(), StepError> {
-    for mut entrance in plan.entrances.drain(..) {
-        entrance
-            .write_all(b"0")
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-            .step(|| "enter the cgroup".into())?;
-    }
-    // Only now, so that the namespace's root is the group just entered.
-    sys::unshare(libc::CLONE_NEWCGROUP).step(|| "make a cgroup namespace".into())
+fn enter_cgroup(entrance: &OwnedFd) -> Result<(), StepError> {
+    rustix::io::write(entrance, b"0").map(drop).step(|| "enter the cgroup".into())
 }
 
 /// If the whole host runs out of memory, the guest goes first. Raising this needs no privilege; where
@@ -97,7 +91,7 @@ fn raise_network(network: Network) -> Result<Option<OwnedFd>, StepError> {
     }
 }
 
-/// Waits until the host has mapped the ids, and takes the volumes that it opened.
+/// Waits until the host has mapped the ids; enters the cgroup and takes the volumes that it opened.
 fn await_go(plan: &Plan, channel: &Channel, volumes: &mut Vec<OpenVolume>) -> Result<bool, StepError> {
     let describe = || "hear from the host".to_owned();
     loop {
@@ -105,6 +99,7 @@ fn await_go(plan: &Plan, channel: &Channel, volumes: &mut Vec<OpenVolume>) -> Re
             Some((Order::Go { may_drop_groups }, _)) if volumes.len() == plan.volumes.len() => {
                 return Ok(may_drop_groups);
             }
+            Some((Order::Entrance, Some(entrance))) => enter_cgroup(&entrance)?,
             Some((Order::Volume, Some(tree))) if volumes.len() < plan.volumes.len() => {
                 volumes.push(plan.volumes[volumes.len()].with(tree));
             }
