@@ -1,7 +1,8 @@
 """Case 2: memory bombs of every kind that the kernel counts in its own way.
 
 Attempted: to hold four times `--memory`, touched in steps of 16 MiB with pauses that leave a watchdog its chance.
-`--only KIND` must say which: anon, anon-spread, shared-anon, files-tmp, files-shm, memfd, sysv-shm, pipes, sockets.
+`--only KIND` must say which: anon, anon-spread, shared-anon, files-tmp, files-shm, memfd, sysv-shm, pipes, sockets,
+tcp-sockets.
 Contained: no more than 1.5 times the limit was held at once, whether by an error or by the death of the holder.
 The runner may also end the whole sandbox: then there is no line, and the harness judges the runner's own message.
 Harmless: at most 1.5 GiB; the holders are killed at the end; files are unlinked before they are filled.
@@ -94,6 +95,20 @@ def sockets():
         yield held
 
 
+def tcp_sockets():
+    """Connections to oneself over loopback, whose buffers the kernel enlarges by itself."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=16)
+    while True:
+        near = socket.create_connection(listener.getsockname())
+        pair = (near, listener.accept()[0])
+        KEPT.append(pair)
+        held = 0
+        for end in pair:
+            end.setblocking(False)
+            held += write_until_full(end.send)
+        yield held
+
+
 def write_until_full(write):
     written, block = 0, b"\1" * 32768
     try:
@@ -114,6 +129,7 @@ KINDS = {
     "sysv-shm": ("System V shared memory", sysv_segments, True),
     "pipes": ("pipe buffers", pipes, False),
     "sockets": ("unix socket buffers", sockets, False),
+    "tcp-sockets": ("TCP socket buffers", tcp_sockets, False),
 }
 
 

@@ -46,6 +46,7 @@ pub(crate) fn run(spec: &Spec, stdio: Stdio, rules: Vec<Rule>, timeout: Option<D
     let (mut sandbox, mut streams) = ringfence_sandbox::start(spec, stdio)?;
     let proxy = streams.listener.take().map(|listener| egress::serve(listener, rules)).transpose()?;
     let mut attached = Attached::new(streams)?;
+    sandbox.sweep();
     let outcome = attend(&mut sandbox, &signals, &mut attached, deadline)?;
     let memory_kills = sandbox.finish();
     drop(proxy);

@@ -41,6 +41,9 @@ struct Group {
 
 #[derive(Deserialize, Default, Clone, Copy)]
 enum Errno {
+    /// The call is not made, and the caller is told that it was.
+    #[serde(rename = "ignore")]
+    Ignore = 0,
     #[default]
     #[serde(rename = "EPERM")]
     NotPermitted = 1,

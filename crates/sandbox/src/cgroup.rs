@@ -10,6 +10,7 @@ mod place;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -111,6 +112,13 @@ impl Cgroup {
         self.directories.iter().map(open).collect()
     }
 
+    /// Removes what owners that were killed have left behind beside this group.
+    pub fn sweep_beside(&self) {
+        for directory in &self.directories {
+            directory.path.parent().map(sweep);
+        }
+    }
+
     /// How many processes the kernel has killed for want of memory.
     pub fn memory_kills(&self) -> u64 {
         let (file, key) = match self.place {
@@ -132,20 +140,20 @@ impl Drop for Cgroup {
     }
 }
 
-/// Removes what owners that were killed have left behind.
-pub fn sweep(place: &Place) {
+fn sweep(parent: &Path) {
     /// A bound, so that a host with very many sandboxes does not pay for this at every start.
     const MOST: usize = 256;
-    for parent in place.parents() {
-        let Ok(entries) = fs::read_dir(parent.join(PARENT)) else { continue };
-        let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        for entry in directories.take(MOST) {
-            let Ok(fd) = rustix::fs::open(entry.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
-                continue;
-            };
-            if flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                let _ = fs::remove_dir(entry.path());
-            }
+    /// A directory's links: its name, its own `.`, and the `..` of each directory in it.
+    const LINKS_OF_ONE_CHILD: u64 = 3;
+    if fs::metadata(parent).is_ok_and(|metadata| metadata.nlink() <= LINKS_OF_ONE_CHILD) {
+        return;
+    }
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    for entry in directories.take(MOST) {
+        let opened = rustix::fs::open(entry.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        if opened.is_ok_and(|fd| flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok()) {
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }

@@ -58,6 +58,7 @@ fn live(plan: Plan, channel: &Channel) -> Result<(), StepError> {
     let children = SignalSet::new(&[Signal::CHILD])
         .block_and_watch()
         .map_err(|errno| StepError { step: "watch for children".into(), errno })?;
+    plan.command.enter_workdir()?;
     let main = match command::start(&plan.command, plan.wiring) {
         Ok((main, terminal)) => {
             report(channel, &Report::Started, terminal)?;

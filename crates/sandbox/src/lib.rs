@@ -7,6 +7,7 @@
 //! Not here: policy, sessions, the egress proxy, anything asynchronous.
 
 pub mod bytes;
+mod ceilings;
 pub mod cgroup;
 mod enforcement;
 mod error;

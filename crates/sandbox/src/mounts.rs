@@ -14,6 +14,8 @@ use rustix::mount::{
     fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree, unmount,
 };
 
+use crate::ceilings;
+use crate::enforcement::Enforcement;
 use crate::error::{Step, StepError};
 use crate::spec::{Access, Workspace};
 use crate::sys::{MountAttributes, Recursive, mount_setattr};
@@ -43,13 +45,21 @@ pub(crate) fn open_sources(entries: &[Entry]) -> std::result::Result<Vec<OwnedFd
 }
 
 /// Builds the root and makes it `/`.
-pub(crate) fn build(entries: &[Entry], sources: Vec<OwnedFd>, volumes: &[OpenVolume], workspace: &Workspace) -> Done {
+pub(crate) fn build(
+    entries: &[Entry],
+    sources: Vec<OwnedFd>,
+    volumes: &[OpenVolume],
+    workspace: &Workspace,
+    enforcement: Enforcement,
+) -> Done {
     // Nothing that happens here may travel to the host, nor the host's later mounts come here.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step(|| "make the mounts private".into())?;
     let devices = open_devices()?;
-    let proc = new_file_system("proc", &[], READ_ONLY | MountAttrFlags::MOUNT_ATTR_NOEXEC)
+    let proc = new_file_system("proc", &[], HARDENED | MountAttrFlags::MOUNT_ATTR_NOEXEC)
         .step(|| "mount a private /proc".into())?;
+    ceilings::lower(proc.as_fd(), enforcement)?;
+    set(proc.as_fd(), READ_ONLY, Recursive::No).step(|| "make /proc read-only".into())?;
     let root = new_file_system("tmpfs", &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")], HARDENED)
         .step(|| "mount the root tmpfs".into())?;
     attach_root(&root)?;

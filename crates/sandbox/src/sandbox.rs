@@ -4,6 +4,7 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use crate::cgroup::Cgroup;
@@ -110,6 +111,14 @@ impl Sandbox {
         self.enforcement
     }
 
+    /// Removes the cgroups that killed owners have left behind. Not needed for anything else, so it can be
+    /// done while the command runs.
+    pub fn sweep(&self) {
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.sweep_beside();
+        }
+    }
+
     /// Passes a signal on.
     pub fn signal(&self, signal: Signal, target: Target) -> Result<(), Error> {
         self.order(&Order::Signal { number: signal.as_raw(), group: target == Target::Group }, None)
@@ -133,8 +142,17 @@ impl Sandbox {
     /// Checks once; on a breach the sandbox has been killed.
     pub fn watch(&mut self) -> Option<Breach> {
         let breach = self.watchdog.as_ref()?.check()?;
+        // A sandbox that has just ended cannot be seen either, but it has said so.
+        if breach == Breach::Blind && self.has_event() {
+            return None;
+        }
         self.process.kill();
         Some(breach)
+    }
+
+    fn has_event(&self) -> bool {
+        let mut watched = [PollFd::new(&self.channel, PollFlags::IN)];
+        poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// Ends every process, waits until they are gone, and gives how many the kernel killed for memory.

@@ -10,7 +10,7 @@ use rustix::process::Pid;
 
 use crate::spec::Limits;
 
-/// Most that a socket pair can hold in flight with the kernel's default buffers, rounded up.
+/// Most that a socket can hold in flight: the walls keep TCP's buffers at this and refuse larger ones.
 const SOCKET_BYTES: u64 = 256 << 10;
 
 /// A limit that was broken.
@@ -39,11 +39,11 @@ impl Watchdog {
         if fs::metadata(format!("/proc/{init}")).is_err() {
             return Some(Breach::Blind);
         }
-        let sockets = fs::read_to_string(format!("/proc/{init}/net/sockstat"))
-            .ok()
-            .and_then(|text| text.lines().next()?.split_whitespace().last()?.parse().ok())
-            .unwrap_or(0);
-        let most_sockets = self.memory_bytes / SOCKET_BYTES;
+        let sockstat = fs::read_to_string(format!("/proc/{init}/net/sockstat")).unwrap_or_default();
+        let Some(sockets) = sockstat.lines().next().and_then(|line| line.split_whitespace().last()?.parse().ok()) else {
+            return Some(Breach::Blind);
+        };
+        let most_sockets = self.memory_bytes / socket_bytes();
         if sockets > most_sockets {
             return Some(Breach::Sockets { count: sockets, limit: most_sockets });
         }
@@ -74,6 +74,12 @@ impl Watchdog {
         }
         found
     }
+}
+
+fn socket_bytes() -> u64 {
+    let read = |name: &str| fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?.trim().parse::<u64>().ok();
+    let host = read("wmem_default").into_iter().chain(read("rmem_default")).max();
+    host.unwrap_or(SOCKET_BYTES).max(SOCKET_BYTES)
 }
 
 /// Resident pages and the page tables that map them.

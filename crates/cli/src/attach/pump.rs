@@ -27,6 +27,13 @@ struct Ends {
     _busy: Option<OwnedFd>,
 }
 
+impl Ends {
+    /// Takes itself whole, so that nothing of it is let go before the last byte has moved.
+    fn pump(self) {
+        pump(&self.source, &self.sink);
+    }
+}
+
 impl Pump {
     pub(super) fn new(source: OwnedFd, sink: OwnedFd, busy: Option<OwnedFd>) -> Self {
         Self { waiting: Some(Ends { source, sink, _busy: busy }) }
@@ -43,8 +50,7 @@ impl Pump {
     pub(super) fn start(&mut self) -> Result<(), Failure> {
         let Some(ends) = self.waiting.take() else { return Ok(()) };
         let thread = thread::Builder::new().name("pump".into()).stack_size(64 << 10);
-        let work = move || pump(&ends.source, &ends.sink);
-        thread.spawn(work).map(drop).map_err(|error| Failure::new("cannot start a thread").because(&error))
+        thread.spawn(move || ends.pump()).map(drop).map_err(|error| Failure::new("cannot start a thread").because(&error))
     }
 
     /// Starts if something is left to move, else closes both ends.

@@ -52,12 +52,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ("see a process of the host", see_process(arguments.host_pid)),
         ("write outside of the workspace", fs::write("/usr/ringfence-escape", "").map_err(say)),
         ("mount a file system", mount("none", "/tmp", "tmpfs", MountFlags::empty(), None).map_err(say)),
-        ("become root of a new user namespace", enter_user_namespace().map_err(say)),
         ("take a descriptor of the init", take_descriptor().map_err(say)),
         ("read the init's environment", fs::read("/proc/1/environ").map_err(say).and_then(non_empty)),
         ("make a device node", make_device().map_err(say)),
         ("connect to a port of the host", connect(arguments.host_port)),
         ("connect to an abstract socket of the host", connect_abstract(&arguments.host_socket).map_err(say)),
+        // Last, because where it succeeds it changes what the others would find.
+        ("become root of a new user namespace", enter_user_namespace().map_err(say)),
     ];
     let mut output = anstream::stdout();
     for (attempt, result) in results {

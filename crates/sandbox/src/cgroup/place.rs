@@ -111,13 +111,16 @@ impl Place {
                     (Controller::Cpu, "cpu.cfs_period_us", PERIOD_US.to_string()),
                     (Controller::Cpu, "cpu.cfs_quota_us", quota_us.to_string()),
                 ];
-                // Memory and swap together, so that the limit cannot be stretched by swapping; the file
-                // is only there where swap is accounted.
-                let counts_swap = |(controller, path): &(Controller, PathBuf)| {
-                    *controller == Controller::Memory && path.join("memory.memsw.limit_in_bytes").exists()
-                };
-                if parents.iter().any(counts_swap) {
-                    settings.push((Controller::Memory, "memory.memsw.limit_in_bytes", memory));
+                // Only where swap is accounted: memory and swap together, so that the limit cannot be
+                // stretched by swapping. TCP buffers are not counted with the rest on v1.
+                let tcp = (limits.memory_bytes / 4).to_string();
+                for (file, value) in [("memory.memsw.limit_in_bytes", memory), ("memory.kmem.tcp.limit_in_bytes", tcp)] {
+                    let is_there = |(controller, path): &(Controller, PathBuf)| {
+                        *controller == Controller::Memory && path.join(file).exists()
+                    };
+                    if parents.iter().any(is_there) {
+                        settings.push((Controller::Memory, file, value));
+                    }
                 }
                 settings
             }

@@ -10,8 +10,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use crate::error::SpecError;
-use crate::spec::{Command, WORKSPACE};
+use crate::error::{SpecError, Step, StepError};
+use crate::spec::Command;
 use crate::sys::{self, ExecStrings, StandardStreams};
 
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -55,6 +55,11 @@ impl PreparedCommand {
         })
     }
 
+    /// Goes where the command shall start.
+    pub(crate) fn enter_workdir(&self) -> Result<(), StepError> {
+        rustix::process::chdir(&self.workdir).step(|| format!("enter the working directory {}", self.workdir.display()))
+    }
+
     /// Finds the program as a shell would: a name with a slash as it is, any other on PATH.
     fn resolve(&self) -> Result<CString, Errno> {
         let name = Path::new(OsStr::from_bytes(self.argv.first().ok_or(Errno::NOENT)?.to_bytes()));
@@ -78,10 +83,6 @@ impl PreparedCommand {
 
 /// Starts it, and gives the controlling side of its terminal where it has one.
 pub(crate) fn start(command: &PreparedCommand, wiring: Wiring) -> Result<(Pid, Option<OwnedFd>), Errno> {
-    rustix::process::chdir(&command.workdir).or_else(|error| {
-        // The default always exists; any other was asked for.
-        if command.workdir == Path::new(WORKSPACE) { Ok(()) } else { Err(error) }
-    })?;
     let program = command.resolve()?;
     // All are close-on-exec from the start; should one not be, it must not reach the guest either.
     sys::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed())?;

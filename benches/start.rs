@@ -1,0 +1,130 @@
+//! Start and end of a sandbox, side by side with bubblewrap; then many cycles, and what they left behind.
+//!
+//! `cargo bench --bench start [-- ROUNDS CYCLES]`. The contestants take turns within one run, so that
+//! the machine's mood is the same for both. Nothing is asserted about time; the growth check fails.
+#![allow(clippy::print_stdout, clippy::cast_precision_loss)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ringfence_testkit::Snapshot;
+
+const RINGFENCE: &str = env!("CARGO_BIN_EXE_ringfence");
+
+fn main() {
+    // cargo passes `--bench`.
+    let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse().ok());
+    let rounds: usize = numbers.next().unwrap_or(400);
+    let cycles: usize = numbers.next().unwrap_or(1000);
+    compare(rounds);
+    check_growth(cycles);
+}
+
+struct Contestant {
+    name: &'static str,
+    command: Vec<String>,
+    times: Vec<Duration>,
+}
+
+fn compare(rounds: usize) {
+    let mut contestants = vec![
+        Contestant::new("fork+exec of /bin/true", vec!["/bin/true".into()]),
+        Contestant::new("ringfence run", [RINGFENCE, "run", "--", "/bin/true"].map(Into::into).into()),
+    ];
+    if let Some(command) = bubblewrap() {
+        contestants.push(Contestant::new("bwrap --unshare-all", command));
+    } else {
+        println!("bubblewrap is not installed: nothing to compare with");
+    }
+    for round in 0..rounds + 20 {
+        for contestant in &mut contestants {
+            let time = contestant.run();
+            // The first rounds fill caches.
+            if round >= 20 {
+                contestant.times.push(time);
+            }
+        }
+    }
+    println!("start and end of /bin/true, {rounds} rounds, taking turns");
+    println!("{:24} {:>10} {:>10} {:>10}", "", "median ms", "p90 ms", "p99 ms");
+    for contestant in &mut contestants {
+        contestant.times.sort_unstable();
+        let [median, p90, p99] = [50, 90, 99].map(|percent| contestant.percentile(percent));
+        println!("{:24} {median:>10.2} {p90:>10.2} {p99:>10.2}", contestant.name);
+    }
+    if let [_, ours, theirs] = &contestants[..] {
+        let ratio = |percent| ours.percentile(percent) / theirs.percentile(percent);
+        println!("ringfence / bwrap: median {:.2}, p90 {:.2}, p99 {:.2}", ratio(50), ratio(90), ratio(99));
+    }
+}
+
+impl Contestant {
+    fn new(name: &'static str, command: Vec<String>) -> Self {
+        Self { name, command, times: Vec::new() }
+    }
+
+    fn run(&self) -> Duration {
+        let start = Instant::now();
+        let mut command = Command::new(&self.command[0]);
+        let status = command.args(&self.command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).status();
+        let time = start.elapsed();
+        assert!(status.is_ok_and(|status| status.success()), "{} failed", self.name);
+        time
+    }
+
+    fn percentile(&self, percent: usize) -> f64 {
+        let index = (self.times.len() - 1) * percent / 100;
+        self.times.get(index).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+    }
+}
+
+/// A view as close to ours as bubblewrap's options get: the same host directories, private /proc, /dev
+/// and writable places. It has no seccomp filter, Landlock rules or cgroup.
+fn bubblewrap() -> Option<Vec<String>> {
+    let found = Command::new("bwrap").arg("--version").output().is_ok_and(|output| output.status.success());
+    let mut command: Vec<String> = ["bwrap", "--unshare-all", "--die-with-parent"].map(Into::into).into();
+    for name in ["usr", "bin", "sbin", "lib", "lib64"] {
+        let path = format!("/{name}");
+        if let Ok(target) = fs::read_link(&path) {
+            command.extend(["--symlink".into(), target.display().to_string(), path]);
+        } else if Path::new(&path).exists() {
+            command.extend(["--ro-bind".into(), path.clone(), path]);
+        }
+    }
+    for name in ["ld.so.cache", "alternatives", "ssl", "ca-certificates", "fonts", "mime.types", "services"] {
+        let path = format!("/etc/{name}");
+        if Path::new(&path).exists() {
+            command.extend(["--ro-bind".into(), path.clone(), path]);
+        }
+    }
+    let rest = "--proc /proc --dev /dev --tmpfs /tmp --tmpfs /workspace --chdir /workspace -- /bin/true";
+    command.extend(rest.split(' ').map(Into::into));
+    found.then_some(command)
+}
+
+/// Kernel memory that namespaces, mounts and cgroups would grow, if they leaked.
+fn kernel_memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let value = |key: &str| {
+        text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next()?.parse::<u64>().ok())
+    };
+    value("SUnreclaim:").unwrap_or(0) + value("Percpu:").unwrap_or(0)
+}
+
+fn check_growth(cycles: usize) {
+    let contestant = Contestant::new("cycle", [RINGFENCE, "run", "--", "/bin/true"].map(Into::into).into());
+    let settle = || std::thread::sleep(Duration::from_secs(2));
+    let run = |times: usize| (0..times).map(|_| contestant.run()).sum::<Duration>();
+    run(50);
+    settle();
+    let (before, memory_before) = (Snapshot::take(), kernel_memory());
+    let rate = cycles as f64 / run(cycles).as_secs_f64();
+    settle();
+    let (after, memory_after) = (Snapshot::take(), kernel_memory());
+    println!("{cycles} cycles, {rate:.0} a second");
+    println!("before: {before:?}, kernel memory {memory_before} KiB");
+    println!("after:  {after:?}, kernel memory {memory_after} KiB");
+    assert_eq!(before, after, "something was left behind");
+}

@@ -1,0 +1,90 @@
+//! Bad input: one clear error with a hint, exit code 125, and nothing left behind.
+
+use ringfence_testkit::Who;
+
+use crate::everyone::{for_everyone, run};
+
+/// What is said for a set of options, with the code; the command would succeed.
+fn refuse(who: Who, options: &[&str]) -> (i32, String) {
+    let outcome = run(who, options, &["true"]);
+    (outcome.code, outcome.stderr)
+}
+
+#[test]
+fn each_is_one_error_with_a_hint() {
+    let long = "9".repeat(40);
+    for_everyone("bad_input", |who| {
+        for (options, expected) in [
+            (vec!["--volume", "/does/not/exist:/data"], "error: volume /does/not/exist\n  caused by: No such file or directory (os error 2)\nhint: make the directory first; a volume is never created\n"),
+            (vec!["--volume", "/usr/../etc:/data"], "volume path /usr/../etc has `..` in it"),
+            (vec!["--volume", "/usr:/data/../x"], "volume path /data/../x has `.` or `..` in it"),
+            (vec!["--volume", "/usr:data"], "volume path data is not an absolute path"),
+            (vec!["--volume", "/usr:/proc/x"], "lies under /proc or /dev"),
+            (vec!["--volume", "/usr:/workspace"], "is a place of the sandbox's own"),
+            (vec!["--volume", "/usr:/a", "--volume", "/usr:/a"], "two volumes have the guest path /a"),
+            (vec!["--volume", "/dev/null:/data"], "hint: only directories and regular files can be mounted"),
+            (vec!["--volume", "nonsense"], "`nonsense` is not a volume; write HOST:GUEST[:ro|rw]"),
+            (vec!["--memory", "0"], "memory of 0 bytes is out of range (16 MiB to 1 TiB)"),
+            (vec!["--memory", "10T"], "memory of 10 TiB is out of range"),
+            (vec!["--memory", "much"], "unknown unit `much`"),
+            (vec!["--pids", "0"], "pids of 0 is out of range"),
+            (vec!["--cpus", "0"], "cpus of 0 is out of range"),
+            (vec!["--cpus", "-1"], "error:"),
+            (vec!["--nofile", "0"], "open files of 0 is out of range"),
+            (vec!["--timeout", "0"], "`0` is not a time in seconds"),
+            (vec!["--workspace", "0"], "workspace of 0 bytes is out of range"),
+            (vec!["--memory", "64M", "--workspace", "64M"], "hint: the workspace lives in memory"),
+            (vec!["--template", "cobol"], "unknown template `cobol`; there are python, node and bash"),
+            (vec!["--flavor", "huge"], "unknown flavor `huge`; there are small, medium and large"),
+            (vec!["--network", "all"], "`all` is not a network; write `none` or `allow=HOST,…`"),
+            (vec!["--network", "allow=exa mple"], "error:"),
+            (vec!["--env", "NOT_SET_HERE"], "`NOT_SET_HERE` is not set here"),
+            (vec!["--env", "=x"], "environment variable `` is empty"),
+            (vec!["--workdir", "relative"], "working directory relative is not an absolute path"),
+            (vec!["--accept", "everything"], "`everything` is no weakness"),
+            (vec!["--memory", &long], "error:"),
+            (vec!["--no-such-option"], "unexpected argument '--no-such-option'"),
+        ] {
+            let (code, stderr) = refuse(who, &options);
+            assert_eq!(code, 125, "{who:?} {options:?}: {stderr}");
+            assert!(stderr.contains(expected), "{who:?} {options:?}: {stderr}");
+            assert_eq!(stderr.matches("error:").count(), 1, "{who:?} {options:?}: {stderr}");
+        }
+    });
+}
+
+#[test]
+fn commands_that_cannot_run_are_told_as_shells_do() {
+    for_everyone("bad_command", |who| {
+        let outcome = run(who, &[], &["no-such-command"]);
+        assert_eq!(outcome.code, 127, "{who:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.starts_with("error: command not found: no-such-command\nhint: "), "{who:?}: {}", outcome.stderr);
+        let outcome = run(who, &[], &["/etc/passwd"]);
+        assert_eq!(outcome.code, 126, "{who:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("command cannot be executed: /etc/passwd"), "{who:?}: {}", outcome.stderr);
+        assert_eq!(run(who, &[], &["/usr"]).code, 126, "{who:?}");
+        assert_eq!(run(who, &["--workdir", "/nowhere"], &["true"]).code, 125, "{who:?}");
+        assert_eq!(run(who, &[], &[]).code, 125, "{who:?}");
+        assert_eq!(run(who, &[], &[""]).code, 125, "{who:?}");
+    });
+}
+
+#[test]
+fn a_missing_protection_is_an_error_unless_it_is_accepted_by_name() {
+    for who in [Who::Plain, Who::Sub] {
+        if let Some(reason) = who.unavailable() {
+            ringfence_testkit::skip("a_missing_protection", &reason);
+            continue;
+        }
+        let (code, stderr) = refuse(who, &["--accept", "own-uid"]);
+        assert_eq!(code, 125, "{who:?}: {stderr}");
+        assert!(stderr.contains("this host lacks control groups for this user"), "{who:?}: {stderr}");
+        assert!(stderr.contains("add `cgroup` to --accept"), "{who:?}: {stderr}");
+    }
+    if Who::Plain.unavailable().is_none() {
+        let (code, stderr) = refuse(Who::Plain, &["--accept", "cgroup"]);
+        assert_eq!(code, 125, "{stderr}");
+        assert!(stderr.contains("a uid of its own") && stderr.contains("/etc/subuid"), "{stderr}");
+        assert_eq!(refuse(Who::Sub, &["--accept", "cgroup"]).0, 0, "a user with subordinate ids lacks none");
+    }
+}

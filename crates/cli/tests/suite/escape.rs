@@ -1,0 +1,16 @@
+//! The escape suite: every attack of `tests/escape`, tried inside real sandboxes of every kind of user, and once
+//! without a sandbox, which proves that the case can fail.
+//!
+//! Most cases are rows of `table`: a script whose lines are judged by `judge`. The others need something to happen
+//! outside while they run, and have a file each.
+
+mod floods;
+mod judge;
+mod killed;
+mod leftovers;
+mod missing;
+mod report;
+mod run;
+mod sibling;
+mod stage;
+mod table;

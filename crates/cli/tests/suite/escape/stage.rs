@@ -1,0 +1,125 @@
+//! What a case is given: the scripts, a process and a file of the host's, and a token by which all that it starts
+//! is found again.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ringfence_testkit::Who;
+use tempfile::TempDir;
+
+use super::run;
+
+/// The program under test.
+pub(super) const RINGFENCE: &str = env!("CARGO_BIN_EXE_ringfence");
+
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/escape");
+
+/// In the environment of every process that a case starts, inside and outside.
+pub(super) const TOKEN: &str = "RINGFENCE_ESCAPE_TOKEN";
+
+/// Where the scripts lie inside a sandbox.
+const SCRIPTS_INSIDE: &str = "/escape";
+
+pub(super) struct Stage {
+    who: Who,
+    directory: TempDir,
+    bystander: Child,
+    token: String,
+}
+
+impl Stage {
+    /// Copies the scripts to where `who` may read them: the checkout may lie in a home that others cannot enter.
+    pub(super) fn set(who: Who) -> Self {
+        static STAGES: AtomicU32 = AtomicU32::new(0);
+        let directory = who.directory();
+        let scripts = directory.path().join("scripts");
+        fs::create_dir(&scripts).expect("a directory for the scripts");
+        for entry in fs::read_dir(SCRIPTS).expect("the scripts are there").flatten() {
+            if entry.path().extension().is_some_and(|extension| extension == "py") {
+                fs::copy(entry.path(), scripts.join(entry.file_name())).expect("a script is copied");
+            }
+        }
+        let token = format!("e{}-{}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
+        let bystander = run::start(who.program(Path::new("/usr/bin/sleep")).arg("600"));
+        let stage = Self { who, directory, bystander, token };
+        fs::write(stage.host_file(), "of the host\n").expect("a file of the host's");
+        stage.give(&stage.host_file());
+        stage
+    }
+
+    pub(super) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// A path in the stage's directory, which no sandbox sees unless it is mounted.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(super) fn host_file(&self) -> PathBuf {
+        self.path("host-file")
+    }
+
+    /// Makes a file or directory the user's own.
+    pub(super) fn give(&self, path: &Path) {
+        let (uid, gid) = self.who.ids();
+        chown(path, Some(uid), Some(gid)).expect("the owner is set");
+    }
+
+    /// Fills in what only the stage knows: `{host_pid}`, `{host_file}`, `{runner}` and `{token}`.
+    pub(super) fn fill(&self, words: &str) -> Vec<String> {
+        let fill = |word: &str| {
+            word.replace("{host_pid}", &self.bystander.id().to_string())
+                .replace("{host_file}", &self.host_file().display().to_string())
+                .replace("{runner}", RINGFENCE)
+                .replace("{token}", &self.token)
+                .replace("{stage}", &self.directory.path().display().to_string())
+        };
+        words.split_whitespace().map(fill).collect()
+    }
+
+    /// A script without a sandbox.
+    pub(super) fn bare(&self, script: &str, arguments: &str) -> Command {
+        let mut command = self.who.program(Path::new("/usr/bin/python3"));
+        command.env(TOKEN, &self.token);
+        command.arg(self.path("scripts").join(script)).args(self.fill(arguments));
+        command
+    }
+
+    /// A script in a sandbox with `options`.
+    pub(super) fn sandboxed(&self, options: &str, script: &str, arguments: &str) -> Command {
+        let mut command = self.ringfence(options);
+        command.arg("--").arg("python3").arg(Path::new(SCRIPTS_INSIDE).join(script)).args(self.fill(arguments));
+        command
+    }
+
+    /// `ringfence run` with `options`, the scripts and the token; the command is still to be added.
+    pub(super) fn ringfence(&self, options: &str) -> Command {
+        let mut command = self.who.ringfence(Path::new(RINGFENCE));
+        let scripts = format!("{}:{SCRIPTS_INSIDE}:ro", self.path("scripts").display());
+        command.args(["run", "--env", "RINGFENCE_ESCAPE_SANDBOXED=1", "--volume", &scripts]);
+        command.args(["--env", &format!("{TOKEN}={}", self.token)]);
+        command.args(self.fill(options));
+        command
+    }
+
+    /// The same command, with the host's file as stdin and as another descriptor that survives exec.
+    pub(super) fn with_host_file_open(&self, command: &Command) -> Command {
+        let mut shell = self.who.program(Path::new("/bin/sh"));
+        shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell.args(["-c", r#"exec 9< "$0" 0< "$0"; exec "$@""#]).arg(self.host_file());
+        shell.arg(command.get_program()).args(command.get_args());
+        shell
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // It may have been killed by the case, which has failed then.
+        let _ = self.bystander.kill();
+        let _ = self.bystander.wait();
+    }
+}

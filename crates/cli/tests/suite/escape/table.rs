@@ -1,0 +1,154 @@
+//! The cases that a script reports on by itself, as data: where it is tried, with what, and how much it says.
+//!
+//! A row makes four tests: `bare`, which must escape, and `root`, `plain` and `sub`, which must not. Words in braces
+//! are filled in by `Stage::fill`. What each script attempts is told at its top.
+
+use super::judge::{Case, End, Inherits};
+
+const PLAIN: Case =
+    Case { script: "", sandbox: "", attack: "", attempts: 0, end: End::Reported, inherits: Inherits::Nothing };
+
+const MEMORY: Case = Case {
+    script: "c02_memory_bomb.py",
+    sandbox: "--memory 256M --pids 64 --workspace 64M --nofile 256",
+    attempts: 1,
+    end: End::ReportedOrOutOfMemory,
+    ..PLAIN
+};
+
+macro_rules! cases {
+    ($($name:ident: $case:expr;)*) => {
+        $(mod $name {
+            use super::*;
+            use crate::escape::judge;
+            use ringfence_testkit::Who;
+
+            const CASE: Case = $case;
+
+            #[test]
+            fn bare() {
+                judge::bare(concat!(stringify!($name), "::bare"), &CASE);
+            }
+
+            #[test]
+            fn root() {
+                judge::sandboxed(concat!(stringify!($name), "::root"), &CASE, Who::Root);
+            }
+
+            #[test]
+            fn plain() {
+                judge::sandboxed(concat!(stringify!($name), "::plain"), &CASE, Who::Plain);
+            }
+
+            #[test]
+            fn sub() {
+                judge::sandboxed(concat!(stringify!($name), "::sub"), &CASE, Who::Sub);
+            }
+        })*
+    };
+}
+
+// Resources
+cases! {
+    c01_fork_bomb: Case { script: "c01_fork_bomb.py", sandbox: "--pids 64", attack: "--pids 64", attempts: 4, ..PLAIN };
+    c02_memory_anonymous: Case { attack: "--memory 256M --only anon", ..MEMORY };
+    c02_memory_spread_over_processes: Case { attack: "--memory 256M --only anon-spread", ..MEMORY };
+    c02_memory_shared: Case { attack: "--memory 256M --only shared-anon", ..MEMORY };
+    c02_memory_files_in_tmp: Case { attack: "--memory 256M --only files-tmp", ..MEMORY };
+    c02_memory_files_in_shm: Case { attack: "--memory 256M --only files-shm", ..MEMORY };
+    c02_memory_memfd: Case { attack: "--memory 256M --only memfd", ..MEMORY };
+    c02_memory_sysv_segments: Case { attack: "--memory 256M --only sysv-shm", ..MEMORY };
+    c02_memory_pipes: Case { attack: "--memory 256M --only pipes", ..MEMORY };
+    c02_memory_unix_sockets: Case { attack: "--memory 256M --only sockets", ..MEMORY };
+    c02_memory_tcp_sockets: Case { attack: "--memory 256M --only tcp-sockets", ..MEMORY };
+    c03_mlock_swap: Case {
+        script: "c03_mlock_swap.py",
+        sandbox: "--memory 256M",
+        attack: "--memory 256M",
+        attempts: 5,
+        end: End::ReportedOrOutOfMemory,
+        ..PLAIN
+    };
+    c04_disk_fill: Case {
+        script: "c04_disk_fill.py",
+        sandbox: "--workspace 64M --memory 256M",
+        attack: "--workspace 64M",
+        attempts: 5,
+        ..PLAIN
+    };
+    c05_inode_fill: Case {
+        script: "c05_inode_fill.py",
+        sandbox: "--workspace-inodes 2000",
+        attack: "--workspace-inodes 2000",
+        attempts: 5,
+        ..PLAIN
+    };
+    c06_deep_trees: Case { script: "c06_deep_trees.py", sandbox: "--workspace-inodes 2000", attempts: 3, ..PLAIN };
+    c07_descriptors: Case {
+        script: "c07_descriptors.py",
+        sandbox: "--nofile 256",
+        attack: "--nofile 256",
+        attempts: 5,
+        ..PLAIN
+    };
+    c08_priority: Case {
+        script: "c08_priority.py",
+        sandbox: "--cpus 1 --pids 64",
+        attack: "--cpus 1 --pids 64",
+        attempts: 5,
+        ..PLAIN
+    };
+    c11_archive_bomb: Case {
+        script: "c11_archive_bomb.py",
+        sandbox: "--workspace 64M --workspace-inodes 2000 --memory 256M",
+        attack: "--workspace 64M --workspace-inodes 2000",
+        attempts: 3,
+        ..PLAIN
+    };
+    c12_daemons: Case {
+        script: "c12_daemons.py",
+        sandbox: "--pids 64",
+        attack: "--token {token}",
+        attempts: 2,
+        ..PLAIN
+    };
+    c13_init: Case { script: "c13_init.py", sandbox: "--pids 64", attack: "--pids 64", attempts: 4, ..PLAIN };
+    c15_cgroup: Case { script: "c15_cgroup.py", attempts: 6, ..PLAIN };
+}
+
+// Kernel surface
+cases! {
+    c16_user_namespace: Case { script: "c16_user_namespace.py", attempts: 15, ..PLAIN };
+    c17_mount: Case { script: "c17_mount.py", attempts: 13, ..PLAIN };
+    c18_ptrace: Case { script: "c18_ptrace.py", attack: "--host-pid {host_pid}", attempts: 18, ..PLAIN };
+    c19_kernel_programs: Case { script: "c19_kernel_programs.py", attempts: 6, ..PLAIN };
+    c20_io_uring: Case { script: "c20_io_uring.py", attempts: 4, ..PLAIN };
+    c21_keyctl: Case { script: "c21_keyctl.py", attempts: 5, ..PLAIN };
+    c22_machine: Case { script: "c22_machine.py", attempts: 14, ..PLAIN };
+    c23_file_handles: Case { script: "c23_file_handles.py", attempts: 3, ..PLAIN };
+    c24_entry_points: Case { script: "c24_entry_points.py", attempts: 3, ..PLAIN };
+    c25_setuid: Case { script: "c25_setuid.py", attempts: 8, ..PLAIN };
+    c26_personality: Case { script: "c26_personality.py", attempts: 5, ..PLAIN };
+    c27_terminal: Case { script: "c27_terminal.py", attempts: 4, ..PLAIN };
+    c28_sockets: Case { script: "c28_sockets.py", attempts: 23, ..PLAIN };
+}
+
+// /proc and devices
+cases! {
+    c29_proc: Case {
+        script: "c29_proc.py",
+        attack: "--host-pid {host_pid} --host-file {host_file}",
+        attempts: 23,
+        ..PLAIN
+    };
+    c30_descriptors_inherited: Case {
+        script: "c30_descriptors_inherited.py",
+        attempts: 2,
+        inherits: Inherits::HostFile,
+        ..PLAIN
+    };
+    c31_runner_binary: Case { script: "c31_runner_binary.py", attack: "--runner {runner}", attempts: 7, ..PLAIN };
+    c32_kernel_settings: Case { script: "c32_kernel_settings.py", attempts: 18, ..PLAIN };
+    c33_masked_races: Case { script: "c33_masked_races.py", attempts: 4, ..PLAIN };
+    c34_devices: Case { script: "c34_devices.py", attempts: 16, ..PLAIN };
+}

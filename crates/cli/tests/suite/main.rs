@@ -1,0 +1,10 @@
+//! Everything that is tested with the program as a person would start it.
+
+mod bad_input;
+mod cleanup;
+mod doctor;
+mod escape;
+mod everyone;
+mod mcp_server;
+mod network;
+mod run;

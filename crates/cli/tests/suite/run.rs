@@ -1,0 +1,256 @@
+//! `ringfence run`: what goes in, what comes out, and what the command sees.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::Stdio;
+
+use ringfence_testkit::Who;
+
+use crate::everyone::{BINARY, for_everyone, python, run};
+
+#[test]
+fn a_command_runs_and_its_output_comes_back() {
+    for_everyone("a_command_runs", |who| {
+        let outcome = run(who, &[], &["python3", "-c", "print(1+1)"]);
+        assert_eq!((outcome.code, outcome.text(), outcome.stderr), (0, "2\n".into(), String::new()), "{who:?}");
+    });
+}
+
+#[test]
+fn every_template_has_its_interpreter() {
+    for_everyone("every_template", |who| {
+        for (template, command) in [
+            ("python", ["python3", "-c", "print('here')"].as_slice()),
+            ("node", &["node", "-e", "console.log('here')"]),
+            ("bash", &["bash", "-c", "echo here"]),
+            ("shell", &["sh", "-c", "echo here"]),
+        ] {
+            let outcome = run(who, &["--template", template], command);
+            assert_eq!(outcome.text(), "here\n", "{who:?} {template}: {}", outcome.stderr);
+        }
+    });
+}
+
+#[test]
+fn the_exit_code_is_passed_on() {
+    for_everyone("the_exit_code", |who| {
+        let code = |options: &[&str], command: &[&str]| run(who, options, command).code;
+        assert_eq!(code(&[], &["sh", "-c", "exit 0"]), 0, "{who:?}");
+        assert_eq!(code(&[], &["sh", "-c", "exit 42"]), 42, "{who:?}");
+        assert_eq!(code(&[], &["sh", "-c", "kill -TERM $$"]), 128 + 15, "{who:?}");
+        assert_eq!(code(&[], &["sh", "-c", "kill -KILL $$"]), 128 + 9, "{who:?}");
+        assert_eq!(code(&["--timeout", "0.5"], &["sleep", "60"]), 124, "{who:?}");
+        assert_eq!(code(&["--timeout", "0.5"], &["sh", "-c", "trap '' TERM; sleep 60"]), 124, "{who:?}");
+    });
+}
+
+#[test]
+fn nothing_of_the_host_is_visible() {
+    let program = r"
+import os, json
+caps = {line.split(':')[0]: line.split(':')[1].strip() for line in open('/proc/self/status') if ':' in line}
+print(json.dumps({
+    'pids': sorted(int(name) for name in os.listdir('/proc') if name.isdigit()),
+    'env': sorted(os.environ),
+    'root': sorted(os.listdir('/')),
+    'etc': 'shadow' in os.listdir('/etc'),
+    'interfaces': [line.split(':')[0].strip() for line in open('/proc/net/dev') if ':' in line],
+    'status': [caps[key] for key in ('NoNewPrivs', 'Seccomp', 'CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb')],
+    'ids': [os.getuid(), os.getgid()],
+    'host': os.uname().nodename,
+    'groups': [group for group in os.getgroups() if group not in (1000, 65534)],
+    'cmdline': open('/proc/1/cmdline').read().strip('\0'),
+}))
+";
+    for_everyone("nothing_of_the_host", |who| {
+        let outcome = python(who, &[], program);
+        let none = "0000000000000000";
+        let expected = format!(
+            "{{\"pids\": [1, 2], \"env\": [\"HOME\", \"LANG\", \"LOGNAME\", \"PATH\", \"SHELL\", \"TMPDIR\", \"USER\"], \
+             \"root\": [\"bin\", \"dev\", \"etc\", \"lib\", \"lib64\", \"proc\", \"run\", \"sbin\", \"tmp\", \"usr\", \"var\", \"workspace\"], \
+             \"etc\": false, \"interfaces\": [\"lo\"], \"status\": [\"1\", \"2\", \"{none}\", \"{none}\", \"{none}\", \"{none}\", \"{none}\"], \
+             \"ids\": [1000, 1000], \"host\": \"ringfence\", \"groups\": [], \"cmdline\": \"\"}}\n"
+        );
+        assert_eq!(outcome.text(), expected, "{who:?}: {}", outcome.stderr);
+    });
+}
+
+#[test]
+fn only_the_workspace_can_be_written() {
+    let program = r"
+import os
+def can_write(directory):
+    try:
+        open(os.path.join(directory, 'probe'), 'w').close()
+        return True
+    except OSError:
+        return False
+writable = [d for d, _, _ in os.walk('/') if not d.startswith('/proc') and can_write(d)]
+print(sorted(writable))
+";
+    for_everyone("only_the_workspace", |who| {
+        let outcome = python(who, &[], program);
+        assert_eq!(outcome.text(), "['/dev/shm', '/tmp', '/workspace']\n", "{who:?}: {}", outcome.stderr);
+    });
+}
+
+#[test]
+fn a_full_workspace_is_an_error_and_not_the_end() {
+    let program = r"
+import errno, os
+def fill(path):
+    try:
+        with open(path, 'wb') as file:
+            for _ in range(128):
+                file.write(b'x' * (1 << 20))
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    finally:
+        os.unlink(path)
+print(fill('/workspace/big'), fill('/tmp/big'), fill('/dev/shm/big'))
+open('/workspace/small', 'w').write('alive')
+print(open('/workspace/small').read())
+";
+    for_everyone("a_full_workspace", |who| {
+        let outcome = python(who, &["--workspace", "64M"], program);
+        assert_eq!(outcome.text(), "ENOSPC ENOSPC ENOSPC\nalive\n", "{who:?}: {}", outcome.stderr);
+    });
+}
+
+#[test]
+fn a_memory_bomb_ends_alone_and_is_explained() {
+    for_everyone("a_memory_bomb", |who| {
+        let sibling = who.ringfence(Path::new(BINARY)).args(["run", "--", "cat"]).stdin(Stdio::piped()).spawn();
+        let mut sibling = sibling.expect("a sibling starts");
+        // Many processes, so that no limit of a single one is met first.
+        let bomb = "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        x = bytearray(60 << 20)\n        for i in range(0, len(x), 4096): x[i] = 1\n        time.sleep(20)\ntime.sleep(20)";
+        let outcome = python(who, &["--memory", "128M", "--timeout", "10"], bomb);
+        assert!(outcome.stderr.contains("memory limit of 128 MiB"), "{who:?}: {} {}", outcome.code, outcome.stderr);
+        sibling.stdin.take().expect("stdin is piped").write_all(b"still here").expect("the sibling reads");
+        let mut answer = String::new();
+        sibling.stdout.take().expect("stdout is piped").read_to_string(&mut answer).expect("the sibling answers");
+        assert_eq!((answer.as_str(), sibling.wait().expect("it ends").code()), ("still here", Some(0)), "{who:?}");
+    });
+}
+
+#[test]
+fn streams_are_binary_safe_and_unbounded() {
+    let mut input = Vec::with_capacity(32 << 20);
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    while input.len() < 32 << 20 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        input.extend(state.to_ne_bytes());
+    }
+    for_everyone("streams", |who| {
+        let outcome = who.run_with_input(Path::new(BINARY), &[], &["sh", "-c", "tee /dev/stderr | cat"], &input);
+        assert_eq!(outcome.code, 0, "{who:?}");
+        assert!(outcome.stdout == input, "{who:?}: {} bytes came back of {}", outcome.stdout.len(), input.len());
+    });
+}
+
+#[test]
+fn a_command_that_ignores_its_input_ends_all_the_same() {
+    for_everyone("ignored_input", |who| {
+        let mut child = who.ringfence(Path::new(BINARY));
+        child.args(["run", "--", "true"]).stdin(Stdio::piped());
+        let mut child = child.spawn().expect("it starts");
+        let stdin = child.stdin.take();
+        assert_eq!(child.wait().expect("it ends").code(), Some(0), "{who:?}");
+        drop(stdin);
+    });
+}
+
+#[test]
+fn output_written_at_the_very_end_is_not_lost() {
+    for_everyone("last_output", |who| {
+        for _ in 0..20 {
+            let outcome = run(who, &[], &["sh", "-c", "echo out; echo err >&2"]);
+            assert_eq!((outcome.text().as_str(), outcome.stderr.as_str()), ("out\n", "err\n"), "{who:?}");
+        }
+    });
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_writer() {
+    for_everyone("reader_goes", |who| {
+        let mut child = who.ringfence(Path::new(BINARY)).args(["run", "--", "yes"]).spawn().expect("it starts");
+        let mut start = [0; 2];
+        child.stdout.take().expect("stdout is piped").read_exact(&mut start).expect("it writes");
+        assert_eq!(child.wait().expect("it ends").code(), Some(128 + 13), "{who:?}");
+    });
+}
+
+#[test]
+fn options_reach_the_command() {
+    for_everyone("options", |who| {
+        let script = "pwd; echo $A $HOST_SECRET; ulimit -n; cat /proc/self/limits | grep -c 'Max processes *77 '";
+        let options = ["--workdir", "/tmp", "--env", "A=b=c", "--env", "HOST_SECRET", "--nofile", "333", "--pids", "77"];
+        let outcome = run(who, &options, &["sh", "-c", script]);
+        assert_eq!(outcome.text(), "/tmp\nb=c a-secret-of-the-host\n333\n1\n", "{who:?}: {}", outcome.stderr);
+    });
+}
+
+#[test]
+fn volumes_are_shown_where_and_how_they_are_asked_for() {
+    for_everyone("volumes", |who| {
+        let directory = who.directory();
+        std::fs::write(directory.path().join("file"), "content").expect("a file");
+        let (uid, gid) = who.ids();
+        std::os::unix::fs::chown(directory.path().join("file"), Some(uid), Some(gid)).expect("its owner");
+        let host = directory.path().display();
+        let script = "cat /data/file; (echo x > /data/new) 2>/dev/null && echo written; ls -A /data | tr '\\n' ' '";
+        let show = |mode: &str| run(who, &["--volume", &format!("{host}:/data{mode}")], &["sh", "-c", script]);
+        assert_eq!(show("").text(), "contentfile ", "{who:?}");
+        assert_eq!(show(":ro").text(), "contentfile ", "{who:?}");
+        let outcome = show(":rw");
+        let held = ".claude .cursor .envrc .git .mcp.json .vscode";
+        assert_eq!(outcome.text(), format!("contentwritten\n{held} file new "), "{who:?}: {}", outcome.stderr);
+        let metadata = std::fs::metadata(directory.path().join("new")).expect("it is on the host");
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&metadata), uid, "{who:?}: it belongs to the owner");
+        let left: Vec<_> = std::fs::read_dir(directory.path()).expect("readable").flatten().map(|e| e.file_name()).collect();
+        assert_eq!(left.len(), 2, "{who:?}: placeholders were left behind: {left:?}");
+    });
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let program = "trap 'echo got TERM; exit 7' TERM; trap 'echo got USR1' USR1; echo ready; while :; do sleep 0.05; done";
+    for_everyone("signals", |who| {
+        let mut child = who.ringfence(Path::new(BINARY));
+        let mut child = child.args(["run", "--", "sh", "-c", program]).spawn().expect("it starts");
+        let pid = rustix::process::Pid::from_child(&child);
+        let mut stdout = child.stdout.take().expect("stdout is piped");
+        let mut read = |expected: &str| {
+            let mut line = vec![0; expected.len()];
+            stdout.read_exact(&mut line).expect("it writes");
+            assert_eq!(String::from_utf8_lossy(&line), expected, "{who:?}");
+        };
+        read("ready\n");
+        rustix::process::kill_process(pid, rustix::process::Signal::USR1).expect("it lives");
+        read("got USR1\n");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
+        read("got TERM\n");
+        assert_eq!(child.wait().expect("it ends").code(), Some(7), "{who:?}");
+    });
+}
+
+#[test]
+fn a_terminal_is_offered_where_there_is_one() {
+    if Who::Root.unavailable().is_some() || !Path::new("/usr/bin/script").exists() {
+        return ringfence_testkit::skip("a_terminal_is_offered", "util-linux's `script` or root is missing");
+    }
+    // `script` gives the program a terminal of its own, as a person's would be.
+    let inner = format!("{BINARY} run -- sh -c 'tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all'");
+    let mut command = Who::Root.program(Path::new("/usr/bin/script"));
+    command.args(["-qec", &format!("stty rows 33 cols 77; {inner}"), "/dev/null"]).env("TERM", "xterm");
+    let mut child = command.stdin(Stdio::piped()).spawn().expect("script runs");
+    // Its input must stay open: at its end, script types an end-of-file, which would be echoed.
+    let stdin = child.stdin.take();
+    let mut text = String::new();
+    child.stdout.take().expect("stdout is piped").read_to_string(&mut text).expect("it writes");
+    drop(stdin);
+    child.wait().expect("it ends");
+    assert_eq!(text.replace('\r', ""), "/dev/pts/0\n33 77\nall\n");
+}
