@@ -182,7 +182,9 @@ fn conclude(outcome: &Outcome, memory_kills: u64, spec: &Spec) -> ExitCode {
     let limit = bytes::show(spec.limits.memory_bytes);
     if memory_kills > 0 {
         let processes = if memory_kills == 1 { "a process".into() } else { format!("{memory_kills} processes") };
-        notice(&format!("{processes} of the sandbox went over its memory limit of {limit} and was killed (raise it with --memory)"));
+        notice(&format!(
+            "{processes} of the sandbox went over its memory limit of {limit} and was killed (raise it with --memory)"
+        ));
     }
     let code = match outcome {
         Outcome::Ended(End::Exited(code)) => u8::try_from(*code).unwrap_or(u8::MAX),

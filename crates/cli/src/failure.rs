@@ -1,7 +1,8 @@
 //! What a person sees when something fails: `error:`, `caused by:`, `hint:`, and an exit code.
 
 use std::error::Error;
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use ringfence_sandbox::Error as SandboxError;
@@ -36,10 +37,10 @@ impl Failure {
     pub(crate) fn show(&self) -> ExitCode {
         let mut text = format!("error: {}\n", self.message);
         for cause in &self.causes {
-            text += &format!("  caused by: {cause}\n");
+            let _ = writeln!(text, "  caused by: {cause}");
         }
         for hint in &self.hints {
-            text += &format!("hint: {hint}\n");
+            let _ = writeln!(text, "hint: {hint}");
         }
         // Nobody is left to tell if this fails.
         let _ = anstream::stderr().write_all(text.as_bytes());

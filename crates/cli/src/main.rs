@@ -22,7 +22,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Run(commands::run::Arguments),
+    Run(Box<commands::run::Arguments>),
     Doctor(commands::doctor::Arguments),
     /// Tries to get out of the sandbox that it runs in; started by `doctor`.
     #[command(hide = true)]
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         }
     };
     let result = match arguments.command {
-        Command::Run(arguments) => commands::run::run(arguments),
+        Command::Run(arguments) => commands::run::run(*arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Escape(arguments) => commands::escape::run(&arguments),
     };

@@ -45,7 +45,9 @@ impl FromStr for NetworkOption {
         if text == "none" {
             return Ok(Self::None);
         }
-        let rules = text.strip_prefix("allow=").ok_or_else(|| format!("`{text}` is not a network; write `none` or `allow=HOST,…`"))?;
+        let rules = text
+            .strip_prefix("allow=")
+            .ok_or_else(|| format!("`{text}` is not a network; write `none` or `allow=HOST,…`"))?;
         let parse = |rule: &str| rule.parse::<Rule>().map_err(|error| error.to_string());
         rules.split(',').map(parse).collect::<Result<_, _>>().map(Self::Allow)
     }
@@ -65,7 +67,8 @@ impl FromStr for EnvironmentOption {
         if let Some((name, value)) = text.split_once('=') {
             return Ok(Self { name: name.into(), value: value.into() });
         }
-        let value = std::env::var(text).map_err(|_| format!("`{text}` is not set here; write {text}=VALUE to give it one"))?;
+        let value =
+            std::env::var(text).map_err(|_| format!("`{text}` is not set here; write {text}=VALUE to give it one"))?;
         Ok(Self { name: text.into(), value })
     }
 }

@@ -15,25 +15,11 @@ pub struct Flavor {
 
 const GIB: u64 = 1 << 30;
 
-const fn flavor(
-    name: &'static str,
-    cpus: f64,
-    memory_bytes: u64,
-    pids: u32,
-    open_files: u32,
-) -> Flavor {
+const fn flavor(name: &'static str, cpus: f64, memory_bytes: u64, pids: u32, open_files: u32) -> Flavor {
     Flavor {
         name,
-        limits: Limits {
-            memory_bytes,
-            pids,
-            cpus,
-            open_files,
-        },
-        workspace: Workspace {
-            bytes: memory_bytes / 2,
-            inodes: memory_bytes >> 14,
-        },
+        limits: Limits { memory_bytes, pids, cpus, open_files },
+        workspace: Workspace { bytes: memory_bytes / 2, inodes: memory_bytes >> 14 },
     }
 }
 
@@ -54,10 +40,7 @@ impl FromStr for Flavor {
     type Err = UnknownFlavor;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|flavor| flavor.name == name)
-            .ok_or_else(|| UnknownFlavor(name.into()))
+        Self::ALL.into_iter().find(|flavor| flavor.name == name).ok_or_else(|| UnknownFlavor(name.into()))
     }
 }
 
@@ -71,12 +54,6 @@ mod tests {
             let spec = crate::template::Template::Bash.spec(flavor, vec!["true".into()]);
             spec.validate().unwrap();
         }
-        assert!(
-            "huge"
-                .parse::<Flavor>()
-                .unwrap_err()
-                .to_string()
-                .contains("small, medium and large")
-        );
+        assert!("huge".parse::<Flavor>().unwrap_err().to_string().contains("small, medium and large"));
     }
 }

@@ -11,9 +11,7 @@ use std::path::{Path, PathBuf};
 use ringfence_sandbox::{Access, Volume};
 
 /// Programs for which this is done; any other must be mounted by whoever wants it.
-const KNOWN: [&str; 10] = [
-    "python3", "python", "pip", "node", "npm", "npx", "uv", "uvx", "deno", "bun",
-];
+const KNOWN: [&str; 10] = ["python3", "python", "pip", "node", "npm", "npx", "uv", "uvx", "deno", "bun"];
 
 /// What must be added to a sandbox for a program to be found in it.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,35 +39,22 @@ fn find_in(program: &str, directories: &[PathBuf], home: Option<&Path>) -> Optio
         if !is_program(&real) {
             return None;
         }
-        let prefix = prefix_of(&found, &real)
-            .filter(|prefix| home.is_none_or(|home| !home.starts_with(prefix)));
+        let prefix = prefix_of(&found, &real).filter(|prefix| home.is_none_or(|home| !home.starts_with(prefix)));
         let (shown, directory) = match prefix {
             Some(prefix) => (prefix.clone(), prefix.join("bin")),
             None => (real.clone(), real.parent()?.to_owned()),
         };
-        Some(Interpreter {
-            volume: Volume {
-                host: shown.clone(),
-                guest: shown,
-                access: Access::ReadOnly,
-            },
-            directory,
-        })
+        Some(Interpreter { volume: Volume { host: shown.clone(), guest: shown, access: Access::ReadOnly }, directory })
     })
 }
 
 fn in_view(program: &str) -> bool {
-    crate::template::PATH
-        .split(':')
-        .any(|directory| Path::new(directory).join(program).exists())
+    crate::template::PATH.split(':').any(|directory| Path::new(directory).join(program).exists())
 }
 
 /// The installation that a program belongs to: `PREFIX/bin/PROGRAM` beside `PREFIX/lib/{python3.*,node_modules}`.
 fn prefix_of(found: &Path, real: &Path) -> Option<PathBuf> {
-    let bin = [real, found]
-        .into_iter()
-        .filter_map(Path::parent)
-        .find(|bin| bin.ends_with("bin"))?;
+    let bin = [real, found].into_iter().filter_map(Path::parent).find(|bin| bin.ends_with("bin"))?;
     let prefix = fs::canonicalize(bin.parent()?).ok()?;
     let libraries = fs::read_dir(prefix.join("lib")).ok()?;
     let is_library = |entry: fs::DirEntry| {
@@ -87,9 +72,7 @@ fn is_program(path: &Path) -> bool {
         let length = std::io::Read::read(&mut file, &mut start)?;
         Ok(start[..length].to_vec())
     });
-    start.is_ok_and(|start| {
-        start.starts_with(b"\x7fELF") || start.starts_with(b"#!/usr/bin/env node")
-    })
+    start.is_ok_and(|start| start.starts_with(b"\x7fELF") || start.starts_with(b"#!/usr/bin/env node"))
 }
 
 #[cfg(test)]
@@ -110,10 +93,7 @@ mod tests {
         fs::create_dir(&shims).unwrap();
         fs::write(shims.join("bun"), b"#!/bin/sh\nexec elsewhere").unwrap();
         let found = find_in("bun", &[shims.clone(), prefix.join("bin")], Some(&home)).unwrap();
-        assert_eq!(
-            (found.volume.host, found.directory),
-            (prefix.clone(), prefix.join("bin"))
-        );
+        assert_eq!((found.volume.host, found.directory), (prefix.clone(), prefix.join("bin")));
 
         // A lone program in ~/bin, even if ~/lib looks like an installation, must not show the home.
         fs::create_dir_all(home.join("lib/python3.12")).unwrap();
@@ -122,13 +102,7 @@ mod tests {
         fs::write(home.join("bin/deno"), b"\x7fELF").unwrap();
         let lone = find_in("deno", &[home.join("bin")], Some(&home)).unwrap();
         assert_eq!(lone.volume.host, home.join("bin/deno"));
-        assert!(
-            find_in("bun", &[shims], Some(&home)).is_none(),
-            "a shim is no interpreter"
-        );
-        assert!(
-            find_in("passwd", &[home.join("bin")], Some(&home)).is_none(),
-            "not a known interpreter"
-        );
+        assert!(find_in("bun", &[shims], Some(&home)).is_none(), "a shim is no interpreter");
+        assert!(find_in("passwd", &[home.join("bin")], Some(&home)).is_none(), "not a known interpreter");
     }
 }

@@ -57,10 +57,7 @@ impl Template {
             limits: flavor.limits,
             network: Network::None,
             environment: base_environment(),
-            command: Command {
-                argv,
-                workdir: WORKSPACE.into(),
-            },
+            command: Command { argv, workdir: WORKSPACE.into() },
             // What an ordinary user's host usually lacks; each is reported by `ringfence doctor`.
             accept: [Weakness::Cgroup, Weakness::OwnUid].into(),
         }
@@ -77,28 +74,14 @@ fn base_environment() -> BTreeMap<String, String> {
         ("TMPDIR", "/tmp"),
         ("USER", "agent"),
     ];
-    pairs
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .into()
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
 /// The variables by which programs find the egress proxy. A program that ignores them reaches nothing.
 pub fn proxy_environment() -> impl Iterator<Item = (String, String)> {
     let url = format!("http://127.0.0.1:{PROXY_PORT}");
-    let proxies = [
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "ALL_PROXY",
-        "http_proxy",
-        "https_proxy",
-        "all_proxy",
-    ];
-    let direct = ["NO_PROXY", "no_proxy"]
-        .map(|name| (name.to_owned(), "localhost,127.0.0.1,::1".to_owned()));
+    let proxies = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+    let direct = ["NO_PROXY", "no_proxy"].map(|name| (name.to_owned(), "localhost,127.0.0.1,::1".to_owned()));
     let node = ("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned());
-    proxies
-        .map(|name| (name.to_owned(), url.clone()))
-        .into_iter()
-        .chain(direct)
-        .chain([node])
+    proxies.map(|name| (name.to_owned(), url.clone())).into_iter().chain(direct).chain([node])
 }

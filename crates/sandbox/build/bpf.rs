@@ -11,7 +11,10 @@ pub(crate) enum Verdict {
     Allow,
     Errno(u16),
     /// Allowed if all conditions of any alternative hold.
-    When { alternatives: Vec<Vec<Condition>>, otherwise: u16 },
+    When {
+        alternatives: Vec<Vec<Condition>>,
+        otherwise: u16,
+    },
 }
 
 /// A condition on the lower 32 bits of an argument: all that the kernel itself looks at in the calls
@@ -24,7 +27,7 @@ pub(crate) struct Condition {
     pub(crate) equal: bool,
 }
 
-/// One instruction: code, jump if true, jump if false, operand (struct sock_filter).
+/// One instruction: code, jump if true, jump if false, operand (`struct sock_filter`).
 pub(crate) type Step = (u16, u8, u8, u32);
 
 const LOAD: u16 = 0x20;
@@ -44,7 +47,7 @@ const OFFSET_ARGUMENTS: u32 = 16;
 
 /// Compiles a program that answers `default` to every call that is not in the table.
 ///
-/// Another architecture's entry point (i386 on x86_64) kills the process; numbers above the table, x32's
+/// Another architecture's entry point (i386 on `x86_64`) kills the process; numbers above the table, x32's
 /// among them, get the default.
 pub(crate) fn compile(architecture: u32, table: &BTreeMap<u32, Verdict>, default: &Verdict) -> Vec<Step> {
     let mut program = vec![

@@ -173,11 +173,10 @@ fn remove(path: &Path) {
 }
 
 fn unique_name() -> String {
-    let mut random = [0_u8; 12];
+    let mut random = [0; 16];
     // Before the pool is ready there is no randomness; the process id alone still tells owners apart.
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK);
-    let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{random}", std::process::id())
+    format!("{}-{:024x}", std::process::id(), u128::from_ne_bytes(random) >> 32)
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Error {

@@ -74,9 +74,11 @@ impl Error {
             Self::Spec(error) => error.hints(),
             Self::Missing { remedy, weakness, .. } => {
                 let mut hints = vec![remedy.clone()];
-                hints.extend(weakness.map(|weakness| {
-                    format!("or accept exactly this weakness: add `{}` to --accept", weakness.name())
-                }));
+                hints.extend(
+                    weakness.map(|weakness| {
+                        format!("or accept exactly this weakness: add `{}` to --accept", weakness.name())
+                    }),
+                );
                 hints.push("`ringfence doctor` checks every protection of this host".into());
                 hints
             }

@@ -41,10 +41,19 @@ pub(crate) enum Report {
     Ready,
     /// The command runs. Carries the terminal's controlling side, where one was asked for.
     Started,
-    Failed { step: String, errno: i32 },
-    CommandFailed { errno: i32 },
-    Exited { code: i32 },
-    Killed { signal: i32 },
+    Failed {
+        step: String,
+        errno: i32,
+    },
+    CommandFailed {
+        errno: i32,
+    },
+    Exited {
+        code: i32,
+    },
+    Killed {
+        signal: i32,
+    },
 }
 
 /// One end of the socket.
@@ -82,21 +91,20 @@ impl Channel {
     /// Waits for one frame; `Ok(None)` is the end of the stream.
     pub(crate) fn receive<T: DeserializeOwned>(&self) -> Result<Option<(T, Option<OwnedFd>)>> {
         let mut length = [0; 4];
-        let Some(passed) = self.fill(&mut length)? else { return Ok(None) };
+        let Filled::Whole(passed) = self.fill(&mut length)? else { return Ok(None) };
         let length = u32::from_be_bytes(length) as usize;
         if length > MOST_BYTES {
             return Err(Errno::MSGSIZE);
         }
         let mut body = vec![0; length];
-        if self.fill(&mut body)?.is_none() {
+        if let Filled::End = self.fill(&mut body)? {
             return Err(Errno::PIPE);
         }
         let frame = serde_json::from_slice(&body).map_err(|_| Errno::BADMSG)?;
         Ok(Some((frame, passed)))
     }
 
-    /// Fills the buffer; gives the descriptor that came with it, `None` at the end of the stream.
-    fn fill(&self, mut buffer: &mut [u8]) -> Result<Option<Option<OwnedFd>>> {
+    fn fill(&self, mut buffer: &mut [u8]) -> Result<Filled> {
         let mut descriptor = None;
         let mut first = true;
         while !buffer.is_empty() {
@@ -114,13 +122,21 @@ impl Channel {
                 }
             }
             if received == 0 {
-                return if first { Ok(None) } else { Err(Errno::PIPE) };
+                return if first { Ok(Filled::End) } else { Err(Errno::PIPE) };
             }
             first = false;
             buffer = &mut buffer[received..];
         }
-        Ok(Some(descriptor))
+        Ok(Filled::Whole(descriptor))
     }
+}
+
+/// What came of filling a buffer.
+enum Filled {
+    /// All of it, and the descriptor that came with it.
+    Whole(Option<OwnedFd>),
+    /// The stream had ended before.
+    End,
 }
 
 impl AsFd for Channel {

@@ -93,7 +93,12 @@ pub(crate) fn explain_step(step: String, source: Errno) -> Error {
             };
         }
         if let Some((why, remedy)) = user_namespace_obstacle().or_else(container_obstacle) {
-            return Error::Missing { protection: "user namespaces with their capabilities", why, remedy, weakness: None };
+            return Error::Missing {
+                protection: "user namespaces with their capabilities",
+                why,
+                remedy,
+                weakness: None,
+            };
         }
     }
     Error::Setup { step, source }

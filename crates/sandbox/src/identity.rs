@@ -39,7 +39,7 @@ pub enum Identity {
     /// This process may map any id: each sandbox gets one of its own.
     Private { uids: IdRange, gids: IdRange },
     /// The user's subordinate ids, mapped by the setuid helpers of shadow's `uidmap`.
-    Subordinate { uids: IdRange, gids: IdRange, newuidmap: PathBuf, newgidmap: PathBuf },
+    Subordinate { uids: IdRange, gids: IdRange, map_uid: PathBuf, map_gid: PathBuf },
     /// The user's own id, with the reason why there is nothing better.
     Own { why: String },
 }
@@ -63,8 +63,8 @@ impl Identity {
             return Self::Own { why: "no range for this user in /etc/subuid and /etc/subgid".into() };
         };
         match (find_helper("newuidmap"), find_helper("newgidmap")) {
-            (Some(newuidmap), Some(newgidmap)) => {
-                Self::Subordinate { uids: IdRange(uids), gids: IdRange(gids), newuidmap, newgidmap }
+            (Some(map_uid), Some(map_gid)) => {
+                Self::Subordinate { uids: IdRange(uids), gids: IdRange(gids), map_uid, map_gid }
             }
             _ => Self::Own { why: "newuidmap and newgidmap are not installed".into() },
         }
@@ -92,10 +92,10 @@ impl Identity {
                 write_map(&proc.join("gid_map"), guest, gid)?;
                 write_map(&proc.join("uid_map"), guest, uid)
             }
-            Self::Subordinate { newuidmap, newgidmap, .. } => {
+            Self::Subordinate { map_uid, map_gid, .. } => {
                 // Both at once: each is a program of its own to start.
-                let gids = run_helper(newgidmap, pid, guest, gid)?;
-                let uids = run_helper(newuidmap, pid, guest, uid)?;
+                let gids = run_helper(map_gid, pid, guest, gid)?;
+                let uids = run_helper(map_uid, pid, guest, uid)?;
                 [gids, uids].into_iter().try_for_each(finish_helper)
             }
             Self::Own { .. } => {

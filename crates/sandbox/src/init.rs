@@ -53,7 +53,7 @@ pub(crate) fn run(plan: Plan, channel: &Channel) -> ! {
 fn live(plan: Plan, channel: &Channel) -> Result<(), StepError> {
     settle::close_foreign_descriptors(&plan, channel)?;
     let listener = settle::settle(&plan, channel)?;
-    report(channel, &Report::Ready, listener)?;
+    report(channel, &Report::Ready, listener.as_ref())?;
 
     let children = SignalSet::new(&[Signal::CHILD])
         .block_and_watch()
@@ -61,7 +61,7 @@ fn live(plan: Plan, channel: &Channel) -> Result<(), StepError> {
     plan.command.enter_workdir()?;
     let main = match command::start(&plan.command, plan.wiring) {
         Ok((main, terminal)) => {
-            report(channel, &Report::Started, terminal)?;
+            report(channel, &Report::Started, terminal.as_ref())?;
             main
         }
         Err(errno) => return report(channel, &Report::CommandFailed { errno: errno.raw_os_error() }, None),
@@ -123,8 +123,8 @@ fn pass_on(main: Pid, number: i32, group: bool) {
     };
 }
 
-fn report(channel: &Channel, report: &Report, passed: Option<OwnedFd>) -> Result<(), StepError> {
-    let sent = channel.send(report, passed.as_ref().map(AsFd::as_fd));
+fn report(channel: &Channel, report: &Report, passed: Option<&OwnedFd>) -> Result<(), StepError> {
+    let sent = channel.send(report, passed.map(AsFd::as_fd));
     sent.map_err(|errno| StepError { step: "report to the host".into(), errno })
 }
 

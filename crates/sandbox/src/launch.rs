@@ -169,15 +169,10 @@ fn wire(stdio: Stdio) -> Result<(Wiring, Streams), Error> {
         return Ok((Wiring::Terminal, Streams::default()));
     }
     let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(Error::setup("make the standard streams"));
-    let (stdin, to_stdin) = pipe()?;
-    let (from_stdout, stdout) = pipe()?;
-    let (from_stderr, stderr) = pipe()?;
-    let streams = Streams {
-        stdin: Some(to_stdin),
-        stdout: Some(from_stdout),
-        stderr: Some(from_stderr),
-        ..Streams::default()
-    };
+    let (stdin, input) = pipe()?;
+    let (output, stdout) = pipe()?;
+    let (errors, stderr) = pipe()?;
+    let streams = Streams { stdin: Some(input), stdout: Some(output), stderr: Some(errors), ..Streams::default() };
     Ok((Wiring::Pipes { stdin, stdout, stderr }, streams))
 }
 

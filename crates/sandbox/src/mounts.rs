@@ -124,9 +124,7 @@ fn mount_writable(root: &OwnedFd, workspace: &Workspace) -> Done {
     mkdirat(root, "dev/shm", Mode::from_raw_mode(0o755)).step(describe)?;
     // Parts of a tree can only be cloned once it is attached; /dev/shm hides this first mount again.
     attach(tmpfs.as_fd(), root, Path::new("dev/shm")).step(describe)?;
-    for (part, mode, place) in
-        [("workspace", 0o755, "workspace"), ("tmp", 0o1777, "tmp"), ("shm", 0o1777, "dev/shm")]
-    {
+    for (part, mode, place) in [("workspace", 0o755, "workspace"), ("tmp", 0o1777, "tmp"), ("shm", 0o1777, "dev/shm")] {
         mkdirat(&tmpfs, part, Mode::from_raw_mode(mode)).step(describe)?;
         rustix::fs::chmodat(&tmpfs, part, Mode::from_raw_mode(mode), AtFlags::empty()).step(describe)?;
         let tree = clone_tree(&tmpfs, part).step(describe)?;

@@ -89,7 +89,8 @@ pub(crate) fn protect(volume: &Path) -> Result<(Vec<PathBuf>, Vec<Placeholder>),
                         names.push(name.into());
                     }
                     // Where we may not create, neither may the guest.
-                    Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {}
+                    Err(error)
+                        if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {}
                     Err(error) => return Err(unprotectable(&path, &error.to_string())),
                 }
             }

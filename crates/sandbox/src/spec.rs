@@ -155,10 +155,8 @@ impl Spec {
                 return Err(SpecError::Environment(name.clone()));
             }
         }
-        plain_absolute(&self.command.workdir).map_err(|problem| SpecError::Workdir {
-            path: self.command.workdir.clone(),
-            problem,
-        })?;
+        plain_absolute(&self.command.workdir)
+            .map_err(|problem| SpecError::Workdir { path: self.command.workdir.clone(), problem })?;
         if self.command.argv.first().is_none_or(|name| name.is_empty()) {
             return Err(SpecError::NoCommand);
         }
@@ -186,10 +184,7 @@ impl Workspace {
         // On cgroup v1 a full tmpfs stays charged: were it as large as the memory limit, every later
         // process of the sandbox would be killed.
         if self.bytes > limits.memory_bytes / 4 * 3 {
-            return Err(SpecError::WorkspaceOverMemory {
-                workspace: self.bytes,
-                memory: limits.memory_bytes,
-            });
+            return Err(SpecError::WorkspaceOverMemory { workspace: self.bytes, memory: limits.memory_bytes });
         }
         Ok(())
     }
@@ -229,7 +224,8 @@ fn plain_absolute(path: &Path) -> Result<(), &'static str> {
     Ok(())
 }
 
-pub(crate) enum Unit {
+#[derive(Clone, Copy)]
+enum Unit {
     Bytes,
     Count,
 }

@@ -4,11 +4,17 @@
 //! pointer after it returns.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_int, c_long, c_ulong};
+mod signals;
+mod spawn;
+
+use std::ffi::{c_int, c_long, c_ulong};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::{Errno, Result};
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
+
+pub use signals::SignalSet;
+pub(crate) use spawn::{ExecStrings, StandardStreams, spawn};
 
 /// The one of the libc crate is of a type too narrow for its value.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -32,7 +38,7 @@ pub(crate) fn clone_into(namespaces: c_int, cgroup: Option<BorrowedFd<'_>>) -> R
     args.exit_signal = libc::SIGCHLD as u64;
     if let Some(cgroup) = cgroup {
         args.flags |= CLONE_INTO_CGROUP;
-        args.cgroup = cgroup.as_raw_fd() as u64;
+        args.cgroup = cgroup.as_raw_fd().cast_unsigned().into();
     }
     // SAFETY: without CLONE_VM the child gets a copy of all memory, this stack included, so both
     // sides return here; `args` and `pidfd` live until then.
@@ -45,142 +51,6 @@ pub(crate) fn clone_into(namespaces: c_int, cgroup: Option<BorrowedFd<'_>>) -> R
         // SAFETY: CLONE_PIDFD made this descriptor for us alone.
         pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
     })
-}
-
-/// Arguments or environment in the form that execve(2) takes.
-#[derive(Debug)]
-pub(crate) struct ExecStrings {
-    strings: Vec<CString>,
-    pointers: Vec<*const libc::c_char>,
-}
-
-impl ExecStrings {
-    pub(crate) fn new(strings: Vec<CString>) -> Self {
-        // A CString's bytes stay where they are when the CString itself is moved.
-        let pointers = strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect();
-        Self { strings, pointers }
-    }
-
-    pub(crate) fn first(&self) -> Option<&CStr> {
-        self.strings.first().map(CString::as_c_str)
-    }
-}
-
-/// What descriptors 0 to 2 of a new process are.
-pub(crate) enum StandardStreams<'a> {
-    Descriptors([BorrowedFd<'a>; 3]),
-    /// A terminal, opened by the new process so that it controls the new session.
-    Terminal(&'a CStr),
-}
-
-/// Starts a program in a session of its own, with all signals as at first start and no other descriptor
-/// than its standard streams (all others are close-on-exec).
-///
-/// posix_spawn(3) shares memory with the child until it has become the program, where fork would copy
-/// page tables, and gives execve's error as its own.
-pub(crate) fn spawn(
-    program: &CStr,
-    argv: &ExecStrings,
-    environment: &ExecStrings,
-    streams: &StandardStreams<'_>,
-) -> Result<Pid> {
-    let mut actions = SpawnActions::new()?;
-    match streams {
-        StandardStreams::Descriptors(descriptors) => {
-            for (target, source) in (0..).zip(descriptors) {
-                actions.duplicate(source.as_raw_fd(), target)?;
-            }
-        }
-        StandardStreams::Terminal(path) => {
-            actions.open(0, path)?;
-            actions.duplicate(0, 1)?;
-            actions.duplicate(0, 2)?;
-        }
-    }
-    let attributes = SpawnAttributes::new()?;
-    let mut pid = 0;
-    // SAFETY: the arrays are null-terminated and point to C strings that `ExecStrings` keeps alive; execve
-    // does not write to them, whatever the type says; actions and attributes are initialised.
-    spawned(unsafe {
-        libc::posix_spawn(
-            &raw mut pid,
-            program.as_ptr(),
-            &raw const actions.0,
-            &raw const attributes.0,
-            argv.pointers.as_ptr().cast(),
-            environment.pointers.as_ptr().cast(),
-        )
-    })?;
-    Pid::from_raw(pid).ok_or(Errno::INVAL)
-}
-
-struct SpawnActions(libc::posix_spawn_file_actions_t);
-
-impl SpawnActions {
-    fn new() -> Result<Self> {
-        let mut actions = std::mem::MaybeUninit::uninit();
-        // SAFETY: the call initialises what it is given.
-        spawned(unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) })?;
-        // SAFETY: initialised just now.
-        Ok(Self(unsafe { actions.assume_init() }))
-    }
-
-    fn duplicate(&mut self, source: RawFd, target: RawFd) -> Result<()> {
-        // SAFETY: the actions are initialised; the numbers are only looked at in the child.
-        spawned(unsafe { libc::posix_spawn_file_actions_adddup2(&raw mut self.0, source, target) })
-    }
-
-    fn open(&mut self, target: RawFd, path: &CStr) -> Result<()> {
-        // SAFETY: the actions are initialised, and the path is copied.
-        spawned(unsafe {
-            libc::posix_spawn_file_actions_addopen(&raw mut self.0, target, path.as_ptr(), libc::O_RDWR, 0)
-        })
-    }
-}
-
-impl Drop for SpawnActions {
-    fn drop(&mut self) {
-        // SAFETY: initialised in `new`, and not used afterwards.
-        unsafe { libc::posix_spawn_file_actions_destroy(&raw mut self.0) };
-    }
-}
-
-struct SpawnAttributes(libc::posix_spawnattr_t);
-
-impl SpawnAttributes {
-    fn new() -> Result<Self> {
-        let mut attributes = std::mem::MaybeUninit::uninit();
-        // SAFETY: the call initialises what it is given.
-        spawned(unsafe { libc::posix_spawnattr_init(attributes.as_mut_ptr()) })?;
-        // SAFETY: initialised just now.
-        let mut attributes = Self(unsafe { attributes.assume_init() });
-        let none = SignalSet::new(&[]);
-        let mut all = none;
-        // SAFETY: `all` is a valid set.
-        unsafe { libc::sigfillset(&raw mut all.0) };
-        let flags =
-            c_int::from(libc::POSIX_SPAWN_SETSID) | libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK;
-        let own = &raw mut attributes.0;
-        // SAFETY: the attributes are initialised, the sets valid, and all are copied.
-        unsafe {
-            spawned(libc::posix_spawnattr_setsigdefault(own, &raw const all.0))?;
-            spawned(libc::posix_spawnattr_setsigmask(own, &raw const none.0))?;
-            spawned(libc::posix_spawnattr_setflags(own, flags.try_into().map_err(|_| Errno::INVAL)?))?;
-        }
-        Ok(attributes)
-    }
-}
-
-impl Drop for SpawnAttributes {
-    fn drop(&mut self) {
-        // SAFETY: initialised in `new`, and not used afterwards.
-        unsafe { libc::posix_spawnattr_destroy(&raw mut self.0) };
-    }
-}
-
-/// The posix_spawn family returns its error.
-fn spawned(result: c_int) -> Result<()> {
-    if result == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(result)) }
 }
 
 /// Overwrites the command line and environment that this process was started with.
@@ -223,19 +93,23 @@ pub(crate) fn close_range(first: u32, last: u32, flags: c_int) -> Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) }).map(drop)
 }
 
-/// Flags of a mount, and what to give back to whom (mount_setattr(2)).
+/// Flags of a mount, and what to give back to whom (`mount_setattr(2)`).
 pub(crate) struct MountAttributes<'fd> {
     pub(crate) set: u64,
     pub(crate) id_map: Option<BorrowedFd<'fd>>,
 }
 
 /// Changes the mount at `tree`, with all mounts below it when `recursive`.
-pub(crate) fn mount_setattr(tree: BorrowedFd<'_>, attributes: &MountAttributes<'_>, recursive: Recursive) -> Result<()> {
+pub(crate) fn mount_setattr(
+    tree: BorrowedFd<'_>,
+    attributes: &MountAttributes<'_>,
+    recursive: Recursive,
+) -> Result<()> {
     let args = libc::mount_attr {
         attr_set: attributes.set | if attributes.id_map.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },
         attr_clr: 0,
         propagation: 0,
-        userns_fd: attributes.id_map.map_or(0, |fd| fd.as_raw_fd() as u64),
+        userns_fd: attributes.id_map.map_or(0, |fd| fd.as_raw_fd().cast_unsigned().into()),
     };
     let recursive = match recursive {
         Recursive::Yes => libc::AT_RECURSIVE,
@@ -268,8 +142,7 @@ pub(crate) fn install_seccomp(program: &[libc::sock_filter]) -> Result<()> {
         filter: program.as_ptr().cast_mut(),
     };
     // SAFETY: the kernel copies `len` steps from `filter`, which stays borrowed through the call.
-    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })
-        .map(drop)
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) }).map(drop)
 }
 
 /// The Landlock version of this kernel; `None` where it is absent or switched off.
@@ -300,37 +173,10 @@ pub(crate) fn raise_loopback(socket: BorrowedFd<'_>) -> Result<()> {
     for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
         *to = from.cast_signed();
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    request.ifr_ifru.ifru_flags =
+        libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING).map_err(|_| Errno::INVAL)?;
     // SAFETY: `request` is the structure that SIOCSIFFLAGS reads, and lives through the call.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) }.into()).map(drop)
-}
-
-/// A set of signals, as the kernel wants it.
-#[derive(Clone, Copy)]
-pub struct SignalSet(libc::sigset_t);
-
-impl SignalSet {
-    pub fn new(signals: &[Signal]) -> Self {
-        // SAFETY: `sigset_t` is plain data; sigemptyset makes it a valid set.
-        let mut set = unsafe { std::mem::zeroed() };
-        // SAFETY: `set` is writable and of the right type.
-        unsafe { libc::sigemptyset(&raw mut set) };
-        for signal in signals {
-            // SAFETY: `set` was initialised above; an unknown signal is only an error code.
-            unsafe { libc::sigaddset(&raw mut set, signal.as_raw()) };
-        }
-        Self(set)
-    }
-
-    /// Holds these signals back from this thread, and gives a descriptor that reads them.
-    pub fn block_and_watch(&self) -> Result<OwnedFd> {
-        // SAFETY: the set is valid; the old mask is not asked for.
-        check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const self.0, std::ptr::null_mut()) }.into())?;
-        // SAFETY: the set is valid, -1 asks for a new descriptor.
-        let fd = check(unsafe { libc::signalfd(-1, &raw const self.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }.into())?;
-        // SAFETY: a descriptor that the kernel has just made for us.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd.try_into().map_err(|_| Errno::INVAL)?) })
-    }
 }
 
 fn check(result: c_long) -> Result<c_long> {

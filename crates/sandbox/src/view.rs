@@ -11,10 +11,22 @@ use crate::spec::{Root, Spec};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// A directory or file of the host, read-only.
-    Bind { host: CString, guest: PathBuf, kind: Kind },
-    Link { guest: PathBuf, target: PathBuf },
-    File { guest: PathBuf, text: String },
-    Directory { guest: PathBuf },
+    Bind {
+        host: CString,
+        guest: PathBuf,
+        kind: Kind,
+    },
+    Link {
+        guest: PathBuf,
+        target: PathBuf,
+    },
+    File {
+        guest: PathBuf,
+        text: String,
+    },
+    Directory {
+        guest: PathBuf,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
 use rustix::io::Errno;
-use rustix::process::{Signal, WaitIdOptions, WaitId, pidfd_send_signal, waitid};
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use crate::error::{Error, Step, StepError};
 use crate::mounts::clone_tree;

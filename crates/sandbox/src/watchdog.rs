@@ -16,8 +16,14 @@ const SOCKET_BYTES: u64 = 256 << 10;
 /// A limit that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Breach {
-    Memory { used: u64, limit: u64 },
-    Sockets { count: u64, limit: u64 },
+    Memory {
+        used: u64,
+        limit: u64,
+    },
+    Sockets {
+        count: u64,
+        limit: u64,
+    },
     /// The processes could no longer be seen, so nothing could be promised any more.
     Blind,
 }
@@ -40,7 +46,8 @@ impl Watchdog {
             return Some(Breach::Blind);
         }
         let sockstat = fs::read_to_string(format!("/proc/{init}/net/sockstat")).unwrap_or_default();
-        let Some(sockets) = sockstat.lines().next().and_then(|line| line.split_whitespace().last()?.parse().ok()) else {
+        let Some(sockets) = sockstat.lines().next().and_then(|line| line.split_whitespace().last()?.parse().ok())
+        else {
             return Some(Breach::Blind);
         };
         let most_sockets = self.memory_bytes / socket_bytes();
@@ -111,7 +118,10 @@ mod tests {
     fn memory_of_a_process_tree_is_seen() {
         let own = Pid::from_raw(std::process::id().cast_signed()).unwrap();
         let limits = |memory_bytes| Limits { memory_bytes, pids: 4096, cpus: 1.0, open_files: 16 };
-        assert!(matches!(Watchdog::new(own, &limits(4096)).check(), Some(Breach::Memory { .. } | Breach::Sockets { .. })));
+        assert!(matches!(
+            Watchdog::new(own, &limits(4096)).check(),
+            Some(Breach::Memory { .. } | Breach::Sockets { .. })
+        ));
         assert_eq!(Watchdog::new(own, &limits(1 << 40)).check(), None);
     }
 

@@ -27,7 +27,8 @@ impl Snapshot {
         for entry in fs::read_dir("/proc").expect("/proc is readable").flatten() {
             let path = entry.path();
             let status = fs::read_to_string(path.join("status")).unwrap_or_default();
-            let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok());
+            let uid =
+                status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok());
             guest_processes += usize::from(uid.is_some_and(|uid| GUEST_UIDS.contains(&uid)));
             namespaces.extend(fs::read_link(path.join("ns/net")).ok());
         }

@@ -50,7 +50,10 @@ impl Pump {
     pub(super) fn start(&mut self) -> Result<(), Failure> {
         let Some(ends) = self.waiting.take() else { return Ok(()) };
         let thread = thread::Builder::new().name("pump".into()).stack_size(64 << 10);
-        thread.spawn(move || ends.pump()).map(drop).map_err(|error| Failure::new("cannot start a thread").because(&error))
+        thread
+            .spawn(move || ends.pump())
+            .map(drop)
+            .map_err(|error| Failure::new("cannot start a thread").because(&error))
     }
 
     /// Starts if something is left to move, else closes both ends.

@@ -25,21 +25,22 @@ use crate::failure::Failure;
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// A process of the host
-    #[arg(long)]
-    host_pid: i32,
+    #[arg(long = "host-pid")]
+    pid: i32,
     /// A TCP port on the host's loopback address
-    #[arg(long)]
-    host_port: u16,
+    #[arg(long = "host-port")]
+    port: u16,
     /// The name of an abstract socket of the host
-    #[arg(long)]
-    host_socket: String,
+    #[arg(long = "host-socket")]
+    socket: String,
 }
 
 /// What came of an attempt.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Attempt {
-    pub(crate) attempt: String,
+    #[serde(rename = "attempt")]
+    pub(crate) name: String,
     pub(crate) contained: bool,
     pub(crate) saw: String,
 }
@@ -49,22 +50,22 @@ pub(crate) const ATTEMPTS: usize = 10;
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let results: [(&str, Result<(), String>); ATTEMPTS] = [
         ("read the host's password hashes", fs::read("/etc/shadow").map(drop).map_err(say)),
-        ("see a process of the host", see_process(arguments.host_pid)),
+        ("see a process of the host", see_process(arguments.pid)),
         ("write outside of the workspace", fs::write("/usr/ringfence-escape", "").map_err(say)),
         ("mount a file system", mount("none", "/tmp", "tmpfs", MountFlags::empty(), None).map_err(say)),
         ("take a descriptor of the init", take_descriptor().map_err(say)),
-        ("read the init's environment", fs::read("/proc/1/environ").map_err(say).and_then(non_empty)),
+        ("read the init's environment", fs::read("/proc/1/environ").map_err(say).and_then(|bytes| non_empty(&bytes))),
         ("make a device node", make_device().map_err(say)),
-        ("connect to a port of the host", connect(arguments.host_port)),
-        ("connect to an abstract socket of the host", connect_abstract(&arguments.host_socket).map_err(say)),
+        ("connect to a port of the host", connect(arguments.port)),
+        ("connect to an abstract socket of the host", connect_abstract(&arguments.socket).map_err(say)),
         // Last, because where it succeeds it changes what the others would find.
         ("become root of a new user namespace", enter_user_namespace().map_err(say)),
     ];
     let mut output = anstream::stdout();
-    for (attempt, result) in results {
+    for (name, result) in results {
         let contained = result.is_err();
         let saw = result.err().unwrap_or_else(|| "it succeeded".into());
-        let line = serde_json::to_string(&Attempt { attempt: attempt.into(), contained, saw })
+        let line = serde_json::to_string(&Attempt { name: name.into(), contained, saw })
             .map_err(|error| Failure::new("an attempt cannot be reported").because(&error))?;
         writeln!(output, "{line}").map_err(|error| Failure::new("nobody reads the report").because(&error))?;
     }
@@ -80,7 +81,7 @@ fn see_process(pid: i32) -> Result<(), String> {
     if visible { Ok(()) } else { Err("it is not in /proc".into()) }
 }
 
-fn non_empty(bytes: Vec<u8>) -> Result<(), String> {
+fn non_empty(bytes: &[u8]) -> Result<(), String> {
     if bytes.is_empty() { Err("it is empty".into()) } else { Ok(()) }
 }
 

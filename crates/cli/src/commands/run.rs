@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 use ringfence_runtime::flavor::Flavor;
-use ringfence_runtime::template::{Template, proxy_environment};
 use ringfence_runtime::interpreter;
+use ringfence_runtime::template::{Template, proxy_environment};
 use ringfence_sandbox::{Network, Spec, Stdio, bytes};
 use rustix::termios::isatty;
 
@@ -74,11 +74,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let stdio = if isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout()) {
-        Stdio::Terminal
-    } else {
-        Stdio::Pipes
-    };
+    let stdio =
+        if isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout()) { Stdio::Terminal } else { Stdio::Pipes };
     let spec = arguments.spec(stdio);
     let rules = match arguments.network {
         NetworkOption::None => Vec::new(),

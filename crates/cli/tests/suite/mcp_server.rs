@@ -19,13 +19,11 @@ struct Fetched {
 fn fetched(test: &str) -> Option<Fetched> {
     let variable = |name: &str| std::env::var(name).ok();
     let found = variable("RINGFENCE_TEST_CACHE").zip(variable("RINGFENCE_TEST_SERVER_EVERYTHING"));
-    match (found, variable("RINGFENCE_TEST_NPM_REGISTRY")) {
-        (Some((cache, server)), Some(registry)) => Some(Fetched { cache: cache.into(), server, registry }),
-        _ => {
-            skip(test, "the MCP server is not fetched; ./scripts/test does that");
-            None
-        }
-    }
+    let Some(((cache, server), registry)) = found.zip(variable("RINGFENCE_TEST_NPM_REGISTRY")) else {
+        skip(test, "the MCP server is not fetched; ./scripts/test does that");
+        return None;
+    };
+    Some(Fetched { cache: cache.into(), server, registry })
 }
 
 impl Fetched {

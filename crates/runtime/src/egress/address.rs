@@ -23,9 +23,7 @@ impl Reach {
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => Self::of_v4(address),
-            IpAddr::V6(address) => {
-                embedded_v4(address).map_or_else(|| Self::of_v6(address), Self::of_v4)
-            }
+            IpAddr::V6(address) => embedded_v4(address).map_or_else(|| Self::of_v6(address), Self::of_v4),
         }
     }
 
@@ -76,9 +74,9 @@ impl Reach {
 pub(super) fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let (high, low) = match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => return None,
-        [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
-        | [0x0064, 0xff9b, 0, 0, 0, 0, high, low]
-        | [0x2002, high, low, ..] => (high, low),
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x0064, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            (high, low)
+        }
         _ => return None,
     };
     Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))

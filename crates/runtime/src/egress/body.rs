@@ -53,9 +53,7 @@ impl Body {
             length = Some(value);
         }
         match (coding, length) {
-            (Some(_), Some(_)) => Err(HeadError::Malformed(
-                "both Transfer-Encoding and Content-Length",
-            )),
+            (Some(_), Some(_)) => Err(HeadError::Malformed("both Transfer-Encoding and Content-Length")),
             (Some(_), None) => Ok(Some(Self::Chunked)),
             (None, length) => Ok(length.map(Self::Length)),
         }
@@ -72,12 +70,7 @@ impl Body {
     }
 
     /// Copies the body, and leaves what follows it unread.
-    pub(super) async fn copy<R, W>(
-        self,
-        from: &mut R,
-        to: &mut W,
-        idle: &Idle,
-    ) -> Result<(), BodyError>
+    pub(super) async fn copy<R, W>(self, from: &mut R, to: &mut W, idle: &Idle) -> Result<(), BodyError>
     where
         R: AsyncBufRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -86,21 +79,14 @@ impl Body {
             Self::Length(length) => copy_exactly(length, from, to, idle).await,
             Self::Chunked => copy_chunks(from, to, idle).await,
             Self::UntilClose => match copy_exactly(u64::MAX, from, to, idle).await {
-                Err(BodyError::Read(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    Ok(())
-                }
+                Err(BodyError::Read(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
                 other => other,
             },
         }
     }
 }
 
-async fn copy_exactly<R, W>(
-    mut left: u64,
-    from: &mut R,
-    to: &mut W,
-    idle: &Idle,
-) -> Result<(), BodyError>
+async fn copy_exactly<R, W>(mut left: u64, from: &mut R, to: &mut W, idle: &Idle) -> Result<(), BodyError>
 where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -111,9 +97,7 @@ where
             return Err(BodyError::Read(io::ErrorKind::UnexpectedEof.into()));
         }
         let count = usize::try_from(left).map_or(ready.len(), |left| left.min(ready.len()));
-        to.write_all(&ready[..count])
-            .await
-            .map_err(BodyError::Write)?;
+        to.write_all(&ready[..count]).await.map_err(BodyError::Write)?;
         from.consume(count);
         left -= count as u64;
         idle.touch();
@@ -132,9 +116,7 @@ where
             break;
         }
         let head = format!("{size:x}\r\n");
-        to.write_all(head.as_bytes())
-            .await
-            .map_err(BodyError::Write)?;
+        to.write_all(head.as_bytes()).await.map_err(BodyError::Write)?;
         copy_exactly(size, from, to, idle).await?;
         if !line(from, 2).await?.is_empty() {
             return Err(BodyError::Malformed);
@@ -195,10 +177,7 @@ mod tests {
         for (fields, expected) in [
             ("A: 1", None),
             ("Content-Length: 5", Some(Body::Length(5))),
-            (
-                "Content-Length: 5\r\ncontent-length: 5",
-                Some(Body::Length(5)),
-            ),
+            ("Content-Length: 5\r\ncontent-length: 5", Some(Body::Length(5))),
             ("Transfer-Encoding: Chunked", Some(Body::Chunked)),
         ] {
             assert_eq!(framing(fields).unwrap(), expected, "{fields}");
@@ -235,11 +214,7 @@ mod tests {
         assert_eq!(copied(Body::Length(3), b"abcGET").await, ok("abc", "GET"));
         assert_eq!(copied(Body::UntilClose, b"abc").await, ok("abc", ""));
         assert_eq!(
-            copied(
-                Body::Chunked,
-                b"03;x=\"y\"\r\nabc\r\n0\r\nTrailer: 1\r\n\r\nGET"
-            )
-            .await,
+            copied(Body::Chunked, b"03;x=\"y\"\r\nabc\r\n0\r\nTrailer: 1\r\n\r\nGET").await,
             ok("3\r\nabc\r\n0\r\n\r\n", "GET")
         );
     }

@@ -50,24 +50,14 @@ where
             return answer(&mut client, &mut to_client, &refusal, Some(target)).await;
         }
     };
-    proxy.log.record(Decision {
-        allowed: true,
-        reason: "allowed",
-        ..decision.clone()
-    });
+    proxy.log.record(Decision { allowed: true, reason: "allowed", ..decision.clone() });
 
     match &request.kind {
         Kind::Tunnel => {
             const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
-            let tunnel = Tunnel {
-                policy: &proxy.policy,
-                target,
-                hello: proxy.limits.hello,
-                idle: proxy.limits.idle,
-            };
+            let tunnel = Tunnel { policy: &proxy.policy, target, hello: proxy.limits.hello, idle: proxy.limits.idle };
             if send(&mut to_client, ESTABLISHED).await
-                && let Err(TunnelError::Refused(refusal)) =
-                    tunnel.run(&mut client, &mut to_client, server).await
+                && let Err(TunnelError::Refused(refusal)) = tunnel.run(&mut client, &mut to_client, server).await
             {
                 refuse(proxy, decision, &refusal);
             }
@@ -110,11 +100,7 @@ where
 }
 
 fn refuse(proxy: &Proxy, decision: Decision, refusal: &Refusal) {
-    proxy.log.record(Decision {
-        allowed: false,
-        reason: refusal.code(),
-        ..decision
-    });
+    proxy.log.record(Decision { allowed: false, reason: refusal.code(), ..decision });
 }
 
 async fn answer<C, W>(client: &mut C, to_client: &mut W, refusal: &Refusal, target: Option<&Target>)
@@ -130,10 +116,7 @@ where
 
 /// Whether the guest could be sent a few bytes.
 async fn send<W: AsyncWrite + Unpin>(to_client: &mut W, bytes: &[u8]) -> bool {
-    matches!(
-        timeout(LINGER, to_client.write_all(bytes)).await,
-        Ok(Ok(()))
-    )
+    matches!(timeout(LINGER, to_client.write_all(bytes)).await, Ok(Ok(())))
 }
 
 /// Ends our side, then lets the guest end its own.

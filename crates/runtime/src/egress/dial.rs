@@ -17,11 +17,7 @@ use super::refusal::Refusal;
 const MAX_ATTEMPTS: usize = 4;
 
 /// Opens a connection, noting in `decision` what was found on the way.
-pub(super) async fn dial(
-    proxy: &Proxy,
-    target: &Target,
-    decision: &mut Decision,
-) -> Result<TcpStream, Refusal> {
+pub(super) async fn dial(proxy: &Proxy, target: &Target, decision: &mut Decision) -> Result<TcpStream, Refusal> {
     let rule = proxy.policy.admit(target)?;
     decision.rule = Some(rule.clone());
     let addresses = match &target.host {
@@ -41,19 +37,13 @@ pub(super) async fn dial(
     Ok(stream)
 }
 
-async fn connect(
-    addresses: &[IpAddr],
-    port: u16,
-    limit: Duration,
-) -> Result<(TcpStream, IpAddr), Refusal> {
+async fn connect(addresses: &[IpAddr], port: u16, limit: Duration) -> Result<(TcpStream, IpAddr), Refusal> {
     let mut last = Refusal::Resolve(io::ErrorKind::NotFound);
     for &address in addresses.iter().take(MAX_ATTEMPTS) {
         match timeout(limit, TcpStream::connect((address, port))).await {
             Ok(Ok(stream)) => {
                 // small writes of a tunnelled protocol must not wait for each other
-                stream
-                    .set_nodelay(true)
-                    .map_err(|error| Refusal::Connect(error.kind()))?;
+                stream.set_nodelay(true).map_err(|error| Refusal::Connect(error.kind()))?;
                 return Ok((stream, address));
             }
             Ok(Err(error)) => last = Refusal::Connect(error.kind()),

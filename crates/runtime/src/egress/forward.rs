@@ -61,17 +61,10 @@ impl Forward {
                 received = &mut receiving => received,
             }
         };
-        idle.guard(exchange)
-            .await
-            .unwrap_or(Err(ForwardError::Broken))
+        idle.guard(exchange).await.unwrap_or(Err(ForwardError::Broken))
     }
 
-    async fn receive<S, W>(
-        &self,
-        server: &mut S,
-        to_client: &mut W,
-        idle: &Idle,
-    ) -> Result<(), ForwardError>
+    async fn receive<S, W>(&self, server: &mut S, to_client: &mut W, idle: &Idle) -> Result<(), ForwardError>
     where
         S: AsyncBufRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -81,20 +74,12 @@ impl Forward {
                 .await
                 .map_err(|error| ForwardError::Unanswered(Refusal::Response(error)))?;
             idle.touch();
-            to_client
-                .write_all(&answer.head)
-                .await
-                .map_err(|_| ForwardError::Broken)?;
+            to_client.write_all(&answer.head).await.map_err(|_| ForwardError::Broken)?;
             if let Some(body) = answer.body {
-                return body
-                    .copy(server, to_client, idle)
-                    .await
-                    .map_err(|_| ForwardError::Broken);
+                return body.copy(server, to_client, idle).await.map_err(|_| ForwardError::Broken);
             }
         }
-        Err(ForwardError::Unanswered(Refusal::Response(
-            HeadError::Malformed("too many interim answers"),
-        )))
+        Err(ForwardError::Unanswered(Refusal::Response(HeadError::Malformed("too many interim answers"))))
     }
 }
 
@@ -111,18 +96,7 @@ impl Answer {
     {
         let head = Head::read(server, MAX_ANSWER_HEAD).await?;
         let status = match head.start.as_slice() {
-            [
-                b'H',
-                b'T',
-                b'T',
-                b'P',
-                b'/',
-                b'1',
-                b'.',
-                b'0' | b'1',
-                b' ',
-                rest @ ..,
-            ] => {
+            [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0' | b'1', b' ', rest @ ..] => {
                 let (status, reason) = rest.split_at(rest.len().min(3));
                 let known = matches!(status, [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9']);
                 (known && (reason.is_empty() || reason.starts_with(b" "))).then_some(status)
@@ -163,18 +137,12 @@ mod tests {
 
     /// What the guest sees of an answer; the server keeps the connection open.
     async fn seen(answer: &str, answer_has_body: bool) -> Result<String, ForwardError> {
-        let forward = Forward {
-            head: b"GET / HTTP/1.1\r\n\r\n".to_vec(),
-            body: Body::Length(0),
-            answer_has_body,
-        };
+        let forward = Forward { head: b"GET / HTTP/1.1\r\n\r\n".to_vec(), body: Body::Length(0), answer_has_body };
         let (ours, mut server) = duplex(1024);
         server.write_all(answer.as_bytes()).await.unwrap();
         let mut out = Vec::new();
         let idle = Duration::from_secs(300);
-        forward
-            .run(&mut &b"GET / HTTP/1.1\r\n\r\n"[..], &mut out, ours, idle)
-            .await?;
+        forward.run(&mut &b"GET / HTTP/1.1\r\n\r\n"[..], &mut out, ours, idle).await?;
         let mut got = Vec::new();
         server.read_to_end(&mut got).await.unwrap();
         assert_eq!(got, forward.head, "only one request reaches the server");
@@ -221,10 +189,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n".to_owned(),
             "HTTP/1.1 103\r\n\r\n".repeat(MAX_INTERIM_ANSWERS + 1),
         ] {
-            assert!(matches!(
-                seen(&answer, true).await,
-                Err(ForwardError::Unanswered(Refusal::Response(_)))
-            ));
+            assert!(matches!(seen(&answer, true).await, Err(ForwardError::Unanswered(Refusal::Response(_)))));
         }
         let silent = seen("", true).await;
         assert!(matches!(silent, Err(ForwardError::Broken)));

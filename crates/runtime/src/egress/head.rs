@@ -91,19 +91,12 @@ impl Head {
     }
 
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, HeadError> {
-        let lines = bytes
-            .strip_suffix(b"\r\n\r\n")
-            .ok_or(HeadError::Malformed("no empty line ended by CR LF"))?;
+        let lines = bytes.strip_suffix(b"\r\n\r\n").ok_or(HeadError::Malformed("no empty line ended by CR LF"))?;
         let mut lines = lines.split(|&b| b == b'\n').peekable();
-        let mut head = Self {
-            start: Vec::new(),
-            fields: Vec::new(),
-        };
+        let mut head = Self { start: Vec::new(), fields: Vec::new() };
         while let Some(line) = lines.next() {
             let line = match lines.peek() {
-                Some(_) => line
-                    .strip_suffix(b"\r")
-                    .ok_or(HeadError::Malformed("a line ended by LF alone"))?,
+                Some(_) => line.strip_suffix(b"\r").ok_or(HeadError::Malformed("a line ended by LF alone"))?,
                 None => line,
             };
             if line.iter().any(|&b| b.is_ascii_control() && b != b'\t') {
@@ -125,10 +118,7 @@ impl Head {
 
     /// The values of all fields with a name.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.fields
-            .iter()
-            .filter(move |field| field.is(name))
-            .map(|field| field.value.as_slice())
+        self.fields.iter().filter(move |field| field.is(name)).map(|field| field.value.as_slice())
     }
 
     /// Writes the fields that concern both ends, leaving out framing, Host and what belongs to
@@ -145,11 +135,8 @@ impl Head {
             "http2-settings",
             "host",
         ];
-        let named: Vec<&[u8]> = self
-            .all("connection")
-            .flat_map(|value| value.split(|&b| b == b','))
-            .map(<[u8]>::trim_ascii)
-            .collect();
+        let named: Vec<&[u8]> =
+            self.all("connection").flat_map(|value| value.split(|&b| b == b',')).map(<[u8]>::trim_ascii).collect();
         for Field { name, value } in &self.fields {
             let lower = name.to_ascii_lowercase();
             let dropped = OWN.contains(&lower.as_str())
@@ -170,15 +157,9 @@ fn parse_field(line: &[u8]) -> Result<Field, HeadError> {
     if line.starts_with(b" ") || line.starts_with(b"\t") {
         return Err(HeadError::Malformed("a folded field"));
     }
-    let colon = line
-        .iter()
-        .position(|&b| b == b':')
-        .ok_or(HeadError::Malformed("a field without a colon"))?;
+    let colon = line.iter().position(|&b| b == b':').ok_or(HeadError::Malformed("a field without a colon"))?;
     let name = token(&line[..colon]).ok_or(HeadError::Malformed("a field's name"))?;
-    Ok(Field {
-        name: name.to_owned(),
-        value: line[colon + 1..].trim_ascii().to_vec(),
-    })
+    Ok(Field { name: name.to_owned(), value: line[colon + 1..].trim_ascii().to_vec() })
 }
 
 /// The bytes as a token (RFC 9110, 5.6.2).
@@ -189,27 +170,16 @@ pub(super) fn token(bytes: &[u8]) -> Option<&str> {
 }
 
 /// Appends bytes up to and including LF.
-pub(super) async fn read_line<R>(
-    reader: &mut R,
-    into: &mut Vec<u8>,
-    limit: usize,
-) -> Result<(), HeadError>
+pub(super) async fn read_line<R>(reader: &mut R, into: &mut Vec<u8>, limit: usize) -> Result<(), HeadError>
 where
     R: AsyncBufRead + Unpin,
 {
-    let count = reader
-        .take(limit as u64)
-        .read_until(b'\n', into)
-        .await
-        .map_err(|error| HeadError::Read(error.kind()))?;
+    let count =
+        reader.take(limit as u64).read_until(b'\n', into).await.map_err(|error| HeadError::Read(error.kind()))?;
     if into.ends_with(b"\n") && count > 0 {
         return Ok(());
     }
-    Err(if count == limit {
-        HeadError::TooLarge
-    } else {
-        HeadError::Closed
-    })
+    Err(if count == limit { HeadError::TooLarge } else { HeadError::Closed })
 }
 
 #[cfg(test)]

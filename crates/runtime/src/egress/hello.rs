@@ -145,10 +145,7 @@ pub(super) mod tests {
         body.extend(vector(&[&[0xff, 1, 0, 1, 0], extensions].concat()));
         let length = u32::try_from(body.len()).unwrap().to_be_bytes();
         let message = [&[1], &length[1..], &body].concat();
-        message
-            .chunks(fragment)
-            .flat_map(|piece| [&[0x16, 3, 1], vector(piece).as_slice()].concat())
-            .collect()
+        message.chunks(fragment).flat_map(|piece| [&[0x16, 3, 1], vector(piece).as_slice()].concat()).collect()
     }
 
     /// A greeting with a server name.
@@ -157,9 +154,7 @@ pub(super) mod tests {
     }
 
     fn named(name: &str) -> Opening {
-        Opening::Hello {
-            server_name: Some(name.to_owned()),
-        }
+        Opening::Hello { server_name: Some(name.to_owned()) }
     }
 
     #[test]
@@ -173,10 +168,7 @@ pub(super) mod tests {
         }
         let bytes = [hello_to("a.example").as_slice(), b"more"].concat();
         assert_eq!(inspect(&bytes), named("a.example"));
-        assert_eq!(
-            inspect(&hello(&[], 99)),
-            Opening::Hello { server_name: None }
-        );
+        assert_eq!(inspect(&hello(&[], 99)), Opening::Hello { server_name: None });
     }
 
     #[test]

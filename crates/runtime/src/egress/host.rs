@@ -46,9 +46,7 @@ impl Name {
 
     /// Whether this is a subdomain of `parent`, at any depth.
     pub(super) fn is_below(&self, parent: &Self) -> bool {
-        self.0
-            .strip_suffix(&parent.0)
-            .is_some_and(|rest| rest.ends_with('.'))
+        self.0.strip_suffix(&parent.0).is_some_and(|rest| rest.ends_with('.'))
     }
 }
 
@@ -73,9 +71,7 @@ impl FromStr for Name {
         let name = name.to_ascii_lowercase();
         // inet_aton reads such names as addresses, and a URL parser must
         let last = name.rsplit('.').next().unwrap_or_default();
-        let hexadecimal = last
-            .strip_prefix("0x")
-            .is_some_and(|digits| digits.chars().all(|c| c.is_ascii_hexdigit()));
+        let hexadecimal = last.strip_prefix("0x").is_some_and(|digits| digits.chars().all(|c| c.is_ascii_hexdigit()));
         if hexadecimal || last.chars().all(|c| c.is_ascii_digit()) {
             return Err(HostError::Numeric);
         }
@@ -140,10 +136,7 @@ impl Target {
             Some(port) => parse_port(port).ok_or(HostError::Port)?,
             None => default_port.ok_or(HostError::NoPort)?,
         };
-        Ok(Self {
-            host: host.parse()?,
-            port,
-        })
+        Ok(Self { host: host.parse()?, port })
     }
 }
 
@@ -235,14 +228,8 @@ mod tests {
             ("[fe80::1%eth0]", E::Zone),
             ("[127.0.0.1]", E::Ipv6),
             ("[::ffff:127.0.0.1]", E::Embedded(Ipv4Addr::LOCALHOST)),
-            (
-                "[::ffff:a9fe:a9fe]",
-                E::Embedded(Ipv4Addr::new(169, 254, 169, 254)),
-            ),
-            (
-                "[64:ff9b::a9fe:a9fe]",
-                E::Embedded(Ipv4Addr::new(169, 254, 169, 254)),
-            ),
+            ("[::ffff:a9fe:a9fe]", E::Embedded(Ipv4Addr::new(169, 254, 169, 254))),
+            ("[64:ff9b::a9fe:a9fe]", E::Embedded(Ipv4Addr::new(169, 254, 169, 254))),
         ] {
             assert_eq!(text.parse::<Host>(), Err(expected), "{text:?}");
         }

@@ -16,20 +16,13 @@ pub struct Policy {
 impl Policy {
     /// Reads rules, ending at the first that cannot be used.
     pub fn parse<'a>(rules: impl IntoIterator<Item = &'a str>) -> Result<Self, RuleError> {
-        let rules = rules
-            .into_iter()
-            .map(str::parse)
-            .collect::<Result<_, _>>()?;
+        let rules = rules.into_iter().map(str::parse).collect::<Result<_, _>>()?;
         Ok(Self { rules })
     }
 
     /// Finds the rule that allows a host and port; of several, one that allows private addresses.
     pub fn admit(&self, target: &Target) -> Result<&Rule, Refusal> {
-        let mut of_host = self
-            .rules
-            .iter()
-            .filter(|rule| rule.covers_host(&target.host))
-            .peekable();
+        let mut of_host = self.rules.iter().filter(|rule| rule.covers_host(&target.host)).peekable();
         if of_host.peek().is_none() {
             return Err(Refusal::NoRule);
         }
@@ -61,10 +54,7 @@ mod tests {
 
     fn admit(rules: &[&str], target: &str) -> Result<String, &'static str> {
         let policy = Policy::parse(rules.iter().copied()).unwrap();
-        policy
-            .admit(&Target::parse(target, None).unwrap())
-            .map(ToString::to_string)
-            .map_err(|refusal| refusal.code())
+        policy.admit(&Target::parse(target, None).unwrap()).map(ToString::to_string).map_err(|refusal| refusal.code())
     }
 
     #[test]
@@ -87,11 +77,7 @@ mod tests {
             ("[::1]:80", Ok("[::1]:80")),
             ("[0:0:0:0:0:0:0:1]:443", Err("wrong-port")),
         ] {
-            assert_eq!(
-                admit(&rules, target),
-                expected.map(str::to_owned),
-                "{target}"
-            );
+            assert_eq!(admit(&rules, target), expected.map(str::to_owned), "{target}");
         }
         assert_eq!(admit(&[], "a.com:443"), Err("no-rule"));
     }
@@ -112,10 +98,7 @@ mod tests {
         };
         assert_eq!(check(&["1.1.1.1", "2606:4700::1"]), Ok(()));
         assert_eq!(check(&["1.1.1.1", "10.0.0.1"]), Err("private-address"));
-        assert_eq!(
-            check(&["1.1.1.1", "169.254.169.254"]),
-            Err("metadata-address")
-        );
+        assert_eq!(check(&["1.1.1.1", "169.254.169.254"]), Err("metadata-address"));
         assert_eq!(check(&["0.0.0.0"]), Err("unusable-address"));
     }
 }

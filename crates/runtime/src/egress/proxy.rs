@@ -61,12 +61,7 @@ pub struct Proxy {
 
 impl Proxy {
     pub fn new(policy: Policy, log: DecisionLog) -> Self {
-        Self {
-            policy,
-            limits: Limits::default(),
-            resolver: Resolver::system(),
-            log,
-        }
+        Self { policy, limits: Limits::default(), resolver: Resolver::system(), log }
     }
 
     #[must_use]
@@ -82,11 +77,7 @@ impl Proxy {
     /// Serves a listening socket until `shutdown` ends or the socket is lost.
     ///
     /// When this returns, or is dropped, every connection is closed.
-    pub async fn serve(
-        self,
-        listener: std::net::TcpListener,
-        shutdown: impl Future<Output = ()>,
-    ) -> io::Result<()> {
+    pub async fn serve(self, listener: std::net::TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let proxy = Arc::new(self);

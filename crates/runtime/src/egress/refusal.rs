@@ -88,12 +88,8 @@ impl Refusal {
                 "a cloud metadata address hands out the machine's credentials; only --network \
                  allow={target} opens it"
             )),
-            (Self::NoRule | Self::WrongPort, Some(target)) => {
-                Some(format!("allow it with --network allow={target}"))
-            }
-            (Self::Private(_), Some(target)) => {
-                Some(format!("allow it with --network allow={target}+private"))
-            }
+            (Self::NoRule | Self::WrongPort, Some(target)) => Some(format!("allow it with --network allow={target}")),
+            (Self::Private(_), Some(target)) => Some(format!("allow it with --network allow={target}+private")),
             (Self::Metadata(_), _) => Some(
                 "it holds credentials of the machine; only a rule that names the address itself \
                  allows it"
@@ -108,11 +104,7 @@ impl Refusal {
     /// The whole answer to the guest.
     pub(super) fn response(&self, target: Option<&Target>) -> String {
         let what = target.map_or_else(|| "request".to_owned(), |t| format!("egress to {t}"));
-        let verb = if self.status().starts_with('5') {
-            "failed"
-        } else {
-            "refused"
-        };
+        let verb = if self.status().starts_with('5') { "failed" } else { "refused" };
         let hint = self.hint(target);
         let hint = hint.map_or_else(String::new, |hint| format!("hint: {hint}\n"));
         let body = format!("ringfence: {what} {verb}: {self}.\n{hint}");
@@ -145,16 +137,10 @@ mod tests {
             (Refusal::NoRule, Some(&literal)),
             (Refusal::Private(address), Some(&target)),
             (Refusal::Metadata(address), Some(&target)),
-            (
-                Refusal::Resolve(io::ErrorKind::HostUnreachable),
-                Some(&target),
-            ),
+            (Refusal::Resolve(io::ErrorKind::HostUnreachable), Some(&target)),
             (Refusal::ConnectTimeout, Some(&target)),
             (Refusal::Head(HeadError::TooLarge), None),
-            (
-                Refusal::Head(HeadError::Host(HostError::Character('\r'))),
-                None,
-            ),
+            (Refusal::Head(HeadError::Host(HostError::Character('\r'))), None),
             (Refusal::Head(HeadError::UseConnect), None),
             (Refusal::TooManyConnections, None),
         ]

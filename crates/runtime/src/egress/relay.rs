@@ -17,11 +17,7 @@ pub(super) struct Idle {
 
 impl Idle {
     pub(super) fn new(limit: Duration) -> Self {
-        Self {
-            started: Instant::now(),
-            last_ms: AtomicU64::new(0),
-            limit,
-        }
+        Self { started: Instant::now(), last_ms: AtomicU64::new(0), limit }
     }
 
     /// Notes that bytes have moved.

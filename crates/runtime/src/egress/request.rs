@@ -35,14 +35,12 @@ pub(super) struct Forward {
 impl Request {
     pub(super) fn parse(head: &Head) -> Result<Self, HeadError> {
         let mut parts = head.start.split(|&b| b == b' ');
-        let (Some(method), Some(uri), Some(version), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
+        let (Some(method), Some(uri), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next())
         else {
             return Err(HeadError::Malformed("the request line"));
         };
-        let method = token(method)
-            .filter(|method| method.len() <= MAX_METHOD)
-            .ok_or(HeadError::Malformed("the method"))?;
+        let method =
+            token(method).filter(|method| method.len() <= MAX_METHOD).ok_or(HeadError::Malformed("the method"))?;
         let uri = std::str::from_utf8(uri)
             .ok()
             .filter(|uri| uri.bytes().all(|b| b.is_ascii_graphic()))
@@ -61,11 +59,7 @@ impl Request {
             if body != Body::Length(0) {
                 return Err(HeadError::Malformed("CONNECT with a body"));
             }
-            return Ok(Self {
-                method: method.to_owned(),
-                target,
-                kind: Kind::Tunnel,
-            });
+            return Ok(Self { method: method.to_owned(), target, kind: Kind::Tunnel });
         }
         let (authority, path) = split_uri(uri)?;
         let target = Target::parse(authority, Some(80)).map_err(HeadError::Host)?;
@@ -75,11 +69,7 @@ impl Request {
             body,
             answer_has_body: method != "HEAD",
         };
-        Ok(Self {
-            method: method.to_owned(),
-            target,
-            kind: Kind::Forward(forward),
-        })
+        Ok(Self { method: method.to_owned(), target, kind: Kind::Forward(forward) })
     }
 }
 
@@ -108,21 +98,10 @@ fn require_same_host(head: &Head, target: &Target) -> Result<(), HeadError> {
         .ok()
         .and_then(|host| Target::parse(host, Some(target.port)).ok())
         .is_some_and(|host| host == *target);
-    if same && hosts.next().is_none() {
-        Ok(())
-    } else {
-        Err(HeadError::HostMismatch)
-    }
+    if same && hosts.next().is_none() { Ok(()) } else { Err(HeadError::HostMismatch) }
 }
 
-fn forwarded_head(
-    head: &Head,
-    method: &str,
-    path: &str,
-    version: &[u8],
-    target: &Target,
-    body: Body,
-) -> Vec<u8> {
+fn forwarded_head(head: &Head, method: &str, path: &str, version: &[u8], target: &Target, body: Body) -> Vec<u8> {
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut out = format!("{method} {slash}{path} ").into_bytes();
     out.extend_from_slice(version);
@@ -204,37 +183,16 @@ mod tests {
             ("GET http://a.com/\t HTTP/1.1\r\n\r\n", "bad-request"),
             ("GET http://a.com/é HTTP/1.1\r\n\r\n", "bad-request"),
             ("G{T http://a.com/ HTTP/1.1\r\n\r\n", "bad-request"),
-            (
-                "GET http://a.com/ HTTP/1.1\r\nHost: b.com\r\n\r\n",
-                "host-mismatch",
-            ),
-            (
-                "GET http://a.com/ HTTP/1.1\r\nHost: a.com:81\r\n\r\n",
-                "host-mismatch",
-            ),
-            (
-                "GET http://a.com/ HTTP/1.1\r\nHost: a.com\r\nHost: a.com\r\n\r\n",
-                "host-mismatch",
-            ),
-            (
-                "GET http://a.com/ HTTP/1.1\r\nHost:\r\n\r\n",
-                "host-mismatch",
-            ),
-            (
-                "GET http://a.com/ HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
-                "bad-request",
-            ),
+            ("GET http://a.com/ HTTP/1.1\r\nHost: b.com\r\n\r\n", "host-mismatch"),
+            ("GET http://a.com/ HTTP/1.1\r\nHost: a.com:81\r\n\r\n", "host-mismatch"),
+            ("GET http://a.com/ HTTP/1.1\r\nHost: a.com\r\nHost: a.com\r\n\r\n", "host-mismatch"),
+            ("GET http://a.com/ HTTP/1.1\r\nHost:\r\n\r\n", "host-mismatch"),
+            ("GET http://a.com/ HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", "bad-request"),
             ("CONNECT a.com HTTP/1.1\r\n\r\n", "bad-host"),
             ("CONNECT http://a.com:443 HTTP/1.1\r\n\r\n", "bad-host"),
             ("CONNECT a.com:443/x HTTP/1.1\r\n\r\n", "bad-host"),
-            (
-                "CONNECT a.com:443 HTTP/1.1\r\nHost: b.com:443\r\n\r\n",
-                "host-mismatch",
-            ),
-            (
-                "CONNECT a.com:443 HTTP/1.1\r\nContent-Length: 5\r\n\r\n",
-                "bad-request",
-            ),
+            ("CONNECT a.com:443 HTTP/1.1\r\nHost: b.com:443\r\n\r\n", "host-mismatch"),
+            ("CONNECT a.com:443 HTTP/1.1\r\nContent-Length: 5\r\n\r\n", "bad-request"),
         ] {
             assert_eq!(parse(text).unwrap_err().code(), code, "{text}");
         }

@@ -30,10 +30,7 @@ impl Resolver {
     pub(super) async fn lookup(&self, name: &Name) -> io::Result<Vec<IpAddr>> {
         match self {
             Self::System(slots) => {
-                let slot = Arc::clone(slots)
-                    .acquire_owned()
-                    .await
-                    .map_err(io::Error::other)?;
+                let slot = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
                 let name = name.as_str().to_owned();
                 tokio::task::spawn_blocking(move || {
                     let _slot = slot;
@@ -43,11 +40,9 @@ impl Resolver {
                 .await?
             }
             #[cfg(test)]
-            Self::Scripted(answers) => answers
-                .lock()
-                .unwrap()
-                .pop_front()
-                .ok_or_else(|| io::ErrorKind::NotFound.into()),
+            Self::Scripted(answers) => {
+                answers.lock().unwrap().pop_front().ok_or_else(|| io::ErrorKind::NotFound.into())
+            }
         }
     }
 }

@@ -105,19 +105,13 @@ impl FromStr for Rule {
 
     fn from_str(text: &str) -> Result<Self, RuleError> {
         let rule = || text.to_owned();
-        let bad_host = |source| RuleError::Host {
-            rule: rule(),
-            source,
-        };
+        let bad_host = |source| RuleError::Host { rule: rule(), source };
         let (place, flag) = match text.split_once('+') {
             Some((place, flag)) => (place, Some(flag)),
             None => (text, None),
         };
         if let Some(flag) = flag.filter(|&flag| flag != "private") {
-            return Err(RuleError::Flag {
-                rule: rule(),
-                flag: flag.to_owned(),
-            });
+            return Err(RuleError::Flag { rule: rule(), flag: flag.to_owned() });
         }
         if place.contains('/') {
             return Err(bad_host(HostError::Character('/')));
@@ -126,15 +120,12 @@ impl FromStr for Rule {
         let ports = match port {
             None => Ports::Web,
             Some("*") => Ports::Any,
-            Some(port) => Ports::One(parse_port(port).ok_or_else(|| RuleError::Port {
-                rule: rule(),
-                port: port.to_owned(),
-            })?),
+            Some(port) => {
+                Ports::One(parse_port(port).ok_or_else(|| RuleError::Port { rule: rule(), port: port.to_owned() })?)
+            }
         };
         let hosts = match host.strip_prefix("*.") {
-            Some(parent) if !parent.contains('*') => {
-                Hosts::Below(parent.parse().map_err(bad_host)?)
-            }
+            Some(parent) if !parent.contains('*') => Hosts::Below(parent.parse().map_err(bad_host)?),
             None if !host.contains('*') => Hosts::Exactly(host.parse().map_err(bad_host)?),
             _ => return Err(RuleError::Wildcard { rule: rule() }),
         };
@@ -145,11 +136,7 @@ impl FromStr for Rule {
         if literal.is_some_and(|address| Reach::of(address) == Reach::Unusable) {
             return Err(RuleError::Unusable { rule: rule() });
         }
-        Ok(Self {
-            hosts,
-            ports,
-            private: flag.is_some() && literal.is_none(),
-        })
+        Ok(Self { hosts, ports, private: flag.is_some() && literal.is_none() })
     }
 }
 
@@ -221,23 +208,13 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let check = |rule: &str, address: &str| {
-            rule.parse::<Rule>()
-                .unwrap()
-                .check(address.parse().unwrap())
-        };
+        let check = |rule: &str, address: &str| rule.parse::<Rule>().unwrap().check(address.parse().unwrap());
         assert_eq!(check("a.com", "1.1.1.1"), Ok(()));
         assert_eq!(check("a.com", "10.0.0.1"), Err(Reach::Private));
         assert_eq!(check("a.com+private", "10.0.0.1"), Ok(()));
         assert_eq!(check("a.com+private", "::ffff:10.0.0.1"), Ok(()));
-        assert_eq!(
-            check("a.com+private", "169.254.169.254"),
-            Err(Reach::Metadata)
-        );
-        assert_eq!(
-            check("a.com+private", "::ffff:a9fe:a9fe"),
-            Err(Reach::Metadata)
-        );
+        assert_eq!(check("a.com+private", "169.254.169.254"), Err(Reach::Metadata));
+        assert_eq!(check("a.com+private", "::ffff:a9fe:a9fe"), Err(Reach::Metadata));
         assert_eq!(check("a.com+private", "0.0.0.0"), Err(Reach::Unusable));
         assert_eq!(check("169.254.169.254", "169.254.169.254"), Ok(()));
         assert_eq!(check("10.0.0.1", "10.0.0.1"), Ok(()));

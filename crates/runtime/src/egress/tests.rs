@@ -41,12 +41,7 @@ fn start(rules: &[&str], answers: &[&[IpAddr]], limits: Limits) -> Rig {
     let served = tokio::spawn(proxy.serve(listener, async {
         let _ = stopped.await;
     }));
-    Rig {
-        port,
-        decisions,
-        stop,
-        served,
-    }
+    Rig { port, decisions, stop, served }
 }
 
 fn proxy(rules: &[&str], answers: &[&[IpAddr]]) -> Rig {
@@ -130,10 +125,7 @@ async fn a_plain_request_goes_to_an_allowed_address() {
     let authority = format!("127.0.0.1:{}", server.port);
     let mut rig = proxy(&[&authority], &[]);
     let answer = rig.ask(&get(&authority)).await;
-    assert_eq!(
-        answer,
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
-    );
+    assert_eq!(answer, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
     assert_eq!(
         soon(server.seen.recv()).await.unwrap(),
         format!("GET /x HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n")
@@ -162,10 +154,7 @@ async fn refusals_say_what_would_help() {
         ("a.test:80", "private-address", "allow=a.test:80+private\n"),
         ("169.254.169.254:80", "no-rule", "allow=169.254.169.254:80"),
     ] {
-        for request in [
-            format!("CONNECT {target} HTTP/1.1\r\n\r\n"),
-            format!("GET http://{target} HTTP/1.1\r\n\r\n"),
-        ] {
+        for request in [format!("CONNECT {target} HTTP/1.1\r\n\r\n"), format!("GET http://{target} HTTP/1.1\r\n\r\n")] {
             let answer = rig.ask(&request).await;
             assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
             assert!(answer.contains(&format!("X-Ringfence-Reason: {reason}\r\n")));
@@ -180,11 +169,7 @@ async fn refusals_say_what_would_help() {
 async fn a_refusal_reaches_a_guest_that_is_still_sending() {
     let rig = proxy(&[], &[]);
     let body = "x".repeat(8_000_000);
-    let answer = rig
-        .ask(&format!(
-            "POST http://a.test/ HTTP/1.1\r\nContent-Length: 8000000\r\n\r\n{body}"
-        ))
-        .await;
+    let answer = rig.ask(&format!("POST http://a.test/ HTTP/1.1\r\nContent-Length: 8000000\r\n\r\n{body}")).await;
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
 }
 
@@ -202,10 +187,7 @@ async fn malformed_requests_are_answered() {
         ("CONNECT a.test:80 HTTP/1.1\r\n\r\n", 502, "resolve-failed"),
     ] {
         let answer = rig.ask(request).await;
-        assert!(
-            answer.starts_with(&format!("HTTP/1.1 {status} ")),
-            "{answer}"
-        );
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
         assert!(answer.contains("\r\n\r\nringfence: "), "{answer}");
         assert_eq!(rig.reason().await, reason);
     }
@@ -259,18 +241,10 @@ async fn a_second_request_is_not_sent_on() {
     let rig = proxy(&[&authority], &[]);
     for (fields, body, forwarded) in [
         ("Content-Length: 3", "abc", "abc"),
-        (
-            "Transfer-Encoding: chunked",
-            "3;ext\r\nabc\r\n0\r\nX: y\r\n\r\n",
-            "3\r\nabc\r\n0\r\n\r\n",
-        ),
+        ("Transfer-Encoding: chunked", "3;ext\r\nabc\r\n0\r\nX: y\r\n\r\n", "3\r\nabc\r\n0\r\n\r\n"),
     ] {
-        let answer = rig
-            .ask(&format!(
-                "POST http://{authority}/ HTTP/1.1\r\n{fields}\r\n\r\n{body}{}",
-                get("evil.test")
-            ))
-            .await;
+        let answer =
+            rig.ask(&format!("POST http://{authority}/ HTTP/1.1\r\n{fields}\r\n\r\n{body}{}", get("evil.test"))).await;
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
         let seen = soon(server.seen.recv()).await.unwrap();
         assert_eq!(seen.split_once("\r\n\r\n").unwrap().1, forwarded);
@@ -319,10 +293,7 @@ async fn a_tunnel_to_another_server_name_is_closed() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_turned_away() {
-    let limits = Limits {
-        connections: 1,
-        ..Limits::default()
-    };
+    let limits = Limits { connections: 1, ..Limits::default() };
     let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
     let authority = listener.local_addr().unwrap().to_string();
     let mut rig = start(&[&authority], &[], limits);

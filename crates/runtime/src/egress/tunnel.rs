@@ -7,9 +7,7 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{
-    AsyncBufRead, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, split,
-};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, split};
 use tokio::time::timeout;
 
 use super::hello::{MAX_OPENING, Opening, inspect};
@@ -42,12 +40,7 @@ pub(super) enum TunnelError {
 
 impl Tunnel<'_> {
     /// Carries bytes until both sides have ended, one has failed, or nothing moves any more.
-    pub(super) async fn run<C, W, S>(
-        &self,
-        client: &mut C,
-        to_client: &mut W,
-        server: S,
-    ) -> Result<(), TunnelError>
+    pub(super) async fn run<C, W, S>(&self, client: &mut C, to_client: &mut W, server: S) -> Result<(), TunnelError>
     where
         C: AsyncBufRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -98,16 +91,12 @@ impl Tunnel<'_> {
                 }
             }
         };
-        let opening = timeout(self.hello, rest)
-            .await
-            .unwrap_or(Ok::<_, io::Error>(Some(Opening::Malformed)))?;
+        let opening = timeout(self.hello, rest).await.unwrap_or(Ok::<_, io::Error>(Some(Opening::Malformed)))?;
         let verdict = match opening {
             None if bytes.is_empty() => Ok(()),
             Some(Opening::NotTls) if self.target.port == TLS_PORT => Err(Refusal::NotTls),
             Some(Opening::NotTls | Opening::Hello { server_name: None }) => Ok(()),
-            Some(Opening::Hello {
-                server_name: Some(name),
-            }) if self.may_greet(&name) => Ok(()),
+            Some(Opening::Hello { server_name: Some(name) }) if self.may_greet(&name) => Ok(()),
             Some(Opening::Hello { .. }) => Err(Refusal::SniMismatch),
             None | Some(Opening::Malformed | Opening::Incomplete) => Err(Refusal::BadHello),
         };
@@ -135,23 +124,16 @@ mod tests {
     async fn sent(target: &str, bytes: &[u8]) -> (Vec<u8>, Result<(), TunnelError>) {
         let policy = Policy::parse(["a.com:*", "10.0.0.1:*"]).unwrap();
         let target = Target::parse(target, None).unwrap();
-        let tunnel = Tunnel {
-            policy: &policy,
-            target: &target,
-            hello: Duration::from_secs(10),
-            idle: Duration::from_secs(300),
-        };
+        let tunnel =
+            Tunnel { policy: &policy, target: &target, hello: Duration::from_secs(10), idle: Duration::from_secs(300) };
         let (ours, mut server) = duplex(64 * 1024);
         let mut client = bytes;
         let mut answer = Vec::new();
         let mut got = Vec::new();
-        let (result, ()) = tokio::join!(
-            async { tunnel.run(&mut client, &mut answer, ours).await },
-            async {
-                server.read_to_end(&mut got).await.unwrap();
-                server.shutdown().await.unwrap();
-            }
-        );
+        let (result, ()) = tokio::join!(async { tunnel.run(&mut client, &mut answer, ours).await }, async {
+            server.read_to_end(&mut got).await.unwrap();
+            server.shutdown().await.unwrap();
+        });
         (got, result)
     }
 
@@ -170,10 +152,7 @@ mod tests {
         for target in ["a.com:443", "a.com:8443", "10.0.0.1:443"] {
             for name in ["evil.org", "sub.a.com", "a.com\0.evil.org", ""] {
                 let (got, result) = sent(target, &hello_to(name)).await;
-                assert!(
-                    matches!(result, Err(TunnelError::Refused(Refusal::SniMismatch))),
-                    "{target} {name:?}"
-                );
+                assert!(matches!(result, Err(TunnelError::Refused(Refusal::SniMismatch))), "{target} {name:?}");
                 assert_eq!(got, b"", "{target} {name:?}");
             }
         }
@@ -185,10 +164,7 @@ mod tests {
         assert!(matches!(result, Err(TunnelError::Refused(Refusal::NotTls))));
         assert_eq!(got, b"");
         let (got, result) = sent("a.com:443", b"\x16\x03\x01").await;
-        assert!(matches!(
-            result,
-            Err(TunnelError::Refused(Refusal::BadHello))
-        ));
+        assert!(matches!(result, Err(TunnelError::Refused(Refusal::BadHello))));
         assert_eq!(got, b"");
         let (got, result) = sent("a.com:22", b"SSH-2.0").await;
         assert!(result.is_ok());

@@ -55,7 +55,12 @@ impl Place {
         match find_v2(groups, mounts) {
             Ok(place) => Ok(place),
             Err(_) if !v1.is_empty() => Ok(Self::V1 { parents: v1 }),
-            Err(_) if mounts.lines().filter_map(parse_mount).any(|mount| mount.kind == "cgroup" && mount.options.contains("memory")) => {
+            Err(_)
+                if mounts
+                    .lines()
+                    .filter_map(parse_mount)
+                    .any(|mount| mount.kind == "cgroup" && mount.options.contains("memory")) =>
+            {
                 Err("no permission to make groups in the cgroup v1 hierarchies".into())
             }
             Err(why) => Err(why),
@@ -114,7 +119,8 @@ impl Place {
                 // Only where swap is accounted: memory and swap together, so that the limit cannot be
                 // stretched by swapping. TCP buffers are not counted with the rest on v1.
                 let tcp = (limits.memory_bytes / 4).to_string();
-                for (file, value) in [("memory.memsw.limit_in_bytes", memory), ("memory.kmem.tcp.limit_in_bytes", tcp)] {
+                for (file, value) in [("memory.memsw.limit_in_bytes", memory), ("memory.kmem.tcp.limit_in_bytes", tcp)]
+                {
                     let is_there = |(controller, path): &(Controller, PathBuf)| {
                         *controller == Controller::Memory && path.join(file).exists()
                     };
@@ -147,7 +153,7 @@ fn enable(directory: &Path, controllers: &[Controller]) -> Result<(), Error> {
     fs::write(&path, wanted.join(" ")).map_err(|error| super::failed(&path, &error))
 }
 
-/// A line of mountinfo, as far as it matters here (proc_pid_mountinfo(5)).
+/// A line of mountinfo, as far as it matters here (`proc_pid_mountinfo(5)`).
 struct Mount<'a> {
     root: &'a str,
     point: &'a str,

@@ -27,7 +27,11 @@ pub(crate) struct PreparedCommand {
 
 /// What the command's descriptors 0 to 2 are connected to.
 pub(crate) enum Wiring {
-    Pipes { stdin: OwnedFd, stdout: OwnedFd, stderr: OwnedFd },
+    Pipes {
+        stdin: OwnedFd,
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+    },
     /// A terminal of the sandbox's own, whose controlling side goes to the host.
     Terminal,
 }

@@ -6,8 +6,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetStatus, Scope,
 };
 
 /// Everything in the view may be read and executed; only these places may be written.
@@ -28,7 +28,8 @@ pub(super) fn enforce(abi: u32, writable: &[PathBuf]) -> Result<(), Box<dyn Erro
         .scope(Scope::from_all(abi))?
         .create()?
         .add_rule(PathBeneath::new(PathFd::new("/")?, AccessFs::from_read(abi)))?;
-    let devices = (AccessFs::WriteFile | AccessFs::ReadFile | AccessFs::IoctlDev | AccessFs::Truncate) & AccessFs::from_all(abi);
+    let devices =
+        (AccessFs::WriteFile | AccessFs::ReadFile | AccessFs::IoctlDev | AccessFs::Truncate) & AccessFs::from_all(abi);
     ruleset = ruleset.add_rule(PathBeneath::new(PathFd::new("/dev")?, devices))?;
     // No new device nodes anywhere: mknod needs a capability, and this says it a second time.
     let everything = AccessFs::from_all(abi) & !(AccessFs::MakeBlock | AccessFs::MakeChar);

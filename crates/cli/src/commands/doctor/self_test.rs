@@ -40,9 +40,9 @@ impl Outcome {
 
     pub(super) fn write_text(&self, text: &mut String) {
         *text += "\nSelf-test: a sandbox, and ten ways out of it\n";
-        for Attempt { attempt, contained, saw } in &self.attempts {
+        for Attempt { name, contained, saw } in &self.attempts {
             let state = if *contained { "ok" } else { "ESCAPED" };
-            let _ = writeln!(text, "{state:8} {attempt}: {saw}");
+            let _ = writeln!(text, "{state:8} {name}: {saw}");
         }
         if let Some(error) = &self.error {
             let _ = writeln!(text, "MISSING  {error}");

@@ -1,0 +1,48 @@
+//! Signals as something to wait for.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use rustix::io::{Errno, Result};
+use rustix::process::Signal;
+
+use super::check;
+
+/// A set of signals, as the kernel wants it.
+#[derive(Clone, Copy)]
+pub struct SignalSet(libc::sigset_t);
+
+impl SignalSet {
+    pub fn new(signals: &[Signal]) -> Self {
+        // SAFETY: `sigset_t` is plain data; sigemptyset makes it a valid set.
+        let mut set = unsafe { std::mem::zeroed() };
+        // SAFETY: `set` is writable and of the right type.
+        unsafe { libc::sigemptyset(&raw mut set) };
+        for signal in signals {
+            // SAFETY: `set` was initialised above; an unknown signal is only an error code.
+            unsafe { libc::sigaddset(&raw mut set, signal.as_raw()) };
+        }
+        Self(set)
+    }
+
+    pub(super) fn all() -> Self {
+        let mut set = Self::new(&[]);
+        // SAFETY: a valid set.
+        unsafe { libc::sigfillset(&raw mut set.0) };
+        set
+    }
+
+    pub(super) fn as_ptr(&self) -> *const libc::sigset_t {
+        &raw const self.0
+    }
+
+    /// Holds these signals back from this thread, and gives a descriptor that reads them.
+    pub fn block_and_watch(&self) -> Result<OwnedFd> {
+        // SAFETY: the set is valid; the old mask is not asked for.
+        check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const self.0, std::ptr::null_mut()) }.into())?;
+        // SAFETY: the set is valid, -1 asks for a new descriptor.
+        let fd =
+            check(unsafe { libc::signalfd(-1, &raw const self.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }.into())?;
+        // SAFETY: a descriptor that the kernel has just made for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd.try_into().map_err(|_| Errno::INVAL)?) })
+    }
+}
