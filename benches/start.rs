@@ -9,6 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ringfence_runtime::flavor::Flavor;
+use ringfence_runtime::template::Template;
+use ringfence_sandbox::{End, Event};
 use ringfence_testkit::Snapshot;
 
 const RINGFENCE: &str = env!("CARGO_BIN_EXE_ringfence");
@@ -19,7 +22,8 @@ fn main() {
     let rounds: usize = numbers.next().unwrap_or(400);
     let cycles: usize = numbers.next().unwrap_or(1000);
     compare(rounds);
-    check_growth(cycles);
+    check_host(cycles);
+    check_process(cycles);
 }
 
 struct Contestant {
@@ -113,7 +117,8 @@ fn kernel_memory() -> u64 {
     value("SUnreclaim:").unwrap_or(0) + value("Percpu:").unwrap_or(0)
 }
 
-fn check_growth(cycles: usize) {
+/// Sandboxes started by as many processes: nothing grows on the host.
+fn check_host(cycles: usize) {
     let contestant = Contestant::new("cycle", [RINGFENCE, "run", "--", "/bin/true"].map(Into::into).into());
     let settle = || std::thread::sleep(Duration::from_secs(2));
     let run = |times: usize| (0..times).map(|_| contestant.run()).sum::<Duration>();
@@ -123,8 +128,35 @@ fn check_growth(cycles: usize) {
     let rate = cycles as f64 / run(cycles).as_secs_f64();
     settle();
     let (after, memory_after) = (Snapshot::take(), kernel_memory());
-    println!("{cycles} cycles, {rate:.0} a second");
+    println!("\n{cycles} cycles of `ringfence run`, {rate:.0} a second");
     println!("before: {before:?}, kernel memory {memory_before} KiB");
     println!("after:  {after:?}, kernel memory {memory_after} KiB");
     assert_eq!(before, after, "something was left behind");
+}
+
+/// Sandboxes started by one process, as a server does: nothing grows in it.
+fn check_process(cycles: usize) {
+    let spec = Template::Bash.spec(Flavor::ALL[0], vec!["/bin/true".into()]);
+    let cycle = || {
+        let (sandbox, streams) = ringfence_sandbox::start(&spec, ringfence_sandbox::Stdio::Pipes).expect("it starts");
+        assert_eq!(sandbox.next_event(), Event::Ended(End::Exited(0)));
+        drop(streams);
+        sandbox.finish();
+    };
+    let descriptors = || fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let resident = || {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    (0..50).for_each(|_| cycle());
+    let before = (descriptors(), resident());
+    let start = Instant::now();
+    (0..cycles).for_each(|_| cycle());
+    let rate = cycles as f64 / start.elapsed().as_secs_f64();
+    let after = (descriptors(), resident());
+    println!("\n{cycles} cycles in one process, {rate:.0} a second");
+    println!("before: {} descriptors, {} KiB; after: {} descriptors, {} KiB", before.0, before.1, after.0, after.1);
+    assert_eq!(before.0, after.0, "descriptors were left open");
+    assert!(after.1 <= before.1 + 256, "memory grew");
 }

@@ -163,6 +163,21 @@ mod tests {
         assert!(host.receive::<Report>().unwrap().is_none());
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_a_frame_that_was_not_sent(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            let (host, init) = Channel::pair().unwrap();
+            rustix::io::write(&init.0, &bytes).unwrap();
+            drop(init);
+            while let Ok(Some((report, passed))) = host.receive::<Report>() {
+                // Whatever is taken for a frame is one, to the letter of its meaning.
+                let again = serde_json::to_vec(&report).unwrap();
+                proptest::prop_assert_eq!(serde_json::from_slice::<Report>(&again).unwrap(), report);
+                proptest::prop_assert!(passed.is_none());
+            }
+        }
+    }
+
     #[test]
     fn hostile_frames_are_refused() {
         for bytes in [

@@ -165,3 +165,64 @@ fn is_home(directory: &Path) -> bool {
 fn unprotectable(path: &Path, why: &str) -> Error {
     Error::Volume { path: path.to_owned(), source: Errno::ACCESS, hint: why.to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap().flatten();
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn placeholders_live_as_long_as_their_last_holder() {
+        let directory = tempfile::tempdir().unwrap();
+        let (protected, first) = protect(directory.path()).unwrap();
+        assert_eq!(protected.len(), IN_PROJECTS.len());
+        let (_, second) = protect(directory.path()).unwrap();
+        drop(first);
+        assert_eq!(names(directory.path()).len(), IN_PROJECTS.len(), "the second still holds them");
+        drop(second);
+        assert_eq!(names(directory.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_a_person_made_is_protected_and_never_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join(".vscode")).unwrap();
+        fs::write(directory.path().join(".mcp.json"), "{}\n").unwrap();
+        fs::create_dir(directory.path().join(".venv")).unwrap();
+        let (protected, placeholders) = protect(directory.path()).unwrap();
+        for name in [".vscode", ".mcp.json", ".venv"] {
+            assert!(protected.contains(&PathBuf::from(name)), "{name}");
+        }
+        drop(placeholders);
+        assert_eq!(names(directory.path()), [".mcp.json", ".venv", ".vscode"]);
+    }
+
+    #[test]
+    fn what_a_killed_holder_left_is_removed_by_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_, placeholders) = protect(directory.path()).unwrap();
+        // As after SIGKILL: the locks are gone, the names are not.
+        for placeholder in placeholders {
+            flock(&placeholder.held, FlockOperation::Unlock).unwrap();
+            std::mem::forget(placeholder);
+        }
+        drop(protect(directory.path()).unwrap());
+        assert_eq!(names(directory.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn links_and_package_directories_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/etc", directory.path().join(".git")).unwrap();
+        assert!(protect(directory.path()).is_err());
+        let packages = directory.path().join("lib/site-packages/x");
+        fs::create_dir_all(&packages).unwrap();
+        assert!(protect(&packages).is_err());
+    }
+}

@@ -31,3 +31,6 @@ fn program(bytes: &[u8]) -> Vec<libc::sock_filter> {
     };
     steps.iter().map(read).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -240,3 +240,6 @@ fn within(what: &'static str, value: u64, least: u64, most: u64, unit: Unit) -> 
     };
     Err(SpecError::OutOfRange { what, value: show(value), least: show(least), most: show(most) })
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ mod cleanup;
 mod doctor;
 mod escape;
 mod everyone;
+mod help;
 mod mcp_server;
 mod network;
 mod run;

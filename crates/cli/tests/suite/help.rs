@@ -1,0 +1,26 @@
+//! What a person reads when asking for help: it cannot change unnoticed.
+
+use std::process::Command;
+
+use crate::everyone::BINARY;
+
+fn help(arguments: &[&str]) -> String {
+    let output = Command::new(BINARY).args(arguments).env("COLUMNS", "100").output().expect("it runs");
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).expect("it is text")
+}
+
+#[test]
+fn the_program() {
+    insta::assert_snapshot!(help(&["--help"]));
+}
+
+#[test]
+fn run() {
+    insta::assert_snapshot!(help(&["run", "--help"]));
+}
+
+#[test]
+fn doctor() {
+    insta::assert_snapshot!(help(&["doctor", "--help"]));
+}
