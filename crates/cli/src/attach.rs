@@ -7,13 +7,13 @@ mod egress;
 mod pump;
 mod terminal;
 
+pub(crate) use egress::{Egress, Logged};
 use pump::Pump;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::egress::Rule;
 use ringfence_sandbox::{Breach, End, Event, Sandbox, SignalSet, Spec, Stdio, Streams, Target, bytes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -38,13 +38,13 @@ enum Outcome {
 }
 
 /// Runs the sandbox to its end, and gives the exit code to end with.
-pub(crate) fn run(spec: &Spec, stdio: Stdio, rules: Vec<Rule>, timeout: Option<Duration>) -> Result<ExitCode, Failure> {
+pub(crate) fn run(spec: &Spec, stdio: Stdio, egress: Egress, timeout: Option<Duration>) -> Result<ExitCode, Failure> {
     let signals = SignalSet::new(&RELAYED)
         .block_and_watch()
         .map_err(|errno| Failure::new("cannot watch for signals").because(&errno))?;
     let deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
     let (mut sandbox, mut streams) = ringfence_sandbox::start(spec, stdio)?;
-    let proxy = streams.listener.take().map(|listener| egress::serve(listener, rules)).transpose()?;
+    let proxy = streams.listener.take().map(|listener| egress::serve(listener, egress)).transpose()?;
     let mut attached = Attached::new(streams)?;
     sandbox.sweep();
     let outcome = attend(&mut sandbox, &signals, &mut attached, deadline)?;

@@ -10,7 +10,6 @@ mod place;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -21,8 +20,8 @@ pub use place::{Controller, Place};
 use crate::error::Error;
 use crate::spec::Limits;
 
-/// The directory under which all groups of ringfence are made, within the caller's own group.
-const PARENT: &str = "ringfence";
+/// How the names of all groups of ringfence begin; they lie beside each other within the caller's own group.
+const PREFIX: &str = "ringfence-";
 
 /// A sandbox's groups: one directory a hierarchy.
 #[derive(Debug)]
@@ -53,16 +52,10 @@ impl Cgroup {
     fn try_create(place: &Place, limits: &Limits) -> Result<Self, Error> {
         let mut group = Self { directories: Vec::new(), place: place.clone() };
         let name = unique_name();
+        place.prepare()?;
         for parent in place.parents() {
-            let parent = parent.join(PARENT);
             let path = parent.join(&name);
-            if let Err(error) = fs::create_dir(&path) {
-                if error.kind() != std::io::ErrorKind::NotFound {
-                    return Err(failed(&path, &error));
-                }
-                place.make_parent(&parent)?;
-                fs::create_dir(&path).map_err(|error| failed(&path, &error))?;
-            }
+            fs::create_dir(&path).map_err(|error| failed(&path, &error))?;
             let locked = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
                 .and_then(|fd| flock(&fd, FlockOperation::NonBlockingLockShared).map(|()| fd))
                 .map_err(Error::setup(format!("lock cgroup {}", path.display())))?;
@@ -143,14 +136,9 @@ impl Drop for Cgroup {
 fn sweep(parent: &Path) {
     /// A bound, so that a host with very many sandboxes does not pay for this at every start.
     const MOST: usize = 256;
-    /// A directory's links: its name, its own `.`, and the `..` of each directory in it.
-    const LINKS_OF_ONE_CHILD: u64 = 3;
-    if fs::metadata(parent).is_ok_and(|metadata| metadata.nlink() <= LINKS_OF_ONE_CHILD) {
-        return;
-    }
     let Ok(entries) = fs::read_dir(parent) else { return };
-    let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    for entry in directories.take(MOST) {
+    let ours = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+    for entry in entries.flatten().filter(ours).take(MOST) {
         let opened = rustix::fs::open(entry.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         if opened.is_ok_and(|fd| flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok()) {
             let _ = fs::remove_dir(entry.path());
@@ -176,7 +164,7 @@ fn unique_name() -> String {
     let mut random = [0; 16];
     // Before the pool is ready there is no randomness; the process id alone still tells owners apart.
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK);
-    format!("{}-{:024x}", std::process::id(), u128::from_ne_bytes(random) >> 32)
+    format!("{PREFIX}{}-{:024x}", std::process::id(), u128::from_ne_bytes(random) >> 32)
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Error {

@@ -21,7 +21,7 @@ impl Snapshot {
     pub fn take() -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts are readable").lines().count();
         let mut cgroups = BTreeSet::new();
-        collect_cgroups(Path::new("/sys/fs/cgroup"), false, &mut cgroups);
+        collect_cgroups(Path::new("/sys/fs/cgroup"), &mut cgroups);
         let mut guest_processes = 0;
         let mut namespaces = BTreeSet::new();
         for entry in fs::read_dir("/proc").expect("/proc is readable").flatten() {
@@ -36,13 +36,13 @@ impl Snapshot {
     }
 }
 
-/// Groups of sandboxes: directories below one that is named `ringfence`.
-fn collect_cgroups(directory: &Path, inside: bool, found: &mut BTreeSet<String>) {
+/// Groups of sandboxes, by the beginning of their names.
+fn collect_cgroups(directory: &Path, found: &mut BTreeSet<String>) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        if inside {
+        if entry.file_name().as_encoded_bytes().starts_with(b"ringfence-") {
             found.insert(entry.path().display().to_string());
         }
-        collect_cgroups(&entry.path(), entry.file_name() == "ringfence", found);
+        collect_cgroups(&entry.path(), found);
     }
 }

@@ -11,22 +11,34 @@ use crate::failure::{Failure, notice};
 /// Decisions that may wait to be shown; more are counted, not shown.
 const PENDING: usize = 64;
 
+/// What may leave the sandbox, and what is said about it.
+pub(crate) struct Egress {
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) logged: Logged,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Logged {
+    Refusals,
+    Everything,
+}
+
 /// Dropped, the proxy stops, and with it all traffic.
 pub(super) struct Serving {
     _stop: oneshot::Sender<()>,
 }
 
-pub(super) fn serve(listener: TcpListener, rules: Vec<Rule>) -> Result<Serving, Failure> {
+pub(super) fn serve(listener: TcpListener, egress: Egress) -> Result<Serving, Failure> {
     let failed = |error: std::io::Error| Failure::new("cannot start the egress proxy").because(&error);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let (log, mut decisions) = DecisionLog::bounded(PENDING);
-    let proxy = Proxy::new(Policy { rules }, log);
+    let proxy = Proxy::new(Policy { rules: egress.rules }, log);
     let (stop, stopped) = oneshot::channel::<()>();
     let work = move || {
         runtime.block_on(async move {
             let show = async {
                 while let Some(decision) = decisions.recv().await {
-                    if !decision.allowed {
+                    if !decision.allowed || egress.logged == Logged::Everything {
                         notice(&describe(&decision));
                     }
                 }
@@ -44,8 +56,12 @@ pub(super) fn serve(listener: TcpListener, rules: Vec<Rule>) -> Result<Serving, 
     Ok(Serving { _stop: stop })
 }
 
-fn describe(refused: &Decision) -> String {
-    let host = refused.host.as_ref().map_or_else(|| "an unknown host".to_owned(), ToString::to_string);
-    let port = refused.port.map_or_else(String::new, |port| format!(":{port}"));
-    format!("egress to {host}{port} refused: {}", refused.reason)
+fn describe(decision: &Decision) -> String {
+    let host = decision.host.as_ref().map_or_else(|| "an unknown host".to_owned(), ToString::to_string);
+    let port = decision.port.map_or_else(String::new, |port| format!(":{port}"));
+    match (decision.allowed, &decision.address) {
+        (true, Some(address)) => format!("egress to {host}{port} allowed ({address})"),
+        (true, None) => format!("egress to {host}{port} allowed"),
+        (false, _) => format!("egress to {host}{port} refused: {}", decision.reason),
+    }
 }

@@ -12,7 +12,7 @@ use ringfence_runtime::template::{Template, proxy_environment};
 use ringfence_sandbox::{Network, Spec, Stdio, bytes};
 use rustix::termios::isatty;
 
-use crate::attach;
+use crate::attach::{self, Egress, Logged};
 use crate::failure::Failure;
 use crate::options::{AcceptOption, EnvironmentOption, NetworkOption, VolumeOption, seconds};
 
@@ -65,6 +65,9 @@ pub(crate) struct Arguments {
     /// Where the command starts [default: /workspace]
     #[arg(long)]
     workdir: Option<PathBuf>,
+    /// Log every decision of the egress proxy on standard error, not only refusals
+    #[arg(long)]
+    verbose: bool,
     /// Weaknesses of the host that are acceptable: cgroup, own-uid, landlock, or none
     #[arg(long, default_value = "cgroup,own-uid")]
     accept: AcceptOption,
@@ -81,7 +84,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         NetworkOption::None => Vec::new(),
         NetworkOption::Allow(rules) => rules,
     };
-    attach::run(&spec, stdio, rules, arguments.timeout)
+    let logged = if arguments.verbose { Logged::Everything } else { Logged::Refusals };
+    attach::run(&spec, stdio, Egress { rules, logged }, arguments.timeout)
 }
 
 impl Arguments {

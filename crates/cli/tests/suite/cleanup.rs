@@ -54,7 +54,7 @@ fn the_group_of_a_killed_ringfence_is_swept_by_a_later_one() {
     let mut child = Who::Root.ringfence(Path::new(BINARY)).args(["run", "--", "sh", "-c", "echo up; sleep 100"]).spawn().expect("it starts");
     let mut up = [0; 3];
     child.stdout.take().expect("stdout is piped").read_exact(&mut up).expect("it runs");
-    let own = format!("/{}-", child.id());
+    let own = format!("/ringfence-{}-", child.id());
     let has_group = || Snapshot::take().cgroups.iter().any(|path| path.contains(&own));
     assert!(has_group(), "a sandbox of root's has a cgroup");
     child.kill().expect("it lives");

@@ -37,6 +37,9 @@ fn an_allowed_host_is_reached_and_no_other() {
     let other = serve("must not be seen");
     for_everyone("an_allowed_host", |who| {
         let allow = format!("allow=127.0.0.1:{port}");
+        let verbose = format!("import os; os.environ['no_proxy'] = ''\nURL = 'http://127.0.0.1:{port}/'\n{FETCH}");
+        let outcome = python(who, &["--network", &allow, "--verbose"], &verbose);
+        assert!(outcome.stderr.contains(&format!("egress to 127.0.0.1:{port} allowed")), "{who:?}: {}", outcome.stderr);
         let fetch = |url: &str| python(who, &["--network", &allow], &format!("URL = '{url}'\n{FETCH}"));
         // Python goes around the proxy for loopback addresses, as NO_PROXY asks; here the host's are meant.
         let direct = |url: &str| {

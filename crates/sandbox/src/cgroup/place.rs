@@ -88,18 +88,12 @@ impl Place {
         }
     }
 
-    /// Makes the directory that holds all groups, with its controllers switched on below it.
-    pub(super) fn make_parent(&self, directory: &Path) -> Result<(), Error> {
-        if let Err(error) = fs::create_dir(directory)
-            && error.kind() != std::io::ErrorKind::AlreadyExists
-        {
-            return Err(super::failed(directory, &error));
+    /// Switches the controllers on for the groups that will be made here.
+    pub(super) fn prepare(&self) -> Result<(), Error> {
+        match self {
+            Self::V1 { .. } => Ok(()),
+            Self::V2 { parent, controllers } => enable(parent, controllers),
         }
-        if let Self::V2 { parent, controllers } = self {
-            enable(parent, controllers)?;
-            enable(directory, controllers)?;
-        }
-        Ok(())
     }
 
     /// The files to write, for the controllers that are here.

@@ -49,7 +49,7 @@ pub(super) fn assert_no_processes(stage: &Stage) {
 
 /// A sandbox's groups carry the runner's process id in their name.
 fn assert_no_cgroups(runner_pid: u32) {
-    let prefix = format!("/{runner_pid}-");
+    let prefix = format!("/ringfence-{runner_pid}-");
     let of_runner = || -> Vec<String> {
         Snapshot::take().cgroups.into_iter().filter(|group| group.contains(&prefix)).collect()
     };
