@@ -259,6 +259,13 @@ def arguments(description, **needed):
     parser.add_argument("--only", choices=needed.get("only"), required="one_only" in needed, help="make only this")
     parser.add_argument("--token", default="escape-daemon", help="the name left processes take (15 bytes)")
     parser.add_argument("--marker", help="a file or FIFO that left processes hold open and locked")
+    parser.add_argument("--volumes", help="where the volumes lie: `rw`, `ro`, `inner` (also in `rw`), `home`")
+    parser.add_argument("--outside", help="a directory of the host's that is no volume, with a file `secret`")
+    parser.add_argument("--proxy", type=int, help="the port of the way out; outside, of a server that allows all")
+    parser.add_argument("--port", type=int, help="a web server on the host's loopback; allowed where anything is")
+    parser.add_argument("--other-port", type=int, help="another one, which is not allowed")
+    parser.add_argument("--udp-port", type=int, help="a UDP socket on the host's loopback that answers")
+    parser.add_argument("--abstract", help="the name of an abstract socket of the host's")
     for caught in (signal.SIGALRM, signal.SIGTERM):
         signal.signal(caught, lambda *_: sys.exit("stopped before its end"))
     signal.alarm(SECONDS)

@@ -50,9 +50,11 @@ pub(crate) fn run(plan: Plan, channel: &Channel) -> ! {
     exit_now(code)
 }
 
-fn live(plan: Plan, channel: &Channel) -> Result<(), StepError> {
+fn live(mut plan: Plan, channel: &Channel) -> Result<(), StepError> {
     settle::close_foreign_descriptors(&plan, channel)?;
     let listener = settle::settle(&plan, channel)?;
+    // Mounted by now; the init has no more use for a descriptor of the host's.
+    plan.volumes.clear();
     report(channel, &Report::Ready, listener.as_ref())?;
 
     let children = SignalSet::new(&[Signal::CHILD])
@@ -133,6 +135,7 @@ impl Plan {
     fn descriptors(&self, channel: &Channel) -> Vec<u32> {
         let mut kept = vec![channel.as_fd().as_raw_fd()];
         kept.extend(self.wiring.descriptors());
+        kept.extend(self.volumes.iter().map(CheckedVolume::descriptor));
         let mut kept: Vec<u32> = kept.into_iter().map(i32::cast_unsigned).collect();
         kept.sort_unstable();
         kept

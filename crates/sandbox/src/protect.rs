@@ -5,13 +5,11 @@
 //! placeholder that says what it is, and is removed when the last sandbox on the volume ends: a name
 //! that is not there cannot be mounted over. Only the top of a volume is protected.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps, flock, mkdirat, openat};
 use rustix::io::Errno;
 
 use crate::error::Error;
@@ -44,6 +42,9 @@ const WHERE_PRESENT: [&str; 2] = [".venv", "venv"];
 
 const COMMENT: &str = "# held by ringfence while a sandbox may write this directory; removed afterwards\n";
 
+/// The time of change of a placeholder: the first second of 1970.
+const MARK: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 #[derive(Clone, Copy)]
 enum Form {
     Directory,
@@ -53,85 +54,103 @@ enum Form {
 /// A name that is held for the length of a sandbox.
 #[derive(Debug)]
 pub(crate) struct Placeholder {
-    path: PathBuf,
-    held: File,
+    directory: OwnedFd,
+    name: &'static str,
+    held: OwnedFd,
 }
 
 /// Gives the names to mount read-only in `volume`, and the placeholders made for those that were missing.
-pub(crate) fn protect(volume: &Path) -> Result<(Vec<PathBuf>, Vec<Placeholder>), Error> {
-    let real = fs::canonicalize(volume).unwrap_or_else(|_| volume.to_owned());
-    if real.components().any(|part| NEVER.iter().any(|never| part.as_os_str() == *never)) {
-        return Err(unprotectable(volume, "programs outside import what lies there; mount it `ro`"));
+///
+/// Everything is reached from the volume's descriptor, and no link is followed: a guest may have planted
+/// what is found. `path` is where it lies on the host.
+pub(crate) fn protect(volume: &OwnedFd, path: &Path) -> Result<(Vec<PathBuf>, Vec<Placeholder>), Error> {
+    if path.components().any(|part| NEVER.iter().any(|never| part.as_os_str() == *never)) {
+        return Err(unprotectable(path, "programs outside import what lies there; mount it `ro`"));
     }
-    let mut names = Vec::new();
+    let mut names: Vec<PathBuf> = Vec::new();
     let mut placeholders = Vec::new();
     for name in WHERE_PRESENT {
-        if real.join(name).is_dir() {
+        if kind_of(volume, name) == Ok(FileType::Directory) {
             names.push(name.into());
         }
     }
-    let home = is_home(&real);
-    for (name, form) in IN_PROJECTS.iter().chain(&IN_HOMES) {
-        let path = real.join(name);
-        let may_be_made = home || IN_PROJECTS.iter().any(|(project, _)| project == name);
-        match fs::symlink_metadata(&path) {
-            Ok(metadata) if metadata.is_symlink() => {
-                return Err(unprotectable(&path, "it is a link, which cannot be protected; mount the volume `ro`"));
-            }
-            Ok(_) => {
-                placeholders.extend(Placeholder::adopt(&path, *form));
+    let home = is_home(path);
+    for (index, (name, form)) in IN_PROJECTS.iter().chain(&IN_HOMES).enumerate() {
+        let may_be_made = home || index < IN_PROJECTS.len();
+        let refuse = |why: &str| unprotectable(&path.join(name), why);
+        match kind_of(volume, name) {
+            Ok(FileType::Directory | FileType::RegularFile) => {
+                placeholders.extend(Placeholder::adopt(volume, name, *form));
                 names.push(name.into());
             }
-            Err(error) if error.kind() == ErrorKind::NotFound && may_be_made => {
-                match Placeholder::make(&path, *form) {
-                    Ok(placeholder) => {
-                        placeholders.push(placeholder);
-                        names.push(name.into());
-                    }
-                    // Where we may not create, neither may the guest.
-                    Err(error)
-                        if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {}
-                    Err(error) => return Err(unprotectable(&path, &error.to_string())),
-                }
+            Ok(_) => {
+                return Err(refuse(
+                    "it is neither a file nor a directory, and cannot be protected; mount the volume `ro`",
+                ));
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(unprotectable(&path, &error.to_string())),
+            Err(Errno::NOENT) if may_be_made => match Placeholder::make(volume, name, *form) {
+                Ok(placeholder) => {
+                    placeholders.push(placeholder);
+                    names.push(name.into());
+                }
+                // Where we may not create, neither may the guest.
+                Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {}
+                Err(errno) => return Err(refuse(&errno.to_string())),
+            },
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(refuse(&errno.to_string())),
         }
     }
     Ok((names, placeholders))
 }
 
+fn kind_of(directory: &OwnedFd, name: &str) -> rustix::io::Result<FileType> {
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(stat.st_mode))
+}
+
+/// Never waits, as for a pipe that has no writer, and never follows a link.
+const CAREFUL: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
 impl Placeholder {
-    fn make(path: &Path, form: Form) -> std::io::Result<Self> {
-        match form {
-            Form::Directory => fs::create_dir(path)?,
-            Form::File(text) => {
-                OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?.write_all(text.as_bytes())?;
+    fn make(directory: &OwnedFd, name: &'static str, form: Form) -> rustix::io::Result<Self> {
+        let held = match form {
+            Form::Directory => {
+                mkdirat(directory, name, Mode::from_raw_mode(0o755))?;
+                openat(directory, name, CAREFUL | OFlags::DIRECTORY, Mode::empty())?
             }
-        }
-        let held = File::open(path)?;
-        held.set_modified(UNIX_EPOCH)?;
+            Form::File(text) => {
+                let flags = CAREFUL | OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+                let file = openat(directory, name, flags, Mode::from_raw_mode(0o644))?;
+                rustix::io::write(&file, text.as_bytes())?;
+                file
+            }
+        };
+        rustix::fs::futimens(&held, &Timestamps { last_access: MARK, last_modification: MARK })?;
         flock(&held, FlockOperation::NonBlockingLockShared)?;
-        Ok(Self { path: path.to_owned(), held })
+        Ok(Self { directory: rustix::io::fcntl_dupfd_cloexec(directory, 3)?, name, held })
     }
 
     /// Shares one that another sandbox made, or that a killed one left behind: it has the content of a
     /// placeholder and a time of change that nothing else has, so a person's own is never taken for one.
-    fn adopt(path: &Path, form: Form) -> Option<Self> {
-        let held = File::open(path).ok()?;
-        if held.metadata().ok()?.modified().ok()? != UNIX_EPOCH {
-            return None;
-        }
-        let ours = match form {
-            Form::Directory => is_empty(path),
-            Form::File(text) => {
-                let mut found = String::new();
-                (&held).take(4096).read_to_string(&mut found).is_ok_and(|_| found == text)
-            }
-        };
-        (ours && flock(&held, FlockOperation::NonBlockingLockShared).is_ok())
-            .then(|| Self { path: path.to_owned(), held })
+    fn adopt(directory: &OwnedFd, name: &'static str, form: Form) -> Option<Self> {
+        let held = openat(directory, name, CAREFUL | OFlags::RDONLY, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&held).ok()?;
+        let ours = stat.st_mtime == MARK.tv_sec
+            && match form {
+                Form::Directory => rustix::fs::Dir::read_from(&held).ok()?.all(|entry| is_dot(&entry)),
+                Form::File(text) => {
+                    let mut found = [0; 256];
+                    rustix::io::read(&held, &mut found).is_ok_and(|length| &found[..length] == text.as_bytes())
+                }
+            };
+        (ours && flock(&held, FlockOperation::NonBlockingLockShared).is_ok()).then_some(())?;
+        Some(Self { directory: rustix::io::fcntl_dupfd_cloexec(directory, 3).ok()?, name, held })
     }
+}
+
+fn is_dot(entry: &rustix::io::Result<rustix::fs::DirEntry>) -> bool {
+    entry.as_ref().is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
 }
 
 impl Drop for Placeholder {
@@ -140,17 +159,16 @@ impl Drop for Placeholder {
         if flock(&self.held, FlockOperation::NonBlockingLockExclusive).is_err() {
             return;
         }
-        let same = |found: &fs::Metadata| self.held.metadata().is_ok_and(|held| held.ino() == found.ino());
-        match fs::symlink_metadata(&self.path) {
-            Ok(found) if found.is_dir() && same(&found) => drop(fs::remove_dir(&self.path)),
-            Ok(found) if found.is_file() && same(&found) => drop(fs::remove_file(&self.path)),
-            _ => {}
+        let held = rustix::fs::fstat(&self.held);
+        let found = rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW);
+        if let (Ok(held), Ok(found)) = (held, found)
+            && (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
+        {
+            let is_directory = FileType::from_raw_mode(found.st_mode).is_dir();
+            let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            let _ = rustix::fs::unlinkat(&self.directory, self.name, flags);
         }
     }
-}
-
-fn is_empty(directory: &Path) -> bool {
-    fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn is_home(directory: &Path) -> bool {
@@ -175,6 +193,18 @@ mod tests {
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
         names.sort();
         names
+    }
+
+    fn protect(directory: &Path) -> Result<(Vec<PathBuf>, Vec<Placeholder>), Error> {
+        let opened = rustix::fs::open(directory, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        super::protect(&opened, directory)
+    }
+
+    #[test]
+    fn what_cannot_be_protected_is_refused_without_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, directory.path().join(".envrc"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert!(protect(directory.path()).is_err());
     }
 
     #[test]

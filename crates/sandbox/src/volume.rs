@@ -1,15 +1,14 @@
 //! Directories and files of the host that the guest is shown.
 //!
-//! A volume is opened once and mounted from that descriptor, so that a path swapped in between leads
-//! nowhere else. Started by root, its owner is mapped to the guest (an idmapped mount), so that the
+//! A volume is opened once, checked and mounted from that descriptor (or, for an ordinary user, from one that
+//! is found to be the same), so that a path swapped in between leads nowhere else. Started by root, its owner is mapped to the guest (an idmapped mount), so that the
 //! guest reads and writes it as the owner would, and nobody else's files in it.
 
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::CWD;
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
@@ -23,6 +22,8 @@ use crate::view::Kind;
 /// A volume that exists, with the parts of it that stay read-only.
 #[derive(Debug)]
 pub(crate) struct CheckedVolume {
+    /// Holds what was checked, whatever happens to the path.
+    opened: OwnedFd,
     host: PathBuf,
     guest: PathBuf,
     access: Access,
@@ -40,55 +41,98 @@ pub(crate) struct OpenVolume {
     pub(crate) protected: Vec<PathBuf>,
 }
 
+/// Places that show or control the host itself, or hold the sockets of its services: whoever can reach a
+/// socket in a volume can connect to it, even where the volume is read-only.
+const FORBIDDEN: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
+
+/// Removable disks are mounted below `/run` by desktops.
+const ALLOWED: &str = "/run/media";
+
 /// Checks every volume, and makes the placeholders that keep protected names from being created.
 pub(crate) fn check(volumes: &[Volume]) -> Result<(Vec<CheckedVolume>, Vec<Placeholder>), Error> {
     let mut checked = Vec::new();
     let mut placeholders = Vec::new();
     for volume in volumes {
-        let metadata = fs::metadata(&volume.host).map_err(|error| refuse(volume, &error))?;
-        let kind = if metadata.is_dir() { Kind::Directory } else { Kind::File };
-        if !metadata.is_dir() && !metadata.is_file() {
-            return Err(Error::Volume {
-                path: volume.host.clone(),
-                source: Errno::INVAL,
-                hint: "only directories and regular files can be mounted: a socket or device would lead out of the sandbox".into(),
-            });
-        }
-        let mut protected = Vec::new();
-        if volume.access == Access::ReadWrite && metadata.is_dir() {
-            let (names, made) = crate::protect::protect(&volume.host)?;
-            protected = names;
-            placeholders.extend(made);
-        }
-        checked.push(CheckedVolume {
-            host: volume.host.clone(),
-            guest: volume.guest.clone(),
-            access: volume.access,
-            kind,
-            owner: (metadata.uid(), metadata.gid()),
-            protected,
-        });
+        let (volume, made) = check_one(volume)?;
+        checked.push(volume);
+        placeholders.extend(made);
     }
     // Outer ones first, so that an inner one is not hidden.
     checked.sort_by_key(|volume| volume.guest.components().count());
     Ok((checked, placeholders))
 }
 
-fn refuse(volume: &Volume, error: &std::io::Error) -> Error {
-    let source = Errno::from_io_error(error).unwrap_or(Errno::IO);
-    let hint = match source {
+fn check_one(volume: &Volume) -> Result<(CheckedVolume, Vec<Placeholder>), Error> {
+    let refuse = |source, hint: String| Error::Volume { path: volume.host.clone(), source, hint };
+    let opened = rustix::fs::open(&volume.host, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|source| refuse(source, advice(source).into()))?;
+    let stat = rustix::fs::fstat(&opened).map_err(|source| refuse(source, "check the path".into()))?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Kind::Directory,
+        FileType::RegularFile => Kind::File,
+        // A guest that could write its directory could have planted it.
+        FileType::Symlink => {
+            let target = fs::read_link(&volume.host).unwrap_or_default();
+            return Err(refuse(
+                Errno::LOOP,
+                format!("it is a link; give what it leads to, if you mean that: {}", target.display()),
+            ));
+        }
+        _ => {
+            let hint =
+                "only directories and regular files can be mounted: a socket or device would lead out of the sandbox";
+            return Err(refuse(Errno::INVAL, hint.into()));
+        }
+    };
+    let real = fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).unwrap_or_else(|_| volume.host.clone());
+    let below = |place: &&str| real.starts_with(place);
+    if real == Path::new("/") || (FORBIDDEN.iter().any(|place| below(&place)) && !below(&ALLOWED)) {
+        let hint =
+            "it shows or controls the host itself, or holds the sockets of its services; choose a directory of data";
+        return Err(refuse(Errno::PERM, hint.into()));
+    }
+    let (protected, placeholders) = match (volume.access, kind) {
+        (Access::ReadWrite, Kind::Directory) => crate::protect::protect(&opened, &real)?,
+        _ => (Vec::new(), Vec::new()),
+    };
+    let checked = CheckedVolume {
+        opened,
+        host: volume.host.clone(),
+        guest: volume.guest.clone(),
+        access: volume.access,
+        kind,
+        owner: (stat.st_uid, stat.st_gid),
+        protected,
+    };
+    Ok((checked, placeholders))
+}
+
+fn advice(source: Errno) -> &'static str {
+    match source {
         Errno::NOENT => "make the directory first; a volume is never created",
         Errno::ACCESS => "choose a path that you may read",
         _ => "check the path",
-    };
-    Error::Volume { path: volume.host.clone(), source, hint: hint.into() }
+    }
 }
 
 impl CheckedVolume {
     /// Opens it from inside the new mount namespace, as the user who started the sandbox.
+    ///
+    /// What was checked belongs to the other mount namespace and cannot be cloned here, so it is opened
+    /// once more, and must be the same.
     pub(crate) fn open(&self) -> Result<OpenVolume, StepError> {
-        let tree = clone_tree(CWD, &*self.host).step(|| format!("open volume {}", self.host.display()))?;
+        let describe = || format!("open volume {}", self.host.display());
+        let tree = clone_tree(CWD, &*self.host).step(describe)?;
+        let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+        if identity(&tree).step(describe)? != identity(&self.opened).step(describe)? {
+            return Err(Errno::STALE)
+                .step(|| format!("open volume {}: it was exchanged meanwhile", self.host.display()));
+        }
         Ok(self.with(tree))
+    }
+
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.opened.as_raw_fd()
     }
 
     pub(crate) fn with(&self, tree: OwnedFd) -> OpenVolume {
@@ -108,7 +152,7 @@ impl CheckedVolume {
             source,
             hint: "the file system must support idmapped mounts to be written from a sandbox; mount it `ro`".into(),
         };
-        let tree = clone_tree(CWD, &*self.host).map_err(failed)?;
+        let tree = clone_tree(&self.opened, "").map_err(failed)?;
         let namespace = id_map_namespace(self.owner, guest_ids)?;
         let attributes = MountAttributes { set: 0, id_map: Some(namespace.as_fd()) };
         match sys::mount_setattr(tree.as_fd(), &attributes, Recursive::Yes) {

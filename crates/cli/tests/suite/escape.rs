@@ -4,13 +4,18 @@
 //! Most cases are rows of `table`: a script whose lines are judged by `judge`. The others need something to happen
 //! outside while they run, and have a file each.
 
+mod beacon;
 mod floods;
 mod judge;
 mod killed;
 mod leftovers;
 mod missing;
+mod odd_volumes;
 mod report;
+mod residue;
 mod run;
+mod servers;
 mod sibling;
 mod stage;
 mod table;
+mod volumes;

@@ -10,6 +10,7 @@ use super::report::{self, Finding};
 use super::run::{self, Ended};
 use super::sibling::Sibling;
 use super::stage::Stage;
+use super::volumes::{self, Volumes};
 
 /// A script, the sandbox it is tried in, and what it needs.
 pub(super) struct Case {
@@ -22,6 +23,7 @@ pub(super) struct Case {
     pub(super) attempts: usize,
     pub(super) end: End,
     pub(super) inherits: Inherits,
+    pub(super) volumes: Volumes,
 }
 
 /// How a contained case may end.
@@ -47,6 +49,7 @@ pub(super) fn bare(test: &str, case: &Case) {
         return;
     }
     let stage = Stage::set(Who::Root);
+    case.volumes.make(&stage);
     let ended = run::to_end(&mut case.inherit(&stage, stage.bare(case.script, case.attack)));
     let left = leftovers::processes(&stage);
     leftovers::kill_processes(&stage);
@@ -68,11 +71,14 @@ pub(super) fn sandboxed(test: &str, case: &Case, who: Who) {
         return;
     }
     let stage = Stage::set(who);
+    case.volumes.make(&stage);
+    let before = volumes::listing(&stage);
     let mut sibling = Sibling::start(who);
     let command = stage.sandboxed(case.sandbox, case.script, case.attack);
     let ended = run::to_end(&mut case.inherit(&stage, command));
     leftovers::assert_none(&stage, ended.pid);
     sibling.assert_well("after the case");
+    assert_eq!(volumes::listing(&stage), before, "the volumes are not as they were");
 
     let findings = case.findings(test, &ended);
     let escaped: Vec<_> = findings.iter().filter(|(_, finding)| matches!(finding, Finding::Escaped(_))).collect();

@@ -2,7 +2,7 @@
 //! is found again.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::lchown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ringfence_testkit::Who;
 use tempfile::TempDir;
 
-use super::run;
+use super::{run, servers};
 
 /// The program under test.
 pub(super) const RINGFENCE: &str = env!("CARGO_BIN_EXE_ringfence");
@@ -63,36 +63,51 @@ impl Stage {
         self.path("host-file")
     }
 
-    /// Makes a file or directory the user's own.
+    /// Makes a file, a directory or a link the user's own.
     pub(super) fn give(&self, path: &Path) {
         let (uid, gid) = self.who.ids();
-        chown(path, Some(uid), Some(gid)).expect("the owner is set");
+        lchown(path, Some(uid), Some(gid)).expect("the owner is set");
     }
 
-    /// Fills in what only the stage knows: `{host_pid}`, `{host_file}`, `{runner}` and `{token}`.
-    pub(super) fn fill(&self, words: &str) -> Vec<String> {
-        let fill = |word: &str| {
-            word.replace("{host_pid}", &self.bystander.id().to_string())
-                .replace("{host_file}", &self.host_file().display().to_string())
-                .replace("{runner}", RINGFENCE)
-                .replace("{token}", &self.token)
-                .replace("{stage}", &self.directory.path().display().to_string())
-        };
+    /// Fills in what only the stage knows: words in braces.
+    fn fill(&self, words: &str) -> Vec<String> {
+        let servers = servers::running();
+        let fillings = [
+            ("{host_pid}", self.bystander.id().to_string()),
+            ("{host_file}", self.host_file().display().to_string()),
+            ("{runner}", RINGFENCE.to_owned()),
+            ("{token}", self.token.clone()),
+            ("{stage}", self.directory.path().display().to_string()),
+            ("{port}", servers.port.to_string()),
+            ("{other_port}", servers.other_port.to_string()),
+            ("{udp_port}", servers.udp_port.to_string()),
+            ("{abstract}", servers.abstract_name.clone()),
+        ];
+        let fill = |word: &str| fillings.iter().fold(word.to_owned(), |word, (name, value)| word.replace(name, value));
         words.split_whitespace().map(fill).collect()
+    }
+
+    /// Where the same thing lies inside and outside: the volumes and the way out.
+    fn fill_outside(&self, words: &str) -> Vec<String> {
+        self.fill(&words.replace("{volumes}", "{stage}/volumes").replace("{proxy}", "{port}"))
+    }
+
+    fn fill_inside(&self, words: &str) -> Vec<String> {
+        self.fill(&words.replace("{volumes}", "/volumes").replace("{proxy}", "3128"))
     }
 
     /// A script without a sandbox.
     pub(super) fn bare(&self, script: &str, arguments: &str) -> Command {
         let mut command = self.who.program(Path::new("/usr/bin/python3"));
         command.env(TOKEN, &self.token);
-        command.arg(self.path("scripts").join(script)).args(self.fill(arguments));
+        command.arg(self.path("scripts").join(script)).args(self.fill_outside(arguments));
         command
     }
 
     /// A script in a sandbox with `options`.
     pub(super) fn sandboxed(&self, options: &str, script: &str, arguments: &str) -> Command {
         let mut command = self.ringfence(options);
-        command.arg("--").arg("python3").arg(Path::new(SCRIPTS_INSIDE).join(script)).args(self.fill(arguments));
+        command.arg("--").arg("python3").arg(Path::new(SCRIPTS_INSIDE).join(script)).args(self.fill_inside(arguments));
         command
     }
 
@@ -103,6 +118,8 @@ impl Stage {
         command.args(["run", "--env", "RINGFENCE_ESCAPE_SANDBOXED=1", "--volume", &scripts]);
         command.args(["--env", &format!("{TOKEN}={}", self.token)]);
         command.args(self.fill(options));
+        // Start files of shells are protected in homes.
+        command.env("HOME", self.path("volumes/home"));
         command
     }
 

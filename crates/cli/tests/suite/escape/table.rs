@@ -4,9 +4,17 @@
 //! are filled in by `Stage::fill`. What each script attempts is told at its top.
 
 use super::judge::{Case, End, Inherits};
+use super::volumes::{self, Volumes};
 
-const PLAIN: Case =
-    Case { script: "", sandbox: "", attack: "", attempts: 0, end: End::Reported, inherits: Inherits::Nothing };
+const PLAIN: Case = Case {
+    script: "",
+    sandbox: "",
+    attack: "",
+    attempts: 0,
+    end: End::Reported,
+    inherits: Inherits::Nothing,
+    volumes: Volumes::None,
+};
 
 const MEMORY: Case = Case {
     script: "c02_memory_bomb.py",
@@ -151,4 +159,40 @@ cases! {
     c32_kernel_settings: Case { script: "c32_kernel_settings.py", attempts: 18, ..PLAIN };
     c33_masked_races: Case { script: "c33_masked_races.py", attempts: 4, ..PLAIN };
     c34_devices: Case { script: "c34_devices.py", attempts: 16, ..PLAIN };
+}
+
+// Files. What the file calls of sessions add to cases 35, 36, 39, 40 and 43 comes with sessions.
+cases! {
+    c35_symlinks: Case {
+        script: "c35_symlinks.py",
+        sandbox: volumes::OPTIONS,
+        attack: volumes::ARGUMENTS,
+        attempts: 9,
+        volumes: Volumes::Ordinary,
+        ..PLAIN
+    };
+    c37_links_and_renames: Case {
+        script: "c37_links_and_renames.py",
+        sandbox: volumes::NESTED_OPTIONS,
+        attack: volumes::ARGUMENTS,
+        attempts: 19,
+        volumes: Volumes::Ordinary,
+        ..PLAIN
+    };
+    c41_protected_names: Case {
+        script: "c41_protected_names.py",
+        sandbox: volumes::OPTIONS,
+        attack: volumes::ARGUMENTS,
+        attempts: 20,
+        volumes: Volumes::WithProtectedNames,
+        ..PLAIN
+    };
+    c42_protected_names_that_do_not_exist: Case {
+        script: "c41_protected_names.py",
+        sandbox: volumes::OPTIONS,
+        attack: volumes::ARGUMENTS,
+        attempts: 18,
+        volumes: Volumes::Ordinary,
+        ..PLAIN
+    };
 }
