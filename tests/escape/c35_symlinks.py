@@ -82,7 +82,9 @@ def unpack(volume, outside):
     os.mkdir(into)
     try:
         with tarfile.open(fileobj=packed) as archive:
-            archive.extractall(into, filter="fully_trusted")
+            # trusts every member, as the default once was
+            archive.extraction_filter = lambda member, path: member
+            archive.extractall(into)
         os.unlink(planted)
     finally:
         with contextlib.suppress(OSError):
@@ -95,8 +97,8 @@ def main():
     outside, secret = args.outside, os.path.join(args.outside, "secret")
     volume, read_only = os.path.join(args.volumes, "rw"), os.path.join(args.volumes, "ro")
 
-    def probe(name, call):
-        attempt.probe(name, call, GONE)
+    def probe(name, call, also=()):
+        attempt.probe(name, call, [*GONE, *also])
 
     probe("file of the host through a planted symlink", lambda: through_link(volume, secret, read))
     probe("directory of the host through a planted symlink", lambda: through_link(volume, outside, read, "/secret"))
@@ -106,7 +108,7 @@ def main():
     probe("symlink that the read-only volume has already", lambda: read(os.path.join(read_only, "link-to-secret")))
     probe(".. from the volume's top", lambda: read(f"{volume}/../../outside/secret"))
     probe(".. from the read-only volume's top", lambda: read(f"{read_only}/../../outside/secret"))
-    probe("archive with a symlink out of the volume", lambda: unpack(volume, outside))
+    probe("archive with a symlink out of the volume", lambda: unpack(volume, outside), [errno.EEXIST])
     hits = race(volume, outside)
     attempt.report("directory exchanged for a symlink", hits == 0, f"{hits} reads of the host's file")
 

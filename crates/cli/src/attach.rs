@@ -23,8 +23,12 @@ use crate::failure::{Failure, SIGNAL_BASE, TIMED_OUT, notice};
 /// Between a polite request to end and the kill.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How often the memory of a sandbox without a memory cgroup is summed up.
+/// How often the memory of a sandbox without a memory cgroup is summed up, at most.
 const WATCH_INTERVAL: Duration = Duration::from_millis(25);
+
+/// How many times as long as a look takes it rests before the next: the guest decides how many processes there
+/// are to look at, and must not decide how much CPU time that costs.
+const WATCH_REST: u32 = 20;
 
 /// Signals that are passed on.
 const RELAYED: [Signal; 7] =
@@ -110,8 +114,15 @@ fn attend(
     deadline: Option<(Instant, Duration)>,
 ) -> Result<Outcome, Failure> {
     let mut kill_at: Option<(Instant, Duration)> = None;
+    let mut watch_at = sandbox.needs_watching().then(Instant::now);
     loop {
         let now = Instant::now();
+        if watch_at.is_some_and(|at| now >= at) {
+            if let Some(breach) = sandbox.watch() {
+                return Ok(Outcome::Broke(breach));
+            }
+            watch_at = Some(Instant::now() + WATCH_INTERVAL.max(now.elapsed() * WATCH_REST));
+        }
         if let Some((at, timeout)) = kill_at
             && now >= at
         {
@@ -124,9 +135,8 @@ fn attend(
             let _ = sandbox.signal(Signal::TERM, Target::Group);
             kill_at = Some((now + GRACE, timeout));
         }
-        let watch = sandbox.needs_watching().then(|| now + WATCH_INTERVAL);
         let alarm = kill_at.or(deadline).map(|(at, _)| at);
-        let wake = watch.into_iter().chain(alarm).min().map(|at| at.saturating_duration_since(now));
+        let wake = watch_at.into_iter().chain(alarm).min().map(|at| at.saturating_duration_since(now));
         let timeout = wake.and_then(|wake| Timespec::try_from(wake).ok());
         let ready: Vec<bool> = {
             let mut watched = vec![PollFd::new(&*sandbox, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
@@ -146,9 +156,6 @@ fn attend(
         }
         if signalled {
             relay(sandbox, signals, attached);
-        }
-        if let Some(breach) = sandbox.watch() {
-            return Ok(Outcome::Broke(breach));
         }
     }
 }

@@ -17,11 +17,12 @@ pub(crate) enum Verdict {
     },
 }
 
-/// A condition on the lower 32 bits of an argument: all that the kernel itself looks at in the calls
-/// that have one here.
+/// A condition on 32 bits of an argument: the lower ones, which are all that the kernel itself looks at in
+/// most calls that have one here, or the upper ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Condition {
     pub(crate) argument: u8,
+    pub(crate) upper: bool,
     pub(crate) mask: u32,
     pub(crate) value: u32,
     pub(crate) equal: bool,
@@ -109,7 +110,8 @@ fn alternative(conditions: &[Condition]) -> Vec<Step> {
     for condition in conditions.iter().rev() {
         let past = u8::try_from(steps.len()).expect("few conditions");
         let (if_equal, if_not) = if condition.equal { (0, past) } else { (past, 0) };
-        let mut check = vec![(LOAD, 0, 0, OFFSET_ARGUMENTS + 8 * u32::from(condition.argument))];
+        let offset = OFFSET_ARGUMENTS + 8 * u32::from(condition.argument) + if condition.upper { 4 } else { 0 };
+        let mut check = vec![(LOAD, 0, 0, offset)];
         if condition.mask != u32::MAX {
             check.push((AND, 0, 0, condition.mask));
         }

@@ -1,7 +1,7 @@
 //! Compiles the seccomp profiles under `profiles/` to BPF, so that starting a sandbox only loads bytes.
 //!
 //! A profile has groups of system calls, each with the reason why it is there. A call under `allow` is
-//! allowed, one under `refuse` is answered EPERM.
+//! allowed, one under `refuse` is answered EPERM, or what its group says.
 #![allow(clippy::print_stdout)] // it is how a build script talks to cargo
 
 mod bpf;
@@ -35,7 +35,7 @@ struct Group {
     /// Any of these alternatives must hold; each is a list of conditions that must all hold.
     #[serde(default)]
     when: Vec<Vec<ConditionText>>,
-    /// What is answered where none does.
+    /// What is answered where none does, and to calls that are refused.
     #[serde(default)]
     otherwise: Errno,
 }
@@ -58,6 +58,9 @@ enum Errno {
 #[serde(deny_unknown_fields)]
 struct ConditionText {
     arg: u8,
+    /// The upper 32 bits of the argument, where a pointer must be seen whole.
+    #[serde(default)]
+    upper: bool,
     #[serde(default)]
     mask: Option<String>,
     #[serde(default)]
@@ -75,6 +78,7 @@ impl ConditionText {
         };
         Condition {
             argument: self.arg,
+            upper: self.upper,
             mask: self.mask.as_deref().map_or(u32::MAX, number),
             value: number(value),
             equal,
@@ -114,6 +118,11 @@ impl Architecture {
     }
 
     fn syscall(self, name: &str) -> u32 {
+        let name = match (self, name) {
+            // The table calls it by the kernel's name for it there.
+            (Self::Aarch64, "newfstatat") => "fstatat",
+            (_, name) => name,
+        };
         let number = match self {
             Self::X86_64 => syscalls::x86_64::Sysno::from_str(name).ok().map(|call| call.id()),
             Self::Aarch64 => syscalls::aarch64::Sysno::from_str(name).ok().map(|call| call.id()),
@@ -140,7 +149,7 @@ fn load(name: &str) -> Profile {
 fn table(profile: &Profile, architecture: Architecture) -> BTreeMap<u32, Verdict> {
     let mut table = BTreeMap::new();
     let allowed = profile.allow.iter().map(|group| (group, allow(group)));
-    let refused = profile.refuse.iter().map(|group| (group, Verdict::Errno(Errno::NotPermitted as u16)));
+    let refused = profile.refuse.iter().map(|group| (group, Verdict::Errno(group.otherwise as u16)));
     for (group, verdict) in allowed.chain(refused) {
         assert!(!group.reason.is_empty(), "a group has no reason: {:?}", group.syscalls);
         let legacy = group.legacy.iter().filter(|_| matches!(architecture, Architecture::X86_64));

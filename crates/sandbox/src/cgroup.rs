@@ -20,7 +20,7 @@ pub use place::{Controller, Place};
 use crate::error::Error;
 use crate::spec::Limits;
 
-/// How the names of all groups of ringfence begin; they lie beside each other within the caller's own group.
+/// How the names of all groups of ringfence begin; they lie beside each other.
 const PREFIX: &str = "ringfence-";
 
 /// A sandbox's groups: one directory a hierarchy.
@@ -57,7 +57,7 @@ impl Cgroup {
             let path = parent.join(&name);
             fs::create_dir(&path).map_err(|error| failed(&path, &error))?;
             let locked = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-                .and_then(|fd| flock(&fd, FlockOperation::NonBlockingLockShared).map(|()| fd))
+                .and_then(|fd| flock(&fd, FlockOperation::LockShared).map(|()| fd))
                 .map_err(Error::setup(format!("lock cgroup {}", path.display())))?;
             group.directories.push(Directory { path, locked });
         }
@@ -74,6 +74,10 @@ impl Cgroup {
     fn write(&self, controller: Controller, file: &str, value: &str) -> Result<(), Error> {
         let Some(directory) = self.directory(controller) else { return Ok(()) };
         let path = directory.path.join(file);
+        // Where the kernel does not account swap there is no such file, and no swap to limit.
+        if file == place::SWAP_V2 && !path.exists() {
+            return Ok(());
+        }
         // Without O_CREAT, which cgroup file systems refuse with a misleading error.
         fs::OpenOptions::new()
             .write(true)
@@ -140,9 +144,12 @@ fn sweep(parent: &Path) {
     let ours = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
     for entry in entries.flatten().filter(ours).take(MOST) {
         let opened = rustix::fs::open(entry.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        if opened.is_ok_and(|fd| flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok()) {
+        let Ok(held) = opened else { continue };
+        if flock(&held, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = fs::remove_dir(entry.path());
         }
+        // Only now, so that nobody can take it for his own in between.
+        drop(held);
     }
 }
 

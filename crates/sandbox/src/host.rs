@@ -28,7 +28,7 @@ pub fn user_namespace_obstacle() -> Option<(String, String)> {
                 .into(),
         ));
     }
-    if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
+    if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" && !rustix::process::geteuid().is_root() {
         return Some((
             "the sysctl kernel.unprivileged_userns_clone is 0".into(),
             "`sudo sysctl kernel.unprivileged_userns_clone=1`".into(),
@@ -64,8 +64,14 @@ pub fn enter_user_namespace() -> rustix::io::Result<()> {
 }
 
 pub(crate) fn require_single_thread() -> Result<(), Error> {
-    let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
-    if threads == 1 { Ok(()) } else { Err(Error::Threads(threads)) }
+    let tasks = fs::read_dir("/proc/self/task").map_err(|error| Error::Setup {
+        step: "count the threads of this process".into(),
+        source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+    })?;
+    match tasks.count() {
+        1 => Ok(()),
+        threads => Err(Error::Threads(threads)),
+    }
 }
 
 /// Says why the namespaces could not be made.
@@ -83,6 +89,14 @@ pub(crate) fn explain_clone(source: Errno) -> Error {
 
 /// Says why a step of the set-up failed, where the reason is known to lie in the host.
 pub(crate) fn explain_step(step: String, source: Errno) -> Error {
+    if step.contains("seccomp") {
+        return Error::Missing {
+            protection: "seccomp filters",
+            why: format!("the kernel refused the filter ({source})"),
+            remedy: "use a kernel with CONFIG_SECCOMP_FILTER=y, and no other filter that forbids seccomp(2)".into(),
+            weakness: None,
+        };
+    }
     if matches!(source, Errno::PERM | Errno::ACCESS) {
         if step.contains("private /proc") {
             return Error::Missing {

@@ -5,8 +5,10 @@
 //! the user's own id otherwise.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, getegid, geteuid};
 
@@ -15,6 +17,8 @@ use crate::error::Error;
 /// A range that neither people, systemd's dynamic users nor its containers use
 /// (systemd's UIDS-GIDS document, "1879048192…2147352575: unused").
 const RESERVED: Range = Range { first: 0x7800_0000, count: 1 << 22 };
+
+const HELPER_DEADLINE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
@@ -52,9 +56,10 @@ impl Identity {
     /// What this user can have on this host.
     pub fn detect() -> Self {
         if geteuid().is_root() {
-            return Self::Private {
-                uids: IdRange(mapped_range("/proc/self/uid_map")),
-                gids: IdRange(mapped_range("/proc/self/gid_map")),
+            let ranges = mapped_range("/proc/self/uid_map").zip(mapped_range("/proc/self/gid_map"));
+            return match ranges {
+                Some((uids, gids)) => Self::Private { uids: IdRange(uids), gids: IdRange(gids) },
+                None => Self::Own { why: "the user namespace that ringfence runs in has too few ids".into() },
             };
         }
         let uids = subordinate_range("/etc/subuid");
@@ -110,22 +115,26 @@ impl Identity {
 }
 
 /// The reserved range, or what of the host's ids this user namespace has (in a container).
-fn mapped_range(map: &str) -> Range {
-    let text = fs::read_to_string(map).unwrap_or_default();
-    let ranges: Vec<Range> = text
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.split_whitespace().map(str::parse::<u32>);
-            let first = fields.next()?.ok()?;
-            Some(Range { first, count: fields.nth(1)?.ok()? })
-        })
-        .collect();
+fn mapped_range(map: &str) -> Option<Range> {
+    choose_range(&fs::read_to_string(map).ok()?)
+}
+
+fn choose_range(map: &str) -> Option<Range> {
+    /// Fewer would soon be given to two sandboxes at once.
+    const LEAST: u32 = 1024;
+    let parse = |line: &str| {
+        let mut fields = line.split_whitespace().map(str::parse::<u32>);
+        let first = fields.next()?.ok()?;
+        Some(Range { first, count: fields.nth(1)?.ok()? })
+    };
+    let ranges: Vec<Range> = map.lines().filter_map(parse).collect();
     if ranges.iter().any(|range| range.contains(RESERVED)) {
-        return RESERVED;
+        return Some(RESERVED);
     }
     // The upper half, to stay clear of accounts that exist in the container.
-    let largest = ranges.into_iter().max_by_key(|range| range.count).unwrap_or(RESERVED);
-    Range { first: largest.first + largest.count / 2, count: (largest.count / 2).max(1) }
+    let largest = ranges.into_iter().max_by_key(|range| range.count)?;
+    let half = largest.count / 2;
+    (half >= LEAST).then(|| Range { first: largest.first + half, count: half })
 }
 
 fn subordinate_range(file: &str) -> Option<Range> {
@@ -178,12 +187,24 @@ fn run_helper(helper: &Path, pid: Pid, guest: u32, host: u32) -> Result<(PathBuf
     Ok((helper.to_owned(), child))
 }
 
-fn finish_helper((helper, child): (PathBuf, std::process::Child)) -> Result<(), Error> {
-    let output = child.wait_with_output().map_err(|error| helper_failed(&helper, &error.to_string()))?;
-    if output.status.success() {
-        return Ok(());
+fn finish_helper((helper, mut child): (PathBuf, std::process::Child)) -> Result<(), Error> {
+    let deadline = Instant::now() + HELPER_DEADLINE;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(_)) => {
+                let mut why = String::new();
+                let _ = child.stderr.take().map(|stderr| stderr.take(4096).read_to_string(&mut why));
+                return Err(helper_failed(&helper, why.trim()));
+            }
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_micros(100)),
+            Ok(None) => {
+                let _ = child.kill().and_then(|()| child.wait());
+                return Err(helper_failed(&helper, "it did not end in time"));
+            }
+            Err(error) => return Err(helper_failed(&helper, &error.to_string())),
+        }
     }
-    Err(helper_failed(&helper, String::from_utf8_lossy(&output.stderr).trim()))
 }
 
 fn helper_failed(helper: &Path, why: &str) -> Error {
@@ -207,6 +228,15 @@ mod tests {
         assert_eq!(range("1234", None), Some((300_000, 10)));
         assert_eq!(range("1000", Some("nobody")), None);
         assert_eq!(range("0", Some("zero")), None);
+    }
+
+    #[test]
+    fn a_container_with_few_ids_has_none_to_give() {
+        let chosen = |map: &str| choose_range(map).map(|range| (range.first, range.count));
+        assert_eq!(chosen("         0          0 4294967295\n"), Some((RESERVED.first, RESERVED.count)));
+        assert_eq!(chosen("0 100000 65536\n"), Some((32_768, 32_768)));
+        assert_eq!(chosen("0 1000 1\n"), None);
+        assert_eq!(chosen(""), None);
     }
 
     #[test]

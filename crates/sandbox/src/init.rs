@@ -56,6 +56,8 @@ fn live(mut plan: Plan, channel: &Channel) -> Result<(), StepError> {
     // Mounted by now; the init has no more use for a descriptor of the host's.
     plan.volumes.clear();
     report(channel, &Report::Ready, listener.as_ref())?;
+    // The host has it now; when the host lets go of it, connections must fail, not wait.
+    drop(listener);
 
     let children = SignalSet::new(&[Signal::CHILD])
         .block_and_watch()

@@ -2,7 +2,7 @@
 //! namespaces, maps its ids, and waits until the command runs.
 
 use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -218,17 +218,4 @@ fn explain_command(spec: &Spec, source: Errno) -> Error {
 fn errno_of(raw: i32) -> Errno {
     // Comes from inside: a number that is no errno must not become one silently.
     if (1..4096).contains(&raw) { Errno::from_raw_os_error(raw) } else { Errno::PROTO }
-}
-
-impl AsFd for Sandbox {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.channel()
-    }
-}
-
-impl Streams {
-    /// The descriptors of pipes; a terminal has none.
-    pub fn take_pipes(&mut self) -> Option<[OwnedFd; 3]> {
-        Some([self.stdin.take()?, self.stdout.take()?, self.stderr.take()?])
-    }
 }

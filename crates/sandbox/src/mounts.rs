@@ -15,7 +15,6 @@ use rustix::mount::{
 };
 
 use crate::ceilings;
-use crate::enforcement::Enforcement;
 use crate::error::{Step, StepError};
 use crate::spec::{Access, Workspace};
 use crate::sys::{MountAttributes, Recursive, mount_setattr};
@@ -45,20 +44,14 @@ pub(crate) fn open_sources(entries: &[Entry]) -> std::result::Result<Vec<OwnedFd
 }
 
 /// Builds the root and makes it `/`.
-pub(crate) fn build(
-    entries: &[Entry],
-    sources: Vec<OwnedFd>,
-    volumes: &[OpenVolume],
-    workspace: &Workspace,
-    enforcement: Enforcement,
-) -> Done {
+pub(crate) fn build(entries: &[Entry], sources: Vec<OwnedFd>, volumes: &[OpenVolume], workspace: &Workspace) -> Done {
     // Nothing that happens here may travel to the host, nor the host's later mounts come here.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step(|| "make the mounts private".into())?;
     let devices = open_devices()?;
     let proc = new_file_system("proc", &[], HARDENED | MountAttrFlags::MOUNT_ATTR_NOEXEC)
         .step(|| "mount a private /proc".into())?;
-    ceilings::lower(proc.as_fd(), enforcement)?;
+    ceilings::lower(proc.as_fd())?;
     set(proc.as_fd(), READ_ONLY, Recursive::No).step(|| "make /proc read-only".into())?;
     let root = new_file_system("tmpfs", &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")], HARDENED)
         .step(|| "mount the root tmpfs".into())?;
@@ -191,16 +184,16 @@ fn mount_volume(root: &OwnedFd, volume: &OpenVolume) -> Done {
     set(volume.tree.as_fd(), flags, Recursive::Yes).step(describe)?;
     attach(volume.tree.as_fd(), root, guest).step(describe)?;
     for path in &volume.protected {
-        pin(root, &guest.join(path), READ_ONLY).step(|| format!("protect {}", path.display()))?;
+        pin(root, &guest.join(path)).step(|| format!("protect {}", path.display()))?;
     }
     Ok(())
 }
 
-/// Mounts a path over itself: a mount point cannot be renamed or removed, and can be read-only.
-fn pin(root: &OwnedFd, path: &Path, flags: MountAttrFlags) -> Result<()> {
+/// Mounts a path over itself, read-only: a mount point cannot be renamed or removed either.
+fn pin(root: &OwnedFd, path: &Path) -> Result<()> {
     let place = open_beneath(root, path, OFlags::empty())?;
     let tree = clone_tree(&place, "")?;
-    set(tree.as_fd(), flags, Recursive::Yes)?;
+    set(tree.as_fd(), READ_ONLY, Recursive::Yes)?;
     attach_at(tree.as_fd(), &place)
 }
 

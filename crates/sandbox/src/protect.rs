@@ -45,10 +45,19 @@ const COMMENT: &str = "# held by ringfence while a sandbox may write this direct
 /// The time of change of a placeholder: the first second of 1970.
 const MARK: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 enum Form {
     Directory,
     File(&'static str),
+}
+
+impl Form {
+    fn unlink_flags(self) -> AtFlags {
+        match self {
+            Self::Directory => AtFlags::REMOVEDIR,
+            Self::File(_) => AtFlags::empty(),
+        }
+    }
 }
 
 /// A name that is held for the length of a sandbox.
@@ -56,6 +65,7 @@ enum Form {
 pub(crate) struct Placeholder {
     directory: OwnedFd,
     name: &'static str,
+    form: Form,
     held: OwnedFd,
 }
 
@@ -64,11 +74,19 @@ pub(crate) struct Placeholder {
 /// Everything is reached from the volume's descriptor, and no link is followed: a guest may have planted
 /// what is found. `path` is where it lies on the host.
 pub(crate) fn protect(volume: &OwnedFd, path: &Path) -> Result<(Vec<PathBuf>, Vec<Placeholder>), Error> {
+    // Outlives the turn: a placeholder needs a turn of its own to go.
+    let mut placeholders = Vec::new();
+    let turn = Turn::take(volume).map_err(|errno| unprotectable(path, &format!("it cannot be locked: {errno}")))?;
+    let names = hold_names(volume, path, &mut placeholders);
+    drop(turn);
+    Ok((names?, placeholders))
+}
+
+fn hold_names(volume: &OwnedFd, path: &Path, placeholders: &mut Vec<Placeholder>) -> Result<Vec<PathBuf>, Error> {
     if path.components().any(|part| NEVER.iter().any(|never| part.as_os_str() == *never)) {
         return Err(unprotectable(path, "programs outside import what lies there; mount it `ro`"));
     }
     let mut names: Vec<PathBuf> = Vec::new();
-    let mut placeholders = Vec::new();
     for name in WHERE_PRESENT {
         if kind_of(volume, name) == Ok(FileType::Directory) {
             names.push(name.into());
@@ -101,7 +119,7 @@ pub(crate) fn protect(volume: &OwnedFd, path: &Path) -> Result<(Vec<PathBuf>, Ve
             Err(errno) => return Err(refuse(&errno.to_string())),
         }
     }
-    Ok((names, placeholders))
+    Ok(names)
 }
 
 fn kind_of(directory: &OwnedFd, name: &str) -> rustix::io::Result<FileType> {
@@ -109,44 +127,78 @@ fn kind_of(directory: &OwnedFd, name: &str) -> rustix::io::Result<FileType> {
     Ok(FileType::from_raw_mode(stat.st_mode))
 }
 
+/// The right to make, share or remove the placeholders of a volume; one process has it at a time.
+struct Turn(#[allow(dead_code, reason = "held for its lock")] OwnedFd);
+
+impl Turn {
+    /// Waits for the others, but not for ever: a program of the host could hold the lock, too.
+    fn take(volume: &OwnedFd) -> rustix::io::Result<Self> {
+        const TRIES: u32 = 500;
+        let directory = openat(volume, ".", CAREFUL | OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty())?;
+        for _ in 0..TRIES {
+            match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(std::time::Duration::from_millis(10)),
+                result => return result.map(|()| Self(directory)),
+            }
+        }
+        Err(Errno::WOULDBLOCK)
+    }
+}
+
 /// Never waits, as for a pipe that has no writer, and never follows a link.
 const CAREFUL: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 impl Placeholder {
     fn make(directory: &OwnedFd, name: &'static str, form: Form) -> rustix::io::Result<Self> {
-        let held = match form {
-            Form::Directory => {
-                mkdirat(directory, name, Mode::from_raw_mode(0o755))?;
-                openat(directory, name, CAREFUL | OFlags::DIRECTORY, Mode::empty())?
-            }
-            Form::File(text) => {
+        let own_directory = rustix::io::fcntl_dupfd_cloexec(directory, 3)?;
+        let made = match form {
+            Form::Directory => mkdirat(directory, name, Mode::from_raw_mode(0o755))
+                .and_then(|()| openat(directory, name, CAREFUL | OFlags::DIRECTORY, Mode::empty())),
+            Form::File(_) => {
                 let flags = CAREFUL | OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
-                let file = openat(directory, name, flags, Mode::from_raw_mode(0o644))?;
-                rustix::io::write(&file, text.as_bytes())?;
-                file
+                openat(directory, name, flags, Mode::from_raw_mode(0o644))
             }
         };
-        rustix::fs::futimens(&held, &Timestamps { last_access: MARK, last_modification: MARK })?;
-        flock(&held, FlockOperation::NonBlockingLockShared)?;
-        Ok(Self { directory: rustix::io::fcntl_dupfd_cloexec(directory, 3)?, name, held })
+        let held = made?;
+        if let Err(errno) = mark(&held, form) {
+            let _ = rustix::fs::unlinkat(directory, name, form.unlink_flags());
+            return Err(errno);
+        }
+        Ok(Self { directory: own_directory, name, form, held })
     }
 
-    /// Shares one that another sandbox made, or that a killed one left behind: it has the content of a
-    /// placeholder and a time of change that nothing else has, so a person's own is never taken for one.
+    /// Shares one that another sandbox made, or that a killed one left behind.
     fn adopt(directory: &OwnedFd, name: &'static str, form: Form) -> Option<Self> {
         let held = openat(directory, name, CAREFUL | OFlags::RDONLY, Mode::empty()).ok()?;
-        let stat = rustix::fs::fstat(&held).ok()?;
-        let ours = stat.st_mtime == MARK.tv_sec
-            && match form {
-                Form::Directory => rustix::fs::Dir::read_from(&held).ok()?.all(|entry| is_dot(&entry)),
-                Form::File(text) => {
-                    let mut found = [0; 256];
-                    rustix::io::read(&held, &mut found).is_ok_and(|length| &found[..length] == text.as_bytes())
-                }
-            };
-        (ours && flock(&held, FlockOperation::NonBlockingLockShared).is_ok()).then_some(())?;
-        Some(Self { directory: rustix::io::fcntl_dupfd_cloexec(directory, 3).ok()?, name, held })
+        let placeholder = is_placeholder(&held, form) && flock(&held, FlockOperation::NonBlockingLockShared).is_ok();
+        placeholder.then_some(())?;
+        Some(Self { directory: rustix::io::fcntl_dupfd_cloexec(directory, 3).ok()?, name, form, held })
     }
+}
+
+/// Gives a new name the content and the time of a placeholder, and holds it.
+fn mark(held: &OwnedFd, form: Form) -> rustix::io::Result<()> {
+    if let Form::File(text) = form {
+        rustix::io::write(held, text.as_bytes())?;
+    }
+    rustix::fs::futimens(held, &Timestamps { last_access: MARK, last_modification: MARK })?;
+    flock(held, FlockOperation::NonBlockingLockShared)
+}
+
+/// Whether it has the content of a placeholder and a time of change that nothing else has, so that a
+/// person's own is never taken for one.
+fn is_placeholder(held: &OwnedFd, form: Form) -> bool {
+    let marked = rustix::fs::fstat(held).is_ok_and(|stat| stat.st_mtime == MARK.tv_sec);
+    marked
+        && match form {
+            Form::Directory => {
+                rustix::fs::Dir::read_from(held).is_ok_and(|mut entries| entries.all(|entry| is_dot(&entry)))
+            }
+            Form::File(text) => {
+                let mut found = [0; 256];
+                rustix::io::pread(held, &mut found, 0).is_ok_and(|length| &found[..length] == text.as_bytes())
+            }
+        }
 }
 
 fn is_dot(entry: &rustix::io::Result<rustix::fs::DirEntry>) -> bool {
@@ -155,18 +207,16 @@ fn is_dot(entry: &rustix::io::Result<rustix::fs::DirEntry>) -> bool {
 
 impl Drop for Placeholder {
     fn drop(&mut self) {
-        // The last holder removes it: unlinking would take the mount out of the others' trees.
-        if flock(&self.held, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return;
-        }
+        let Ok(_turn) = Turn::take(&self.directory) else { return };
+        // The last holder removes it (unlinking would take the mount out of the others' trees), and only if
+        // nobody has made something of it meanwhile.
+        let last = flock(&self.held, FlockOperation::NonBlockingLockExclusive).is_ok();
         let held = rustix::fs::fstat(&self.held);
         let found = rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW);
-        if let (Ok(held), Ok(found)) = (held, found)
+        if let (true, Ok(held), Ok(found)) = (last && is_placeholder(&self.held, self.form), held, found)
             && (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
         {
-            let is_directory = FileType::from_raw_mode(found.st_mode).is_dir();
-            let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-            let _ = rustix::fs::unlinkat(&self.directory, self.name, flags);
+            let _ = rustix::fs::unlinkat(&self.directory, self.name, self.form.unlink_flags());
         }
     }
 }
@@ -231,6 +281,16 @@ mod tests {
         }
         drop(placeholders);
         assert_eq!(names(directory.path()), [".mcp.json", ".venv", ".vscode"]);
+    }
+
+    #[test]
+    fn what_a_person_makes_of_a_placeholder_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_, placeholders) = protect(directory.path()).unwrap();
+        fs::write(directory.path().join(".mcp.json"), "{\"mcpServers\": {}}").unwrap();
+        fs::write(directory.path().join(".vscode/settings.json"), "{}").unwrap();
+        drop(placeholders);
+        assert_eq!(names(directory.path()), [".mcp.json", ".vscode"]);
     }
 
     #[test]

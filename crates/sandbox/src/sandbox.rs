@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use crate::cgroup::Cgroup;
@@ -25,6 +26,13 @@ pub struct Streams {
     pub terminal: Option<OwnedFd>,
     /// The listener inside the sandbox's network namespace, for the egress proxy.
     pub listener: Option<TcpListener>,
+}
+
+impl Streams {
+    /// The descriptors of pipes; a terminal has none.
+    pub fn take_pipes(&mut self) -> Option<[OwnedFd; 3]> {
+        Some([self.stdin.take()?, self.stdout.take()?, self.stderr.take()?])
+    }
 }
 
 /// How the command ended.
@@ -61,7 +69,17 @@ impl Process {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
+    /// Waits until it is gone. A process that hangs in the kernel (a dead network file system) cannot be
+    /// waited for: what it holds is then left to the next sweep.
     fn wait(&self) {
+        let deadline = Timespec { tv_sec: 30, tv_nsec: 0 };
+        loop {
+            match poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&deadline)) {
+                Err(Errno::INTR) => {}
+                Ok(0) | Err(_) => return,
+                Ok(_) => break,
+            }
+        }
         let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
     }
 }
@@ -81,7 +99,6 @@ pub struct Sandbox {
     _placeholders: Vec<Placeholder>,
     channel: Channel,
     watchdog: Option<Watchdog>,
-    enforcement: Enforcement,
 }
 
 impl Sandbox {
@@ -94,7 +111,7 @@ impl Sandbox {
         enforcement: Enforcement,
     ) -> Self {
         let watchdog = (!enforcement.memory_by_cgroup).then(|| Watchdog::new(process.pid, &spec.limits));
-        Self { process, cgroup, _placeholders: placeholders, channel, watchdog, enforcement }
+        Self { process, cgroup, _placeholders: placeholders, channel, watchdog }
     }
 
     /// Takes a cgroup into its keeping, and gives the files by which the init enters it.
@@ -105,10 +122,6 @@ impl Sandbox {
     /// The init's process id on the host.
     pub fn pid(&self) -> Pid {
         self.process.pid
-    }
-
-    pub fn enforcement(&self) -> Enforcement {
-        self.enforcement
     }
 
     /// Removes the cgroups that killed owners have left behind. Not needed for anything else, so it can be
@@ -162,10 +175,6 @@ impl Sandbox {
         self.cgroup.as_ref().map_or(0, Cgroup::memory_kills)
     }
 
-    pub(crate) fn channel(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
-    }
-
     pub(crate) fn order(&self, order: &Order, passed: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         self.channel.send(order, passed).map_err(|_| Error::Lost)
     }
@@ -176,5 +185,12 @@ impl Sandbox {
             Ok(None) => Err(Error::Lost),
             Err(_) => Err(Error::Protocol("a frame that makes no sense")),
         }
+    }
+}
+
+/// Readable when [`Sandbox::next_event`] has something to say.
+impl AsFd for Sandbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
     }
 }

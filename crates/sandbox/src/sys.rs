@@ -99,7 +99,7 @@ pub(crate) struct MountAttributes<'fd> {
     pub(crate) id_map: Option<BorrowedFd<'fd>>,
 }
 
-/// Changes the mount at `tree`, with all mounts below it when `recursive`.
+/// Changes the mount at `tree`, with all mounts below it when `recursive`, and parts it from its peers.
 pub(crate) fn mount_setattr(
     tree: BorrowedFd<'_>,
     attributes: &MountAttributes<'_>,
@@ -108,7 +108,8 @@ pub(crate) fn mount_setattr(
     let args = libc::mount_attr {
         attr_set: attributes.set | if attributes.id_map.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },
         attr_clr: 0,
-        propagation: 0,
+        // A clone is a peer of the mount that it was made from: what is mounted on either would appear on both.
+        propagation: libc::MS_PRIVATE,
         userns_fd: attributes.id_map.map_or(0, |fd| fd.as_raw_fd().cast_unsigned().into()),
     };
     let recursive = match recursive {

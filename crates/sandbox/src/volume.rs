@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use crate::error::{Error, Step, StepError};
 use crate::mounts::clone_tree;
@@ -84,9 +84,18 @@ fn check_one(volume: &Volume) -> Result<(CheckedVolume, Vec<Placeholder>), Error
             return Err(refuse(Errno::INVAL, hint.into()));
         }
     };
-    let real = fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).unwrap_or_else(|_| volume.host.clone());
+    let real = fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd()))
+        .map_err(|error| refuse(Errno::from_io_error(&error).unwrap_or(Errno::IO), "check /proc".into()))?;
+    // A link on the way is refused as one at the end is: a guest may have planted it.
+    if std::path::absolute(&volume.host).ok().as_ref() != Some(&real) {
+        return Err(refuse(
+            Errno::LOOP,
+            format!("its path leads through a link; give the real one, if you mean that: {}", real.display()),
+        ));
+    }
     let below = |place: &&str| real.starts_with(place);
-    if real == Path::new("/") || (FORBIDDEN.iter().any(|place| below(&place)) && !below(&ALLOWED)) {
+    let is_everything = ["/", "/tmp"].iter().any(|place| real == Path::new(place));
+    if is_everything || (FORBIDDEN.iter().any(|place| below(&place)) && !below(&ALLOWED)) {
         let hint =
             "it shows or controls the host itself, or holds the sockets of its services; choose a directory of data";
         return Err(refuse(Errno::PERM, hint.into()));
@@ -147,17 +156,20 @@ impl CheckedVolume {
 
     /// Opens it on the host with its owner mapped to the guest's host ids. Needs root.
     pub(crate) fn open_mapped(&self, guest_ids: (u32, u32)) -> Result<OwnedFd, Error> {
-        let failed = |source| Error::Volume {
+        let failed = |source| {
+            Error::Volume {
             path: self.host.clone(),
             source,
-            hint: "the file system must support idmapped mounts to be written from a sandbox; mount it `ro`".into(),
+            hint: "to be written from a sandbox of root's, a file system must support idmapped mounts, and ringfence must not run in a container's user namespace; mount it `ro`".into(),
+        }
         };
         let tree = clone_tree(&self.opened, "").map_err(failed)?;
         let namespace = id_map_namespace(self.owner, guest_ids)?;
         let attributes = MountAttributes { set: 0, id_map: Some(namespace.as_fd()) };
         match sys::mount_setattr(tree.as_fd(), &attributes, Recursive::Yes) {
-            // Readable as it is for everybody; only writing needs the owner's id.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) if self.access == Access::ReadOnly => Ok(tree),
+            // Readable as it is for everybody; only writing needs the owner's id. In a container the mount
+            // belongs to another user namespace (EPERM).
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::PERM) if self.access == Access::ReadOnly => Ok(tree),
             result => result.map(|()| tree).map_err(failed),
         }
     }
@@ -166,10 +178,9 @@ impl CheckedVolume {
 /// A user namespace whose only purpose is its map, which a mount then uses.
 fn id_map_namespace(owner: (u32, u32), guest: (u32, u32)) -> Result<OwnedFd, Error> {
     let step = "map a volume's owner";
+    let parent = rustix::process::getpid();
     let (pid, pidfd) = match sys::clone_into(libc::CLONE_NEWUSER, None).map_err(Error::setup(step))? {
-        Fork::Child => loop {
-            std::thread::park();
-        },
+        Fork::Child => exist_until_killed(parent),
         Fork::Parent { pid, pidfd } => (pid, pidfd),
     };
     let proc = Path::new("/proc").join(pid.as_raw_nonzero().to_string());
@@ -181,4 +192,16 @@ fn id_map_namespace(owner: (u32, u32), guest: (u32, u32)) -> Result<OwnedFd, Err
     let _ = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
     let file = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)).map_err(Error::setup(step))?;
     Ok(file.into())
+}
+
+/// In the process that only has to exist: holds nothing of its parent's, and never outlives it.
+fn exist_until_killed(parent: Pid) -> ! {
+    let tied = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    let closed = sys::close_range(0, u32::MAX, 0);
+    if tied.is_err() || closed.is_err() || rustix::process::getppid() != Some(parent) {
+        sys::exit_now(1);
+    }
+    loop {
+        std::thread::park();
+    }
 }

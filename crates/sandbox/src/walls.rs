@@ -56,7 +56,8 @@ pub(crate) fn raise(walls: &Walls) -> Done {
 fn limit(walls: &Walls) -> Done {
     let limits = &walls.limits;
     let mut bounds = vec![
-        (Resource::Core, 0),
+        // 1, not 0: at 1 the kernel writes no core and also starts no handler for one (core(5)).
+        (Resource::Core, 1),
         (Resource::Nofile, limits.open_files.into()),
         (Resource::Nproc, limits.pids.into()),
         (Resource::Memlock, 8 << 20),

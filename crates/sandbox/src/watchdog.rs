@@ -54,7 +54,7 @@ impl Watchdog {
         if sockets > most_sockets {
             return Some(Breach::Sockets { count: sockets, limit: most_sockets });
         }
-        let processes = self.descendants(init);
+        let Some(processes) = self.descendants(init) else { return Some(Breach::Blind) };
         let resident: u64 = processes.iter().map(|pid| resident(*pid)).sum();
         if resident <= self.memory_bytes {
             return None;
@@ -65,7 +65,9 @@ impl Watchdog {
     }
 
     /// The init and all below it. A guest's orphans become the init's children, so none is missed.
-    fn descendants(&self, init: i32) -> Vec<i32> {
+    fn descendants(&self, init: i32) -> Option<Vec<i32>> {
+        // Without this file (CONFIG_PROC_CHILDREN) nobody below the init would be seen.
+        fs::read(format!("/proc/{init}/task/{init}/children")).ok()?;
         let mut found = vec![init];
         let mut next = 0;
         while let Some(pid) = found.get(next).copied() {
@@ -79,7 +81,7 @@ impl Watchdog {
                 break;
             }
         }
-        found
+        Some(found)
     }
 }
 
@@ -100,7 +102,7 @@ fn proportional(pid: i32) -> u64 {
     let tables = kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(), "VmPTE:");
     match fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) {
         Ok(text) => kilobytes(&text, "Pss:") + tables,
-        // Not to be had for a process with another uid: the larger figure stands.
+        // It has just ended, or is not ours to look into: the larger figure stands.
         Err(_) => resident(pid),
     }
 }

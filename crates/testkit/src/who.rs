@@ -146,13 +146,17 @@ fn wait(child: &mut Child) -> i32 {
     }
 }
 
-/// A copy that every user may execute: the checkout may lie in a home that others cannot enter.
+/// The program where every user may execute it: a copy, if the checkout lies in a home that others cannot enter.
 fn shared(binary: &Path) -> &'static Path {
-    static COPY: OnceLock<PathBuf> = OnceLock::new();
-    COPY.get_or_init(|| {
-        let name = format!("ringfence-test-bin-{}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir_all(&directory).expect("a directory for the program");
+    static SHARED: OnceLock<PathBuf> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let open_to_all = |path: &Path| fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o1 != 0);
+        if binary.ancestors().all(open_to_all) {
+            return binary.to_owned();
+        }
+        let directory = tempfile::Builder::new().prefix("ringfence-test-bin-").tempdir_in("/tmp").expect("a directory");
+        // Kept until the machine forgets /tmp: tests end without a last one that could remove it.
+        let directory = directory.keep();
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("others may enter it");
         let copy = directory.join("ringfence");
         fs::copy(binary, &copy).expect("the program is copied");

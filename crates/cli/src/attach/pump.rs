@@ -101,7 +101,11 @@ fn pump(source: &OwnedFd, sink: &OwnedFd) {
             Ok(_) | Err(Errno::INTR) => {}
             // Neither end is a pipe, or the sink appends, or is a terminal.
             Err(Errno::INVAL | Errno::NOSYS) => return copy(source, sink),
-            Err(Errno::AGAIN) => wait_for(source, sink),
+            // Which of the two it was is not said.
+            Err(Errno::AGAIN) => {
+                wait_for(source, PollFlags::IN);
+                wait_for(sink, PollFlags::OUT);
+            }
             Err(_) => return,
         }
     }
@@ -115,7 +119,7 @@ fn copy(source: &OwnedFd, sink: &OwnedFd) {
             Ok(length) => length,
             Err(Errno::INTR) => continue,
             Err(Errno::AGAIN) => {
-                wait_for(source, sink);
+                wait_for(source, PollFlags::IN);
                 continue;
             }
             // A terminal without a process behind it answers EIO: its end.
@@ -126,7 +130,7 @@ fn copy(source: &OwnedFd, sink: &OwnedFd) {
             match rustix::io::write(sink, rest) {
                 Ok(written) => rest = &rest[written..],
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => wait_for(source, sink),
+                Err(Errno::AGAIN) => wait_for(sink, PollFlags::OUT),
                 Err(_) => return,
             }
         }
@@ -134,7 +138,6 @@ fn copy(source: &OwnedFd, sink: &OwnedFd) {
 }
 
 /// A descriptor that we were given may be non-blocking; another process may depend on that, so it stays.
-fn wait_for(source: &OwnedFd, sink: &OwnedFd) {
-    let _ = poll(&mut [PollFd::new(source, PollFlags::IN)], None);
-    let _ = poll(&mut [PollFd::new(sink, PollFlags::OUT)], None);
+fn wait_for(fd: &OwnedFd, ready: PollFlags) {
+    let _ = poll(&mut [PollFd::new(fd, ready)], None);
 }

@@ -68,9 +68,9 @@ pub(crate) struct Arguments {
     /// Log every decision of the egress proxy on standard error, not only refusals
     #[arg(long)]
     verbose: bool,
-    /// Weaknesses of the host that are acceptable: cgroup, own-uid, landlock, or none
-    #[arg(long, default_value = "cgroup,own-uid")]
-    accept: AcceptOption,
+    /// Weaknesses of the host that are acceptable: cgroup, own-uid, landlock, or none [default: cgroup,own-uid]
+    #[arg(long)]
+    accept: Option<AcceptOption>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -100,7 +100,9 @@ impl Arguments {
         let half = limits.memory_bytes / 2;
         spec.workspace.bytes = self.workspace.unwrap_or(spec.workspace.bytes.min(half));
         spec.workspace.inodes = self.workspace_inodes.unwrap_or(spec.workspace.inodes);
-        spec.accept.clone_from(&self.accept.0);
+        if let Some(accept) = &self.accept {
+            spec.accept.clone_from(&accept.0);
+        }
         if let Some(workdir) = &self.workdir {
             spec.command.workdir.clone_from(workdir);
         }

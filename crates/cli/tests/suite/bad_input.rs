@@ -15,7 +15,10 @@ fn each_is_one_error_with_a_hint() {
     let long = "9".repeat(40);
     for_everyone("bad_input", |who| {
         for (options, expected) in [
-            (vec!["--volume", "/does/not/exist:/data"], "error: volume /does/not/exist\n  caused by: No such file or directory (os error 2)\nhint: make the directory first; a volume is never created\n"),
+            (
+                vec!["--volume", "/does/not/exist:/data"],
+                "error: volume /does/not/exist\n  caused by: No such file or directory (os error 2)\nhint: make the directory first; a volume is never created\n",
+            ),
             (vec!["--volume", "/usr/../etc:/data"], "volume path /usr/../etc has `..` in it"),
             (vec!["--volume", "/usr:/data/../x"], "volume path /data/../x has `.` or `..` in it"),
             (vec!["--volume", "/usr:data"], "volume path data is not an absolute path"),
@@ -63,7 +66,11 @@ fn commands_that_cannot_run_are_told_as_shells_do() {
     for_everyone("bad_command", |who| {
         let outcome = run(who, &[], &["no-such-command"]);
         assert_eq!(outcome.code, 127, "{who:?}: {}", outcome.stderr);
-        assert!(outcome.stderr.starts_with("error: command not found: no-such-command\nhint: "), "{who:?}: {}", outcome.stderr);
+        assert!(
+            outcome.stderr.starts_with("error: command not found: no-such-command\nhint: "),
+            "{who:?}: {}",
+            outcome.stderr
+        );
         let outcome = run(who, &[], &["/etc/passwd"]);
         assert_eq!(outcome.code, 126, "{who:?}: {}", outcome.stderr);
         assert!(outcome.stderr.contains("command cannot be executed: /etc/passwd"), "{who:?}: {}", outcome.stderr);

@@ -34,8 +34,11 @@ fn a_killed_ringfence_leaves_no_process_and_no_mount() {
         let mounts = Snapshot::take().mounts;
         let word = format!("left-behind-{who:?}-{}", std::process::id());
         // A daemon that ignores every polite signal, and a terminal session of its own.
-        let script = format!("(trap '' TERM HUP INT; setsid sh -c 'while :; do sleep 1; done' {word}) & echo up; sleep 100 # {word}");
-        let mut child = who.ringfence(Path::new(BINARY)).args(["run", "--", "sh", "-c", &script]).spawn().expect("it starts");
+        let script = format!(
+            "(trap '' TERM HUP INT; setsid sh -c 'while :; do sleep 1; done' {word}) & echo up; sleep 100 # {word}"
+        );
+        let mut child =
+            who.ringfence(Path::new(BINARY)).args(["run", "--", "sh", "-c", &script]).spawn().expect("it starts");
         let mut up = [0; 3];
         child.stdout.take().expect("stdout is piped").read_exact(&mut up).expect("it runs");
         assert!(!processes_with(&word).is_empty());
@@ -51,7 +54,11 @@ fn the_group_of_a_killed_ringfence_is_swept_by_a_later_one() {
     if let Some(reason) = Who::Root.unavailable() {
         return skip("the_group_of_a_killed_ringfence", &reason);
     }
-    let mut child = Who::Root.ringfence(Path::new(BINARY)).args(["run", "--", "sh", "-c", "echo up; sleep 100"]).spawn().expect("it starts");
+    let mut child = Who::Root
+        .ringfence(Path::new(BINARY))
+        .args(["run", "--", "sh", "-c", "echo up; sleep 100"])
+        .spawn()
+        .expect("it starts");
     let mut up = [0; 3];
     child.stdout.take().expect("stdout is piped").read_exact(&mut up).expect("it runs");
     let own = format!("/ringfence-{}-", child.id());
@@ -92,5 +99,28 @@ fn a_hundred_cycles_leave_nothing() {
         }
         eventually("processes are left", || processes_with(&word).is_empty());
         assert_eq!(Snapshot::take().mounts, mounts, "{who:?}");
+    });
+}
+
+/// systemd makes every mount shared: what a sandbox mounts must not travel to the host all the same.
+#[test]
+fn nothing_is_mounted_on_a_host_whose_mounts_are_shared() {
+    for_everyone("shared_mounts", |who| {
+        let directory = who.directory();
+        let volume = format!("{}:/data:rw", directory.path().display());
+        let (uid, gid) = who.ids();
+        // A host of its own for this test: a mount namespace in which all is shared, as under systemd.
+        let script = format!(
+            "mount --make-rshared / && before=$(wc -l </proc/self/mountinfo) && \
+             setpriv --reuid {uid} --regid {gid} --clear-groups \
+             {BINARY} run --volume {volume} -- sh -c 'echo x >/data/new; cat /proc/self/mountinfo' && \
+             test $before = $(wc -l </proc/self/mountinfo) && touch {}/.mcp.json",
+            directory.path().display()
+        );
+        let mut command = Who::Root.program(Path::new("/usr/bin/unshare"));
+        let output = command.args(["--mount", "sh", "-c", &script]).output().expect("it runs");
+        let (inside, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{who:?}: {errors}");
+        assert!(inside.contains("/data") && !inside.contains("shared:") && !inside.contains("master:"), "{who:?}: {inside}");
     });
 }

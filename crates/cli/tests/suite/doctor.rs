@@ -62,7 +62,8 @@ fn the_escapes_succeed_where_there_is_no_sandbox() {
     command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc", "sh", "-c", &attempts]);
     let output = command.output().expect("it runs");
     let _ = std::fs::remove_file("/usr/ringfence-escape");
-    let escaped = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok_and(|attempt| attempt["contained"] == false);
+    let escaped =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok_and(|attempt| attempt["contained"] == false);
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text.lines().filter(|line| escaped(line)).count(), 10, "{text}");
 }

@@ -52,7 +52,8 @@ fn a_server_from_npm_works_over_stdio() {
         let directory = who.directory();
         let arguments = fetched.arguments(who, directory.path());
         let mut command = who.ringfence(Path::new(BINARY));
-        let mut child = command.args(&arguments).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut child =
+            command.args(&arguments).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
         let mut stdin = child.stdin.take().expect("stdin is piped");
         let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
         let mut ask = |id: u32, method: &str, params: Value| -> Value {
@@ -64,7 +65,8 @@ fn a_server_from_npm_works_over_stdio() {
             answers.find(|answer| answer["id"] == id).expect("an answer")
         };
         let client = json!({ "name": "test", "version": "1" });
-        let started = ask(1, "initialize", json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client }));
+        let started =
+            ask(1, "initialize", json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client }));
         assert!(started["result"]["capabilities"]["tools"].is_object(), "{who:?}: {started}");
         let answer = ask(2, "tools/call", json!({ "name": "echo", "arguments": { "message": "hello" } }));
         assert_eq!(answer["result"]["content"][0]["text"], "Echo: hello", "{who:?}: {answer}");
@@ -81,7 +83,8 @@ fn a_real_client_starts_it_by_its_configuration() {
     let directory = Who::Root.directory();
     let arguments = fetched.arguments(Who::Root, directory.path());
     let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/stdio_client.py");
-    let output = Command::new(fetched.cache.join("python/bin/python")).arg(client).arg(BINARY).args(&arguments).output();
+    let output =
+        Command::new(fetched.cache.join("python/bin/python")).arg(client).arg(BINARY).args(&arguments).output();
     let output = output.expect("the client runs");
     let text = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<&str> = text.lines().collect();

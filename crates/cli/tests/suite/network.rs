@@ -43,15 +43,24 @@ fn an_allowed_host_is_reached_and_no_other() {
         let fetch = |url: &str| python(who, &["--network", &allow], &format!("URL = '{url}'\n{FETCH}"));
         // Python goes around the proxy for loopback addresses, as NO_PROXY asks; here the host's are meant.
         let direct = |url: &str| {
-            let program = format!("import os; os.environ['no_proxy'] = os.environ['NO_PROXY'] = ''\nURL = '{url}'\n{FETCH}");
+            let program =
+                format!("import os; os.environ['no_proxy'] = os.environ['NO_PROXY'] = ''\nURL = '{url}'\n{FETCH}");
             python(who, &["--network", &allow], &program)
         };
         let outcome = direct(&format!("http://127.0.0.1:{port}/"));
         assert_eq!(outcome.text(), "allowed content\n", "{who:?}: {}", outcome.stderr);
         let outcome = direct(&format!("http://127.0.0.1:{other}/"));
         assert!(outcome.text().starts_with("403 ringfence: "), "{who:?}: {}", outcome.text());
-        assert!(outcome.text().contains(&format!("hint: allow it with --network allow=127.0.0.1:{other}")), "{who:?}: {}", outcome.text());
-        assert!(outcome.stderr.contains(&format!("egress to 127.0.0.1:{other} refused")), "{who:?}: {}", outcome.stderr);
+        assert!(
+            outcome.text().contains(&format!("hint: allow it with --network allow=127.0.0.1:{other}")),
+            "{who:?}: {}",
+            outcome.text()
+        );
+        assert!(
+            outcome.stderr.contains(&format!("egress to 127.0.0.1:{other} refused")),
+            "{who:?}: {}",
+            outcome.stderr
+        );
         let outcome = fetch(&format!("http://127.0.0.1:{port}/"));
         assert!(outcome.text().contains("refused"), "{who:?}: without the proxy: {}", outcome.text());
     });

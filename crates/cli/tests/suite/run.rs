@@ -186,7 +186,8 @@ fn a_reader_that_goes_away_ends_the_writer() {
 fn options_reach_the_command() {
     for_everyone("options", |who| {
         let script = "pwd; echo $A $HOST_SECRET; ulimit -n; cat /proc/self/limits | grep -c 'Max processes *77 '";
-        let options = ["--workdir", "/tmp", "--env", "A=b=c", "--env", "HOST_SECRET", "--nofile", "333", "--pids", "77"];
+        let options =
+            ["--workdir", "/tmp", "--env", "A=b=c", "--env", "HOST_SECRET", "--nofile", "333", "--pids", "77"];
         let outcome = run(who, &options, &["sh", "-c", script]);
         assert_eq!(outcome.text(), "/tmp\nb=c a-secret-of-the-host\n333\n1\n", "{who:?}: {}", outcome.stderr);
     });
@@ -209,14 +210,57 @@ fn volumes_are_shown_where_and_how_they_are_asked_for() {
         assert_eq!(outcome.text(), format!("contentwritten\n{held} file new "), "{who:?}: {}", outcome.stderr);
         let metadata = std::fs::metadata(directory.path().join("new")).expect("it is on the host");
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&metadata), uid, "{who:?}: it belongs to the owner");
-        let left: Vec<_> = std::fs::read_dir(directory.path()).expect("readable").flatten().map(|e| e.file_name()).collect();
+        let left: Vec<_> =
+            std::fs::read_dir(directory.path()).expect("readable").flatten().map(|e| e.file_name()).collect();
         assert_eq!(left.len(), 2, "{who:?}: placeholders were left behind: {left:?}");
     });
 }
 
 #[test]
+fn no_setuid_file_is_left_in_a_volume() {
+    let program = r"
+import ctypes, errno, os, stat
+path = '/data/file'
+open(path, 'w').close()
+def refused(change):
+    try:
+        change()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return oct(stat.S_IMODE(os.stat(path).st_mode))
+print(refused(lambda: os.chmod(path, 0o4755)), refused(lambda: os.chmod(path, 0o2755)))
+print(refused(lambda: os.close(os.open('/data/new', os.O_CREAT | os.O_WRONLY, 0o6755))))
+print(refused(lambda: os.chmod(path, 0o1755)))
+";
+    for_everyone("setuid_files", |who| {
+        let directory = who.directory();
+        let outcome = python(who, &["--volume", &format!("{}:/data:rw", directory.path().display())], program);
+        assert_eq!(outcome.text(), "EPERM EPERM\nEPERM\n0o1755\n", "{who:?}: {}", outcome.stderr);
+    });
+}
+
+#[test]
+fn a_link_that_a_guest_planted_leads_nowhere() {
+    for_everyone("planted_link", |who| {
+        let (project, secret) = (who.directory(), who.directory());
+        std::fs::create_dir(secret.path().join("b")).expect("a directory");
+        std::fs::write(secret.path().join("b/secret"), "secret").expect("a file");
+        let host = project.path().display();
+        let plant = format!("ln -s {} /data/a", secret.path().display());
+        let outcome = run(who, &["--volume", &format!("{host}:/data:rw")], &["sh", "-c", &plant]);
+        assert_eq!(outcome.code, 0, "{who:?}: {}", outcome.stderr);
+        for volume in [format!("{host}/a:/data"), format!("{host}/a/b:/data"), format!("{host}/a/b/secret:/data")] {
+            let outcome = run(who, &["--volume", &volume], &["ls", "-R", "/data"]);
+            assert_eq!(outcome.code, 125, "{who:?} {volume}: {}", outcome.text());
+            assert!(outcome.stderr.contains("link; give"), "{who:?} {volume}: {}", outcome.stderr);
+        }
+    });
+}
+
+#[test]
 fn signals_are_passed_on() {
-    let program = "trap 'echo got TERM; exit 7' TERM; trap 'echo got USR1' USR1; echo ready; while :; do sleep 0.05; done";
+    let program =
+        "trap 'echo got TERM; exit 7' TERM; trap 'echo got USR1' USR1; echo ready; while :; do sleep 0.05; done";
     for_everyone("signals", |who| {
         let mut child = who.ringfence(Path::new(BINARY));
         let mut child = child.args(["run", "--", "sh", "-c", program]).spawn().expect("it starts");

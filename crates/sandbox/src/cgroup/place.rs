@@ -29,6 +29,8 @@ impl Controller {
     }
 }
 
+pub(super) const SWAP_V2: &str = "memory.swap.max";
+
 /// A place for groups, and the controllers that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
@@ -126,7 +128,7 @@ impl Place {
             }
             Self::V2 { .. } => vec![
                 (Controller::Memory, "memory.max", memory),
-                (Controller::Memory, "memory.swap.max", "0".into()),
+                (Controller::Memory, SWAP_V2, "0".into()),
                 (Controller::Pids, "pids.max", limits.pids.to_string()),
                 (Controller::Cpu, "cpu.max", format!("{quota_us} {PERIOD_US}")),
             ],

@@ -108,8 +108,41 @@ fn only_ordinary_sockets_can_be_made() {
         assert_eq!(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_ICMP), errno(libc::EAFNOSUPPORT), "ping");
     }
     assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, 0), ALLOW);
+    assert_eq!(guest(libc::SYS_socketpair, &[libc::AF_UNIX as u64]), ALLOW);
+    assert_eq!(guest(libc::SYS_socketpair, &[libc::AF_VSOCK as u64]), errno(libc::EAFNOSUPPORT));
     for (family, protocol) in [(libc::AF_NETLINK, 9), (libc::AF_PACKET, 0), (libc::AF_ALG, 0), (libc::AF_VSOCK, 0)] {
         assert_eq!(socket(family, libc::SOCK_RAW, protocol), errno(libc::EAFNOSUPPORT), "{family}");
+    }
+}
+
+#[test]
+fn no_file_becomes_setuid() {
+    let refused = errno(libc::EPERM);
+    for mode in [0o4755, 0o2755, 0o6777] {
+        assert_eq!(guest(libc::SYS_fchmod, &[3, mode]), refused, "{mode:o}");
+        assert_eq!(guest(libc::SYS_fchmodat, &[3, 0, mode]), refused, "{mode:o}");
+        assert_eq!(guest(libc::SYS_mkdirat, &[3, 0, mode]), refused, "{mode:o}");
+        assert_eq!(guest(libc::SYS_mknodat, &[3, 0, mode]), refused, "{mode:o}");
+        assert_eq!(guest(libc::SYS_openat, &[3, 0, libc::O_CREAT as u64, mode]), refused, "{mode:o}");
+        assert_eq!(guest(libc::SYS_openat, &[3, 0, libc::O_TMPFILE as u64, mode]), refused, "{mode:o}");
+        assert_eq!(guest(libc::SYS_openat, &[3, 0, libc::O_RDWR as u64, mode]), ALLOW, "a mode that does not count");
+    }
+    assert_eq!(guest(libc::SYS_fchmod, &[3, 0o1777]), ALLOW);
+    assert_eq!(guest(libc::SYS_openat, &[3, 0, libc::O_CREAT as u64, 0o666]), ALLOW);
+    assert_eq!(guest(libc::SYS_openat2, &[]), errno(libc::ENOSYS), "its mode cannot be seen");
+}
+
+#[test]
+fn huge_pages_and_core_limits_are_the_hosts() {
+    let refused = errno(libc::EPERM);
+    assert_eq!(guest(libc::SYS_mmap, &[0, 4096, 3, 0x22]), ALLOW);
+    assert_eq!(guest(libc::SYS_mmap, &[0, 4096, 3, 0x40022]), refused);
+    assert_eq!(guest(libc::SYS_memfd_create, &[0, 4]), refused);
+    assert_eq!(guest(libc::SYS_setrlimit, &[4]), refused);
+    assert_eq!(guest(libc::SYS_setrlimit, &[7]), ALLOW);
+    assert_eq!(guest(libc::SYS_prlimit64, &[0, 4, 0, 1]), ALLOW, "asking");
+    for limit in [1, 1 << 32] {
+        assert_eq!(guest(libc::SYS_prlimit64, &[0, 4, limit]), refused, "{limit:#x}");
     }
 }
 
@@ -117,7 +150,7 @@ fn only_ordinary_sockets_can_be_made() {
 fn a_terminal_cannot_be_typed_into() {
     let ioctl = |request: u64| guest(libc::SYS_ioctl, &[0, request]);
     assert_eq!(ioctl(libc::TIOCGWINSZ), ALLOW);
-    for request in [0x5412, 0x541c, 0x1_0000_5412] {
+    for request in [0x5412, 0x541c, 0x5423, 0x1_0000_5412] {
         assert_eq!(ioctl(request), errno(libc::EPERM), "{request:#x}");
     }
 }
@@ -126,7 +159,9 @@ fn a_terminal_cannot_be_typed_into() {
 fn without_a_memory_cgroup_nothing_hides_from_the_watchdog() {
     let judge = |number, arguments: &[u64]| judge(WITHOUT_MEMORY_CGROUP, ARCHITECTURE, number, arguments);
     assert_eq!(judge(libc::SYS_memfd_create, &[]), errno(libc::EPERM));
-    assert_eq!(judge(libc::SYS_shmget, &[]), errno(libc::EPERM));
+    for number in [libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget] {
+        assert_eq!(judge(number, &[]), errno(libc::EPERM), "{number}");
+    }
     assert_eq!(judge(libc::SYS_setsockopt, &[3, 1, 7]), errno(0), "SO_SNDBUF is ignored");
     assert_eq!(judge(libc::SYS_setsockopt, &[3, 1, 8]), errno(0), "SO_RCVBUF is ignored");
     assert_eq!(judge(libc::SYS_setsockopt, &[3, 1, 2]), ALLOW, "SO_REUSEADDR");

@@ -76,7 +76,13 @@ fn seccomp() -> Check {
 
 fn landlock() -> Check {
     match host::landlock_abi() {
-        Some(abi @ 1..6) => Check::lacking(
+        Some(1) => Check::lacking(
+            "Landlock",
+            State::Weaker,
+            "ABI 1: files cannot be moved from one directory to another (EXDEV); signals and abstract sockets are kept apart by the namespaces alone",
+            "Linux 5.19 or later has ABI 2, 6.12 or later ABI 6",
+        ),
+        Some(abi @ 2..6) => Check::lacking(
             "Landlock",
             State::Weaker,
             format!("ABI {abi}: files, but not signals and abstract sockets; the namespaces keep those apart"),

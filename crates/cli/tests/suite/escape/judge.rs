@@ -53,7 +53,7 @@ pub(super) fn bare(test: &str, case: &Case) {
     let ended = run::to_end(&mut case.inherit(&stage, stage.bare(case.script, case.attack)));
     let left = leftovers::processes(&stage);
     leftovers::kill_processes(&stage);
-    let findings = case.findings(test, &ended);
+    let findings = findings(test, &ended);
     assert_eq!(ended.code, 0, "the script failed: {}", ended.stderr);
     assert_eq!(findings.len(), case.attempts, "attempts are missing: {findings:#?}");
     for (attempt, finding) in findings {
@@ -80,7 +80,7 @@ pub(super) fn sandboxed(test: &str, case: &Case, who: Who) {
     sibling.assert_well("after the case");
     assert_eq!(volumes::listing(&stage), before, "the volumes are not as they were");
 
-    let findings = case.findings(test, &ended);
+    let findings = findings(test, &ended);
     let escaped: Vec<_> = findings.iter().filter(|(_, finding)| matches!(finding, Finding::Escaped(_))).collect();
     assert!(escaped.is_empty(), "not contained: {escaped:#?}");
     if case.end == End::ReportedOrOutOfMemory && ended.code == 137 {
@@ -101,20 +101,21 @@ pub(super) fn unavailable(test: &str, who: Who) -> bool {
 }
 
 impl Case {
-    fn findings(&self, test: &str, ended: &Ended) -> BTreeMap<String, Finding> {
-        let findings = report::parse(&ended.stdout);
-        for (attempt, finding) in &findings {
-            if let Finding::Unsupported(why) = finding {
-                skip(&format!("{test}: {attempt}"), why);
-            }
-        }
-        findings
-    }
-
     fn inherit(&self, stage: &Stage, command: Command) -> Command {
         match self.inherits {
             Inherits::Nothing => command,
             Inherits::HostFile => stage.with_host_file_open(&command),
         }
     }
+}
+
+/// Reads the report, and says loudly what could not be tried on this host.
+fn findings(test: &str, ended: &Ended) -> BTreeMap<String, Finding> {
+    let findings = report::parse(&ended.stdout);
+    for (attempt, finding) in &findings {
+        if let Finding::Unsupported(why) = finding {
+            skip(&format!("{test}: {attempt}"), why);
+        }
+    }
+    findings
 }

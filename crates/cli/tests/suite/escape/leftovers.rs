@@ -1,12 +1,17 @@
 //! What a case may not leave on the host: processes, control groups, mounts.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::Snapshot;
+use ringfence_testkit::{Snapshot, Who, skip};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::stage::{Stage, TOKEN};
+use super::judge::unavailable;
+use super::run;
+use super::stage::{RINGFENCE, Stage, TOKEN};
 
 /// Living processes that have the stage's token in their environment: all that a case started, whatever became of
 /// them. Zombies have no environment any more.
@@ -47,14 +52,15 @@ pub(super) fn assert_no_processes(stage: &Stage) {
     assert!(left.is_empty(), "processes of the case live on: {left:?}");
 }
 
-/// A sandbox's groups carry the runner's process id in their name.
 fn assert_no_cgroups(runner_pid: u32) {
-    let prefix = format!("/ringfence-{runner_pid}-");
-    let of_runner = || -> Vec<String> {
-        Snapshot::take().cgroups.into_iter().filter(|group| group.contains(&prefix)).collect()
-    };
-    let left = until_none(of_runner);
+    let left = until_none(|| cgroups(runner_pid));
     assert!(left.is_empty(), "control groups of the case are left: {left:?}");
+}
+
+/// A sandbox's groups carry the runner's process id in their name.
+fn cgroups(runner_pid: u32) -> Vec<String> {
+    let name = format!("/ringfence-{runner_pid}-");
+    Snapshot::take().cgroups.into_iter().filter(|group| group.contains(&name)).collect()
 }
 
 /// Looks again until nothing is found, for a few seconds; gives what was found last.
@@ -67,4 +73,28 @@ fn until_none<T>(mut look: impl FnMut() -> Vec<T>) -> Vec<T> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// The proof that the absence of groups means something.
+#[test]
+fn groups_are_seen_while_their_sandbox_lives() {
+    let test = "leftovers::groups_are_seen";
+    if unavailable(test, Who::Root) {
+        return;
+    }
+    let mut command = Who::Root.ringfence(Path::new(RINGFENCE));
+    command.args(["run", "--accept", "own-uid", "--", "cat"]).stdin(Stdio::piped());
+    let mut child = run::start(&mut command);
+    let mut answer = [0];
+    let echoed = child.stdin.as_mut().expect("stdin is piped").write_all(b"x");
+    let read = child.stdout.as_mut().expect("stdout is piped").read(&mut answer).expect("stdout is readable");
+    let seen = cgroups(child.id());
+    drop(child.stdin.take());
+    let code = run::wait(&mut child);
+    if code == 125 {
+        return skip(test, "this host gives root no control groups");
+    }
+    assert!(echoed.is_ok() && read == 1 && code == 0, "the sandbox did not live");
+    assert!(!seen.is_empty(), "the groups of a living sandbox are not seen");
+    assert_no_cgroups(child.id());
 }

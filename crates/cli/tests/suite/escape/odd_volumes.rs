@@ -1,4 +1,5 @@
-//! Cases 38, 39 and 41 as far as volumes go: odd names, and things that are no directory or file.
+//! Cases 36, 38, 39, 41 and 47 as far as volumes go: links, odd names, things that are no directory or file, and
+//! places that lead to the host itself.
 //!
 //! `an_ordinary_one_is_shown` is the proof that these can fail.
 
@@ -6,7 +7,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use ringfence_testkit::Who;
@@ -72,7 +72,8 @@ fn odd_names_show_what_they_name_or_are_refused() {
 
 #[test]
 fn places_that_are_the_sandboxs_own_are_refused() {
-    let guests = ["relative", "/../up", "/a/../b", "/./a", "/", "/proc/self", "/dev/shm/x", "/etc", "/usr", "/workspace"];
+    let guests =
+        ["relative", "/../up", "/a/../b", "/./a", "/", "/proc/self", "/dev/shm/x", "/etc", "/usr", "/workspace"];
     for_everyone("c38_places", |stage| {
         let host = directory(stage, "ordinary");
         for guest in guests {
@@ -85,11 +86,30 @@ fn places_that_are_the_sandboxs_own_are_refused() {
 #[test]
 fn a_fifo_a_socket_or_a_device_is_refused() {
     for_everyone("c39_special_files", |stage| {
-        let (fifo, socket) = (stage.path("fifo"), stage.path("socket"));
+        let fifo = stage.path("fifo");
         make_fifo(&fifo);
-        let _bound = UnixListener::bind(&socket).expect("a socket");
-        for path in [fifo, socket, "/dev/null".into(), "/dev/full".into(), stage.path("none")] {
+        for path in [fifo, stage.path("socket"), "/dev/null".into(), "/dev/full".into(), stage.path("none")] {
             assert_refused(&path.display().to_string(), &show(stage, &path, "/shown", "ro"));
+        }
+    });
+}
+
+/// A guest that may write the directory could have planted it.
+#[test]
+fn a_link_is_refused() {
+    for_everyone("c36_links", |stage| {
+        symlink(directory(stage, "target"), stage.path("link")).expect("a link");
+        for access in ["ro", "rw"] {
+            assert_refused("a link", &show(stage, &stage.path("link"), "/shown", access));
+        }
+    });
+}
+
+#[test]
+fn what_shows_or_controls_the_host_is_refused() {
+    for_everyone("c47_places_of_the_host", |stage| {
+        for place in ["/", "/proc", "/proc/self", "/sys", "/dev", "/dev/shm", "/run"] {
+            assert_refused(place, &show(stage, Path::new(place), "/shown", "ro"));
         }
     });
 }

@@ -1,8 +1,9 @@
-//! What a case is given: the scripts, a process and a file of the host's, and a token by which all that it starts
+//! What a case is given: the scripts, a process, a file and a socket of the host's, and a token by which all that it starts
 //! is found again.
 
 use std::fs;
 use std::os::unix::fs::lchown;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,6 +29,8 @@ pub(super) struct Stage {
     directory: TempDir,
     bystander: Child,
     token: String,
+    /// A service of the host's; connections to it succeed for as long as it is bound.
+    _socket: UnixListener,
 }
 
 impl Stage {
@@ -44,7 +47,9 @@ impl Stage {
         }
         let token = format!("e{}-{}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
         let bystander = run::start(who.program(Path::new("/usr/bin/sleep")).arg("600"));
-        let stage = Self { who, directory, bystander, token };
+        let socket = UnixListener::bind(directory.path().join("socket")).expect("a socket of the host's");
+        let stage = Self { who, directory, bystander, token, _socket: socket };
+        stage.give(&stage.path("socket"));
         fs::write(stage.host_file(), "of the host\n").expect("a file of the host's");
         stage.give(&stage.host_file());
         stage

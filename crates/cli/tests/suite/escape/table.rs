@@ -196,3 +196,41 @@ cases! {
         ..PLAIN
     };
 }
+
+// Network. Rebinding and server names (48) are tested in crates/runtime/src/egress/tests.rs; 53 comes with secrets.
+cases! {
+    c45_metadata: Case {
+        script: "c45_metadata.py",
+        sandbox: "--network allow=127.0.0.1:{port}",
+        attack: "--proxy {proxy} --port {port}",
+        attempts: 49,
+        ..PLAIN
+    };
+    c46_host_without_network: Case {
+        script: "c46_host_network.py",
+        sandbox: "--network none",
+        attack: "--port {port} --other-port {other_port} --udp-port {udp_port}",
+        attempts: 14,
+        ..PLAIN
+    };
+    c47_service_sockets: Case {
+        script: "c47_service_sockets.py",
+        attack: "--abstract {abstract} --outside {stage}",
+        attempts: 10,
+        ..PLAIN
+    };
+    c50_host_names: Case {
+        script: "c50_host_names.py",
+        sandbox: "--network allow=127.0.0.1:{port},localhost:{other_port}",
+        attack: "--proxy {proxy} --port {port} --other-port {other_port}",
+        attempts: 54,
+        ..PLAIN
+    };
+    c51_around_the_proxy: Case {
+        script: "c46_host_network.py",
+        sandbox: "--network allow=127.0.0.1:{port}",
+        attack: "--port {port} --other-port {other_port} --udp-port {udp_port}",
+        attempts: 14,
+        ..PLAIN
+    };
+}

@@ -39,8 +39,12 @@ impl Volumes {
         }
         let directory = |name: &str| fs::create_dir(stage.path(name)).expect("a directory of a volume");
         let file = |name: &str| fs::write(stage.path(name), "of the host\n").expect("a file of a volume");
-        ["volumes", "volumes/rw", "volumes/rw/inner", "volumes/ro", "volumes/home", "outside"].map(directory);
-        ["volumes/rw/file", "volumes/ro/file", "outside/secret"].map(file);
+        for name in ["volumes", "volumes/rw", "volumes/rw/inner", "volumes/ro", "volumes/home", "outside"] {
+            directory(name);
+        }
+        for name in ["volumes/rw/file", "volumes/ro/file", "outside/secret"] {
+            file(name);
+        }
         symlink(stage.path("outside/secret"), stage.path("volumes/ro/link-to-secret")).expect("a link");
         symlink("rw/inner", stage.path("volumes/inner")).expect("a link");
         if self == Self::WithProtectedNames {

@@ -1,0 +1,475 @@
+// The JavaScript kernel of a session: runs cells in one persistent context.
+//
+//     node kernel.mjs FD
+//
+// FD is a Unix stream socket to the host: frames of a 4-byte big-endian length and UTF-8 JSON. What
+// the guest prints goes to descriptors 1 and 2, never to FD. Three threads share the work, so that a
+// guest that loops for ever can be interrupted and the host's hanging up is noticed all the same:
+//
+//     main        runs the cells, in V8's own REPL mode (the inspector's Runtime.evaluate)
+//     controller  owns FD, hands cells to main one at a time, and stops them
+//     sentinel    sleeps until SIGINT, which a busy main thread would not notice
+//
+// The guest shares this process and can break it, which costs it its own session and no more: the
+// host trusts nothing that arrives on FD.
+
+import { writeSync } from 'node:fs';
+import inspector from 'node:inspector';
+import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
+import { Socket } from 'node:net';
+import { StringDecoder } from 'node:string_decoder';
+import { pathToFileURL } from 'node:url';
+import { inspect, types } from 'node:util';
+import { Script } from 'node:vm';
+import { MessageChannel, Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
+
+const MAX_FRAME_BYTES = 16 << 20;
+const MAX_RESULT_BYTES = 64 << 10;
+const MAX_TRACEBACK_BYTES = 32 << 10;
+const MAX_DISPLAY_ITEMS = 32;
+const MAX_DISPLAY_BYTES = 8 << 20;
+// An idle main thread answers in well under a millisecond; one that takes longer than this is busy.
+const STOP_PATIENCE_MS = 50;
+const SENTINEL_DEPTH = 4;
+const KERNEL_URL = import.meta.url;
+
+// ── main: the guest's thread ────────────────────────────────────────────────────────────────────
+
+function startGuest(fd) {
+  // Node leaves pipes non-blocking and queues what does not fit: `done` would overtake output, and
+  // children would inherit O_NONBLOCK.
+  for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
+  process.on('SIGINT', () => {}); // until the sentinel's own handler replaces this one
+  const { port1, port2 } = new MessageChannel();
+  startThread({ role: 'sentinel', port: port1 }, [port1]);
+  const controller = startThread({ role: 'controller', fd, sentinel: port2 }, [port2]);
+  new Guest(controller);
+}
+
+function startThread(data, transferList) {
+  const worker = new Worker(new URL(KERNEL_URL), { workerData: data, transferList });
+  return worker.on('error', (error) => exitAtOnce(`the kernel failed: ${inspectSafely(error)}`));
+}
+
+class Guest {
+  #controller;
+  #session = new inspector.Session();
+  #cell = null; // { id, code, displayed }
+  #directory;
+  #handover; // the inspector's handle of a function that keeps its argument in #taken
+  #taken;
+
+  constructor(controller) {
+    this.#controller = controller;
+    this.#session.connect();
+    globalThis.handover = (value) => (this.#taken = value);
+    this.#handover = this.#ask('Runtime.evaluate', { expression: 'handover' }).result.objectId;
+    delete globalThis.handover;
+    define('display', (value) => this.#display(value));
+    // Blocks until the controller terminates it: that, unlike an exception, passes any `catch`.
+    process.exit = (code = process.exitCode ?? 0) => {
+      controller.postMessage({ type: 'exit', code: String(code) });
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+    };
+    syncBuiltinESMExports();
+    for (const event of ['uncaughtException', 'unhandledRejection']) {
+      process.on(event, (error) => warn(`${event}: ${cut(inspectSafely(error), MAX_TRACEBACK_BYTES, event)}`));
+    }
+    Error.prepareStackTrace = formatStack;
+    controller.on('message', (it) => (it.type === 'execute' ? this.#execute(it) : this.#abandon(it)));
+  }
+
+  #execute({ id, code }) {
+    this.#cell = { id, code, displayed: 0 };
+    this.#followDirectory();
+    const adapted = adaptImports(code, (text) => this.#findSyntaxError(text));
+    const expression = `${adapted}\n//# sourceURL=cell-${id}`;
+    const options = { expression, replMode: true, awaitPromise: true, objectGroup: 'cell' };
+    this.#session.post('Runtime.evaluate', options, (failure, reply) => {
+      // The one failure is that the awaited promise was collected, so can never settle. The cell
+      // waits on: when the collector notices is chance.
+      if (!failure && this.#cell?.id === id) this.#settle(reply);
+    });
+  }
+
+  #settle({ result, exceptionDetails }) {
+    const cell = this.#cell;
+    const value = this.#fetch(exceptionDetails?.exception ?? result);
+    this.#ask('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
+    const done = { type: 'done', id: cell.id, status: 'ok', result: null, error: null };
+    if (exceptionDetails) {
+      done.status = 'error';
+      done.error = describeError(value, locateSyntaxError(cell, exceptionDetails));
+    } else if (value !== undefined) {
+      define('_', value);
+      done.result = cut(inspectSafely(value), MAX_RESULT_BYTES, 'result');
+    }
+    this.#cell = null;
+    this.#controller.postMessage(done);
+  }
+
+  #abandon({ generation }) {
+    this.#cell = null;
+    this.#controller.postMessage({ type: 'abandoned', generation });
+  }
+
+  // A session on its own thread answers before `post` returns, unless it has a promise to await.
+  #ask(method, params) {
+    let answer;
+    this.#session.post(method, params, (_, reply) => (answer = reply));
+    return answer;
+  }
+
+  #fetch({ objectId, unserializableValue, value }) {
+    const argument = objectId ? { objectId } : unserializableValue ? { unserializableValue } : { value };
+    const functionDeclaration = 'function (value) { this(value) }';
+    this.#ask('Runtime.callFunctionOn', { objectId: this.#handover, functionDeclaration, arguments: [argument] });
+    const taken = this.#taken;
+    this.#taken = undefined;
+    return taken;
+  }
+
+  // The offset of the first syntax error, or -1; in a function, for the sake of top-level await.
+  #findSyntaxError(text) {
+    const prefix = '(async () => {\n';
+    const expression = `${prefix}${text}\n})`;
+    this.#ask('Runtime.discardConsoleEntries'); // they would all be reported by the next line
+    this.#ask('Runtime.enable');
+    const reply = this.#ask('Runtime.compileScript', { expression, sourceURL: '', persistScript: false });
+    this.#ask('Runtime.disable');
+    if (!reply?.exceptionDetails) return -1;
+    const { lineNumber, columnNumber } = reply.exceptionDetails;
+    return lineStarts(expression)[lineNumber] + columnNumber - prefix.length;
+  }
+
+  // `require` and `import` resolve from the working directory, wherever a cell has moved it.
+  #followDirectory() {
+    const directory = attempt(() => process.cwd(), this.#directory); // it may have been removed
+    if (directory === this.#directory) return;
+    this.#directory = directory;
+    define('require', createRequire(`${directory}/`));
+    define('__import', makeImport(directory));
+  }
+
+  #display(value) {
+    const cell = this.#cell;
+    const bundle = value?.[Symbol.for('Jupyter.display')]?.();
+    if (typeof bundle?.then === 'function') return bundle.then((it) => this.#show(cell, describeBundle(it)));
+    this.#show(cell, bundle ? describeBundle(bundle) : [describeItem(value)]);
+  }
+
+  // An item a frame, so that the largest items fit.
+  #show(cell, items) {
+    for (const item of items) {
+      const bytes = Buffer.byteLength(item.data);
+      if (!cell || cell !== this.#cell) warn('display dropped: its cell is not running');
+      else if (bytes > MAX_DISPLAY_BYTES) warn(`display dropped: ${bytes} bytes, over ${MAX_DISPLAY_BYTES}`);
+      else if (++cell.displayed > MAX_DISPLAY_ITEMS) warn(`display dropped: over ${MAX_DISPLAY_ITEMS} in a cell`);
+      else this.#controller.postMessage({ type: 'display', id: cell.id, items: [item] });
+    }
+  }
+}
+
+// A global that the guest may replace; its own `var` of that name (not configurable) is left alone.
+function define(name, value) {
+  if (Object.getOwnPropertyDescriptor(globalThis, name)?.configurable === false) return;
+  Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
+}
+
+// ── imports ─────────────────────────────────────────────────────────────────────────────────────
+
+const IMPORT_WORD = /(?<![\w$.#])import(?![\w$])/g;
+const GAP = String.raw`(?:\s|/\*[^]*?\*/|//.*)*`;
+const NAME = String.raw`[\p{ID_Start}$_][\p{ID_Continue}$]*`;
+const IMPORT_STATEMENT = new RegExp(
+  `import${GAP}(?:(?:(?<main>${NAME})${GAP},?${GAP})?` +
+    `(?:\\*${GAP}as${GAP}(?<space>${NAME})|\\{(?<names>[^}]*)\\})?${GAP}from${GAP})?` +
+    `(?<from>'[^'\\n]*'|"[^"\\n]*")(?:${GAP}with${GAP}(?<attributes>\\{[^}]*\\}))?[ \\t]*;?`,
+  'uy',
+);
+
+// Scripts compiled by the inspector may not import, so each `import` of a cell becomes `__import`.
+// V8 itself tells code from text: with ` 0` after every `import`, its first syntax error lies at an
+// `import` that is code, or at the 0 after a property of that name.
+function adaptImports(code, findSyntaxError) {
+  for (let from = 0; ; ) {
+    const spots = [...code.matchAll(IMPORT_WORD)].map((it) => it.index).filter((it) => it >= from);
+    if (!spots.length) return code;
+    const error = findSyntaxError(code.replace(IMPORT_WORD, (word, at) => (at < from ? word : `${word} 0`)));
+    const hit = spots.findIndex((spot, i) => error === spot + 2 * i || error === spot + 2 * i + 7);
+    if (hit < 0) return code;
+    const spot = spots[hit];
+    from = spot + 'import'.length;
+    if (error !== spot + 2 * hit) continue;
+    const [original, replacement] = rewriteImport(code, spot);
+    const adapted = code.slice(0, spot) + replacement + code.slice(spot + original.length);
+    from = spot + replacement.length;
+    // A statement that is not at top level stays, for V8's own message about it.
+    const left = original === 'import' ? -1 : findSyntaxError(adapted);
+    if (left >= spot && left < from) return code;
+    code = adapted;
+  }
+}
+
+function rewriteImport(code, spot) {
+  IMPORT_STATEMENT.lastIndex = spot;
+  const match = IMPORT_STATEMENT.exec(code);
+  if (!match) return ['import', '__import']; // import(…) or import.meta
+  const { main, space, names = '', from, attributes } = match.groups;
+  const listed = names.replace(/\/\*[^]*?\*\/|\/\/.*/g, '').split(',').map((it) => it.trim()).filter(Boolean);
+  const pairs = [...(main ? [['default', main]] : []), ...listed.map((it) => it.split(/\s+as\s+/))];
+  const pattern = `{ ${pairs.map((it) => it.join(': ')).join(', ')} }`;
+  const wanted = pairs.map(([name]) => (/^['"]/.test(name) ? name : `'${name}'`));
+  const call = `await __import(${from}, ${attributes && `{ with: ${attributes} }`}, [${wanted}])`;
+  const binding = space ? `const ${space} = ${call}, ${pattern} = ${space}` : `const ${pattern} = ${call}`;
+  const lines = '\n'.repeat(match[0].split('\n').length - 1); // what follows keeps its line numbers
+  return [match[0], `${binding};${lines}`];
+}
+
+function makeImport(directory) {
+  // A module's own import() resolves from where its file is said to be.
+  const filename = `${directory}/cell.cjs`;
+  const module = new Module(filename);
+  module._compile('module.exports = (from, options) => import(from, options)', filename);
+  const load = async (from, options, wanted = []) => {
+    const namespace = await module.exports(from, options);
+    const missing = wanted.find((name) => !(name in namespace));
+    if (missing) throw new SyntaxError(`The module '${from}' does not provide an export named '${missing}'`);
+    return namespace;
+  };
+  return Object.assign(load, { meta: { url: pathToFileURL(filename).href, dirname: directory, filename } });
+}
+
+// ── what the host is told of values, errors and displays ────────────────────────────────────────
+
+function warn(text) {
+  attempt(() => writeSync(2, `ringfence: ${text}\n`)); // the guest may have closed it
+}
+
+function attempt(action, fallback) {
+  try {
+    return action();
+  } catch {
+    return fallback;
+  }
+}
+
+function inspectSafely(value) {
+  return attempt(() => inspect(value, { maxStringLength: MAX_RESULT_BYTES }), '[its inspection throws]');
+}
+
+function cut(text, maxBytes, what) {
+  const bytes = Buffer.from(text);
+  if (bytes.length <= maxBytes) return text;
+  warn(`${what} cut to ${maxBytes} of ${bytes.length} bytes`);
+  return new StringDecoder('utf8').write(bytes.subarray(0, maxBytes));
+}
+
+// Frames of Node and of this file are left out: they are the same in every trace.
+function formatStack(error, frames) {
+  const own = frames.map(String).filter((it) => !it.includes(KERNEL_URL) && !/\bnode:/.test(it));
+  const lines = own.map((it) => `    at ${it.replace(/\bcell-(\d+):/, 'cell $1:')}`);
+  return [attempt(() => Error.prototype.toString.call(error), 'Error'), ...lines].join('\n');
+}
+
+function describeError(value, place) {
+  const text = inspectSafely(value);
+  const isError = types.isNativeError(value);
+  const name = isError ? attempt(() => String(value.name), 'Error') : 'Uncaught';
+  const message = isError ? attempt(() => String(value.message), '') : text;
+  const traceback = place ? `${place}\n${name}: ${message}` : isError ? text : `Uncaught ${text}`;
+  return {
+    name: cut(name, 256, 'error name'),
+    message: cut(message, MAX_TRACEBACK_BYTES, 'error message'),
+    traceback: cut(traceback, MAX_TRACEBACK_BYTES, 'traceback'),
+  };
+}
+
+// Where compilation failed: the line and a caret. Only then do the details name a script.
+function locateSyntaxError({ id, code }, { scriptId, exception, lineNumber, columnNumber }) {
+  if (scriptId === undefined || exception.className !== 'SyntaxError') return null;
+  const starts = lineStarts(code);
+  const line = Math.min(lineNumber, starts.length - 1);
+  const text = code.slice(starts[line], starts[line + 1]).trimEnd();
+  const column = lineNumber > line ? text.length : Math.min(columnNumber, text.length); // past the end
+  return `cell ${id}:${line + 1}:${column + 1}\n${text}\n${text.slice(0, column).replace(/[^\t]/g, ' ')}^`;
+}
+
+function lineStarts(text) {
+  return [0, ...Array.from(text.matchAll(/\r\n|[\n\r\u2028\u2029]/g), (it) => it.index + it[0].length)];
+}
+
+const IMAGES = { png: /^\x89PNG\r\n\x1a\n/, jpeg: /^\xff\xd8\xff/, gif: /^GIF8[79]a/, webp: /^RIFF[^]{4}WEBP/ };
+
+function describeItem(value) {
+  if (typeof value === 'string') return { mime: 'text/plain', data: value };
+  if (value instanceof Uint8Array) {
+    const head = Buffer.from(value.subarray(0, 16)).toString('latin1');
+    const kind = Object.keys(IMAGES).find((it) => IMAGES[it].test(head));
+    if (kind) return { mime: `image/${kind}`, data: Buffer.from(value).toString('base64') };
+  }
+  const isPlain = Array.isArray(value) || value?.constructor === Object;
+  const json = isPlain && attempt(() => JSON.stringify(value)); // fails if circular or with a BigInt
+  return json ? { mime: 'application/json', data: json } : { mime: 'text/plain', data: inspectSafely(value) };
+}
+
+function describeBundle(bundle) {
+  return Object.entries(bundle).map(([mime, it]) => {
+    if (it instanceof Uint8Array) return { mime, data: Buffer.from(it).toString('base64') };
+    return { mime, data: typeof it === 'string' ? it : String(JSON.stringify(it)) };
+  });
+}
+
+// ── controller: the host's socket, and the stopping of cells ────────────────────────────────────
+
+// Termination skips the code of Node that would leave a timer's or tick's async scope, and Node
+// aborts when it finds one open. Emptying the stack is what it does itself after an exception.
+const LEAVE_ASYNC_SCOPES = `{
+  const quiet = process.noDeprecation;
+  process.noDeprecation = true;
+  process.binding('async_wrap').clearAsyncIdStack();
+  process.noDeprecation = quiet;
+}`;
+
+class Controller {
+  #socket;
+  #main = new inspector.Session();
+  #queue = [];
+  #cell = null; // the id of the cell that runs
+  #ending = null; // how what runs is being stopped: { status, error }
+  #terminating = false;
+  #generation = 0; // terminations so far
+  #patience_ms;
+  #timer;
+
+  constructor(fd, sentinel) {
+    this.#main.connectToMainThread();
+    this.#socket = new Socket({ fd, readable: true, writable: true });
+    for (const event of ['end', 'error', 'close']) this.#socket.on(event, () => exitAtOnce());
+    readFrames(this.#socket, (frame) => this.#accept(frame));
+    parentPort.on('message', (message) => this.#hear(message));
+    sentinel.on('message', (event) => {
+      if (event === 'armed') this.#send({ type: 'ready', language: 'javascript', version: process.versions.node });
+      else if (this.#cell !== null) this.#stop({ status: 'interrupted', error: null });
+    });
+  }
+
+  #accept({ type, id, code }) {
+    if (type !== 'execute' || !Number.isSafeInteger(id) || typeof code !== 'string') exitAtOnce('bad frame from the host');
+    this.#queue.push({ type, id, code });
+    this.#startNext();
+  }
+
+  #startNext() {
+    if (this.#cell !== null || this.#ending || !this.#queue.length) return;
+    this.#cell = this.#queue[0].id;
+    parentPort.postMessage(this.#queue.shift());
+  }
+
+  #hear(message) {
+    if (message.type === 'exit') this.#exit(message.code);
+    else if (message.type === 'abandoned') this.#abandoned(message.generation);
+    else if (message.id !== this.#cell || this.#ending) return;
+    else if (message.type === 'display') this.#send(message);
+    else this.#finish(message);
+  }
+
+  #exit(code) {
+    if (this.#cell === null) warn(`process.exit(${code}) outside a cell is ignored`);
+    this.#stop({ status: 'exited', error: { name: 'Exit', message: code, traceback: '' } });
+    this.#terminate();
+  }
+
+  // Main is asked to let go of the cell. If it does not answer it is busy with the guest's code,
+  // which is terminated. A termination that finds main idle strikes what runs there next, which
+  // must not be the next cell: so the stop is over only when V8 has reported every termination and
+  // main has answered a question put after that.
+  #stop(ending) {
+    if (this.#ending) return;
+    this.#ending = ending;
+    this.#patience_ms = STOP_PATIENCE_MS;
+    this.#askToAbandon();
+  }
+
+  #askToAbandon() {
+    parentPort.postMessage({ type: 'abandon', generation: this.#generation });
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.#patience_ms = Math.min(2 * this.#patience_ms, 1000); // main may be slow and not stuck
+      this.#terminate();
+      this.#askToAbandon();
+    }, this.#patience_ms);
+  }
+
+  #terminate() {
+    if (this.#terminating) return;
+    this.#terminating = true;
+    this.#main.post('Runtime.evaluate', { expression: LEAVE_ASYNC_SCOPES });
+    this.#main.post('Runtime.terminateExecution', () => {
+      this.#terminating = false;
+      this.#generation++;
+      if (this.#ending) this.#askToAbandon();
+    });
+  }
+
+  #abandoned(generation) {
+    if (!this.#ending || this.#terminating || generation !== this.#generation) return;
+    clearTimeout(this.#timer);
+    this.#finish({ type: 'done', id: this.#cell, result: null, ...this.#ending });
+  }
+
+  #finish(done) {
+    if (this.#cell !== null) this.#send(done);
+    this.#cell = this.#ending = null;
+    this.#startNext();
+  }
+
+  #send(message) {
+    // A lone surrogate has no UTF-8, and a strict reader would refuse its escape.
+    const text = JSON.stringify(message, (_, it) => (typeof it === 'string' ? it.toWellFormed() : it));
+    const frame = Buffer.from(`\0\0\0\0${text}`);
+    if (frame.length - 4 > MAX_FRAME_BYTES) return warn(`${message.type} dropped: it does not fit a frame`);
+    frame.writeUInt32BE(frame.length - 4);
+    this.#socket.write(frame);
+  }
+}
+
+function readFrames(socket, accept) {
+  let length = null;
+  socket.on('readable', () => {
+    for (;;) {
+      length ??= socket.read(4)?.readUInt32BE() ?? null;
+      if (length > MAX_FRAME_BYTES) exitAtOnce(`the host sent a frame of ${length} bytes, over ${MAX_FRAME_BYTES}`);
+      const body = length === null ? null : socket.read(length);
+      if (!body) return;
+      length = null;
+      accept(JSON.parse(body));
+    }
+  });
+}
+
+// Main may be stuck in the guest's code, so asking it to exit would not do.
+function exitAtOnce(reason) {
+  if (reason) warn(reason);
+  process.kill(process.pid, 'SIGKILL');
+}
+
+// ── sentinel ────────────────────────────────────────────────────────────────────────────────────
+
+// Listeners for signals run on main's event loop alone; `breakOnSigint` has a native thread behind
+// it. SIGINT kills a process without such a watch: each level guards the one in it while that is
+// set up again.
+function watchForSigint(port, depth) {
+  const script = new Script('body()');
+  const word = new Int32Array(new SharedArrayBuffer(4));
+  if (!depth) port.postMessage('armed');
+  for (;;) {
+    globalThis.body = depth ? () => watchForSigint(port, depth - 1) : () => Atomics.wait(word, 0, 0);
+    attempt(() => script.runInThisContext({ breakOnSigint: true }));
+    port.postMessage('SIGINT');
+  }
+}
+
+if (isMainThread) startGuest(Number(process.argv[2]));
+else if (workerData.role === 'controller') new Controller(workerData.fd, workerData.sentinel);
+else watchForSigint(workerData.port, SENTINEL_DEPTH);

@@ -1,0 +1,39 @@
+"""Case 54: traffic that should end with the proxy.
+
+Attempted: to keep a tunnel to `127.0.0.1:--port` open and send a byte every 50 ms, and to open a new one whenever it
+breaks. Inside the tunnel goes through `--proxy`; outside it is a plain connection.
+Contained: judged by the harness, whose server listens: after the runner was killed no byte comes any more.
+Harmless: a byte every 50 ms to loopback, for 20 s at most.
+"""
+
+import contextlib
+import os
+import socket
+import sys
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import attempt
+
+
+def tunnel(args):
+    if not attempt.SANDBOXED:
+        return socket.create_connection(("127.0.0.1", args.port))
+    connection = socket.create_connection(("127.0.0.1", args.proxy))
+    connection.sendall(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\n" % args.port)
+    connection.recv(4096)
+    return connection
+
+
+def main():
+    args = attempt.arguments(__doc__)
+    while True:
+        with contextlib.suppress(OSError), tunnel(args) as connection:
+            while True:
+                connection.sendall(b".")
+                time.sleep(0.05)
+        time.sleep(0.05)
+
+
+main()
