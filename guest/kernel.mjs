@@ -28,8 +28,7 @@ const MAX_RESULT_BYTES = 64 << 10;
 const MAX_TRACEBACK_BYTES = 32 << 10;
 const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
-// An idle main thread answers in well under a millisecond; one that takes longer than this is busy.
-const STOP_PATIENCE_MS = 50;
+const STOP_PATIENCE_MS = 50; // an idle main thread answers in well under a millisecond
 const SENTINEL_DEPTH = 4;
 const KERNEL_URL = import.meta.url;
 
@@ -42,8 +41,7 @@ function startGuest(fd) {
   process.on('SIGINT', () => {}); // until the sentinel's own handler replaces this one
   const { port1, port2 } = new MessageChannel();
   startThread({ role: 'sentinel', port: port1 }, [port1]);
-  const controller = startThread({ role: 'controller', fd, sentinel: port2 }, [port2]);
-  new Guest(controller);
+  new Guest(startThread({ role: 'controller', fd, port: port2 }, [port2]));
 }
 
 function startThread(data, transferList) {
@@ -66,16 +64,12 @@ class Guest {
     this.#handover = this.#ask('Runtime.evaluate', { expression: 'handover' }).result.objectId;
     delete globalThis.handover;
     define('display', (value) => this.#display(value));
-    // Blocks until the controller terminates it: that, unlike an exception, passes any `catch`.
-    process.exit = (code = process.exitCode ?? 0) => {
-      controller.postMessage({ type: 'exit', code: String(code) });
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
-    };
+    process.exit = (code = process.exitCode ?? 0) => this.#exit(code);
     syncBuiltinESMExports();
+    Error.prepareStackTrace = formatStack;
     for (const event of ['uncaughtException', 'unhandledRejection']) {
       process.on(event, (error) => warn(`${event}: ${cut(inspectSafely(error), MAX_TRACEBACK_BYTES, event)}`));
     }
-    Error.prepareStackTrace = formatStack;
     controller.on('message', (it) => (it.type === 'execute' ? this.#execute(it) : this.#abandon(it)));
   }
 
@@ -113,6 +107,12 @@ class Guest {
     this.#controller.postMessage({ type: 'abandoned', generation });
   }
 
+  // Blocks until the controller terminates it: that, unlike an exception, passes any `catch`.
+  #exit(code) {
+    this.#controller.postMessage({ type: 'exit', code: String(code) });
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+  }
+
   // A session on its own thread answers before `post` returns, unless it has a promise to await.
   #ask(method, params) {
     let answer;
@@ -124,9 +124,7 @@ class Guest {
     const argument = objectId ? { objectId } : unserializableValue ? { unserializableValue } : { value };
     const functionDeclaration = 'function (value) { this(value) }';
     this.#ask('Runtime.callFunctionOn', { objectId: this.#handover, functionDeclaration, arguments: [argument] });
-    const taken = this.#taken;
-    this.#taken = undefined;
-    return taken;
+    return this.#taken;
   }
 
   // The offset of the first syntax error, or -1; in a function, for the sake of top-level await.
@@ -153,19 +151,20 @@ class Guest {
 
   #display(value) {
     const cell = this.#cell;
-    const bundle = value?.[Symbol.for('Jupyter.display')]?.();
-    if (typeof bundle?.then === 'function') return bundle.then((it) => this.#show(cell, describeBundle(it)));
-    this.#show(cell, bundle ? describeBundle(bundle) : [describeItem(value)]);
+    const bundle = value?.[Symbol.for('Jupyter.display')]?.() ?? describeDisplay(value);
+    if (typeof bundle.then !== 'function') return this.#show(cell, bundle);
+    return bundle.then((it) => this.#show(cell, it));
   }
 
-  // An item a frame, so that the largest items fit.
-  #show(cell, items) {
-    for (const item of items) {
-      const bytes = Buffer.byteLength(item.data);
+  // An item a frame, so that the largest fit.
+  #show(cell, bundle) {
+    for (const [mime, content] of Object.entries(bundle)) {
+      const data = encode(content);
+      const bytes = Buffer.byteLength(data);
       if (!cell || cell !== this.#cell) warn('display dropped: its cell is not running');
       else if (bytes > MAX_DISPLAY_BYTES) warn(`display dropped: ${bytes} bytes, over ${MAX_DISPLAY_BYTES}`);
       else if (++cell.displayed > MAX_DISPLAY_ITEMS) warn(`display dropped: over ${MAX_DISPLAY_ITEMS} in a cell`);
-      else this.#controller.postMessage({ type: 'display', id: cell.id, items: [item] });
+      else this.#controller.postMessage({ type: 'display', id: cell.id, items: [{ mime, data }] });
     }
   }
 }
@@ -278,11 +277,8 @@ function describeError(value, place) {
   const name = isError ? attempt(() => String(value.name), 'Error') : 'Uncaught';
   const message = isError ? attempt(() => String(value.message), '') : text;
   const traceback = place ? `${place}\n${name}: ${message}` : isError ? text : `Uncaught ${text}`;
-  return {
-    name: cut(name, 256, 'error name'),
-    message: cut(message, MAX_TRACEBACK_BYTES, 'error message'),
-    traceback: cut(traceback, MAX_TRACEBACK_BYTES, 'traceback'),
-  };
+  const [shortName, shortMessage] = [cut(name, 256, 'error name'), cut(message, MAX_TRACEBACK_BYTES, 'error message')];
+  return { name: shortName, message: shortMessage, traceback: cut(traceback, MAX_TRACEBACK_BYTES, 'traceback') };
 }
 
 // Where compilation failed: the line and a caret. Only then do the details name a script.
@@ -301,23 +297,20 @@ function lineStarts(text) {
 
 const IMAGES = { png: /^\x89PNG\r\n\x1a\n/, jpeg: /^\xff\xd8\xff/, gif: /^GIF8[79]a/, webp: /^RIFF[^]{4}WEBP/ };
 
-function describeItem(value) {
-  if (typeof value === 'string') return { mime: 'text/plain', data: value };
-  if (value instanceof Uint8Array) {
-    const head = Buffer.from(value.subarray(0, 16)).toString('latin1');
-    const kind = Object.keys(IMAGES).find((it) => IMAGES[it].test(head));
-    if (kind) return { mime: `image/${kind}`, data: Buffer.from(value).toString('base64') };
-  }
+// A mime bundle; bytes become base64, other values text, in `encode`.
+function describeDisplay(value) {
+  if (typeof value === 'string') return { 'text/plain': value };
+  const head = value instanceof Uint8Array ? Buffer.from(value.subarray(0, 16)).toString('latin1') : '';
+  const kind = Object.keys(IMAGES).find((it) => IMAGES[it].test(head));
+  if (kind) return { [`image/${kind}`]: value };
   const isPlain = Array.isArray(value) || value?.constructor === Object;
   const json = isPlain && attempt(() => JSON.stringify(value)); // fails if circular or with a BigInt
-  return json ? { mime: 'application/json', data: json } : { mime: 'text/plain', data: inspectSafely(value) };
+  return json ? { 'application/json': json } : { 'text/plain': inspectSafely(value) };
 }
 
-function describeBundle(bundle) {
-  return Object.entries(bundle).map(([mime, it]) => {
-    if (it instanceof Uint8Array) return { mime, data: Buffer.from(it).toString('base64') };
-    return { mime, data: typeof it === 'string' ? it : String(JSON.stringify(it)) };
-  });
+function encode(data) {
+  if (data instanceof Uint8Array) return Buffer.from(data).toString('base64');
+  return typeof data === 'string' ? data : String(JSON.stringify(data));
 }
 
 // ── controller: the host's socket, and the stopping of cells ────────────────────────────────────
@@ -355,7 +348,8 @@ class Controller {
   }
 
   #accept({ type, id, code }) {
-    if (type !== 'execute' || !Number.isSafeInteger(id) || typeof code !== 'string') exitAtOnce('bad frame from the host');
+    const isSound = type === 'execute' && Number.isSafeInteger(id) && typeof code === 'string';
+    if (!isSound) exitAtOnce('the host sent a frame that is not understood');
     this.#queue.push({ type, id, code });
     this.#startNext();
   }
@@ -367,17 +361,18 @@ class Controller {
   }
 
   #hear(message) {
-    if (message.type === 'exit') this.#exit(message.code);
-    else if (message.type === 'abandoned') this.#abandoned(message.generation);
-    else if (message.id !== this.#cell || this.#ending) return;
-    else if (message.type === 'display') this.#send(message);
-    else this.#finish(message);
-  }
-
-  #exit(code) {
-    if (this.#cell === null) warn(`process.exit(${code}) outside a cell is ignored`);
-    this.#stop({ status: 'exited', error: { name: 'Exit', message: code, traceback: '' } });
-    this.#terminate();
+    const { type, id, code, generation } = message;
+    if (type === 'exit') {
+      if (this.#cell === null) warn(`process.exit(${code}) outside a cell is ignored`);
+      this.#stop({ status: 'exited', error: { name: 'Exit', message: code, traceback: '' } });
+      this.#terminate();
+    } else if (type === 'abandoned') {
+      const isStopped = this.#ending && !this.#terminating && generation === this.#generation;
+      if (isStopped) this.#finish({ type: 'done', id: this.#cell, result: null, ...this.#ending });
+    } else if (id === this.#cell && !this.#ending) {
+      if (type === 'display') this.#send(message);
+      else this.#finish(message);
+    }
   }
 
   // Main is asked to let go of the cell. If it does not answer it is busy with the guest's code,
@@ -395,7 +390,7 @@ class Controller {
     parentPort.postMessage({ type: 'abandon', generation: this.#generation });
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
-      this.#patience_ms = Math.min(2 * this.#patience_ms, 1000); // main may be slow and not stuck
+      this.#patience_ms *= 2; // main may be slow and not stuck
       this.#terminate();
       this.#askToAbandon();
     }, this.#patience_ms);
@@ -408,17 +403,12 @@ class Controller {
     this.#main.post('Runtime.terminateExecution', () => {
       this.#terminating = false;
       this.#generation++;
-      if (this.#ending) this.#askToAbandon();
+      this.#askToAbandon();
     });
   }
 
-  #abandoned(generation) {
-    if (!this.#ending || this.#terminating || generation !== this.#generation) return;
-    clearTimeout(this.#timer);
-    this.#finish({ type: 'done', id: this.#cell, result: null, ...this.#ending });
-  }
-
   #finish(done) {
+    clearTimeout(this.#timer);
     if (this.#cell !== null) this.#send(done);
     this.#cell = this.#ending = null;
     this.#startNext();
@@ -462,7 +452,7 @@ function exitAtOnce(reason) {
 function watchForSigint(port, depth) {
   const script = new Script('body()');
   const word = new Int32Array(new SharedArrayBuffer(4));
-  if (!depth) port.postMessage('armed');
+  if (depth === SENTINEL_DEPTH) port.postMessage('armed');
   for (;;) {
     globalThis.body = depth ? () => watchForSigint(port, depth - 1) : () => Atomics.wait(word, 0, 0);
     attempt(() => script.runInThisContext({ breakOnSigint: true }));
@@ -471,5 +461,5 @@ function watchForSigint(port, depth) {
 }
 
 if (isMainThread) startGuest(Number(process.argv[2]));
-else if (workerData.role === 'controller') new Controller(workerData.fd, workerData.sentinel);
+else if (workerData.role === 'controller') new Controller(workerData.fd, workerData.port);
 else watchForSigint(workerData.port, SENTINEL_DEPTH);

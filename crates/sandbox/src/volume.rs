@@ -95,7 +95,7 @@ fn check_one(volume: &Volume) -> Result<(CheckedVolume, Vec<Placeholder>), Error
     }
     let below = |place: &&str| real.starts_with(place);
     let is_everything = ["/", "/tmp"].iter().any(|place| real == Path::new(place));
-    if is_everything || (FORBIDDEN.iter().any(|place| below(&place)) && !below(&ALLOWED)) {
+    if is_everything || (FORBIDDEN.iter().any(below) && !below(&ALLOWED)) {
         let hint =
             "it shows or controls the host itself, or holds the sockets of its services; choose a directory of data";
         return Err(refuse(Errno::PERM, hint.into()));

@@ -121,6 +121,9 @@ fn nothing_is_mounted_on_a_host_whose_mounts_are_shared() {
         let output = command.args(["--mount", "sh", "-c", &script]).output().expect("it runs");
         let (inside, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{who:?}: {errors}");
-        assert!(inside.contains("/data") && !inside.contains("shared:") && !inside.contains("master:"), "{who:?}: {inside}");
+        assert!(
+            inside.contains("/data") && !inside.contains("shared:") && !inside.contains("master:"),
+            "{who:?}: {inside}"
+        );
     });
 }

@@ -1,4 +1,5 @@
 //! The compiled programs, run by a small interpreter: every answer that the profiles promise.
+#![allow(clippy::cast_sign_loss)] // the constants of libc are signed, the kernel takes them as bits
 
 use super::*;
 
