@@ -1,6 +1,4 @@
-// The JavaScript kernel of a session: runs cells in one persistent context.
-//
-//     node kernel.mjs FD
+// The JavaScript kernel of a session: `node kernel.mjs FD` runs cells in one persistent context.
 //
 // FD is a Unix stream socket to the host: frames of a 4-byte big-endian length and UTF-8 JSON. What
 // the guest prints goes to descriptors 1 and 2, never to FD. Three threads share the work, so that a
@@ -17,7 +15,6 @@ import { writeSync } from 'node:fs';
 import inspector from 'node:inspector';
 import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
 import { Socket } from 'node:net';
-import { StringDecoder } from 'node:string_decoder';
 import { pathToFileURL } from 'node:url';
 import { inspect, types } from 'node:util';
 import { Script } from 'node:vm';
@@ -28,11 +25,9 @@ const MAX_RESULT_BYTES = 64 << 10;
 const MAX_TRACEBACK_BYTES = 32 << 10;
 const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
+const LINE_END = /\r\n|[\n\r\u2028\u2029]/g;
 const STOP_PATIENCE_MS = 50; // an idle main thread answers in well under a millisecond
 const SENTINEL_DEPTH = 4;
-const KERNEL_URL = import.meta.url;
-
-// ── main: the guest's thread ────────────────────────────────────────────────────────────────────
 
 function startGuest(fd) {
   // Node leaves pipes non-blocking and queues what does not fit: `done` would overtake output, and
@@ -40,13 +35,9 @@ function startGuest(fd) {
   for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
   process.on('SIGINT', () => {}); // until the sentinel's own handler replaces this one
   const { port1, port2 } = new MessageChannel();
-  startThread({ role: 'sentinel', port: port1 }, [port1]);
-  new Guest(startThread({ role: 'controller', fd, port: port2 }, [port2]));
-}
-
-function startThread(data, transferList) {
-  const worker = new Worker(new URL(KERNEL_URL), { workerData: data, transferList });
-  return worker.on('error', (error) => exitAtOnce(`the kernel failed: ${inspectSafely(error)}`));
+  new Worker(new URL(import.meta.url), { workerData: { role: 'sentinel', port: port1 }, transferList: [port1] });
+  const options = { workerData: { role: 'controller', port: port2, fd }, transferList: [port2] };
+  new Guest(new Worker(new URL(import.meta.url), options));
 }
 
 class Guest {
@@ -56,7 +47,6 @@ class Guest {
   #directory;
   #handover; // the inspector's handle of a function that keeps its argument in #taken
   #taken;
-
   constructor(controller) {
     this.#controller = controller;
     this.#session.connect();
@@ -64,53 +54,42 @@ class Guest {
     this.#handover = this.#ask('Runtime.evaluate', { expression: 'handover' }).result.objectId;
     delete globalThis.handover;
     define('display', (value) => this.#display(value));
-    process.exit = (code = process.exitCode ?? 0) => this.#exit(code);
+    process.exit = (code = process.exitCode ?? 0) => {
+      controller.postMessage({ type: 'exit', code: String(code) });
+      // Until the controller terminates it: that, unlike an exception, passes any `catch`.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+    };
     syncBuiltinESMExports();
     Error.prepareStackTrace = formatStack;
     for (const event of ['uncaughtException', 'unhandledRejection']) {
       process.on(event, (error) => warn(`${event}: ${cut(inspectSafely(error), MAX_TRACEBACK_BYTES, event)}`));
     }
-    controller.on('message', (it) => (it.type === 'execute' ? this.#execute(it) : this.#abandon(it)));
+    controller.on('message', (message) => this.#hear(message));
   }
 
-  #execute({ id, code }) {
-    this.#cell = { id, code, displayed: 0 };
+  #hear({ type, id, code, generation }) {
+    this.#cell = type === 'execute' ? { id, code, displayed: 0 } : null;
+    if (type === 'abandon') return this.#controller.postMessage({ type: 'abandoned', generation });
     this.#followDirectory();
     const adapted = adaptImports(code, (text) => this.#findSyntaxError(text));
     const expression = `${adapted}\n//# sourceURL=cell-${id}`;
     const options = { expression, replMode: true, awaitPromise: true, objectGroup: 'cell' };
     this.#session.post('Runtime.evaluate', options, (failure, reply) => {
-      // The one failure is that the awaited promise was collected, so can never settle. The cell
-      // waits on: when the collector notices is chance.
+      // A failure: the promise was collected and never settles. When that is noticed is chance: wait on.
       if (!failure && this.#cell?.id === id) this.#settle(reply);
     });
   }
 
-  #settle({ result, exceptionDetails }) {
+  #settle({ result: remote, exceptionDetails }) {
     const cell = this.#cell;
-    const value = this.#fetch(exceptionDetails?.exception ?? result);
+    const value = this.#fetch(exceptionDetails?.exception ?? remote);
     this.#ask('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
-    const done = { type: 'done', id: cell.id, status: 'ok', result: null, error: null };
-    if (exceptionDetails) {
-      done.status = 'error';
-      done.error = describeError(value, locateSyntaxError(cell, exceptionDetails));
-    } else if (value !== undefined) {
-      define('_', value);
-      done.result = cut(inspectSafely(value), MAX_RESULT_BYTES, 'result');
-    }
+    const error = exceptionDetails ? describeError(value, locateSyntaxError(cell, exceptionDetails)) : null;
+    const hasResult = !error && value !== undefined;
+    if (hasResult) define('_', value);
+    const result = hasResult ? cut(inspectSafely(value), MAX_RESULT_BYTES, 'result') : null;
     this.#cell = null;
-    this.#controller.postMessage(done);
-  }
-
-  #abandon({ generation }) {
-    this.#cell = null;
-    this.#controller.postMessage({ type: 'abandoned', generation });
-  }
-
-  // Blocks until the controller terminates it: that, unlike an exception, passes any `catch`.
-  #exit(code) {
-    this.#controller.postMessage({ type: 'exit', code: String(code) });
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+    this.#controller.postMessage({ type: 'done', id: cell.id, status: error ? 'error' : 'ok', result, error });
   }
 
   // A session on its own thread answers before `post` returns, unless it has a promise to await.
@@ -135,9 +114,8 @@ class Guest {
     this.#ask('Runtime.enable');
     const reply = this.#ask('Runtime.compileScript', { expression, sourceURL: '', persistScript: false });
     this.#ask('Runtime.disable');
-    if (!reply?.exceptionDetails) return -1;
-    const { lineNumber, columnNumber } = reply.exceptionDetails;
-    return lineStarts(expression)[lineNumber] + columnNumber - prefix.length;
+    const { lineNumber, columnNumber } = reply?.exceptionDetails ?? {};
+    return lineNumber === undefined ? -1 : startsOfLines(expression)[lineNumber] + columnNumber - prefix.length;
   }
 
   // `require` and `import` resolve from the working directory, wherever a cell has moved it.
@@ -174,8 +152,6 @@ function define(name, value) {
   if (Object.getOwnPropertyDescriptor(globalThis, name)?.configurable === false) return;
   Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
 }
-
-// ── imports ─────────────────────────────────────────────────────────────────────────────────────
 
 const IMPORT_WORD = /(?<![\w$.#])import(?![\w$])/g;
 const GAP = String.raw`(?:\s|/\*[^]*?\*/|//.*)*`;
@@ -218,31 +194,18 @@ function rewriteImport(code, spot) {
   const listed = names.replace(/\/\*[^]*?\*\/|\/\/.*/g, '').split(',').map((it) => it.trim()).filter(Boolean);
   const pairs = [...(main ? [['default', main]] : []), ...listed.map((it) => it.split(/\s+as\s+/))];
   const pattern = `{ ${pairs.map((it) => it.join(': ')).join(', ')} }`;
-  const wanted = pairs.map(([name]) => (/^['"]/.test(name) ? name : `'${name}'`));
-  const call = `await __import(${from}, ${attributes && `{ with: ${attributes} }`}, [${wanted}])`;
+  const call = `await __import(${from}, ${attributes && `{ with: ${attributes} }`})`;
   const binding = space ? `const ${space} = ${call}, ${pattern} = ${space}` : `const ${pattern} = ${call}`;
   const lines = '\n'.repeat(match[0].split('\n').length - 1); // what follows keeps its line numbers
   return [match[0], `${binding};${lines}`];
 }
 
+// A module's own import() resolves from where its file is said to be.
 function makeImport(directory) {
-  // A module's own import() resolves from where its file is said to be.
   const filename = `${directory}/cell.cjs`;
   const module = new Module(filename);
   module._compile('module.exports = (from, options) => import(from, options)', filename);
-  const load = async (from, options, wanted = []) => {
-    const namespace = await module.exports(from, options);
-    const missing = wanted.find((name) => !(name in namespace));
-    if (missing) throw new SyntaxError(`The module '${from}' does not provide an export named '${missing}'`);
-    return namespace;
-  };
-  return Object.assign(load, { meta: { url: pathToFileURL(filename).href, dirname: directory, filename } });
-}
-
-// ── what the host is told of values, errors and displays ────────────────────────────────────────
-
-function warn(text) {
-  attempt(() => writeSync(2, `ringfence: ${text}\n`)); // the guest may have closed it
+  return Object.assign(module.exports, { meta: { url: pathToFileURL(filename).href, dirname: directory, filename } });
 }
 
 function attempt(action, fallback) {
@@ -253,20 +216,20 @@ function attempt(action, fallback) {
   }
 }
 
-function inspectSafely(value) {
-  return attempt(() => inspect(value, { maxStringLength: MAX_RESULT_BYTES }), '[its inspection throws]');
-}
+const warn = (text) => attempt(() => writeSync(2, `ringfence: ${text}\n`)); // it may have been closed
+const inspectSafely = (value) => attempt(() => inspect(value, { maxStringLength: MAX_RESULT_BYTES }), '[unprintable]');
+const startsOfLines = (text) => [0, ...Array.from(text.matchAll(LINE_END), (it) => it.index + it[0].length)];
 
 function cut(text, maxBytes, what) {
   const bytes = Buffer.from(text);
   if (bytes.length <= maxBytes) return text;
   warn(`${what} cut to ${maxBytes} of ${bytes.length} bytes`);
-  return new StringDecoder('utf8').write(bytes.subarray(0, maxBytes));
+  return bytes.toString('utf8', 0, maxBytes - 2); // half a character becomes one of three bytes
 }
 
 // Frames of Node and of this file are left out: they are the same in every trace.
 function formatStack(error, frames) {
-  const own = frames.map(String).filter((it) => !it.includes(KERNEL_URL) && !/\bnode:/.test(it));
+  const own = frames.map(String).filter((it) => !it.includes(import.meta.url) && !/\bnode:/.test(it));
   const lines = own.map((it) => `    at ${it.replace(/\bcell-(\d+):/, 'cell $1:')}`);
   return [attempt(() => Error.prototype.toString.call(error), 'Error'), ...lines].join('\n');
 }
@@ -277,27 +240,22 @@ function describeError(value, place) {
   const name = isError ? attempt(() => String(value.name), 'Error') : 'Uncaught';
   const message = isError ? attempt(() => String(value.message), '') : text;
   const traceback = place ? `${place}\n${name}: ${message}` : isError ? text : `Uncaught ${text}`;
-  const [shortName, shortMessage] = [cut(name, 256, 'error name'), cut(message, MAX_TRACEBACK_BYTES, 'error message')];
-  return { name: shortName, message: shortMessage, traceback: cut(traceback, MAX_TRACEBACK_BYTES, 'traceback') };
+  const bound = (part, what) => cut(part, MAX_TRACEBACK_BYTES, what);
+  return { name: bound(name, 'name'), message: bound(message, 'message'), traceback: bound(traceback, 'traceback') };
 }
 
 // Where compilation failed: the line and a caret. Only then do the details name a script.
 function locateSyntaxError({ id, code }, { scriptId, exception, lineNumber, columnNumber }) {
   if (scriptId === undefined || exception.className !== 'SyntaxError') return null;
-  const starts = lineStarts(code);
+  const starts = startsOfLines(code);
   const line = Math.min(lineNumber, starts.length - 1);
   const text = code.slice(starts[line], starts[line + 1]).trimEnd();
   const column = lineNumber > line ? text.length : Math.min(columnNumber, text.length); // past the end
   return `cell ${id}:${line + 1}:${column + 1}\n${text}\n${text.slice(0, column).replace(/[^\t]/g, ' ')}^`;
 }
 
-function lineStarts(text) {
-  return [0, ...Array.from(text.matchAll(/\r\n|[\n\r\u2028\u2029]/g), (it) => it.index + it[0].length)];
-}
-
 const IMAGES = { png: /^\x89PNG\r\n\x1a\n/, jpeg: /^\xff\xd8\xff/, gif: /^GIF8[79]a/, webp: /^RIFF[^]{4}WEBP/ };
 
-// A mime bundle; bytes become base64, other values text, in `encode`.
 function describeDisplay(value) {
   if (typeof value === 'string') return { 'text/plain': value };
   const head = value instanceof Uint8Array ? Buffer.from(value.subarray(0, 16)).toString('latin1') : '';
@@ -308,21 +266,16 @@ function describeDisplay(value) {
   return json ? { 'application/json': json } : { 'text/plain': inspectSafely(value) };
 }
 
+// Bytes become base64; other values that are not text become JSON.
 function encode(data) {
   if (data instanceof Uint8Array) return Buffer.from(data).toString('base64');
   return typeof data === 'string' ? data : String(JSON.stringify(data));
 }
 
-// ── controller: the host's socket, and the stopping of cells ────────────────────────────────────
-
 // Termination skips the code of Node that would leave a timer's or tick's async scope, and Node
 // aborts when it finds one open. Emptying the stack is what it does itself after an exception.
-const LEAVE_ASYNC_SCOPES = `{
-  const quiet = process.noDeprecation;
-  process.noDeprecation = true;
-  process.binding('async_wrap').clearAsyncIdStack();
-  process.noDeprecation = quiet;
-}`;
+const LEAVE_ASYNC_SCOPES = `{ const quiet = process.noDeprecation; process.noDeprecation = true;
+  process.binding('async_wrap').clearAsyncIdStack(); process.noDeprecation = quiet }`;
 
 class Controller {
   #socket;
@@ -332,9 +285,7 @@ class Controller {
   #ending = null; // how what runs is being stopped: { status, error }
   #terminating = false;
   #generation = 0; // terminations so far
-  #patience_ms;
   #timer;
-
   constructor(fd, sentinel) {
     this.#main.connectToMainThread();
     this.#socket = new Socket({ fd, readable: true, writable: true });
@@ -348,8 +299,7 @@ class Controller {
   }
 
   #accept({ type, id, code }) {
-    const isSound = type === 'execute' && Number.isSafeInteger(id) && typeof code === 'string';
-    if (!isSound) exitAtOnce('the host sent a frame that is not understood');
+    if (type !== 'execute') exitAtOnce(`the host sent a frame of an unknown type: ${type}`);
     this.#queue.push({ type, id, code });
     this.#startNext();
   }
@@ -382,18 +332,16 @@ class Controller {
   #stop(ending) {
     if (this.#ending) return;
     this.#ending = ending;
-    this.#patience_ms = STOP_PATIENCE_MS;
-    this.#askToAbandon();
+    this.#askToAbandon(STOP_PATIENCE_MS);
   }
 
-  #askToAbandon() {
+  #askToAbandon(patience_ms) {
     parentPort.postMessage({ type: 'abandon', generation: this.#generation });
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
-      this.#patience_ms *= 2; // main may be slow and not stuck
       this.#terminate();
-      this.#askToAbandon();
-    }, this.#patience_ms);
+      this.#askToAbandon(2 * patience_ms); // main may be slow and not stuck
+    }, patience_ms);
   }
 
   #terminate() {
@@ -403,7 +351,7 @@ class Controller {
     this.#main.post('Runtime.terminateExecution', () => {
       this.#terminating = false;
       this.#generation++;
-      this.#askToAbandon();
+      this.#askToAbandon(10 * STOP_PATIENCE_MS);
     });
   }
 
@@ -425,14 +373,13 @@ class Controller {
 }
 
 function readFrames(socket, accept) {
-  let length = null;
+  let length;
   socket.on('readable', () => {
-    for (;;) {
-      length ??= socket.read(4)?.readUInt32BE() ?? null;
+    while ((length ??= socket.read(4)?.readUInt32BE()) !== undefined) {
       if (length > MAX_FRAME_BYTES) exitAtOnce(`the host sent a frame of ${length} bytes, over ${MAX_FRAME_BYTES}`);
-      const body = length === null ? null : socket.read(length);
+      const body = socket.read(length);
       if (!body) return;
-      length = null;
+      length = undefined;
       accept(JSON.parse(body));
     }
   });
@@ -443,8 +390,6 @@ function exitAtOnce(reason) {
   if (reason) warn(reason);
   process.kill(process.pid, 'SIGKILL');
 }
-
-// ── sentinel ────────────────────────────────────────────────────────────────────────────────────
 
 // Listeners for signals run on main's event loop alone; `breakOnSigint` has a native thread behind
 // it. SIGINT kills a process without such a watch: each level guards the one in it while that is
@@ -460,6 +405,7 @@ function watchForSigint(port, depth) {
   }
 }
 
+if (!isMainThread) process.on('uncaughtException', (error) => exitAtOnce(inspectSafely(error)));
 if (isMainThread) startGuest(Number(process.argv[2]));
 else if (workerData.role === 'controller') new Controller(workerData.fd, workerData.port);
 else watchForSigint(workerData.port, SENTINEL_DEPTH);

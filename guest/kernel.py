@@ -7,20 +7,21 @@ FD is a Unix stream socket to the host and carries frames: a length (4 bytes, bi
     host → kernel   {"type": "execute", "id": 7, "code": "…"}; end of file ends the kernel
     kernel → host   {"type": "ready", "language": "python", "version": "3.11.2"}, once
                     {"type": "display", "id": 7, "items": [{"mime": …, "data": …}]}, as rich output arises
-                    {"type": "done", "id": 7, "status": "ok|error|interrupted|exited", "result": …, "error": …}
+                    {"type": "done", "id": 7, "status": "ok", "result": "42", "error": null}, once for each cell,
+                    or "error", "interrupted", "exited" with {"name": …, "message": …, "traceback": …}
                     {"type": "rejected", "id": null, "message": "…"}, for a frame that is no request
 
 What always holds: control data goes to FD only and output to descriptors 1 and 2 only; everything
 printed through Python is flushed before `done`; a forked child never speaks on FD.
 
 What it does not do: protect itself from the code that it runs. Guest code shares this process and can
-break it, which ends this kernel and nothing else. The host trusts no frame and the sandbox is the wall.
+break it, which ends this kernel and nothing else. The host trusts no frame; the sandbox is the wall.
 
-Top-level `await` runs on one event loop that lives as long as the kernel, but turns only while a cell
+Top-level `await` runs on one event loop that lives as long as the kernel but turns only while a cell
 awaits: background tasks rest in between. SIGINT raises KeyboardInterrupt in the cell that runs (in an
 `await` it cancels the cell's task, as asyncio.run does) and is ignored between cells.
 
-Only what every cell needs is imported here; the modules in LAZY are imported when first needed.
+What a cell's values and errors look like is in kernel_output.py, which lies beside this file.
 """
 
 import _ast
@@ -34,22 +35,15 @@ import sys
 from _thread import allocate_lock, get_ident
 
 FRAME_LIMIT = 16 << 20
-ITEM_LIMIT = 8 << 20
-ITEMS_PER_CELL = 32
-RESULT_LIMIT = 64 << 10  # characters, as is the next
-TRACEBACK_LIMIT = 32 << 10
-NAME_LIMIT = 256
-
-LAZY = ("asyncio", "base64", "linecache", "reprlib", "traceback")
+CHUNK = 1 << 20
+CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the import
 NO_INPUT = "input() is not available in this sandbox: pass values in the code"
-CO_COROUTINE = 0x80  # inspect.CO_COROUTINE
-KERNEL_FILE = (lambda: None).__code__.co_filename
+
+# Imported when first needed, since a cold start pays for each; a zygote has them ready.
+LAZY = ("asyncio", "base64", "linecache", "reprlib", "traceback")
 
 # NaN is no JSON, and a host's parser would refuse the whole frame.
 encode_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-
-
-# The channel to the host
 
 
 def move_high(fd):
@@ -83,7 +77,7 @@ class Channel:
         parts = []
         while size:
             try:
-                part = os.read(self.fd, min(size, 1 << 20))
+                part = os.read(self.fd, min(size, CHUNK))
             except OSError:
                 os._exit(1)
             if not part:
@@ -96,18 +90,18 @@ class Channel:
         """The next request; ValueError if the frame is none, with the stream still in step."""
         size = int.from_bytes(self.read(4), "big")
         if size > FRAME_LIMIT:
-            for offset in range(0, size, 1 << 20):
-                self.read(min(1 << 20, size - offset))
+            for offset in range(0, size, CHUNK):
+                self.read(min(CHUNK, size - offset))
             raise ValueError(f"a frame of {size} bytes exceeds {FRAME_LIMIT}")
         request = json.loads(self.read(size).decode())
         if not isinstance(request, dict) or request.get("type") != "execute":
             raise ValueError("not an execute request")
-        if not isinstance(request.get("code"), str) or "id" not in request:
+        if "id" not in request or not isinstance(request.get("code"), str):
             raise ValueError("an execute request needs an id and code")
         return request
 
-    def write(self, message):
-        frame = memoryview(message)
+    def send(self, frame):
+        frame = memoryview(frame)
         with self.lock:
             try:
                 while frame:
@@ -121,9 +115,6 @@ def encode_frame(message):
     if len(body) > FRAME_LIMIT:
         raise ValueError(f"{len(body)} bytes when encoded, more than {FRAME_LIMIT}")
     return len(body).to_bytes(4, "big") + body
-
-
-# Descriptors 0, 1 and 2
 
 
 class NoInput(io.TextIOBase):
@@ -151,19 +142,22 @@ def identify(fd):
 
 
 class Stdio:
-    """The standard descriptors and the text streams over them, made whole again before each cell."""
+    """Descriptors 0, 1 and 2 and the text streams over them, made whole again before each cell."""
 
     def __init__(self):
         self.spares = [(fd, move_high(fd), identify(fd)) for fd in (0, 1, 2)]
         self.streams = {}
         sys.stdin = sys.__stdin__ = NoInput()
-        builtins.input = NoInput.read
+        builtins.input = sys.stdin.read
 
     def restore(self):
         for fd, spare, identity in self.spares:
-            if identify(fd) != identity:
-                os.dup2(spare, fd)
-            os.set_blocking(fd, True)  # a child such as node may have left the shared pipe otherwise
+            try:
+                if identify(fd) != identity:
+                    os.dup2(spare, fd)
+                os.set_blocking(fd, True)  # a child such as node may have left the shared pipe otherwise
+            except OSError:
+                continue  # the guest closed the spare too, and now goes without
         for fd, name in ((1, "stdout"), (2, "stderr")):
             if not self.is_intact(name):
                 # By line, as on a terminal: in order with what subprocesses print, and not lost in a kill.
@@ -180,206 +174,17 @@ class Stdio:
             return False
 
     def flush(self):
-        for stream in (*self.streams.values(), sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except Exception:
-                continue  # closed, or the guest's own object
+        for name, stream in self.streams.items():
+            for target in (stream, getattr(sys, name, None)):
+                try:
+                    target.flush()
+                except Exception:
+                    continue  # closed, or the guest's own object
         if "ctypes" in sys.modules:
             try:
                 sys.modules["ctypes"].pythonapi.fflush(None)
             except Exception:
-                pass
-
-
-# What a person reads: results and errors
-
-
-def trim(text, limit):
-    if len(text) <= limit:
-        return text
-    kept = (limit - 64) // 2
-    return f"{text[:kept]}\n… {len(text) - 2 * kept} characters left out …\n{text[-kept:]}"
-
-
-def render(make, what, limit):
-    """The text that `make` gives, bounded; guest code runs in it, so a failure is text as well."""
-    try:
-        return trim(make(), limit)
-    except Exception as failure:
-        import traceback
-
-        reason = "".join(traceback.format_exception_only(type(failure), failure)).strip()
-        return trim(f"<{what} failed: {reason}>", limit)
-
-
-def is_heavy(value, budget=RESULT_LIMIT):
-    """Whether plain containers hold more than fits a result: then rendering them whole is a waste."""
-    pending = [value]
-    while pending and budget > 0:
-        item = pending.pop()
-        kind = type(item)
-        budget -= 1
-        if kind in (str, bytes, bytearray):
-            budget -= len(item)
-        elif kind in (list, tuple, set, frozenset, dict):
-            budget -= 2 * len(item)
-            if budget > 0:
-                pending.extend(item)
-                pending.extend(item.values() if kind is dict else ())
-    return budget <= 0
-
-
-def make_repr(value):
-    if not is_heavy(value):
-        return repr(value)
-    import reprlib
-
-    short = reprlib.Repr()
-    short.maxlevel = 3
-    short.maxlist = short.maxtuple = short.maxset = short.maxfrozenset = short.maxdict = 100
-    short.maxstring = short.maxother = RESULT_LIMIT // 2
-    return short.repr(value)
-
-
-def user_frames(stack):
-    """A traceback without the kernel's frames, nor the event loop's between them and the cell."""
-    if stack and stack[0].filename == KERNEL_FILE:
-        cell = (n for n, frame in enumerate(stack) if frame.filename.startswith("<cell "))
-        stack = stack[next(cell, 0) :]
-    return [frame for frame in stack if frame.filename != KERNEL_FILE]
-
-
-def format_traceback(exc):
-    import linecache
-    import traceback
-
-    if isinstance(exc, SyntaxError) and exc.text is None and exc.filename and exc.lineno:
-        exc.text = linecache.getline(exc.filename, exc.lineno) or None  # as when the parser finds it
-    report = traceback.TracebackException(type(exc), exc, exc.__traceback__)
-    pending = [report]
-    while pending:
-        part = pending.pop()
-        if part is not None:
-            part.stack[:] = user_frames(part.stack)
-            pending += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
-    if not report.stack and report.__cause__ is report.__context__ is None:
-        return "".join(report.format_exception_only())
-    return "".join(report.format())
-
-
-def describe(exc):
-    """The status and the error that a cell ended with."""
-    name = render(lambda: f"{type(exc).__name__}", "__name__", NAME_LIMIT)
-    if isinstance(exc, SystemExit):
-        message = render(lambda: str(0 if exc.code is None else exc.code), "str()", TRACEBACK_LIMIT)
-        return "exited", {"name": name, "message": message, "traceback": ""}
-    message = render(lambda: str(exc), "str()", TRACEBACK_LIMIT)
-    trace = render(lambda: format_traceback(exc), "traceback", TRACEBACK_LIMIT)
-    status = "interrupted" if isinstance(exc, KeyboardInterrupt) else "error"
-    return status, {"name": name, "message": message, "traceback": trace}
-
-
-# Rich output
-
-RICH_METHODS = (
-    ("", "_repr_mimebundle_"),
-    ("image/png", "_repr_png_"),
-    ("image/jpeg", "_repr_jpeg_"),
-    ("image/svg+xml", "_repr_svg_"),
-    ("text/html", "_repr_html_"),
-    ("application/json", "_repr_json_"),
-)
-
-
-def note(text):
-    print(f"display: {text}", file=sys.stderr)
-
-
-def is_figure(value):
-    figures = sys.modules.get("matplotlib.figure")
-    return figures is not None and isinstance(value, getattr(figures, "Figure", ()))
-
-
-def draw_figure(figure):
-    """PNG bytes; the figure is closed, so that it is sent once and not drawn on by the next cell."""
-    try:
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", bbox_inches="tight")
-        return buffer.getvalue()
-    finally:
-        if "matplotlib.pyplot" in sys.modules:
-            sys.modules["matplotlib.pyplot"].close(figure)
-
-
-def rich_forms(value):
-    """The rich representations of `value` by mime type: one image, the best that it offers."""
-    if is_figure(value):
-        return {"image/png": draw_figure(value)}
-    forms = {}
-    for mime, method_name in RICH_METHODS:
-        # On the type: a class is not its instance, and some instances answer to every name.
-        method = getattr(type(value), method_name, None)
-        has_image = any(form.startswith("image/") for form in forms)
-        if method is None or mime in forms or (has_image and mime.startswith("image/")):
-            continue
-        try:
-            data = method(value)
-        except Exception as failure:
-            note(f"{method_name} of {type(value).__name__} failed: {type(failure).__name__}: {failure}")
-            continue
-        data = data[0] if isinstance(data, tuple) else data  # with metadata
-        if data is not None:
-            forms.update({mime: data} if mime else data)
-    return forms
-
-
-def encode_item(mime, data):
-    """text/* stays text, JSON stays JSON, all else becomes base64; ValueError if it cannot be sent."""
-    if mime == "application/json" or mime.endswith("+json"):
-        size = len(encode_json(data))
-    elif mime.startswith("text/"):
-        size = len(data)
-    elif isinstance(data, str) and mime.startswith(("image/", "audio/", "video/")) and "xml" not in mime:
-        size = len(data) * 3 // 4  # base64 already, by Jupyter's convention
-    else:
-        import base64
-
-        data = data.encode() if isinstance(data, str) else bytes(data)
-        size = len(data)
-        data = base64.b64encode(data).decode() if size <= ITEM_LIMIT else ""
-    if size > ITEM_LIMIT:
-        raise ValueError(f"{size} bytes, more than {ITEM_LIMIT}")
-    return {"mime": mime, "data": data}
-
-
-class PyplotHook:
-    """Lets `plt.show()` send the figures as soon as matplotlib is there, without importing it."""
-
-    def __init__(self, show):
-        self.show = show
-
-    def install(self):
-        if "matplotlib.pyplot" in sys.modules:
-            self.patch(sys.modules["matplotlib.pyplot"])
-        else:
-            sys.meta_path.insert(0, self)
-
-    def patch(self, pyplot):
-        pyplot.show = lambda *_, **__: self.show()
-
-    def find_spec(self, name, path=None, target=None):
-        if name != "matplotlib.pyplot":
-            return None
-        finders = [finder for finder in sys.meta_path if finder is not self]
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in finders)), None)
-        if spec is not None:
-            execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (execute(module), self.patch(module))
-        return spec
-
-
-# The kernel
+                pass  # not this C library
 
 
 class Kernel:
@@ -393,26 +198,21 @@ class Kernel:
         self.stdio.restore()
         self.cells = 0
         self.cell_id = None
-        self.items = 0
         self.loop = None
         self.task = None  # the cell's, while it awaits
         self.is_cancelled = False
-        # SIGINT: acted on while armed, put off while a frame is being written.
-        self.armed = self.writing = self.put_off = False
+        # SIGINT: acted on while armed, put off while a frame is being sent.
+        self.armed = self.sending = self.put_off = False
         signal.signal(signal.SIGINT, self.on_interrupt)
         main = type(sys)("__main__")
         main.__builtins__ = builtins
         sys.modules["__main__"] = main
         self.namespace = main.__dict__
-        builtins.display = self.display
-        PyplotHook(self.show_figures).install()
 
     def run(self):
         version = "%d.%d.%d" % sys.version_info[:3]
         self.send({"type": "ready", "language": "python", "version": version})
-        import linecache  # while the host makes up its mind
-
-        self.linecache = linecache
+        self.load_output()  # while the host makes up its mind
         while True:
             try:
                 request = self.channel.receive()
@@ -421,18 +221,27 @@ class Kernel:
                 continue
             self.send(self.execute(request["id"], request["code"]))
 
+    def load_output(self):
+        import linecache
+
+        self.linecache = linecache
+        self.output = import_output()
+        self.gallery = self.output.Gallery(self.send_items)
+        builtins.display = self.gallery.display
+
     def execute(self, cell_id, code):
         """The `done` message for one cell."""
         self.stdio.restore()
         signal.signal(signal.SIGINT, self.on_interrupt)  # the last cell may have set its own
         self.cells += 1
-        self.cell_id, self.items = cell_id, 0
+        self.cell_id = cell_id
         try:
             self.armed = True
             status, result, error = self.attempt(code)
             self.armed = False
-        except KeyboardInterrupt:  # a second one, while the first was being described
+        except KeyboardInterrupt:  # struck while the cell's end was being described
             self.armed = False
+            self.stdio.flush()
             status, result = "interrupted", None
             error = {"name": "KeyboardInterrupt", "message": "", "traceback": "KeyboardInterrupt\n"}
         if os.getpid() != self.pid:
@@ -441,19 +250,20 @@ class Kernel:
         return {"type": "done", "id": cell_id, "status": status, "result": result, "error": error}
 
     def attempt(self, code):
+        """Status, result and error of a cell. Guest code runs in all of it: a repr, a str, a flush."""
         status, result, error = "ok", None, None
+        self.gallery.open()
         try:
             value = self.evaluate(code)
             if value is not None:
                 self.namespace["_"] = value
-                result = render(lambda: make_repr(value), "repr()", RESULT_LIMIT)
-                self.show(rich_forms(value))
+                result = self.output.render_result(value)
+                self.gallery.show(value)
         except BaseException as exc:
-            status, error = describe(exc)
+            status, error = self.output.describe(exc)
         if status in ("ok", "error"):
-            self.show_figures()
-        if self.items > ITEMS_PER_CELL:
-            note(f"{self.items - ITEMS_PER_CELL} items dropped: a cell shows at most {ITEMS_PER_CELL}")
+            self.gallery.show_figures()
+        self.gallery.close()
         self.stdio.flush()
         return status, result, error
 
@@ -463,26 +273,36 @@ class Kernel:
         self.linecache.cache[name] = (len(code), None, [f"{line}\n" for line in code.split("\n")], name)
         flags = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         tree = compile(code, name, "exec", flags | _ast.PyCF_ONLY_AST, dont_inherit=True)
-        last = None
+        parts = []
         if tree.body and isinstance(tree.body[-1], _ast.Expr):
             last = _ast.Expression(tree.body.pop().value)
-            last = compile(last, name, "eval", flags, dont_inherit=True)
+            parts.append(compile(last, name, "eval", flags, dont_inherit=True))
         if tree.body:
-            self.run_code(compile(tree, name, "exec", flags, dont_inherit=True))
-        return None if last is None else self.run_code(last)
+            parts.insert(0, compile(tree, name, "exec", flags, dont_inherit=True))
+        if any(part.co_flags & CO_COROUTINE for part in parts):
+            return self.run_on_loop(parts)
+        value = None
+        for part in parts:
+            value = eval(part, self.namespace)
+        return value
 
-    def run_code(self, code):
-        value = eval(code, self.namespace)
-        return self.run_coroutine(value) if code.co_flags & CO_COROUTINE else value
+    async def await_parts(self, parts):
+        """All of a cell in one task: what it starts before its first `await` needs the loop as well."""
+        value = None
+        for part in parts:
+            value = eval(part, self.namespace)
+            if part.co_flags & CO_COROUTINE:
+                value = await value
+        return value
 
-    def run_coroutine(self, coroutine):
+    def run_on_loop(self, parts):
         import asyncio
 
         if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self.loop)
         self.is_cancelled = False
-        task = self.task = self.loop.create_task(coroutine)
+        task = self.task = self.loop.create_task(self.await_parts(parts))
         try:
             while True:
                 try:
@@ -507,7 +327,7 @@ class Kernel:
     def on_interrupt(self, _signum, frame):
         if not self.armed:
             return
-        if self.writing:
+        if self.sending:
             self.put_off = True
         elif self.task is not None and self.is_loop_idle(frame):
             self.cancel_task()
@@ -523,15 +343,22 @@ class Kernel:
     def send(self, message):
         """Sends one frame whole: an interrupt that arrives meanwhile strikes afterwards."""
         frame = encode_frame(message)
-        if get_ident() != self.thread:
-            self.channel.write(frame)
+        if get_ident() != self.thread:  # signals strike the main thread only
+            self.channel.send(frame)
             return
-        self.writing = True
-        self.channel.write(frame)
-        self.writing = False
+        self.sending = True
+        self.channel.send(frame)
+        self.sending = False
         if self.put_off:
             self.put_off = False
             raise KeyboardInterrupt
+
+    def send_items(self, items):
+        if os.getpid() != self.pid:
+            raise ValueError("only the kernel's own process can show things")
+        if self.cell_id is None:
+            raise ValueError("no cell is running")
+        self.send({"type": "display", "id": self.cell_id, "items": items})
 
     def end_child(self, status, error):
         """Ends a forked child that ran out of its cell, as a script that ran out of its lines would."""
@@ -541,46 +368,16 @@ class Kernel:
         code = error["message"] if status == "exited" else ""
         os._exit(int(code) & 0xFF if code.isdigit() else int(status != "ok"))
 
-    def display(self, *values):
-        """Shows values as images, HTML, JSON or text, whichever they offer."""
-        for value in values:
-            forms = rich_forms(value)
-            if not any(mime.startswith("image/") for mime in forms):
-                forms.setdefault("text/plain", render(lambda: make_repr(value), "repr()", RESULT_LIMIT))
-            self.show(forms)
 
-    def show(self, forms):
-        """Sends the forms of one value, within the cell's bounds."""
-        if not forms or os.getpid() != self.pid:
-            return
-        if self.cell_id is None:
-            note("no cell is running")
-            return
-        items = []
-        for mime, data in forms.items():
-            self.items += 1
-            try:
-                if self.items <= ITEMS_PER_CELL:
-                    items.append(encode_item(mime, data))
-            except Exception as refusal:
-                note(f"{mime} dropped: {refusal}")
-        try:
-            if items:
-                self.send({"type": "display", "id": self.cell_id, "items": items})
-        except (TypeError, ValueError) as refusal:
-            note(f"{', '.join(forms)} dropped: {refusal}")
-
-    def show_figures(self):
-        """Sends and closes the figures that pyplot holds."""
-        pyplot = sys.modules.get("matplotlib.pyplot")
-        try:
-            for number in pyplot.get_fignums() if pyplot else ():
-                self.show(rich_forms(pyplot.figure(number)))
-        except Exception as failure:
-            note(f"figure dropped: {type(failure).__name__}: {failure}")
-
-
-# Starting
+def import_output():
+    """kernel_output.py from beside this file: `-I` leaves that directory out of the path."""
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    try:
+        import kernel_output
+    finally:
+        del sys.path[0]
+    kernel_output.OWN_FILES.add(Kernel.run.__code__.co_filename)
+    return kernel_output
 
 
 def reseed():
@@ -606,6 +403,7 @@ def prepare(preload):
     import gc
 
     os.environ.setdefault("MPLBACKEND", "Agg")
+    import_output()
     missing = []
     for name in (*LAZY, *preload):
         try:
@@ -622,8 +420,9 @@ def serve(fd):
     os.environ.setdefault("MPLBACKEND", "Agg")
     reseed()
     sys.argv = [""]
+    kernel = Kernel(fd)
     sys.path.insert(0, "")  # modules in the workspace, as at any prompt
-    Kernel(fd).run()
+    kernel.run()
 
 
 if __name__ == "__main__":

@@ -180,3 +180,45 @@ fn failed(path: &Path, error: &std::io::Error) -> Error {
         source: Errno::from_io_error(error).unwrap_or(Errno::IO),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+    use super::*;
+    use crate::sys::{self, Fork};
+
+    /// On any host with a writable v2 hierarchy, even one without controllers beside v1.
+    #[test]
+    fn a_process_is_born_in_its_v2_group_and_killed_with_it() {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let find = |line: &str| line.contains(" - cgroup2 ").then(|| line.split(' ').nth(4).map(PathBuf::from))?;
+        let Some(parent) = mounts.lines().find_map(find).filter(|path| fs::metadata(path.join("cgroup.procs")).is_ok())
+        else {
+            eprintln!("skipped: no cgroup v2 is mounted");
+            return;
+        };
+        let limits = Limits { memory_bytes: 1 << 30, pids: 8, cpus: 1.0, open_files: 64 };
+        let Ok(group) = Cgroup::create(&Place::V2 { parent, controllers: Vec::new() }, &limits) else {
+            eprintln!("skipped: no right to make groups in cgroup v2");
+            return;
+        };
+        let Ok(Fork::Parent { pid, pidfd }) = sys::clone_into(0, group.birth_place()).map(|fork| match fork {
+            // Nothing else may be done here: the test has other threads.
+            Fork::Child => loop {
+                std::hint::spin_loop();
+            },
+            parent @ Fork::Parent { .. } => parent,
+        }) else {
+            panic!("the process is not born");
+        };
+        let own = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).unwrap();
+        let directory = group.directories[0].path.clone();
+        let name = directory.file_name().unwrap().to_str().unwrap();
+        assert!(own.lines().any(|line| line.starts_with("0::") && line.ends_with(name)), "{own}");
+        let reaper = std::thread::spawn(move || waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED));
+        drop(group);
+        assert!(reaper.join().unwrap().unwrap().unwrap().killed());
+        assert!(!directory.exists());
+    }
+}

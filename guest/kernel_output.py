@@ -1,0 +1,262 @@
+"""What a person sees of a cell beside its prints: results, errors, and rich output such as images.
+
+Guest code runs in nearly all of it (`__repr__`, `__str__`, `_repr_html_`), so it may fail, print, take
+long or be interrupted; a failure becomes text and never ends the kernel. All that is made is bounded.
+
+Nothing here imports what the guest did not: matplotlib is drawn from only when it is loaded already.
+"""
+
+import io
+import json
+import sys
+
+ITEM_LIMIT = 8 << 20  # bytes before encoding
+ITEMS_PER_CELL = 32
+RESULT_LIMIT = 64 << 10  # characters, as are the next two
+TRACEBACK_LIMIT = 32 << 10
+NAME_LIMIT = 256
+
+OWN_FILES = {__file__}  # whose frames no traceback shows
+
+RICH_METHODS = (
+    ("", "_repr_mimebundle_"),
+    ("image/png", "_repr_png_"),
+    ("image/jpeg", "_repr_jpeg_"),
+    ("image/svg+xml", "_repr_svg_"),
+    ("text/html", "_repr_html_"),
+    ("application/json", "_repr_json_"),
+)
+
+
+def trim(text, limit):
+    if len(text) <= limit:
+        return text
+    kept = (limit - 64) // 2
+    return f"{text[:kept]}\n… {len(text) - 2 * kept} characters left out …\n{text[-kept:]}"
+
+
+def render(make, what, limit):
+    """The text that `make` returns, bounded; if it fails, a text that says so."""
+    try:
+        return trim(make(), limit)
+    except Exception as failure:
+        import traceback
+
+        reason = "".join(traceback.format_exception_only(type(failure), failure)).strip()
+        return trim(f"<{what} failed: {reason}>", limit)
+
+
+def render_result(value):
+    return render(lambda: make_repr(value), "repr()", RESULT_LIMIT)
+
+
+def make_repr(value):
+    if not is_heavy(value):
+        return repr(value)
+    import reprlib
+
+    short = reprlib.Repr()
+    short.maxlevel = 3
+    short.maxlist = short.maxtuple = short.maxset = short.maxfrozenset = short.maxdict = 100
+    short.maxstring = short.maxother = RESULT_LIMIT // 2
+    return short.repr(value)
+
+
+def is_heavy(value, budget=RESULT_LIMIT):
+    """Whether plain containers hold more than fits a result: rendering them whole would be a waste."""
+    pending = [value]
+    while pending and budget > 0:
+        item = pending.pop()
+        kind = type(item)
+        budget -= 1
+        if kind in (str, bytes, bytearray):
+            budget -= len(item)
+        elif kind in (list, tuple, set, frozenset, dict):
+            budget -= 2 * len(item)
+            if budget > 0:
+                pending.extend(item)
+                pending.extend(item.values() if kind is dict else ())
+    return budget <= 0
+
+
+def describe(exc):
+    """The status and the error that a cell ended with."""
+    name = render(lambda: f"{type(exc).__name__}", "__name__", NAME_LIMIT)
+    if isinstance(exc, SystemExit):
+        message = render(lambda: str(0 if exc.code is None else exc.code), "str()", TRACEBACK_LIMIT)
+        return "exited", {"name": name, "message": message, "traceback": ""}
+    message = render(lambda: str(exc), "str()", TRACEBACK_LIMIT)
+    trace = render(lambda: format_traceback(exc), "traceback", TRACEBACK_LIMIT)
+    status = "interrupted" if isinstance(exc, KeyboardInterrupt) else "error"
+    return status, {"name": name, "message": message, "traceback": trace}
+
+
+def format_traceback(exc):
+    import linecache
+    import traceback
+
+    if isinstance(exc, SyntaxError) and exc.text is None and exc.filename and exc.lineno:
+        exc.text = linecache.getline(exc.filename, exc.lineno) or None  # as when the parser finds it
+    report = traceback.TracebackException(type(exc), exc, exc.__traceback__)
+    pending = [report]
+    while pending:
+        part = pending.pop()
+        if part is not None:
+            part.stack[:] = user_frames(part.stack)
+            pending += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
+    if not report.stack and report.__cause__ is report.__context__ is None:
+        return "".join(report.format_exception_only())
+    return "".join(report.format())
+
+
+def user_frames(stack):
+    """A traceback without the kernel's frames, nor the event loop's between them and the cell."""
+    if stack and stack[0].filename in OWN_FILES:
+        cell = (n for n, frame in enumerate(stack) if frame.filename.startswith("<cell "))
+        stack = stack[next(cell, 0) :]
+    return [frame for frame in stack if frame.filename not in OWN_FILES]
+
+
+def rich_forms(value):
+    """The rich forms of `value` by mime type; of images one, the first that it offers."""
+    if is_figure(value):
+        return {"image/png": draw_figure(value)}
+    forms = {}
+    for mime, name in RICH_METHODS:
+        # Looked up on the type: a class is not its instance, and some instances answer to every name.
+        method = getattr(type(value), name, None)
+        if method is None or mime in forms or (is_image(mime) and any(map(is_image, forms))):
+            continue
+        try:
+            data = method(value)
+            data = data[0] if isinstance(data, tuple) else data  # the rest is metadata
+            if data is not None:
+                forms.update({mime: data} if mime else data)
+        except Exception as failure:
+            note(f"{name} of {type(value).__name__} failed: {type(failure).__name__}: {failure}")
+    return forms
+
+
+def is_image(mime):
+    return mime.startswith("image/")
+
+
+def is_figure(value):
+    figures = sys.modules.get("matplotlib.figure")
+    return figures is not None and isinstance(value, getattr(figures, "Figure", ()))
+
+
+def draw_figure(figure):
+    """PNG bytes; the figure is closed, so that it is sent once and the next cell starts afresh."""
+    try:
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", bbox_inches="tight")
+        return buffer.getvalue()
+    finally:
+        if "matplotlib.pyplot" in sys.modules:
+            sys.modules["matplotlib.pyplot"].close(figure)
+
+
+def encode_item(mime, data):
+    """text/* stays text, JSON stays JSON, all else becomes base64; ValueError if it is too large."""
+    if mime == "application/json" or mime.endswith("+json"):
+        size = len(json.dumps(data, allow_nan=False))
+    elif mime.startswith("text/"):
+        size, data = len(data.encode("utf-8", "surrogatepass")), str(data)
+    elif isinstance(data, str) and is_image(mime) and not mime.endswith("+xml"):
+        size = len(data) * 3 // 4  # base64 already, by Jupyter's convention
+    else:
+        import base64
+
+        data = data.encode() if isinstance(data, str) else bytes(data)
+        size, data = len(data), base64.b64encode(data).decode()
+    if size > ITEM_LIMIT:
+        raise ValueError(f"{size} bytes, more than {ITEM_LIMIT}")
+    return {"mime": mime, "data": data}
+
+
+def note(text):
+    print(f"display: {text}", file=sys.stderr)
+
+
+class Gallery:
+    """Shows values and figures through `send_items`, within the bounds of a cell."""
+
+    def __init__(self, send_items):
+        self.send_items = send_items
+        self.count = 0
+        PyplotHook(self.show_figures).install()
+
+    def open(self):
+        """Begins a cell."""
+        self.count = 0
+
+    def close(self):
+        """Ends a cell: says what it showed in vain."""
+        if self.count > ITEMS_PER_CELL:
+            note(f"{self.count - ITEMS_PER_CELL} items dropped: a cell shows at most {ITEMS_PER_CELL}")
+
+    def display(self, *values):
+        """Shows values as images, HTML, JSON or text, whichever they offer."""
+        for value in values:
+            forms = rich_forms(value)
+            if not any(map(is_image, forms)):
+                forms.setdefault("text/plain", render_result(value))
+            self.send_forms(forms)
+
+    def show(self, value):
+        """Shows a result, if it is more than its repr."""
+        self.send_forms(rich_forms(value))
+
+    def show_figures(self):
+        """Shows and closes the figures that pyplot holds."""
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        for number in pyplot.get_fignums() if pyplot else ():
+            try:
+                self.show(pyplot.figure(number))
+            except Exception as failure:
+                note(f"figure dropped: {type(failure).__name__}: {failure}")
+
+    def send_forms(self, forms):
+        items = []
+        for mime, data in forms.items():
+            self.count += 1
+            try:
+                if self.count <= ITEMS_PER_CELL:
+                    items.append(encode_item(mime, data))
+            except Exception as refusal:
+                note(f"{mime} dropped: {refusal}")
+        try:
+            if items:
+                self.send_items(items)
+        except (TypeError, ValueError, RecursionError) as refusal:
+            note(f"{', '.join(forms)} dropped: {refusal}")
+
+
+class PyplotHook:
+    """Makes `plt.show()` send the figures, from the moment that the guest imports pyplot.
+
+    With the Agg backend it would only warn, and the next plot would be drawn over the last.
+    """
+
+    def __init__(self, show):
+        self.show = show
+
+    def install(self):
+        if "matplotlib.pyplot" in sys.modules:
+            self.patch(sys.modules["matplotlib.pyplot"])
+        else:
+            sys.meta_path.insert(0, self)
+
+    def patch(self, pyplot):
+        pyplot.show = lambda *_, **__: self.show()
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "matplotlib.pyplot":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        if spec is not None:
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (execute(module), self.patch(module))
+        return spec

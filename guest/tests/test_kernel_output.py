@@ -1,0 +1,290 @@
+"""Tests of guest/kernel_output.py, through the kernel: errors, and rich output."""
+
+import base64
+import os
+import sys
+import tempfile
+import textwrap
+import unittest
+
+from test_kernel import NO_INPUT, KernelTest, needs
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class ErrorTest(KernelTest):
+    def assert_traceback(self, cell, expected):
+        self.assertEqual(cell.traceback, textwrap.dedent(expected).lstrip("\n"))
+
+    def test_frames_of_several_cells(self):
+        self.run_ok("def f(x):\n    raise ValueError(f'bad {x}')")
+        cell = self.run_error("a = 1\nf(a)", "ValueError")
+        self.assertEqual((cell.error["message"], cell.result), ("bad 1", None))
+        self.assert_traceback(
+            cell,
+            """
+            Traceback (most recent call last):
+              File "<cell 2>", line 2, in <module>
+                f(a)
+              File "<cell 1>", line 2, in f
+                raise ValueError(f'bad {x}')
+            ValueError: bad 1
+            """,
+        )
+
+    def test_the_kernels_frames_are_left_out_anywhere(self):
+        cell = self.run_error("input()", "RuntimeError")
+        self.assert_traceback(
+            cell,
+            f"""
+            Traceback (most recent call last):
+              File "<cell 1>", line 1, in <module>
+                input()
+            RuntimeError: {NO_INPUT}
+            """,
+        )
+
+    def test_chained_exceptions(self):
+        cell = self.run_error(
+            """\
+            try:
+                input()
+            except RuntimeError as e:
+                raise KeyError('k') from e
+            """,
+            "KeyError",
+        )
+        self.assert_traceback(
+            cell,
+            f"""
+            Traceback (most recent call last):
+              File "<cell 1>", line 2, in <module>
+                input()
+            RuntimeError: {NO_INPUT}
+
+            The above exception was the direct cause of the following exception:
+
+            Traceback (most recent call last):
+              File "<cell 1>", line 4, in <module>
+                raise KeyError('k') from e
+            KeyError: 'k'
+            """,
+        )
+
+    def test_syntax_error_has_its_caret(self):
+        cell = self.run_error("x = 1\ny = = 2", "SyntaxError")
+        self.assertEqual(
+            cell.error["traceback"],
+            '  File "<cell 1>", line 2\n    y = = 2\n        ^\nSyntaxError: invalid syntax\n',
+        )
+
+    def test_syntax_error_found_after_parsing_shows_its_line(self):
+        cell = self.run_error("x = 1\nreturn x", "SyntaxError")
+        self.assertEqual(
+            cell.traceback,
+            '  File "<cell 1>", line 2\n    return x\nSyntaxError: \'return\' outside function\n',
+        )
+
+    def test_nothing_runs_of_a_cell_that_does_not_compile(self):
+        self.run_error("x = 1\nprint(x)\n(await x for x in return)", "SyntaxError")
+        self.run_error("x", "NameError")
+
+    def test_source_is_there_for_the_guests_own_tracebacks(self):
+        self.run_ok("import traceback")
+        cell = self.run_ok("try:\n  raise ValueError(1)\nexcept ValueError:\n  traceback.print_exc()")
+        self.assertIn("raise ValueError(1)", cell.stderr)
+        self.run_ok("import inspect\ndef f(): return 1")
+        self.assertEqual(self.run_ok("inspect.getsource(f)").result, "'def f(): return 1\\n'")
+
+    def test_a_long_traceback_keeps_head_and_tail(self):
+        self.run_ok("def f(n): g(n)\ndef g(n): f(n + 1)")
+        trace = self.run_error("f(0); raise ValueError", "RecursionError").error["traceback"]
+        self.assertLessEqual(len(trace), 32 << 10)
+        self.assertRegex(trace, r"^Traceback \(most recent call last\):\n")
+        self.assertRegex(trace, r"\n… \d+ characters left out …\n")
+        self.assertIn("\nRecursionError: maximum recursion depth exceeded", trace)
+
+    def test_a_long_message_is_bounded(self):
+        error = self.run_error("raise ValueError('x' * 10**7)", "ValueError").error
+        self.assertLessEqual(len(error["message"]), 32 << 10)
+
+    def test_an_exception_that_cannot_be_printed(self):
+        self.run_ok("class Odd(Exception):\n def __str__(self): raise ValueError('no')")
+        error = self.run_error("raise Odd", "Odd").error
+        self.assertEqual(error["message"], "<str() failed: ValueError: no>")
+        self.assertIn('File "<cell 2>", line 1', error["traceback"])
+
+    def test_exceptions_outside_of_exception(self):
+        self.run_error("raise BaseException('x')", "BaseException")
+        self.run_error("raise GeneratorExit", "GeneratorExit")
+
+    @unittest.skipIf(sys.version_info < (3, 11), "exception groups came with Python 3.11")
+    def test_exception_groups(self):
+        cell = self.run_error("raise ExceptionGroup('two', [ValueError(1), KeyError(2)])", "ExceptionGroup")
+        self.assertIn("| KeyError: 2", cell.error["traceback"])
+        self.assertNotIn("kernel.py", cell.error["traceback"])
+
+
+class DisplayTest(KernelTest):
+    def test_text_for_what_has_no_rich_form(self):
+        self.assertEqual(
+            self.show("display(1, 'a')"),
+            [{"mime": "text/plain", "data": "1"}, {"mime": "text/plain", "data": "'a'"}],
+        )
+
+    def test_rich_methods(self):
+        png = base64.b64encode(PNG).decode()
+        cases = [
+            ("_repr_png_", repr(PNG), "image/png", png),
+            ("_repr_png_", repr(png), "image/png", png),
+            ("_repr_png_", repr((PNG, {"width": 1})), "image/png", png),
+            ("_repr_jpeg_", "b'j'", "image/jpeg", "ag=="),
+            ("_repr_svg_", "'<svg/>'", "image/svg+xml", base64.b64encode(b"<svg/>").decode()),
+            ("_repr_html_", "'<b>é</b>'", "text/html", "<b>é</b>"),
+            ("_repr_json_", "{'a': [1, None]}", "application/json", {"a": [1, None]}),
+            ("_repr_mimebundle_", "{'text/latex': '$x$'}", "text/latex", "$x$"),
+            ("_repr_mimebundle_", "({'application/vnd.a+json': [1]}, {})", "application/vnd.a+json", [1]),
+            ("_repr_mimebundle_", "{'application/pdf': b'p'}", "application/pdf", "cA=="),
+        ]
+        for method, value, mime, data in cases:
+            with self.subTest(method=method, value=value):
+                self.run_ok(f"class R:\n def {method}(self): return {value}\n def __repr__(self): return 'R'")
+                cell = self.run_ok("R()")
+                self.assertEqual((cell.result, cell.shown), ("R", [{"mime": mime, "data": data}]))
+                shown = self.show("display(R())")
+                self.assertEqual(shown[0], {"mime": mime, "data": data})
+                plain = [] if mime.startswith("image/") else [{"mime": "text/plain", "data": "R"}]
+                self.assertEqual(shown[1:], plain)
+
+    def test_one_image_of_several(self):
+        self.run_ok("class R:\n def _repr_png_(self): return b'p'\n def _repr_jpeg_(self): return b'j'")
+        self.assertEqual([item["mime"] for item in self.show("R()")], ["image/png"])
+
+    def test_a_class_and_an_object_with_every_attribute_are_not_rich(self):
+        self.run_ok("class R:\n def _repr_html_(self): return 'x'")
+        self.assertEqual(self.show("R"), [])
+        self.assertEqual(self.show("import unittest.mock; unittest.mock.Mock()"), [])
+
+    def test_a_rich_method_that_fails_or_declines(self):
+        self.run_ok("class R:\n def _repr_html_(self): raise ValueError('no')\n def _repr_svg_(self): pass")
+        cell = self.run_ok("R()")
+        self.assertEqual(cell.shown, [])
+        self.assertEqual(cell.stderr, "display: _repr_html_ of R failed: ValueError: no\n")
+
+    def test_what_is_no_json_is_dropped(self):
+        for value in ("float('nan')", "object()"):
+            with self.subTest(value=value):
+                self.run_ok(f"class R:\n def _repr_json_(self): return {value}")
+                cell = self.run_ok("R()")
+                self.assertEqual(cell.shown, [])
+                self.assertRegex(cell.stderr, r"^display: application/json dropped: .*\n$")
+
+    def test_at_most_32_items_a_cell(self):
+        for _ in range(2):
+            cell = self.run_ok("for n in range(40): display(n)")
+            self.assertEqual([item["data"] for item in cell.shown], [str(n) for n in range(32)])
+            self.assertEqual(cell.stderr, "display: 8 items dropped: a cell shows at most 32\n")
+
+    def test_at_most_8_mib_an_item(self):
+        self.run_ok("class R:\n def __init__(self, n): self.n = n\n def _repr_png_(self): return bytes(self.n)")
+        cell = self.run_ok("display(R(8 << 20), R((8 << 20) + 1))")
+        self.assertEqual([len(item["data"]) for item in cell.shown], [((8 << 20) + 2) // 3 * 4])
+        self.assertEqual(cell.stderr, "display: image/png dropped: 8388609 bytes, more than 8388608\n")
+
+    def test_a_frame_that_escapes_make_too_large_is_dropped(self):
+        self.run_ok("class R:\n def _repr_html_(self): return chr(1) * (8 << 20)")
+        cell = self.run_ok("R()")
+        self.assertEqual(cell.shown, [])
+        self.assertRegex(cell.stderr, r"^display: text/html dropped: \d+ bytes when encoded, more than")
+
+    def test_from_a_thread(self):
+        self.run_ok("import threading; thread = threading.Thread(target=display, args=(1,))")
+        cell = self.run_ok("thread.start(); thread.join()")
+        self.assertEqual(cell.shown, [{"mime": "text/plain", "data": "1"}])
+
+    def test_between_cells_it_is_dropped(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "fifo")
+            os.mkfifo(path)
+            cell = f"""
+                import threading
+                def show_late():
+                    open({path!r}).readline()
+                    display(1)
+                    print('shown')
+                threading.Thread(target=show_late).start()
+                """
+            self.run_ok(cell)
+            fifo = os.open(path, os.O_RDWR)
+            os.write(fifo, b"now\n")
+            self.host.await_output("shown")
+            os.close(fifo)
+        self.assertEqual(self.host.text(self.host.err), "display: text/plain dropped: no cell is running\n")
+        self.assertEqual(self.run_ok("1").shown, [])
+
+
+class LibraryTest(KernelTest):
+    """With the libraries that people draw and tabulate with."""
+
+    def assert_png(self, item):
+        self.assertEqual(item["mime"], "image/png")
+        self.assertTrue(base64.b64decode(item["data"]).startswith(PNG))
+
+    @needs("PIL")
+    def test_pillow_image(self):
+        self.run_ok("from PIL import Image; image = Image.new('RGB', (4, 4))")
+        for code in ("image", "display(image)"):
+            (item,) = self.run_ok(code).shown
+            self.assert_png(item)
+
+    @needs("pandas")
+    def test_data_frame(self):
+        self.run_ok("import pandas; frame = pandas.DataFrame({'a': [1]})")
+        cell = self.run_ok("frame")
+        self.assertEqual((cell.result, [item["mime"] for item in cell.shown]), ("   a\n0  1", ["text/html"]))
+        self.assertIn("<table", cell.shown[0]["data"])
+        self.assertEqual([item["mime"] for item in self.show("display(frame)")], ["text/html", "text/plain"])
+
+    @needs("matplotlib")
+    def test_open_figures_are_sent_and_closed(self):
+        cell = self.run_ok("import matplotlib.pyplot as plt; a = plt.figure(); b = plt.figure(); a.gca(); None")
+        self.assertEqual(cell.stderr, "")
+        self.assertEqual(len(cell.shown), 2)
+        self.assert_png(cell.shown[0])
+        self.assertEqual(self.run_ok("plt.get_fignums()").result, "[]")
+        self.assertEqual(self.show("1"), [])
+
+    @needs("matplotlib")
+    def test_a_figure_is_sent_once(self):
+        self.run_ok("import matplotlib.pyplot as plt")
+        for code in ("plt.figure()", "f = plt.figure(); display(f); f", "plt.plot([1]); plt.show()"):
+            with self.subTest(code=code):
+                self.assertEqual(len(self.show(code)), 1 + code.endswith("; f"))
+
+    @needs("matplotlib")
+    def test_show_starts_afresh(self):
+        cell = self.run_ok(
+            """
+            import matplotlib.pyplot as plt
+            plt.plot([1, 2]); plt.show()
+            print(plt.get_fignums())
+            plt.plot([2, 1]); plt.show()
+            """
+        )
+        self.assertEqual((cell.stdout, cell.stderr, len(cell.shown)), ("[]\n", "", 2))
+
+    @needs("matplotlib")
+    def test_figures_of_a_cell_that_fails_are_sent(self):
+        cell = self.run_error("import matplotlib.pyplot as plt; plt.plot([1]); raise ValueError", "ValueError")
+        self.assertEqual(len(cell.shown), 1)
+
+    @needs("matplotlib")
+    def test_a_figure_that_cannot_be_drawn(self):
+        cell = self.run_ok("import matplotlib.pyplot as plt; plt.title('$\\\\frac$'); None")
+        self.assertEqual(cell.shown, [])
+        self.assertRegex(cell.stderr, r"^display: figure dropped: ")
+        self.assertEqual(self.run_ok("plt.get_fignums()").stderr, "")
+
+    @needs("numpy")
+    def test_array(self):
+        self.assertEqual(self.run_ok("import numpy; numpy.zeros(2)").result, "array([0., 0.])")

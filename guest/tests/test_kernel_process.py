@@ -1,0 +1,285 @@
+"""Tests of the kernel as a process: interrupts, descriptors, forked children, warm forks of a zygote."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import unittest
+
+from test_kernel import DEADLINE_S, KERNEL, KernelTest, needs
+
+
+class InterruptTest(KernelTest):
+    def interrupt(self, code):
+        """Runs a cell that prints `go`, and interrupts it then."""
+        self.host.start(code)
+        self.host.await_output("go")
+        self.host.interrupt()
+        return self.host.finish()
+
+    def assert_interrupted(self, code):
+        cell = self.interrupt(f"before = 1; print('go')\n{textwrap.dedent(code)}")
+        self.assertEqual((cell.status, cell.error["name"]), ("interrupted", "KeyboardInterrupt"))
+        self.assertEqual(self.run_ok("before").result, "1")
+        return cell
+
+    def test_in_sleep(self):
+        cell = self.assert_interrupted("import time\ntime.sleep(1000)")
+        frames = r"^Traceback.*\n  File \"<cell 1>\", line \d.*\n.*\nKeyboardInterrupt\n$"
+        self.assertRegex(cell.traceback, frames)
+
+    def test_in_a_busy_loop(self):
+        self.assert_interrupted("while True: pass")
+
+    def test_in_a_subprocess(self):
+        self.assert_interrupted("import subprocess\nsubprocess.run(['sleep', '1000'])")
+
+    def test_in_an_await(self):
+        self.run_ok("import asyncio; cleaned = []")
+        cell = self.interrupt(
+            """
+            asyncio.get_running_loop().call_later(0.01, print, 'go')  # from within the await
+            try:
+                await asyncio.sleep(1000)
+            except asyncio.CancelledError:
+                cleaned.append(1)
+                raise
+            """
+        )
+        self.assertEqual((cell.status, cell.error["name"]), ("interrupted", "KeyboardInterrupt"))
+        self.assertEqual(cell.stderr, "")
+        self.assertIn('File "<cell 2>", line 4', cell.error["traceback"])
+        self.assertNotIn("kernel.py", cell.error["traceback"])
+        self.assertEqual(self.run_ok("cleaned").result, "[1]")
+        self.assertEqual(self.run_ok("await asyncio.sleep(0, 5)").result, "5")
+
+    def test_in_a_busy_coroutine(self):
+        cell = self.assert_interrupted("import asyncio\nawait asyncio.sleep(0)\nwhile True: pass")
+        self.assertEqual(cell.stderr, "")
+
+    def test_in_a_busy_background_task(self):
+        self.run_ok("import asyncio\nasync def spin():\n  print('go')\n  while True: pass")
+        cell = self.interrupt("t = asyncio.ensure_future(spin()); await asyncio.sleep(1000)")
+        self.assertEqual(cell.status, "interrupted")
+        self.assertEqual(self.run_ok("await asyncio.sleep(0, 5)").result, "5")
+
+    def test_a_cell_that_catches_it_is_interrupted_by_the_second(self):
+        cell = """
+            import time
+            try:
+                print('go'); time.sleep(1000)
+            except KeyboardInterrupt:
+                print('caught'); time.sleep(1000)
+            """
+        self.host.start(cell)
+        for mark in ("go", "caught"):
+            self.host.await_output(mark)
+            self.host.interrupt()
+        self.assertEqual(self.host.finish().status, "interrupted")
+
+    def test_an_await_that_swallows_it_is_interrupted_by_the_second(self):
+        cell = """
+            import asyncio
+            try:
+                print('go'); await asyncio.sleep(1000)
+            except BaseException:
+                print('caught'); await asyncio.sleep(1000)
+            """
+        self.host.start(cell)
+        for mark in ("go", "caught"):
+            self.host.await_output(mark)
+            self.host.interrupt()
+        self.assertEqual(self.host.finish().status, "interrupted")
+
+    def test_in_a_repr(self):
+        self.run_ok("class Slow:\n def __repr__(self):\n  print('go')\n  while True: pass")
+        self.assertEqual(self.interrupt("Slow()").status, "interrupted")
+
+    def test_in_the_text_of_an_error(self):
+        self.run_ok("class Slow(Exception):\n def __str__(self):\n  print('go')\n  while True: pass")
+        self.assertEqual(self.interrupt("raise Slow").status, "interrupted")
+        self.run_ok("1")
+
+    def test_between_cells_it_is_ignored(self):
+        self.run_ok("x = 1")
+        for _ in range(3):
+            self.host.interrupt()
+            self.assertEqual(self.run_ok("x").result, "1")
+
+    def test_a_handler_of_the_guest_lasts_for_its_cell(self):
+        self.run_ok("import signal; _ = signal.signal(signal.SIGINT, signal.SIG_IGN)")
+        self.assert_interrupted("while True: pass")
+
+    def test_a_frame_under_way_is_sent_whole(self):
+        self.host.start("print('go')\nwhile True: display('x' * 60000)")
+        self.host.await_output("go")
+        received = len(self.host.received)
+        while len(self.host.received) < received + (1 << 20):  # the socket is full again and again
+            self.host.pump(time.monotonic() + DEADLINE_S)
+        self.host.interrupt()
+        cell = self.host.finish()
+        self.assertEqual(cell.status, "interrupted")
+        self.run_ok("1")
+
+
+class DescriptorTest(KernelTest):
+    def test_closed_descriptors_are_reopened(self):
+        self.run_ok("import os, sys")
+        for code in ("os.close(1)", "os.close(2)", "os.close(0)", "os.closerange(0, 3)"):
+            with self.subTest(code=code):
+                self.run_ok(code)
+                cell = self.run_ok("_ = os.system('echo out; echo err >&2; cat'); print('a', file=sys.stdout)")
+                self.assertEqual((cell.stdout, cell.stderr), ("out\na\n", "err\n"))
+                cell = self.run_ok("print('a'); print('b', file=sys.stderr)")
+                self.assertEqual((cell.stdout, cell.stderr), ("a\n", "b\n"))
+
+    def test_a_file_that_took_the_place_of_a_descriptor_is_no_trap(self):
+        self.run_ok("import os; os.close(1); f = open('/dev/null', 'w')")
+        self.assertEqual(self.run_ok("print('a')").stdout, "a\n")
+
+    def test_replaced_and_closed_streams_are_restored(self):
+        self.run_ok("import io, sys")
+        breakers = [
+            "sys.stdout = io.StringIO(); sys.stderr = None",
+            "sys.stdout.close(); sys.stderr.close()",
+            "x = sys.stdout.detach(); y = sys.stderr.detach()",
+            "sys.stdout = io.TextIOWrapper(sys.stdout.buffer)",
+            "del sys.stdout, sys.stderr",
+        ]
+        for code in breakers:
+            with self.subTest(code=code):
+                self.run_ok(code)
+                cell = self.run_ok("print('a'); print('b', file=sys.stderr)")
+                self.assertEqual((cell.stdout, cell.stderr), ("a\n", "b\n"))
+
+    def test_a_pipe_left_nonblocking_is_made_blocking(self):
+        self.run_ok("import os; os.set_blocking(1, False)")
+        self.assertEqual(len(self.run_ok("print('x' * 1_000_000)").stdout), 1_000_001)
+
+
+class ForkTest(KernelTest):
+    def test_a_child_that_falls_out_of_its_cell_is_silent(self):
+        cell = self.run_ok(
+            """
+            import os
+            pid = os.fork()
+            if pid:
+                status = os.waitpid(pid, 0)[1]
+            else:
+                display('from the child')
+            print('child' if pid == 0 else status)
+            pid == 0
+            """
+        )
+        self.assertEqual((cell.stdout, cell.result, cell.shown), ("child\n0\n", "False", []))
+        self.assertEqual(self.run_ok("1").result, "1")
+
+    def test_a_child_that_fails_says_so_and_ends(self):
+        self.run_ok("import os, sys")
+        cell = self.run_ok("pid = os.fork()\nif not pid: raise ValueError('x')\nos.waitpid(pid, 0)[1] >> 8")
+        self.assertEqual(cell.result, "1")
+        self.assertIn("ValueError: x\n", cell.stderr)
+        cell = self.run_ok("pid = os.fork()\nif not pid: sys.exit(3)\nos.waitpid(pid, 0)[1] >> 8")
+        self.assertEqual(cell.result, "3")
+
+    def test_a_child_does_not_hold_the_socket(self):
+        self.run_ok("import os, time\nif os.fork() == 0: time.sleep(1000)")
+        self.host.start("os._exit(0)")
+        self.assertIsNone(self.host.frame())
+
+    def test_multiprocessing(self):
+        self.run_ok("import multiprocessing; fork = multiprocessing.get_context('fork')")
+        self.run_ok("def f(x):\n display(x)\n return x * 2")
+        cell = self.run_ok("with fork.Pool(2) as pool: doubled = pool.map(f, [1, 2])\ndoubled")
+        self.assertEqual((cell.result, cell.shown), ("[2, 4]", []))
+
+
+ZYGOTE = f"""
+import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("kernel", {KERNEL!r})
+kernel = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(kernel)
+missing = kernel.prepare({{preload!r}})
+assert missing == ["no_such_module"], missing
+{{setup}}
+fork = os.fork
+for fd in map(int, sys.argv[1:]):
+    if fork() == 0:
+        kernel.serve(fd)
+        print("serve returned")
+        os._exit(1)
+os.wait()
+"""
+
+
+class ZygoteTest(unittest.TestCase):
+    def run_in_siblings(self, preload, code, setup=""):
+        script = ZYGOTE.format(preload=["no_such_module", *preload], setup=setup)
+        pairs = [socket.socketpair() for _ in range(2)]
+        theirs = [guest.fileno() for _, guest in pairs]
+        zygote = subprocess.Popen(
+            [sys.executable, "-I", "-c", script, *map(str, theirs)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=theirs,
+            start_new_session=True,
+        )
+        self.addCleanup(zygote.wait, DEADLINE_S)
+        self.addCleanup(os.killpg, zygote.pid, signal.SIGKILL)
+        results = []
+        for host, guest in pairs:
+            guest.close()
+            host.settimeout(DEADLINE_S)
+            self.addCleanup(host.close)
+            stream = host.makefile("rwb")
+            self.addCleanup(stream.close)
+            body = json.dumps({"type": "execute", "id": 1, "code": code}).encode()
+            stream.write(len(body).to_bytes(4, "big") + body)
+            stream.flush()
+            frames = [json.loads(stream.read(int.from_bytes(stream.read(4), "big"))) for _ in range(2)]
+            self.assertEqual([frame["type"] for frame in frames], ["ready", "done"])
+            self.assertEqual(frames[1]["status"], "ok", frames[1]["error"])
+            results.append(frames[1]["result"])
+        return results
+
+    # A fork in C runs no handlers of Python's, so the tests take away those that would hide a lack.
+    SAME = "import random, tempfile; random.seed(1); os.register_at_fork(after_in_child=lambda: random.seed(1))"
+
+    def assert_siblings_differ(self, preload, code, setup=""):
+        first, second = self.run_in_siblings(preload, code, setup)
+        self.assertNotEqual(first, second)
+
+    def test_random(self):
+        self.assert_siblings_differ(["random"], "import random; random.random()", self.SAME)
+
+    def test_names_of_temporary_files(self):
+        # In PID namespaces of their own siblings have the same pid, by which tempfile would know a fork.
+        setup = "import tempfile; names = tempfile._get_candidate_names(); next(names); os.getpid = lambda: 1"
+        code = "import tempfile; next(tempfile._get_candidate_names())"
+        self.assert_siblings_differ(["tempfile"], code, setup)
+
+    def test_uuid_state(self):
+        setup = "import uuid; uuid._node = uuid._last_timestamp = 1 << 62"
+        results = self.run_in_siblings(["uuid"], "import uuid; (uuid._node, uuid._last_timestamp)", setup)
+        self.assertEqual(results, ["(None, None)"] * 2)
+
+    def test_authkey_of_multiprocessing(self):
+        code = "import multiprocessing as mp; bytes(mp.current_process().authkey)"
+        self.assert_siblings_differ(["multiprocessing"], code)
+
+    @needs("numpy")
+    def test_numpy_random(self):
+        code = "import numpy; numpy.random.random()"
+        self.assert_siblings_differ(["numpy"], code, "import numpy; numpy.random.seed(1)")
+
+    @needs("matplotlib")
+    def test_pyplot_preloaded(self):
+        code = "import matplotlib.pyplot as plt; plt.show.__module__"
+        self.assertEqual(self.run_in_siblings(["matplotlib.pyplot"], code), ["'kernel_output'"] * 2)
+
+    def test_state_is_not_shared(self):
+        code = "import builtins; n = getattr(builtins, 'n', 0) + 1; builtins.n = n; (__name__, n)"
+        self.assertEqual(self.run_in_siblings([], code), ["('__main__', 1)"] * 2)
