@@ -288,11 +288,18 @@ class Kernel:
 
     async def await_parts(self, parts):
         """All of a cell in one task: what it starts before its first `await` needs the loop as well."""
+        import asyncio
+
         value = None
-        for part in parts:
-            value = eval(part, self.namespace)
-            if part.co_flags & CO_COROUTINE:
-                value = await value
+        try:
+            for part in parts:
+                value = eval(part, self.namespace)
+                if part.co_flags & CO_COROUTINE:
+                    value = await value
+        except asyncio.CancelledError as cancelled:
+            if not self.is_cancelled:
+                raise
+            raise KeyboardInterrupt().with_traceback(cancelled.__traceback__) from None
         return value
 
     def run_on_loop(self, parts):
@@ -311,10 +318,10 @@ class Kernel:
                     if task.done():
                         raise
                     self.cancel_task()  # it struck another task; let the cell's own clean up
-                except asyncio.CancelledError as cancelled:
+                except asyncio.CancelledError:
                     if not self.is_cancelled:
                         raise
-                    raise KeyboardInterrupt().with_traceback(cancelled.__traceback__) from None
+                    raise KeyboardInterrupt from None  # cancelled before its first step
         finally:
             self.task = None
             if task.done() and not task.cancelled():

@@ -226,7 +226,8 @@ class ProtocolTest(KernelTest):
         self.assertEqual((cell.stdout, cell.stderr, cell.result), ('{"type": "done"}\n', "", "5"))
 
     def test_subprocesses_do_not_inherit_the_socket(self):
-        cell = self.run_ok("import subprocess; _ = subprocess.run(['ls', '-l', '/proc/self/fd'], close_fds=False)")
+        listing = "['ls', '-l', '/proc/self/fd']"
+        cell = self.run_ok(f"import subprocess; _ = subprocess.run({listing}, close_fds=False)")
         self.assertIn("pipe:", cell.stdout)
         self.assertNotIn("socket:", cell.stdout)
 

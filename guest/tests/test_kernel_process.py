@@ -246,7 +246,7 @@ class ZygoteTest(unittest.TestCase):
         return results
 
     # A fork in C runs no handlers of Python's, so the tests take away those that would hide a lack.
-    SAME = "import random, tempfile; random.seed(1); os.register_at_fork(after_in_child=lambda: random.seed(1))"
+    SAME = "import random; os.register_at_fork(after_in_child=lambda: random.seed(1))"
 
     def assert_siblings_differ(self, preload, code, setup=""):
         first, second = self.run_in_siblings(preload, code, setup)
