@@ -139,7 +139,7 @@ fn check_process(cycles: usize) {
     let spec = Template::Bash.spec(Flavor::ALL[0], vec!["/bin/true".into()]);
     let cycle = || {
         let (sandbox, streams) = ringfence_sandbox::start(&spec, ringfence_sandbox::Stdio::Pipes).expect("it starts");
-        assert_eq!(sandbox.next_event(), Event::Ended(End::Exited(0)));
+        assert_eq!(sandbox.control().next_event(), Event::Ended { process: 0, end: End::Exited(0) });
         drop(streams);
         sandbox.finish();
     };

@@ -17,6 +17,7 @@ import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
 import { Socket } from 'node:net';
 import { pathToFileURL } from 'node:url';
 import { inspect, types } from 'node:util';
+import { promiseHooks } from 'node:v8';
 import { Script } from 'node:vm';
 import { MessageChannel, Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 
@@ -25,9 +26,9 @@ const MAX_RESULT_BYTES = 64 << 10;
 const MAX_TRACEBACK_BYTES = 32 << 10;
 const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
-const LINE_END = /\r\n|[\n\r\u2028\u2029]/g;
+const LINE_END = /\r\n|[\n\r\u2028\u2029]/g; // as V8 counts lines
 const STOP_PATIENCE_MS = 50; // an idle main thread answers in well under a millisecond
-const SENTINEL_DEPTH = 4;
+const { then } = Promise.prototype; // the guest may replace it
 
 function startGuest(fd) {
   // Node leaves pipes non-blocking and queues what does not fit: `done` would overtake output, and
@@ -45,65 +46,63 @@ class Guest {
   #session = new inspector.Session();
   #cell = null; // { id, code, displayed }
   #directory;
-  #handover; // the inspector's handle of a function that keeps its argument in #taken
-  #taken;
+  #unsettled = new Set(); // the promises of cells, also of those that were abandoned
+
   constructor(controller) {
     this.#controller = controller;
     this.#session.connect();
-    globalThis.handover = (value) => (this.#taken = value);
-    this.#handover = this.#ask('Runtime.evaluate', { expression: 'handover' }).result.objectId;
-    delete globalThis.handover;
     define('display', (value) => this.#display(value));
     process.exit = (code = process.exitCode ?? 0) => {
       controller.postMessage({ type: 'exit', code: String(code) });
-      // Until the controller terminates it: that, unlike an exception, passes any `catch`.
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+      sleepForever(); // it is terminated: that, unlike an exception, passes any `catch`
     };
     syncBuiltinESMExports();
     Error.prepareStackTrace = formatStack;
     for (const event of ['uncaughtException', 'unhandledRejection']) {
-      process.on(event, (error) => warn(`${event}: ${cut(inspectSafely(error), MAX_TRACEBACK_BYTES, event)}`));
+      process.on(event, (error) => warn(`${event}: ${cut(inspectSafely(error), event)}`));
     }
     controller.on('message', (message) => this.#hear(message));
   }
 
   #hear({ type, id, code, generation }) {
     this.#cell = type === 'execute' ? { id, code, displayed: 0 } : null;
-    if (type === 'abandon') return this.#controller.postMessage({ type: 'abandoned', generation });
-    this.#followDirectory();
-    const adapted = adaptImports(code, (text) => this.#findSyntaxError(text));
-    const expression = `${adapted}\n//# sourceURL=cell-${id}`;
-    const options = { expression, replMode: true, awaitPromise: true, objectGroup: 'cell' };
-    this.#session.post('Runtime.evaluate', options, (failure, reply) => {
-      // A failure: the promise was collected and never settles. When that is noticed is chance: wait on.
-      if (!failure && this.#cell?.id === id) this.#settle(reply);
-    });
+    if (type === 'execute') this.#execute(this.#cell);
+    else this.#controller.postMessage({ type: 'abandoned', generation });
   }
 
-  #settle({ result: remote, exceptionDetails }) {
-    const cell = this.#cell;
-    const value = this.#fetch(exceptionDetails?.exception ?? remote);
+  // A cell is an async function to V8. Its promise is taken hold of with a hook and not through the
+  // inspector, which reports a promise that was collected at a moment when V8 aborts on JavaScript.
+  #execute(cell) {
+    this.#followDirectory();
+    const adapted = adaptImports(cell.code, (text) => this.#findSyntaxError(text));
+    const expression = `${adapted}\n//# sourceURL=cell-${cell.id}`;
+    let promise;
+    const release = promiseHooks.onInit((first) => {
+      release();
+      this.#unsettled.add((promise = first));
+    });
+    const reply = this.#ask('Runtime.evaluate', { expression, replMode: true, objectGroup: 'cell' });
+    release();
+    if (!promise) return this.#settle(cell, describeSyntaxError(cell, reply.exceptionDetails));
+    const succeed = (outcome) => this.#settle(cell, null, outcome['.repl_result'], promise);
+    Reflect.apply(then, promise, [succeed, (error) => this.#settle(cell, describeError(error), undefined, promise)]);
+  }
+
+  #settle(cell, error, value, promise) {
+    this.#unsettled.delete(promise);
     this.#ask('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
-    const error = exceptionDetails ? describeError(value, locateSyntaxError(cell, exceptionDetails)) : null;
-    const hasResult = !error && value !== undefined;
-    if (hasResult) define('_', value);
-    const result = hasResult ? cut(inspectSafely(value), MAX_RESULT_BYTES, 'result') : null;
+    if (cell !== this.#cell) return; // abandoned
+    if (value !== undefined) define('_', value);
+    const result = value === undefined ? null : cut(inspectSafely(value), 'result', MAX_RESULT_BYTES);
     this.#cell = null;
     this.#controller.postMessage({ type: 'done', id: cell.id, status: error ? 'error' : 'ok', result, error });
   }
 
-  // A session on its own thread answers before `post` returns, unless it has a promise to await.
+  // A session on its own thread answers before `post` returns.
   #ask(method, params) {
     let answer;
     this.#session.post(method, params, (_, reply) => (answer = reply));
     return answer;
-  }
-
-  #fetch({ objectId, unserializableValue, value }) {
-    const argument = objectId ? { objectId } : unserializableValue ? { unserializableValue } : { value };
-    const functionDeclaration = 'function (value) { this(value) }';
-    this.#ask('Runtime.callFunctionOn', { objectId: this.#handover, functionDeclaration, arguments: [argument] });
-    return this.#taken;
   }
 
   // The offset of the first syntax error, or -1; in a function, for the sake of top-level await.
@@ -137,7 +136,9 @@ class Guest {
   // An item a frame, so that the largest fit.
   #show(cell, bundle) {
     for (const [mime, content] of Object.entries(bundle)) {
-      const data = encode(content);
+      const isText = typeof content === 'string';
+      const isBytes = content instanceof Uint8Array;
+      const data = isBytes ? Buffer.from(content).toString('base64') : isText ? content : String(JSON.stringify(content));
       const bytes = Buffer.byteLength(data);
       if (!cell || cell !== this.#cell) warn('display dropped: its cell is not running');
       else if (bytes > MAX_DISPLAY_BYTES) warn(`display dropped: ${bytes} bytes, over ${MAX_DISPLAY_BYTES}`);
@@ -159,9 +160,7 @@ const NAME = String.raw`[\p{ID_Start}$_][\p{ID_Continue}$]*`;
 const IMPORT_STATEMENT = new RegExp(
   `import${GAP}(?:(?:(?<main>${NAME})${GAP},?${GAP})?` +
     `(?:\\*${GAP}as${GAP}(?<space>${NAME})|\\{(?<names>[^}]*)\\})?${GAP}from${GAP})?` +
-    `(?<from>'[^'\\n]*'|"[^"\\n]*")(?:${GAP}with${GAP}(?<attributes>\\{[^}]*\\}))?[ \\t]*;?`,
-  'uy',
-);
+    `(?<from>'[^'\\n]*'|"[^"\\n]*")(?:${GAP}with${GAP}(?<attributes>\\{[^}]*\\}))?[ \\t]*;?`, 'uy');
 
 // Scripts compiled by the inspector may not import, so each `import` of a cell becomes `__import`.
 // V8 itself tells code from text: with ` 0` after every `import`, its first syntax error lies at an
@@ -177,12 +176,8 @@ function adaptImports(code, findSyntaxError) {
     from = spot + 'import'.length;
     if (error !== spot + 2 * hit) continue;
     const [original, replacement] = rewriteImport(code, spot);
-    const adapted = code.slice(0, spot) + replacement + code.slice(spot + original.length);
+    code = code.slice(0, spot) + replacement + code.slice(spot + original.length);
     from = spot + replacement.length;
-    // A statement that is not at top level stays, for V8's own message about it.
-    const left = original === 'import' ? -1 : findSyntaxError(adapted);
-    if (left >= spot && left < from) return code;
-    code = adapted;
   }
 }
 
@@ -196,8 +191,7 @@ function rewriteImport(code, spot) {
   const pattern = `{ ${pairs.map((it) => it.join(': ')).join(', ')} }`;
   const call = `await __import(${from}, ${attributes && `{ with: ${attributes} }`})`;
   const binding = space ? `const ${space} = ${call}, ${pattern} = ${space}` : `const ${pattern} = ${call}`;
-  const lines = '\n'.repeat(match[0].split('\n').length - 1); // what follows keeps its line numbers
-  return [match[0], `${binding};${lines}`];
+  return [match[0], `${binding};${match[0].replace(/[^\n]/g, '')}`]; // what follows keeps its line numbers
 }
 
 // A module's own import() resolves from where its file is said to be.
@@ -216,11 +210,12 @@ function attempt(action, fallback) {
   }
 }
 
+const sleepForever = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
 const warn = (text) => attempt(() => writeSync(2, `ringfence: ${text}\n`)); // it may have been closed
 const inspectSafely = (value) => attempt(() => inspect(value, { maxStringLength: MAX_RESULT_BYTES }), '[unprintable]');
 const startsOfLines = (text) => [0, ...Array.from(text.matchAll(LINE_END), (it) => it.index + it[0].length)];
 
-function cut(text, maxBytes, what) {
+function cut(text, what, maxBytes = MAX_TRACEBACK_BYTES) {
   const bytes = Buffer.from(text);
   if (bytes.length <= maxBytes) return text;
   warn(`${what} cut to ${maxBytes} of ${bytes.length} bytes`);
@@ -234,24 +229,25 @@ function formatStack(error, frames) {
   return [attempt(() => Error.prototype.toString.call(error), 'Error'), ...lines].join('\n');
 }
 
-function describeError(value, place) {
+function describeError(value) {
   const text = inspectSafely(value);
-  const isError = types.isNativeError(value);
-  const name = isError ? attempt(() => String(value.name), 'Error') : 'Uncaught';
-  const message = isError ? attempt(() => String(value.message), '') : text;
-  const traceback = place ? `${place}\n${name}: ${message}` : isError ? text : `Uncaught ${text}`;
-  const bound = (part, what) => cut(part, MAX_TRACEBACK_BYTES, what);
-  return { name: bound(name, 'name'), message: bound(message, 'message'), traceback: bound(traceback, 'traceback') };
+  if (!types.isNativeError(value)) return boundError('Uncaught', text, `Uncaught ${text}`);
+  return boundError(attempt(() => String(value.name), 'Error'), attempt(() => String(value.message), ''), text);
 }
 
-// Where compilation failed: the line and a caret. Only then do the details name a script.
-function locateSyntaxError({ id, code }, { scriptId, exception, lineNumber, columnNumber }) {
-  if (scriptId === undefined || exception.className !== 'SyntaxError') return null;
+// With the line and a caret. The end of input lies after the line that the kernel adds.
+function describeSyntaxError({ id, code }, { exception, lineNumber, columnNumber }) {
+  const message = exception.description.split('\n')[0].replace(/^SyntaxError: /, '');
   const starts = startsOfLines(code);
   const line = Math.min(lineNumber, starts.length - 1);
   const text = code.slice(starts[line], starts[line + 1]).trimEnd();
-  const column = lineNumber > line ? text.length : Math.min(columnNumber, text.length); // past the end
-  return `cell ${id}:${line + 1}:${column + 1}\n${text}\n${text.slice(0, column).replace(/[^\t]/g, ' ')}^`;
+  const column = lineNumber > line ? text.length : Math.min(columnNumber, text.length);
+  const place = [`cell ${id}:${line + 1}:${column + 1}`, text, `${text.slice(0, column).replace(/[^\t]/g, ' ')}^`];
+  return boundError('SyntaxError', message, [...place, `SyntaxError: ${message}`].join('\n'));
+}
+
+function boundError(name, message, traceback) {
+  return { name: cut(name, 'name'), message: cut(message, 'message'), traceback: cut(traceback, 'traceback') };
 }
 
 const IMAGES = { png: /^\x89PNG\r\n\x1a\n/, jpeg: /^\xff\xd8\xff/, gif: /^GIF8[79]a/, webp: /^RIFF[^]{4}WEBP/ };
@@ -262,14 +258,8 @@ function describeDisplay(value) {
   const kind = Object.keys(IMAGES).find((it) => IMAGES[it].test(head));
   if (kind) return { [`image/${kind}`]: value };
   const isPlain = Array.isArray(value) || value?.constructor === Object;
-  const json = isPlain && attempt(() => JSON.stringify(value)); // fails if circular or with a BigInt
+  const json = isPlain && attempt(() => JSON.stringify(value)); // none if circular or with a BigInt
   return json ? { 'application/json': json } : { 'text/plain': inspectSafely(value) };
-}
-
-// Bytes become base64; other values that are not text become JSON.
-function encode(data) {
-  if (data instanceof Uint8Array) return Buffer.from(data).toString('base64');
-  return typeof data === 'string' ? data : String(JSON.stringify(data));
 }
 
 // Termination skips the code of Node that would leave a timer's or tick's async scope, and Node
@@ -286,15 +276,17 @@ class Controller {
   #terminating = false;
   #generation = 0; // terminations so far
   #timer;
+
   constructor(fd, sentinel) {
     this.#main.connectToMainThread();
     this.#socket = new Socket({ fd, readable: true, writable: true });
     for (const event of ['end', 'error', 'close']) this.#socket.on(event, () => exitAtOnce());
     readFrames(this.#socket, (frame) => this.#accept(frame));
     parentPort.on('message', (message) => this.#hear(message));
+    const ready = { type: 'ready', language: 'javascript', version: process.versions.node };
+    sentinel.once('message', () => this.#send(ready));
     sentinel.on('message', (event) => {
-      if (event === 'armed') this.#send({ type: 'ready', language: 'javascript', version: process.versions.node });
-      else if (this.#cell !== null) this.#stop({ status: 'interrupted', error: null });
+      if (event === 'SIGINT' && this.#cell !== null) this.#stop({ status: 'interrupted', error: null });
     });
   }
 
@@ -325,10 +317,9 @@ class Controller {
     }
   }
 
-  // Main is asked to let go of the cell. If it does not answer it is busy with the guest's code,
-  // which is terminated. A termination that finds main idle strikes what runs there next, which
-  // must not be the next cell: so the stop is over only when V8 has reported every termination and
-  // main has answered a question put after that.
+  // Main is asked to let go of the cell; if it does not answer, the guest's code that keeps it busy is
+  // terminated. A termination that finds main idle strikes what runs there next. That must not be
+  // the next cell, so main has to answer once more after V8 has reported the termination.
   #stop(ending) {
     if (this.#ending) return;
     this.#ending = ending;
@@ -391,15 +382,13 @@ function exitAtOnce(reason) {
   process.kill(process.pid, 'SIGKILL');
 }
 
-// Listeners for signals run on main's event loop alone; `breakOnSigint` has a native thread behind
-// it. SIGINT kills a process without such a watch: each level guards the one in it while that is
-// set up again.
+// Listeners for signals need main's event loop; `breakOnSigint` has a native thread behind it. Without
+// such a watch SIGINT kills: each level guards the one in it while that is set up again.
 function watchForSigint(port, depth) {
   const script = new Script('body()');
-  const word = new Int32Array(new SharedArrayBuffer(4));
-  if (depth === SENTINEL_DEPTH) port.postMessage('armed');
+  if (!depth) port.postMessage('armed');
   for (;;) {
-    globalThis.body = depth ? () => watchForSigint(port, depth - 1) : () => Atomics.wait(word, 0, 0);
+    globalThis.body = depth ? () => watchForSigint(port, depth - 1) : sleepForever;
     attempt(() => script.runInThisContext({ breakOnSigint: true }));
     port.postMessage('SIGINT');
   }
@@ -408,4 +397,4 @@ function watchForSigint(port, depth) {
 if (!isMainThread) process.on('uncaughtException', (error) => exitAtOnce(inspectSafely(error)));
 if (isMainThread) startGuest(Number(process.argv[2]));
 else if (workerData.role === 'controller') new Controller(workerData.fd, workerData.port);
-else watchForSigint(workerData.port, SENTINEL_DEPTH);
+else watchForSigint(workerData.port, 4);

@@ -7,7 +7,7 @@ FD is a Unix stream socket to the host and carries frames: a length (4 bytes, bi
     host → kernel   {"type": "execute", "id": 7, "code": "…"}; end of file ends the kernel
     kernel → host   {"type": "ready", "language": "python", "version": "3.11.2"}, once
                     {"type": "display", "id": 7, "items": [{"mime": …, "data": …}]}, as rich output arises
-                    {"type": "done", "id": 7, "status": "ok", "result": "42", "error": null}, once for each cell,
+                    {"type": "done", "id": 7, "status": "ok", "result": "42", "error": null}, once a cell,
                     or "error", "interrupted", "exited" with {"name": …, "message": …, "traceback": …}
                     {"type": "rejected", "id": null, "message": "…"}, for a frame that is no request
 
@@ -36,14 +36,11 @@ from _thread import allocate_lock, get_ident
 
 FRAME_LIMIT = 16 << 20
 CHUNK = 1 << 20
+LOOP_PACKAGES = ("asyncio", "selectors", "_weakrefset")
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the import
 NO_INPUT = "input() is not available in this sandbox: pass values in the code"
 
-# Imported when first needed, since a cold start pays for each; a zygote has them ready.
-LAZY = ("asyncio", "base64", "linecache", "reprlib", "traceback")
-
-# NaN is no JSON, and a host's parser would refuse the whole frame.
-encode_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+encode_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def move_high(fd):
@@ -118,7 +115,7 @@ def encode_frame(message):
 
 
 class NoInput(io.TextIOBase):
-    """sys.stdin: nobody is there to type, and an empty answer would only puzzle."""
+    """sys.stdin, and so input(): nobody is there to type, and an empty answer would only puzzle."""
 
     def read(self, *_):
         raise RuntimeError(NO_INPUT)
@@ -148,7 +145,6 @@ class Stdio:
         self.spares = [(fd, move_high(fd), identify(fd)) for fd in (0, 1, 2)]
         self.streams = {}
         sys.stdin = sys.__stdin__ = NoInput()
-        builtins.input = sys.stdin.read
 
     def restore(self):
         for fd, spare, identity in self.spares:
@@ -213,6 +209,7 @@ class Kernel:
         version = "%d.%d.%d" % sys.version_info[:3]
         self.send({"type": "ready", "language": "python", "version": version})
         self.load_output()  # while the host makes up its mind
+        sys.path.insert(0, "")  # modules in the workspace, as at any prompt
         while True:
             try:
                 request = self.channel.receive()
@@ -222,9 +219,6 @@ class Kernel:
             self.send(self.execute(request["id"], request["code"]))
 
     def load_output(self):
-        import linecache
-
-        self.linecache = linecache
         self.output = import_output()
         self.gallery = self.output.Gallery(self.send_items)
         builtins.display = self.gallery.display
@@ -270,7 +264,8 @@ class Kernel:
     def evaluate(self, code):
         """Runs a cell and returns the value of its last expression."""
         name = f"<cell {self.cells}>"
-        self.linecache.cache[name] = (len(code), None, [f"{line}\n" for line in code.split("\n")], name)
+        lines = [f"{line}\n" for line in code.split("\n")]
+        self.output.linecache.cache[name] = (len(code), None, lines, name)  # for tracebacks
         flags = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         tree = compile(code, name, "exec", flags | _ast.PyCF_ONLY_AST, dont_inherit=True)
         parts = []
@@ -324,28 +319,27 @@ class Kernel:
                     raise KeyboardInterrupt from None  # cancelled before its first step
         finally:
             self.task = None
-            if task.done() and not task.cancelled():
-                task.exception()  # retrieved, or asyncio complains of it later
 
     def cancel_task(self):
         self.is_cancelled = True
-        self.loop.call_soon_threadsafe(self.task.cancel)
+        self.task.cancel()
+        self.loop.call_soon_threadsafe(lambda: None)  # wakes the loop, should it wait for events
 
     def on_interrupt(self, _signum, frame):
         if not self.armed:
             return
         if self.sending:
             self.put_off = True
-        elif self.task is not None and self.is_loop_idle(frame):
+        elif self.task is not None and self.is_loops_own(frame):
             self.cancel_task()
         else:
             raise KeyboardInterrupt
 
-    def is_loop_idle(self, frame):
-        """Whether the event loop's own code was struck: an exception there would lose callbacks."""
-        module = frame.f_globals.get("__name__", "")
-        in_loop = module == "selectors" or module.startswith("asyncio.")
-        return in_loop and sys.modules["asyncio"].current_task(self.loop) is None
+    def is_loops_own(self, frame):
+        """Whether nothing but the event loop was struck: an exception there would lose callbacks."""
+        while frame.f_globals.get("__name__", "").partition(".")[0] in LOOP_PACKAGES:
+            frame = frame.f_back
+        return frame.f_code is Kernel.run_on_loop.__code__
 
     def send(self, message):
         """Sends one frame whole: an interrupt that arrives meanwhile strikes afterwards."""
@@ -412,7 +406,7 @@ def prepare(preload):
     os.environ.setdefault("MPLBACKEND", "Agg")
     import_output()
     missing = []
-    for name in (*LAZY, *preload):
+    for name in ("asyncio", *preload):
         try:
             __import__(name)
         except Exception:
@@ -427,9 +421,7 @@ def serve(fd):
     os.environ.setdefault("MPLBACKEND", "Agg")
     reseed()
     sys.argv = [""]
-    kernel = Kernel(fd)
-    sys.path.insert(0, "")  # modules in the workspace, as at any prompt
-    kernel.run()
+    Kernel(fd).run()
 
 
 if __name__ == "__main__":

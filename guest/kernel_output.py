@@ -6,9 +6,13 @@ long or be interrupted; a failure becomes text and never ends the kernel. All th
 Nothing here imports what the guest did not: matplotlib is drawn from only when it is loaded already.
 """
 
+import binascii
 import io
 import json
+import linecache
+import reprlib
 import sys
+import traceback
 
 ITEM_LIMIT = 8 << 20  # bytes before encoding
 ITEMS_PER_CELL = 32
@@ -40,10 +44,14 @@ def render(make, what, limit):
     try:
         return trim(make(), limit)
     except Exception as failure:
-        import traceback
+        return trim(f"<{what} failed: {explain(failure)}>", limit)
 
-        reason = "".join(traceback.format_exception_only(type(failure), failure)).strip()
-        return trim(f"<{what} failed: {reason}>", limit)
+
+def explain(failure):
+    try:
+        return f"{type(failure).__name__}: {failure}"
+    except Exception:
+        return type(failure).__name__
 
 
 def render_result(value):
@@ -53,8 +61,6 @@ def render_result(value):
 def make_repr(value):
     if not is_heavy(value):
         return repr(value)
-    import reprlib
-
     short = reprlib.Repr()
     short.maxlevel = 3
     short.maxlist = short.maxtuple = short.maxset = short.maxfrozenset = short.maxdict = 100
@@ -72,10 +78,10 @@ def is_heavy(value, budget=RESULT_LIMIT):
         if kind in (str, bytes, bytearray):
             budget -= len(item)
         elif kind in (list, tuple, set, frozenset, dict):
-            budget -= 2 * len(item)
-            if budget > 0:
-                pending.extend(item)
-                pending.extend(item.values() if kind is dict else ())
+            if len(item) > budget:
+                return True
+            pending.extend(item)
+            pending.extend(item.values() if kind is dict else ())
     return budget <= 0
 
 
@@ -92,9 +98,6 @@ def describe(exc):
 
 
 def format_traceback(exc):
-    import linecache
-    import traceback
-
     if isinstance(exc, SyntaxError) and exc.text is None and exc.filename and exc.lineno:
         exc.text = linecache.getline(exc.filename, exc.lineno) or None  # as when the parser finds it
     report = traceback.TracebackException(type(exc), exc, exc.__traceback__)
@@ -104,8 +107,6 @@ def format_traceback(exc):
         if part is not None:
             part.stack[:] = user_frames(part.stack)
             pending += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
-    if not report.stack and report.__cause__ is report.__context__ is None:
-        return "".join(report.format_exception_only())
     return "".join(report.format())
 
 
@@ -133,7 +134,7 @@ def rich_forms(value):
             if data is not None:
                 forms.update({mime: data} if mime else data)
         except Exception as failure:
-            note(f"{name} of {type(value).__name__} failed: {type(failure).__name__}: {failure}")
+            note(f"{name} of {type(value).__name__} failed: {explain(failure)}")
     return forms
 
 
@@ -160,16 +161,14 @@ def draw_figure(figure):
 def encode_item(mime, data):
     """text/* stays text, JSON stays JSON, all else becomes base64; ValueError if it is too large."""
     if mime == "application/json" or mime.endswith("+json"):
-        size = len(json.dumps(data, allow_nan=False))
+        size = len(json.dumps(data, allow_nan=False))  # a host would refuse a frame with NaN in it
     elif mime.startswith("text/"):
         size, data = len(data.encode("utf-8", "surrogatepass")), str(data)
     elif isinstance(data, str) and is_image(mime) and not mime.endswith("+xml"):
         size = len(data) * 3 // 4  # base64 already, by Jupyter's convention
     else:
-        import base64
-
         data = data.encode() if isinstance(data, str) else bytes(data)
-        size, data = len(data), base64.b64encode(data).decode()
+        size, data = len(data), binascii.b2a_base64(data, newline=False).decode()
     if size > ITEM_LIMIT:
         raise ValueError(f"{size} bytes, more than {ITEM_LIMIT}")
     return {"mime": mime, "data": data}
@@ -215,7 +214,7 @@ class Gallery:
             try:
                 self.show(pyplot.figure(number))
             except Exception as failure:
-                note(f"figure dropped: {type(failure).__name__}: {failure}")
+                note(f"figure dropped: {explain(failure)}")
 
     def send_forms(self, forms):
         items = []
@@ -225,12 +224,12 @@ class Gallery:
                 if self.count <= ITEMS_PER_CELL:
                     items.append(encode_item(mime, data))
             except Exception as refusal:
-                note(f"{mime} dropped: {refusal}")
+                note(f"{mime} dropped: {explain(refusal)}")
         try:
             if items:
                 self.send_items(items)
         except (TypeError, ValueError, RecursionError) as refusal:
-            note(f"{', '.join(forms)} dropped: {refusal}")
+            note(f"{', '.join(forms)} dropped: {explain(refusal)}")
 
 
 class PyplotHook:

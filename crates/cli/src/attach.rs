@@ -20,6 +20,9 @@ use rustix::process::Signal;
 
 use crate::failure::{Failure, SIGNAL_BASE, TIMED_OUT, notice};
 
+/// The number of the process that the sandbox is made for.
+const COMMAND: u32 = 0;
+
 /// Between a polite request to end and the kill.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -37,6 +40,8 @@ const RELAYED: [Signal; 7] =
 /// Why the sandbox ended.
 enum Outcome {
     Ended(End),
+    /// The whole sandbox was killed from outside.
+    Lost,
     TimedOut(Duration),
     Broke(Breach),
 }
@@ -132,7 +137,7 @@ fn attend(
             && now >= at
             && kill_at.is_none()
         {
-            let _ = sandbox.signal(Signal::TERM, Target::Group);
+            let _ = sandbox.control().signal(COMMAND, Signal::TERM, Target::Group);
             kill_at = Some((now + GRACE, timeout));
         }
         let alarm = kill_at.or(deadline).map(|(at, _)| at);
@@ -151,8 +156,11 @@ fn attend(
             pump.start()?;
         }
         if reported {
-            let Event::Ended(end) = sandbox.next_event();
-            return Ok(kill_at.map_or(Outcome::Ended(end), |(_, timeout)| Outcome::TimedOut(timeout)));
+            let ended = match sandbox.control().next_event() {
+                Event::Ended { end, .. } => Outcome::Ended(end),
+                Event::Started { .. } | Event::Refused { .. } | Event::Lost => Outcome::Lost,
+            };
+            return Ok(kill_at.map_or(ended, |(_, timeout)| Outcome::TimedOut(timeout)));
         }
         if signalled {
             relay(sandbox, signals, attached);
@@ -170,7 +178,7 @@ fn relay(sandbox: &Sandbox, signals: &OwnedFd, attached: &Attached) {
         }
         // What a terminal sends, it sends to the whole foreground.
         let group = [Signal::INT, Signal::QUIT, Signal::HUP, Signal::WINCH].contains(&signal);
-        let _ = sandbox.signal(signal, if group { Target::Group } else { Target::Command });
+        let _ = sandbox.control().signal(COMMAND, signal, if group { Target::Group } else { Target::Command });
     }
 }
 
@@ -196,7 +204,7 @@ fn conclude(outcome: &Outcome, memory_kills: u64, spec: &Spec) -> ExitCode {
     let code = match outcome {
         Outcome::Ended(End::Exited(code)) => u8::try_from(*code).unwrap_or(u8::MAX),
         Outcome::Ended(End::Killed(signal)) => signal_code(*signal),
-        Outcome::Ended(End::Lost) => {
+        Outcome::Lost => {
             notice("the sandbox was killed from outside");
             signal_code(Signal::KILL.as_raw())
         }

@@ -2,4 +2,6 @@
 
 pub(crate) mod doctor;
 pub(crate) mod escape;
+pub(crate) mod launcher;
 pub(crate) mod run;
+pub(crate) mod serve;

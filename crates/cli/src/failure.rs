@@ -28,6 +28,11 @@ impl Failure {
         Self { message: message.into(), causes: Vec::new(), hints: Vec::new(), exit_code: OWN_FAILURE }
     }
 
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
     pub(crate) fn because(mut self, error: &dyn Error) -> Self {
         self.causes.push(error.to_string());
         self

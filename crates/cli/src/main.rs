@@ -11,6 +11,7 @@ mod options;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ringfence_runtime::session::LAUNCHER_ROLE;
 
 /// A safe place for AI agents to run code.
 #[derive(Parser)]
@@ -22,8 +23,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Serve(commands::serve::Arguments),
     Run(Box<commands::run::Arguments>),
     Doctor(commands::doctor::Arguments),
+    /// Makes sandboxes for a server, over a socket on standard input.
+    #[command(hide = true, name = LAUNCHER_ROLE)]
+    Launcher,
     /// Tries to get out of the sandbox that it runs in; started by `doctor`.
     #[command(hide = true)]
     Escape(commands::escape::Arguments),
@@ -39,8 +44,10 @@ fn main() -> ExitCode {
         }
     };
     let result = match arguments.command {
+        Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Run(arguments) => commands::run::run(*arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::Launcher => commands::launcher::run(),
         Command::Escape(arguments) => commands::escape::run(&arguments),
     };
     result.unwrap_or_else(|failure| failure.show())

@@ -3,4 +3,5 @@
 pub mod egress;
 pub mod flavor;
 pub mod interpreter;
+pub mod session;
 pub mod template;

@@ -38,6 +38,14 @@ impl FromStr for Template {
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Template {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::Node => "node",
+            Self::Bash => "bash",
+        }
+    }
+
     /// The program that this template promises.
     pub fn interpreter(self) -> &'static str {
         match self {
@@ -52,12 +60,13 @@ impl Template {
         Spec {
             root: Root::Host,
             volumes: Vec::new(),
+            files: BTreeMap::new(),
             workspace: flavor.workspace,
             uid: 1000,
             limits: flavor.limits,
             network: Network::None,
             environment: base_environment(),
-            command: Command { argv, workdir: WORKSPACE.into() },
+            command: Some(Command { argv, workdir: WORKSPACE.into() }),
             // What an ordinary user's host usually lacks; each is reported by `ringfence doctor`.
             accept: [Weakness::Cgroup, Weakness::OwnUid].into(),
         }

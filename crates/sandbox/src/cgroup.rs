@@ -116,6 +116,16 @@ impl Cgroup {
         }
     }
 
+    /// What its processes hold together.
+    pub fn memory_bytes(&self) -> u64 {
+        let file = match self.place {
+            Place::V1 { .. } => "memory.usage_in_bytes",
+            Place::V2 { .. } => "memory.current",
+        };
+        let Some(directory) = self.directory(Controller::Memory) else { return 0 };
+        fs::read_to_string(directory.path.join(file)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+
     /// How many processes the kernel has killed for want of memory.
     pub fn memory_kills(&self) -> u64 {
         let (file, key) = match self.place {

@@ -1,6 +1,6 @@
 //! By what each limit is kept on this host: by the kernel's control groups, or by weaker means.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{Controller, Place};
 
@@ -8,7 +8,7 @@ use crate::cgroup::{Controller, Place};
 /// memory — `RLIMIT_DATA` for each process and a watchdog over their sum, without memfd and System V shared memory;
 /// processes — `RLIMIT_NPROC` in the sandbox's user namespace, exact;
 /// CPU — affinity to as many CPUs as the limit rounded up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_field_names)]
 pub struct Enforcement {
     pub memory_by_cgroup: bool,

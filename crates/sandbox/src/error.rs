@@ -62,6 +62,9 @@ pub enum Error {
     CommandNotFound { name: OsString },
     #[error("command cannot be executed: {}", name.display())]
     CommandNotExecutable { name: OsString, source: Errno },
+    /// What the launcher has answered, in its own words.
+    #[error("{message}")]
+    Refused { message: String, hints: Vec<String> },
     #[error("the sandbox ended before it was ready")]
     Lost,
     #[error("the sandbox's init broke the protocol: {0}")]
@@ -83,6 +86,7 @@ impl Error {
                 hints
             }
             Self::Volume { hint, .. } => vec![hint.clone()],
+            Self::Refused { hints, .. } => hints.clone(),
             Self::Setup { .. } => vec!["`ringfence doctor` checks every protection of this host".into()],
             Self::CommandNotFound { name } => vec![format!(
                 "`{}` is looked for inside the sandbox, on its own PATH; what lies outside of /usr must be mounted with --volume",

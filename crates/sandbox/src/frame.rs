@@ -4,10 +4,12 @@
 //! The host believes nothing: a frame has a bound, unknown fields are refused, and only the
 //! descriptors that a frame should carry are taken from it.
 
+use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, Result};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -16,8 +18,13 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// No frame has reason to be longer; a longer one is an attack or a defect.
-const MOST_BYTES: usize = 16 << 10;
+use crate::spec::Command;
+
+/// No frame has reason to be longer (a command line may have 128 KiB); a longer one is an attack or a defect.
+const MOST_BYTES: usize = 512 << 10;
+
+/// The standard streams of a process, and one more.
+const MOST_DESCRIPTORS: usize = 4;
 
 /// From the host to the init.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -29,9 +36,14 @@ pub(crate) enum Order {
     Volume,
     /// The ids are mapped, and nothing more will be sent: build the walls.
     Go { may_drop_groups: bool },
-    /// Pass a signal on to the command, or to its whole process group.
-    Signal { number: i32, group: bool },
+    /// Start another process, under a number of the host's own choosing. Carries its descriptors from 0 on.
+    Start { process: u32, command: Command, environment: BTreeMap<String, String> },
+    /// Pass a signal on to a process, or to its whole process group.
+    Signal { process: u32, number: i32, group: bool },
 }
+
+/// The number of the process that a sandbox is made for; with its end the sandbox ends.
+pub(crate) const MAIN: u32 = 0;
 
 /// From the init to the host.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,19 +51,24 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// The walls stand. Carries the proxy's listener, where the spec asks for one.
     Ready,
-    /// The command runs. Carries the terminal's controlling side, where one was asked for.
-    Started,
+    /// A process runs. Carries the terminal's controlling side, where one was asked for.
+    Started {
+        process: u32,
+    },
     Failed {
         step: String,
         errno: i32,
     },
     CommandFailed {
+        process: u32,
         errno: i32,
     },
     Exited {
+        process: u32,
         code: i32,
     },
     Killed {
+        process: u32,
         signal: i32,
     },
 }
@@ -65,31 +82,36 @@ impl Channel {
         Ok((Self(host), Self(init)))
     }
 
-    pub(crate) fn send(&self, frame: &impl Serialize, passed: Option<BorrowedFd<'_>>) -> Result<()> {
+    pub(crate) fn send(&self, frame: &impl Serialize, passed: &[BorrowedFd<'_>]) -> Result<()> {
         let body = serde_json::to_vec(frame).map_err(|_| Errno::INVAL)?;
-        if body.len() > MOST_BYTES {
+        if body.len() > MOST_BYTES || passed.len() > MOST_DESCRIPTORS {
             return Err(Errno::MSGSIZE);
         }
         #[allow(clippy::cast_possible_truncation)]
         let mut bytes = (body.len() as u32).to_be_bytes().to_vec();
         bytes.extend(body);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let passed: Vec<_> = passed.into_iter().collect();
         if !passed.is_empty() {
-            control.push(SendAncillaryMessage::ScmRights(&passed));
+            control.push(SendAncillaryMessage::ScmRights(passed));
         }
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
-            let sent = sendmsg(&self.0, &[IoSlice::new(rest)], &mut control, SendFlags::NOSIGNAL)?;
-            rest = &rest[sent..];
+            match sendmsg(&self.0, &[IoSlice::new(rest)], &mut control, SendFlags::NOSIGNAL) {
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => {
+                    self.wait(PollFlags::OUT)?;
+                    continue;
+                }
+                sent => rest = &rest[sent?..],
+            }
             control.clear();
         }
         Ok(())
     }
 
     /// Waits for one frame; `Ok(None)` is the end of the stream.
-    pub(crate) fn receive<T: DeserializeOwned>(&self) -> Result<Option<(T, Option<OwnedFd>)>> {
+    pub(crate) fn receive<T: DeserializeOwned>(&self) -> Result<Option<(T, Vec<OwnedFd>)>> {
         let mut length = [0; 4];
         let Filled::Whole(passed) = self.fill(&mut length)? else { return Ok(None) };
         let length = u32::from_be_bytes(length) as usize;
@@ -104,21 +126,30 @@ impl Channel {
         Ok(Some((frame, passed)))
     }
 
+    /// An owner may have made it non-blocking, to be told when there is something.
+    fn wait(&self, ready: PollFlags) -> Result<()> {
+        match poll(&mut [PollFd::new(&self.0, ready)], None) {
+            Err(Errno::INTR) => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
     fn fill(&self, mut buffer: &mut [u8]) -> Result<Filled> {
-        let mut descriptor = None;
+        let mut passed = Vec::new();
         let mut first = true;
         while !buffer.is_empty() {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let received = loop {
                 match recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC) {
                     Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => self.wait(PollFlags::IN)?,
                     other => break other?.bytes,
                 }
             };
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                    descriptor = descriptors.into_iter().last();
+                    passed.extend(descriptors);
                 }
             }
             if received == 0 {
@@ -127,16 +158,22 @@ impl Channel {
             first = false;
             buffer = &mut buffer[received..];
         }
-        Ok(Filled::Whole(descriptor))
+        Ok(Filled::Whole(passed))
     }
 }
 
 /// What came of filling a buffer.
 enum Filled {
-    /// All of it, and the descriptor that came with it.
-    Whole(Option<OwnedFd>),
+    /// All of it, and the descriptors that came with it.
+    Whole(Vec<OwnedFd>),
     /// The stream had ended before.
     End,
+}
+
+impl From<OwnedFd> for Channel {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
 }
 
 impl AsFd for Channel {
@@ -153,12 +190,12 @@ mod tests {
     fn a_frame_arrives_with_its_descriptor() {
         let (host, init) = Channel::pair().unwrap();
         let (read, _write) = rustix::pipe::pipe().unwrap();
-        init.send(&Report::Ready, Some(read.as_fd())).unwrap();
-        init.send(&Report::Exited { code: 3 }, None).unwrap();
+        init.send(&Report::Ready, &[read.as_fd(), read.as_fd()]).unwrap();
+        init.send(&Report::Exited { process: 0, code: 3 }, &[]).unwrap();
         let (frame, passed) = host.receive::<Report>().unwrap().unwrap();
-        assert_eq!((frame, passed.is_some()), (Report::Ready, true));
+        assert_eq!((frame, passed.len()), (Report::Ready, 2));
         let (frame, passed) = host.receive::<Report>().unwrap().unwrap();
-        assert_eq!((frame, passed.is_some()), (Report::Exited { code: 3 }, false));
+        assert_eq!((frame, passed.len()), (Report::Exited { process: 0, code: 3 }, 0));
         drop(init);
         assert!(host.receive::<Report>().unwrap().is_none());
     }
@@ -173,7 +210,7 @@ mod tests {
                 // Whatever is taken for a frame is one, to the letter of its meaning.
                 let again = serde_json::to_vec(&report).unwrap();
                 proptest::prop_assert_eq!(serde_json::from_slice::<Report>(&again).unwrap(), report);
-                proptest::prop_assert!(passed.is_none());
+                proptest::prop_assert!(passed.is_empty());
             }
         }
     }
@@ -184,7 +221,7 @@ mod tests {
             b"\xff\xff\xff\xff{}".as_slice(),
             b"\0\0\0\x02{}",
             b"\0\0\0\x03abc",
-            b"\0\0\0\x1d{\"exited\":{\"code\":0,\"more\":1}}",
+            b"\0\0\0\x2b{\"exited\":{\"process\":0,\"code\":0,\"more\":1}}",
             b"\0\0\0\x09\"ready",
         ] {
             let (host, init) = Channel::pair().unwrap();

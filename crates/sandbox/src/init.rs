@@ -5,16 +5,17 @@
 //! dumpable) nor kill it (it is PID 1). When it exits, the kernel kills every process of the sandbox.
 
 mod command;
+mod processes;
 mod settle;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
+use rustix::process::Signal;
 
 use crate::error::StepError;
-use crate::frame::{Channel, Order, Report};
+use crate::frame::{Channel, MAIN, Order, Report};
 use crate::spec::{Network, Workspace};
 use crate::sys::{SignalSet, exit_now};
 use crate::view::Entry;
@@ -22,6 +23,7 @@ use crate::volume::CheckedVolume;
 use crate::walls::Walls;
 
 pub(crate) use command::{PreparedCommand, Wiring};
+use processes::{Main, Processes};
 
 /// All that the init needs, prepared by the host.
 pub(crate) struct Plan {
@@ -33,8 +35,8 @@ pub(crate) struct Plan {
     pub(crate) uid: u32,
     pub(crate) network: Network,
     pub(crate) walls: Walls,
-    pub(crate) command: PreparedCommand,
-    pub(crate) wiring: Wiring,
+    /// What the sandbox is made for, if it is made for one command.
+    pub(crate) main: Option<(PreparedCommand, Wiring)>,
 }
 
 /// Lives the whole life of the sandbox.
@@ -43,7 +45,7 @@ pub(crate) fn run(plan: Plan, channel: &Channel) -> ! {
         Ok(()) => 0,
         Err(StepError { step, errno }) => {
             // If even this cannot be said, the closed channel says it.
-            let _ = channel.send(&Report::Failed { step, errno: errno.raw_os_error() }, None);
+            let _ = channel.send(&Report::Failed { step, errno: errno.raw_os_error() }, &[]);
             1
         }
     };
@@ -62,22 +64,21 @@ fn live(mut plan: Plan, channel: &Channel) -> Result<(), StepError> {
     let children = SignalSet::new(&[Signal::CHILD])
         .block_and_watch()
         .map_err(|errno| StepError { step: "watch for children".into(), errno })?;
-    plan.command.enter_workdir()?;
-    let main = match command::start(&plan.command, plan.wiring) {
-        Ok((main, terminal)) => {
-            report(channel, &Report::Started, terminal.as_ref())?;
-            main
+    let mut processes = Processes::default();
+    if let Some((command, wiring)) = plan.main.take() {
+        command.enter_workdir()?;
+        if !processes.start(channel, MAIN, &command, wiring)? {
+            return Ok(());
         }
-        Err(errno) => return report(channel, &Report::CommandFailed { errno: errno.raw_os_error() }, None),
-    };
-    serve(channel, &children, main)
+    }
+    serve(channel, &children, &mut processes)
 }
 
-/// Reaps and relays until the command ends, or the host goes away.
-fn serve(channel: &Channel, children: &OwnedFd, main: Pid) -> Result<(), StepError> {
+/// Reaps and obeys until the main process ends, or the host goes away.
+fn serve(channel: &Channel, children: &OwnedFd, processes: &mut Processes) -> Result<(), StepError> {
     loop {
-        if let Some(end) = reap(main) {
-            return report(channel, &end, None);
+        if processes.reap(channel)? == Main::Ended {
+            return Ok(());
         }
         let mut watched = [PollFd::new(channel, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
         if let Err(errno) = poll(&mut watched, None)
@@ -88,8 +89,7 @@ fn serve(channel: &Channel, children: &OwnedFd, main: Pid) -> Result<(), StepErr
         let [orders, _] = watched.map(|fd| !fd.revents().is_empty());
         if orders {
             match channel.receive::<Order>() {
-                Ok(Some((Order::Signal { number, group }, _))) => pass_on(main, number, group),
-                Ok(Some(_)) => {}
+                Ok(Some((order, passed))) => processes.obey(channel, order, passed)?,
                 // Without a host there is nobody to live for.
                 Ok(None) | Err(_) => return Ok(()),
             }
@@ -99,36 +99,9 @@ fn serve(channel: &Channel, children: &OwnedFd, main: Pid) -> Result<(), StepErr
     }
 }
 
-/// Collects every child that has ended; gives the end of the command, once it has come.
-fn reap(main: Pid) -> Option<Report> {
-    let mut end = None;
-    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-        if pid == main {
-            end = Some(describe(status));
-        }
-    }
-    end
-}
-
-fn describe(status: WaitStatus) -> Report {
-    match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => Report::Exited { code },
-        (None, signal) => Report::Killed { signal: signal.unwrap_or(Signal::KILL.as_raw()) },
-    }
-}
-
-fn pass_on(main: Pid, number: i32, group: bool) {
-    let Some(signal) = Signal::from_named_raw(number) else { return };
-    // It may have ended meanwhile; its end is on its way.
-    let _ = if group {
-        rustix::process::kill_process_group(main, signal)
-    } else {
-        rustix::process::kill_process(main, signal)
-    };
-}
-
 fn report(channel: &Channel, report: &Report, passed: Option<&OwnedFd>) -> Result<(), StepError> {
-    let sent = channel.send(report, passed.map(AsFd::as_fd));
+    let passed: Vec<_> = passed.map(AsFd::as_fd).into_iter().collect();
+    let sent = channel.send(report, &passed);
     sent.map_err(|errno| StepError { step: "report to the host".into(), errno })
 }
 
@@ -136,7 +109,7 @@ impl Plan {
     /// The descriptors that must stay open, in rising order.
     fn descriptors(&self, channel: &Channel) -> Vec<u32> {
         let mut kept = vec![channel.as_fd().as_raw_fd()];
-        kept.extend(self.wiring.descriptors());
+        kept.extend(self.main.iter().flat_map(|(_, wiring)| wiring.descriptors()));
         kept.extend(self.volumes.iter().map(CheckedVolume::descriptor));
         let mut kept: Vec<u32> = kept.into_iter().map(i32::cast_unsigned).collect();
         kept.sort_unstable();

@@ -17,7 +17,7 @@ use crate::host;
 use crate::identity::Identity;
 use crate::init::{self, Plan, PreparedCommand, Wiring};
 use crate::sandbox::{Process, Sandbox, Streams};
-use crate::spec::{Access, Spec, Weakness};
+use crate::spec::{Access, Command, Spec, Weakness};
 use crate::sys::{self, Fork};
 use crate::walls::Walls;
 use crate::{view, volume};
@@ -39,7 +39,7 @@ pub enum Stdio {
     Terminal,
 }
 
-/// Makes the sandbox of `spec` and starts its command.
+/// Makes the sandbox of `spec` and starts its command, if it has one.
 ///
 /// The calling process must have one thread: the init goes on with a copy of its memory.
 pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
@@ -49,13 +49,17 @@ pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
     let enforcement = Enforcement::of(place.as_ref());
     let identity = find_identity(spec)?;
     let landlock_abi = find_landlock(spec)?;
-    let command = PreparedCommand::new(&spec.command, &spec.environment)?;
+    let prepare = |command: &Command| PreparedCommand::new(command, &spec.environment);
+    let command = spec.command.as_ref().map(prepare).transpose()?;
     let entries = view::entries(spec).map_err(|error| Error::Setup {
         step: "list the root view".into(),
         source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
     })?;
     let (volumes, placeholders) = volume::check(&spec.volumes)?;
-    let (wiring, mut streams) = wire(stdio)?;
+    let (main, mut streams) = match command {
+        Some(command) => wire(stdio).map(|(wiring, streams)| (Some((command, wiring)), streams))?,
+        None => (None, Streams::default()),
+    };
     let (channel, init_channel) = Channel::pair().map_err(Error::setup("make the control channel"))?;
 
     let host_opens_volumes = matches!(identity, Identity::Private { .. });
@@ -73,8 +77,7 @@ pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
             landlock_abi,
             writable: writable.map(|volume| volume.guest.clone()).collect(),
         },
-        command,
-        wiring,
+        main,
     };
     let make_cgroup = |place: Place| Cgroup::create(&place, &spec.limits);
     // On v2 a process is born in its group; on v1 it enters a group that may as well be made later.
@@ -91,22 +94,22 @@ pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
     // From here on every early return ends the sandbox through its guards.
     let mut sandbox = Sandbox::new(process, channel, born_in, placeholders, spec, enforcement);
     let volumes = plan.volumes;
-    drop(plan.wiring);
+    drop(plan.main);
 
     identity.map(sandbox.pid(), spec.uid)?;
     if let Some(place) = entered {
         let entrances = sandbox.hold(make_cgroup(place)?)?;
         for entrance in &entrances {
-            sandbox.order(&Order::Entrance, Some(entrance.as_fd()))?;
+            sandbox.control().order(&Order::Entrance, &[entrance.as_fd()])?;
         }
     }
     if host_opens_volumes {
         let ids = identity.host_ids(sandbox.pid());
         for volume in &volumes {
-            sandbox.order(&Order::Volume, Some(volume.open_mapped(ids)?.as_fd()))?;
+            sandbox.control().order(&Order::Volume, &[volume.open_mapped(ids)?.as_fd()])?;
         }
     }
-    sandbox.order(&Order::Go { may_drop_groups: identity.may_drop_groups() }, None)?;
+    sandbox.control().order(&Order::Go { may_drop_groups: identity.may_drop_groups() }, &[])?;
     await_start(&mut sandbox, &mut streams, spec)?;
     Ok((sandbox, streams))
 }
@@ -173,7 +176,7 @@ fn wire(stdio: Stdio) -> Result<(Wiring, Streams), Error> {
     let (output, stdout) = pipe()?;
     let (errors, stderr) = pipe()?;
     let streams = Streams { stdin: Some(input), stdout: Some(output), stderr: Some(errors), ..Streams::default() };
-    Ok((Wiring::Pipes { stdin, stdout, stderr }, streams))
+    Ok((Wiring::Descriptors(vec![stdin, stdout, stderr]), streams))
 }
 
 /// Waits for the reports that the walls stand and that the command runs.
@@ -181,15 +184,22 @@ fn await_start(sandbox: &mut Sandbox, streams: &mut Streams, spec: &Spec) -> Res
     let deadline = Instant::now() + START_DEADLINE;
     loop {
         wait_readable(sandbox, deadline)?;
-        match sandbox.report()? {
-            (Report::Ready, listener) => streams.listener = listener.map(TcpListener::from),
-            (Report::Started, terminal) => {
-                streams.terminal = terminal;
+        let (report, passed) = sandbox.control().report()?;
+        let passed = passed.into_iter().next();
+        match report {
+            Report::Ready => {
+                streams.listener = passed.map(TcpListener::from);
+                if spec.command.is_none() {
+                    return Ok(());
+                }
+            }
+            Report::Started { .. } => {
+                streams.terminal = passed;
                 return Ok(());
             }
-            (Report::Failed { step, errno }, _) => return Err(host::explain_step(step, errno_of(errno))),
-            (Report::CommandFailed { errno }, _) => return Err(explain_command(spec, errno_of(errno))),
-            (Report::Exited { .. } | Report::Killed { .. }, _) => return Err(Error::Protocol("an end before a start")),
+            Report::Failed { step, errno } => return Err(host::explain_step(step, errno_of(errno))),
+            Report::CommandFailed { errno, .. } => return Err(explain_command(spec, errno_of(errno))),
+            Report::Exited { .. } | Report::Killed { .. } => return Err(Error::Protocol("an end before a start")),
         }
     }
 }
@@ -208,14 +218,14 @@ fn wait_readable(sandbox: &Sandbox, deadline: Instant) -> Result<(), Error> {
 }
 
 fn explain_command(spec: &Spec, source: Errno) -> Error {
-    let name = spec.command.argv.first().cloned().unwrap_or_default();
+    let name = spec.command.as_ref().and_then(|command| command.argv.first().cloned()).unwrap_or_default();
     match source {
         Errno::NOENT => Error::CommandNotFound { name },
         source => Error::CommandNotExecutable { name, source },
     }
 }
 
-fn errno_of(raw: i32) -> Errno {
+pub(crate) fn errno_of(raw: i32) -> Errno {
     // Comes from inside: a number that is no errno must not become one silently.
     if (1..4096).contains(&raw) { Errno::from_raw_os_error(raw) } else { Errno::PROTO }
 }

@@ -9,9 +9,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use crate::cgroup::Cgroup;
+use crate::control::Control;
 use crate::enforcement::Enforcement;
 use crate::error::Error;
-use crate::frame::{Channel, Order, Report};
+use crate::frame::Channel;
+use crate::launcher::Examined;
 use crate::protect::Placeholder;
 use crate::spec::Spec;
 use crate::watchdog::{Breach, Watchdog};
@@ -33,29 +35,6 @@ impl Streams {
     pub fn take_pipes(&mut self) -> Option<[OwnedFd; 3]> {
         Some([self.stdin.take()?, self.stdout.take()?, self.stderr.take()?])
     }
-}
-
-/// How the command ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    Exited(i32),
-    Killed(i32),
-    /// The whole sandbox was killed, by us or from outside.
-    Lost,
-}
-
-/// Something that the sandbox has to say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    Ended(End),
-}
-
-/// Who shall get a signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    Command,
-    /// The command's process group, as a terminal would.
-    Group,
 }
 
 /// The init. Dropped, it is killed and waited for, so that what is freed after it is no longer in use.
@@ -97,8 +76,10 @@ pub struct Sandbox {
     process: Process,
     cgroup: Option<Cgroup>,
     _placeholders: Vec<Placeholder>,
-    channel: Channel,
+    control: Control,
     watchdog: Option<Watchdog>,
+    enforcement: Enforcement,
+    breached: bool,
 }
 
 impl Sandbox {
@@ -111,12 +92,39 @@ impl Sandbox {
         enforcement: Enforcement,
     ) -> Self {
         let watchdog = (!enforcement.memory_by_cgroup).then(|| Watchdog::new(process.pid, &spec.limits));
-        Self { process, cgroup, _placeholders: placeholders, channel, watchdog }
+        let control = Control::new(channel);
+        Self { process, cgroup, _placeholders: placeholders, control, watchdog, enforcement, breached: false }
     }
 
     /// Takes a cgroup into its keeping, and gives the files by which the init enters it.
     pub(crate) fn hold(&mut self, cgroup: Cgroup) -> Result<Vec<File>, Error> {
         self.cgroup.insert(cgroup).entrances()
+    }
+
+    /// Orders to the init, and what it has to say.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// The descriptors by which another process can control and end it.
+    pub(crate) fn descriptors(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
+        (self.control.as_fd(), self.process.pidfd.as_fd())
+    }
+
+    pub(crate) fn enforcement(&self) -> Enforcement {
+        self.enforcement
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut watched = [PollFd::new(&self.process.pidfd, PollFlags::IN)];
+        poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    /// What has been counted so far.
+    pub(crate) fn examine(&self) -> Examined {
+        let counted = self.cgroup.as_ref().map(|cgroup| (cgroup.memory_kills(), cgroup.memory_bytes()));
+        let (memory_kills, memory_bytes) = counted.unwrap_or_default();
+        Examined { memory_kills: memory_kills + u64::from(self.breached), memory_bytes }
     }
 
     /// The init's process id on the host.
@@ -132,21 +140,6 @@ impl Sandbox {
         }
     }
 
-    /// Passes a signal on.
-    pub fn signal(&self, signal: Signal, target: Target) -> Result<(), Error> {
-        self.order(&Order::Signal { number: signal.as_raw(), group: target == Target::Group }, None)
-    }
-
-    /// Reads what the sandbox has to say; blocks until there is something.
-    pub fn next_event(&self) -> Event {
-        Event::Ended(match self.report() {
-            Ok((Report::Exited { code }, _)) => End::Exited(code & 0xff),
-            Ok((Report::Killed { signal }, _)) if (1..=64).contains(&signal) => End::Killed(signal),
-            // Whatever else it says now is no end that we know; it is ended when this is dropped.
-            _ => End::Lost,
-        })
-    }
-
     /// Whether the limits must be checked from here, because no cgroup keeps the memory limit.
     pub fn needs_watching(&self) -> bool {
         self.watchdog.is_some()
@@ -156,16 +149,12 @@ impl Sandbox {
     pub fn watch(&mut self) -> Option<Breach> {
         let breach = self.watchdog.as_ref()?.check()?;
         // A sandbox that has just ended cannot be seen either, but it has said so.
-        if breach == Breach::Blind && self.has_event() {
+        if breach == Breach::Blind && self.control.has_event() {
             return None;
         }
         self.process.kill();
+        self.breached = true;
         Some(breach)
-    }
-
-    fn has_event(&self) -> bool {
-        let mut watched = [PollFd::new(&self.channel, PollFlags::IN)];
-        poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// Ends every process, waits until they are gone, and gives how many the kernel killed for memory.
@@ -174,23 +163,11 @@ impl Sandbox {
         self.process.wait();
         self.cgroup.as_ref().map_or(0, Cgroup::memory_kills)
     }
-
-    pub(crate) fn order(&self, order: &Order, passed: Option<BorrowedFd<'_>>) -> Result<(), Error> {
-        self.channel.send(order, passed).map_err(|_| Error::Lost)
-    }
-
-    pub(crate) fn report(&self) -> Result<(Report, Option<OwnedFd>), Error> {
-        match self.channel.receive() {
-            Ok(Some(report)) => Ok(report),
-            Ok(None) => Err(Error::Lost),
-            Err(_) => Err(Error::Protocol("a frame that makes no sense")),
-        }
-    }
 }
 
-/// Readable when [`Sandbox::next_event`] has something to say.
+/// Readable when [`Control::next_event`] has something to say.
 impl AsFd for Sandbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
+        self.control.as_fd()
     }
 }

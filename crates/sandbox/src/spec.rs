@@ -27,6 +27,9 @@ pub struct Spec {
     pub root: Root,
     #[serde(default)]
     pub volumes: Vec<Volume>,
+    /// Small files that the guest finds, read-only, by their absolute paths.
+    #[serde(default)]
+    pub files: BTreeMap<PathBuf, String>,
     pub workspace: Workspace,
     /// The guest's uid and gid as it sees them itself.
     #[serde(default = "default_uid")]
@@ -37,7 +40,9 @@ pub struct Spec {
     /// The whole environment of the guest: nothing of the host's is added.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    pub command: Command,
+    /// What the sandbox is made for, and ends with; without one it stays until it is told to end.
+    #[serde(default)]
+    pub command: Option<Command>,
     /// Weaknesses of the host that are accepted, each by name; any other is an error.
     #[serde(default)]
     pub accept: BTreeSet<Weakness>,
@@ -150,14 +155,22 @@ impl Spec {
                 return Err(SpecError::VolumeTwice(volume.guest.clone()));
             }
         }
+        for path in self.files.keys() {
+            plain_absolute(path).map_err(|problem| SpecError::Volume { path: path.clone(), problem })?;
+        }
         for (name, value) in &self.environment {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 return Err(SpecError::Environment(name.clone()));
             }
         }
-        plain_absolute(&self.command.workdir)
-            .map_err(|problem| SpecError::Workdir { path: self.command.workdir.clone(), problem })?;
-        if self.command.argv.first().is_none_or(|name| name.is_empty()) {
+        self.command.as_ref().map_or(Ok(()), Command::validate)
+    }
+}
+
+impl Command {
+    pub(crate) fn validate(&self) -> Result<(), SpecError> {
+        plain_absolute(&self.workdir).map_err(|problem| SpecError::Workdir { path: self.workdir.clone(), problem })?;
+        if self.argv.first().is_none_or(|name| name.is_empty()) {
             return Err(SpecError::NoCommand);
         }
         Ok(())

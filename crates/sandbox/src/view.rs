@@ -81,6 +81,23 @@ pub(crate) fn entries(spec: &Spec) -> std::io::Result<Vec<Entry>> {
             }
         }
     }
+    for (path, text) in &spec.files {
+        let guest = relative(path).to_owned();
+        for directory in guest
+            .ancestors()
+            .skip(1)
+            .filter(|directory| *directory != Path::new(""))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+        {
+            let entry = Entry::Directory { guest: directory.to_owned() };
+            if !entries.contains(&entry) {
+                entries.push(entry);
+            }
+        }
+        entries.push(Entry::File { guest, text: text.clone() });
+    }
     Ok(entries)
 }
 

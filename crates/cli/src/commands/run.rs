@@ -103,8 +103,8 @@ impl Arguments {
         if let Some(accept) = &self.accept {
             spec.accept.clone_from(&accept.0);
         }
-        if let Some(workdir) = &self.workdir {
-            spec.command.workdir.clone_from(workdir);
+        if let (Some(workdir), Some(command)) = (&self.workdir, &mut spec.command) {
+            command.workdir.clone_from(workdir);
         }
         spec.volumes = self.volumes.iter().map(|option| option.0.clone()).collect();
         self.add_interpreters(&mut spec);

@@ -19,8 +19,12 @@ fn processes_with(word: &str) -> Vec<String> {
     entries.filter_map(find).collect()
 }
 
+pub(crate) fn is_running(word: &str) -> bool {
+    !processes_with(word).is_empty()
+}
+
 /// Waits for something that the kernel does after a process has ended; fails after a while.
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");

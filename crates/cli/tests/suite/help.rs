@@ -24,3 +24,8 @@ fn run() {
 fn doctor() {
     insta::assert_snapshot!(help(&["doctor", "--help"]));
 }
+
+#[test]
+fn serve() {
+    insta::assert_snapshot!(help(&["serve", "--help"]));
+}

@@ -9,3 +9,5 @@ mod help;
 mod mcp_server;
 mod network;
 mod run;
+mod serve;
+mod sessions;

@@ -25,13 +25,10 @@ pub(crate) struct PreparedCommand {
     workdir: PathBuf,
 }
 
-/// What the command's descriptors 0 to 2 are connected to.
+/// What the command's descriptors are connected to.
 pub(crate) enum Wiring {
-    Pipes {
-        stdin: OwnedFd,
-        stdout: OwnedFd,
-        stderr: OwnedFd,
-    },
+    /// From 0 on.
+    Descriptors(Vec<OwnedFd>),
     /// A terminal of the sandbox's own, whose controlling side goes to the host.
     Terminal,
 }
@@ -39,7 +36,7 @@ pub(crate) enum Wiring {
 impl Wiring {
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         match self {
-            Self::Pipes { stdin, stdout, stderr } => [stdin, stdout, stderr].map(AsRawFd::as_raw_fd).to_vec(),
+            Self::Descriptors(descriptors) => descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
             Self::Terminal => Vec::new(),
         }
     }
@@ -91,8 +88,8 @@ pub(crate) fn start(command: &PreparedCommand, wiring: Wiring) -> Result<(Pid, O
     // All are close-on-exec from the start; should one not be, it must not reach the guest either.
     sys::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed())?;
     match wiring {
-        Wiring::Pipes { stdin, stdout, stderr } => {
-            let streams = StandardStreams::Descriptors([stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]);
+        Wiring::Descriptors(descriptors) => {
+            let streams = StandardStreams::Descriptors(descriptors.iter().map(AsFd::as_fd).collect());
             Ok((sys::spawn(&program, &command.argv, &command.environment, &streams)?, None))
         }
         Wiring::Terminal => {

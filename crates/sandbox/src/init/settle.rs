@@ -99,9 +99,11 @@ fn await_go(plan: &Plan, channel: &Channel, volumes: &mut Vec<OpenVolume>) -> Re
             Some((Order::Go { may_drop_groups }, _)) if volumes.len() == plan.volumes.len() => {
                 return Ok(may_drop_groups);
             }
-            Some((Order::Entrance, Some(entrance))) => enter_cgroup(&entrance)?,
-            Some((Order::Volume, Some(tree))) if volumes.len() < plan.volumes.len() => {
-                volumes.push(plan.volumes[volumes.len()].with(tree));
+            Some((Order::Entrance, passed)) => passed.iter().try_for_each(enter_cgroup)?,
+            Some((Order::Volume, passed)) if volumes.len() + passed.len() <= plan.volumes.len() => {
+                for tree in passed {
+                    volumes.push(plan.volumes[volumes.len()].with(tree));
+                }
             }
             Some(_) => return Err(Errno::PROTO).step(describe),
             None => return Err(Errno::PIPE).step(describe),

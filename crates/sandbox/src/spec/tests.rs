@@ -6,12 +6,13 @@ fn spec() -> Spec {
     Spec {
         root: Root::Host,
         volumes: Vec::new(),
+        files: BTreeMap::new(),
         workspace: Workspace { bytes: 256 * MIB, inodes: 10_000 },
         uid: 1000,
         limits: Limits { memory_bytes: 512 * MIB, pids: 64, cpus: 1.0, open_files: 256 },
         network: Network::None,
         environment: BTreeMap::new(),
-        command: Command { argv: vec!["true".into()], workdir: WORKSPACE.into() },
+        command: Some(Command { argv: vec!["true".into()], workdir: WORKSPACE.into() }),
         accept: BTreeSet::new(),
     }
 }
@@ -61,7 +62,7 @@ fn limits_have_a_least_and_a_most() {
         |spec| spec.workspace.bytes = 512 * MIB,
         |spec| spec.workspace.inodes = 0,
         |spec| spec.uid = 0,
-        |spec| spec.command.argv.clear(),
+        |spec| spec.command.as_mut().unwrap().argv.clear(),
     ];
     spec().validate().unwrap();
     for (index, change) in bad.iter().enumerate() {

@@ -27,9 +27,10 @@ impl ExecStrings {
     }
 }
 
-/// What descriptors 0 to 2 of a new process are.
+/// What the descriptors of a new process are.
 pub(crate) enum StandardStreams<'a> {
-    Descriptors([BorrowedFd<'a>; 3]),
+    /// From 0 on. A source must not have the number of an earlier target: all but the last are above 2.
+    Descriptors(Vec<BorrowedFd<'a>>),
     /// A terminal, opened by the new process so that it controls the new session.
     Terminal(&'a CStr),
 }

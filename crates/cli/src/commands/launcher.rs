@@ -1,0 +1,12 @@
+//! `ringfence launcher`: the single-threaded helper of a server, which makes its sandboxes.
+
+use std::process::ExitCode;
+
+use crate::failure::Failure;
+
+pub(crate) fn run() -> Result<ExitCode, Failure> {
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+        .map_err(|errno| Failure::new("the launcher has no socket").because(&errno))?;
+    ringfence_sandbox::launcher::serve(socket)?;
+    Ok(ExitCode::SUCCESS)
+}

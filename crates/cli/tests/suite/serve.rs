@@ -1,0 +1,157 @@
+//! `ringfence serve`, used by real MCP clients as an agent would.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use ringfence_testkit::skip;
+
+use crate::everyone::BINARY;
+
+const SEEN: &str = "\
+tools: execute_code, execute_command, get_sessions, get_volume_path, stop_session
+created: True
+result: 42
+image: image/png
+late: True timed_out
+after: 41
+command: 42 3
+stopped: True
+";
+
+/// A server on a port of its own. Dropped, it is ended.
+struct Server {
+    process: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(options: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(BINARY);
+        command.args(["serve", "--port", "0"]).args(options).envs(variables.iter().copied());
+        let mut process = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut lines = BufReader::new(process.stderr.take().expect("stderr is piped")).lines();
+        let address = lines.by_ref().map(|line| line.expect("it is text")).find_map(|line| {
+            let (_, rest) = line.split_once("http://")?;
+            rest.strip_suffix("/mcp").map(ToOwned::to_owned)
+        });
+        // Whatever else it logs must not fill the pipe.
+        std::thread::spawn(move || lines.count());
+        Self { process, address: address.expect("it says where it listens") }
+    }
+
+    /// A request as curl would send it; gives the status and the body.
+    fn ask(&self, request: &str, headers: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        let length = body.len();
+        let head =
+            format!("{request} HTTP/1.1\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}");
+        stream.write_all(head.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.process),
+            rustix::process::Signal::INT,
+        );
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs the Python client that `scripts/test` has fetched.
+fn client(test: &str, arguments: &[&str]) -> Option<String> {
+    let Some(cache) = std::env::var_os("RINGFENCE_TEST_CACHE").map(PathBuf::from) else {
+        skip(test, "the MCP client is not fetched; ./scripts/test does that");
+        return None;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/session_client.py");
+    let output =
+        Command::new(cache.join("python/bin/python")).arg(script).args(arguments).output().expect("the client runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn an_agent_uses_it_over_stdio() {
+    if let Some(seen) = client("an_agent_uses_it_over_stdio", &["stdio", BINARY, "serve", "--stdio"]) {
+        assert_eq!(seen, SEEN);
+    }
+}
+
+#[test]
+fn an_agent_uses_it_over_http() {
+    let server = Server::start(&[], &[]);
+    if let Some(seen) = client("an_agent_uses_it_over_http", &["http", &format!("http://{}/mcp", server.address)]) {
+        assert_eq!(seen, SEEN);
+    }
+}
+
+#[test]
+fn a_person_uses_it_with_curl() {
+    let server = Server::start(&[], &[]);
+    let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
+    let call =
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"execute_code","arguments":{"code":"6*7"}}}"#;
+    let (status, body) = server.ask("POST /mcp", &headers, call);
+    assert_eq!(status, 200, "{body}");
+    let answer: serde_json::Value = serde_json::from_str(&body).expect("plain JSON");
+    assert_eq!(answer["result"]["structuredContent"]["result"], "42", "{body}");
+    let (status, body) = server.ask("GET /health", &headers, "");
+    assert_eq!((status, body.contains("ok")), (200, true), "{body}");
+    let unknown = call.replace("\"code\"", "\"session_id\":\"session-0\",\"code\"");
+    let (_, body) = server.ask("POST /mcp", &headers, &unknown);
+    let answer: serde_json::Value = serde_json::from_str(&body).expect("plain JSON");
+    assert_eq!(answer["error"]["data"]["error_code"], "SESSION_NOT_FOUND", "{body}");
+}
+
+#[test]
+fn a_web_page_and_a_stranger_are_refused() {
+    let server = Server::start(&[], &[("RINGFENCE_AUTH_TOKEN", "a-long-secret")]);
+    let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    let json = "Content-Type: application/json\r\n";
+    let token = "Authorization: Bearer a-long-secret\r\n";
+    let host = format!("Host: {}\r\n", server.address);
+    for (headers, expected) in [
+        (format!("{host}{json}{token}"), 200),
+        (format!("{host}{json}"), 401),
+        (format!("{host}{json}Authorization: Bearer a-long-secreT\r\n"), 401),
+        (format!("Host: evil.example\r\n{json}{token}"), 403),
+        (format!("{host}{json}{token}Origin: http://evil.example\r\n"), 403),
+    ] {
+        assert_eq!(server.ask("POST /mcp", &headers, list).0, expected, "{headers}");
+    }
+}
+
+#[test]
+fn listening_openly_without_a_token_is_refused() {
+    let output = Command::new(BINARY).args(["serve", "--host", "0.0.0.0", "--port", "0"]).output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{text}");
+    assert!(text.contains("refusing to listen on 0.0.0.0:0 without a token") && text.contains("hint:"), "{text}");
+}
+
+#[test]
+fn the_end_of_the_server_is_the_end_of_its_sandboxes() {
+    let word = format!("server-ends-{}", std::process::id());
+    let call = serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "execute_command", "arguments": {"command": format!("(trap '' TERM INT HUP; sh -c 'while :; do sleep 1; done' {word}) >/dev/null 2>&1 & echo up")}}});
+    for kill in [false, true] {
+        let mut server = Server::start(&[], &[]);
+        let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
+        let (_, body) = server.ask("POST /mcp", &headers, &call.to_string());
+        assert!(body.contains("up"), "{body}");
+        assert!(crate::cleanup::is_running(&word), "the daemon lives while its session does");
+        if kill {
+            server.process.kill().expect("it lives");
+        }
+        drop(server);
+        crate::cleanup::eventually("a process of a session is left", || !crate::cleanup::is_running(&word));
+    }
+}

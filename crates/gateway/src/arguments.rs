@@ -1,0 +1,177 @@
+//! What a caller sends to a tool, checked strictly before anything is done with it.
+
+use std::time::Duration;
+
+use ringfence_runtime::session::{CodeRequest, CommandRequest, Failure, Kind, SessionId};
+use rmcp::model::JsonObject;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::tools;
+
+/// Longer than any id that was ever handed out; keeps what is echoed in an error short.
+const MAX_SESSION_ID_BYTES: usize = 128;
+
+/// A tool call whose arguments hold.
+#[derive(Debug)]
+pub(crate) enum Call {
+    ExecuteCode(CodeRequest),
+    ExecuteCommand(CommandRequest),
+    GetSessions(Option<SessionId>),
+    StopSession(SessionId),
+    GetVolumePath,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExecuteCodeParams {
+    code: String,
+    template: Option<String>,
+    flavor: Option<String>,
+    session_id: Option<String>,
+    timeout: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExecuteCommandParams {
+    command: String,
+    template: Option<String>,
+    flavor: Option<String>,
+    session_id: Option<String>,
+    timeout: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GetSessionsParams {
+    session_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StopSessionParams {
+    session_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GetVolumePathParams {}
+
+impl Call {
+    pub(crate) fn parse(tool: &str, arguments: Option<JsonObject>) -> Result<Self, Failure> {
+        let arguments = Value::Object(arguments.unwrap_or_default());
+        match tool {
+            tools::EXECUTE_CODE => {
+                let params: ExecuteCodeParams = read(tool, arguments)?;
+                Ok(Self::ExecuteCode(CodeRequest {
+                    code: not_blank("code", params.code)?,
+                    template: params.template,
+                    flavor: params.flavor,
+                    session_id: params.session_id.map(session_id).transpose()?,
+                    timeout: params.timeout.map(timeout).transpose()?,
+                }))
+            }
+            tools::EXECUTE_COMMAND => {
+                let params: ExecuteCommandParams = read(tool, arguments)?;
+                Ok(Self::ExecuteCommand(CommandRequest {
+                    command: not_blank("command", params.command)?,
+                    template: params.template,
+                    flavor: params.flavor,
+                    session_id: params.session_id.map(session_id).transpose()?,
+                    timeout: params.timeout.map(timeout).transpose()?,
+                }))
+            }
+            tools::GET_SESSIONS => {
+                let params: GetSessionsParams = read(tool, arguments)?;
+                Ok(Self::GetSessions(params.session_id.map(session_id).transpose()?))
+            }
+            tools::STOP_SESSION => {
+                let params: StopSessionParams = read(tool, arguments)?;
+                Ok(Self::StopSession(session_id(params.session_id)?))
+            }
+            tools::GET_VOLUME_PATH => {
+                let GetVolumePathParams {} = read(tool, arguments)?;
+                Ok(Self::GetVolumePath)
+            }
+            _ => {
+                Err(Failure::new(Kind::Validation, "there is no such tool").suggest("tools/list names those there are"))
+            }
+        }
+    }
+}
+
+fn read<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<P, Failure> {
+    serde_path_to_error::deserialize(arguments).map_err(|error| {
+        let message = match error.path().to_string().as_str() {
+            "." => format!("{tool}: {}", error.inner()),
+            field => format!("{tool}: {field}: {}", error.inner()),
+        };
+        Failure::new(Kind::Validation, message).suggest("send the arguments of the tool's inputSchema, and no others")
+    })
+}
+
+fn not_blank(field: &str, text: String) -> Result<String, Failure> {
+    if text.trim().is_empty() {
+        return Err(Failure::new(Kind::Validation, format!("{field} is empty")).with("field", field));
+    }
+    Ok(text)
+}
+
+fn session_id(text: String) -> Result<SessionId, Failure> {
+    if text.is_empty() || text.len() > MAX_SESSION_ID_BYTES {
+        return Err(Failure::new(Kind::Validation, "session_id is not one that was handed out")
+            .suggest("leave session_id out to start a new session")
+            .with("field", "session_id"));
+    }
+    Ok(SessionId::from_caller(text))
+}
+
+fn timeout(seconds: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
+        Failure::new(Kind::Validation, "timeout is not a number of seconds above zero").with("field", "timeout")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn parse(tool: &str, arguments: Value) -> Result<Call, Failure> {
+        let Value::Object(arguments) = arguments else { panic!("not an object") };
+        Call::parse(tool, Some(arguments))
+    }
+
+    #[test]
+    fn good_arguments_become_a_request() {
+        let call = parse("execute_code", json!({"code": "1", "timeout": 2.5, "session_id": null})).unwrap();
+        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s) })"#);
+        assert!(matches!(Call::parse("get_volume_path", None), Ok(Call::GetVolumePath)));
+    }
+
+    #[test]
+    fn bad_arguments_say_why() {
+        let bad = [
+            ("execute_code", json!({})),
+            ("execute_code", json!({"code": " \n"})),
+            ("execute_code", json!({"code": 5})),
+            ("execute_code", json!({"code": "1", "lang": "python"})),
+            ("execute_code", json!({"code": "1", "timeout": "30"})),
+            ("execute_code", json!({"code": "1", "timeout": 0})),
+            ("execute_code", json!({"code": "1", "timeout": -1})),
+            ("execute_code", json!({"code": "1", "timeout": 1e300})),
+            ("execute_command", json!({"command": ""})),
+            ("stop_session", json!({})),
+            ("stop_session", json!({"session_id": ""})),
+            ("get_sessions", json!({"session_id": "x".repeat(129)})),
+            ("get_volume_path", json!({"x": 1})),
+            ("rm", json!({})),
+        ];
+        let said: Vec<_> =
+            bad.into_iter().map(|(tool, arguments)| parse(tool, arguments).unwrap_err().message).collect();
+        insta::assert_snapshot!(said.join("\n"));
+    }
+}

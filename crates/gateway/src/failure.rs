@@ -1,0 +1,85 @@
+//! How a refusal reaches the caller: a JSON-RPC error with the codes of the contract.
+//!
+//! What went wrong inside is never shown to an agent; it is logged under an incident id.
+
+use ringfence_runtime::session::{Failure, Kind};
+use rmcp::ErrorData;
+use rmcp::model::ErrorCode;
+use serde_json::json;
+
+struct Class {
+    code: ErrorCode,
+    error_code: &'static str,
+    category: &'static str,
+    severity: &'static str,
+}
+
+fn class(kind: Kind) -> Class {
+    let (code, error_code, category, severity) = match kind {
+        Kind::ResourceLimit => (ErrorCode::INVALID_REQUEST, "RESOURCE_LIMIT_EXCEEDED", "resource", "medium"),
+        Kind::SessionNotFound => (ErrorCode::INVALID_PARAMS, "SESSION_NOT_FOUND", "validation", "low"),
+        Kind::Validation => (ErrorCode::INVALID_PARAMS, "VALIDATION_ERROR", "validation", "low"),
+        Kind::Policy => (ErrorCode::INVALID_PARAMS, "POLICY_DENIED", "policy", "medium"),
+        Kind::Configuration => (ErrorCode::INTERNAL_ERROR, "CONFIGURATION_ERROR", "configuration", "high"),
+        Kind::SandboxCreation => (ErrorCode::INTERNAL_ERROR, "SANDBOX_CREATION_ERROR", "sandbox", "high"),
+        Kind::Connection => (ErrorCode::INTERNAL_ERROR, "CONNECTION_ERROR", "connection", "high"),
+        Kind::Internal => (ErrorCode::INTERNAL_ERROR, "INTERNAL_ERROR", "internal", "critical"),
+    };
+    Class { code, error_code, category, severity }
+}
+
+/// Renders a failure for the wire.
+pub(crate) fn render(failure: Failure) -> ErrorData {
+    let failure = if failure.kind == Kind::Internal { conceal(&failure) } else { failure };
+    let class = class(failure.kind);
+    let data = json!({
+        "error_code": class.error_code,
+        "category": class.category,
+        "severity": class.severity,
+        "recovery_suggestions": failure.suggestions,
+        "context": failure.context,
+    });
+    ErrorData::new(class.code, failure.message, Some(data))
+}
+
+/// Swaps what happened for an id under which the log tells it.
+fn conceal(failure: &Failure) -> Failure {
+    let incident = uuid::Uuid::new_v4().simple().to_string();
+    tracing::error!(%incident, context = ?failure.context, "{}", failure.message);
+    Failure::new(Kind::Internal, "internal error")
+        .suggest("try again; if it stays, give the incident id to whoever runs this server")
+        .with("incident_id", incident)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_code() {
+        let kinds = [
+            Kind::ResourceLimit,
+            Kind::SessionNotFound,
+            Kind::Validation,
+            Kind::Policy,
+            Kind::Configuration,
+            Kind::SandboxCreation,
+            Kind::Connection,
+        ];
+        let rendered: Vec<_> = kinds
+            .into_iter()
+            .map(|kind| render(Failure::new(kind, "what").suggest("do this").with("limit", "64")))
+            .map(|error| serde_json::to_string(&error).unwrap())
+            .collect();
+        insta::assert_snapshot!(rendered.join("\n"));
+    }
+
+    #[test]
+    fn internal_detail_stays_inside() {
+        let mut error =
+            render(Failure::new(Kind::Internal, "open /srv/secret").suggest("x").with("path", "/srv/secret"));
+        assert!(!serde_json::to_string(&error).unwrap().contains("secret"));
+        error.data.as_mut().unwrap()["context"]["incident_id"] = "[incident]".into();
+        insta::assert_json_snapshot!(error);
+    }
+}

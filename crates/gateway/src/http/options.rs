@@ -1,0 +1,107 @@
+//! How HTTP is served, and whether that is safe.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+/// A bearer token and the name under which its holder's sessions are kept.
+#[derive(Clone)]
+pub struct Token {
+    pub principal: String,
+    pub secret: String,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Token").field("principal", &self.principal).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// With any token, every request needs one; with none, all callers are `local`.
+    pub tokens: Vec<Token>,
+    /// Names besides the loopback ones by which this server may be called and embedded.
+    pub allowed_hosts: Vec<String>,
+    pub enable_cors: bool,
+    pub insecure_no_auth: bool,
+    /// Requests at a time; one more is answered with 503.
+    pub max_requests: usize,
+    pub max_body_bytes: usize,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            tokens: Vec::new(),
+            allowed_hosts: Vec::new(),
+            enable_cors: false,
+            insecure_no_auth: false,
+            max_requests: 256,
+            max_body_bytes: 4 << 20,
+        }
+    }
+}
+
+/// Why the server does not listen.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ListenError {
+    #[error("refusing to listen on {0} without a token: anyone who reaches it could run code")]
+    NoToken(SocketAddr),
+    #[error("the token of {0:?} is empty")]
+    EmptyToken(String),
+}
+
+impl ListenError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NoToken(_) => "set a token, listen on 127.0.0.1, or pass --insecure-no-auth",
+            Self::EmptyToken(_) => "give it a long random secret, or remove it",
+        }
+    }
+}
+
+/// Says whether it is safe to listen on an address.
+pub fn check(address: SocketAddr, options: &HttpOptions) -> Result<(), ListenError> {
+    if let Some(token) = options.tokens.iter().find(|token| token.secret.trim().is_empty()) {
+        return Err(ListenError::EmptyToken(token.principal.clone()));
+    }
+    if address.ip().to_canonical().is_loopback() || !options.tokens.is_empty() || options.insecure_no_auth {
+        return Ok(());
+    }
+    Err(ListenError::NoToken(address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_need_a_token() {
+        let open = HttpOptions::default();
+        let token = Token { principal: "ci".into(), secret: "s3cret".into() };
+        let guarded = HttpOptions { tokens: vec![token.clone()], ..open.clone() };
+        let insecure = HttpOptions { insecure_no_auth: true, ..open.clone() };
+        let outside = "0.0.0.0:8000".parse().unwrap();
+        assert_eq!(check("127.0.0.1:8000".parse().unwrap(), &open), Ok(()));
+        assert_eq!(check("[::1]:8000".parse().unwrap(), &open), Ok(()));
+        assert_eq!(check(outside, &open), Err(ListenError::NoToken(outside)));
+        assert_eq!(
+            check("[::]:8000".parse().unwrap(), &open).unwrap_err().hint(),
+            ListenError::NoToken(outside).hint()
+        );
+        assert_eq!(check(outside, &guarded), Ok(()));
+        assert_eq!(check(outside, &insecure), Ok(()));
+        assert!(!format!("{token:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn an_empty_token_guards_nothing() {
+        let options = HttpOptions {
+            tokens: vec![Token { principal: "ci".into(), secret: " ".into() }],
+            ..HttpOptions::default()
+        };
+        let refusal = check("127.0.0.1:8000".parse().unwrap(), &options);
+        assert_eq!(refusal, Err(ListenError::EmptyToken("ci".into())));
+    }
+}

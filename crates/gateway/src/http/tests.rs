@@ -1,0 +1,261 @@
+//! Real HTTP over loopback, as far as it goes without a sandbox.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::*;
+
+const JSON: &str = "Content-Type: application/json";
+const ACCEPT: &str = "Accept: application/json, text/event-stream";
+
+struct Server {
+    address: SocketAddr,
+    shutdown: CancellationToken,
+    task: tokio::task::JoinHandle<Result<(), ServeError>>,
+}
+
+struct Answered {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answered {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}\n\n{}", self.head, self.body))
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().filter_map(|line| line.split_once(": ")).find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
+}
+
+impl Server {
+    async fn start(options: HttpOptions) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let gateway = Gateway::without_backend("user namespaces are off");
+        let task = tokio::spawn(serve_http(listener, gateway, options, shutdown.clone()));
+        Self { address, shutdown, task }
+    }
+
+    async fn send(&self, line: &str, headers: &[&str], body: &str) -> Answered {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let host = format!("Host: {}", self.address);
+        let named = headers.iter().any(|header| header.starts_with("Host:"));
+        let length = format!("Content-Length: {}", body.len());
+        let mut lines = vec!["Connection: close", &length];
+        lines.extend(headers);
+        lines.extend((!named).then_some(host.as_str()));
+        let head = format!("{line} HTTP/1.1\r\n{}\r\n", lines.join("\r\n"));
+        stream.write_all(format!("{head}\r\n{body}").as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        Answered { status: head[9..12].parse().unwrap(), head: head.into(), body: body.into() }
+    }
+
+    async fn post(&self, headers: &[&str], message: &Value) -> Answered {
+        self.send("POST /mcp", headers, &message.to_string()).await
+    }
+}
+
+fn request(method: &str, mut params: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params.take()})
+}
+
+fn modern(mut params: Value) -> Value {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    params
+}
+
+#[tokio::test]
+async fn a_bare_request_is_answered_in_json() {
+    let server = Server::start(HttpOptions::default()).await;
+    for accept in [&[JSON][..], &[JSON, "Accept: */*"], &[JSON, "Accept: application/json"]] {
+        let answer = server.post(accept, &json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})).await;
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
+        assert_eq!(answer.json()["result"]["tools"].as_array().unwrap().len(), 5);
+    }
+    let call = json!({"name": "execute_code", "arguments": {"code": "1"}});
+    insta::assert_snapshot!(server.post(&[JSON], &request("tools/call", call)).await.json());
+}
+
+#[tokio::test]
+async fn the_older_era() {
+    let server = Server::start(HttpOptions::default()).await;
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        let hello =
+            json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        let answer = server.post(&[JSON, ACCEPT], &request("initialize", hello)).await;
+        assert_eq!(answer.json()["result"]["protocolVersion"], version);
+        let session = format!("Mcp-Session-Id: {}", answer.header("mcp-session-id").unwrap());
+        let version = format!("MCP-Protocol-Version: {version}");
+        let headers = [JSON, ACCEPT, &session, &version];
+        let started = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        assert_eq!(server.post(&headers, &started).await.status, 202);
+        let cancelled = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}});
+        assert_eq!(server.post(&headers, &cancelled).await.status, 202);
+        let list = server.post(&headers, &request("tools/list", json!({}))).await.json();
+        assert_eq!(list["result"]["tools"][0]["name"], "execute_code");
+        assert!(list["result"].get("resultType").is_none());
+        assert_eq!(server.post(&headers, &request("ping", json!({}))).await.json()["result"], json!({}));
+    }
+    let future =
+        json!({"protocolVersion": "2099-01-01", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let answer = server.post(&[JSON, ACCEPT], &request("initialize", future)).await;
+    insta::assert_json_snapshot!(answer.json()["result"]);
+}
+
+#[tokio::test]
+async fn the_newer_era() {
+    let server = Server::start(HttpOptions::default()).await;
+    let version = "MCP-Protocol-Version: 2026-07-28";
+    let discover = server
+        .post(&[JSON, ACCEPT, version, "Mcp-Method: server/discover"], &request("server/discover", modern(json!({}))))
+        .await;
+    assert_eq!(discover.header("mcp-session-id"), None);
+    insta::assert_json_snapshot!(discover.json());
+
+    let list = server
+        .post(&[JSON, ACCEPT, version, "Mcp-Method: tools/list"], &request("tools/list", modern(json!({}))))
+        .await
+        .json();
+    assert_eq!(list["result"]["resultType"], "complete");
+    assert_eq!(list["result"]["tools"].as_array().unwrap().len(), 5);
+
+    let call = modern(json!({"name": "execute_code", "arguments": {"code": ""}}));
+    let headers = [JSON, ACCEPT, version, "Mcp-Method: tools/call", "Mcp-Name: execute_code"];
+    let refusal = server.post(&headers, &request("tools/call", call)).await;
+    assert_eq!((refusal.status, &refusal.json()["error"]["data"]["error_code"]), (200, &json!("VALIDATION_ERROR")));
+
+    let unknown = server.post(&[JSON, ACCEPT, version, "Mcp-Method: x/y"], &request("x/y", modern(json!({})))).await;
+    assert_eq!((unknown.status, &unknown.json()["error"]["code"]), (404, &json!(-32601)));
+}
+
+#[tokio::test]
+async fn bad_calls_say_why() {
+    let server = Server::start(HttpOptions::default()).await;
+    let mut said = Vec::new();
+    for params in [
+        json!({"name": "execute_code", "arguments": {"code": 1}}),
+        json!({"name": "execute_code", "arguments": {"code": "1", "cwd": "/"}}),
+        json!({"name": "execute_code", "arguments": ["1"]}),
+        json!({"name": "nothing"}),
+        json!({}),
+    ] {
+        said.push(server.post(&[JSON], &request("tools/call", params)).await.body);
+    }
+    for body in ["{", "[]", "5", r#"{"jsonrpc":"2.0","id":1,"method":7}"#] {
+        let answer = server.send("POST /mcp", &[JSON], body).await;
+        assert_eq!(answer.status, 400);
+        said.push(answer.body);
+    }
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[tokio::test]
+async fn what_is_not_mcp() {
+    let server = Server::start(HttpOptions { max_body_bytes: 1000, ..HttpOptions::default() }).await;
+    assert_eq!(server.send("GET /mcp", &[ACCEPT], "").await.status, 405);
+    assert_eq!(server.send("DELETE /mcp", &[], "").await.status, 405);
+    assert_eq!(server.send("GET /nowhere", &[], "").await.status, 404);
+    assert_eq!(server.send("POST /mcp", &["Content-Type: text/plain"], "{}").await.status, 415);
+    assert_eq!(server.send("POST /mcp", &[JSON], &" ".repeat(1001)).await.status, 413);
+}
+
+#[tokio::test]
+async fn the_server_about_itself() {
+    let server = Server::start(HttpOptions::default()).await;
+    let about = server.send("GET /", &[], "").await.json();
+    assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
+    insta::assert_snapshot!(about["protocol_versions"]);
+    insta::assert_snapshot!(about["backend"], @r#"{"reason":"user namespaces are off","state":"down"}"#);
+    let health = server.send("GET /health", &[], "").await;
+    assert_eq!(health.status, 503);
+    insta::assert_snapshot!(health.json(), @r#"{"reason":"user namespaces are off","status":"down"}"#);
+}
+
+#[tokio::test]
+async fn strangers_are_refused() {
+    let server =
+        Server::start(HttpOptions { allowed_hosts: vec!["box.example".into()], ..HttpOptions::default() }).await;
+    for (header, status) in [
+        ("Host: evil.example", 403),
+        ("Host: box.example", 200),
+        ("Host: localhost:1", 200),
+        ("Origin: https://evil.example", 403),
+        ("Origin: null", 403),
+        ("Origin: http://localhost:5173", 200),
+    ] {
+        for (line, body) in [("GET /", String::new()), ("POST /mcp", request("tools/list", json!({})).to_string())] {
+            assert_eq!(server.send(line, &[header, JSON], &body).await.status, status, "{header} {line}");
+        }
+    }
+    assert_eq!(server.send("GET /health", &["Host: evil.example"], "").await.status, 403);
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for() {
+    let tokens = vec![
+        Token { principal: "a".into(), secret: "alpha".into() },
+        Token { principal: "b".into(), secret: "beta".into() },
+    ];
+    let server = Server::start(HttpOptions { tokens, ..HttpOptions::default() }).await;
+    let list = request("tools/list", json!({}));
+    for authorization in
+        ["X-None: 1", "Authorization: Bearer alph", "Authorization: Basic alpha", "Authorization: Bearer "]
+    {
+        let refusal = server.post(&[JSON, authorization], &list).await;
+        assert_eq!((refusal.status, refusal.header("www-authenticate")), (401, Some("Bearer")), "{authorization}");
+    }
+    assert_eq!(server.send("GET /", &[], "").await.status, 401);
+    assert_eq!(server.send("GET /health", &[], "").await.status, 503);
+    for authorization in ["Authorization: Bearer alpha", "authorization: bearer beta"] {
+        assert_eq!(server.post(&[JSON, authorization], &list).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn no_room_is_said_at_once() {
+    let server = Server::start(HttpOptions { max_requests: 0, ..HttpOptions::default() }).await;
+    let refusal = server.post(&[JSON], &request("tools/list", json!({}))).await;
+    assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("1")));
+    assert_eq!(server.send("GET /health", &[], "").await.json()["status"], "down");
+}
+
+#[tokio::test]
+async fn room_is_given_back() {
+    let server = Server::start(HttpOptions { max_requests: 1, ..HttpOptions::default() }).await;
+    for _ in 0..3 {
+        assert_eq!(server.post(&[JSON], &request("tools/list", json!({}))).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn cors_only_if_enabled() {
+    let preflight = ["Origin: http://localhost:5173", "Access-Control-Request-Method: POST"];
+    let closed = Server::start(HttpOptions::default()).await;
+    assert_eq!(closed.send("OPTIONS /mcp", &preflight, "").await.header("access-control-allow-origin"), None);
+    let open = Server::start(HttpOptions { enable_cors: true, ..HttpOptions::default() }).await;
+    let answer = open.send("OPTIONS /mcp", &preflight, "").await;
+    assert_eq!(answer.header("access-control-allow-origin"), Some("http://localhost:5173"));
+    let evil = ["Origin: https://evil.example", "Access-Control-Request-Method: POST"];
+    assert_eq!(open.send("OPTIONS /mcp", &evil, "").await.header("access-control-allow-origin"), None);
+}
+
+#[tokio::test]
+async fn it_ends_when_told() {
+    let server = Server::start(HttpOptions::default()).await;
+    assert_eq!(server.send("GET /health", &[], "").await.status, 503);
+    server.shutdown.cancel();
+    server.task.await.unwrap().unwrap();
+}

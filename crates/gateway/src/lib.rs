@@ -1,0 +1,17 @@
+//! The MCP server: sandbox sessions offered as tools, over stdio and HTTP.
+//!
+//! A call goes one way: transport → principal → [`Gateway`] → sessions → `reply`. Both protocol eras
+//! are served without any state of the transport: what lasts is named by `session_id` alone.
+
+mod arguments;
+mod call;
+mod failure;
+mod gateway;
+mod http;
+mod reply;
+mod stdio;
+mod tools;
+
+pub use gateway::Gateway;
+pub use http::{HttpOptions, ListenError, ServeError, Token, check, serve_http};
+pub use stdio::{StdioError, serve_stdio};

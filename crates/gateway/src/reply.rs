@@ -1,0 +1,141 @@
+//! The only place that shapes what an agent sees.
+//!
+//! Each source has a content block of its own: stdout, stderr, result, traceback, then what the code
+//! displayed. The last block is always the host's, so that nothing a guest writes can pass for it.
+//! The fields of `structuredContent` come from the host; guest text stays inside its own strings.
+//! Everything is bounded here, whatever the runtime hands over.
+
+mod display;
+mod output;
+mod terminal;
+
+use std::fmt::Write as _;
+
+use ringfence_runtime::session::{Answer, SessionId, SessionInfo, SessionStatus, Status, Stopped};
+use ringfence_sandbox::{Access, Volume};
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde_json::{Value, json};
+
+use output::Excerpt;
+
+/// Renders what came of running something.
+pub(crate) fn answer(answer: &Answer) -> CallToolResult {
+    let stdout = Excerpt::of(&answer.stdout);
+    let stderr = Excerpt::of(&answer.stderr);
+    let result = answer.result.as_deref().map(Excerpt::of_text);
+    let traceback = answer.error.as_ref().map(|error| match error.traceback.trim_end() {
+        "" => Excerpt::of_text(&format!("{}: {}", error.name, error.message)),
+        traceback => Excerpt::of_text(traceback),
+    });
+
+    let mut content = Vec::new();
+    content.extend(stdout.plain().map(ContentBlock::text));
+    content.extend(stderr.plain().map(|text| ContentBlock::text(format!("stderr:\n{text}"))));
+    content.extend(result.as_ref().and_then(Excerpt::plain).map(ContentBlock::text));
+    content.extend(traceback.as_ref().and_then(Excerpt::plain).map(ContentBlock::text));
+    let displayed = display::blocks(&answer.session_id, &answer.display);
+    content.extend(displayed.blocks);
+    content.push(ContentBlock::text(closing(answer, &stdout, &stderr, displayed.left_out)));
+
+    let excerpts = [Some(&stdout), Some(&stderr), result.as_ref(), traceback.as_ref()];
+    let truncated = displayed.left_out > 0 || excerpts.into_iter().flatten().any(|excerpt| excerpt.dropped_bytes > 0);
+    let mut fields = json!({
+        "session_id": answer.session_id,
+        "session_created": answer.session_created,
+        "status": answer.status,
+        "exit_code": answer.exit_code,
+        "stdout": stdout.text,
+        "stderr": stderr.text,
+        "result": result.map(|excerpt| excerpt.text),
+        "duration_ms": u64::try_from(answer.duration.as_millis()).unwrap_or(u64::MAX),
+        "truncated": truncated,
+    });
+    if let Some(error) = &answer.error {
+        fields["error"] = json!({
+            "name": Excerpt::of_text(&error.name).text,
+            "message": Excerpt::of_text(&error.message).text,
+            "traceback": traceback.map(|excerpt| excerpt.text),
+        });
+    }
+    let failed = answer.status != Status::Ok || answer.exit_code.is_some_and(|code| code != 0);
+    finish(content, fields, failed)
+}
+
+/// The host's own words about a call.
+fn closing(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize) -> String {
+    let mut line = match (answer.status, answer.exit_code) {
+        (Status::Ok, Some(code)) if code != 0 => format!("exit code {code}"),
+        (Status::Ok, _) => "ok".to_owned(),
+        (Status::Error, _) => "error".to_owned(),
+        (Status::TimedOut, _) => "timed out".to_owned(),
+        (Status::Cancelled, _) => "cancelled".to_owned(),
+        (Status::Killed, _) => "killed".to_owned(),
+    };
+    let _ = write!(line, ", {} ms", answer.duration.as_millis());
+    for (name, excerpt) in [("stdout", stdout), ("stderr", stderr)] {
+        if excerpt.dropped_bytes > 0 {
+            let _ = write!(line, ", {} bytes of {name} dropped", excerpt.dropped_bytes);
+        }
+    }
+    if left_out > 0 {
+        let _ = write!(line, ", {left_out} displayed items left out as too large or malformed");
+    }
+    if answer.session_created {
+        let _ = write!(line, "; new session_id {}", answer.session_id);
+    }
+    for notice in &answer.notices {
+        let _ = write!(line, "; {}", terminal::plain(&Excerpt::of_text(notice).text));
+    }
+    format!("[{line}]")
+}
+
+/// Renders live sessions.
+pub(crate) fn sessions(sessions: &[SessionInfo]) -> CallToolResult {
+    let mut text = String::new();
+    for info in sessions {
+        let status = match info.status {
+            SessionStatus::Idle => "idle",
+            SessionStatus::Busy => "busy",
+        };
+        let SessionInfo { session_id, template, flavor, .. } = info;
+        let _ = writeln!(text, "{session_id} {template} {flavor} {status}");
+    }
+    let text = if text.is_empty() { "no sessions" } else { text.trim_end() };
+    finish(vec![ContentBlock::text(text)], json!({"sessions": sessions}), false)
+}
+
+/// Renders the end of a session.
+pub(crate) fn stopped(id: &SessionId, stopped: Stopped) -> CallToolResult {
+    let what = if stopped.was_running { "stopped; a call was running in it" } else { "stopped; it was idle" };
+    let fields = json!({"session_id": id, "was_running": stopped.was_running});
+    finish(vec![ContentBlock::text(what)], fields, false)
+}
+
+/// Renders what of the host sandboxes are shown.
+pub(crate) fn volumes(volumes: &[Volume]) -> CallToolResult {
+    let mut text = Vec::new();
+    let mut rows = Vec::new();
+    for volume in volumes {
+        let access = match volume.access {
+            Access::ReadOnly => "ro",
+            Access::ReadWrite => "rw",
+        };
+        text.push(format!("{}:{}:{access}", volume.host.display(), volume.guest.display()));
+        rows.push(json!({
+            "host": volume.host.to_string_lossy(),
+            "guest": volume.guest.to_string_lossy(),
+            "access": access,
+        }));
+    }
+    let text = if text.is_empty() { "no volumes are shared".to_owned() } else { text.join("\n") };
+    finish(vec![ContentBlock::text(text)], json!({"volumes": rows}), false)
+}
+
+fn finish(content: Vec<ContentBlock>, fields: Value, failed: bool) -> CallToolResult {
+    let mut result = if failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
+    result.structured_content = Some(fields);
+    result
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! What code displays: images, tables, markup, data.
+
+use ringfence_runtime::session::{DisplayItem, SessionId};
+use rmcp::model::{ContentBlock, ResourceContents};
+use serde_json::Value;
+
+use super::output::Excerpt;
+use super::terminal;
+
+const MAX_ITEMS: usize = 32;
+const MAX_TOTAL_BYTES: usize = 8 << 20;
+
+/// Displayed items as content, and how many there was no room for.
+pub(super) struct Displayed {
+    pub(super) blocks: Vec<ContentBlock>,
+    pub(super) left_out: usize,
+}
+
+pub(super) fn blocks(session: &SessionId, items: &[DisplayItem]) -> Displayed {
+    let mut room = MAX_TOTAL_BYTES;
+    let blocks: Vec<_> = items
+        .iter()
+        .take(MAX_ITEMS)
+        .enumerate()
+        .filter_map(|(index, item)| block(&format!("session://{session}/display/{index}"), item, &mut room))
+        .collect();
+    let left_out = items.len() - blocks.len();
+    Displayed { blocks, left_out }
+}
+
+/// The guest chooses the type, so it is checked as much as the data.
+fn block(uri: &str, item: &DisplayItem, room: &mut usize) -> Option<ContentBlock> {
+    let mime = item.mime.as_str();
+    if !is_mime(mime) {
+        return None;
+    }
+    if mime == "application/json" {
+        return Some(ContentBlock::text(terminal::plain(&Excerpt::of_text(&item.data.to_string()).text)));
+    }
+    let Value::String(data) = &item.data else { return None };
+    if mime == "text/plain" {
+        return Some(ContentBlock::text(Excerpt::of_text(data).plain()?));
+    }
+    *room = room.checked_sub(data.len())?;
+    if mime.starts_with("text/") {
+        return Some(resource(ResourceContents::text(terminal::plain(data), uri), mime));
+    }
+    if !is_base64(data) {
+        return None;
+    }
+    Some(match mime {
+        "image/png" | "image/jpeg" | "image/gif" | "image/webp" => ContentBlock::image(data, mime),
+        _ => resource(ResourceContents::blob(data, uri), mime),
+    })
+}
+
+fn resource(contents: ResourceContents, mime: &str) -> ContentBlock {
+    ContentBlock::resource(contents.with_mime_type(mime))
+}
+
+fn is_mime(mime: &str) -> bool {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte))
+    };
+    mime.len() <= 127 && mime.split_once('/').is_some_and(|(kind, name)| is_name(kind) && is_name(name))
+}
+
+fn is_base64(data: &str) -> bool {
+    let body = data.trim_end_matches('=');
+    data.len().is_multiple_of(4)
+        && data.len() - body.len() <= 2
+        && body.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/')
+}

@@ -1,0 +1,230 @@
+//! One call in a session: runs code or a command to its end, its time limit, or its caller's end.
+
+use std::time::Duration;
+
+use ringfence_sandbox::{End, Event};
+use rustix::process::Signal;
+use tokio::net::unix::pipe::Receiver;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::capture::Capture;
+use super::guest::{Guest, Process};
+use super::{CellError, DisplayItem, Output, Status};
+
+/// An interrupt can come at a moment when it is lost, so it is repeated before the kill.
+const INTERRUPTS: u32 = 6;
+const BETWEEN_INTERRUPTS: Duration = Duration::from_millis(500);
+
+/// What came of a call, before it is known to whom it belongs.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) status: Status,
+    pub(super) exit_code: Option<i32>,
+    pub(super) stdout: Output,
+    pub(super) stderr: Output,
+    pub(super) result: Option<String>,
+    pub(super) error: Option<CellError>,
+    pub(super) display: Vec<DisplayItem>,
+    pub(super) notices: Vec<String>,
+}
+
+/// The two streams of a process while a call runs.
+#[derive(Default)]
+pub(super) struct Captured {
+    stdout: Capture,
+    stderr: Capture,
+}
+
+impl Captured {
+    /// Takes what is there; waits until something is, or for ever once both streams have ended.
+    pub(super) async fn take(&mut self, process: &mut Process) {
+        tokio::select! {
+            () = take_from(&process.stdout, &mut self.stdout) => {}
+            () = take_from(&process.stderr, &mut self.stderr) => {}
+        }
+    }
+
+    /// Takes what is left without waiting.
+    pub(super) fn drain(&mut self, process: &mut Process) {
+        drain_from(&process.stdout, &mut self.stdout);
+        drain_from(&process.stderr, &mut self.stderr);
+    }
+
+    pub(super) fn finish(self) -> (Output, Output) {
+        (self.stdout.finish(), self.stderr.finish())
+    }
+}
+
+const READ_AT_ONCE: usize = 64 << 10;
+
+async fn take_from(stream: &Receiver, capture: &mut Capture) {
+    loop {
+        if stream.readable().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        match read_some(stream, capture) {
+            // The end comes again and again; there is nothing more to wait for.
+            Ok(0) => std::future::pending().await,
+            Ok(_) => return,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+fn drain_from(stream: &Receiver, capture: &mut Capture) {
+    /// A guest that prints without end must not hold its own answer up.
+    const MOST_READS: usize = 1024;
+    for _ in 0..MOST_READS {
+        if !matches!(read_some(stream, capture), Ok(1..)) {
+            return;
+        }
+    }
+}
+
+/// On the heap, so that the tasks which wait here stay small.
+fn read_some(stream: &Receiver, capture: &mut Capture) -> std::io::Result<usize> {
+    let mut buffer = Vec::with_capacity(READ_AT_ONCE);
+    let length = stream.try_read_buf(&mut buffer)?;
+    capture.take(&buffer);
+    Ok(length)
+}
+
+/// Why a call is being ended before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    Timeout,
+    Cancelled,
+}
+
+impl Reason {
+    pub(super) fn status(self) -> Status {
+        match self {
+            Self::Timeout => Status::TimedOut,
+            Self::Cancelled => Status::Cancelled,
+        }
+    }
+}
+
+/// The steps from a call's time limit to its end: interrupts first, then the kill.
+pub(super) struct Patience {
+    at: Instant,
+    cancel: CancellationToken,
+    interrupts: u32,
+    pub(super) reason: Option<Reason>,
+}
+
+/// What is to be done now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Impatience {
+    Interrupt,
+    Kill,
+}
+
+impl Patience {
+    pub(super) fn new(timeout: Duration, cancel: CancellationToken) -> Self {
+        Self { at: Instant::now() + timeout, cancel, interrupts: 0, reason: None }
+    }
+
+    /// Waits until something is to be done.
+    pub(super) async fn lose(&mut self) -> Impatience {
+        if self.reason.is_some() {
+            sleep_until(self.at).await;
+        } else {
+            self.reason = Some(tokio::select! {
+                () = sleep_until(self.at) => Reason::Timeout,
+                () = self.cancel.cancelled() => Reason::Cancelled,
+            });
+        }
+        self.at = Instant::now() + BETWEEN_INTERRUPTS;
+        self.interrupts += 1;
+        if self.interrupts > INTERRUPTS { Impatience::Kill } else { Impatience::Interrupt }
+    }
+}
+
+/// Runs a shell line to its end.
+pub(super) async fn run_command(guest: &mut Guest, line: &str, mut patience: Patience) -> Outcome {
+    let argv = ["bash", "-c", line].map(Into::into).to_vec();
+    let mut captured = Captured::default();
+    let mut notices = Vec::new();
+    let mut process = match guest.spawn(argv, None) {
+        Ok(process) => process,
+        Err(error) => return failed(format!("the command could not be started: {error}")),
+    };
+    let end = loop {
+        tokio::select! {
+            biased;
+            event = guest.event() => match event {
+                Event::Ended { process: number, end } if number == process.number => break Some(end),
+                Event::Refused { process: number, errno } if number == process.number => {
+                    return failed(format!("the command could not be started: {errno}"));
+                }
+                Event::Lost => break None,
+                _ => {}
+            },
+            impatience = patience.lose() => guest.signal(process.number, match impatience {
+                Impatience::Interrupt => Signal::TERM,
+                Impatience::Kill => Signal::KILL,
+            }),
+            () = captured.take(&mut process) => {}
+        }
+    };
+    captured.drain(&mut process);
+    let (status, exit_code) = match (end, patience.reason) {
+        (None, _) => (Status::Killed, None),
+        (Some(end), Some(reason)) => (reason.status(), Some(code_of(end))),
+        (Some(end), None) => (Status::Ok, Some(code_of(end))),
+    };
+    if end.is_none() {
+        notices.push("the sandbox was killed; the session and its state are lost".into());
+    }
+    let (stdout, stderr) = captured.finish();
+    Outcome { status, exit_code, stdout, stderr, result: None, error: None, display: Vec::new(), notices }
+}
+
+fn code_of(end: End) -> i32 {
+    match end {
+        End::Exited(code) => code,
+        End::Killed(signal) => 128 + signal,
+    }
+}
+
+pub(super) fn failed(notice: String) -> Outcome {
+    Outcome {
+        status: Status::Killed,
+        exit_code: None,
+        stdout: Output::default(),
+        stderr: Output::default(),
+        result: None,
+        error: None,
+        display: Vec::new(),
+        notices: vec![notice],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn interrupts_come_first_and_the_kill_last() {
+        let mut patience = Patience::new(Duration::from_secs(30), CancellationToken::new());
+        let start = Instant::now();
+        for _ in 0..INTERRUPTS {
+            assert_eq!(patience.lose().await, Impatience::Interrupt);
+        }
+        assert_eq!(patience.lose().await, Impatience::Kill);
+        assert_eq!((start.elapsed(), patience.reason), (Duration::from_secs(33), Some(Reason::Timeout)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_goes_away_is_not_waited_for() {
+        let cancel = CancellationToken::new();
+        let mut patience = Patience::new(Duration::from_secs(30), cancel.clone());
+        cancel.cancel();
+        let start = Instant::now();
+        assert_eq!(patience.lose().await, Impatience::Interrupt);
+        assert_eq!((start.elapsed(), patience.reason), (Duration::ZERO, Some(Reason::Cancelled)));
+    }
+}

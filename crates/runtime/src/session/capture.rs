@@ -1,0 +1,71 @@
+//! What a guest prints, kept within a bound whatever it prints: the head and the tail.
+
+use std::collections::VecDeque;
+
+use super::Output;
+
+/// Bytes of each end that are kept.
+const KEPT: usize = 64 << 10;
+
+/// Takes all that is printed to one stream.
+#[derive(Debug, Default)]
+pub(super) struct Capture {
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    dropped: u64,
+}
+
+impl Capture {
+    pub(super) fn take(&mut self, mut bytes: &[u8]) {
+        let room = KEPT - self.head.len();
+        let (to_head, rest) = bytes.split_at(room.min(bytes.len()));
+        self.head.extend_from_slice(to_head);
+        bytes = rest;
+        if bytes.len() > KEPT {
+            let (dropped, last) = bytes.split_at(bytes.len() - KEPT);
+            self.dropped += dropped.len() as u64;
+            bytes = last;
+        }
+        self.tail.extend(bytes);
+        let over = self.tail.len().saturating_sub(KEPT);
+        self.tail.drain(..over);
+        self.dropped += over as u64;
+    }
+
+    pub(super) fn finish(mut self) -> Output {
+        if self.dropped == 0 {
+            self.head.extend(self.tail.drain(..));
+        }
+        Output { head: self.head, tail: self.tail.into(), dropped_bytes: self.dropped }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_output_is_kept_whole() {
+        let mut capture = Capture::default();
+        capture.take(b"one ");
+        capture.take(&vec![b'x'; KEPT]);
+        capture.take(b" two");
+        let output = capture.finish();
+        assert_eq!((output.head.len(), output.tail.len(), output.dropped_bytes), (KEPT + 8, 0, 0));
+        assert!(output.head.starts_with(b"one x") && output.head.ends_with(b"x two"));
+    }
+
+    #[test]
+    fn a_flood_keeps_its_head_and_tail_and_counts_the_rest() {
+        let mut capture = Capture::default();
+        capture.take(b"start");
+        for _ in 0..1000 {
+            capture.take(&vec![b'.'; 10_000]);
+        }
+        capture.take(b"end");
+        let output = capture.finish();
+        assert!(output.head.starts_with(b"start.") && output.tail.ends_with(b".end"));
+        assert_eq!((output.head.len(), output.tail.len()), (KEPT, KEPT));
+        assert_eq!(output.dropped_bytes, 10_000_008 - 2 * KEPT as u64);
+    }
+}

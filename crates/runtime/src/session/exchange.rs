@@ -1,0 +1,116 @@
+//! What a caller asks of sessions, and what it gets back.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::SessionId;
+
+/// Code to run in a session.
+#[derive(Debug, Clone)]
+pub struct CodeRequest {
+    pub code: String,
+    pub template: Option<String>,
+    pub flavor: Option<String>,
+    pub session_id: Option<SessionId>,
+    pub timeout: Option<Duration>,
+}
+
+/// One shell line to run in a session.
+#[derive(Debug, Clone)]
+pub struct CommandRequest {
+    pub command: String,
+    pub template: Option<String>,
+    pub flavor: Option<String>,
+    pub session_id: Option<SessionId>,
+    pub timeout: Option<Duration>,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It ran to its end; a command may still have a non-zero exit code.
+    Ok,
+    /// The code raised.
+    Error,
+    /// It was interrupted after its time limit, or because the caller went away; the state is kept.
+    TimedOut,
+    Cancelled,
+    /// The interpreter or the sandbox died or was killed; the state is lost.
+    Killed,
+}
+
+/// What was printed to one stream: all of it, or its head and its tail.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Output {
+    pub head: Vec<u8>,
+    /// Empty unless something was dropped.
+    pub tail: Vec<u8>,
+    pub dropped_bytes: u64,
+}
+
+/// An exception, with the user's frames only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CellError {
+    pub name: String,
+    pub message: String,
+    pub traceback: String,
+}
+
+/// Something to look at that the code has made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DisplayItem {
+    pub mime: String,
+    /// Text for `text/*`, a JSON value for `application/json`, base64 for all others.
+    pub data: serde_json::Value,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub session_id: SessionId,
+    pub session_created: bool,
+    pub status: Status,
+    pub exit_code: Option<i32>,
+    pub stdout: Output,
+    pub stderr: Output,
+    /// The last expression's value, as the language shows it.
+    pub result: Option<String>,
+    pub error: Option<CellError>,
+    pub display: Vec<DisplayItem>,
+    pub duration: Duration,
+    /// What the caller should know besides: that state was lost, that a limit was met.
+    pub notices: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionStatus {
+    Idle,
+    Busy,
+}
+
+/// A live session.
+#[derive(Debug, Clone, Serialize)]
+pub struct SessionInfo {
+    pub session_id: SessionId,
+    pub template: String,
+    pub flavor: String,
+    pub status: SessionStatus,
+    /// Seconds since the epoch.
+    pub created: u64,
+    pub last_used: u64,
+    pub expires: u64,
+    pub memory_limit_bytes: u64,
+    pub backend: &'static str,
+    /// By what each limit is kept: `{"memory": "cgroup", …}`.
+    pub enforced_by: std::collections::BTreeMap<&'static str, &'static str>,
+}
+
+/// What came of stopping a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Stopped {
+    /// Whether a call was under way in it.
+    pub was_running: bool,
+}

@@ -1,0 +1,51 @@
+//! A request that cannot be served, in the terms of the error table.
+
+use std::collections::BTreeMap;
+
+/// What kind of refusal it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    ResourceLimit,
+    SessionNotFound,
+    Validation,
+    Policy,
+    Configuration,
+    SandboxCreation,
+    Connection,
+    Internal,
+}
+
+/// Why a request was not served, and what to do about it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    pub kind: Kind,
+    pub message: String,
+    pub suggestions: Vec<String>,
+    pub context: BTreeMap<String, String>,
+}
+
+impl Failure {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), suggestions: Vec::new(), context: BTreeMap::new() }
+    }
+
+    #[must_use]
+    pub fn suggest(mut self, suggestion: impl Into<String>) -> Self {
+        self.suggestions.push(suggestion.into());
+        self
+    }
+
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.context.insert(key.into(), value.into());
+        self
+    }
+
+    /// The same words for a session that never was, has ended, or is another's.
+    pub fn not_found(session: &super::SessionId) -> Self {
+        Self::new(Kind::SessionNotFound, format!("session not found: {session}"))
+            .suggest("leave session_id out to start a new session")
+            .suggest("get_sessions lists those that are alive")
+    }
+}

@@ -1,0 +1,97 @@
+//! A session's sandbox, as seen from asynchronous code.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+
+use ringfence_sandbox::launcher::Launched;
+use ringfence_sandbox::{Command, Control, Event, Target, WORKSPACE};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, pidfd_send_signal};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe::Receiver;
+
+/// The sandbox. Dropped, it is killed.
+pub(super) struct Guest {
+    control: Control,
+    /// The same socket once more, to be told when it has something to say.
+    told: UnixStream,
+    pidfd: OwnedFd,
+    pid: Pid,
+    environment: BTreeMap<String, String>,
+    last_process: u32,
+}
+
+/// A process of the guest, with the host's ends of what it was given.
+pub(super) struct Process {
+    pub(super) number: u32,
+    pub(super) stdout: Receiver,
+    pub(super) stderr: Receiver,
+}
+
+impl Guest {
+    pub(super) fn new(launched: Launched, environment: BTreeMap<String, String>) -> std::io::Result<Self> {
+        let told = std::os::unix::net::UnixStream::from(launched.control.as_fd().try_clone_to_owned()?);
+        told.set_nonblocking(true)?;
+        Ok(Self {
+            control: launched.control,
+            told: UnixStream::from_std(told)?,
+            pidfd: launched.pidfd,
+            pid: launched.pid,
+            environment,
+            last_process: 0,
+        })
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The next thing that the sandbox has to say. Cancel-safe: nothing is read before it is there.
+    pub(super) async fn event(&self) -> Event {
+        loop {
+            if self.told.readable().await.is_err() {
+                return Event::Lost;
+            }
+            if self.control.has_event() {
+                return self.control.next_event();
+            }
+            // Nothing yet: say so, to be told again.
+            let nothing = || Err::<(), _>(std::io::ErrorKind::WouldBlock.into());
+            let _ = self.told.try_io(Interest::READABLE, nothing);
+        }
+    }
+
+    /// Starts a process with its output on pipes, its input at its end, and `control` as descriptor 3.
+    pub(super) fn spawn(&mut self, argv: Vec<OsString>, control: Option<&OwnedFd>) -> Result<Process, String> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| format!("no pipe: {errno}"));
+        let ((stdin, _), (from_stdout, stdout), (from_stderr, stderr)) = (pipe()?, pipe()?, pipe()?);
+        let mut descriptors = vec![stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+        descriptors.extend(control.map(AsFd::as_fd));
+        self.last_process += 1;
+        let command = Command { argv, workdir: WORKSPACE.into() };
+        let ordered = self.control.spawn(self.last_process, &command, &self.environment, &descriptors);
+        ordered.map_err(|error| error.to_string())?;
+        let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| error.to_string());
+        Ok(Process { number: self.last_process, stdout: receive(from_stdout)?, stderr: receive(from_stderr)? })
+    }
+
+    pub(super) fn signal(&self, process: u32, signal: Signal) {
+        // A sandbox that is gone says so by itself.
+        let _ = self.control.signal(process, signal, Target::Group);
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+}
+
+/// A socket pair: our end, and the kernel's.
+pub(super) fn control_pair() -> std::io::Result<(UnixStream, OwnedFd)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(ours)?, theirs.into()))
+}

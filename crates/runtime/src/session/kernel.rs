@@ -1,0 +1,188 @@
+//! The interpreter of a session: started when first needed, spoken to cell by cell, replaced when it dies.
+
+use std::time::Duration;
+
+use ringfence_sandbox::Event;
+use rustix::process::Signal;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::call::{Captured, Impatience, Outcome, Patience, failed};
+use super::guest::{Guest, Process, control_pair};
+use super::language::{self, Done, Message};
+use super::{DisplayItem, Status};
+use crate::template::Template;
+
+/// More than the slowest interpreter takes on the slowest host.
+const START_DEADLINE: Duration = Duration::from_secs(20);
+
+const READ_AT_ONCE: usize = 64 << 10;
+
+/// What a cell may show, together.
+const MOST_DISPLAY: usize = 32;
+
+/// A live interpreter.
+pub(super) struct Kernel {
+    template: Template,
+    process: Process,
+    socket: UnixStream,
+    received: Vec<u8>,
+    last_cell: u64,
+}
+
+/// What became of the kernel in a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Lives,
+    /// It died or was killed; the sandbox lives on.
+    Died,
+    /// The whole sandbox is gone.
+    SandboxLost,
+}
+
+impl Kernel {
+    /// Starts the interpreter and waits until it is ready.
+    pub(super) async fn start(guest: &mut Guest, template: Template) -> Result<Self, String> {
+        let (socket, theirs) = control_pair().map_err(|error| error.to_string())?;
+        let process = guest.spawn(language::command(template), Some(&theirs))?;
+        // The kernel has it now; were it held here too, its end would never be seen.
+        drop(theirs);
+        let mut kernel = Self { template, process, socket, received: Vec::new(), last_cell: 0 };
+        let mut captured = Captured::default();
+        let ready = timeout(START_DEADLINE, kernel.await_ready(guest, &mut captured)).await;
+        match ready {
+            Ok(Ok(())) => Ok(kernel),
+            other => {
+                guest.signal(kernel.process.number, Signal::KILL);
+                captured.drain(&mut kernel.process);
+                let (_, stderr) = captured.finish();
+                let why = other
+                    .map_or_else(|_| "it was not ready in time".to_owned(), |result| result.err().unwrap_or_default());
+                Err(format!("{why} {}", String::from_utf8_lossy(&stderr.head).trim()).trim().to_owned())
+            }
+        }
+    }
+
+    async fn await_ready(&mut self, guest: &Guest, captured: &mut Captured) -> Result<(), String> {
+        loop {
+            tokio::select! {
+                event = guest.event() => match event {
+                    Event::Refused { errno, .. } => return Err(format!("the interpreter cannot be executed: {errno}")),
+                    Event::Ended { process, .. } if process == self.process.number => {
+                        return Err("the interpreter ended at once".into());
+                    }
+                    Event::Lost => return Err("the sandbox is gone".into()),
+                    _ => {}
+                },
+                received = receive(&self.socket, &mut self.received) => {
+                    received?;
+                    let message = language::next_message(self.template, 0, &mut self.received)?;
+                    if message == Some(Message::Ready) {
+                        return Ok(());
+                    }
+                }
+                () = captured.take(&mut self.process) => {}
+            }
+        }
+    }
+
+    /// Runs one cell.
+    pub(super) async fn execute(&mut self, guest: &Guest, code: &str, mut patience: Patience) -> (Outcome, Fate) {
+        self.last_cell += 1;
+        let request = language::request(self.template, self.last_cell, code);
+        let mut unsent = request.as_slice();
+        let mut captured = Captured::default();
+        let mut display = Vec::new();
+        let ended = loop {
+            tokio::select! {
+                biased;
+                event = guest.event() => match event {
+                    Event::Ended { process, .. } if process == self.process.number => break Err(Fate::Died),
+                    Event::Lost => break Err(Fate::SandboxLost),
+                    _ => {}
+                },
+                sent = send_some(&self.socket, unsent), if !unsent.is_empty() => match sent {
+                    Ok(length) => unsent = &unsent[length..],
+                    Err(_) => guest.signal(self.process.number, Signal::KILL),
+                },
+                received = receive(&self.socket, &mut self.received) => {
+                    match received.and_then(|()| self.take_messages(&mut display)) {
+                        Ok(Some(done)) => break Ok(done),
+                        Ok(None) => {}
+                        // It cannot be spoken to any more; its end is reported as any other's.
+                        Err(_) => guest.signal(self.process.number, Signal::KILL),
+                    }
+                }
+                impatience = patience.lose() => guest.signal(self.process.number, match impatience {
+                    Impatience::Interrupt => Signal::INT,
+                    Impatience::Kill => Signal::KILL,
+                }),
+                () = captured.take(&mut self.process) => {}
+            }
+        };
+        captured.drain(&mut self.process);
+        let (stdout, stderr) = captured.finish();
+        let mut outcome = Outcome { stdout, stderr, display, ..failed(String::new()) };
+        outcome.notices.clear();
+        match ended {
+            Ok(done) => {
+                outcome.status = match (&done, patience.reason) {
+                    (Done { interrupted: true, .. }, Some(reason)) => reason.status(),
+                    (Done { interrupted: true, .. }, None) | (Done { error: Some(_), .. }, _) => Status::Error,
+                    _ => Status::Ok,
+                };
+                outcome.exit_code = done.exit_code;
+                outcome.result = done.result;
+                outcome.error = done.error;
+                (outcome, Fate::Lives)
+            }
+            Err(fate) => {
+                let why = match (fate, patience.reason) {
+                    (Fate::SandboxLost, _) => "the sandbox was killed; the session and its state are lost",
+                    (_, Some(_)) => "it did not stop when interrupted and was killed; the interpreter's state is lost",
+                    (_, None) => "the interpreter died; its state is lost, files in /workspace are kept",
+                };
+                outcome.notices.push(why.into());
+                (outcome, fate)
+            }
+        }
+    }
+
+    fn take_messages(&mut self, display: &mut Vec<DisplayItem>) -> Result<Option<Done>, String> {
+        while let Some(message) = language::next_message(self.template, self.last_cell, &mut self.received)? {
+            match message {
+                Message::Display(items) => {
+                    display.extend(items);
+                    display.truncate(MOST_DISPLAY);
+                }
+                Message::Done(done) => return Ok(Some(done)),
+                Message::Ready => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+async fn receive(socket: &UnixStream, received: &mut Vec<u8>) -> Result<(), String> {
+    loop {
+        socket.readable().await.map_err(|error| error.to_string())?;
+        received.reserve(READ_AT_ONCE);
+        match socket.try_read_buf(received) {
+            // Closed by the guest; the end of the process is what counts.
+            Ok(0) => return std::future::pending().await,
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+async fn send_some(socket: &UnixStream, bytes: &[u8]) -> std::io::Result<usize> {
+    loop {
+        socket.writable().await?;
+        match socket.try_write(bytes) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            sent => return sent,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The interpreters that keep state: how each is started, and how it is spoken to.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::{CellError, DisplayItem};
+use crate::template::Template;
+
+/// Where the kernels lie in a session.
+const DIRECTORY: &str = "/run/ringfence";
+
+/// The descriptor that a kernel is given for its control channel.
+const CONTROL: &str = "3";
+
+const FILES: [(&str, &str); 4] = [
+    ("kernel.py", include_str!("../../../../guest/kernel.py")),
+    ("kernel_output.py", include_str!("../../../../guest/kernel_output.py")),
+    ("kernel.mjs", include_str!("../../../../guest/kernel.mjs")),
+    ("kernel.sh", include_str!("../../../../guest/kernel.sh")),
+];
+
+/// The kernels, as files of the guest.
+pub(super) fn files() -> BTreeMap<PathBuf, String> {
+    FILES.map(|(name, text)| (PathBuf::from(DIRECTORY).join(name), text.to_owned())).into()
+}
+
+/// The command that starts the kernel of a template.
+pub(super) fn command(template: Template) -> Vec<OsString> {
+    let words: &[&str] = match template {
+        Template::Python => &["python3", "-I", "/run/ringfence/kernel.py", CONTROL],
+        Template::Node => &["node", "/run/ringfence/kernel.mjs", CONTROL],
+        Template::Bash => &["bash", "--norc", "--noprofile", "/run/ringfence/kernel.sh", CONTROL, CONTROL],
+    };
+    words.iter().map(Into::into).collect()
+}
+
+/// What a kernel has said about a cell.
+#[derive(Debug, PartialEq)]
+pub(super) enum Message {
+    Ready,
+    Display(Vec<DisplayItem>),
+    Done(Done),
+}
+
+/// The end of a cell. `exit_code` is the shell's.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Done {
+    pub(super) interrupted: bool,
+    pub(super) result: Option<String>,
+    pub(super) error: Option<CellError>,
+    pub(super) exit_code: Option<i32>,
+}
+
+/// No kernel has reason to send more at once.
+const MOST_BYTES: usize = 12 << 20;
+
+/// The bytes that ask for a cell to be run.
+pub(super) fn request(template: Template, id: u64, code: &str) -> Vec<u8> {
+    if template == Template::Bash {
+        return [format!("{id} {}\n", code.len()).as_bytes(), code.as_bytes()].concat();
+    }
+    let body = json!({ "type": "execute", "id": id, "code": code }).to_string();
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes(), body.as_bytes()].concat()
+}
+
+/// Takes the first whole message off the front of what has been received.
+///
+/// All of it comes from inside: what makes no sense, or is about another cell, is passed over, and `Err` means
+/// that no sense can be made of this kernel any more.
+pub(super) fn next_message(
+    template: Template,
+    id: u64,
+    received: &mut Vec<u8>,
+) -> Result<Option<Message>, &'static str> {
+    loop {
+        let Some(frame) = next_frame(template, received)? else { return Ok(None) };
+        let message = if template == Template::Bash { read_line(id, &frame) } else { read_json(id, &frame) };
+        if message.is_some() {
+            return Ok(message);
+        }
+    }
+}
+
+fn next_frame(template: Template, received: &mut Vec<u8>) -> Result<Option<Vec<u8>>, &'static str> {
+    if template == Template::Bash {
+        return match received.iter().position(|byte| *byte == b'\n') {
+            Some(end) => Ok(Some(received.drain(..=end).take(end).collect())),
+            None if received.len() > 4096 => Err("an endless line on the shell's control channel"),
+            None => Ok(None),
+        };
+    }
+    let Some((length, body)) = received.split_first_chunk::<4>() else { return Ok(None) };
+    let length = u32::from_be_bytes(*length) as usize;
+    if length > MOST_BYTES {
+        return Err("a frame that is too large on the control channel");
+    }
+    if body.len() < length {
+        return Ok(None);
+    }
+    Ok(Some(received.drain(..4 + length).skip(4).collect()))
+}
+
+fn read_line(id: u64, line: &[u8]) -> Option<Message> {
+    let line = std::str::from_utf8(line).ok()?;
+    let (first, second) = line.split_once(' ')?;
+    if first == "ready" {
+        return Some(Message::Ready);
+    }
+    let exit_code: i32 = second.parse().ok()?;
+    // 130 is what an interrupted shell command ends with.
+    let done = Done { interrupted: exit_code == 130, exit_code: Some(exit_code), ..Done::default() };
+    (first.parse() == Ok(id)).then_some(Message::Done(done))
+}
+
+fn read_json(id: u64, body: &[u8]) -> Option<Message> {
+    let value: Value = serde_json::from_slice(body).ok()?;
+    let of_this_cell = value["id"].as_u64() == Some(id);
+    match value["type"].as_str()? {
+        "ready" => Some(Message::Ready),
+        "display" if of_this_cell => {
+            let item = |item: &Value| {
+                Some(DisplayItem { mime: item["mime"].as_str()?.to_owned(), data: item["data"].clone() })
+            };
+            Some(Message::Display(value["items"].as_array()?.iter().filter_map(item).collect()))
+        }
+        "done" if of_this_cell => {
+            let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
+            let error = value["error"].as_object().map(|error| CellError {
+                name: error.get("name").and_then(text).unwrap_or_default(),
+                message: error.get("message").and_then(text).unwrap_or_default(),
+                traceback: error.get("traceback").and_then(text).unwrap_or_default(),
+            });
+            let interrupted = value["status"] == "interrupted";
+            Some(Message::Done(Done { interrupted, result: text(&value["result"]), error, exit_code: None }))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(text: &str) -> Vec<u8> {
+        [&u32::try_from(text.len()).unwrap().to_be_bytes(), text.as_bytes()].concat()
+    }
+
+    #[test]
+    fn only_what_is_about_this_cell_is_heard() {
+        let mut received = Vec::new();
+        for text in [
+            r#"{"type":"done","id":6,"status":"ok","result":"stale"}"#,
+            r#"{"type":"nonsense"}"#,
+            "not json",
+            r#"{"type":"done","id":7,"status":"ok","result":"42","error":null}"#,
+        ] {
+            received.extend(frame(text));
+        }
+        received.extend([0, 0]);
+        let done = Done { result: Some("42".into()), ..Done::default() };
+        assert_eq!(next_message(Template::Python, 7, &mut received), Ok(Some(Message::Done(done))));
+        assert_eq!(next_message(Template::Python, 7, &mut received), Ok(None));
+        assert_eq!(received, [0, 0], "a frame that has begun is kept");
+    }
+
+    #[test]
+    fn a_frame_without_end_condemns_the_kernel() {
+        assert!(next_message(Template::Python, 1, &mut vec![0xff; 8]).is_err());
+        assert!(next_message(Template::Bash, 1, &mut vec![b'x'; 5000]).is_err());
+    }
+
+    #[test]
+    fn the_shell_speaks_in_lines() {
+        let mut received = b"ready 5.2\n4 0\n5 3\n".to_vec();
+        assert_eq!(next_message(Template::Bash, 5, &mut received), Ok(Some(Message::Ready)));
+        let done = Done { exit_code: Some(3), ..Done::default() };
+        assert_eq!(next_message(Template::Bash, 5, &mut received), Ok(Some(Message::Done(done))));
+        assert_eq!(request(Template::Bash, 5, "echo ü"), "5 7\necho ü".as_bytes());
+    }
+}

@@ -1,0 +1,31 @@
+//! What sessions may be and have.
+
+use std::time::Duration;
+
+use ringfence_sandbox::Volume;
+
+/// The settings of a server's sessions.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub default_template: String,
+    pub default_flavor: String,
+    pub volumes: Vec<Volume>,
+    pub timeout: Duration,
+    pub most_timeout: Duration,
+    pub most_sessions: usize,
+    pub idle_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            default_template: "python".into(),
+            default_flavor: "small".into(),
+            volumes: Vec::new(),
+            timeout: Duration::from_secs(30),
+            most_timeout: Duration::from_secs(120),
+            most_sessions: 64,
+            idle_timeout: Duration::from_secs(1800),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Orders to the init of a sandbox, and what it has to say.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use crate::error::Error;
+use crate::frame::{Channel, Order, Report};
+use crate::launch::errno_of;
+use crate::spec::Command;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Exited(i32),
+    Killed(i32),
+}
+
+/// Something that the sandbox has to say. Processes have the numbers that the host gave them; 0 is the one
+/// that the sandbox was made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    Started {
+        process: u32,
+    },
+    /// It could not be started.
+    Refused {
+        process: u32,
+        errno: Errno,
+    },
+    Ended {
+        process: u32,
+        end: End,
+    },
+    /// The sandbox is gone.
+    Lost,
+}
+
+/// Who shall get a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    Command,
+    /// The command's process group, as a terminal would.
+    Group,
+}
+
+/// One owner's hold on a sandbox's init.
+pub struct Control(Channel);
+
+impl Control {
+    pub(crate) fn new(channel: impl Into<Channel>) -> Self {
+        Self(channel.into())
+    }
+
+    /// Passes a signal on.
+    pub fn signal(&self, process: u32, signal: Signal, target: Target) -> Result<(), Error> {
+        self.order(&Order::Signal { process, number: signal.as_raw(), group: target == Target::Group }, &[])
+    }
+
+    /// Starts another process, with these descriptors from 0 on. An event says what came of it.
+    pub fn spawn(
+        &self,
+        process: u32,
+        command: &Command,
+        environment: &BTreeMap<String, String>,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), Error> {
+        command.validate()?;
+        let (command, environment) = (command.clone(), environment.clone());
+        self.order(&Order::Start { process, command, environment }, descriptors)
+    }
+
+    /// Reads what the sandbox has to say; blocks until there is something.
+    pub fn next_event(&self) -> Event {
+        match self.report() {
+            Ok((Report::Started { process }, _)) => Event::Started { process },
+            Ok((Report::CommandFailed { process, errno }, _)) => Event::Refused { process, errno: errno_of(errno) },
+            Ok((Report::Exited { process, code }, _)) => Event::Ended { process, end: End::Exited(code & 0xff) },
+            Ok((Report::Killed { process, signal }, _)) if (1..=64).contains(&signal) => {
+                Event::Ended { process, end: End::Killed(signal) }
+            }
+            // Whatever else it says now makes no sense; it is ended when this is dropped.
+            _ => Event::Lost,
+        }
+    }
+
+    /// Whether [`Self::next_event`] would not wait.
+    pub fn has_event(&self) -> bool {
+        let mut watched = [PollFd::new(&self.0, PollFlags::IN)];
+        poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    pub(crate) fn order(&self, order: &Order, passed: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        self.0.send(order, passed).map_err(|_| Error::Lost)
+    }
+
+    pub(crate) fn report(&self) -> Result<(Report, Vec<OwnedFd>), Error> {
+        match self.0.receive() {
+            Ok(Some(report)) => Ok(report),
+            Ok(None) => Err(Error::Lost),
+            Err(_) => Err(Error::Protocol("a frame that makes no sense")),
+        }
+    }
+}
+
+/// Readable when [`Control::next_event`] has something to say.
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Control {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
