@@ -102,6 +102,8 @@ pub struct SessionInfo {
     pub created: u64,
     pub last_used: u64,
     pub expires: u64,
+    /// What its processes hold now, where a cgroup counts it.
+    pub memory_bytes: Option<u64>,
     pub memory_limit_bytes: u64,
     pub backend: &'static str,
     /// By what each limit is kept: `{"memory": "cgroup", …}`.

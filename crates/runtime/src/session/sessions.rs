@@ -47,6 +47,7 @@ struct Handle {
     flavor: Flavor,
     created: u64,
     enforcement: Enforcement,
+    pid: rustix::process::Pid,
     shared: Arc<Shared>,
     calls: mpsc::Sender<Call>,
     stop: CancellationToken,
@@ -91,16 +92,23 @@ impl Sessions {
         self.call(principal, wanted, Work::Command(command), cancel).await
     }
 
-    pub fn list(&self, principal: &Principal) -> Vec<SessionInfo> {
-        let live = self.live();
-        let own = live.iter().filter(|(_, handle)| handle.principal == *principal);
-        let mut infos: Vec<SessionInfo> = own.map(|(id, handle)| self.describe(id, handle)).collect();
+    pub async fn list(&self, principal: &Principal) -> Vec<SessionInfo> {
+        let own: Vec<(SessionId, Handle)> = {
+            let live = self.live();
+            let own = live.iter().filter(|(_, handle)| handle.principal == *principal);
+            own.map(|(id, handle)| (id.clone(), handle.clone())).collect()
+        };
+        let mut infos = Vec::new();
+        for (id, handle) in own {
+            infos.push(self.describe(&id, &handle).await);
+        }
         infos.sort_by(|one, other| (one.created, &one.session_id).cmp(&(other.created, &other.session_id)));
         infos
     }
 
-    pub fn info(&self, principal: &Principal, id: &SessionId) -> Result<SessionInfo, Failure> {
-        self.find(principal, id).map(|handle| self.describe(id, &handle))
+    pub async fn info(&self, principal: &Principal, id: &SessionId) -> Result<SessionInfo, Failure> {
+        let handle = self.find(principal, id)?;
+        Ok(self.describe(id, &handle).await)
     }
 
     /// Ends a session and frees everything it had.
@@ -238,6 +246,7 @@ impl Sessions {
             flavor,
             created: now(),
             enforcement,
+            pid: guest.pid(),
             shared: Arc::default(),
             calls,
             stop: CancellationToken::new(),
@@ -270,7 +279,8 @@ impl Sessions {
         found.ok_or_else(|| Failure::not_found(id))
     }
 
-    fn describe(&self, id: &SessionId, handle: &Handle) -> SessionInfo {
+    async fn describe(&self, id: &SessionId, handle: &Handle) -> SessionInfo {
+        let used = self.0.helper.examine(handle.pid).await.memory_bytes;
         let by = |cgroup: bool, otherwise| if cgroup { "cgroup" } else { otherwise };
         let busy = handle.shared.busy.load(std::sync::atomic::Ordering::Relaxed);
         SessionInfo {
@@ -281,6 +291,7 @@ impl Sessions {
             created: handle.created,
             last_used: handle.shared.last_used(),
             expires: handle.shared.last_used() + self.0.settings.idle_timeout.as_secs(),
+            memory_bytes: handle.enforcement.memory_by_cgroup.then_some(used),
             memory_limit_bytes: handle.flavor.limits.memory_bytes,
             backend: "native",
             enforced_by: [
