@@ -143,16 +143,31 @@ fn the_end_of_the_server_is_the_end_of_its_sandboxes() {
     let call = serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "execute_command", "arguments": {"command": format!("(trap '' TERM INT HUP; sh -c 'while :; do sleep 1; done' {word}) >/dev/null 2>&1 & echo up")}}});
     for kill in [false, true] {
+        let groups = ringfence_testkit::Snapshot::take().cgroups;
         let mut server = Server::start(&[], &[]);
         let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
         let (_, body) = server.ask("POST /mcp", &headers, &call.to_string());
         assert!(body.contains("up"), "{body}");
         // It is started in the background of the command, which may end before it is to be seen.
         crate::cleanup::eventually("the daemon does not start", || crate::cleanup::is_running(&word));
+        let own = format!("ringfence-{}-", launcher_of(&server));
         if kill {
             server.process.kill().expect("it lives");
         }
         drop(server);
+        // A group that was there neither before nor is another test's: that of a server which ended in order.
+        let launcher_left =
+            || ringfence_testkit::Snapshot::take().cgroups.difference(&groups).any(|path| path.contains(&own));
+        assert!(kill || !launcher_left(), "a cgroup is left");
         crate::cleanup::eventually("a process of a session is left", || !crate::cleanup::is_running(&word));
     }
+}
+
+/// The helper process of a server, whose number its sandboxes' groups carry.
+fn launcher_of(server: &Server) -> String {
+    let pid = server.process.id();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten();
+    let children =
+        tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok()).collect::<String>();
+    children.split_whitespace().next().expect("it has a launcher").to_owned()
 }

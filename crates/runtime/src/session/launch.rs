@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ringfence_sandbox::launcher::{Examined, Launched, Launcher};
 use ringfence_sandbox::{Error, Spec};
@@ -23,14 +24,22 @@ pub(super) struct Helper {
 }
 
 struct Running {
-    launcher: Launcher,
+    /// Always there until this is dropped.
+    launcher: Option<Launcher>,
     process: Child,
 }
 
+/// How long the helper may take to free everything.
+const FAREWELL: Duration = Duration::from_secs(10);
+
 impl Drop for Running {
     fn drop(&mut self) {
-        // It ends by itself when its socket closes, which comes after this; killing it is as good, since the
-        // sandboxes are tied to it.
+        // With its socket closed it ends every sandbox, frees what they had, and exits.
+        self.launcher = None;
+        let deadline = Instant::now() + FAREWELL;
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -75,7 +84,8 @@ impl Helper {
                 Some(current) => current,
                 None => start(&helper.program).map_err(|error| lost(&error.to_string()))?,
             };
-            let answer = question(&current.launcher);
+            let Some(launcher) = &current.launcher else { return Err(lost("it is ending")) };
+            let answer = question(launcher);
             // One that is lost is not kept: the next request starts another.
             if !matches!(answer, Err(Error::Lost | Error::Protocol(_))) {
                 *running = Some(current);
@@ -97,5 +107,5 @@ fn start(program: &Path) -> std::io::Result<Running> {
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .spawn()?;
-    Ok(Running { launcher: Launcher::new(ours.into()), process })
+    Ok(Running { launcher: Some(Launcher::new(ours.into())), process })
 }
