@@ -46,7 +46,7 @@ __rf_next() {
   set +efux
   __rf_id=
   TMOUT=0 IFS=' ' builtin read -r -u 250 id length || return
-  TMOUT=0 IFS= builtin read -r -N "$length" -u 250 __rf_code || return
+  TMOUT=0 IFS= LC_ALL=C builtin read -r -N "$length" -u 250 __rf_code || return
   __rf_id=$id
   builtin trap '__rf_quit 130 "${__rf_on_int-}"' INT
 }
