@@ -1,7 +1,8 @@
 //! Sessions: sandboxes that stay, with an interpreter that keeps its state from call to call.
 //!
 //! `sessions` finds and makes them, `resident` is the task that owns one, `kernel` speaks with its interpreter and
-//! `call` runs one call to its end. A session belongs to the principal that made it and ends with the server.
+//! `call` runs one call to its end. `prepare` makes their sandboxes, through `launchers`, and `pool` keeps a few ready.
+//! A session belongs to the principal that made it.
 
 mod call;
 mod capture;
@@ -11,16 +12,21 @@ mod guest;
 mod id;
 mod kernel;
 mod language;
-mod launch;
+mod launcher;
+mod launchers;
+mod pool;
+mod prepare;
 mod resident;
 mod sessions;
 mod settings;
+mod warmth;
 
 pub use exchange::{
     Answer, CellError, CodeRequest, CommandRequest, DisplayItem, Output, SessionInfo, SessionStatus, Status, Stopped,
 };
 pub use failure::{Failure, Kind};
 pub use id::{Principal, SessionId};
-pub use launch::LAUNCHER_ROLE;
+pub use launcher::LAUNCHER_ROLE;
 pub use sessions::Sessions;
 pub use settings::Settings;
+pub use warmth::ZYGOTE_LIBRARY;

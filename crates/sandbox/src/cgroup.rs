@@ -5,6 +5,7 @@
 //! what a killed owner left behind is told from what is in use, and swept by a later start.
 //! Where no group can be made, the reason is given; nothing here decides whether that is acceptable.
 
+mod gauge;
 mod place;
 
 use std::fs::{self, File};
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
+pub use gauge::MemoryGauge;
 pub use place::{Controller, Place};
 
 use crate::error::Error;
@@ -116,26 +118,19 @@ impl Cgroup {
         }
     }
 
-    /// What its processes hold together.
-    pub fn memory_bytes(&self) -> u64 {
-        let file = match self.place {
-            Place::V1 { .. } => "memory.usage_in_bytes",
-            Place::V2 { .. } => "memory.current",
+    /// What it counts; `None` where it has no memory controller.
+    pub fn gauge(&self) -> Option<MemoryGauge> {
+        let (events, usage) = match self.place {
+            Place::V1 { .. } => ("memory.oom_control", "memory.usage_in_bytes"),
+            Place::V2 { .. } => ("memory.events", "memory.current"),
         };
-        let Some(directory) = self.directory(Controller::Memory) else { return 0 };
-        fs::read_to_string(directory.path.join(file)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+        let path = &self.directory(Controller::Memory)?.path;
+        Some(MemoryGauge::new(File::open(path.join(events)).ok()?, File::open(path.join(usage)).ok()?))
     }
 
     /// How many processes the kernel has killed for want of memory.
     pub fn memory_kills(&self) -> u64 {
-        let (file, key) = match self.place {
-            Place::V1 { .. } => ("memory.oom_control", "oom_kill"),
-            Place::V2 { .. } => ("memory.events", "oom_kill"),
-        };
-        let Some(directory) = self.directory(Controller::Memory) else { return 0 };
-        let text = fs::read_to_string(directory.path.join(file)).unwrap_or_default();
-        let count = text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
-        count.unwrap_or(0)
+        self.gauge().map_or(0, |gauge| gauge.kills())
     }
 }
 
@@ -213,13 +208,15 @@ mod tests {
             eprintln!("skipped: no right to make groups in cgroup v2");
             return;
         };
-        let Ok(Fork::Parent { pid, pidfd }) = sys::clone_into(0, group.birth_place()).map(|fork| match fork {
-            // Nothing else may be done here: the test has other threads.
-            Fork::Child => loop {
-                std::hint::spin_loop();
-            },
-            parent @ Fork::Parent { .. } => parent,
-        }) else {
+        let Ok(Fork::Parent { pid, pidfd }) =
+            sys::clone_into(0, group.birth_place(), sys::Parent::This).map(|fork| match fork {
+                // Nothing else may be done here: the test has other threads.
+                Fork::Child => loop {
+                    std::hint::spin_loop();
+                },
+                parent @ Fork::Parent { .. } => parent,
+            })
+        else {
             panic!("the process is not born");
         };
         let own = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).unwrap();

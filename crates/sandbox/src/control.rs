@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -71,6 +72,19 @@ impl Control {
         command.validate()?;
         let (command, environment) = (command.clone(), environment.clone());
         self.order(&Order::Start { process, command, environment }, descriptors)
+    }
+
+    /// Forks the interpreter of a sandbox that was born warm, with these descriptors from 0 on, the last of which is
+    /// its control channel. An event says what came of it.
+    pub fn fork(
+        &self,
+        process: u32,
+        workdir: &Path,
+        environment: &BTreeMap<String, String>,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), Error> {
+        let (workdir, environment) = (workdir.to_owned(), environment.clone());
+        self.order(&Order::Fork { process, workdir, environment }, descriptors)
     }
 
     /// Reads what the sandbox has to say; blocks until there is something.

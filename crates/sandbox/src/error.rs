@@ -65,6 +65,8 @@ pub enum Error {
     /// What the launcher has answered, in its own words.
     #[error("{message}")]
     Refused { message: String, hints: Vec<String> },
+    #[error("the warm interpreter that sandboxes are forked from is gone")]
+    ZygoteLost,
     #[error("the sandbox ended before it was ready")]
     Lost,
     #[error("the sandbox's init broke the protocol: {0}")]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, Result};
@@ -23,8 +24,8 @@ use crate::spec::Command;
 /// No frame has reason to be longer (a command line may have 128 KiB); a longer one is an attack or a defect.
 const MOST_BYTES: usize = 512 << 10;
 
-/// The standard streams of a process, and one more.
-const MOST_DESCRIPTORS: usize = 4;
+/// The two channels of an init, and its volumes; other frames carry fewer.
+pub(crate) const MOST_DESCRIPTORS: usize = 32;
 
 /// From the host to the init.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -38,8 +39,14 @@ pub(crate) enum Order {
     Go { may_drop_groups: bool },
     /// Start another process, under a number of the host's own choosing. Carries its descriptors from 0 on.
     Start { process: u32, command: Command, environment: BTreeMap<String, String> },
+    /// Fork a process off the init of a sandbox that was born from a zygote, to go on as the zygote's interpreter.
+    /// Carries its descriptors from 0 on; the last is its control channel.
+    Fork { process: u32, workdir: PathBuf, environment: BTreeMap<String, String> },
     /// Pass a signal on to a process, or to its whole process group.
     Signal { process: u32, number: i32, group: bool },
+    /// Obey another host from now on. Carries the channel to it; what the last host had started is ended, but for
+    /// what is kept.
+    Renew { keep: Option<u32> },
 }
 
 /// The number of the process that a sandbox is made for; with its end the sandbox ends.

@@ -3,8 +3,13 @@
 //! It runs in the child of the clone, with a copy of the starter's memory, and never returns. Once the
 //! walls stand it has no more rights than the guest, but the guest cannot look into it (it is not
 //! dumpable) nor kill it (it is PID 1). When it exits, the kernel kills every process of the sandbox.
+//!
+//! Its host is whoever holds the other end of its orders; its life hangs on another channel, held by the process
+//! that made it, which can also give it a new host.
 
 mod command;
+mod host;
+mod kernel;
 mod processes;
 mod settle;
 
@@ -13,9 +18,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 
 use crate::error::StepError;
-use crate::frame::{Channel, MAIN, Order, Report};
+use crate::frame::{MAIN, Report};
 use crate::spec::{Network, Workspace};
 use crate::sys::{SignalSet, exit_now};
 use crate::view::Entry;
@@ -23,11 +29,15 @@ use crate::volume::CheckedVolume;
 use crate::walls::Walls;
 
 pub(crate) use command::{PreparedCommand, Wiring};
+use host::Heard;
+pub(crate) use host::Host;
 use processes::{Main, Processes};
 
-/// All that the init needs, prepared by the host.
+/// All that the init needs, prepared by the host. What is skipped cannot be written down.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) entries: Vec<Entry>,
+    #[serde(skip)]
     pub(crate) volumes: Vec<CheckedVolume>,
     /// The host opens the volumes and sends them; otherwise the init opens them itself.
     pub(crate) host_opens_volumes: bool,
@@ -36,28 +46,29 @@ pub(crate) struct Plan {
     pub(crate) network: Network,
     pub(crate) walls: Walls,
     /// What the sandbox is made for, if it is made for one command.
+    #[serde(skip)]
     pub(crate) main: Option<(PreparedCommand, Wiring)>,
 }
 
 /// Lives the whole life of the sandbox.
-pub(crate) fn run(plan: Plan, channel: &Channel) -> ! {
-    let code = match live(plan, channel) {
+pub(crate) fn run(plan: Plan, mut host: Host) -> ! {
+    let code = match live(plan, &mut host) {
         Ok(()) => 0,
         Err(StepError { step, errno }) => {
             // If even this cannot be said, the closed channel says it.
-            let _ = channel.send(&Report::Failed { step, errno: errno.raw_os_error() }, &[]);
+            host.report(&Report::Failed { step, errno: errno.raw_os_error() }, None);
             1
         }
     };
     exit_now(code)
 }
 
-fn live(mut plan: Plan, channel: &Channel) -> Result<(), StepError> {
-    settle::close_foreign_descriptors(&plan, channel)?;
-    let listener = settle::settle(&plan, channel)?;
+fn live(mut plan: Plan, host: &mut Host) -> Result<(), StepError> {
+    settle::close_foreign_descriptors(&plan, host)?;
+    let listener = settle::settle(&plan, host.orders()?)?;
     // Mounted by now; the init has no more use for a descriptor of the host's.
     plan.volumes.clear();
-    report(channel, &Report::Ready, listener.as_ref())?;
+    host.report(&Report::Ready, listener.as_ref());
     // The host has it now; when the host lets go of it, connections must fail, not wait.
     drop(listener);
 
@@ -67,50 +78,44 @@ fn live(mut plan: Plan, channel: &Channel) -> Result<(), StepError> {
     let mut processes = Processes::default();
     if let Some((command, wiring)) = plan.main.take() {
         command.enter_workdir()?;
-        if !processes.start(channel, MAIN, &command, wiring)? {
+        if !processes.start(host, MAIN, &command, wiring) {
             return Ok(());
         }
     }
-    serve(channel, &children, &mut processes)
+    serve(host, &children, &mut processes)
 }
 
-/// Reaps and obeys until the main process ends, or the host goes away.
-fn serve(channel: &Channel, children: &OwnedFd, processes: &mut Processes) -> Result<(), StepError> {
+/// Reaps and obeys until the main process ends, or nobody is left to live for.
+fn serve(host: &mut Host, children: &OwnedFd, processes: &mut Processes) -> Result<(), StepError> {
     loop {
-        if processes.reap(channel)? == Main::Ended {
+        if processes.reap(host) == Main::Ended {
             return Ok(());
         }
-        let mut watched = [PollFd::new(channel, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
+        let mut watched = vec![PollFd::new(children, PollFlags::IN)];
+        watched.extend(host.channels().map(|channel| PollFd::new(channel, PollFlags::IN)));
         if let Err(errno) = poll(&mut watched, None)
             && errno != Errno::INTR
         {
             return Err(StepError { step: "wait for events".into(), errno });
         }
-        let [orders, _] = watched.map(|fd| !fd.revents().is_empty());
-        if orders {
-            match channel.receive::<Order>() {
-                Ok(Some((order, passed))) => processes.obey(channel, order, passed)?,
-                // Without a host there is nobody to live for.
-                Ok(None) | Err(_) => return Ok(()),
-            }
+        let ready: Vec<bool> = watched.iter().map(|fd| !fd.revents().is_empty()).collect();
+        match host.hear(&ready[1..]) {
+            Heard::Order(order, passed) => processes.obey(host, order, passed),
+            Heard::Nothing => {}
+            // Without a host there is nobody to live for.
+            Heard::End => return Ok(()),
         }
         let mut signals = [0; 1024];
         let _ = rustix::io::read(children, &mut signals);
     }
 }
 
-fn report(channel: &Channel, report: &Report, passed: Option<&OwnedFd>) -> Result<(), StepError> {
-    let passed: Vec<_> = passed.map(AsFd::as_fd).into_iter().collect();
-    let sent = channel.send(report, &passed);
-    sent.map_err(|errno| StepError { step: "report to the host".into(), errno })
-}
-
 impl Plan {
     /// The descriptors that must stay open, in rising order.
-    fn descriptors(&self, channel: &Channel) -> Vec<u32> {
-        let mut kept = vec![channel.as_fd().as_raw_fd()];
+    fn descriptors(&self, host: &Host) -> Vec<u32> {
+        let mut kept: Vec<_> = host.channels().map(|channel| channel.as_fd().as_raw_fd()).collect();
         kept.extend(self.main.iter().flat_map(|(_, wiring)| wiring.descriptors()));
-        kept.extend(self.volumes.iter().map(CheckedVolume::descriptor));
+        kept.extend(self.volumes.iter().map(|volume| volume.descriptor().as_raw_fd()));
         let mut kept: Vec<u32> = kept.into_iter().map(i32::cast_unsigned).collect();
         kept.sort_unstable();
         kept

@@ -2,7 +2,7 @@
 //! namespaces, maps its ids, and waits until the command runs.
 
 use std::net::TcpListener;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,11 +15,12 @@ use crate::error::Error;
 use crate::frame::{Channel, Order, Report};
 use crate::host;
 use crate::identity::Identity;
-use crate::init::{self, Plan, PreparedCommand, Wiring};
+use crate::init::{self, Host, Plan, PreparedCommand, Wiring};
 use crate::sandbox::{Process, Sandbox, Streams};
 use crate::spec::{Access, Command, Spec, Weakness};
-use crate::sys::{self, Fork};
+use crate::sys::{self, Fork, Parent};
 use crate::walls::Walls;
+use crate::zygote::Zygote;
 use crate::{view, volume};
 
 /// Two are missing here: the cgroup namespace must come after the cgroup is entered, and the network
@@ -43,6 +44,18 @@ pub enum Stdio {
 ///
 /// The calling process must have one thread: the init goes on with a copy of its memory.
 pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
+    start_from(spec, stdio, &mut Birth::Clone)
+}
+
+/// How an init comes to be.
+pub(crate) enum Birth<'a> {
+    /// As a fork of this process.
+    Clone,
+    /// As a fork of a zygote, with its warm interpreter. Only for sandboxes without a command of their own.
+    Zygote(&'a mut Zygote),
+}
+
+pub(crate) fn start_from(spec: &Spec, stdio: Stdio, birth: &mut Birth<'_>) -> Result<(Sandbox, Streams), Error> {
     spec.validate()?;
     host::require_single_thread()?;
     let place = find_place(spec)?;
@@ -60,7 +73,8 @@ pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
         Some(command) => wire(stdio).map(|(wiring, streams)| (Some((command, wiring)), streams))?,
         None => (None, Streams::default()),
     };
-    let (channel, init_channel) = Channel::pair().map_err(Error::setup("make the control channel"))?;
+    let (channel, init_orders) = Channel::pair().map_err(Error::setup("make the control channel"))?;
+    let (life, init_life) = Channel::pair().map_err(Error::setup("make the life line"))?;
 
     let host_opens_volumes = matches!(identity, Identity::Private { .. });
     let writable = spec.volumes.iter().filter(|volume| volume.access == Access::ReadWrite);
@@ -86,13 +100,16 @@ pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
         place => (None, place),
     };
     let birth_place = born_in.as_ref().and_then(Cgroup::birth_place);
-    let process = match sys::clone_into(NAMESPACES, birth_place).map_err(host::explain_clone)? {
-        Fork::Child => init::run(plan, &init_channel),
-        Fork::Parent { pid, pidfd } => Process { pid, pidfd },
+    let process = match birth {
+        Birth::Zygote(zygote) => zygote.bear(&plan, &init_orders, &init_life, birth_place)?,
+        Birth::Clone => match clone_init(birth_place, Parent::This).map_err(host::explain_clone)? {
+            Fork::Child => init::run(plan, Host::new(init_orders, init_life)),
+            Fork::Parent { pid, pidfd } => Process { pid, pidfd },
+        },
     };
-    drop(init_channel);
+    drop((init_orders, init_life));
     // From here on every early return ends the sandbox through its guards.
-    let mut sandbox = Sandbox::new(process, channel, born_in, placeholders, spec, enforcement);
+    let mut sandbox = Sandbox::new(process, channel, life, born_in, placeholders, spec, enforcement);
     let volumes = plan.volumes;
     drop(plan.main);
 
@@ -112,6 +129,11 @@ pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
     sandbox.control().order(&Order::Go { may_drop_groups: identity.may_drop_groups() }, &[])?;
     await_start(&mut sandbox, &mut streams, spec)?;
     Ok((sandbox, streams))
+}
+
+/// Forks into the namespaces of a sandbox.
+pub(crate) fn clone_init(birth_place: Option<BorrowedFd<'_>>, parent: Parent) -> rustix::io::Result<Fork> {
+    sys::clone_into(NAMESPACES, birth_place, parent)
 }
 
 fn find_place(spec: &Spec) -> Result<Option<Place>, Error> {

@@ -28,6 +28,7 @@ mod view;
 mod volume;
 mod walls;
 mod watchdog;
+mod zygote;
 
 pub use control::{Control, End, Event, Target};
 pub use enforcement::Enforcement;
@@ -38,3 +39,4 @@ pub use sandbox::{Sandbox, Streams};
 pub use spec::{Access, Command, Limits, Network, PROXY_PORT, Root, Spec, Volume, WORKSPACE, Weakness, Workspace};
 pub use sys::SignalSet;
 pub use watchdog::Breach;
+pub use zygote::Warmth;

@@ -37,7 +37,7 @@ pub(crate) fn open_sources(entries: &[Entry]) -> std::result::Result<Vec<OwnedFd
     let mut sources = Vec::new();
     for entry in entries {
         if let Entry::Bind { host, .. } = entry {
-            sources.push(clone_tree(CWD, host.as_c_str()).step(|| format!("open {}", host.to_string_lossy()))?);
+            sources.push(clone_tree(CWD, &**host).step(|| format!("open {}", host.display()))?);
         }
     }
     Ok(sources)
@@ -97,7 +97,7 @@ fn fill(root: &OwnedFd, entries: &[Entry], sources: Vec<OwnedFd>) -> Done {
                 write_file(root, guest, text).step(|| format!("write {}", guest.display()))?;
             }
             Entry::Bind { host, guest, kind } => {
-                let describe = || format!("mount {}", host.to_string_lossy());
+                let describe = || format!("mount {}", host.display());
                 let source = sources.next().ok_or(Errno::INVAL).step(describe)?;
                 make_mount_point(root, guest, *kind).step(describe)?;
                 set(source.as_fd(), READ_ONLY, Recursive::Yes).step(describe)?;

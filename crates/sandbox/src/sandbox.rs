@@ -8,12 +8,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::{Cgroup, MemoryGauge};
 use crate::control::Control;
 use crate::enforcement::Enforcement;
 use crate::error::Error;
-use crate::frame::Channel;
-use crate::launcher::Examined;
+use crate::frame::{Channel, Order};
 use crate::protect::Placeholder;
 use crate::spec::Spec;
 use crate::watchdog::{Breach, Watchdog};
@@ -77,6 +76,7 @@ pub struct Sandbox {
     cgroup: Option<Cgroup>,
     _placeholders: Vec<Placeholder>,
     control: Control,
+    life: Channel,
     watchdog: Option<Watchdog>,
     enforcement: Enforcement,
     breached: bool,
@@ -86,6 +86,7 @@ impl Sandbox {
     pub(crate) fn new(
         process: Process,
         channel: Channel,
+        life: Channel,
         cgroup: Option<Cgroup>,
         placeholders: Vec<Placeholder>,
         spec: &Spec,
@@ -93,7 +94,7 @@ impl Sandbox {
     ) -> Self {
         let watchdog = (!enforcement.memory_by_cgroup).then(|| Watchdog::new(process.pid, &spec.limits));
         let control = Control::new(channel);
-        Self { process, cgroup, _placeholders: placeholders, control, watchdog, enforcement, breached: false }
+        Self { process, cgroup, _placeholders: placeholders, control, life, watchdog, enforcement, breached: false }
     }
 
     /// Takes a cgroup into its keeping, and gives the files by which the init enters it.
@@ -104,6 +105,15 @@ impl Sandbox {
     /// Orders to the init, and what it has to say.
     pub fn control(&self) -> &Control {
         &self.control
+    }
+
+    /// Gives it a new owner, who gets the other end of a new channel. What the last owner had started is ended, but
+    /// for `keep`.
+    pub(crate) fn renew(&mut self, keep: Option<u32>) -> Result<(), Error> {
+        let (ours, theirs) = Channel::pair().map_err(Error::setup("make the control channel"))?;
+        self.life.send(&Order::Renew { keep }, &[theirs.as_fd()]).map_err(|_| Error::Lost)?;
+        self.control = Control::new(ours);
+        Ok(())
     }
 
     /// The descriptors by which another process can control and end it.
@@ -120,11 +130,14 @@ impl Sandbox {
         poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// What has been counted so far.
-    pub(crate) fn examine(&self) -> Examined {
-        let counted = self.cgroup.as_ref().map(|cgroup| (cgroup.memory_kills(), cgroup.memory_bytes()));
-        let (memory_kills, memory_bytes) = counted.unwrap_or_default();
-        Examined { memory_kills: memory_kills + u64::from(self.breached), memory_bytes }
+    /// Whether it was killed from here, for going over its memory limit.
+    pub(crate) fn is_breached(&self) -> bool {
+        self.breached
+    }
+
+    /// What its cgroup counts, where it has one for memory.
+    pub(crate) fn gauge(&self) -> Option<MemoryGauge> {
+        self.cgroup.as_ref().and_then(Cgroup::gauge)
     }
 
     /// The init's process id on the host.

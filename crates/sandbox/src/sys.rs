@@ -4,6 +4,7 @@
 //! pointer after it returns.
 #![allow(unsafe_code)]
 
+mod entry;
 mod signals;
 mod spawn;
 
@@ -13,6 +14,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::{Errno, Result};
 use rustix::process::Pid;
 
+pub(crate) use entry::{enter_interpreter, has_interpreter};
 pub use signals::SignalSet;
 pub(crate) use spawn::{ExecStrings, StandardStreams, spawn};
 
@@ -25,17 +27,29 @@ pub(crate) enum Fork {
     Parent { pid: Pid, pidfd: OwnedFd },
 }
 
+/// Whose child a fork is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parent {
+    This,
+    /// This process's own parent.
+    Grandparent,
+}
+
 /// Forks into new namespaces; the child is born in `cgroup` (a v2 directory) where one is given.
 ///
 /// The caller must be single-threaded: the child goes on with a copy of this process's memory, and a
 /// lock held by another thread would stay held for ever. `launch` checks this.
-pub(crate) fn clone_into(namespaces: c_int, cgroup: Option<BorrowedFd<'_>>) -> Result<Fork> {
+pub(crate) fn clone_into(namespaces: c_int, cgroup: Option<BorrowedFd<'_>>, parent: Parent) -> Result<Fork> {
     let mut pidfd: RawFd = -1;
     // SAFETY: `clone_args` is plain data, for which all zeroes is a valid value.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = (namespaces | libc::CLONE_PIDFD).cast_unsigned().into();
     args.pidfd = (&raw mut pidfd) as u64;
-    args.exit_signal = libc::SIGCHLD as u64;
+    match parent {
+        Parent::This => args.exit_signal = libc::SIGCHLD as u64,
+        // The signal is then the one that this process was born with.
+        Parent::Grandparent => args.flags |= libc::CLONE_PARENT as u64,
+    }
     if let Some(cgroup) = cgroup {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = cgroup.as_raw_fd().cast_unsigned().into();
@@ -51,6 +65,21 @@ pub(crate) fn clone_into(namespaces: c_int, cgroup: Option<BorrowedFd<'_>>) -> R
         // SAFETY: CLONE_PIDFD made this descriptor for us alone.
         pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
     })
+}
+
+/// Forks as the C library does, so that what it keeps of the process (locks, the thread's id) is right in the child.
+///
+/// The caller must be single-threaded, as for [`clone_into`]. `None` is the child.
+pub(crate) fn fork() -> Result<Option<Pid>> {
+    // SAFETY: with one thread, the child may do all that the parent may.
+    let pid = check(unsafe { libc::fork() }.into())?;
+    Ok(Pid::from_raw(pid.try_into().map_err(|_| Errno::INVAL)?))
+}
+
+/// Makes `source` the descriptor `target`, whatever that was, and keeps it over exec.
+pub(crate) fn place_descriptor(source: RawFd, target: RawFd) -> Result<()> {
+    // SAFETY: both are plain numbers; callers own no descriptor `target` that they use afterwards.
+    check(unsafe { libc::dup2(source, target) }.into()).map(drop)
 }
 
 /// Overwrites the command line and environment that this process was started with.

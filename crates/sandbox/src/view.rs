@@ -1,18 +1,18 @@
 //! What the guest's root directory holds, as data: computed on the host, built inside by `mounts`.
 
-use std::ffi::CString;
 use std::fs;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 use crate::spec::{Root, Spec};
 
 /// An entry of the guest's root; paths are relative to it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Entry {
     /// A directory or file of the host, read-only.
     Bind {
-        host: CString,
+        host: PathBuf,
         guest: PathBuf,
         kind: Kind,
     },
@@ -29,7 +29,7 @@ pub(crate) enum Entry {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Directory,
     File,
@@ -112,7 +112,7 @@ fn mirror(host: &Path, guest: &Path) -> std::io::Result<Option<Entry>> {
         return Ok(Some(Entry::Link { guest: guest.to_owned(), target: fs::read_link(host)? }));
     }
     let kind = if metadata.is_dir() { Kind::Directory } else { Kind::File };
-    Ok(Some(Entry::Bind { host: c_path(host)?, guest: guest.to_owned(), kind }))
+    Ok(Some(Entry::Bind { host: host.to_owned(), guest: guest.to_owned(), kind }))
 }
 
 /// The few files of `/etc` that say who and where the guest is.
@@ -133,10 +133,6 @@ fn identity_files(uid: u32) -> impl Iterator<Item = Entry> {
         .into_iter()
         .map(|(name, text)| Entry::File { guest: Path::new("etc").join(name), text })
         .chain(links.map(|(name, target)| Entry::Link { guest: Path::new("etc").join(name), target: target.into() }))
-}
-
-pub(crate) fn c_path(path: &Path) -> std::io::Result<CString> {
-    Ok(CString::new(path.as_os_str().to_owned().into_vec())?)
 }
 
 /// The path without its leading slash, to be resolved from the guest's root.

@@ -5,18 +5,20 @@
 //! guest reads and writes it as the owner would, and nobody else's files in it.
 
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Step, StepError};
 use crate::mounts::clone_tree;
 use crate::protect::Placeholder;
 use crate::spec::{Access, Volume};
-use crate::sys::{self, Fork, MountAttributes, Recursive};
+use crate::sys::{self, Fork, MountAttributes, Parent, Recursive};
 use crate::view::Kind;
 
 /// A volume that exists, with the parts of it that stay read-only.
@@ -24,6 +26,12 @@ use crate::view::Kind;
 pub(crate) struct CheckedVolume {
     /// Holds what was checked, whatever happens to the path.
     opened: OwnedFd,
+    description: VolumeDescription,
+}
+
+/// What is known of a checked volume besides its descriptor.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct VolumeDescription {
     host: PathBuf,
     guest: PathBuf,
     access: Access,
@@ -58,7 +66,7 @@ pub(crate) fn check(volumes: &[Volume]) -> Result<(Vec<CheckedVolume>, Vec<Place
         placeholders.extend(made);
     }
     // Outer ones first, so that an inner one is not hidden.
-    checked.sort_by_key(|volume| volume.guest.components().count());
+    checked.sort_by_key(|volume| volume.description.guest.components().count());
     Ok((checked, placeholders))
 }
 
@@ -104,8 +112,7 @@ fn check_one(volume: &Volume) -> Result<(CheckedVolume, Vec<Placeholder>), Error
         (Access::ReadWrite, Kind::Directory) => crate::protect::protect(&opened, &real)?,
         _ => (Vec::new(), Vec::new()),
     };
-    let checked = CheckedVolume {
-        opened,
+    let description = VolumeDescription {
         host: volume.host.clone(),
         guest: volume.guest.clone(),
         access: volume.access,
@@ -113,7 +120,7 @@ fn check_one(volume: &Volume) -> Result<(CheckedVolume, Vec<Placeholder>), Error
         owner: (stat.st_uid, stat.st_gid),
         protected,
     };
-    Ok((checked, placeholders))
+    Ok((CheckedVolume { opened, description }, placeholders))
 }
 
 fn advice(source: Errno) -> &'static str {
@@ -125,51 +132,56 @@ fn advice(source: Errno) -> &'static str {
 }
 
 impl CheckedVolume {
+    pub(crate) fn from_parts(description: VolumeDescription, opened: OwnedFd) -> Self {
+        Self { opened, description }
+    }
+
+    pub(crate) fn description(&self) -> &VolumeDescription {
+        &self.description
+    }
+
     /// Opens it from inside the new mount namespace, as the user who started the sandbox.
     ///
     /// What was checked belongs to the other mount namespace and cannot be cloned here, so it is opened
     /// once more, and must be the same.
     pub(crate) fn open(&self) -> Result<OpenVolume, StepError> {
-        let describe = || format!("open volume {}", self.host.display());
-        let tree = clone_tree(CWD, &*self.host).step(describe)?;
+        let host = &*self.description.host;
+        let describe = || format!("open volume {}", host.display());
+        let tree = clone_tree(CWD, host).step(describe)?;
         let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
         if identity(&tree).step(describe)? != identity(&self.opened).step(describe)? {
-            return Err(Errno::STALE)
-                .step(|| format!("open volume {}: it was exchanged meanwhile", self.host.display()));
+            return Err(Errno::STALE).step(|| format!("open volume {}: it was exchanged meanwhile", host.display()));
         }
         Ok(self.with(tree))
     }
 
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.opened.as_raw_fd()
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.opened.as_fd()
     }
 
     pub(crate) fn with(&self, tree: OwnedFd) -> OpenVolume {
-        OpenVolume {
-            tree,
-            guest: self.guest.clone(),
-            access: self.access,
-            kind: self.kind,
-            protected: self.protected.clone(),
-        }
+        let VolumeDescription { guest, access, kind, protected, .. } = self.description.clone();
+        OpenVolume { tree, guest, access, kind, protected }
     }
 
     /// Opens it on the host with its owner mapped to the guest's host ids. Needs root.
     pub(crate) fn open_mapped(&self, guest_ids: (u32, u32)) -> Result<OwnedFd, Error> {
         let failed = |source| {
             Error::Volume {
-            path: self.host.clone(),
+            path: self.description.host.clone(),
             source,
             hint: "to be written from a sandbox of root's, a file system must support idmapped mounts, and ringfence must not run in a container's user namespace; mount it `ro`".into(),
         }
         };
         let tree = clone_tree(&self.opened, "").map_err(failed)?;
-        let namespace = id_map_namespace(self.owner, guest_ids)?;
+        let namespace = id_map_namespace(self.description.owner, guest_ids)?;
         let attributes = MountAttributes { set: 0, id_map: Some(namespace.as_fd()) };
         match sys::mount_setattr(tree.as_fd(), &attributes, Recursive::Yes) {
             // Readable as it is for everybody; only writing needs the owner's id. In a container the mount
             // belongs to another user namespace (EPERM).
-            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::PERM) if self.access == Access::ReadOnly => Ok(tree),
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::PERM) if self.description.access == Access::ReadOnly => {
+                Ok(tree)
+            }
             result => result.map(|()| tree).map_err(failed),
         }
     }
@@ -179,7 +191,7 @@ impl CheckedVolume {
 fn id_map_namespace(owner: (u32, u32), guest: (u32, u32)) -> Result<OwnedFd, Error> {
     let step = "map a volume's owner";
     let parent = rustix::process::getpid();
-    let (pid, pidfd) = match sys::clone_into(libc::CLONE_NEWUSER, None).map_err(Error::setup(step))? {
+    let (pid, pidfd) = match sys::clone_into(libc::CLONE_NEWUSER, None, Parent::This).map_err(Error::setup(step))? {
         Fork::Child => exist_until_killed(parent),
         Fork::Parent { pid, pidfd } => (pid, pidfd),
     };

@@ -18,6 +18,8 @@ use rustix::thread::{
     set_capabilities_secure_bits, set_no_new_privs,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::enforcement::Enforcement;
 use crate::error::{Step, StepError};
 use crate::seccomp;
@@ -26,6 +28,7 @@ use crate::spec::Limits;
 type Done = Result<(), StepError>;
 
 /// What decides the walls.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Walls {
     pub(crate) limits: Limits,
     pub(crate) enforcement: Enforcement,

@@ -7,6 +7,6 @@ use crate::failure::Failure;
 pub(crate) fn run() -> Result<ExitCode, Failure> {
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
         .map_err(|errno| Failure::new("the launcher has no socket").because(&errno))?;
-    ringfence_sandbox::launcher::serve(socket)?;
+    ringfence_sandbox::launcher::serve(socket, ringfence_runtime::session::ZYGOTE_LIBRARY)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,14 +3,20 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
 
+use ringfence_sandbox::cgroup::MemoryGauge;
 use ringfence_sandbox::launcher::Launched;
-use ringfence_sandbox::{Command, Control, Event, Target, WORKSPACE};
+use ringfence_sandbox::{Command, Control, Enforcement, Event, Target, WORKSPACE};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
+
+use super::launcher::LauncherHandle;
 
 /// The sandbox. Dropped, it is killed.
 pub(super) struct Guest {
@@ -19,8 +25,19 @@ pub(super) struct Guest {
     told: UnixStream,
     pidfd: OwnedFd,
     pid: Pid,
+    gauge: Option<Arc<MemoryGauge>>,
+    pub(super) enforcement: Enforcement,
+    /// Its interpreter can be forked. Only once, and before anything of the guest's has run.
+    is_warm: bool,
+    launcher: LauncherHandle,
     environment: BTreeMap<String, String>,
     last_process: u32,
+}
+
+/// How a process begins.
+enum Beginning {
+    Fork,
+    Exec(Vec<OsString>),
 }
 
 /// A process of the guest, with the host's ends of what it was given.
@@ -31,7 +48,11 @@ pub(super) struct Process {
 }
 
 impl Guest {
-    pub(super) fn new(launched: Launched, environment: BTreeMap<String, String>) -> std::io::Result<Self> {
+    pub(super) fn new(
+        launched: Launched,
+        launcher: LauncherHandle,
+        environment: BTreeMap<String, String>,
+    ) -> std::io::Result<Self> {
         let told = std::os::unix::net::UnixStream::from(launched.control.as_fd().try_clone_to_owned()?);
         told.set_nonblocking(true)?;
         Ok(Self {
@@ -39,13 +60,42 @@ impl Guest {
             told: UnixStream::from_std(told)?,
             pidfd: launched.pidfd,
             pid: launched.pid,
+            gauge: launched.gauge.map(Arc::new),
+            enforcement: launched.enforcement,
+            is_warm: launched.is_warm,
+            launcher,
             environment,
             last_process: 0,
         })
     }
 
-    pub(super) fn pid(&self) -> Pid {
-        self.pid
+    /// Whether the sandbox has not ended.
+    pub(super) fn is_alive(&self) -> bool {
+        let mut watched = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        poll(&mut watched, Some(&Timespec::default())) == Ok(0)
+    }
+
+    pub(super) fn gauge(&self) -> Option<Arc<MemoryGauge>> {
+        self.gauge.clone()
+    }
+
+    /// Processes that were killed for want of memory.
+    pub(super) fn memory_kills(&self) -> u64 {
+        self.gauge.as_ref().map_or(0, |gauge| gauge.kills())
+    }
+
+    /// Whether the whole sandbox was killed for its memory, where no cgroup keeps that limit.
+    pub(super) async fn is_breached(&self) -> bool {
+        !self.enforcement.memory_by_cgroup && self.launcher.is_breached(self.pid).await
+    }
+
+    /// Leaves an interpreter's streams with the launcher, from whom a next server gets them.
+    pub(super) fn keep(&self, process: &Process, control: &UnixStream) {
+        let streams = [control.as_fd(), process.stdout.as_fd(), process.stderr.as_fd()];
+        let owned = streams.into_iter().map(|fd| fd.try_clone_to_owned()).collect::<Result<_, _>>();
+        if let Ok(owned) = owned {
+            self.launcher.keep(self.pid, process.number, owned);
+        }
     }
 
     /// The next thing that the sandbox has to say. Cancel-safe: nothing is read before it is there.
@@ -63,15 +113,32 @@ impl Guest {
         }
     }
 
+    /// Forks the interpreter of a warm sandbox, if this is one, with `control` as descriptor 3.
+    pub(super) fn fork(&mut self, control: &OwnedFd) -> Option<Result<Process, String>> {
+        let is_warm = std::mem::take(&mut self.is_warm);
+        is_warm.then(|| self.begin(Beginning::Fork, Some(control)))
+    }
+
     /// Starts a process with its output on pipes, its input at its end, and `control` as descriptor 3.
     pub(super) fn spawn(&mut self, argv: Vec<OsString>, control: Option<&OwnedFd>) -> Result<Process, String> {
+        self.is_warm = false;
+        self.begin(Beginning::Exec(argv), control)
+    }
+
+    fn begin(&mut self, beginning: Beginning, control: Option<&OwnedFd>) -> Result<Process, String> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| format!("no pipe: {errno}"));
         let ((stdin, _), (from_stdout, stdout), (from_stderr, stderr)) = (pipe()?, pipe()?, pipe()?);
         let mut descriptors = vec![stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
         descriptors.extend(control.map(AsFd::as_fd));
         self.last_process += 1;
-        let command = Command { argv, workdir: WORKSPACE.into() };
-        let ordered = self.control.spawn(self.last_process, &command, &self.environment, &descriptors);
+        let (process, environment) = (self.last_process, &self.environment);
+        let ordered = match beginning {
+            Beginning::Fork => self.control.fork(process, Path::new(WORKSPACE), environment, &descriptors),
+            Beginning::Exec(argv) => {
+                let command = Command { argv, workdir: WORKSPACE.into() };
+                self.control.spawn(process, &command, environment, &descriptors)
+            }
+        };
         ordered.map_err(|error| error.to_string())?;
         let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| error.to_string());
         Ok(Process { number: self.last_process, stdout: receive(from_stdout)?, stderr: receive(from_stderr)? })

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ringfence_sandbox::Event;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -44,14 +45,20 @@ impl Kernel {
     /// Starts the interpreter and waits until it is ready.
     pub(super) async fn start(guest: &mut Guest, template: Template) -> Result<Self, String> {
         let (socket, theirs) = control_pair().map_err(|error| error.to_string())?;
-        let process = guest.spawn(language::command(template), Some(&theirs))?;
+        let process = match guest.fork(&theirs) {
+            Some(forked) => forked?,
+            None => guest.spawn(language::command(template), Some(&theirs))?,
+        };
         // The kernel has it now; were it held here too, its end would never be seen.
         drop(theirs);
         let mut kernel = Self { template, process, socket, received: Vec::new(), last_cell: 0 };
         let mut captured = Captured::default();
         let ready = timeout(START_DEADLINE, kernel.await_ready(guest, &mut captured)).await;
         match ready {
-            Ok(Ok(())) => Ok(kernel),
+            Ok(Ok(())) => {
+                guest.keep(&kernel.process, &kernel.socket);
+                Ok(kernel)
+            }
             other => {
                 guest.signal(kernel.process.number, Signal::KILL);
                 captured.drain(&mut kernel.process);
@@ -61,6 +68,12 @@ impl Kernel {
                 Err(format!("{why} {}", String::from_utf8_lossy(&stderr.head).trim()).trim().to_owned())
             }
         }
+    }
+
+    /// Whether it has neither ended nor said anything since it was ready.
+    pub(super) fn is_quiet(&self) -> bool {
+        let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
+        poll(&mut watched, Some(&Timespec::default())) == Ok(0)
     }
 
     async fn await_ready(&mut self, guest: &Guest, captured: &mut Captured) -> Result<(), String> {
@@ -168,8 +181,7 @@ async fn receive(socket: &UnixStream, received: &mut Vec<u8>) -> Result<(), Stri
         socket.readable().await.map_err(|error| error.to_string())?;
         received.reserve(READ_AT_ONCE);
         match socket.try_read_buf(received) {
-            // Closed by the guest; the end of the process is what counts.
-            Ok(0) => return std::future::pending().await,
+            Ok(0) => return Err("the interpreter has hung up".into()),
             Ok(_) => return Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error.to_string()),

@@ -15,6 +15,12 @@ const DIRECTORY: &str = "/run/ringfence";
 /// The descriptor that a kernel is given for its control channel.
 const CONTROL: &str = "3";
 
+const BASH_KERNEL: &str =
+    "exec bash --noprofile --rcfile /run/ringfence/kernel.sh --noediting -i <&3 251>&2 2>/dev/null";
+
+/// Runs the code that the bash kernel has taken, without the control channel.
+const BASH_RUN: &str = "eval \"$__rf_code\" </dev/null 250>&-\n";
+
 const FILES: [(&str, &str); 4] = [
     ("kernel.py", include_str!("../../../../guest/kernel.py")),
     ("kernel_output.py", include_str!("../../../../guest/kernel_output.py")),
@@ -22,9 +28,20 @@ const FILES: [(&str, &str); 4] = [
     ("kernel.sh", include_str!("../../../../guest/kernel.sh")),
 ];
 
-/// The kernels, as files of the guest.
-pub(super) fn files() -> BTreeMap<PathBuf, String> {
-    FILES.map(|(name, text)| (PathBuf::from(DIRECTORY).join(name), text.to_owned())).into()
+/// The kernel of a template, as files of the guest.
+pub(super) fn files(template: Template) -> BTreeMap<PathBuf, String> {
+    let suffix = match template {
+        Template::Python => ".py",
+        Template::Node => ".mjs",
+        Template::Bash => ".sh",
+    };
+    let own = FILES.iter().filter(|(name, _)| name.ends_with(suffix));
+    own.map(|(name, text)| (PathBuf::from(DIRECTORY).join(name), (*text).to_owned())).collect()
+}
+
+/// What a warm Python needs of them, by module.
+pub(super) fn python_sources() -> BTreeMap<&'static str, &'static str> {
+    FILES.iter().filter_map(|(name, text)| Some((name.strip_suffix(".py")?, *text))).collect()
 }
 
 /// The command that starts the kernel of a template.
@@ -32,7 +49,7 @@ pub(super) fn command(template: Template) -> Vec<OsString> {
     let words: &[&str] = match template {
         Template::Python => &["python3", "-I", "/run/ringfence/kernel.py", CONTROL],
         Template::Node => &["node", "/run/ringfence/kernel.mjs", CONTROL],
-        Template::Bash => &["bash", "--norc", "--noprofile", "/run/ringfence/kernel.sh", CONTROL, CONTROL],
+        Template::Bash => &["bash", "--norc", "--noprofile", "-c", BASH_KERNEL],
     };
     words.iter().map(Into::into).collect()
 }
@@ -60,7 +77,7 @@ const MOST_BYTES: usize = 12 << 20;
 /// The bytes that ask for a cell to be run.
 pub(super) fn request(template: Template, id: u64, code: &str) -> Vec<u8> {
     if template == Template::Bash {
-        return [format!("{id} {}\n", code.len()).as_bytes(), code.as_bytes()].concat();
+        return [format!("{id} {}\n", code.len()).as_bytes(), code.as_bytes(), BASH_RUN.as_bytes()].concat();
     }
     let body = json!({ "type": "execute", "id": id, "code": code }).to_string();
     let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
@@ -179,6 +196,7 @@ mod tests {
         assert_eq!(next_message(Template::Bash, 5, &mut received), Ok(Some(Message::Ready)));
         let done = Done { exit_code: Some(3), ..Done::default() };
         assert_eq!(next_message(Template::Bash, 5, &mut received), Ok(Some(Message::Done(done))));
-        assert_eq!(request(Template::Bash, 5, "echo ü"), "5 7\necho ü".as_bytes());
+        let request = request(Template::Bash, 5, "echo ü");
+        assert!(request.starts_with("5 7\necho ü".as_bytes()) && request.ends_with(BASH_RUN.as_bytes()));
     }
 }

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use super::call::{Outcome, Patience, failed, run_command};
 use super::guest::Guest;
 use super::kernel::{Fate, Kernel};
-use super::launch::Helper;
 use super::{Failure, Kind, Status};
 use crate::template::Template;
 
@@ -55,9 +54,10 @@ pub(super) fn now() -> u64 {
 /// The session itself. When its task ends, so does its sandbox.
 pub(super) struct Resident {
     pub(super) guest: Guest,
+    /// Where it runs already.
+    pub(super) kernel: Option<Kernel>,
     pub(super) template: Template,
     pub(super) memory_limit: u64,
-    pub(super) helper: Helper,
     pub(super) shared: Arc<Shared>,
     pub(super) calls: mpsc::Receiver<Call>,
     pub(super) stop: CancellationToken,
@@ -66,7 +66,7 @@ pub(super) struct Resident {
 
 impl Resident {
     pub(super) async fn live(mut self) {
-        let mut kernel = None;
+        let mut kernel = self.kernel.take();
         loop {
             let expiry = Instant::now() + self.idle_timeout;
             tokio::select! {
@@ -93,7 +93,7 @@ impl Resident {
     async fn answer(&mut self, call: Call, kernel: &mut Option<Kernel>) -> Fate {
         let Call { work, timeout, cancel, reply } = call;
         let stop = self.stop.clone();
-        let kills_before = self.helper.examine(self.guest.pid()).await.memory_kills;
+        let kills_before = self.guest.memory_kills();
         let run = async {
             let patience = Patience::new(timeout, cancel);
             match work {
@@ -110,7 +110,8 @@ impl Resident {
             () = stop.cancelled() => (Ok(failed("the session was stopped while the call ran".into())), Fate::SandboxLost),
         };
         if let Ok(outcome) = &mut answer
-            && self.helper.examine(self.guest.pid()).await.memory_kills > kills_before
+            && (self.guest.memory_kills() > kills_before
+                || (fate == Fate::SandboxLost && self.guest.is_breached().await))
         {
             let limit = ringfence_sandbox::bytes::show(self.memory_limit);
             outcome.notices.push(format!("a process was killed: the session went over its memory limit of {limit}"));

@@ -5,23 +5,23 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_sandbox::launcher::Launched;
+use ringfence_sandbox::cgroup::MemoryGauge;
 use ringfence_sandbox::{Enforcement, Volume};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::call::Outcome;
-use super::guest::Guest;
-use super::launch::Helper;
+use super::launchers::Launchers;
+use super::pool::Pool;
+use super::prepare::{self, Prepared};
 use super::resident::{Call, Resident, Shared, Work, now};
 use super::settings::Settings;
 use super::{
     Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, SessionStatus, Stopped,
-    language,
+    warmth,
 };
 use crate::flavor::Flavor;
-use crate::interpreter;
 use crate::template::Template;
 
 /// Calls that may wait for their turn in one session.
@@ -33,7 +33,8 @@ pub struct Sessions(Arc<Inner>);
 
 struct Inner {
     settings: Settings,
-    helper: Helper,
+    launchers: Launchers,
+    pool: Pool,
     places: Arc<Semaphore>,
     live: Mutex<HashMap<SessionId, Handle>>,
     tasks: TaskTracker,
@@ -47,7 +48,7 @@ struct Handle {
     flavor: Flavor,
     created: u64,
     enforcement: Enforcement,
-    pid: rustix::process::Pid,
+    gauge: Option<Arc<MemoryGauge>>,
     shared: Arc<Shared>,
     calls: mpsc::Sender<Call>,
     stop: CancellationToken,
@@ -58,8 +59,15 @@ impl Sessions {
     /// `program` is ringfence itself: sandboxes are made by a helper process of it.
     pub fn new(settings: Settings, program: PathBuf) -> Self {
         let places = Arc::new(Semaphore::new(settings.most_sessions));
-        let (helper, live, tasks) = (Helper::new(program), Mutex::default(), TaskTracker::new());
-        Self(Arc::new(Inner { settings, helper, places, live, tasks }))
+        let directory = prepare::interpreter_directory(Template::Python);
+        let warmth = warmth::python(directory.as_deref(), &settings.preload);
+        let launchers = Launchers::new(program, None, Duration::ZERO, warmth);
+        // A default that does not exist is refused when it is used.
+        let flavor = settings.default_flavor.parse().unwrap_or(Flavor::ALL[0]);
+        let volumes = settings.volumes.clone();
+        let pool = Pool::new(launchers.clone(), flavor, volumes, settings.pooled_python, settings.pooled_others);
+        let (live, tasks) = (Mutex::default(), TaskTracker::new());
+        Self(Arc::new(Inner { settings, launchers, pool, places, live, tasks }))
     }
 
     /// Runs code in a session, which is made if none is named.
@@ -100,7 +108,7 @@ impl Sessions {
         };
         let mut infos = Vec::new();
         for (id, handle) in own {
-            infos.push(self.describe(&id, &handle).await);
+            infos.push(self.describe(&id, &handle));
         }
         infos.sort_by(|one, other| (one.created, &one.session_id).cmp(&(other.created, &other.session_id)));
         infos
@@ -108,7 +116,7 @@ impl Sessions {
 
     pub async fn info(&self, principal: &Principal, id: &SessionId) -> Result<SessionInfo, Failure> {
         let handle = self.find(principal, id)?;
-        Ok(self.describe(id, &handle).await)
+        Ok(self.describe(id, &handle))
     }
 
     /// Ends a session and frees everything it had.
@@ -137,7 +145,8 @@ impl Sessions {
             handle.stop.cancel();
         }
         self.0.tasks.wait().await;
-        self.0.helper.end().await;
+        self.0.pool.end().await;
+        self.0.launchers.end().await;
     }
 
     async fn call(
@@ -209,44 +218,32 @@ impl Sessions {
                 .suggest("or let an administrator raise the limit of sessions")
         })?;
         let id = SessionId::draw().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
-        let mut spec = template.spec(flavor, Vec::new());
-        spec.command = None;
-        spec.files = language::files();
-        spec.volumes.clone_from(&settings.volumes);
-        if let Some(found) = interpreter::find(template.interpreter()) {
-            spec.volumes.push(found.volume);
-            let path = spec.environment.entry("PATH".into()).or_default();
-            *path = format!("{}:{path}", found.directory.display());
-        }
-        let environment = spec.environment.clone();
-        let launched = self.0.helper.launch(spec).await?;
-        let handle = self.settle(&id, principal, template, flavor, launched, environment, place)?;
+        let prepared = match self.0.pool.claim(template, flavor) {
+            Some(prepared) => prepared,
+            None => prepare::sandbox(&self.0.launchers, template, flavor, &settings.volumes).await?,
+        };
+        let handle = self.settle(&id, principal, template, flavor, prepared, place);
         Ok((id, handle))
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn settle(
         &self,
         id: &SessionId,
         principal: &Principal,
         template: Template,
         flavor: Flavor,
-        launched: Launched,
-        environment: std::collections::BTreeMap<String, String>,
+        prepared: Prepared,
         place: OwnedSemaphorePermit,
-    ) -> Result<Handle, Failure> {
-        let enforcement = launched.enforcement;
-        let guest = Guest::new(launched, environment).map_err(|error| {
-            Failure::new(Kind::SandboxCreation, format!("the sandbox cannot be spoken to: {error}"))
-        })?;
+    ) -> Handle {
+        let Prepared { guest, kernel } = prepared;
         let (calls, receiver) = mpsc::channel(QUEUED);
         let handle = Handle {
             principal: principal.clone(),
             template,
             flavor,
             created: now(),
-            enforcement,
-            pid: guest.pid(),
+            enforcement: guest.enforcement,
+            gauge: guest.gauge(),
             shared: Arc::default(),
             calls,
             stop: CancellationToken::new(),
@@ -255,9 +252,9 @@ impl Sessions {
         handle.shared.touch();
         let resident = Resident {
             guest,
+            kernel,
             template,
             memory_limit: flavor.limits.memory_bytes,
-            helper: self.0.helper.clone(),
             shared: Arc::clone(&handle.shared),
             calls: receiver,
             stop: handle.stop.clone(),
@@ -271,7 +268,7 @@ impl Sessions {
             drop(place);
             ended.cancel();
         });
-        Ok(handle)
+        handle
     }
 
     fn find(&self, principal: &Principal, id: &SessionId) -> Result<Handle, Failure> {
@@ -279,8 +276,7 @@ impl Sessions {
         found.ok_or_else(|| Failure::not_found(id))
     }
 
-    async fn describe(&self, id: &SessionId, handle: &Handle) -> SessionInfo {
-        let used = self.0.helper.examine(handle.pid).await.memory_bytes;
+    fn describe(&self, id: &SessionId, handle: &Handle) -> SessionInfo {
         let by = |cgroup: bool, otherwise| if cgroup { "cgroup" } else { otherwise };
         let busy = handle.shared.busy.load(std::sync::atomic::Ordering::Relaxed);
         SessionInfo {
@@ -291,7 +287,7 @@ impl Sessions {
             created: handle.created,
             last_used: handle.shared.last_used(),
             expires: handle.shared.last_used() + self.0.settings.idle_timeout.as_secs(),
-            memory_bytes: handle.enforcement.memory_by_cgroup.then_some(used),
+            memory_bytes: handle.gauge.as_ref().map(|gauge| gauge.bytes()),
             memory_limit_bytes: handle.flavor.limits.memory_bytes,
             backend: "native",
             enforced_by: [

@@ -14,6 +14,11 @@ pub struct Settings {
     pub most_timeout: Duration,
     pub most_sessions: usize,
     pub idle_timeout: Duration,
+    /// Sandboxes that are kept ready of a template: of Python, and of each other.
+    pub pooled_python: usize,
+    pub pooled_others: usize,
+    /// Modules that Python sessions have imported already, where the interpreter has them.
+    pub preload: Vec<String>,
 }
 
 impl Default for Settings {
@@ -26,6 +31,9 @@ impl Default for Settings {
             most_timeout: Duration::from_secs(120),
             most_sessions: 64,
             idle_timeout: Duration::from_secs(1800),
+            pooled_python: 4,
+            pooled_others: 1,
+            preload: ["numpy", "pandas", "matplotlib.pyplot"].map(Into::into).into(),
         }
     }
 }

@@ -7,9 +7,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 
 use super::command::{self, PreparedCommand, Wiring};
-use super::report;
-use crate::error::StepError;
-use crate::frame::{Channel, MAIN, Order, Report};
+use super::host::Host;
+use super::kernel;
+use crate::frame::{MAIN, Order, Report};
 
 /// Whether the process that the sandbox is made for has ended, if there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,63 +23,79 @@ pub(super) struct Processes(BTreeMap<u32, Pid>);
 
 impl Processes {
     /// Starts a process and reports it; `false` if it could not be started.
-    pub(super) fn start(
-        &mut self,
-        channel: &Channel,
-        process: u32,
-        command: &PreparedCommand,
-        wiring: Wiring,
-    ) -> Result<bool, StepError> {
-        match command::start(command, wiring) {
+    pub(super) fn start(&mut self, host: &mut Host, process: u32, command: &PreparedCommand, wiring: Wiring) -> bool {
+        let started = command::start(command, wiring);
+        self.note(host, process, started)
+    }
+
+    fn note(&mut self, host: &mut Host, process: u32, started: Result<(Pid, Option<OwnedFd>), Errno>) -> bool {
+        match started {
             Ok((pid, terminal)) => {
                 self.0.insert(process, pid);
-                report(channel, &Report::Started { process }, terminal.as_ref())?;
-                Ok(true)
+                host.report(&Report::Started { process }, terminal.as_ref());
+                true
             }
             Err(errno) => {
-                report(channel, &Report::CommandFailed { process, errno: errno.raw_os_error() }, None)?;
-                Ok(false)
+                host.report(&Report::CommandFailed { process, errno: errno.raw_os_error() }, None);
+                false
             }
         }
     }
 
     /// Carries out what the host asks. What makes no sense is answered or passed over, never fatal.
-    pub(super) fn obey(&mut self, channel: &Channel, order: Order, passed: Vec<OwnedFd>) -> Result<(), StepError> {
+    pub(super) fn obey(&mut self, host: &mut Host, order: Order, passed: Vec<OwnedFd>) {
         match order {
             Order::Start { process, command, environment } => {
-                let refused = |errno: Errno| Report::CommandFailed { process, errno: errno.raw_os_error() };
-                let Ok(prepared) = PreparedCommand::new(&command, &environment) else {
-                    return report(channel, &refused(Errno::INVAL), None);
-                };
-                if let Err(error) = prepared.enter_workdir() {
-                    return report(channel, &refused(error.errno), None);
-                }
-                self.start(channel, process, &prepared, Wiring::Descriptors(passed)).map(drop)
+                let prepared = PreparedCommand::new(&command, &environment).map_err(|_| Errno::INVAL);
+                let ready =
+                    prepared.and_then(|ready| ready.enter_workdir().map(|()| ready).map_err(|error| error.errno));
+                let started = ready.and_then(|ready| command::start(&ready, Wiring::Descriptors(passed)));
+                self.note(host, process, started);
+            }
+            Order::Fork { process, workdir, environment } => {
+                let started = kernel::fork(&workdir, &environment, &passed).map(|pid| (pid, None));
+                self.note(host, process, started);
             }
             Order::Signal { process, number, group } => {
                 if let Some(pid) = self.0.get(&process) {
                     pass_on(*pid, number, group);
                 }
-                Ok(())
             }
-            Order::Entrance | Order::Volume | Order::Go { .. } => Ok(()),
+            Order::Renew { keep } => {
+                if let Some(orders) = passed.into_iter().next() {
+                    self.end_all_but(keep);
+                    host.renew(orders);
+                }
+            }
+            Order::Entrance | Order::Volume | Order::Go { .. } => {}
         }
     }
 
+    /// The ends of these are reported to nobody: the next host has never heard of them.
+    fn end_all_but(&mut self, keep: Option<u32>) {
+        self.0.retain(|process, pid| {
+            let kept = Some(*process) == keep;
+            if !kept {
+                pass_on(*pid, Signal::KILL.as_raw(), true);
+            }
+            kept
+        });
+    }
+
     /// Collects every child that has ended, and reports those that the host has a number for.
-    pub(super) fn reap(&mut self, channel: &Channel) -> Result<Main, StepError> {
+    pub(super) fn reap(&mut self, host: &mut Host) -> Main {
         let mut main = Main::NotEnded;
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let Some(process) = self.0.iter().find_map(|(process, found)| (*found == pid).then_some(*process)) else {
                 continue;
             };
             self.0.remove(&process);
-            report(channel, &describe(process, status), None)?;
+            host.report(&describe(process, status), None);
             if process == MAIN {
                 main = Main::Ended;
             }
         }
-        Ok(main)
+        main
     }
 }
 

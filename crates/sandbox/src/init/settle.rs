@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::Plan;
+use super::{Host, Plan};
 use crate::error::{Step, StepError};
 use crate::frame::{Channel, Order};
 use crate::spec::{Network, PROXY_PORT};
@@ -16,7 +16,7 @@ use crate::volume::OpenVolume;
 use crate::{mounts, sys, walls};
 
 /// Closes everything that the starter had open, so that nothing of it can reach the guest.
-pub(super) fn close_foreign_descriptors(plan: &Plan, channel: &Channel) -> Result<(), StepError> {
+pub(super) fn close_foreign_descriptors(plan: &Plan, host: &Host) -> Result<(), StepError> {
     let describe = || "close the host's descriptors".to_owned();
     // 0 to 2 stay taken: a descriptor opened later must not land where the command's own will be.
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step(describe)?;
@@ -25,7 +25,7 @@ pub(super) fn close_foreign_descriptors(plan: &Plan, channel: &Channel) -> Resul
     rustix::stdio::dup2_stderr(&null).step(describe)?;
     drop(null);
     let mut next = 3;
-    for kept in plan.descriptors(channel) {
+    for kept in plan.descriptors(host) {
         if kept > next {
             sys::close_range(next, kept - 1, 0).step(describe)?;
         }

@@ -35,6 +35,13 @@ impl SignalSet {
         &raw const self.0
     }
 
+    /// Holds nothing back from this thread any more.
+    pub(crate) fn unblock_all() -> Result<()> {
+        let none = Self::new(&[]);
+        // SAFETY: the set is valid; the old mask is not asked for.
+        check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none.0, std::ptr::null_mut()) }.into()).map(drop)
+    }
+
     /// Holds these signals back from this thread, and gives a descriptor that reads them.
     pub fn block_and_watch(&self) -> Result<OwnedFd> {
         // SAFETY: the set is valid; the old mask is not asked for.

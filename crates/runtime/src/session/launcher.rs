@@ -1,0 +1,151 @@
+//! One launcher process, and the thread that speaks with it.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ringfence_sandbox::launcher::{Charter, Launcher};
+use ringfence_sandbox::{Error, Spec, launcher};
+use rustix::process::Pid;
+use tokio::sync::{mpsc, oneshot};
+
+/// The argument with which this program becomes a launcher.
+pub const LAUNCHER_ROLE: &str = "launcher";
+
+/// Requests that may wait for the launcher.
+const QUEUED: usize = 4096;
+
+/// How long a launcher may take to free everything.
+const FAREWELL: Duration = Duration::from_secs(20);
+
+type Question = Box<dyn FnOnce(&Launcher) + Send>;
+
+enum Message {
+    Ask(Question),
+    End(oneshot::Sender<()>),
+}
+
+/// A handle on a launcher. When the last is gone without [`Self::end`], the launcher waits for another server.
+#[derive(Clone)]
+pub(super) struct LauncherHandle {
+    messages: mpsc::Sender<Message>,
+    /// Where another server would find it.
+    door: PathBuf,
+}
+
+impl LauncherHandle {
+    /// Starts a launcher: `program` is ringfence itself, which becomes one by [`LAUNCHER_ROLE`].
+    pub(super) async fn start(program: &Path, charter: Charter) -> Result<Self, Error> {
+        let (program, door) = (program.to_owned(), charter.listen.clone().unwrap_or_default());
+        let started = tokio::task::spawn_blocking(move || {
+            let (socket, process) = spawn(&program).map_err(|_| Error::Lost)?;
+            Launcher::begin(socket, charter).map(|launcher| (launcher, process))
+        });
+        let (launcher, process) = started.await.map_err(|_| Error::Lost)??;
+        Ok(Self::run(launcher, Some(process), door))
+    }
+
+    /// Takes one that another server has left behind.
+    pub(super) fn adopted(launcher: Launcher, door: PathBuf) -> Self {
+        Self::run(launcher, None, door)
+    }
+
+    fn run(launcher: Launcher, process: Option<Child>, door: PathBuf) -> Self {
+        let (messages, mut inbox) = mpsc::channel(QUEUED);
+        // It ends with its last handle. Detached: nothing waits for it but through `end`.
+        std::thread::spawn(move || {
+            while let Some(message) = inbox.blocking_recv() {
+                match message {
+                    Message::Ask(question) => question(&launcher),
+                    Message::End(done) => {
+                        launcher.end();
+                        process.map(await_end);
+                        let _ = done.send(());
+                        return;
+                    }
+                }
+            }
+        });
+        Self { messages, door }
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.messages.same_channel(&other.messages)
+    }
+
+    pub(super) fn door(&self) -> &Path {
+        &self.door
+    }
+
+    /// Makes a sandbox without a command of its own.
+    pub(super) async fn launch(&self, spec: Spec, warm: bool) -> Result<launcher::Launched, Error> {
+        self.ask(move |launcher| launcher.launch(&spec, warm)).await
+    }
+
+    pub(super) async fn warm_up(&self) -> Result<launcher::Temperature, Error> {
+        self.ask(Launcher::warm_up).await
+    }
+
+    pub(super) async fn take(&self, pid: Pid) -> Result<launcher::Adopted, Error> {
+        self.ask(move |launcher| launcher.take(pid)).await
+    }
+
+    /// Whether a sandbox without a memory cgroup was killed for its memory.
+    pub(super) async fn is_breached(&self, pid: Pid) -> bool {
+        self.ask(move |launcher| launcher.is_breached(pid)).await.unwrap_or_default()
+    }
+
+    /// Leaves the streams of an interpreter with the launcher, for a next server. Does not wait.
+    pub(super) fn keep(&self, pid: Pid, process: u32, streams: Vec<OwnedFd>) {
+        let question: Question = Box::new(move |launcher| {
+            let _ = launcher.keep(pid, process, &streams);
+        });
+        // A session that is not kept is lost with this server, and no worse off until then.
+        if self.messages.try_send(Message::Ask(question)).is_err() {
+            tracing::warn!("a session will not survive the server: too many requests wait for the launcher");
+        }
+    }
+
+    /// Ends the launcher, and with it every sandbox of it.
+    pub(super) async fn end(&self) {
+        let (done, ended) = oneshot::channel();
+        if self.messages.send(Message::End(done)).await.is_ok() {
+            let _ = ended.await;
+        }
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Launcher) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (reply, answered) = oneshot::channel();
+        let question: Question = Box::new(move |launcher| {
+            let _ = reply.send(question(launcher));
+        });
+        self.messages.send(Message::Ask(question)).await.map_err(|_| Error::Lost)?;
+        answered.await.map_err(|_| Error::Lost)?
+    }
+}
+
+fn spawn(program: &Path) -> std::io::Result<(OwnedFd, Child)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    // It may outlive this process, so it must not hold the streams of this process open.
+    let process = Command::new(program)
+        .arg(LAUNCHER_ROLE)
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    Ok((ours.into(), process))
+}
+
+fn await_end(mut process: Child) {
+    let deadline = Instant::now() + FAREWELL;
+    while matches!(process.try_wait(), Ok(None)) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let _ = process.kill();
+    let _ = process.wait();
+}

@@ -1,0 +1,108 @@
+//! The launcher that makes this server's sandboxes: started when first needed, and again when it is lost.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_sandbox::launcher::{Charter, Launched, Temperature};
+use ringfence_sandbox::{Error, Spec, Warmth};
+use tokio::sync::Mutex;
+
+use super::launcher::LauncherHandle;
+use super::{Failure, Kind};
+
+/// How often a launcher that warms up is asked whether it is warm.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+
+#[derive(Clone)]
+pub(super) struct Launchers(Arc<Inner>);
+
+struct Inner {
+    program: PathBuf,
+    /// Where launchers are found by a next server; without one they end with this server.
+    doors: Option<PathBuf>,
+    lease: Duration,
+    warmth: Option<Warmth>,
+    current: Mutex<Option<LauncherHandle>>,
+}
+
+impl Launchers {
+    pub(super) fn new(program: PathBuf, doors: Option<PathBuf>, lease: Duration, warmth: Option<Warmth>) -> Self {
+        Self(Arc::new(Inner { program, doors, lease, warmth, current: Mutex::new(None) }))
+    }
+
+    /// Makes a sandbox, and tells who keeps it.
+    pub(super) async fn launch(&self, spec: Spec, warm: bool) -> Result<(Launched, LauncherHandle), Failure> {
+        for attempt in 0.. {
+            let launcher = self.current().await?;
+            match launcher.launch(spec.clone(), warm).await {
+                Ok(launched) => return Ok((launched, launcher)),
+                // It has been killed: another takes its place.
+                Err(Error::Lost | Error::Protocol(_)) if attempt == 0 => self.forget(&launcher).await,
+                Err(error) => return Err(not_made(&error)),
+            }
+        }
+        Err(not_made(&Error::Lost))
+    }
+
+    /// Waits until sandboxes can be made warm; `false` if they cannot.
+    pub(super) async fn warm_up(&self) -> bool {
+        if self.0.warmth.is_none() {
+            return false;
+        }
+        loop {
+            let Ok(launcher) = self.current().await else { return false };
+            match launcher.warm_up().await {
+                Ok(Temperature::Warm) => return true,
+                Ok(Temperature::WarmingUp) => tokio::time::sleep(BETWEEN_LOOKS).await,
+                Ok(Temperature::Cold) | Err(_) => return false,
+            }
+        }
+    }
+
+    /// Ends the launcher, and with it every sandbox.
+    pub(super) async fn end(&self) {
+        if let Some(launcher) = self.0.current.lock().await.take() {
+            launcher.end().await;
+        }
+    }
+
+    async fn current(&self) -> Result<LauncherHandle, Failure> {
+        let mut current = self.0.current.lock().await;
+        if let Some(launcher) = &*current {
+            return Ok(launcher.clone());
+        }
+        let charter = Charter {
+            listen: self.0.doors.as_deref().map(new_door),
+            lease: self.0.lease,
+            warmth: self.0.warmth.clone(),
+        };
+        let started = LauncherHandle::start(&self.0.program, charter).await.map_err(|error| {
+            Failure::new(Kind::Connection, format!("the launcher of sandboxes cannot be started: {error}"))
+                .suggest("try again")
+        })?;
+        Ok(current.insert(started).clone())
+    }
+
+    async fn forget(&self, lost: &LauncherHandle) {
+        let mut current = self.0.current.lock().await;
+        if current.as_ref().is_some_and(|launcher| launcher.is_same(lost)) {
+            *current = None;
+        }
+    }
+}
+
+fn new_door(directory: &std::path::Path) -> PathBuf {
+    let mut random = [0; 8];
+    // Two of the same name would only make the second fail to start.
+    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+    directory.join(format!("{:016x}.sock", u64::from_ne_bytes(random)))
+}
+
+fn not_made(error: &Error) -> Failure {
+    let mut message = format!("the sandbox could not be made: {error}");
+    if let Some(source) = std::error::Error::source(error) {
+        message = format!("{message}: {source}");
+    }
+    error.hints().into_iter().fold(Failure::new(Kind::SandboxCreation, message), Failure::suggest)
+}

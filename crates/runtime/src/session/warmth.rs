@@ -1,0 +1,40 @@
+//! What Python sessions are forked from: the same interpreter that a session would start, warm.
+
+use std::path::{Path, PathBuf};
+
+use ringfence_sandbox::Warmth;
+use serde_json::json;
+
+use super::language;
+use crate::template::PATH;
+
+/// The sandbox crate as a shared library, for the zygote to load.
+pub static ZYGOTE_LIBRARY: &[u8] = include_bytes!(env!("RINGFENCE_ZYGOTE_LIBRARY"));
+
+const PROGRAM: &str = include_str!("../../../../guest/zygote.py");
+
+/// Threads would not survive a fork, so libraries must not start any while they are imported.
+const ONE_THREAD: [&str; 5] =
+    ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"];
+
+/// A zygote of the Python that sessions have. `None` where there is none on the host.
+pub(super) fn python(interpreter_directory: Option<&Path>, preload: &[String]) -> Option<Warmth> {
+    let python = find("python3", interpreter_directory)?;
+    let environment = ONE_THREAD.map(|name| (name, "1")).into_iter().chain([
+        ("LANG", "C.UTF-8"),
+        ("MPLBACKEND", "Agg"),
+        ("PATH", PATH),
+        ("PYTHONDONTWRITEBYTECODE", "1"),
+    ]);
+    Some(Warmth {
+        command: vec![python.to_str()?.to_owned(), "-I".into(), "-c".into(), PROGRAM.into()],
+        environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        input: json!({ "sources": language::python_sources(), "preload": preload }).to_string(),
+    })
+}
+
+/// Finds the program where a session would: the host's directories are at the same places inside.
+fn find(program: &str, first: Option<&Path>) -> Option<PathBuf> {
+    let directories = first.into_iter().chain(PATH.split(':').map(Path::new));
+    directories.map(|directory| directory.join(program)).find(|path| path.is_file())
+}

@@ -1,0 +1,52 @@
+//! Forks the interpreter of a session off an init that was itself forked from a zygote.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Pid, set_dumpable_behavior, setsid};
+
+use crate::sys::{self, SignalSet};
+
+/// Starts it with these descriptors from 0 on, of which the last is its control channel.
+pub(super) fn fork(
+    workdir: &Path,
+    environment: &BTreeMap<String, String>,
+    descriptors: &[OwnedFd],
+) -> Result<Pid, Errno> {
+    if !sys::has_interpreter() {
+        return Err(Errno::NOSYS);
+    }
+    let environment = serde_json::to_vec(environment).map_err(|_| Errno::INVAL)?;
+    let environment = CString::new(environment).map_err(|_| Errno::INVAL)?;
+    match sys::fork()? {
+        Some(pid) => Ok(pid),
+        None => {
+            if become_kernel(workdir, descriptors).is_ok() {
+                sys::enter_interpreter(&environment);
+            }
+            sys::exit_now(1)
+        }
+    }
+}
+
+/// The steps that an exec does by itself: what the init has must not be the guest's.
+fn become_kernel(workdir: &Path, descriptors: &[OwnedFd]) -> Result<(), Errno> {
+    setsid()?;
+    rustix::process::chdir(workdir)?;
+    let mut next = 0;
+    for descriptor in descriptors {
+        // All lie above 2 and in rising order, so that none is overwritten before it is moved.
+        if descriptor.as_raw_fd() < next {
+            return Err(Errno::BADF);
+        }
+        sys::place_descriptor(descriptor.as_raw_fd(), next)?;
+        next += 1;
+    }
+    sys::close_range(next.cast_unsigned(), u32::MAX, 0)?;
+    // As after an exec: the guest may look at itself.
+    set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    SignalSet::unblock_all()
+}

@@ -1,0 +1,163 @@
+//! The client's side: asks a launcher for sandboxes.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Pid;
+
+use super::{Charter, Handed, Reply, Request, Temperature};
+use crate::cgroup::MemoryGauge;
+use crate::control::Control;
+use crate::enforcement::Enforcement;
+use crate::error::Error;
+use crate::frame::Channel;
+use crate::spec::Spec;
+
+/// More than the slowest start takes; a launcher that takes longer is stuck.
+const DEADLINE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+
+/// Dropped without [`Launcher::end`], it leaves the launcher to whoever takes over within the lease.
+pub struct Launcher(Channel);
+
+/// A sandbox that the launcher has made.
+pub struct Launched {
+    pub control: Control,
+    pub pid: Pid,
+    /// Kills the sandbox, and is readable once it has ended.
+    pub pidfd: OwnedFd,
+    pub enforcement: Enforcement,
+    /// Its interpreter can be forked.
+    pub is_warm: bool,
+    /// The listener inside the sandbox's network namespace, for the egress proxy.
+    pub listener: Option<std::net::TcpListener>,
+    pub gauge: Option<MemoryGauge>,
+}
+
+/// A sandbox that was another's before.
+pub struct Adopted {
+    pub launched: Launched,
+    /// What was kept of its interpreter: the number of the process, and its streams.
+    pub kept: Option<(u32, Vec<OwnedFd>)>,
+    pub generation: u32,
+}
+
+/// What came of knocking at a launcher's door.
+pub enum Reachable {
+    /// It is ours now, with the inits of its sandboxes.
+    Taken(Launcher, Vec<Pid>),
+    /// It has another client.
+    Busy,
+    /// Nobody is behind that door any more.
+    Gone,
+}
+
+impl Launcher {
+    /// Takes one end of the socket whose other end [`super::serve`] has.
+    pub fn begin(socket: OwnedFd, charter: Charter) -> Result<Self, Error> {
+        let launcher = Self(Channel::from(socket));
+        match launcher.ask(&Request::Begin(charter))?.0 {
+            Reply::Done => Ok(launcher),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Takes a launcher over that its client has left without a farewell.
+    pub fn adopt(path: &Path, lease: Duration) -> Reachable {
+        let Ok(stream) = UnixStream::connect(path) else { return Reachable::Gone };
+        let launcher = Self(Channel::from(OwnedFd::from(stream)));
+        match launcher.ask(&Request::Adopt { lease }) {
+            Ok((Reply::Adopted { sandboxes }, _)) => {
+                Reachable::Taken(launcher, sandboxes.into_iter().filter_map(Pid::from_raw).collect())
+            }
+            _ => Reachable::Busy,
+        }
+    }
+
+    /// Makes a sandbox without a command of its own. Blocks until it stands.
+    pub fn launch(&self, spec: &Spec, warm: bool) -> Result<Launched, Error> {
+        self.handed(&Request::Launch { spec: Box::new(spec.clone()), warm }).map(|adopted| adopted.launched)
+    }
+
+    /// Takes over a sandbox.
+    pub fn take(&self, pid: Pid) -> Result<Adopted, Error> {
+        self.handed(&Request::Take { pid: pid.as_raw_nonzero().get() })
+    }
+
+    /// Has the streams of a sandbox's interpreter kept for a next owner.
+    pub fn keep(&self, pid: Pid, process: u32, streams: &[OwnedFd]) -> Result<(), Error> {
+        let passed: Vec<_> = streams.iter().map(std::os::fd::AsFd::as_fd).collect();
+        self.0.send(&Request::Keep { pid: pid.as_raw_nonzero().get(), process }, &passed).map_err(|_| Error::Lost)?;
+        self.answer().map(drop)
+    }
+
+    /// Begins to warm up where that is possible, and tells how it stands.
+    pub fn warm_up(&self) -> Result<Temperature, Error> {
+        match self.ask(&Request::WarmUp)?.0 {
+            Reply::Warmth(temperature) => Ok(temperature),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Whether a sandbox without a memory cgroup was killed for its memory.
+    pub fn is_breached(&self, pid: Pid) -> Result<bool, Error> {
+        match self.ask(&Request::Examine { pid: pid.as_raw_nonzero().get() })?.0 {
+            Reply::Examined { is_breached } => Ok(is_breached),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Ends the launcher and all its sandboxes.
+    pub fn end(self) {
+        let _ = self.0.send(&Request::End, &[]);
+    }
+
+    fn handed(&self, request: &Request) -> Result<Adopted, Error> {
+        let (handed, passed) = match self.ask(request)? {
+            (Reply::Handed(handed), passed) => (handed, passed),
+            (other, _) => return Err(unexpected(other)),
+        };
+        let Handed { pid, enforcement, is_warm, has_listener, has_gauge, kept, generation } = handed;
+        let mut passed = passed.into_iter();
+        let mut next = || passed.next().ok_or(Error::Protocol("a sandbox without a channel"));
+        let (control, pidfd) = (next()?, next()?);
+        let listener = if has_listener { Some(next()?.into()) } else { None };
+        let gauge = if has_gauge { MemoryGauge::from_descriptors(&mut passed) } else { None };
+        let launched = Launched {
+            control: Control::new(control),
+            pid: Pid::from_raw(pid).ok_or(Error::Protocol("a process without a number"))?,
+            pidfd,
+            enforcement,
+            is_warm,
+            listener,
+            gauge,
+        };
+        Ok(Adopted { launched, kept: kept.map(|process| (process, passed.collect())), generation })
+    }
+
+    fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        self.0.send(request, &[]).map_err(|_| Error::Lost)?;
+        self.answer()
+    }
+
+    fn answer(&self) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        let mut watched = [PollFd::new(&self.0, PollFlags::IN)];
+        match poll(&mut watched, Some(&DEADLINE)) {
+            Ok(1..) => {}
+            _ => return Err(Error::Lost),
+        }
+        match self.0.receive() {
+            Ok(Some(answer)) => Ok(answer),
+            _ => Err(Error::Lost),
+        }
+    }
+}
+
+fn unexpected(reply: Reply) -> Error {
+    match reply {
+        Reply::Refused { message, hints } => Error::Refused { message, hints },
+        _ => Error::Protocol("an answer to another question"),
+    }
+}

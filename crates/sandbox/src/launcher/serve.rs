@@ -1,0 +1,243 @@
+//! The launcher's side.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use super::sandboxes::Sandboxes;
+use super::{Charter, Reply, Request, Temperature};
+use crate::error::Error;
+use crate::frame::Channel;
+use crate::launch::{Birth, Stdio, start_from};
+use crate::spec::Spec;
+use crate::sys::SignalSet;
+use crate::zygote::{Warmth, Zygote};
+
+/// Serves requests until the client says farewell, or the lease has run out.
+///
+/// `library` is this crate as a shared object, for zygotes.
+pub fn serve(socket: OwnedFd, library: &'static [u8]) -> Result<(), Error> {
+    let children = SignalSet::new(&[Signal::CHILD]).block_and_watch().map_err(Error::setup("watch for children"))?;
+    // Ctrl-C in the founder's terminal is the founder's to act on.
+    let _ = rustix::process::setsid();
+    let mut launcher = Launcher {
+        client: Some(Channel::from(socket)),
+        door: None,
+        lease: Duration::ZERO,
+        alone_since: Instant::now(),
+        sandboxes: Sandboxes::default(),
+        nursery: Nursery { warmth: None, library, current: None, next: None },
+    };
+    while launcher.turn(&children)? == Turn::GoOn {}
+    Ok(())
+}
+
+#[derive(PartialEq, Eq)]
+enum Turn {
+    GoOn,
+    End,
+}
+
+struct Launcher {
+    client: Option<Channel>,
+    door: Option<Door>,
+    lease: Duration,
+    /// Since when there is no client.
+    alone_since: Instant,
+    sandboxes: Sandboxes,
+    nursery: Nursery,
+}
+
+impl Launcher {
+    fn turn(&mut self, children: &OwnedFd) -> Result<Turn, Error> {
+        let mut timeout = self.sandboxes.watch();
+        if self.client.is_none() {
+            let left = self.lease.saturating_sub(self.alone_since.elapsed());
+            if left.is_zero() || self.door.is_none() || self.sandboxes.is_empty() {
+                return Ok(Turn::End);
+            }
+            timeout = Some(timeout.map_or(left, |timeout| timeout.min(left)));
+        }
+        let mut watched = vec![PollFd::new(children, PollFlags::IN)];
+        watched.extend(self.client.as_ref().map(|client| PollFd::new(client, PollFlags::IN)));
+        watched.extend(self.door.as_ref().map(|door| PollFd::new(&door.listener, PollFlags::IN)));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(&mut watched, timeout.as_ref()) {
+            Err(Errno::INTR) => return Ok(Turn::GoOn),
+            result => result.map_err(Error::setup("wait for requests"))?,
+        };
+        let mut ready = watched.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>().into_iter();
+        if ready.next() == Some(true) {
+            let mut signals = [0; 1024];
+            let _ = rustix::io::read(children, &mut signals);
+            self.sandboxes.reap();
+        }
+        let is_requested = self.client.is_some() && ready.next() == Some(true);
+        if self.door.is_some() && ready.next() == Some(true) {
+            self.open_door();
+        }
+        if is_requested { self.attend() } else { Ok(Turn::GoOn) }
+    }
+
+    /// Lets one client in at a time; whoever else knocks finds it closed again.
+    fn open_door(&mut self) {
+        let Some(Ok((stream, _))) = self.door.as_ref().map(|door| door.listener.accept()) else { return };
+        let peer = rustix::net::sockopt::socket_peercred(&stream);
+        let own = rustix::process::geteuid();
+        let is_ours = peer.is_ok_and(|peer| peer.uid == own || peer.uid.is_root());
+        if self.client.is_none() && is_ours && stream.set_nonblocking(false).is_ok() {
+            self.client = Some(Channel::from(OwnedFd::from(stream)));
+        }
+    }
+
+    fn attend(&mut self) -> Result<Turn, Error> {
+        let Some(client) = &self.client else { return Ok(Turn::GoOn) };
+        let (request, passed) = match client.receive::<Request>() {
+            Ok(Some(request)) => request,
+            Ok(None) | Err(_) => {
+                self.client = None;
+                self.alone_since = Instant::now();
+                return Ok(Turn::GoOn);
+            }
+        };
+        let answered = match request {
+            Request::End => return Ok(Turn::End),
+            Request::Begin(charter) => self.begin(charter),
+            Request::Adopt { lease } => {
+                self.lease = lease;
+                reply(client, &Reply::Adopted { sandboxes: self.sandboxes.pids() }, &[])
+            }
+            Request::WarmUp => reply(client, &Reply::Warmth(self.nursery.warm_up()), &[]),
+            Request::Launch { spec, warm } => launch(client, &spec, warm, &mut self.sandboxes, &mut self.nursery),
+            Request::Keep { pid, process } => {
+                self.sandboxes.keep(pid, process, passed);
+                reply(client, &Reply::Done, &[])
+            }
+            Request::Take { pid } => match self.sandboxes.take(pid) {
+                Ok((handed, passed)) => {
+                    let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
+                    reply(client, &Reply::Handed(handed), &passed)
+                }
+                Err(error) => refuse(client, &error),
+            },
+            Request::Examine { pid } => {
+                reply(client, &Reply::Examined { is_breached: self.sandboxes.is_breached(pid) }, &[])
+            }
+        };
+        // A client that cannot be answered is gone, and is found to be so at its next turn.
+        if let Err(error) = answered
+            && !matches!(error, Error::Lost)
+        {
+            return Err(error);
+        }
+        Ok(Turn::GoOn)
+    }
+
+    fn begin(&mut self, charter: Charter) -> Result<(), Error> {
+        let Some(client) = &self.client else { return Ok(()) };
+        self.lease = charter.lease;
+        self.nursery.warmth = charter.warmth;
+        match charter.listen.map(Door::open).transpose() {
+            Ok(door) => {
+                self.door = door;
+                reply(client, &Reply::Done, &[])
+            }
+            Err(error) => refuse(client, &error),
+        }
+    }
+}
+
+/// The socket by which a next client comes in.
+struct Door {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Door {
+    fn open(path: PathBuf) -> Result<Self, Error> {
+        let step = || format!("listen on {}", path.display());
+        let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let listener = UnixListener::bind(&path).map_err(failed).map_err(Error::setup(step()))?;
+        listener.set_nonblocking(true).map_err(failed).map_err(Error::setup(step()))?;
+        Ok(Self { listener, path })
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The zygote, and the next while it warms up.
+struct Nursery {
+    warmth: Option<Warmth>,
+    library: &'static [u8],
+    current: Option<Zygote>,
+    next: Option<Zygote>,
+}
+
+impl Nursery {
+    /// Sees to it that there is a zygote, and tells how it stands.
+    fn warm_up(&mut self) -> Temperature {
+        if self.next.as_mut().is_some_and(Zygote::is_warm) {
+            self.current = self.next.take();
+        }
+        let has_good = self.current.as_ref().is_some_and(|zygote| !zygote.is_spent());
+        // One that failed to warm up is not tried again: the next would fail alike.
+        let has_failed = self.next.as_ref().is_some_and(Zygote::is_lost);
+        if !has_good && self.next.is_none() {
+            self.next = self.warmth.as_ref().and_then(|warmth| Zygote::start(warmth, self.library).ok());
+        }
+        match (self.current.as_mut().is_some_and(Zygote::is_warm), &self.next) {
+            (true, _) => Temperature::Warm,
+            (false, Some(_)) if !has_failed => Temperature::WarmingUp,
+            _ => Temperature::Cold,
+        }
+    }
+}
+
+fn launch(
+    client: &Channel,
+    spec: &Spec,
+    warm: bool,
+    sandboxes: &mut Sandboxes,
+    nursery: &mut Nursery,
+) -> Result<(), Error> {
+    let is_warm = warm && nursery.warm_up() == Temperature::Warm;
+    let mut started = match nursery.current.as_mut().filter(|_| is_warm) {
+        Some(zygote) => start_from(spec, Stdio::Pipes, &mut Birth::Zygote(zygote)).map(|started| (started, true)),
+        None => Err(Error::ZygoteLost),
+    };
+    if matches!(started, Err(Error::ZygoteLost)) {
+        started = start_from(spec, Stdio::Pipes, &mut Birth::Clone).map(|started| (started, false));
+    }
+    match started {
+        Ok(((sandbox, streams), is_warm)) => {
+            sandbox.sweep();
+            let (handed, passed) = sandboxes.admit(sandbox, is_warm, streams.listener.map(Into::into))?;
+            let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
+            reply(client, &Reply::Handed(handed), &passed)
+        }
+        Err(error) => refuse(client, &error),
+    }
+}
+
+fn refuse(client: &Channel, error: &Error) -> Result<(), Error> {
+    let mut message = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        message = format!("{message}: {cause}");
+        source = cause.source();
+    }
+    reply(client, &Reply::Refused { message, hints: error.hints() }, &[])
+}
+
+fn reply(channel: &Channel, reply: &Reply, passed: &[BorrowedFd<'_>]) -> Result<(), Error> {
+    channel.send(reply, passed).map_err(|_| Error::Lost)
+}
