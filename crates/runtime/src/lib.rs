@@ -1,7 +1,9 @@
 //! What stands around a sandbox: templates, flavors, interpreters, and the way out to the network.
 
+pub mod config;
 pub mod egress;
 pub mod flavor;
 pub mod interpreter;
+mod named;
 pub mod session;
 pub mod template;

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod cleanup;
+mod config;
 mod doctor;
 mod escape;
 mod everyone;

@@ -14,7 +14,7 @@ use super::guest::Guest;
 use super::kernel::{Fate, Kernel};
 use super::launch::Helper;
 use super::{Failure, Kind, Status};
-use crate::template::Template;
+use crate::template::Language;
 
 /// What is to be run.
 pub(super) enum Work {
@@ -55,7 +55,7 @@ pub(super) fn now() -> u64 {
 /// The session itself. When its task ends, so does its sandbox.
 pub(super) struct Resident {
     pub(super) guest: Guest,
-    pub(super) template: Template,
+    pub(super) language: Language,
     pub(super) memory_limit: u64,
     pub(super) helper: Helper,
     pub(super) shared: Arc<Shared>,
@@ -131,11 +131,11 @@ impl Resident {
     ) -> (Result<Outcome, Failure>, Fate) {
         let mut live = match kernel.take() {
             Some(live) => live,
-            None => match Kernel::start(&mut self.guest, self.template).await {
+            None => match Kernel::start(&mut self.guest, self.language).await {
                 Ok(started) => started,
                 Err(why) => {
                     let message =
-                        format!("the {} interpreter could not be started: {why}", self.template.interpreter());
+                        format!("the {} interpreter could not be started: {why}", self.language.interpreter());
                     let failure = Failure::new(Kind::SandboxCreation, message)
                         .suggest("`ringfence doctor` shows what this host has");
                     return (Err(failure), Fate::Died);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_sandbox::launcher::Launched;
-use ringfence_sandbox::{Enforcement, Volume};
+use ringfence_sandbox::{Enforcement, Root, Volume};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -199,9 +199,9 @@ impl Sessions {
     async fn create(&self, principal: &Principal, wanted: &Wanted) -> Result<(SessionId, Handle), Failure> {
         let settings = &self.0.settings;
         let template = wanted.template.as_deref().unwrap_or(&settings.default_template);
-        let template: Template = template.parse().map_err(|error| invalid(&error))?;
+        let template = settings.templates.find(template).map_err(|error| invalid(&error))?;
         let flavor = wanted.flavor.as_deref().unwrap_or(&settings.default_flavor);
-        let flavor: Flavor = flavor.parse().map_err(|error| invalid(&error))?;
+        let flavor = settings.flavors.find(flavor).map_err(|error| invalid(&error))?;
         self.health().map_err(|why| Failure::new(Kind::ResourceLimit, why))?;
         let place = Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| {
             Failure::new(Kind::ResourceLimit, format!("all {} sessions are in use", settings.most_sessions))
@@ -213,7 +213,11 @@ impl Sessions {
         spec.command = None;
         spec.files = language::files();
         spec.volumes.clone_from(&settings.volumes);
-        if let Some(found) = interpreter::find(template.interpreter()) {
+        spec.accept.clone_from(&settings.accept);
+        // A root of its own brings its own interpreter.
+        if template.root == Root::Host
+            && let Some(found) = interpreter::find(template.language.interpreter())
+        {
             spec.volumes.push(found.volume);
             let path = spec.environment.entry("PATH".into()).or_default();
             *path = format!("{}:{path}", found.directory.display());
@@ -229,8 +233,8 @@ impl Sessions {
         &self,
         id: &SessionId,
         principal: &Principal,
-        template: Template,
-        flavor: Flavor,
+        template: &Template,
+        flavor: &Flavor,
         launched: Launched,
         environment: std::collections::BTreeMap<String, String>,
         place: OwnedSemaphorePermit,
@@ -242,8 +246,8 @@ impl Sessions {
         let (calls, receiver) = mpsc::channel(QUEUED);
         let handle = Handle {
             principal: principal.clone(),
-            template,
-            flavor,
+            template: template.clone(),
+            flavor: flavor.clone(),
             created: now(),
             enforcement,
             pid: guest.pid(),
@@ -255,7 +259,7 @@ impl Sessions {
         handle.shared.touch();
         let resident = Resident {
             guest,
-            template,
+            language: template.language,
             memory_limit: flavor.limits.memory_bytes,
             helper: self.0.helper.clone(),
             shared: Arc::clone(&handle.shared),
@@ -285,8 +289,8 @@ impl Sessions {
         let busy = handle.shared.busy.load(std::sync::atomic::Ordering::Relaxed);
         SessionInfo {
             session_id: id.clone(),
-            template: handle.template.name().into(),
-            flavor: handle.flavor.name.into(),
+            template: handle.template.name.to_string(),
+            flavor: handle.flavor.name.to_string(),
             status: if busy { SessionStatus::Busy } else { SessionStatus::Idle },
             created: handle.created,
             last_used: handle.shared.last_used(),
