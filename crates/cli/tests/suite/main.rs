@@ -7,6 +7,7 @@ mod doctor;
 mod escape;
 mod everyone;
 mod help;
+mod limits;
 mod mcp_server;
 mod network;
 mod run;

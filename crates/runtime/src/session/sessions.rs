@@ -7,15 +7,19 @@ use std::time::{Duration, Instant};
 
 use ringfence_sandbox::launcher::Launched;
 use ringfence_sandbox::{Enforcement, Root, Volume};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::admission::{Place, Places};
 use super::call::Outcome;
 use super::guest::Guest;
 use super::launch::Helper;
-use super::resident::{Call, Resident, Shared, Work, now};
+use super::limits::{ServiceLimits, expires};
+use super::resident::{Call, Resident, Work};
 use super::settings::Settings;
+use super::shared::{Shared, now};
+use super::state::{Change, EndReason, State};
 use super::{
     Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, SessionStatus, Stopped,
     language,
@@ -34,7 +38,7 @@ pub struct Sessions(Arc<Inner>);
 struct Inner {
     settings: Settings,
     helper: Helper,
-    places: Arc<Semaphore>,
+    places: Places,
     live: Mutex<HashMap<SessionId, Handle>>,
     tasks: TaskTracker,
 }
@@ -50,14 +54,13 @@ struct Handle {
     pid: rustix::process::Pid,
     shared: Arc<Shared>,
     calls: mpsc::Sender<Call>,
-    stop: CancellationToken,
     ended: CancellationToken,
 }
 
 impl Sessions {
     /// `program` is ringfence itself: sandboxes are made by a helper process of it.
     pub fn new(settings: Settings, program: PathBuf) -> Self {
-        let places = Arc::new(Semaphore::new(settings.most_sessions));
+        let places = Places::new(ServiceLimits::from(&settings));
         let (helper, live, tasks) = (Helper::new(program), Mutex::default(), TaskTracker::new());
         Self(Arc::new(Inner { settings, helper, places, live, tasks }))
     }
@@ -114,8 +117,8 @@ impl Sessions {
     /// Ends a session and frees everything it had.
     pub async fn stop(&self, principal: &Principal, id: &SessionId) -> Result<Stopped, Failure> {
         let handle = self.find(principal, id)?;
-        let was_running = handle.shared.busy.load(std::sync::atomic::Ordering::Relaxed);
-        handle.stop.cancel();
+        let was_running = handle.shared.state() == State::Busy;
+        handle.shared.end(EndReason::Stopped);
         handle.ended.cancelled().await;
         Ok(Stopped { was_running })
     }
@@ -134,7 +137,7 @@ impl Sessions {
     pub async fn shut_down(&self) {
         self.0.tasks.close();
         for handle in self.live().values() {
-            handle.stop.cancel();
+            handle.shared.end(EndReason::ShutDown);
         }
         self.0.tasks.wait().await;
         self.0.helper.end().await;
@@ -156,7 +159,8 @@ impl Sessions {
             self.create(principal, &wanted).await?
         };
         let (reply, answered) = oneshot::channel();
-        handle.calls.try_send(Call { work, timeout, cancel, reply }).map_err(|error| match error {
+        let visit = handle.shared.enter().ok_or_else(|| Failure::not_found(&id))?;
+        handle.calls.try_send(Call { work, timeout, cancel, visit, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 Failure::new(Kind::ResourceLimit, format!("{QUEUED} calls wait in this session already"))
                     .suggest("wait for the calls under way, or use another session")
@@ -203,12 +207,8 @@ impl Sessions {
         let flavor = wanted.flavor.as_deref().unwrap_or(&settings.default_flavor);
         let flavor = settings.flavors.find(flavor).map_err(|error| invalid(&error))?;
         self.health().map_err(|why| Failure::new(Kind::ResourceLimit, why))?;
-        let place = Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| {
-            Failure::new(Kind::ResourceLimit, format!("all {} sessions are in use", settings.most_sessions))
-                .suggest("stop a session that is no longer needed with stop_session")
-                .suggest("or let an administrator raise the limit of sessions")
-        })?;
         let id = SessionId::draw().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+        let place = self.take_place(&id, principal, flavor).await?;
         let mut spec = template.spec(flavor, Vec::new());
         spec.command = None;
         spec.files = language::files();
@@ -228,6 +228,18 @@ impl Sessions {
         Ok((id, handle))
     }
 
+    /// Takes a place once those that must make room for it have ended.
+    async fn take_place(&self, id: &SessionId, principal: &Principal, flavor: &Flavor) -> Result<Place, Failure> {
+        let (place, evicted) = self.0.places.take(id, principal, flavor.limits.memory_bytes)?;
+        for id in evicted {
+            let ended = self.live().get(&id).map(|handle| handle.ended.clone());
+            if let Some(ended) = ended {
+                ended.cancelled().await;
+            }
+        }
+        Ok(place)
+    }
+
     #[allow(clippy::too_many_arguments)]
     fn settle(
         &self,
@@ -237,7 +249,7 @@ impl Sessions {
         flavor: &Flavor,
         launched: Launched,
         environment: std::collections::BTreeMap<String, String>,
-        place: OwnedSemaphorePermit,
+        place: Place,
     ) -> Result<Handle, Failure> {
         let enforcement = launched.enforcement;
         let guest = Guest::new(launched, environment).map_err(|error| {
@@ -251,9 +263,8 @@ impl Sessions {
             created: now(),
             enforcement,
             pid: guest.pid(),
-            shared: Arc::default(),
+            shared: Arc::clone(&place.shared),
             calls,
-            stop: CancellationToken::new(),
             ended: CancellationToken::new(),
         };
         handle.shared.touch();
@@ -264,13 +275,15 @@ impl Sessions {
             helper: self.0.helper.clone(),
             shared: Arc::clone(&handle.shared),
             calls: receiver,
-            stop: handle.stop.clone(),
             idle_timeout: self.0.settings.idle_timeout,
+            most_age: self.0.settings.most_age,
         };
         self.live().insert(id.clone(), handle.clone());
+        let _ = handle.shared.change(Change::Started);
         let (inner, ended, id) = (Arc::clone(&self.0), handle.ended.clone(), id.clone());
         self.0.tasks.spawn(async move {
             resident.live().await;
+            let _ = place.shared.change(Change::Ended);
             inner.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
             drop(place);
             ended.cancel();
@@ -286,7 +299,8 @@ impl Sessions {
     async fn describe(&self, id: &SessionId, handle: &Handle) -> SessionInfo {
         let used = self.0.helper.examine(handle.pid).await.memory_bytes;
         let by = |cgroup: bool, otherwise| if cgroup { "cgroup" } else { otherwise };
-        let busy = handle.shared.busy.load(std::sync::atomic::Ordering::Relaxed);
+        let settings = &self.0.settings;
+        let busy = handle.shared.state() == State::Busy;
         SessionInfo {
             session_id: id.clone(),
             template: handle.template.name.to_string(),
@@ -294,7 +308,7 @@ impl Sessions {
             status: if busy { SessionStatus::Busy } else { SessionStatus::Idle },
             created: handle.created,
             last_used: handle.shared.last_used(),
-            expires: handle.shared.last_used() + self.0.settings.idle_timeout.as_secs(),
+            expires: expires(handle.created, handle.shared.last_used(), settings.idle_timeout, settings.most_age),
             memory_bytes: handle.enforcement.memory_by_cgroup.then_some(used),
             memory_limit_bytes: handle.flavor.limits.memory_bytes,
             backend: "native",
