@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::flavor::Flavor;
-use ringfence_runtime::template::Template;
+use ringfence_runtime::flavor::Flavors;
+use ringfence_runtime::template::{Language, Template};
 use ringfence_sandbox::{End, Event};
 use ringfence_testkit::Snapshot;
 
@@ -136,7 +136,9 @@ fn check_host(cycles: usize) {
 
 /// Sandboxes started by one process, as a server does: nothing grows in it.
 fn check_process(cycles: usize) {
-    let spec = Template::Bash.spec(Flavor::ALL[0], vec!["/bin/true".into()]);
+    let flavors = Flavors::default();
+    let flavor = flavors.find("small").expect("it is built in");
+    let spec = Template::of(Language::Bash).spec(flavor, vec!["/bin/true".into()]);
     let cycle = || {
         let (sandbox, streams) = ringfence_sandbox::start(&spec, ringfence_sandbox::Stdio::Pipes).expect("it starts");
         assert_eq!(sandbox.control().next_event(), Event::Ended { process: 0, end: End::Exited(0) });

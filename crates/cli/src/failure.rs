@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use ringfence_runtime::config::ConfigError;
 use ringfence_sandbox::Error as SandboxError;
 
 /// Exit codes as shells and container tools use them.
@@ -50,6 +51,13 @@ impl Failure {
         // Nobody is left to tell if this fails.
         let _ = anstream::stderr().write_all(text.as_bytes());
         ExitCode::from(self.exit_code)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        let causes = error.source().map(ToString::to_string).into_iter().collect();
+        Self { message: error.to_string(), causes, hints: error.hints(), exit_code: OWN_FAILURE }
     }
 }
 

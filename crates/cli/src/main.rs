@@ -26,6 +26,7 @@ enum Command {
     Serve(commands::serve::Arguments),
     Run(Box<commands::run::Arguments>),
     Doctor(commands::doctor::Arguments),
+    Config(commands::config::Arguments),
     /// Makes sandboxes for a server, over a socket on standard input.
     #[command(hide = true, name = LAUNCHER_ROLE)]
     Launcher,
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Run(arguments) => commands::run::run(*arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
+        Command::Config(arguments) => commands::config::run(arguments),
         Command::Launcher => commands::launcher::run(),
         Command::Escape(arguments) => commands::escape::run(&arguments),
     };

@@ -1,12 +1,12 @@
 //! Option values as people write them.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ringfence_runtime::config::parse_volume;
 use ringfence_runtime::egress::Rule;
-use ringfence_sandbox::{Access, Volume, Weakness};
+use ringfence_sandbox::{Volume, Weakness};
 
 /// `HOST:GUEST[:ro|rw]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,18 +16,7 @@ impl FromStr for VolumeOption {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let shape = || format!("`{text}` is not a volume; write HOST:GUEST[:ro|rw]");
-        let mut parts = text.split(':');
-        let (host, guest) = parts.next().zip(parts.next()).ok_or_else(shape)?;
-        if host.is_empty() || guest.is_empty() {
-            return Err(shape());
-        }
-        let access = match (parts.next(), parts.next()) {
-            (None | Some("ro"), None) => Access::ReadOnly,
-            (Some("rw"), None) => Access::ReadWrite,
-            _ => return Err(shape()),
-        };
-        Ok(Self(Volume { host: PathBuf::from(host), guest: PathBuf::from(guest), access }))
+        parse_volume(text).map(Self)
     }
 }
 
@@ -104,17 +93,6 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn volumes_are_read_only_unless_said_otherwise() {
-        let read = |text: &str| text.parse::<VolumeOption>().map(|option| option.0.access);
-        assert_eq!(read("/a:/b"), Ok(Access::ReadOnly));
-        assert_eq!(read("/a:/b:ro"), Ok(Access::ReadOnly));
-        assert_eq!(read("/a:/b:rw"), Ok(Access::ReadWrite));
-        for bad in ["", "/a", "/a:", ":/b", "/a:/b:rx", "/a:/b:rw:rw"] {
-            assert!(read(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn only_named_weaknesses_are_accepted() {

@@ -1,46 +1,77 @@
 //! Sizes of sandboxes, by name.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use ringfence_sandbox::{Limits, Workspace};
 
-/// A named size. The workspace is half of the memory: it lives there, and a full one must leave room
-/// for the processes.
-#[derive(Debug, Clone, Copy, PartialEq)]
+use crate::named::list;
+
+/// A named size.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Flavor {
-    pub name: &'static str,
+    pub name: Arc<str>,
     pub limits: Limits,
     pub workspace: Workspace,
 }
 
 const GIB: u64 = 1 << 30;
 
-const fn flavor(name: &'static str, cpus: f64, memory_bytes: u64, pids: u32, open_files: u32) -> Flavor {
-    Flavor {
-        name,
-        limits: Limits { memory_bytes, pids, cpus, open_files },
-        workspace: Workspace { bytes: memory_bytes / 2, inodes: memory_bytes >> 14 },
+impl Flavor {
+    /// A size whose workspace is half of the memory: it lives there, and a full one must leave room for the
+    /// processes.
+    pub fn new(name: &str, limits: Limits) -> Self {
+        let workspace = Workspace { bytes: limits.memory_bytes / 2, inodes: limits.memory_bytes >> 14 };
+        Self { name: name.into(), limits, workspace }
     }
 }
 
-impl Flavor {
-    pub const ALL: [Self; 3] = [
-        flavor("small", 1.0, GIB, 256, 1024),
-        flavor("medium", 2.0, 2 * GIB, 512, 2048),
-        flavor("large", 4.0, 4 * GIB, 1024, 4096),
-    ];
+/// The flavors that there are, smallest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flavors(Vec<Flavor>);
+
+impl Flavors {
+    pub fn new(mut flavors: Vec<Flavor>) -> Self {
+        flavors
+            .sort_by(|one, other| (one.limits.memory_bytes, &one.name).cmp(&(other.limits.memory_bytes, &other.name)));
+        Self(flavors)
+    }
+
+    pub fn find(&self, name: &str) -> Result<&Flavor, UnknownFlavor> {
+        let unknown = || UnknownFlavor { name: name.into(), known: list(self.iter().map(|flavor| &*flavor.name)) };
+        self.iter().find(|flavor| &*flavor.name == name).ok_or_else(unknown)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Flavor> {
+        self.0.iter()
+    }
+}
+
+impl Default for Flavors {
+    /// The built-in ones.
+    fn default() -> Self {
+        let sizes = [("small", 1.0, 1, 256), ("medium", 2.0, 2, 512), ("large", 4.0, 4, 1024)];
+        let flavor = |(name, cpus, gib, pids)| {
+            Flavor::new(name, Limits { memory_bytes: gib * GIB, pids, cpus, open_files: 4 * pids })
+        };
+        Self::new(sizes.map(flavor).into())
+    }
 }
 
 /// A flavor that does not exist.
 #[derive(Debug, thiserror::Error)]
-#[error("unknown flavor `{0}`; there are small, medium and large")]
-pub struct UnknownFlavor(String);
+#[error("unknown flavor `{name}`; there are {known}")]
+pub struct UnknownFlavor {
+    name: String,
+    known: String,
+}
 
 impl FromStr for Flavor {
     type Err = UnknownFlavor;
 
+    /// Takes the name of a built-in one.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|flavor| flavor.name == name).ok_or_else(|| UnknownFlavor(name.into()))
+        Flavors::default().find(name).cloned()
     }
 }
 
@@ -50,8 +81,8 @@ mod tests {
 
     #[test]
     fn every_flavor_makes_a_valid_sandbox() {
-        for flavor in Flavor::ALL {
-            let spec = crate::template::Template::Bash.spec(flavor, vec!["true".into()]);
+        for flavor in Flavors::default().iter() {
+            let spec = crate::template::Template::of(crate::template::Language::Bash).spec(flavor, vec!["true".into()]);
             spec.validate().unwrap();
         }
         assert!("huge".parse::<Flavor>().unwrap_err().to_string().contains("small, medium and large"));

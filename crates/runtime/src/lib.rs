@@ -1,7 +1,11 @@
 //! What stands around a sandbox: templates, flavors, interpreters, and the way out to the network.
 
+pub mod audit;
+pub mod config;
 pub mod egress;
 pub mod flavor;
 pub mod interpreter;
+mod named;
 pub mod session;
+pub mod store;
 pub mod template;

@@ -4,6 +4,7 @@
 //! `call` runs one call to its end. `prepare` makes their sandboxes, through `launchers`, and `pool` keeps a few ready.
 //! A session belongs to the principal that made it.
 
+mod admission;
 mod call;
 mod capture;
 mod exchange;
@@ -14,11 +15,14 @@ mod kernel;
 mod language;
 mod launcher;
 mod launchers;
+pub mod limits;
 mod pool;
 mod prepare;
 mod resident;
 mod sessions;
 mod settings;
+mod shared;
+mod state;
 mod warmth;
 
 pub use exchange::{
@@ -29,4 +33,5 @@ pub use id::{Principal, SessionId};
 pub use launcher::LAUNCHER_ROLE;
 pub use sessions::Sessions;
 pub use settings::Settings;
+pub use state::{Change, EndReason, Impossible, State};
 pub use warmth::ZYGOTE_LIBRARY;

@@ -1,43 +1,26 @@
-//! The built-in templates: the host's `/usr` with an interpreter.
+//! What a sandbox is for: a language, the root file system that has it, and variables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use ringfence_sandbox::{Command, Network, PROXY_PORT, Root, Spec, WORKSPACE, Weakness};
 
 use crate::flavor::Flavor;
+use crate::named::list;
 
-/// What a sandbox is for.
+/// What the kernel of a session speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Template {
+pub enum Language {
     Python,
     Node,
     Bash,
 }
 
-/// A template that does not exist.
-#[derive(Debug, thiserror::Error)]
-#[error("unknown template `{0}`; there are python, node and bash")]
-pub struct UnknownTemplate(String);
+impl Language {
+    pub const ALL: [Self; 3] = [Self::Python, Self::Node, Self::Bash];
 
-impl FromStr for Template {
-    type Err = UnknownTemplate;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        match name {
-            "python" => Ok(Self::Python),
-            "node" => Ok(Self::Node),
-            "bash" | "shell" => Ok(Self::Bash),
-            _ => Err(UnknownTemplate(name.into())),
-        }
-    }
-}
-
-/// Where programs are looked for inside.
-pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-impl Template {
     pub fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
@@ -46,7 +29,7 @@ impl Template {
         }
     }
 
-    /// The program that this template promises.
+    /// The program that a template of this language promises.
     pub fn interpreter(self) -> &'static str {
         match self {
             Self::Python => "python3",
@@ -54,22 +37,98 @@ impl Template {
             Self::Bash => "bash",
         }
     }
+}
+
+/// What a sandbox is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    pub name: Arc<str>,
+    pub language: Language,
+    pub root: Root,
+    /// Beside those that every sandbox has.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// Where programs are looked for inside.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+impl Template {
+    /// The built-in one of a language: the host's `/usr`.
+    pub fn of(language: Language) -> Self {
+        Self { name: language.name().into(), language, root: Root::Host, environment: BTreeMap::new() }
+    }
 
     /// A sandbox of this template with the defaults for everything else.
-    pub fn spec(self, flavor: Flavor, argv: Vec<OsString>) -> Spec {
+    pub fn spec(&self, flavor: &Flavor, argv: Vec<OsString>) -> Spec {
+        let mut environment = base_environment();
+        environment.extend(self.environment.clone());
         Spec {
-            root: Root::Host,
+            root: self.root.clone(),
             volumes: Vec::new(),
             files: BTreeMap::new(),
             workspace: flavor.workspace,
             uid: 1000,
             limits: flavor.limits,
             network: Network::None,
-            environment: base_environment(),
+            environment,
             command: Some(Command { argv, workdir: WORKSPACE.into() }),
-            // What an ordinary user's host usually lacks; each is reported by `ringfence doctor`.
-            accept: [Weakness::Cgroup, Weakness::OwnUid].into(),
+            accept: accepted_by_default(),
         }
+    }
+}
+
+/// What an ordinary user's host usually lacks; each is reported by `ringfence doctor`.
+pub(crate) fn accepted_by_default() -> BTreeSet<Weakness> {
+    [Weakness::Cgroup, Weakness::OwnUid].into()
+}
+
+/// The templates that there are: the built-in ones first, then the others by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Templates(Vec<Template>);
+
+impl Templates {
+    pub fn new(mut templates: Vec<Template>) -> Self {
+        let place =
+            |name: &str| Language::ALL.iter().position(|language| language.name() == name).unwrap_or(usize::MAX);
+        templates.sort_by(|one, other| (place(&one.name), &one.name).cmp(&(place(&other.name), &other.name)));
+        Self(templates)
+    }
+
+    /// Finds one by name. `shell` is `bash` by another name, unless there is one that is called so.
+    pub fn find(&self, name: &str) -> Result<&Template, UnknownTemplate> {
+        let called = |name: &str| self.iter().find(|template| &*template.name == name);
+        let other_name = || if name == "shell" { called("bash") } else { None };
+        let unknown =
+            || UnknownTemplate { name: name.into(), known: list(self.iter().map(|template| &*template.name)) };
+        called(name).or_else(other_name).ok_or_else(unknown)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Template> {
+        self.0.iter()
+    }
+}
+
+impl Default for Templates {
+    /// The built-in ones.
+    fn default() -> Self {
+        Self(Language::ALL.map(Template::of).into())
+    }
+}
+
+/// A template that does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown template `{name}`; there are {known}")]
+pub struct UnknownTemplate {
+    name: String,
+    known: String,
+}
+
+impl FromStr for Template {
+    type Err = UnknownTemplate;
+
+    /// Takes the name of a built-in one.
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Templates::default().find(name).cloned()
     }
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 
 impl Arguments {
     fn spec(&self, stdio: Stdio) -> Spec {
-        let mut spec = self.template.spec(self.flavor, self.command.clone());
+        let mut spec = self.template.spec(&self.flavor, self.command.clone());
         let limits = &mut spec.limits;
         limits.memory_bytes = self.memory.unwrap_or(limits.memory_bytes);
         limits.pids = self.pids.unwrap_or(limits.pids);
@@ -124,7 +124,7 @@ impl Arguments {
     }
 
     fn add_interpreters(&self, spec: &mut Spec) {
-        let wanted = [Some(self.template.interpreter()), self.command.first().and_then(|name| name.to_str())];
+        let wanted = [Some(self.template.language.interpreter()), self.command.first().and_then(|name| name.to_str())];
         for name in wanted.into_iter().flatten() {
             let Some(found) = interpreter::find(name) else { continue };
             if !spec.volumes.iter().any(|volume| volume.guest == found.volume.guest) {

@@ -2,27 +2,35 @@
 #![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use ringfence_gateway::{Gateway, HttpOptions, Token, check, serve_http, serve_stdio};
-use ringfence_runtime::session::{Sessions, Settings};
+use ringfence_runtime::config::{Configuration, Flag, Log, LogFormat, parse_volume};
+use ringfence_runtime::session::Sessions;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
+use super::config::load;
 use crate::failure::Failure;
-use crate::options::VolumeOption;
 
 /// Serve sandbox sessions to agents over MCP.
 ///
 /// Without options it listens on http://127.0.0.1:8000/mcp; with --stdio it speaks on its standard streams, for
 /// clients that start their servers themselves. Ctrl-C ends all sessions.
 ///
-/// On any other address than loopback a token is needed, in RINGFENCE_AUTH_TOKEN (or MCP_AUTH_TOKEN, MSB_API_KEY).
+/// Options are stronger than variables, and those than the configuration file; `ringfence config show` tells what holds.
+///
+/// On any other address than loopback a token is needed: [server.tokens.NAME] in the configuration, or
+/// RINGFENCE_AUTH_TOKEN (or MCP_AUTH_TOKEN, MSB_API_KEY).
 #[derive(Args)]
 pub(crate) struct Arguments {
+    /// The configuration file [default: ringfence.toml here, or in ~/.config/ringfence]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// The address to listen on [default: 127.0.0.1] [env: RINGFENCE_HOST, MCP_SERVER_HOST]
     #[arg(long)]
     host: Option<IpAddr>,
@@ -38,40 +46,47 @@ pub(crate) struct Arguments {
     /// Listen without a token where others can reach it
     #[arg(long)]
     insecure_no_auth: bool,
-    /// Show a directory or file of the host to every session, read-only unless `rw`
-    #[arg(long = "volume", short = 'v', value_name = "HOST:GUEST[:ro|rw]")]
-    volumes: Vec<VolumeOption>,
+    /// Show a directory or file of the host to every session, read-only unless `rw`; in place of those of the
+    /// configuration
+    #[arg(long = "volume", short = 'v', value_name = "HOST:GUEST[:ro|rw]", value_parser = volume)]
+    volumes: Vec<String>,
     /// How many sessions there may be at once [default: 64] [env: RINGFENCE_MAX_SESSIONS, MSB_MAX_SESSIONS]
     #[arg(long)]
-    max_sessions: Option<usize>,
-    /// What is logged on standard error: error, warn, info, debug or trace
-    #[arg(long, default_value = "info")]
-    log_level: tracing::Level,
-    /// How it is written
-    #[arg(long, value_enum, default_value = "text")]
-    log_format: LogFormat,
+    max_sessions: Option<u32>,
+    /// What is logged on standard error: error, warn, info, debug or trace [default: info]
+    #[arg(long)]
+    log_level: Option<tracing::Level>,
+    /// How it is written [default: text]
+    #[arg(long, value_enum)]
+    log_format: Option<LogFormatOption>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
+enum LogFormatOption {
     Text,
     Json,
 }
 
+/// Checked here for the sake of the message; the configuration takes the text.
+fn volume(text: &str) -> Result<String, String> {
+    parse_volume(text).map(|_| text.to_owned())
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    start_log(arguments);
+    let configuration = load(arguments.config.clone(), arguments.flags())?;
+    start_log(&configuration.log);
     let failed = |error: std::io::Error| Failure::new("the server cannot start").because(&error);
     let program = std::env::current_exe().map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
     runtime.block_on(async {
-        let sessions = Sessions::new(arguments.settings()?, program);
-        let served = serve(arguments, Gateway::new(sessions.clone())).await;
+        let sessions = Sessions::new(configuration.sessions.clone(), program);
+        let served = serve(arguments, &configuration, Gateway::new(sessions.clone())).await;
         sessions.shut_down().await;
         served.map(|()| ExitCode::SUCCESS)
     })
 }
 
-async fn serve(arguments: &Arguments, gateway: Gateway) -> Result<(), Failure> {
+async fn serve(arguments: &Arguments, configuration: &Configuration, gateway: Gateway) -> Result<(), Failure> {
     let shutdown = CancellationToken::new();
     let ended = end_on_signal(shutdown.clone())?;
     let served = if arguments.stdio {
@@ -80,17 +95,19 @@ async fn serve(arguments: &Arguments, gateway: Gateway) -> Result<(), Failure> {
             () = shutdown.cancelled() => Ok(()),
         }
     } else {
-        serve_over_http(arguments, gateway, shutdown).await
+        serve_over_http(http_options(arguments, configuration)?, configuration, gateway, shutdown).await
     };
     ended.abort();
     served
 }
 
-async fn serve_over_http(arguments: &Arguments, gateway: Gateway, shutdown: CancellationToken) -> Result<(), Failure> {
-    let host = arguments.host.map_or_else(|| parsed(&["RINGFENCE_HOST", "MCP_SERVER_HOST"]), |host| Ok(Some(host)))?;
-    let port = arguments.port.map_or_else(|| parsed(&["RINGFENCE_PORT", "MCP_SERVER_PORT"]), |port| Ok(Some(port)))?;
-    let address = (host.unwrap_or(IpAddr::from([127, 0, 0, 1])), port.unwrap_or(8000)).into();
-    let options = arguments.http_options();
+async fn serve_over_http(
+    options: HttpOptions,
+    configuration: &Configuration,
+    gateway: Gateway,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
+    let address = (configuration.server.host, configuration.server.port).into();
     check(address, &options).map_err(|error| Failure::new(error.to_string()).hint(error.hint()))?;
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::new(format!("cannot listen on {address}")).because(&error).hint("choose another --port, or 0 for any")
@@ -117,49 +134,49 @@ fn end_on_signal(shutdown: CancellationToken) -> Result<tokio::task::JoinHandle<
 }
 
 impl Arguments {
-    fn settings(&self) -> Result<Settings, Failure> {
-        let mut settings =
-            Settings { volumes: self.volumes.iter().map(|option| option.0.clone()).collect(), ..Settings::default() };
-        let most = self
-            .max_sessions
-            .map_or_else(|| parsed(&["RINGFENCE_MAX_SESSIONS", "MSB_MAX_SESSIONS"]), |most| Ok(Some(most)))?;
-        settings.most_sessions = most.unwrap_or(settings.most_sessions);
-        Ok(settings)
+    /// What was given, by the keys that it stands for.
+    fn flags(&self) -> Vec<Flag> {
+        let format = self.log_format.map(|format| match format {
+            LogFormatOption::Text => "text",
+            LogFormatOption::Json => "json",
+        });
+        let level = self.log_level.map(|level| level.as_str().to_lowercase());
+        let volumes = (!self.volumes.is_empty()).then(|| self.volumes.clone());
+        [
+            self.host.map(|host| Flag::new("--host", "server.host", host.to_string())),
+            self.port.map(|port| Flag::new("--port", "server.port", i64::from(port))),
+            self.enable_cors.then(|| Flag::new("--enable-cors", "server.enable_cors", true)),
+            volumes.map(|volumes| Flag::new("--volume", "sessions.volumes", volumes)),
+            self.max_sessions.map(|most| Flag::new("--max-sessions", "sessions.max_sessions", i64::from(most))),
+            level.map(|level| Flag::new("--log-level", "log.level", level)),
+            format.map(|format| Flag::new("--log-format", "log.format", format)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
-
-    fn http_options(&self) -> HttpOptions {
-        let secret = first_set(&["RINGFENCE_AUTH_TOKEN", "MCP_AUTH_TOKEN", "MSB_API_KEY"]);
-        let tokens = secret.map(|(_, secret)| Token { principal: "token".into(), secret }).into_iter().collect();
-        HttpOptions {
-            tokens,
-            enable_cors: self.enable_cors,
-            insecure_no_auth: self.insecure_no_auth,
-            ..HttpOptions::default()
-        }
-    }
 }
 
-/// The first of these variables that is set, with its name.
-fn first_set(names: &[&'static str]) -> Option<(&'static str, String)> {
-    names.iter().find_map(|name| std::env::var(name).ok().map(|value| (*name, value)))
+fn http_options(arguments: &Arguments, configuration: &Configuration) -> Result<HttpOptions, Failure> {
+    let tokens = configuration.tokens()?.into_iter();
+    let server = &configuration.server;
+    Ok(HttpOptions {
+        tokens: tokens.map(|token| Token { principal: token.name, secret: token.secret.expose().to_owned() }).collect(),
+        allowed_hosts: server.allowed_hosts.clone(),
+        enable_cors: server.enable_cors,
+        insecure_no_auth: arguments.insecure_no_auth,
+        ..HttpOptions::default()
+    })
 }
 
-fn parsed<T: std::str::FromStr>(names: &[&'static str]) -> Result<Option<T>, Failure> {
-    let Some((name, value)) = first_set(names) else { return Ok(None) };
-    value
-        .parse()
-        .map(Some)
-        .map_err(|_| Failure::new(format!("the variable {name} has a value that makes no sense: {value}")))
-}
-
-fn start_log(arguments: &Arguments) {
+fn start_log(settings: &Log) {
     // Crates below us say more than a person wants to read.
     let filter = EnvFilter::new(format!(
         "warn,ringfence={level},ringfence_gateway={level},ringfence_runtime={level}",
-        level = arguments.log_level
+        level = settings.level.name()
     ));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match arguments.log_format {
+    match settings.format {
         LogFormat::Text => log.with_target(false).init(),
         LogFormat::Json => log.json().init(),
     }

@@ -29,3 +29,8 @@ fn doctor() {
 fn serve() {
     insta::assert_snapshot!(help(&["serve", "--help"]));
 }
+
+#[test]
+fn config() {
+    insta::assert_snapshot!(help(&["config", "--help"]));
+}

@@ -2,10 +2,12 @@
 
 mod bad_input;
 mod cleanup;
+mod config;
 mod doctor;
 mod escape;
 mod everyone;
 mod help;
+mod limits;
 mod mcp_server;
 mod network;
 mod run;

@@ -15,6 +15,21 @@ pub enum Kind {
     Internal,
 }
 
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ResourceLimit => "resource_limit",
+            Self::SessionNotFound => "session_not_found",
+            Self::Validation => "validation",
+            Self::Policy => "policy",
+            Self::Configuration => "configuration",
+            Self::SandboxCreation => "sandbox_creation",
+            Self::Connection => "connection",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 /// Why a request was not served, and what to do about it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]

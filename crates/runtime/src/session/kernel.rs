@@ -12,7 +12,7 @@ use super::call::{Captured, Impatience, Outcome, Patience, failed};
 use super::guest::{Guest, Process, control_pair};
 use super::language::{self, Done, Message};
 use super::{DisplayItem, Status};
-use crate::template::Template;
+use crate::template::Language;
 
 /// More than the slowest interpreter takes on the slowest host.
 const START_DEADLINE: Duration = Duration::from_secs(20);
@@ -24,7 +24,7 @@ const MOST_DISPLAY: usize = 32;
 
 /// A live interpreter.
 pub(super) struct Kernel {
-    template: Template,
+    spoken: Language,
     process: Process,
     socket: UnixStream,
     received: Vec<u8>,
@@ -43,15 +43,15 @@ pub(super) enum Fate {
 
 impl Kernel {
     /// Starts the interpreter and waits until it is ready.
-    pub(super) async fn start(guest: &mut Guest, template: Template) -> Result<Self, String> {
+    pub(super) async fn start(guest: &mut Guest, spoken: Language) -> Result<Self, String> {
         let (socket, theirs) = control_pair().map_err(|error| error.to_string())?;
         let process = match guest.fork(&theirs) {
             Some(forked) => forked?,
-            None => guest.spawn(language::command(template), Some(&theirs))?,
+            None => guest.spawn(language::command(spoken), Some(&theirs))?,
         };
         // The kernel has it now; were it held here too, its end would never be seen.
         drop(theirs);
-        let mut kernel = Self { template, process, socket, received: Vec::new(), last_cell: 0 };
+        let mut kernel = Self { spoken, process, socket, received: Vec::new(), last_cell: 0 };
         let mut captured = Captured::default();
         let ready = timeout(START_DEADLINE, kernel.await_ready(guest, &mut captured)).await;
         match ready {
@@ -89,7 +89,7 @@ impl Kernel {
                 },
                 received = receive(&self.socket, &mut self.received) => {
                     received?;
-                    let message = language::next_message(self.template, 0, &mut self.received)?;
+                    let message = language::next_message(self.spoken, 0, &mut self.received)?;
                     if message == Some(Message::Ready) {
                         return Ok(());
                     }
@@ -102,7 +102,7 @@ impl Kernel {
     /// Runs one cell.
     pub(super) async fn execute(&mut self, guest: &Guest, code: &str, mut patience: Patience) -> (Outcome, Fate) {
         self.last_cell += 1;
-        let request = language::request(self.template, self.last_cell, code);
+        let request = language::request(self.spoken, self.last_cell, code);
         let mut unsent = request.as_slice();
         let mut captured = Captured::default();
         let mut display = Vec::new();
@@ -162,7 +162,7 @@ impl Kernel {
     }
 
     fn take_messages(&mut self, display: &mut Vec<DisplayItem>) -> Result<Option<Done>, String> {
-        while let Some(message) = language::next_message(self.template, self.last_cell, &mut self.received)? {
+        while let Some(message) = language::next_message(self.spoken, self.last_cell, &mut self.received)? {
             match message {
                 Message::Display(items) => {
                     display.extend(items);

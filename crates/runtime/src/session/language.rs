@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::{CellError, DisplayItem};
-use crate::template::Template;
+use crate::template::Language;
 
 /// Where the kernels lie in a session.
 const DIRECTORY: &str = "/run/ringfence";
@@ -28,12 +28,12 @@ const FILES: [(&str, &str); 4] = [
     ("kernel.sh", include_str!("../../../../guest/kernel.sh")),
 ];
 
-/// The kernel of a template, as files of the guest.
-pub(super) fn files(template: Template) -> BTreeMap<PathBuf, String> {
-    let suffix = match template {
-        Template::Python => ".py",
-        Template::Node => ".mjs",
-        Template::Bash => ".sh",
+/// The kernel of a language, as files of the guest.
+pub(super) fn files(language: Language) -> BTreeMap<PathBuf, String> {
+    let suffix = match language {
+        Language::Python => ".py",
+        Language::Node => ".mjs",
+        Language::Bash => ".sh",
     };
     let own = FILES.iter().filter(|(name, _)| name.ends_with(suffix));
     own.map(|(name, text)| (PathBuf::from(DIRECTORY).join(name), (*text).to_owned())).collect()
@@ -45,11 +45,11 @@ pub(super) fn python_sources() -> BTreeMap<&'static str, &'static str> {
 }
 
 /// The command that starts the kernel of a template.
-pub(super) fn command(template: Template) -> Vec<OsString> {
-    let words: &[&str] = match template {
-        Template::Python => &["python3", "-I", "/run/ringfence/kernel.py", CONTROL],
-        Template::Node => &["node", "/run/ringfence/kernel.mjs", CONTROL],
-        Template::Bash => &["bash", "--norc", "--noprofile", "-c", BASH_KERNEL],
+pub(super) fn command(language: Language) -> Vec<OsString> {
+    let words: &[&str] = match language {
+        Language::Python => &["python3", "-I", "/run/ringfence/kernel.py", CONTROL],
+        Language::Node => &["node", "/run/ringfence/kernel.mjs", CONTROL],
+        Language::Bash => &["bash", "--norc", "--noprofile", "-c", BASH_KERNEL],
     };
     words.iter().map(Into::into).collect()
 }
@@ -75,8 +75,8 @@ pub(super) struct Done {
 const MOST_BYTES: usize = 12 << 20;
 
 /// The bytes that ask for a cell to be run.
-pub(super) fn request(template: Template, id: u64, code: &str) -> Vec<u8> {
-    if template == Template::Bash {
+pub(super) fn request(language: Language, id: u64, code: &str) -> Vec<u8> {
+    if language == Language::Bash {
         return [format!("{id} {}\n", code.len()).as_bytes(), code.as_bytes(), BASH_RUN.as_bytes()].concat();
     }
     let body = json!({ "type": "execute", "id": id, "code": code }).to_string();
@@ -89,21 +89,21 @@ pub(super) fn request(template: Template, id: u64, code: &str) -> Vec<u8> {
 /// All of it comes from inside: what makes no sense, or is about another cell, is passed over, and `Err` means
 /// that no sense can be made of this kernel any more.
 pub(super) fn next_message(
-    template: Template,
+    language: Language,
     id: u64,
     received: &mut Vec<u8>,
 ) -> Result<Option<Message>, &'static str> {
     loop {
-        let Some(frame) = next_frame(template, received)? else { return Ok(None) };
-        let message = if template == Template::Bash { read_line(id, &frame) } else { read_json(id, &frame) };
+        let Some(frame) = next_frame(language, received)? else { return Ok(None) };
+        let message = if language == Language::Bash { read_line(id, &frame) } else { read_json(id, &frame) };
         if message.is_some() {
             return Ok(message);
         }
     }
 }
 
-fn next_frame(template: Template, received: &mut Vec<u8>) -> Result<Option<Vec<u8>>, &'static str> {
-    if template == Template::Bash {
+fn next_frame(language: Language, received: &mut Vec<u8>) -> Result<Option<Vec<u8>>, &'static str> {
+    if language == Language::Bash {
         return match received.iter().position(|byte| *byte == b'\n') {
             Some(end) => Ok(Some(received.drain(..=end).take(end).collect())),
             None if received.len() > 4096 => Err("an endless line on the shell's control channel"),
@@ -179,24 +179,24 @@ mod tests {
         }
         received.extend([0, 0]);
         let done = Done { result: Some("42".into()), ..Done::default() };
-        assert_eq!(next_message(Template::Python, 7, &mut received), Ok(Some(Message::Done(done))));
-        assert_eq!(next_message(Template::Python, 7, &mut received), Ok(None));
+        assert_eq!(next_message(Language::Python, 7, &mut received), Ok(Some(Message::Done(done))));
+        assert_eq!(next_message(Language::Python, 7, &mut received), Ok(None));
         assert_eq!(received, [0, 0], "a frame that has begun is kept");
     }
 
     #[test]
     fn a_frame_without_end_condemns_the_kernel() {
-        assert!(next_message(Template::Python, 1, &mut vec![0xff; 8]).is_err());
-        assert!(next_message(Template::Bash, 1, &mut vec![b'x'; 5000]).is_err());
+        assert!(next_message(Language::Python, 1, &mut vec![0xff; 8]).is_err());
+        assert!(next_message(Language::Bash, 1, &mut vec![b'x'; 5000]).is_err());
     }
 
     #[test]
     fn the_shell_speaks_in_lines() {
         let mut received = b"ready 5.2\n4 0\n5 3\n".to_vec();
-        assert_eq!(next_message(Template::Bash, 5, &mut received), Ok(Some(Message::Ready)));
+        assert_eq!(next_message(Language::Bash, 5, &mut received), Ok(Some(Message::Ready)));
         let done = Done { exit_code: Some(3), ..Done::default() };
-        assert_eq!(next_message(Template::Bash, 5, &mut received), Ok(Some(Message::Done(done))));
-        let request = request(Template::Bash, 5, "echo ü");
+        assert_eq!(next_message(Language::Bash, 5, &mut received), Ok(Some(Message::Done(done))));
+        let request = request(Language::Bash, 5, "echo ü");
         assert!(request.starts_with("5 7\necho ü".as_bytes()) && request.ends_with(BASH_RUN.as_bytes()));
     }
 }

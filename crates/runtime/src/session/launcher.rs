@@ -61,7 +61,9 @@ impl LauncherHandle {
                     Message::Ask(question) => question(&launcher),
                     Message::End(done) => {
                         launcher.end();
-                        process.map(await_end);
+                        if let Some(process) = process {
+                            await_end(process);
+                        }
                         let _ = done.send(());
                         return;
                     }

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use ringfence_sandbox::{Spec, Volume};
+use ringfence_sandbox::{Root, Spec};
 
 use super::guest::Guest;
 use super::kernel::Kernel;
 use super::launchers::Launchers;
-use super::{Failure, Kind, language};
+use super::{Failure, Kind, Settings, language};
 use crate::flavor::Flavor;
 use crate::interpreter;
-use crate::template::Template;
+use crate::template::{Language, Template};
 
 /// A sandbox, with its interpreter where that runs already.
 pub(super) struct Prepared {
@@ -28,29 +28,35 @@ impl Prepared {
 /// Makes a sandbox whose interpreter has not been started.
 pub(super) async fn sandbox(
     launchers: &Launchers,
-    template: Template,
-    flavor: Flavor,
-    volumes: &[Volume],
+    template: &Template,
+    flavor: &Flavor,
+    settings: &Settings,
 ) -> Result<Prepared, Failure> {
-    let spec = specify(template, flavor, volumes);
+    let spec = specify(template, flavor, settings);
     let environment = spec.environment.clone();
-    let (launched, launcher) = launchers.launch(spec, template == Template::Python).await?;
+    // The warm interpreter is the host's; a root of its own brings its own.
+    let warm = template.language == Language::Python && template.root == Root::Host;
+    let (launched, launcher) = launchers.launch(spec, warm).await?;
     let guest = Guest::new(launched, launcher, environment)
         .map_err(|error| Failure::new(Kind::SandboxCreation, format!("the sandbox cannot be spoken to: {error}")))?;
     Ok(Prepared { guest, kernel: None })
 }
 
 /// The directory of an interpreter that lies outside of what every sandbox is shown.
-pub(super) fn interpreter_directory(template: Template) -> Option<PathBuf> {
-    interpreter::find(template.interpreter()).map(|found| found.directory)
+pub(super) fn interpreter_directory(language: Language) -> Option<PathBuf> {
+    interpreter::find(language.interpreter()).map(|found| found.directory)
 }
 
-fn specify(template: Template, flavor: Flavor, volumes: &[Volume]) -> Spec {
+fn specify(template: &Template, flavor: &Flavor, settings: &Settings) -> Spec {
     let mut spec = template.spec(flavor, Vec::new());
     spec.command = None;
-    spec.files = language::files(template);
-    spec.volumes = volumes.to_vec();
-    if let Some(found) = interpreter::find(template.interpreter()) {
+    spec.files = language::files(template.language);
+    spec.volumes.clone_from(&settings.volumes);
+    spec.accept.clone_from(&settings.accept);
+    // A root of its own brings its own interpreter.
+    if template.root == Root::Host
+        && let Some(found) = interpreter::find(template.language.interpreter())
+    {
         spec.volumes.push(found.volume);
         let path = spec.environment.entry("PATH".into()).or_default();
         *path = format!("{}:{path}", found.directory.display());

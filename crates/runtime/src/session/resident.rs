@@ -1,8 +1,7 @@
 //! The task that owns a session: one call at a time, in the order they came, until it is stopped or expires.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ringfence_sandbox::Event;
 use tokio::sync::{mpsc, oneshot};
@@ -12,8 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::call::{Outcome, Patience, failed, run_command};
 use super::guest::Guest;
 use super::kernel::{Fate, Kernel};
+use super::shared::{Shared, Visit};
+use super::state::{Change, EndReason};
 use super::{Failure, Kind, Status};
-use crate::template::Template;
+use crate::template::Language;
 
 /// What is to be run.
 pub(super) enum Work {
@@ -26,29 +27,8 @@ pub(super) struct Call {
     pub(super) work: Work,
     pub(super) timeout: Duration,
     pub(super) cancel: CancellationToken,
+    pub(super) visit: Visit,
     pub(super) reply: oneshot::Sender<Result<Outcome, Failure>>,
-}
-
-/// What others may know of the session while it lives.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    pub(super) busy: AtomicBool,
-    last_used: AtomicU64,
-}
-
-impl Shared {
-    pub(super) fn last_used(&self) -> u64 {
-        self.last_used.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn touch(&self) {
-        self.last_used.store(now(), Ordering::Relaxed);
-    }
-}
-
-/// Seconds since the epoch.
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The session itself. When its task ends, so does its sandbox.
@@ -56,43 +36,61 @@ pub(super) struct Resident {
     pub(super) guest: Guest,
     /// Where it runs already.
     pub(super) kernel: Option<Kernel>,
-    pub(super) template: Template,
+    pub(super) language: Language,
     pub(super) memory_limit: u64,
     pub(super) shared: Arc<Shared>,
     pub(super) calls: mpsc::Receiver<Call>,
-    pub(super) stop: CancellationToken,
     pub(super) idle_timeout: Duration,
+    pub(super) most_age: Option<Duration>,
 }
 
 impl Resident {
+    /// Lives until there is a reason to end, which is then in the shared state.
     pub(super) async fn live(mut self) {
         let mut kernel = self.kernel.take();
+        let born = Instant::now();
+        let mut rested = born;
         loop {
-            let expiry = Instant::now() + self.idle_timeout;
+            let idle_end = rested + self.idle_timeout;
+            let age_end = self.most_age.map(|most| born + most);
             tokio::select! {
-                () = self.stop.cancelled() => return,
-                () = sleep_until(expiry) => return,
+                biased;
+                () = self.shared.stopped() => return,
+                () = sleep_until(age_end.unwrap_or(born)), if age_end.is_some() => {
+                    return self.shared.end(EndReason::AgeExpired);
+                }
+                call = self.calls.recv() => {
+                    let Some(call) = call else { return self.shared.end(EndReason::Stopped) };
+                    // Whoever waits for an answer of a session that ends is told that it is gone.
+                    if self.shared.change(Change::CallStarted).is_err() {
+                        return;
+                    }
+                    let fate = self.answer(call, &mut kernel).await;
+                    if fate == Fate::SandboxLost {
+                        return self.shared.end(EndReason::SandboxLost);
+                    }
+                    rested = Instant::now();
+                }
                 event = self.guest.event() => {
                     if event == Event::Lost {
-                        return;
+                        return self.shared.end(EndReason::SandboxLost);
                     }
                     // A kernel that died between calls is noticed by the next one.
                 }
-                call = self.calls.recv() => {
-                    let Some(call) = call else { return };
-                    self.shared.busy.store(true, Ordering::Relaxed);
-                    let fate = self.answer(call, &mut kernel).await;
-                    if fate == Fate::SandboxLost {
+                () = sleep_until(idle_end) => {
+                    if self.shared.end_if_idle(EndReason::IdleExpired) {
                         return;
                     }
+                    // A call is on its way.
+                    rested = Instant::now();
                 }
             }
         }
     }
 
     async fn answer(&mut self, call: Call, kernel: &mut Option<Kernel>) -> Fate {
-        let Call { work, timeout, cancel, reply } = call;
-        let stop = self.stop.clone();
+        let Call { work, timeout, cancel, visit, reply } = call;
+        let shared = Arc::clone(&self.shared);
         let kills_before = self.guest.memory_kills();
         let run = async {
             let patience = Patience::new(timeout, cancel);
@@ -107,7 +105,7 @@ impl Resident {
         };
         let (mut answer, fate) = tokio::select! {
             answered = run => answered,
-            () = stop.cancelled() => (Ok(failed("the session was stopped while the call ran".into())), Fate::SandboxLost),
+            () = shared.stopped() => (Ok(failed("the session was stopped while the call ran".into())), Fate::SandboxLost),
         };
         if let Ok(outcome) = &mut answer
             && (self.guest.memory_kills() > kills_before
@@ -118,7 +116,8 @@ impl Resident {
         }
         // Before the answer, so that whoever has it also sees a session at rest.
         self.shared.touch();
-        self.shared.busy.store(false, Ordering::Relaxed);
+        let _ = self.shared.change(Change::CallFinished);
+        drop(visit);
         // The caller may have gone away.
         let _ = reply.send(answer);
         fate
@@ -132,11 +131,11 @@ impl Resident {
     ) -> (Result<Outcome, Failure>, Fate) {
         let mut live = match kernel.take() {
             Some(live) => live,
-            None => match Kernel::start(&mut self.guest, self.template).await {
+            None => match Kernel::start(&mut self.guest, self.language).await {
                 Ok(started) => started,
                 Err(why) => {
                     let message =
-                        format!("the {} interpreter could not be started: {why}", self.template.interpreter());
+                        format!("the {} interpreter could not be started: {why}", self.language.interpreter());
                     let failure = Failure::new(Kind::SandboxCreation, message)
                         .suggest("`ringfence doctor` shows what this host has");
                     return (Err(failure), Fate::Died);

@@ -7,22 +7,26 @@ use std::time::{Duration, Instant};
 
 use ringfence_sandbox::cgroup::MemoryGauge;
 use ringfence_sandbox::{Enforcement, Volume};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::admission::{Place, Places};
 use super::call::Outcome;
 use super::launchers::Launchers;
+use super::limits::{ServiceLimits, expires};
 use super::pool::Pool;
 use super::prepare::{self, Prepared};
-use super::resident::{Call, Resident, Shared, Work, now};
+use super::resident::{Call, Resident, Work};
 use super::settings::Settings;
+use super::shared::{Shared, now};
+use super::state::{Change, EndReason, State};
 use super::{
     Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, SessionStatus, Stopped,
     warmth,
 };
 use crate::flavor::Flavor;
-use crate::template::Template;
+use crate::template::{Language, Template};
 
 /// Calls that may wait for their turn in one session.
 const QUEUED: usize = 32;
@@ -35,7 +39,7 @@ struct Inner {
     settings: Settings,
     launchers: Launchers,
     pool: Pool,
-    places: Arc<Semaphore>,
+    places: Places,
     live: Mutex<HashMap<SessionId, Handle>>,
     tasks: TaskTracker,
 }
@@ -51,21 +55,17 @@ struct Handle {
     gauge: Option<Arc<MemoryGauge>>,
     shared: Arc<Shared>,
     calls: mpsc::Sender<Call>,
-    stop: CancellationToken,
     ended: CancellationToken,
 }
 
 impl Sessions {
     /// `program` is ringfence itself: sandboxes are made by a helper process of it.
     pub fn new(settings: Settings, program: PathBuf) -> Self {
-        let places = Arc::new(Semaphore::new(settings.most_sessions));
-        let directory = prepare::interpreter_directory(Template::Python);
+        let places = Places::new(ServiceLimits::from(&settings));
+        let directory = prepare::interpreter_directory(Language::Python);
         let warmth = warmth::python(directory.as_deref(), &settings.preload);
-        let launchers = Launchers::new(program, None, Duration::ZERO, warmth);
-        // A default that does not exist is refused when it is used.
-        let flavor = settings.default_flavor.parse().unwrap_or(Flavor::ALL[0]);
-        let volumes = settings.volumes.clone();
-        let pool = Pool::new(launchers.clone(), flavor, volumes, settings.pooled_python, settings.pooled_others);
+        let launchers = Launchers::new(program, None, settings.lease, warmth);
+        let pool = Pool::new(launchers.clone(), settings.clone());
         let (live, tasks) = (Mutex::default(), TaskTracker::new());
         Self(Arc::new(Inner { settings, launchers, pool, places, live, tasks }))
     }
@@ -122,8 +122,8 @@ impl Sessions {
     /// Ends a session and frees everything it had.
     pub async fn stop(&self, principal: &Principal, id: &SessionId) -> Result<Stopped, Failure> {
         let handle = self.find(principal, id)?;
-        let was_running = handle.shared.busy.load(std::sync::atomic::Ordering::Relaxed);
-        handle.stop.cancel();
+        let was_running = handle.shared.state() == State::Busy;
+        handle.shared.end(EndReason::Stopped);
         handle.ended.cancelled().await;
         Ok(Stopped { was_running })
     }
@@ -142,7 +142,7 @@ impl Sessions {
     pub async fn shut_down(&self) {
         self.0.tasks.close();
         for handle in self.live().values() {
-            handle.stop.cancel();
+            handle.shared.end(EndReason::ShutDown);
         }
         self.0.tasks.wait().await;
         self.0.pool.end().await;
@@ -165,7 +165,8 @@ impl Sessions {
             self.create(principal, &wanted).await?
         };
         let (reply, answered) = oneshot::channel();
-        handle.calls.try_send(Call { work, timeout, cancel, reply }).map_err(|error| match error {
+        let visit = handle.shared.enter().ok_or_else(|| Failure::not_found(&id))?;
+        handle.calls.try_send(Call { work, timeout, cancel, visit, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 Failure::new(Kind::ResourceLimit, format!("{QUEUED} calls wait in this session already"))
                     .suggest("wait for the calls under way, or use another session")
@@ -208,62 +209,71 @@ impl Sessions {
     async fn create(&self, principal: &Principal, wanted: &Wanted) -> Result<(SessionId, Handle), Failure> {
         let settings = &self.0.settings;
         let template = wanted.template.as_deref().unwrap_or(&settings.default_template);
-        let template: Template = template.parse().map_err(|error| invalid(&error))?;
+        let template = settings.templates.find(template).map_err(|error| invalid(&error))?;
         let flavor = wanted.flavor.as_deref().unwrap_or(&settings.default_flavor);
-        let flavor: Flavor = flavor.parse().map_err(|error| invalid(&error))?;
+        let flavor = settings.flavors.find(flavor).map_err(|error| invalid(&error))?;
         self.health().map_err(|why| Failure::new(Kind::ResourceLimit, why))?;
-        let place = Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| {
-            Failure::new(Kind::ResourceLimit, format!("all {} sessions are in use", settings.most_sessions))
-                .suggest("stop a session that is no longer needed with stop_session")
-                .suggest("or let an administrator raise the limit of sessions")
-        })?;
         let id = SessionId::draw().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+        let place = self.take_place(&id, principal, flavor).await?;
         let prepared = match self.0.pool.claim(template, flavor) {
             Some(prepared) => prepared,
-            None => prepare::sandbox(&self.0.launchers, template, flavor, &settings.volumes).await?,
+            None => prepare::sandbox(&self.0.launchers, template, flavor, settings).await?,
         };
         let handle = self.settle(&id, principal, template, flavor, prepared, place);
         Ok((id, handle))
+    }
+
+    /// Takes a place once those that must make room for it have ended.
+    async fn take_place(&self, id: &SessionId, principal: &Principal, flavor: &Flavor) -> Result<Place, Failure> {
+        let (place, evicted) = self.0.places.take(id, principal, flavor.limits.memory_bytes)?;
+        for id in evicted {
+            let ended = self.live().get(&id).map(|handle| handle.ended.clone());
+            if let Some(ended) = ended {
+                ended.cancelled().await;
+            }
+        }
+        Ok(place)
     }
 
     fn settle(
         &self,
         id: &SessionId,
         principal: &Principal,
-        template: Template,
-        flavor: Flavor,
+        template: &Template,
+        flavor: &Flavor,
         prepared: Prepared,
-        place: OwnedSemaphorePermit,
+        place: Place,
     ) -> Handle {
         let Prepared { guest, kernel } = prepared;
         let (calls, receiver) = mpsc::channel(QUEUED);
         let handle = Handle {
             principal: principal.clone(),
-            template,
-            flavor,
+            template: template.clone(),
+            flavor: flavor.clone(),
             created: now(),
             enforcement: guest.enforcement,
             gauge: guest.gauge(),
-            shared: Arc::default(),
+            shared: Arc::clone(&place.shared),
             calls,
-            stop: CancellationToken::new(),
             ended: CancellationToken::new(),
         };
         handle.shared.touch();
         let resident = Resident {
             guest,
             kernel,
-            template,
+            language: template.language,
             memory_limit: flavor.limits.memory_bytes,
             shared: Arc::clone(&handle.shared),
             calls: receiver,
-            stop: handle.stop.clone(),
             idle_timeout: self.0.settings.idle_timeout,
+            most_age: self.0.settings.most_age,
         };
         self.live().insert(id.clone(), handle.clone());
+        let _ = handle.shared.change(Change::Started);
         let (inner, ended, id) = (Arc::clone(&self.0), handle.ended.clone(), id.clone());
         self.0.tasks.spawn(async move {
             resident.live().await;
+            let _ = place.shared.change(Change::Ended);
             inner.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
             drop(place);
             ended.cancel();
@@ -278,15 +288,16 @@ impl Sessions {
 
     fn describe(&self, id: &SessionId, handle: &Handle) -> SessionInfo {
         let by = |cgroup: bool, otherwise| if cgroup { "cgroup" } else { otherwise };
-        let busy = handle.shared.busy.load(std::sync::atomic::Ordering::Relaxed);
+        let settings = &self.0.settings;
+        let busy = handle.shared.state() == State::Busy;
         SessionInfo {
             session_id: id.clone(),
-            template: handle.template.name().into(),
-            flavor: handle.flavor.name.into(),
+            template: handle.template.name.to_string(),
+            flavor: handle.flavor.name.to_string(),
             status: if busy { SessionStatus::Busy } else { SessionStatus::Idle },
             created: handle.created,
             last_used: handle.shared.last_used(),
-            expires: handle.shared.last_used() + self.0.settings.idle_timeout.as_secs(),
+            expires: expires(handle.created, handle.shared.last_used(), settings.idle_timeout, settings.most_age),
             memory_bytes: handle.gauge.as_ref().map(|gauge| gauge.bytes()),
             memory_limit_bytes: handle.flavor.limits.memory_bytes,
             backend: "native",

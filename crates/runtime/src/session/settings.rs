@@ -1,39 +1,60 @@
 //! What sessions may be and have.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ringfence_sandbox::Volume;
+use ringfence_sandbox::{Volume, Weakness};
 
-/// The settings of a server's sessions.
-#[derive(Debug, Clone)]
+use crate::flavor::Flavors;
+use crate::template::{Templates, accepted_by_default};
+
+/// The settings of a server's sessions. What is `None` is not limited.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
+    pub templates: Templates,
+    pub flavors: Flavors,
     pub default_template: String,
     pub default_flavor: String,
     pub volumes: Vec<Volume>,
+    pub accept: BTreeSet<Weakness>,
     pub timeout: Duration,
     pub most_timeout: Duration,
     pub most_sessions: usize,
+    pub most_sessions_per_principal: Option<usize>,
+    /// The memory limits of all sessions together.
+    pub most_memory_bytes: Option<u64>,
     pub idle_timeout: Duration,
-    /// Sandboxes that are kept ready of a template: of Python, and of each other.
-    pub pooled_python: usize,
-    pub pooled_others: usize,
-    /// Modules that Python sessions have imported already, where the interpreter has them.
+    pub most_age: Option<Duration>,
+    /// Whether the least recently used idle session makes room for a new one.
+    pub evict_idle: bool,
+    /// How long a session outlives a server that no longer renews it.
+    pub lease: Duration,
+    /// Sandboxes that wait ready, by template.
+    pub pool: BTreeMap<String, usize>,
+    /// Python modules that are imported before a session asks for them.
     pub preload: Vec<String>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            templates: Templates::default(),
+            flavors: Flavors::default(),
             default_template: "python".into(),
             default_flavor: "small".into(),
             volumes: Vec::new(),
+            accept: accepted_by_default(),
             timeout: Duration::from_secs(30),
             most_timeout: Duration::from_secs(120),
             most_sessions: 64,
+            most_sessions_per_principal: None,
+            most_memory_bytes: None,
             idle_timeout: Duration::from_secs(1800),
-            pooled_python: 4,
-            pooled_others: 1,
-            preload: ["numpy", "pandas", "matplotlib.pyplot"].map(Into::into).into(),
+            most_age: None,
+            evict_idle: false,
+            lease: Duration::from_secs(60),
+            pool: [("python", 4), ("node", 1), ("bash", 1)].map(|(name, size)| (name.to_owned(), size)).into(),
+            preload: ["numpy", "pandas", "matplotlib.pyplot"].map(ToOwned::to_owned).into(),
         }
     }
 }

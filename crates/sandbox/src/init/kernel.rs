@@ -21,15 +21,13 @@ pub(super) fn fork(
     }
     let environment = serde_json::to_vec(environment).map_err(|_| Errno::INVAL)?;
     let environment = CString::new(environment).map_err(|_| Errno::INVAL)?;
-    match sys::fork()? {
-        Some(pid) => Ok(pid),
-        None => {
-            if become_kernel(workdir, descriptors).is_ok() {
-                sys::enter_interpreter(&environment);
-            }
-            sys::exit_now(1)
-        }
+    if let Some(pid) = sys::fork()? {
+        return Ok(pid);
     }
+    if become_kernel(workdir, descriptors).is_ok() {
+        sys::enter_interpreter(&environment);
+    }
+    sys::exit_now(1)
 }
 
 /// The steps that an exec does by itself: what the init has must not be the guest's.

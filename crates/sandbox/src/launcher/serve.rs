@@ -97,13 +97,10 @@ impl Launcher {
 
     fn attend(&mut self) -> Result<Turn, Error> {
         let Some(client) = &self.client else { return Ok(Turn::GoOn) };
-        let (request, passed) = match client.receive::<Request>() {
-            Ok(Some(request)) => request,
-            Ok(None) | Err(_) => {
-                self.client = None;
-                self.alone_since = Instant::now();
-                return Ok(Turn::GoOn);
-            }
+        let Ok(Some((request, passed))) = client.receive::<Request>() else {
+            self.client = None;
+            self.alone_since = Instant::now();
+            return Ok(Turn::GoOn);
         };
         let answered = match request {
             Request::End => return Ok(Turn::End),

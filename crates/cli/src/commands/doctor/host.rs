@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringfence_runtime::template::{PATH, Template};
+use ringfence_runtime::template::{Language, PATH};
 use ringfence_sandbox::cgroup::{Controller, Place};
 use ringfence_sandbox::{Identity, host};
 
@@ -15,7 +15,7 @@ const OLDEST_KERNEL: (u32, u32) = (5, 14);
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = vec![kernel(), user_namespaces(), namespaces(), private_proc(), seccomp(), landlock(), own_uid()];
     checks.extend(limits());
-    checks.extend([Template::Python, Template::Node, Template::Bash].map(interpreter));
+    checks.extend(Language::ALL.map(interpreter));
     checks
 }
 
@@ -128,11 +128,11 @@ fn limits() -> Vec<Check> {
     .into()
 }
 
-fn interpreter(template: Template) -> Check {
-    let (name, program) = match template {
-        Template::Python => ("template python", "python3"),
-        Template::Node => ("template node", "node"),
-        Template::Bash => ("template bash", "bash"),
+fn interpreter(language: Language) -> Check {
+    let (name, program) = match language {
+        Language::Python => ("template python", "python3"),
+        Language::Node => ("template node", "node"),
+        Language::Bash => ("template bash", "bash"),
     };
     let directory = PATH.split(':').find(|directory| fs::exists(format!("{directory}/{program}")).unwrap_or(false));
     if let Some(directory) = directory {

@@ -8,8 +8,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::flavor::Flavor;
-use ringfence_runtime::template::Template;
+use ringfence_runtime::flavor::Flavors;
+use ringfence_runtime::template::{Language, Template};
 use ringfence_sandbox::{Access, Stdio, Streams, Volume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -77,7 +77,9 @@ fn try_to_escape() -> Result<Vec<Attempt>, Refused> {
 
     let command = [PROGRAM, "escape", "--host-pid", &std::process::id().to_string()].map(Into::into);
     let marks = ["--host-port", &host_port.to_string(), "--host-socket", &name].map(Into::into);
-    let mut spec = Template::Bash.spec(Flavor::ALL[0], command.into_iter().chain(marks).collect());
+    let flavors = Flavors::default();
+    let flavor = flavors.iter().next().ok_or_else(|| ("there is no flavor".to_owned(), Vec::new()))?;
+    let mut spec = Template::of(Language::Bash).spec(flavor, command.into_iter().chain(marks).collect());
     let program = std::env::current_exe().map_err(plain)?;
     spec.volumes.push(Volume { host: program, guest: PROGRAM.into(), access: Access::ReadOnly });
 

@@ -1,0 +1,59 @@
+//! `ringfence config` and `serve --config`, as a person meets them.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::everyone::BINARY;
+
+/// Runs ringfence in a directory, with nothing of this process's own environment.
+fn ringfence(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).current_dir(directory).env_clear().env("HOME", directory);
+    command.envs(variables.iter().copied()).output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn what_holds_is_shown_with_where_it_came_from() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("ringfence.toml"), "[sessions]\nmax_sessions = 5\n").expect("it is written");
+    let variables = [("RINGFENCE_AUTH_TOKEN", "hush"), ("RINGFENCE_STATE_DIR", "/state")];
+    let shown = text(&ringfence(directory.path(), &["config", "show"], &variables).stdout);
+    for line in [
+        "# ringfence.toml",
+        "sessions.max_sessions = 5  # ringfence.toml:2",
+        "server.tokens.token = \"(set)\"  # the variable RINGFENCE_AUTH_TOKEN",
+        "sessions.state_dir = \"/state\"  # the variable RINGFENCE_STATE_DIR",
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
+    }
+    assert!(!shown.contains("hush"));
+    let json = ringfence(directory.path(), &["config", "show", "--json"], &variables).stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json).expect("it is JSON");
+    let origin = &json["values"]["sessions.max_sessions"]["origin"];
+    assert_eq!(*origin, serde_json::json!({"from": "file", "path": "ringfence.toml", "line": 2}));
+}
+
+#[test]
+fn a_server_does_not_start_with_a_configuration_that_does_not_hold() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("bad.toml"), "[sessions]\nmax_sesions = 5\n").expect("it is written");
+    let said = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let output = ringfence(directory.path(), arguments, variables);
+        assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    insta::assert_snapshot!(
+        [
+            said(&["serve", "--config", "bad.toml"], &[]),
+            said(&["serve", "--config", "none.toml"], &[]),
+            said(&["serve", "--max-sessions", "0"], &[]),
+            said(&["config", "show"], &[("MCP_SERVER_PORT", "http")]),
+            said(&["serve"], &[("RINGFENCE_AUTH_TOKEN", "")]),
+        ]
+        .join("\n")
+    );
+}

@@ -1,0 +1,82 @@
+//! The limits of the service, with real sessions.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ringfence_runtime::session::{Answer, CommandRequest, Failure, Kind, Principal, SessionId, Sessions, Settings};
+use tokio_util::sync::CancellationToken;
+
+use crate::everyone::BINARY;
+
+fn sessions(settings: Settings) -> Sessions {
+    Sessions::new(settings, PathBuf::from(BINARY))
+}
+
+async fn echo(sessions: &Sessions, principal: &str, session_id: Option<&SessionId>) -> Result<Answer, Failure> {
+    let request = CommandRequest {
+        command: "echo here".into(),
+        template: Some("bash".into()),
+        flavor: None,
+        session_id: session_id.cloned(),
+        timeout: None,
+    };
+    sessions.run_command(&Principal::named(principal), request, CancellationToken::new()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_more_than_the_limit_is_refused_however_they_come() {
+    let sessions = sessions(Settings { most_sessions: 2, ..Settings::default() });
+    let asked = (0..6).map(|_| {
+        let sessions = sessions.clone();
+        tokio::spawn(async move { echo(&sessions, "a", None).await })
+    });
+    let (mut made, mut refused) = (0, 0);
+    for task in asked.collect::<Vec<_>>() {
+        match task.await.expect("it does not panic") {
+            Ok(_) => made += 1,
+            Err(failure) => {
+                assert_eq!(
+                    (failure.kind, failure.context["rule"].as_str()),
+                    (Kind::ResourceLimit, "sessions.max_sessions")
+                );
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((made, refused), (2, 4));
+    let id = sessions.list(&Principal::named("a")).await[0].session_id.clone();
+    sessions.stop(&Principal::named("a"), &id).await.expect("it is there");
+    echo(&sessions, "b", None).await.expect("the place is free again");
+    sessions.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_session_makes_room_where_the_configuration_says_so() {
+    let settings = Settings { most_sessions_per_principal: Some(1), evict_idle: true, ..Settings::default() };
+    let sessions = sessions(settings);
+    let theirs = echo(&sessions, "b", None).await.expect("there is room").session_id;
+    let first = echo(&sessions, "a", None).await.expect("there is room").session_id;
+    let second = echo(&sessions, "a", None).await.expect("the first makes room").session_id;
+    assert_eq!(echo(&sessions, "a", Some(&first)).await.unwrap_err().kind, Kind::SessionNotFound);
+    echo(&sessions, "a", Some(&second)).await.expect("it lives");
+    echo(&sessions, "b", Some(&theirs)).await.expect("another's session is not touched");
+    sessions.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_ends_of_age() {
+    let age = Duration::from_secs(2);
+    let sessions = sessions(Settings { most_age: Some(age), ..Settings::default() });
+    let id = echo(&sessions, "a", None).await.expect("there is room").session_id;
+    let principal = Principal::named("a");
+    let info = sessions.info(&principal, &id).await.expect("it is young");
+    assert_eq!(info.expires, info.created + age.as_secs());
+    let ends = async {
+        while echo(&sessions, "a", Some(&id)).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), ends).await.expect("it ends although it is used");
+    assert_eq!(sessions.info(&principal, &id).await.unwrap_err().kind, Kind::SessionNotFound);
+    sessions.shut_down().await;
+}

@@ -1,0 +1,132 @@
+//! What happened, for whom and how it ended: one event for every step of a request.
+//!
+//! Recording never waits and never fails a request. What ran is not in it, only how much and how long.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::session::{Failure, Principal, SessionId};
+use crate::store::Store;
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AuditKind {
+    SessionCreated,
+    SessionEvicted,
+    SessionEnded,
+    CallStarted,
+    CallFinished,
+    Refused,
+    AuthenticationFailed,
+    /// Events that were lost because too many came at once.
+    EventsDropped,
+}
+
+impl AuditKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SessionCreated => "session_created",
+            Self::SessionEvicted => "session_evicted",
+            Self::SessionEnded => "session_ended",
+            Self::CallStarted => "call_started",
+            Self::CallFinished => "call_finished",
+            Self::Refused => "refused",
+            Self::AuthenticationFailed => "authentication_failed",
+            Self::EventsDropped => "events_dropped",
+        }
+    }
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AuditEvent {
+    /// Milliseconds since the epoch.
+    pub time_ms: u64,
+    /// Nobody where the caller is not known.
+    pub principal: Option<Principal>,
+    pub session: Option<SessionId>,
+    pub kind: AuditKind,
+    /// In one word: `ok`, a status, a reason, an error code.
+    pub outcome: String,
+    pub duration: Option<Duration>,
+    pub detail: Value,
+}
+
+impl AuditEvent {
+    pub fn new(kind: AuditKind, outcome: impl Into<String>) -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let outcome = outcome.into();
+        Self { time_ms, principal: None, session: None, kind, outcome, duration: None, detail: json!({}) }
+    }
+
+    /// A request that was not served, with the rule that forbids it.
+    pub fn refusal(failure: &Failure) -> Self {
+        let event = Self::new(AuditKind::Refused, failure.kind.name());
+        event.with("message", failure.message.as_str()).with("context", json!(failure.context))
+    }
+
+    #[must_use]
+    pub fn of(mut self, principal: &Principal, session: Option<&SessionId>) -> Self {
+        self.principal = Some(principal.clone());
+        self.session = session.cloned();
+        self
+    }
+
+    #[must_use]
+    pub fn lasting(mut self, duration: Duration) -> Self {
+        self.duration = Some(duration);
+        self
+    }
+
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.detail[key] = value.into();
+        self
+    }
+}
+
+/// Where events go. Cheap to clone; all clones are one.
+#[derive(Clone, Default)]
+pub struct Audit(Sink);
+
+#[derive(Clone, Default)]
+enum Sink {
+    #[default]
+    Nowhere,
+    Memory(Arc<Mutex<Vec<AuditEvent>>>),
+    Store(Store),
+}
+
+impl Audit {
+    pub fn nowhere() -> Self {
+        Self(Sink::Nowhere)
+    }
+
+    /// Keeps all events, for tests.
+    pub fn in_memory() -> Self {
+        Self(Sink::Memory(Arc::default()))
+    }
+
+    pub fn in_store(store: Store) -> Self {
+        Self(Sink::Store(store))
+    }
+
+    pub fn record(&self, event: AuditEvent) {
+        match &self.0 {
+            Sink::Nowhere => {}
+            Sink::Memory(events) => events.lock().unwrap_or_else(PoisonError::into_inner).push(event),
+            Sink::Store(store) => store.record(event),
+        }
+    }
+
+    /// What was kept in memory.
+    pub fn collected(&self) -> Vec<AuditEvent> {
+        match &self.0 {
+            Sink::Memory(events) => events.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            Sink::Nowhere | Sink::Store(_) => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The configuration: a file, the environment and the command line, over defaults that are built in.
+//!
+//! A flag is stronger than a variable, a variable than the file, the file than a default; for every value it is known
+//! where it came from. Unknown keys and values that contradict each other are refused. A default that contradicts what
+//! was given follows it. Secrets are named here and read only by [`Configuration::tokens`].
+
+mod check;
+mod document;
+mod error;
+mod file;
+mod find;
+mod keys;
+mod origin;
+mod resolve;
+mod show;
+mod size;
+mod token;
+mod values;
+mod volume;
+
+use std::path::PathBuf;
+
+pub use error::ConfigError;
+pub use file::{Config, LogFormat, LogLevel};
+pub use find::Environment;
+pub use origin::Origin;
+pub use resolve::{Configuration, Log, Server};
+pub use token::{Secret, Token};
+pub use volume::parse_volume;
+
+use values::Values;
+
+/// A value from the command line.
+#[derive(Debug, Clone)]
+pub struct Flag {
+    /// As it is written: `--port`.
+    pub name: &'static str,
+    /// The key that it stands for: `server.port`.
+    pub key: &'static str,
+    pub value: toml::Value,
+}
+
+impl Flag {
+    pub fn new(name: &'static str, key: &'static str, value: impl Into<toml::Value>) -> Self {
+        Self { name, key, value: value.into() }
+    }
+}
+
+/// What a configuration is made from.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// The file that was asked for; without one the usual places are looked at.
+    pub file: Option<PathBuf>,
+    pub environment: Environment,
+    pub flags: Vec<Flag>,
+}
+
+/// Reads, merges and checks everything.
+pub fn load(sources: &Sources) -> Result<Configuration, ConfigError> {
+    let file = find::read_file(sources.file.as_deref(), &sources.environment)?;
+    let mut values = document::defaults()?;
+    if let Some((path, text)) = &file {
+        values.overlay(document::read(text, path)?);
+    }
+    values.overlay(keys::from_environment(&sources.environment)?);
+    for flag in &sources.flags {
+        let mut given = Values::default();
+        given.set(flag.key.split('.').map(Into::into).collect(), flag.value.clone(), Origin::Flag(flag.name));
+        given.config().map_err(|problem| ConfigError::Wrong {
+            origin: Origin::Flag(flag.name),
+            problem,
+            hint: None,
+        })?;
+        values.overlay(given);
+    }
+    resolve::resolve(values, file.map(|(path, _)| path), sources.environment.clone())
+}
+
+/// The JSON Schema of the file.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Config).to_value()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Where the configuration lies.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use super::error::ConfigError;
+
+/// Far more than anybody writes; keeps a wrong path from filling the memory.
+const MOST_BYTES: u64 = 1 << 20;
+
+const NAME: &str = "ringfence.toml";
+
+/// The variables of the process.
+#[derive(Clone, Default)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    pub fn of_process() -> Self {
+        let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        Self(std::env::vars_os().map(|(name, value)| (lossy(name), lossy(value))).collect())
+    }
+
+    pub fn new<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        Self(variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// A directory of the XDG base directory specification, which wants relative ones ignored.
+    fn base(&self, variable: &str, in_home: &str) -> Option<PathBuf> {
+        let absolute = |name: &str| self.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(in_home)))
+    }
+
+    pub(super) fn state_directory(&self) -> Option<PathBuf> {
+        self.base("XDG_STATE_HOME", ".local/state").map(|base| base.join("ringfence"))
+    }
+}
+
+/// The values may be secrets.
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// Reads the file that was asked for, or the first that there is.
+pub(super) fn read_file(
+    asked: Option<&Path>,
+    environment: &Environment,
+) -> Result<Option<(PathBuf, String)>, ConfigError> {
+    if let Some(path) = asked {
+        return read(path).map(|text| Some((path.to_owned(), text)));
+    }
+    let own = environment.base("XDG_CONFIG_HOME", ".config").map(|base| base.join("ringfence").join(NAME));
+    for path in [Some(PathBuf::from(NAME)), own].into_iter().flatten() {
+        match read(&path) {
+            Err(ConfigError::Unreadable { source, .. })
+                if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            found => return found.map(|text| Some((path, text))),
+        }
+    }
+    Ok(None)
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MOST_BYTES {
+        return Err(unreadable(std::io::Error::new(ErrorKind::FileTooLarge, "it is larger than 1 MiB")));
+    }
+    Ok(text)
+}

@@ -1,0 +1,146 @@
+//! The keys that the environment can set: every variable that ringfence reads is declared here, once.
+//!
+//! A key has the variable `RINGFENCE_` and its own name; some have shorter ones, and older ones of the programs that
+//! ringfence takes the place of.
+
+use toml::Value;
+
+use super::error::ConfigError;
+use super::find::Environment;
+use super::origin::Origin;
+use super::values::Values;
+
+/// How the text of a variable is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reads {
+    Text,
+    Number,
+    Switch,
+    /// A JSON list, or names with commas between.
+    List,
+    Megabytes,
+    /// `NAME=NUMBER` with commas between.
+    Counts,
+    /// The variable is itself the secret of the token that is called `token`.
+    Secret,
+}
+
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    reads: Reads,
+    aliases: &'static [&'static str],
+}
+
+const fn key(name: &'static str, reads: Reads, aliases: &'static [&'static str]) -> Key {
+    Key { name, reads, aliases }
+}
+
+/// The token that a variable sets.
+pub(super) const TOKEN: &str = "server.tokens.token";
+
+pub(super) const KEYS: [Key; 24] = [
+    key("server.host", Reads::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
+    key("server.port", Reads::Number, &["RINGFENCE_PORT", "MCP_SERVER_PORT"]),
+    key("server.enable_cors", Reads::Switch, &["MCP_ENABLE_CORS"]),
+    key("server.allowed_hosts", Reads::List, &[]),
+    key(TOKEN, Reads::Secret, &["RINGFENCE_AUTH_TOKEN", "MCP_AUTH_TOKEN", "MSB_API_KEY"]),
+    key("sessions.default_template", Reads::Text, &[]),
+    key("sessions.default_flavor", Reads::Text, &["MSB_DEFAULT_FLAVOR"]),
+    key("sessions.timeout_s", Reads::Number, &[]),
+    key("sessions.max_timeout_s", Reads::Number, &[]),
+    key("sessions.max_sessions", Reads::Number, &["RINGFENCE_MAX_SESSIONS", "MSB_MAX_SESSIONS"]),
+    key("sessions.max_sessions_per_principal", Reads::Number, &[]),
+    key("sessions.max_total_memory", Reads::Text, &[]),
+    key("sessions.max_total_memory", Reads::Megabytes, &["MSB_MAX_TOTAL_MEMORY_MB"]),
+    key("sessions.idle_timeout_s", Reads::Number, &["MSB_SESSION_TIMEOUT"]),
+    key("sessions.max_age_s", Reads::Number, &[]),
+    key("sessions.evict_idle", Reads::Switch, &[]),
+    key("sessions.lease_s", Reads::Number, &[]),
+    key("sessions.volumes", Reads::List, &["MSB_SHARED_VOLUME_PATH"]),
+    key("sessions.accept", Reads::List, &[]),
+    key("sessions.pool", Reads::Counts, &[]),
+    key("sessions.preload", Reads::List, &[]),
+    key("sessions.state_dir", Reads::Text, &["RINGFENCE_STATE_DIR"]),
+    key("log.level", Reads::Text, &["RINGFENCE_LOG"]),
+    key("log.format", Reads::Text, &[]),
+];
+
+impl Key {
+    /// The variables that set it, the strongest first.
+    pub(super) fn variables(&self) -> impl Iterator<Item = String> {
+        let own = format!("RINGFENCE_{}", self.name.replace('.', "_").to_uppercase());
+        let own = (!matches!(self.reads, Reads::Secret | Reads::Megabytes)).then_some(own);
+        own.into_iter().chain(self.aliases.iter().map(ToString::to_string))
+    }
+
+    fn read(&self, text: &str) -> Result<Vec<(&'static str, Value)>, String> {
+        let one = |value| Ok(vec![(self.name, value)]);
+        match self.reads {
+            Reads::Text => one(text.into()),
+            Reads::Number => one(number(text)?.into()),
+            Reads::Switch => one(switch(text)?.into()),
+            Reads::List => one(list(text)?.into()),
+            Reads::Megabytes => one(format!("{}M", number(text)?).into()),
+            Reads::Counts | Reads::Secret => Ok(Vec::new()),
+        }
+    }
+}
+
+/// What the environment sets.
+pub(super) fn from_environment(environment: &Environment) -> Result<Values, ConfigError> {
+    let mut values = Values::default();
+    // From the last to the first, since an earlier one of the same key is stronger.
+    for key in KEYS.iter().rev() {
+        let set = key.variables().find_map(|name| environment.get(&name).map(|text| (name, text)));
+        let Some((name, text)) = set else { continue };
+        let origin = Origin::Variable(name.clone());
+        let wrong = |problem| ConfigError::Wrong { origin: origin.clone(), problem, hint: None };
+        let parts = |key: &str| key.split('.').map(Into::into).collect::<Vec<String>>();
+        let mut given = Values::default();
+        match key.reads {
+            Reads::Secret => given.set(parts(&format!("{TOKEN}.env")), name.as_str().into(), origin.clone()),
+            Reads::Counts => {
+                for (template, count) in counts(text).map_err(wrong)? {
+                    let mut path = parts(key.name);
+                    path.push(template);
+                    given.set(path, count.into(), origin.clone());
+                }
+            }
+            _ => {
+                for (key, value) in key.read(text).map_err(wrong)? {
+                    given.set(parts(key), value, origin.clone());
+                }
+            }
+        }
+        given.config().map_err(wrong)?;
+        values.overlay(given);
+    }
+    Ok(values)
+}
+
+fn number(text: &str) -> Result<i64, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not a whole number"))
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err(format!("`{text}` is neither true nor false")),
+    }
+}
+
+fn list(text: &str) -> Result<Vec<String>, String> {
+    if text.trim_start().starts_with('[') {
+        return serde_json::from_str(text).map_err(|error| format!("it is not a JSON list of strings: {error}"));
+    }
+    Ok(text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Into::into).collect())
+}
+
+fn counts(text: &str) -> Result<Vec<(String, i64)>, String> {
+    let read = |part: &str| {
+        let (name, count) = part.split_once('=').ok_or_else(|| format!("`{part}` is not TEMPLATE=NUMBER"))?;
+        Ok((name.trim().to_owned(), number(count)?))
+    };
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(read).collect()
+}

@@ -1,0 +1,170 @@
+//! From the file's types to what the program works with.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use ringfence_sandbox::{Limits, Root};
+
+use super::check;
+use super::error::ConfigError;
+use super::file::{Config, Count, LogFormat, LogLevel, Seconds, SessionsConfig};
+use super::find::Environment;
+use super::token::{self, Token, TokenSource};
+use super::values::Values;
+use super::volume::parse_volume;
+use crate::flavor::{Flavor, Flavors};
+use crate::session::Settings;
+use crate::template::{Template, Templates};
+
+/// A configuration that holds.
+#[derive(Debug)]
+pub struct Configuration {
+    /// The file that was read, if there is one.
+    pub file: Option<PathBuf>,
+    pub server: Server,
+    pub sessions: Settings,
+    pub log: Log,
+    pub(super) values: Values,
+    state_directory: Option<PathBuf>,
+    tokens: Vec<TokenSource>,
+    environment: Environment,
+}
+
+/// How MCP is served over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    pub host: IpAddr,
+    pub port: u16,
+    pub enable_cors: bool,
+    pub allowed_hosts: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    pub level: LogLevel,
+    pub format: LogFormat,
+}
+
+impl Configuration {
+    /// Reads the secrets of all tokens.
+    pub fn tokens(&self) -> Result<Vec<Token>, ConfigError> {
+        self.tokens.iter().map(|token| token.read(&self.environment)).collect()
+    }
+
+    pub(super) fn has_secret(&self, name: &str) -> bool {
+        self.tokens.iter().any(|token| token.name == name && token.read(&self.environment).is_ok())
+    }
+
+    /// Where sessions and the audit are kept.
+    pub fn state_directory(&self) -> Result<PathBuf, ConfigError> {
+        self.state_directory.clone().ok_or(ConfigError::NoStateDirectory)
+    }
+}
+
+pub(super) fn resolve(
+    mut values: Values,
+    file: Option<PathBuf>,
+    environment: Environment,
+) -> Result<Configuration, ConfigError> {
+    let config = values.config().map_err(|problem| ConfigError::Conflict {
+        problem,
+        hint: "`ringfence config show` tells where each value comes from".into(),
+    })?;
+    let mut sessions = settings(&config, &values)?;
+    check::check(&mut sessions, &mut values)?;
+    let tokens = token::sources(&config.server.tokens, &values)?;
+    let given = config.sessions.state_dir.map(|path| values.origin(&["sessions", "state_dir"]).anchor(&path));
+    let server = Server {
+        host: config.server.host.unwrap_or(Ipv4Addr::LOCALHOST.into()),
+        port: config.server.port.unwrap_or(8000),
+        enable_cors: config.server.enable_cors.unwrap_or_default(),
+        allowed_hosts: config.server.allowed_hosts.unwrap_or_default(),
+    };
+    let log =
+        Log { level: config.log.level.unwrap_or(LogLevel::Info), format: config.log.format.unwrap_or(LogFormat::Text) };
+    let state_directory = given.or_else(|| environment.state_directory());
+    Ok(Configuration { file, server, sessions, log, values, state_directory, tokens, environment })
+}
+
+fn settings(config: &Config, values: &Values) -> Result<Settings, ConfigError> {
+    let usual = Settings::default();
+    let given: &SessionsConfig = &config.sessions;
+    let volumes = given.volumes.iter().flatten().map(|text| {
+        let origin = values.origin(&["sessions", "volumes"]);
+        let mut volume =
+            parse_volume(text).map_err(|problem| ConfigError::Wrong { origin: origin.clone(), problem, hint: None })?;
+        volume.host = origin.anchor(&volume.host);
+        Ok(volume)
+    });
+    Ok(Settings {
+        templates: templates(config, values)?,
+        flavors: flavors(config, values)?,
+        default_template: given.default_template.clone().unwrap_or(usual.default_template),
+        default_flavor: given.default_flavor.clone().unwrap_or(usual.default_flavor),
+        volumes: volumes.collect::<Result<_, _>>()?,
+        accept: given.accept.iter().flatten().map(|weakness| (*weakness).into()).collect(),
+        timeout: given.timeout_s.map_or(usual.timeout, Seconds::duration),
+        most_timeout: given.max_timeout_s.map_or(usual.most_timeout, Seconds::duration),
+        most_sessions: given.max_sessions.map_or(usual.most_sessions, Count::get),
+        most_sessions_per_principal: given.max_sessions_per_principal.map(Count::get),
+        most_memory_bytes: given.max_total_memory.map(|size| size.0),
+        idle_timeout: given.idle_timeout_s.map_or(usual.idle_timeout, Seconds::duration),
+        most_age: given.max_age_s.map(Seconds::duration),
+        evict_idle: given.evict_idle.unwrap_or(usual.evict_idle),
+        lease: given.lease_s.map_or(usual.lease, Seconds::duration),
+        pool: given.pool.clone().unwrap_or(usual.pool),
+        preload: given.preload.clone().unwrap_or(usual.preload),
+    })
+}
+
+fn flavors(config: &Config, values: &Values) -> Result<Flavors, ConfigError> {
+    /// Of a new flavor that does not say.
+    const PIDS: u32 = 256;
+    const OPEN_FILES: u32 = 1024;
+    let resolve = |(name, given): (&String, &super::file::FlavorConfig)| {
+        let lacks = |key: &str| ConfigError::Wrong {
+            origin: values.origin(&["flavors", name]),
+            problem: format!("flavors.{name} has no `{key}`"),
+            hint: Some("a flavor has at least cpus and memory, such as cpus = 2.0 and memory = \"2G\"".into()),
+        };
+        let limits = Limits {
+            cpus: given.cpus.ok_or_else(|| lacks("cpus"))?,
+            memory_bytes: given.memory.ok_or_else(|| lacks("memory"))?.0,
+            pids: given.pids.unwrap_or(PIDS),
+            open_files: given.open_files.unwrap_or(OPEN_FILES),
+        };
+        let mut flavor = Flavor::new(name, limits);
+        flavor.workspace.bytes = given.workspace.map_or(flavor.workspace.bytes, |size| size.0);
+        flavor.workspace.inodes = given.workspace_inodes.unwrap_or(flavor.workspace.inodes);
+        Ok(flavor)
+    };
+    config.flavors.iter().map(resolve).collect::<Result<_, _>>().map(Flavors::new)
+}
+
+fn templates(config: &Config, values: &Values) -> Result<Templates, ConfigError> {
+    let resolve = |(name, given): (&String, &super::file::TemplateConfig)| {
+        let wrong = |key: &str, problem: String, hint: &str| ConfigError::Wrong {
+            origin: values.origin(&["templates", name, key]),
+            problem,
+            hint: Some(hint.into()),
+        };
+        let language = given.language.ok_or_else(|| ConfigError::Wrong {
+            origin: values.origin(&["templates", name]),
+            problem: format!("templates.{name} has no `language`"),
+            hint: Some("write language = \"python\", \"node\" or \"bash\"".into()),
+        })?;
+        let root = match &given.root {
+            None => Root::Host,
+            Some(root) => {
+                let root = values.origin(&["templates", name, "root"]).anchor(root);
+                if !root.is_dir() {
+                    let problem = format!("templates.{name}.root is not a directory: {}", root.display());
+                    return Err(wrong("root", problem, "give a directory that holds a root file system"));
+                }
+                Root::Directory(root)
+            }
+        };
+        Ok(Template { name: name.as_str().into(), language: language.into(), root, environment: given.env.clone() })
+    };
+    config.templates.iter().map(resolve).collect::<Result<_, _>>().map(Templates::new)
+}

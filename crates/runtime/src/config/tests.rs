@@ -1,0 +1,201 @@
+//! Whole configurations: what they come to, and what is said of bad ones.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::keys::KEYS;
+use super::*;
+use crate::session::Settings;
+
+/// Loads a file of this text, with these variables and flags.
+fn load_text(text: &str, variables: &[(&str, &str)], flags: Vec<Flag>) -> Result<Configuration, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ringfence.toml");
+    std::fs::write(&path, text).unwrap();
+    let environment = Environment::new(variables.iter().copied().chain([("HOME", "/home/agent")]));
+    let loaded = load(&Sources { file: Some(path), environment, flags });
+    loaded.map_err(|error| {
+        let hints = error.hints().iter().fold(String::new(), |text, hint| text + "\n  hint: " + hint);
+        let source = std::error::Error::source(&error).map(|source| format!("\n  caused by: {source}"));
+        let text = format!("{error}{}{hints}", source.unwrap_or_default());
+        text.replace(&format!("{}/", directory.path().display()), "")
+    })
+}
+
+fn without_directory(shown: &str) -> String {
+    let file = shown.lines().next().unwrap().trim_start_matches("# ");
+    let directory = file.trim_end_matches("ringfence.toml");
+    if directory.is_empty() { shown.into() } else { shown.replace(directory, "") }
+}
+
+#[test]
+fn the_defaults_are_those_of_the_program() {
+    let configuration = load_text("", &[], Vec::new()).unwrap();
+    assert_eq!(configuration.sessions, Settings::default());
+    assert_eq!((configuration.server.host.to_string().as_str(), configuration.server.port), ("127.0.0.1", 8000));
+    assert_eq!(configuration.state_directory().unwrap(), PathBuf::from("/home/agent/.local/state/ringfence"));
+    insta::assert_snapshot!(without_directory(&configuration.show()));
+}
+
+#[test]
+fn a_flag_is_stronger_than_a_variable_and_that_than_the_file() {
+    let text = "[server]\nhost = \"127.0.0.2\"\nport = 1\nenable_cors = true\n[sessions]\nidle_timeout_s = 60\n\
+                volumes = [\"data:/data\"]\nmax_timeout_s = 20\n\
+                [flavors.tiny]\ncpus = 0.5\nmemory = \"256M\"\n[flavors.small]\nmemory = \"512M\"\n\
+                [server.tokens.ci]\nenv = \"CI_SECRET\"\n[server.tokens.gone]\nfile = \"nowhere\"\n";
+    let variables = [
+        ("MCP_SERVER_PORT", "2"),
+        ("RINGFENCE_PORT", "3"),
+        ("MSB_SESSION_TIMEOUT", "90"),
+        ("MSB_MAX_TOTAL_MEMORY_MB", "4096"),
+        ("RINGFENCE_SESSIONS_POOL", "python=2"),
+        ("MSB_API_KEY", "very secret"),
+        ("CI_SECRET", "also secret"),
+    ];
+    let flags = vec![Flag::new("--port", "server.port", 4), Flag::new("--max-sessions", "sessions.max_sessions", 3)];
+    let configuration = load_text(text, &variables, flags).unwrap();
+    let shown = without_directory(&configuration.show());
+    assert!(!shown.contains("secret") && !format!("{configuration:?}").contains("secret\""), "{shown}");
+    assert!(!configuration.show_json().to_string().contains("secret"));
+    insta::assert_snapshot!(shown);
+    assert_eq!(configuration.sessions.timeout, Duration::from_secs(20));
+    assert_eq!(configuration.sessions.pool["python"], 2);
+    let names: Vec<&str> = configuration.sessions.flavors.iter().map(|flavor| &*flavor.name).collect();
+    assert_eq!(names, ["tiny", "small", "medium", "large"]);
+    let volume = &configuration.sessions.volumes[0];
+    assert!(volume.host.is_absolute() && volume.host.ends_with("data"), "a path is meant from where the file lies");
+}
+
+#[test]
+fn tokens_are_read_from_where_they_lie() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("secret");
+    std::fs::write(&file, "from-a-file\n").unwrap();
+    let text = format!("[server.tokens.file]\nfile = {file:?}\n[server.tokens.var]\nenv = \"S\"\n");
+    let tokens = load_text(&text, &[("S", "from-a-variable")], Vec::new()).unwrap().tokens().unwrap();
+    let read: Vec<(&str, &str)> = tokens.iter().map(|token| (token.name.as_str(), token.secret.expose())).collect();
+    assert_eq!(read, [("file", "from-a-file"), ("var", "from-a-variable")]);
+    assert!(!format!("{tokens:?}").contains("from"));
+    for (variables, why) in [(vec![], "the variable S is not set"), (vec![("S", " ")], "the variable S is empty")] {
+        let error = load_text(&text, &variables, Vec::new()).unwrap().tokens().unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[test]
+fn bad_files_say_what_is_wrong_and_where() {
+    let bad = [
+        "[server]\nport = 8000\n[sesions]\n",
+        "[sessions]\n\ntime_out_s = 3\n",
+        "[sessions]\ncolour = 3\n",
+        "[server]\nport = \"8000\"\n",
+        "[server]\nport = 70000\n",
+        "[server]\nhost = \"localhost:80\"\n",
+        "[server\n",
+        "[sessions]\ntimeout_s = 0\n",
+        "[sessions]\nmax_sessions = -1\n",
+        "[sessions]\ntimeout_s = 200\n",
+        "[sessions]\nmax_total_memory = \"lots\"\n",
+        "[sessions]\nmax_total_memory = \"512M\"\n",
+        "[sessions]\nmax_sessions = 4\n[sessions.pool]\npython = 3\nnode = 2\n",
+        "[sessions.pool]\nruby = 1\n",
+        "[sessions]\ndefault_flavor = \"huge\"\n",
+        "[sessions]\ndefault_template = \"ruby\"\n",
+        "[sessions]\naccept = [\"everything\"]\n",
+        "[sessions]\nvolumes = [\"/a\"]\n",
+        "[sessions]\nvolumes = [\"/a:/usr\"]\n",
+        "[flavors.small]\nworkspace = \"900M\"\n",
+        "[flavors.tiny]\ncpus = 1.0\n",
+        "[flavors.tiny]\ncpus = 1.0\nmemory = \"1M\"\n",
+        "[templates.ruby]\nlanguage = \"ruby\"\n",
+        "[templates.own]\nroot = \"/\"\n",
+        "[templates.own]\nlanguage = \"python\"\nimage = \"docker.io/python\"\n",
+        "[templates.own]\nlanguage = \"python\"\nroot = \"nowhere\"\n",
+        "[server.tokens.ci]\n",
+        "[server.tokens.ci]\nenv = \"A\"\nfile = \"b\"\n",
+        "[server.tokens.local]\nenv = \"A\"\n",
+        "[log]\nlevel = \"loud\"\n",
+    ];
+    let said: Vec<String> =
+        bad.iter().map(|text| format!("{text}=> {}\n", load_text(text, &[], Vec::new()).expect_err(text))).collect();
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn bad_variables_and_flags_are_named() {
+    let variables = [
+        ("RINGFENCE_PORT", "many"),
+        ("MCP_SERVER_PORT", "70000"),
+        ("MCP_ENABLE_CORS", "perhaps"),
+        ("MSB_SHARED_VOLUME_PATH", "[1]"),
+        ("RINGFENCE_SESSIONS_POOL", "python"),
+        ("MSB_DEFAULT_FLAVOR", "huge"),
+        ("RINGFENCE_SESSIONS_ACCEPT", "cgroup,all"),
+    ];
+    let mut said: Vec<String> = variables
+        .iter()
+        .map(|variable| load_text("", std::slice::from_ref(variable), Vec::new()).expect_err(variable.0))
+        .collect();
+    let flag = Flag::new("--max-sessions", "sessions.max_sessions", 0);
+    said.push(load_text("", &[], vec![flag]).unwrap_err());
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn a_file_that_is_asked_for_must_be_there_and_others_need_not() {
+    let home = tempfile::tempdir().unwrap();
+    let home_path = home.path().to_str().unwrap();
+    let asked = Sources { file: Some(home.path().join("none.toml")), ..Sources::default() };
+    assert!(matches!(load(&asked), Err(ConfigError::Unreadable { .. })));
+    let usual = Sources { environment: Environment::new([("HOME", home_path)]), ..Sources::default() };
+    assert_eq!(load(&usual).unwrap().file, None);
+    let own = home.path().join(".config/ringfence");
+    std::fs::create_dir_all(&own).unwrap();
+    std::fs::write(own.join("ringfence.toml"), "[server]\nport = 9\n").unwrap();
+    let found = load(&usual).unwrap();
+    assert_eq!((found.server.port, found.file), (9, Some(own.join("ringfence.toml"))));
+}
+
+#[test]
+fn every_key_of_the_file_has_a_variable() {
+    let schema = schema();
+    for section in ["Server", "Sessions", "Log"] {
+        let definition = &schema["$defs"][format!("{section}Config")]["properties"];
+        for name in definition.as_object().unwrap().keys().filter(|name| *name != "tokens") {
+            let key = format!("{}.{name}", section.to_lowercase());
+            assert!(KEYS.iter().any(|known| known.name == key), "{key}");
+        }
+    }
+}
+
+#[test]
+fn the_schema_that_is_checked_in_is_the_programs() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ringfence.schema.json");
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    let now = format!("{}\n", serde_json::to_string_pretty(&schema()).unwrap());
+    assert!(kept == now, "write it anew: ringfence config schema > docs/ringfence.schema.json");
+}
+
+proptest! {
+    #[test]
+    fn no_text_is_a_panic(text in "\\PC*|(\\[?[a-z_.]{1,12}\\]?( = [0-9\"\\[\\]a-z]{0,8})?\n){0,8}") {
+        let _ = document::read(&text, std::path::Path::new("ringfence.toml"));
+    }
+
+    #[test]
+    fn no_bytes_of_the_defaults_changed_are_a_panic(at in 0..3000_usize, byte in any::<u8>()) {
+        let mut bytes = include_bytes!("defaults.toml").to_vec();
+        let length = bytes.len();
+        bytes[at % length] = byte;
+        if let Ok(text) = String::from_utf8(bytes) {
+            let _ = load_text(&text, &[], Vec::new());
+        }
+    }
+
+    #[test]
+    fn no_variable_is_a_panic(key in 0..KEYS.len(), text in "\\PC*|[0-9,=\\[\\]\"a-z]{0,12}") {
+        let name = KEYS[key].variables().next().unwrap();
+        let _ = keys::from_environment(&Environment::new([(name.as_str(), text.as_str())]));
+    }
+}

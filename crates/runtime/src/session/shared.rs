@@ -1,0 +1,127 @@
+//! What others may know of a session while it lives, and how they end it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio_util::sync::CancellationToken;
+
+use super::state::{Change, EndReason, Impossible, State};
+
+pub(super) struct Shared {
+    life: Mutex<Life>,
+    last_used: AtomicU64,
+    /// Cancelled only by [`Shared::end`] and [`Shared::evict`], which leave the reason.
+    stop: CancellationToken,
+}
+
+struct Life {
+    state: State,
+    /// Calls that wait or run.
+    calls: usize,
+}
+
+/// A call that waits or runs: as long as there is one, the session is not idle.
+pub(super) struct Visit(Arc<Shared>);
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.0.life().calls -= 1;
+    }
+}
+
+impl Shared {
+    pub(super) fn new() -> Arc<Self> {
+        let life = Mutex::new(Life { state: State::Starting, calls: 0 });
+        Arc::new(Self { life, last_used: AtomicU64::new(now()), stop: CancellationToken::new() })
+    }
+
+    pub(super) fn last_used(&self) -> u64 {
+        self.last_used.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn touch(&self) {
+        self.last_used.store(now(), Ordering::Relaxed);
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.life().state
+    }
+
+    /// Whether a call waits or runs, or the session is only starting.
+    pub(super) fn is_in_use(&self) -> bool {
+        let life = self.life();
+        life.calls > 0 || life.state != State::Idle
+    }
+
+    /// Announces a call. Nothing where the session is ending.
+    pub(super) fn enter(self: &Arc<Self>) -> Option<Visit> {
+        let mut life = self.life();
+        if matches!(life.state, State::Stopping(_) | State::Ended(_)) {
+            return None;
+        }
+        life.calls += 1;
+        Some(Visit(Arc::clone(self)))
+    }
+
+    pub(super) fn change(&self, change: Change) -> Result<State, Impossible> {
+        self.life().change(change)
+    }
+
+    /// Ends the session, whatever it does.
+    pub(super) fn end(&self, reason: EndReason) {
+        // One that has ended already needs no end.
+        if self.change(Change::Stop(reason)).is_ok() {
+            self.stop.cancel();
+        }
+    }
+
+    /// Ends the session if no call is in it or on its way; says whether it does.
+    pub(super) fn end_if_idle(&self, reason: EndReason) -> bool {
+        let mut life = self.life();
+        let ends = life.calls == 0 && life.state == State::Idle && life.change(Change::Stop(reason)).is_ok();
+        if ends {
+            self.stop.cancel();
+        }
+        ends
+    }
+
+    pub(super) async fn stopped(&self) {
+        self.stop.cancelled().await;
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Life {
+    fn change(&mut self, change: Change) -> Result<State, Impossible> {
+        self.state = self.state.after(change)?;
+        Ok(self.state)
+    }
+}
+
+/// Seconds since the epoch.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_with_a_call_on_its_way_is_not_idle() {
+        let shared = Shared::new();
+        assert!(!shared.end_if_idle(EndReason::Evicted), "it is only starting");
+        shared.change(Change::Started).unwrap();
+        let visit = shared.enter().unwrap();
+        assert!(!shared.end_if_idle(EndReason::Evicted));
+        drop(visit);
+        assert!(shared.end_if_idle(EndReason::Evicted));
+        assert!(shared.enter().is_none(), "it takes no more calls");
+        shared.end(EndReason::ShutDown);
+        assert_eq!(shared.state(), State::Stopping(EndReason::Evicted), "the first reason stays");
+    }
+}

@@ -1,0 +1,162 @@
+//! What outlives the server: its sessions, and the audit, in one database in the state directory.
+//!
+//! One thread owns the connection and writes in batches; what was answered is committed, and survives the death of the
+//! process at any moment. Several servers may share a directory: the locks of `SQLite` keep them apart.
+//! Recording for the audit never waits: what does not fit the queue is counted, and the count recorded.
+
+mod database;
+mod directory;
+mod error;
+mod writer;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+
+pub use error::StoreError;
+
+use crate::audit::AuditEvent;
+use crate::session::SessionId;
+use writer::{Job, Question, Writer};
+
+/// Jobs that may wait for the writer.
+const QUEUED: usize = 4096;
+
+/// Rows of the audit that are kept.
+const AUDIT_ROWS: u64 = 100_000;
+
+/// A session as it is remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionRecord {
+    pub id: SessionId,
+    pub principal: String,
+    pub template: String,
+    pub flavor: String,
+    /// Seconds since the epoch.
+    pub created: u64,
+    pub last_used: u64,
+    /// The server that has it.
+    pub owner: String,
+    /// Where its launcher can be reached.
+    pub address: String,
+    pub state: String,
+}
+
+/// An event of the audit as it is remembered.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AuditRecord {
+    pub time_ms: u64,
+    pub principal: Option<String>,
+    pub session: Option<String>,
+    pub kind: String,
+    pub outcome: String,
+    pub duration_ms: Option<u64>,
+    pub detail: serde_json::Value,
+}
+
+/// Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    jobs: Option<mpsc::Sender<Job>>,
+    dropped: Arc<AtomicU64>,
+    /// That events are lost is said once.
+    told: AtomicBool,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Store {
+    /// Opens the database in `directory`; both are made if they are not there.
+    pub fn open(directory: &Path) -> Result<Self, StoreError> {
+        Self::with_bounds(directory, QUEUED, AUDIT_ROWS)
+    }
+
+    fn with_bounds(directory: &Path, queued: usize, audit_rows: u64) -> Result<Self, StoreError> {
+        directory::prepare(directory)?;
+        let connection = database::open(directory)?;
+        let (jobs, receiver) = mpsc::channel(queued);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let writer = Writer::new(connection, receiver, Arc::clone(&dropped), audit_rows);
+        let thread = std::thread::Builder::new().name("store".into()).spawn(move || writer.run());
+        let thread = thread.map_err(|source| StoreError::Directory { path: directory.to_owned(), source })?;
+        Ok(Self(Arc::new(Inner {
+            jobs: Some(jobs),
+            dropped,
+            told: AtomicBool::new(false),
+            writer: Mutex::new(Some(thread)),
+        })))
+    }
+
+    /// Records an event if there is room in the queue; never waits.
+    pub fn record(&self, event: AuditEvent) {
+        let sent = self.0.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Job::Record(event)).is_ok());
+        if sent {
+            return;
+        }
+        self.0.dropped.fetch_add(1, Ordering::Relaxed);
+        if !self.0.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!("events of the audit are lost: more come than can be written; their number is recorded");
+        }
+    }
+
+    pub async fn upsert_session(&self, session: SessionRecord) -> Result<(), StoreError> {
+        self.ask(|reply| Job::Upsert(Box::new(session), reply)).await
+    }
+
+    /// Notes a use, in seconds since the epoch, and the state.
+    pub async fn touch_session(&self, id: &SessionId, last_used: u64, state: &str) -> Result<(), StoreError> {
+        let (id, state) = (id.clone(), state.to_owned());
+        self.ask(|reply| Job::Touch { id, last_used, state, reply }).await
+    }
+
+    pub async fn remove_session(&self, id: &SessionId) -> Result<(), StoreError> {
+        let id = id.clone();
+        self.ask(|reply| Job::Remove(id, reply)).await
+    }
+
+    /// All sessions, of all servers, the oldest first.
+    pub async fn sessions(&self) -> Result<Vec<SessionRecord>, StoreError> {
+        self.ask(|reply| Job::Ask(Question::Sessions(reply))).await
+    }
+
+    /// The last events, of one session or of all, the newest first.
+    pub async fn recent_audit(&self, session: Option<&SessionId>, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        let session = session.cloned();
+        self.ask(|reply| Job::Ask(Question::Audit { session, limit, reply })).await
+    }
+
+    /// Writes what waits and ends the writer; later calls fail.
+    pub async fn close(&self) {
+        let _ = self.ask(Job::Close).await;
+        let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer {
+            let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+        }
+    }
+
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Job) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let jobs = self.0.jobs.as_ref().ok_or(StoreError::Closed)?;
+        jobs.send(job(reply)).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Without a sender the writer writes what waits, and ends.
+        self.jobs = None;
+        let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer {
+            let _ = writer.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+//! What can go wrong with the store.
+
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("the state directory {} cannot be used", path.display())]
+    Directory { path: PathBuf, source: std::io::Error },
+    #[error("the state directory {} belongs to another user", path.display())]
+    NotOurs { path: PathBuf },
+    #[error("others may write the state directory {} (mode {mode:o})", path.display())]
+    WritableByOthers { path: PathBuf, mode: u32 },
+    #[error("the state in {} is of a newer ringfence (format {found}; this one knows {known})", path.display())]
+    Newer { path: PathBuf, found: i64, known: usize },
+    #[error("the database failed")]
+    Database(#[from] rusqlite::Error),
+    /// One that failed for all that were written together.
+    #[error("nothing was written: {0}")]
+    Write(String),
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StoreError {
+    pub fn hints(&self) -> Vec<String> {
+        let hint = match self {
+            Self::Directory { .. } | Self::NotOurs { .. } => {
+                "choose another with RINGFENCE_STATE_DIR or sessions.state_dir".into()
+            }
+            Self::WritableByOthers { path, .. } => format!("chmod 700 {}", path.display()),
+            Self::Newer { .. } => "run the newer ringfence, or choose another state directory".into(),
+            Self::Database(_) | Self::Write(_) => "check that the disk is not full and the directory writable".into(),
+            Self::Closed => return Vec::new(),
+        };
+        vec![hint]
+    }
+}
