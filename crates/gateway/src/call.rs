@@ -47,6 +47,13 @@ impl Gateway {
                 let stopped = task.await.map_err(|error| Failure::new(Kind::Internal, error.to_string()))??;
                 Ok(reply::stopped(&id, stopped))
             }
+            Call::ReadFile(id, path, range) => {
+                Ok(reply::file(&id, sessions.read_file(&principal, &id, &path, range).await?))
+            }
+            Call::WriteFile(id, path, content) => {
+                Ok(reply::written(&sessions.write_file(&principal, &id, &path, content).await?))
+            }
+            Call::ListFiles(id, path) => Ok(reply::directory(&sessions.list_files(&principal, &id, &path).await?)),
             Call::GetVolumePath => Ok(reply::volumes(sessions.volumes())),
         }
     }

@@ -18,7 +18,8 @@ fn class(kind: Kind) -> Class {
     let (code, error_code, category, severity) = match kind {
         Kind::ResourceLimit => (ErrorCode::INVALID_REQUEST, "RESOURCE_LIMIT_EXCEEDED", "resource", "medium"),
         Kind::SessionNotFound => (ErrorCode::INVALID_PARAMS, "SESSION_NOT_FOUND", "validation", "low"),
-        Kind::Validation => (ErrorCode::INVALID_PARAMS, "VALIDATION_ERROR", "validation", "low"),
+        // The contract has no code of its own for it.
+        Kind::Validation | Kind::NotFound => (ErrorCode::INVALID_PARAMS, "VALIDATION_ERROR", "validation", "low"),
         Kind::Policy => (ErrorCode::INVALID_PARAMS, "POLICY_DENIED", "policy", "medium"),
         Kind::Configuration => (ErrorCode::INTERNAL_ERROR, "CONFIGURATION_ERROR", "configuration", "high"),
         Kind::SandboxCreation => (ErrorCode::INTERNAL_ERROR, "SANDBOX_CREATION_ERROR", "sandbox", "high"),
@@ -60,6 +61,7 @@ mod tests {
         let kinds = [
             Kind::ResourceLimit,
             Kind::SessionNotFound,
+            Kind::NotFound,
             Kind::Validation,
             Kind::Policy,
             Kind::Configuration,

@@ -7,6 +7,7 @@ mod call;
 mod capture;
 mod exchange;
 mod failure;
+mod files;
 mod guest;
 mod id;
 mod kernel;
@@ -20,6 +21,7 @@ pub use exchange::{
     Answer, CellError, CodeRequest, CommandRequest, DisplayItem, Output, SessionInfo, SessionStatus, Status, Stopped,
 };
 pub use failure::{Failure, Kind};
+pub use files::{Directory, FileContent, FileRange, FileWritten, MOST_ENTRIES, MOST_FILE_BYTES};
 pub use id::{Principal, SessionId};
 pub use launch::LAUNCHER_ROLE;
 pub use sessions::Sessions;

@@ -5,6 +5,7 @@
 //! dumpable) nor kill it (it is PID 1). When it exits, the kernel kills every process of the sandbox.
 
 mod command;
+mod files;
 mod processes;
 mod settle;
 

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 pub enum Kind {
     ResourceLimit,
     SessionNotFound,
+    /// Something in a session: a file, a process.
+    NotFound,
     Validation,
     Policy,
     Configuration,

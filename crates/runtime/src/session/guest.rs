@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use ringfence_sandbox::launcher::Launched;
 use ringfence_sandbox::{Command, Control, Event, Target, WORKSPACE};
@@ -14,7 +15,7 @@ use tokio::net::unix::pipe::Receiver;
 
 /// The sandbox. Dropped, it is killed.
 pub(super) struct Guest {
-    control: Control,
+    control: Arc<Control>,
     /// The same socket once more, to be told when it has something to say.
     told: UnixStream,
     pidfd: OwnedFd,
@@ -35,7 +36,7 @@ impl Guest {
         let told = std::os::unix::net::UnixStream::from(launched.control.as_fd().try_clone_to_owned()?);
         told.set_nonblocking(true)?;
         Ok(Self {
-            control: launched.control,
+            control: Arc::new(launched.control),
             told: UnixStream::from_std(told)?,
             pidfd: launched.pidfd,
             pid: launched.pid,
@@ -46,6 +47,11 @@ impl Guest {
 
     pub(super) fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// Orders to the init besides those of the session's own task.
+    pub(super) fn control(&self) -> Arc<Control> {
+        Arc::clone(&self.control)
     }
 
     /// The next thing that the sandbox has to say. Cancel-safe: nothing is read before it is there.

@@ -42,6 +42,10 @@ impl Shared {
         self.last_used.load(Ordering::Relaxed)
     }
 
+    fn unused_for(&self) -> Duration {
+        Duration::from_secs(now().saturating_sub(self.last_used()))
+    }
+
     pub(super) fn touch(&self) {
         self.last_used.store(now(), Ordering::Relaxed);
     }
@@ -68,10 +72,15 @@ impl Resident {
     pub(super) async fn live(mut self) {
         let mut kernel = None;
         loop {
-            let expiry = Instant::now() + self.idle_timeout;
+            // Files and processes are used without this task.
+            let Some(left) = self.idle_timeout.checked_sub(self.shared.unused_for()).filter(|left| !left.is_zero())
+            else {
+                return;
+            };
+            let expiry = Instant::now() + left;
             tokio::select! {
                 () = self.stop.cancelled() => return,
-                () = sleep_until(expiry) => return,
+                () = sleep_until(expiry) => {}
                 event = self.guest.event() => {
                     if event == Event::Lost {
                         return;

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::call::Outcome;
+use super::files::Files;
 use super::guest::Guest;
 use super::launch::Helper;
 use super::resident::{Call, Resident, Shared, Work, now};
@@ -41,14 +42,15 @@ struct Inner {
 
 /// What is kept of a live session outside of its own task.
 #[derive(Clone)]
-struct Handle {
+pub(super) struct Handle {
     principal: Principal,
     template: Template,
     flavor: Flavor,
     created: u64,
     enforcement: Enforcement,
     pid: rustix::process::Pid,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) files: Files,
     calls: mpsc::Sender<Call>,
     stop: CancellationToken,
     ended: CancellationToken,
@@ -248,6 +250,7 @@ impl Sessions {
             enforcement,
             pid: guest.pid(),
             shared: Arc::default(),
+            files: Files::new(guest.control()),
             calls,
             stop: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -274,7 +277,11 @@ impl Sessions {
         Ok(handle)
     }
 
-    fn find(&self, principal: &Principal, id: &SessionId) -> Result<Handle, Failure> {
+    pub(super) fn tasks(&self) -> &TaskTracker {
+        &self.0.tasks
+    }
+
+    pub(super) fn find(&self, principal: &Principal, id: &SessionId) -> Result<Handle, Failure> {
         let found = self.live().get(id).filter(|handle| handle.principal == *principal).cloned();
         found.ok_or_else(|| Failure::not_found(id))
     }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 
 use super::command::{self, PreparedCommand, Wiring};
-use super::report;
+use super::{files, report};
 use crate::error::StepError;
 use crate::frame::{Channel, MAIN, Order, Report};
 
@@ -60,6 +60,10 @@ impl Processes {
                 if let Some(pid) = self.0.get(&process) {
                     pass_on(*pid, number, group);
                 }
+                Ok(())
+            }
+            Order::File { path, action } => {
+                files::answer(&path, action, passed);
                 Ok(())
             }
             Order::Entrance | Order::Volume | Order::Go { .. } => Ok(()),
