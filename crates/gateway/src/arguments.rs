@@ -155,7 +155,7 @@ impl Call {
     }
 }
 
-fn read<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<P, Failure> {
+pub(crate) fn read<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<P, Failure> {
     serde_path_to_error::deserialize(arguments).map_err(|error| {
         let message = match error.path().to_string().as_str() {
             "." => format!("{tool}: {}", error.inner()),
@@ -165,7 +165,7 @@ fn read<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<P, Failure>
     })
 }
 
-fn not_blank(field: &str, text: String) -> Result<String, Failure> {
+pub(crate) fn not_blank(field: &str, text: String) -> Result<String, Failure> {
     if text.trim().is_empty() {
         return Err(Failure::new(Kind::Validation, format!("{field} is empty")).with("field", field));
     }
@@ -190,7 +190,7 @@ pub(crate) fn session_id(text: String) -> Result<SessionId, Failure> {
     Ok(SessionId::from_caller(text))
 }
 
-fn timeout(seconds: f64) -> Result<Duration, Failure> {
+pub(crate) fn timeout(seconds: f64) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
         Failure::new(Kind::Validation, "timeout is not a number of seconds above zero").with("field", "timeout")
     })

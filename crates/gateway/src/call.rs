@@ -40,11 +40,8 @@ impl Gateway {
             Call::GetSessions(None) => Ok(reply::sessions(&sessions.list(&principal).await)),
             Call::GetSessions(Some(id)) => Ok(reply::sessions(&[sessions.info(&principal, &id).await?])),
             Call::StopSession(id) => {
-                let task = tokio::spawn({
-                    let id = id.clone();
-                    async move { sessions.stop(&principal, &id).await }
-                });
-                let stopped = task.await.map_err(|error| Failure::new(Kind::Internal, error.to_string()))??;
+                let stopping = id.clone();
+                let stopped = to_its_end(async move { sessions.stop(&principal, &stopping).await }).await?;
                 Ok(reply::stopped(&id, stopped))
             }
             Call::ReadFile(id, path, range) => {
@@ -57,6 +54,13 @@ impl Gateway {
             Call::GetVolumePath => Ok(reply::volumes(sessions.volumes())),
         }
     }
+}
+
+/// Runs something in a task of its own, so that it comes to its end even if its caller goes away.
+pub(crate) async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::spawn(work).await.map_err(|error| Failure::new(Kind::Internal, error.to_string()))?
 }
 
 /// Waits for a call that runs in a task of its own, so that it always comes to its own orderly end.

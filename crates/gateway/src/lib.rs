@@ -9,6 +9,7 @@ mod failure;
 mod gateway;
 mod http;
 mod reply;
+mod rest;
 mod stdio;
 mod tools;
 

@@ -17,7 +17,7 @@ use ringfence_sandbox::{Access, Volume};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
 
-pub(crate) use files::{directory, file, written};
+pub(crate) use files::{directory, directory_fields, file, written};
 use output::Excerpt;
 
 /// Renders what came of running something.

@@ -13,9 +13,12 @@ mod id;
 mod kernel;
 mod language;
 mod launch;
+mod process;
+mod processes;
 mod resident;
 mod sessions;
 mod settings;
+mod streams;
 
 pub use exchange::{
     Answer, CellError, CodeRequest, CommandRequest, DisplayItem, Output, SessionInfo, SessionStatus, Status, Stopped,
@@ -24,5 +27,7 @@ pub use failure::{Failure, Kind};
 pub use files::{Directory, FileContent, FileRange, FileWritten, MOST_ENTRIES, MOST_FILE_BYTES};
 pub use id::{Principal, SessionId};
 pub use launch::LAUNCHER_ROLE;
+pub use process::{Attachment, Ending, ProcessInfo, ProcessRequest, ProcessStatus};
 pub use sessions::Sessions;
 pub use settings::Settings;
+pub use streams::{Input, LineTooLong, Lines, MOST_LINE_BYTES};

@@ -95,7 +95,7 @@ fn limits_are_named() {
     for_every_server("limits_are_named", |_, server| {
         let session = Session::start(server);
         session.run(
-            "truncate -s 16777217 large; truncate -s 16777216 fits; mkdir many; cd many; seq 1 1500 | xargs touch",
+            "truncate -s 16777217 large; head -c 16777216 /dev/zero | tr '\\0' x > fits; mkdir many; cd many; seq 1 1500 | xargs touch",
         );
         let refusal = session.read("large").expect_err("it is too large");
         assert!(refusal.contains("16777217 bytes, more than the limit of 16 MiB"), "{refusal}");

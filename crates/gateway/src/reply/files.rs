@@ -46,7 +46,7 @@ pub(crate) fn directory(directory: &Directory) -> CallToolResult {
     finish(content, directory_fields(directory), false)
 }
 
-fn directory_fields(directory: &Directory) -> Value {
+pub(crate) fn directory_fields(directory: &Directory) -> Value {
     let entries: Vec<Value> = directory.entries.iter().map(entry).collect();
     json!({"path": directory.path, "entries": entries, "truncated": directory.more})
 }

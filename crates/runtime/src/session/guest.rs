@@ -13,6 +13,8 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 
+use super::processes::Processes;
+
 /// The sandbox. Dropped, it is killed.
 pub(super) struct Guest {
     control: Arc<Control>,
@@ -21,6 +23,7 @@ pub(super) struct Guest {
     pidfd: OwnedFd,
     pid: Pid,
     environment: BTreeMap<String, String>,
+    processes: Arc<Processes>,
     last_process: u32,
 }
 
@@ -35,8 +38,10 @@ impl Guest {
     pub(super) fn new(launched: Launched, environment: BTreeMap<String, String>) -> std::io::Result<Self> {
         let told = std::os::unix::net::UnixStream::from(launched.control.as_fd().try_clone_to_owned()?);
         told.set_nonblocking(true)?;
+        let control = Arc::new(launched.control);
         Ok(Self {
-            control: Arc::new(launched.control),
+            processes: Processes::new(Arc::clone(&control), environment.clone()),
+            control,
             told: UnixStream::from_std(told)?,
             pidfd: launched.pidfd,
             pid: launched.pid,
@@ -54,6 +59,11 @@ impl Guest {
         Arc::clone(&self.control)
     }
 
+    /// Processes that outlive the calls, which the session's task does not look after.
+    pub(super) fn processes(&self) -> Arc<Processes> {
+        Arc::clone(&self.processes)
+    }
+
     /// The next thing that the sandbox has to say. Cancel-safe: nothing is read before it is there.
     pub(super) async fn event(&self) -> Event {
         loop {
@@ -61,7 +71,10 @@ impl Guest {
                 return Event::Lost;
             }
             if self.control.has_event() {
-                return self.control.next_event();
+                match self.processes.hear(self.control.next_event()) {
+                    Some(event) => return event,
+                    None => continue,
+                }
             }
             // Nothing yet: say so, to be told again.
             let nothing = || Err::<(), _>(std::io::ErrorKind::WouldBlock.into());
@@ -92,6 +105,7 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.processes.lose();
     }
 }
 

@@ -15,6 +15,7 @@ use super::call::Outcome;
 use super::files::Files;
 use super::guest::Guest;
 use super::launch::Helper;
+use super::processes::Processes;
 use super::resident::{Call, Resident, Shared, Work, now};
 use super::settings::Settings;
 use super::{
@@ -51,6 +52,7 @@ pub(super) struct Handle {
     pid: rustix::process::Pid,
     pub(super) shared: Arc<Shared>,
     pub(super) files: Files,
+    pub(super) processes: Arc<Processes>,
     calls: mpsc::Sender<Call>,
     stop: CancellationToken,
     ended: CancellationToken,
@@ -62,6 +64,18 @@ impl Sessions {
         let places = Arc::new(Semaphore::new(settings.most_sessions));
         let (helper, live, tasks) = (Helper::new(program), Mutex::default(), TaskTracker::new());
         Self(Arc::new(Inner { settings, helper, places, live, tasks }))
+    }
+
+    /// Makes a session without running anything in it yet.
+    pub async fn create_session(
+        &self,
+        principal: &Principal,
+        template: Option<String>,
+        flavor: Option<String>,
+    ) -> Result<SessionInfo, Failure> {
+        let wanted = Wanted { template, flavor, session_id: None, timeout: None };
+        let (id, handle) = self.create(principal, &wanted).await?;
+        Ok(self.describe(&id, &handle).await)
     }
 
     /// Runs code in a session, which is made if none is named.
@@ -251,6 +265,7 @@ impl Sessions {
             pid: guest.pid(),
             shared: Arc::default(),
             files: Files::new(guest.control()),
+            processes: guest.processes(),
             calls,
             stop: CancellationToken::new(),
             ended: CancellationToken::new(),
