@@ -5,3 +5,4 @@ pub(crate) mod escape;
 pub(crate) mod launcher;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod session;

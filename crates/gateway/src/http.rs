@@ -99,7 +99,7 @@ fn cors(peers: Peers) -> CorsLayer {
 }
 
 /// A refusal below the level of MCP.
-fn refuse(status: StatusCode, error: &str, hint: &str) -> Response {
+pub(crate) fn refuse(status: StatusCode, error: &str, hint: &str) -> Response {
     (status, axum::Json(json!({"error": error, "hint": hint}))).into_response()
 }
 

@@ -13,4 +13,5 @@ mod rest;
 mod run;
 mod serve;
 mod server;
+mod session_commands;
 mod sessions;

@@ -4,9 +4,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use ringfence_testkit::Who;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::everyone::BINARY;
 
@@ -14,18 +16,27 @@ use crate::everyone::BINARY;
 pub(crate) struct Server {
     pub(crate) process: Child,
     pub(crate) address: String,
+    /// Not the one of whoever runs the tests.
+    pub(crate) state: Arc<TempDir>,
 }
 
 impl Server {
     pub(crate) fn start(options: &[&str], variables: &[(&str, &str)]) -> Self {
-        Self::spawn(Command::new(BINARY), options, variables)
+        let state = Arc::new(tempfile::tempdir().expect("a directory"));
+        Self::spawn(Command::new(BINARY), options, variables, state)
     }
 
     pub(crate) fn start_as(who: Who, options: &[&str], variables: &[(&str, &str)]) -> Self {
-        Self::spawn(who.ringfence(Path::new(BINARY)), options, variables)
+        Self::start_in(who, Arc::new(who.directory()), options, variables)
     }
 
-    fn spawn(mut command: Command, options: &[&str], variables: &[(&str, &str)]) -> Self {
+    /// With a state directory that others may share.
+    pub(crate) fn start_in(who: Who, state: Arc<TempDir>, options: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::spawn(who.ringfence(Path::new(BINARY)), options, variables, state)
+    }
+
+    fn spawn(mut command: Command, options: &[&str], variables: &[(&str, &str)], state: Arc<TempDir>) -> Self {
+        command.env("RINGFENCE_STATE_DIR", state.path());
         command.args(["serve", "--port", "0"]).args(options).envs(variables.iter().copied());
         let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
         let mut lines = BufReader::new(process.stderr.take().expect("stderr is piped")).lines();
@@ -35,7 +46,7 @@ impl Server {
         });
         // Whatever else it logs must not fill the pipe.
         std::thread::spawn(move || lines.count());
-        Self { process, address: address.expect("it says where it listens") }
+        Self { process, address: address.expect("it says where it listens"), state }
     }
 
     /// A request as curl would send it; gives the status and the body.

@@ -53,3 +53,11 @@ pub(super) async fn stop(
     let stopped = to_its_end(async move { sessions.stop(&principal, &stopping).await }).await?;
     Ok(Json(json!({"session_id": id, "was_running": stopped.was_running})).into_response())
 }
+
+pub(super) async fn log(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Answer {
+    Ok(Json(json!({"calls": rest.sessions()?.log(&principal, &path::session(id)?)?})).into_response())
+}

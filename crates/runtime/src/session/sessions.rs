@@ -15,6 +15,7 @@ use super::call::Outcome;
 use super::files::Files;
 use super::guest::Guest;
 use super::launch::Helper;
+use super::log::{Log, Record};
 use super::processes::Processes;
 use super::resident::{Call, Resident, Shared, Work, now};
 use super::settings::Settings;
@@ -51,6 +52,7 @@ pub(super) struct Handle {
     enforcement: Enforcement,
     pid: rustix::process::Pid,
     pub(super) shared: Arc<Shared>,
+    pub(super) log: Arc<Log>,
     pub(super) files: Files,
     pub(super) processes: Arc<Processes>,
     calls: mpsc::Sender<Call>,
@@ -111,7 +113,7 @@ impl Sessions {
     pub async fn list(&self, principal: &Principal) -> Vec<SessionInfo> {
         let own: Vec<(SessionId, Handle)> = {
             let live = self.live();
-            let own = live.iter().filter(|(_, handle)| handle.principal == *principal);
+            let own = live.iter().filter(|(_, handle)| principal.sees(&handle.principal));
             own.map(|(id, handle)| (id.clone(), handle.clone())).collect()
         };
         let mut infos = Vec::new();
@@ -171,6 +173,7 @@ impl Sessions {
         } else {
             self.create(principal, &wanted).await?
         };
+        let record = Record::begin(&handle.log, &work);
         let (reply, answered) = oneshot::channel();
         handle.calls.try_send(Call { work, timeout, cancel, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
@@ -183,6 +186,7 @@ impl Sessions {
         let outcome = answered.await.map_err(|_| Failure::not_found(&id))??;
         let Outcome { status, exit_code, stdout, stderr, result, error, display, notices } = outcome;
         let duration = start.elapsed();
+        record.end(status, exit_code);
         Ok(Answer {
             session_id: id,
             session_created,
@@ -264,6 +268,7 @@ impl Sessions {
             enforcement,
             pid: guest.pid(),
             shared: Arc::default(),
+            log: Arc::default(),
             files: Files::new(guest.control()),
             processes: guest.processes(),
             calls,
@@ -297,7 +302,7 @@ impl Sessions {
     }
 
     pub(super) fn find(&self, principal: &Principal, id: &SessionId) -> Result<Handle, Failure> {
-        let found = self.live().get(id).filter(|handle| handle.principal == *principal).cloned();
+        let found = self.live().get(id).filter(|handle| principal.sees(&handle.principal)).cloned();
         found.ok_or_else(|| Failure::not_found(id))
     }
 
@@ -307,6 +312,7 @@ impl Sessions {
         let busy = handle.shared.busy.load(std::sync::atomic::Ordering::Relaxed);
         SessionInfo {
             session_id: id.clone(),
+            principal: handle.principal.name().into(),
             template: handle.template.name().into(),
             flavor: handle.flavor.name.into(),
             status: if busy { SessionStatus::Busy } else { SessionStatus::Idle },
