@@ -6,3 +6,4 @@ pub(crate) mod escape;
 pub(crate) mod launcher;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod session;

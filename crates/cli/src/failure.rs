@@ -61,6 +61,14 @@ impl From<ConfigError> for Failure {
     }
 }
 
+/// In one line, for a log.
+impl std::fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.message)?;
+        self.causes.iter().try_for_each(|cause| write!(formatter, ": {cause}"))
+    }
+}
+
 impl From<SandboxError> for Failure {
     fn from(error: SandboxError) -> Self {
         let mut causes = Vec::new();

@@ -6,7 +6,9 @@
 mod attach;
 mod commands;
 mod failure;
+mod operator;
 mod options;
+mod state;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Serve(commands::serve::Arguments),
+    Session(commands::session::Arguments),
     Run(Box<commands::run::Arguments>),
     Doctor(commands::doctor::Arguments),
     Config(commands::config::Arguments),
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     };
     let result = match arguments.command {
         Command::Serve(arguments) => commands::serve::run(&arguments),
+        Command::Session(arguments) => commands::session::run(&arguments),
         Command::Run(arguments) => commands::run::run(*arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Config(arguments) => commands::config::run(arguments),

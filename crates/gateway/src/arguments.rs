@@ -1,8 +1,11 @@
 //! What a caller sends to a tool, checked strictly before anything is done with it.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
-use ringfence_runtime::session::{CodeRequest, CommandRequest, Failure, Kind, SessionId};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ringfence_runtime::session::{CodeRequest, CommandRequest, Failure, FileRange, Kind, SessionId};
 use rmcp::model::JsonObject;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -21,6 +24,9 @@ pub(crate) enum Call {
     GetSessions(Option<SessionId>),
     StopSession(SessionId),
     GetVolumePath,
+    ReadFile(SessionId, OsString, FileRange),
+    WriteFile(SessionId, OsString, Vec<u8>),
+    ListFiles(SessionId, OsString),
 }
 
 #[derive(Deserialize)]
@@ -59,6 +65,39 @@ struct StopSessionParams {
 #[serde(deny_unknown_fields)]
 struct GetVolumePathParams {}
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadFileParams {
+    session_id: String,
+    path: String,
+    offset: Option<u64>,
+    length: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WriteFileParams {
+    session_id: String,
+    path: String,
+    content: String,
+    encoding: Option<Encoding>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+enum Encoding {
+    #[serde(rename = "utf-8")]
+    Utf8,
+    #[serde(rename = "base64")]
+    Base64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListFilesParams {
+    session_id: String,
+    path: Option<String>,
+}
+
 impl Call {
     pub(crate) fn parse(tool: &str, arguments: Option<JsonObject>) -> Result<Self, Failure> {
         let arguments = Value::Object(arguments.unwrap_or_default());
@@ -95,6 +134,20 @@ impl Call {
                 let GetVolumePathParams {} = read(tool, arguments)?;
                 Ok(Self::GetVolumePath)
             }
+            tools::READ_FILE => {
+                let ReadFileParams { session_id: id, path, offset, length } = read(tool, arguments)?;
+                let range = FileRange { offset: offset.unwrap_or(0), length };
+                Ok(Self::ReadFile(session_id(id)?, not_blank("path", path)?.into(), range))
+            }
+            tools::WRITE_FILE => {
+                let WriteFileParams { session_id: id, path, content, encoding } = read(tool, arguments)?;
+                let content = decode(content, encoding.unwrap_or(Encoding::Utf8))?;
+                Ok(Self::WriteFile(session_id(id)?, not_blank("path", path)?.into(), content))
+            }
+            tools::LIST_FILES => {
+                let ListFilesParams { session_id: id, path } = read(tool, arguments)?;
+                Ok(Self::ListFiles(session_id(id)?, path.unwrap_or_else(|| ".".into()).into()))
+            }
             _ => {
                 Err(Failure::new(Kind::Validation, "there is no such tool").suggest("tools/list names those there are"))
             }
@@ -102,7 +155,7 @@ impl Call {
     }
 }
 
-fn read<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<P, Failure> {
+pub(crate) fn read<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<P, Failure> {
     serde_path_to_error::deserialize(arguments).map_err(|error| {
         let message = match error.path().to_string().as_str() {
             "." => format!("{tool}: {}", error.inner()),
@@ -112,14 +165,23 @@ fn read<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<P, Failure>
     })
 }
 
-fn not_blank(field: &str, text: String) -> Result<String, Failure> {
+pub(crate) fn not_blank(field: &str, text: String) -> Result<String, Failure> {
     if text.trim().is_empty() {
         return Err(Failure::new(Kind::Validation, format!("{field} is empty")).with("field", field));
     }
     Ok(text)
 }
 
-fn session_id(text: String) -> Result<SessionId, Failure> {
+fn decode(content: String, encoding: Encoding) -> Result<Vec<u8>, Failure> {
+    match encoding {
+        Encoding::Utf8 => Ok(content.into_bytes()),
+        Encoding::Base64 => STANDARD.decode(content).map_err(|error| {
+            Failure::new(Kind::Validation, format!("content is not base64: {error}")).with("field", "content")
+        }),
+    }
+}
+
+pub(crate) fn session_id(text: String) -> Result<SessionId, Failure> {
     if text.is_empty() || text.len() > MAX_SESSION_ID_BYTES {
         return Err(Failure::new(Kind::Validation, "session_id is not one that was handed out")
             .suggest("leave session_id out to start a new session")
@@ -128,7 +190,7 @@ fn session_id(text: String) -> Result<SessionId, Failure> {
     Ok(SessionId::from_caller(text))
 }
 
-fn timeout(seconds: f64) -> Result<Duration, Failure> {
+pub(crate) fn timeout(seconds: f64) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
         Failure::new(Kind::Validation, "timeout is not a number of seconds above zero").with("field", "timeout")
     })
@@ -168,6 +230,11 @@ mod tests {
             ("stop_session", json!({"session_id": ""})),
             ("get_sessions", json!({"session_id": "x".repeat(129)})),
             ("get_volume_path", json!({"x": 1})),
+            ("read_file", json!({"session_id": "s"})),
+            ("read_file", json!({"session_id": "s", "path": "a", "offset": -1})),
+            ("write_file", json!({"session_id": "s", "path": "", "content": ""})),
+            ("write_file", json!({"session_id": "s", "path": "a", "content": "*", "encoding": "base64"})),
+            ("write_file", json!({"session_id": "s", "path": "a", "content": "", "encoding": "latin1"})),
             ("rm", json!({})),
         ];
         let said: Vec<_> =

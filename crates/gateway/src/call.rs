@@ -40,16 +40,27 @@ impl Gateway {
             Call::GetSessions(None) => Ok(reply::sessions(&sessions.list(&principal).await)),
             Call::GetSessions(Some(id)) => Ok(reply::sessions(&[sessions.info(&principal, &id).await?])),
             Call::StopSession(id) => {
-                let task = tokio::spawn({
-                    let id = id.clone();
-                    async move { sessions.stop(&principal, &id).await }
-                });
-                let stopped = task.await.map_err(|error| Failure::new(Kind::Internal, error.to_string()))??;
+                let stopping = id.clone();
+                let stopped = to_its_end(async move { sessions.stop(&principal, &stopping).await }).await?;
                 Ok(reply::stopped(&id, stopped))
             }
+            Call::ReadFile(id, path, range) => {
+                Ok(reply::file(&id, sessions.read_file(&principal, &id, &path, range).await?))
+            }
+            Call::WriteFile(id, path, content) => {
+                Ok(reply::written(&sessions.write_file(&principal, &id, &path, content).await?))
+            }
+            Call::ListFiles(id, path) => Ok(reply::directory(&sessions.list_files(&principal, &id, &path).await?)),
             Call::GetVolumePath => Ok(reply::volumes(sessions.volumes())),
         }
     }
+}
+
+/// Runs something in a task of its own, so that it comes to its end even if its caller goes away.
+pub(crate) async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::spawn(work).await.map_err(|error| Failure::new(Kind::Internal, error.to_string()))?
 }
 
 /// Waits for a call that runs in a task of its own, so that it always comes to its own orderly end.

@@ -2,10 +2,11 @@
 //!
 //! What went wrong inside is never shown to an agent; it is logged under an incident id.
 
+use axum::http::StatusCode;
 use ringfence_runtime::session::{Failure, Kind};
 use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 struct Class {
     code: ErrorCode,
@@ -18,7 +19,8 @@ fn class(kind: Kind) -> Class {
     let (code, error_code, category, severity) = match kind {
         Kind::ResourceLimit => (ErrorCode::INVALID_REQUEST, "RESOURCE_LIMIT_EXCEEDED", "resource", "medium"),
         Kind::SessionNotFound => (ErrorCode::INVALID_PARAMS, "SESSION_NOT_FOUND", "validation", "low"),
-        Kind::Validation => (ErrorCode::INVALID_PARAMS, "VALIDATION_ERROR", "validation", "low"),
+        // The contract has no code of its own for it.
+        Kind::Validation | Kind::NotFound => (ErrorCode::INVALID_PARAMS, "VALIDATION_ERROR", "validation", "low"),
         Kind::Policy => (ErrorCode::INVALID_PARAMS, "POLICY_DENIED", "policy", "medium"),
         Kind::Configuration => (ErrorCode::INTERNAL_ERROR, "CONFIGURATION_ERROR", "configuration", "high"),
         Kind::SandboxCreation => (ErrorCode::INTERNAL_ERROR, "SANDBOX_CREATION_ERROR", "sandbox", "high"),
@@ -30,16 +32,39 @@ fn class(kind: Kind) -> Class {
 
 /// Renders a failure for the wire.
 pub(crate) fn render(failure: Failure) -> ErrorData {
-    let failure = if failure.kind == Kind::Internal { conceal(&failure) } else { failure };
+    let failure = shown(failure);
+    ErrorData::new(class(failure.kind).code, failure.message.clone(), Some(fields(&failure)))
+}
+
+/// The same for HTTP: a status, and a body with the same fields.
+pub(crate) fn render_http(failure: Failure) -> (StatusCode, Value) {
+    let status = match failure.kind {
+        Kind::ResourceLimit => StatusCode::TOO_MANY_REQUESTS,
+        Kind::SessionNotFound | Kind::NotFound => StatusCode::NOT_FOUND,
+        Kind::Validation => StatusCode::BAD_REQUEST,
+        Kind::Policy => StatusCode::FORBIDDEN,
+        Kind::Connection => StatusCode::SERVICE_UNAVAILABLE,
+        Kind::Configuration | Kind::SandboxCreation | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let failure = shown(failure);
+    let mut body = fields(&failure);
+    body["error"] = failure.message.into();
+    (status, body)
+}
+
+fn shown(failure: Failure) -> Failure {
+    if failure.kind == Kind::Internal { conceal(&failure) } else { failure }
+}
+
+fn fields(failure: &Failure) -> Value {
     let class = class(failure.kind);
-    let data = json!({
+    json!({
         "error_code": class.error_code,
         "category": class.category,
         "severity": class.severity,
         "recovery_suggestions": failure.suggestions,
         "context": failure.context,
-    });
-    ErrorData::new(class.code, failure.message, Some(data))
+    })
 }
 
 /// Swaps what happened for an id under which the log tells it.
@@ -60,6 +85,7 @@ mod tests {
         let kinds = [
             Kind::ResourceLimit,
             Kind::SessionNotFound,
+            Kind::NotFound,
             Kind::Validation,
             Kind::Policy,
             Kind::Configuration,

@@ -26,7 +26,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 pub(crate) use mcp::JsonOnly;
 pub use options::{HttpOptions, ListenError, Token, check};
 
-use crate::Gateway;
+use crate::{Gateway, rest};
 use gate::Gate;
 use mcp::Mcp;
 use peers::Peers;
@@ -69,8 +69,11 @@ fn router(gateway: Gateway, options: HttpOptions, address: std::net::IpAddr, shu
     let app = Router::new()
         .route("/mcp", post(mcp::handle))
         .with_state(Mcp::new(gateway.clone(), options.max_body_bytes, shutdown))
+        .merge(rest::routes(gateway.clone(), options.max_body_bytes, shutdown))
         .merge(Router::new().route("/", get(status::about)).route("/health", get(status::health)).with_state(gateway))
-        .fallback(async || refuse(StatusCode::NOT_FOUND, "nothing is here", "MCP is served at /mcp"))
+        .fallback(async || {
+            refuse(StatusCode::NOT_FOUND, "nothing is here", "MCP is served at /mcp, REST at /v1/sessions")
+        })
         .layer(from_fn_with_state(gate, gate::pass));
     match cors {
         Some(cors) => app.layer(cors),
@@ -82,7 +85,7 @@ fn router(gateway: Gateway, options: HttpOptions, address: std::net::IpAddr, shu
 fn cors(peers: Peers) -> CorsLayer {
     CorsLayer::new()
         .allow_origin(AllowOrigin::predicate(move |origin: &HeaderValue, _| peers.allow_origin(origin)))
-        .allow_methods([Method::GET, Method::POST])
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         .allow_headers([
             header::CONTENT_TYPE,
             header::ACCEPT,
@@ -96,7 +99,7 @@ fn cors(peers: Peers) -> CorsLayer {
 }
 
 /// A refusal below the level of MCP.
-fn refuse(status: StatusCode, error: &str, hint: &str) -> Response {
+pub(crate) fn refuse(status: StatusCode, error: &str, hint: &str) -> Response {
     (status, axum::Json(json!({"error": error, "hint": hint}))).into_response()
 }
 

@@ -8,10 +8,13 @@ mod call;
 mod failure;
 mod gateway;
 mod http;
+mod operator;
 mod reply;
+mod rest;
 mod stdio;
 mod tools;
 
 pub use gateway::Gateway;
 pub use http::{HttpOptions, ListenError, ServeError, Token, check, serve_http};
+pub use operator::serve_operator;
 pub use stdio::{StdioError, serve_stdio};

@@ -6,6 +6,7 @@
 //! Everything is bounded here, whatever the runtime hands over.
 
 mod display;
+mod files;
 mod output;
 mod terminal;
 
@@ -16,6 +17,7 @@ use ringfence_sandbox::{Access, Volume};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
 
+pub(crate) use files::{directory, directory_fields, file, written};
 use output::Excerpt;
 
 /// Renders what came of running something.

@@ -10,6 +10,12 @@ pub(crate) const EXECUTE_COMMAND: &str = "execute_command";
 pub(crate) const GET_SESSIONS: &str = "get_sessions";
 pub(crate) const STOP_SESSION: &str = "stop_session";
 pub(crate) const GET_VOLUME_PATH: &str = "get_volume_path";
+pub(crate) const READ_FILE: &str = "read_file";
+pub(crate) const WRITE_FILE: &str = "write_file";
+pub(crate) const LIST_FILES: &str = "list_files";
+
+/// How the content of a file travels.
+pub(crate) const ENCODINGS: [&str; 2] = ["utf-8", "base64"];
 
 /// All tools, in the order in which they are listed.
 pub(crate) fn all() -> Vec<Tool> {
@@ -18,6 +24,7 @@ pub(crate) fn all() -> Vec<Tool> {
     let runs = ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true);
     let reads = ToolAnnotations::new().read_only(true).open_world(false);
     let stops = ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false);
+    let writes = stops.clone();
     vec![
         tool(
             EXECUTE_CODE,
@@ -57,6 +64,55 @@ pub(crate) fn all() -> Vec<Tool> {
             output(json!({"volumes": {"type": "array", "items": {"type": "object"}}}), &["volumes"]),
             &reads,
         ),
+        tool(
+            READ_FILE,
+            "Read a file of a session.",
+            file_input(
+                json!({
+                    "offset": {"type": "integer", "minimum": 0, "description": "bytes"},
+                    "length": {"type": "integer", "minimum": 1, "description": "bytes"},
+                }),
+                &["session_id", "path"],
+            ),
+            output(
+                json!({
+                    "path": {"type": "string"},
+                    "size": {"type": "integer"},
+                    "offset": {"type": "integer"},
+                    "encoding": {"enum": ENCODINGS},
+                    "content": {"type": "string"},
+                }),
+                &["path", "size", "encoding", "content"],
+            ),
+            &reads,
+        ),
+        tool(
+            WRITE_FILE,
+            "Write a file of a session; missing directories are made.",
+            file_input(
+                json!({
+                    "content": {"type": "string"},
+                    "encoding": {"enum": ENCODINGS, "description": "of content; utf-8 by default"},
+                }),
+                &["session_id", "path", "content"],
+            ),
+            output(json!({"path": {"type": "string"}, "size": {"type": "integer"}}), &["path", "size"]),
+            &writes,
+        ),
+        tool(
+            LIST_FILES,
+            "List a directory of a session.",
+            file_input(json!({}), &["session_id"]),
+            output(
+                json!({
+                    "path": {"type": "string"},
+                    "entries": {"type": "array", "items": {"type": "object"}},
+                    "truncated": {"type": "boolean"},
+                }),
+                &["path", "entries", "truncated"],
+            ),
+            &reads,
+        ),
     ]
 }
 
@@ -79,6 +135,12 @@ fn run_input(what: &str) -> JsonObject {
     });
     properties[what] = json!({"type": "string", "minLength": 1});
     input(properties, &[what])
+}
+
+fn file_input(mut properties: Value, required: &[&str]) -> JsonObject {
+    properties["session_id"] = json!({"type": "string"});
+    properties["path"] = json!({"type": "string", "description": "in /workspace"});
+    input(properties, required)
 }
 
 fn run_output() -> JsonObject {
@@ -139,7 +201,7 @@ mod tests {
     #[test]
     fn the_list_is_cheap() {
         let bytes = serde_json::to_string(&all()).unwrap().len();
-        assert!(bytes < 4096, "{bytes} bytes");
+        assert!(bytes < 6144, "{bytes} bytes");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod call;
 mod capture;
 mod exchange;
 mod failure;
+mod files;
 mod guest;
 mod id;
 mod kernel;
@@ -16,22 +17,30 @@ mod language;
 mod launcher;
 mod launchers;
 pub mod limits;
+mod log;
 mod pool;
 mod prepare;
+mod process;
+mod processes;
 mod resident;
 mod sessions;
 mod settings;
 mod shared;
 mod state;
+mod streams;
 mod warmth;
 
 pub use exchange::{
     Answer, CellError, CodeRequest, CommandRequest, DisplayItem, Output, SessionInfo, SessionStatus, Status, Stopped,
 };
 pub use failure::{Failure, Kind};
+pub use files::{Directory, FileContent, FileRange, FileWritten, MOST_ENTRIES, MOST_FILE_BYTES};
 pub use id::{Principal, SessionId};
 pub use launcher::LAUNCHER_ROLE;
+pub use log::LogEntry;
+pub use process::{Attachment, Ending, ProcessInfo, ProcessRequest, ProcessStatus};
 pub use sessions::Sessions;
 pub use settings::Settings;
 pub use state::{Change, EndReason, Impossible, State};
+pub use streams::{Input, LineTooLong, Lines, MOST_LINE_BYTES};
 pub use warmth::ZYGOTE_LIBRARY;

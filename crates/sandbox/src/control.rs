@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -49,11 +50,17 @@ pub enum Target {
 }
 
 /// One owner's hold on a sandbox's init.
-pub struct Control(Channel);
+///
+/// May be used from several threads: orders do not mix. What the sandbox says is for one listener.
+pub struct Control {
+    channel: Channel,
+    /// Held while a frame is sent, which may take several calls.
+    sending: Mutex<()>,
+}
 
 impl Control {
     pub(crate) fn new(channel: impl Into<Channel>) -> Self {
-        Self(channel.into())
+        Self { channel: channel.into(), sending: Mutex::default() }
     }
 
     /// Passes a signal on.
@@ -103,16 +110,17 @@ impl Control {
 
     /// Whether [`Self::next_event`] would not wait.
     pub fn has_event(&self) -> bool {
-        let mut watched = [PollFd::new(&self.0, PollFlags::IN)];
+        let mut watched = [PollFd::new(&self.channel, PollFlags::IN)];
         poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     pub(crate) fn order(&self, order: &Order, passed: &[BorrowedFd<'_>]) -> Result<(), Error> {
-        self.0.send(order, passed).map_err(|_| Error::Lost)
+        let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        self.channel.send(order, passed).map_err(|_| Error::Lost)
     }
 
     pub(crate) fn report(&self) -> Result<(Report, Vec<OwnedFd>), Error> {
-        match self.0.receive() {
+        match self.channel.receive() {
             Ok(Some(report)) => Ok(report),
             Ok(None) => Err(Error::Lost),
             Err(_) => Err(Error::Protocol("a frame that makes no sense")),
@@ -123,12 +131,12 @@ impl Control {
 /// Readable when [`Control::next_event`] has something to say.
 impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.channel.as_fd()
     }
 }
 
 impl AsRawFd for Control {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
+        self.channel.as_fd().as_raw_fd()
     }
 }

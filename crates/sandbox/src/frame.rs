@@ -5,12 +5,14 @@
 //! descriptors that a frame should carry are taken from it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -19,6 +21,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::files::FileAction;
 use crate::spec::Command;
 
 /// No frame has reason to be longer (a command line may have 128 KiB); a longer one is an attack or a defect.
@@ -47,6 +50,8 @@ pub(crate) enum Order {
     /// Obey another host from now on. Carries the channel to it; what the last host had started is ended, but for
     /// what is kept.
     Renew { keep: Option<u32> },
+    /// Open or list something beneath the workspace. Carries the socket on which to answer.
+    File { path: Vec<OsString>, action: FileAction },
 }
 
 /// The number of the process that a sandbox is made for; with its end the sandbox ends.
@@ -119,14 +124,22 @@ impl Channel {
 
     /// Waits for one frame; `Ok(None)` is the end of the stream.
     pub(crate) fn receive<T: DeserializeOwned>(&self) -> Result<Option<(T, Vec<OwnedFd>)>> {
+        self.receive_by(None)
+    }
+
+    /// The same, but no longer than until then.
+    pub(crate) fn receive_by<T: DeserializeOwned>(
+        &self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<(T, Vec<OwnedFd>)>> {
         let mut length = [0; 4];
-        let Filled::Whole(passed) = self.fill(&mut length)? else { return Ok(None) };
+        let Filled::Whole(passed) = self.fill(&mut length, deadline)? else { return Ok(None) };
         let length = u32::from_be_bytes(length) as usize;
         if length > MOST_BYTES {
             return Err(Errno::MSGSIZE);
         }
         let mut body = vec![0; length];
-        if let Filled::End = self.fill(&mut body)? {
+        if let Filled::End = self.fill(&mut body, deadline)? {
             return Err(Errno::PIPE);
         }
         let frame = serde_json::from_slice(&body).map_err(|_| Errno::BADMSG)?;
@@ -141,10 +154,22 @@ impl Channel {
         }
     }
 
-    fn fill(&self, mut buffer: &mut [u8]) -> Result<Filled> {
+    fn wait_by(&self, deadline: Instant) -> Result<()> {
+        loop {
+            let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()));
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left.map_err(|_| Errno::INVAL)?)) {
+                Err(Errno::INTR) => {}
+                Ok(0) => return Err(Errno::TIMEDOUT),
+                result => return result.map(drop),
+            }
+        }
+    }
+
+    fn fill(&self, mut buffer: &mut [u8], deadline: Option<Instant>) -> Result<Filled> {
         let mut passed = Vec::new();
         let mut first = true;
         while !buffer.is_empty() {
+            deadline.map_or(Ok(()), |deadline| self.wait_by(deadline))?;
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let received = loop {

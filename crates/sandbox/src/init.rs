@@ -8,6 +8,7 @@
 //! that made it, which can also give it a new host.
 
 mod command;
+mod files;
 mod host;
 mod kernel;
 mod processes;

@@ -1,6 +1,8 @@
 //! `ringfence serve`: sandbox sessions as an MCP server, over stdio or HTTP.
 #![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
 
+mod operator_socket;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -89,15 +91,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 async fn serve(arguments: &Arguments, configuration: &Configuration, gateway: Gateway) -> Result<(), Failure> {
     let shutdown = CancellationToken::new();
     let ended = end_on_signal(shutdown.clone())?;
+    let operator = operator_socket::open(&gateway, &shutdown);
     let served = if arguments.stdio {
         tokio::select! {
             served = serve_stdio(gateway) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
             () = shutdown.cancelled() => Ok(()),
         }
     } else {
-        serve_over_http(http_options(arguments, configuration)?, configuration, gateway, shutdown).await
+        serve_over_http(http_options(arguments, configuration)?, configuration, gateway, shutdown.clone()).await
     };
     ended.abort();
+    shutdown.cancel();
+    operator.close().await;
     served
 }
 

@@ -21,6 +21,16 @@ fn run() {
 }
 
 #[test]
+fn session() {
+    insta::assert_snapshot!(help(&["session", "--help"]));
+}
+
+#[test]
+fn session_exec() {
+    insta::assert_snapshot!(help(&["session", "exec", "--help"]));
+}
+
+#[test]
 fn doctor() {
     insta::assert_snapshot!(help(&["doctor", "--help"]));
 }

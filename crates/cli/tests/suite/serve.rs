@@ -1,16 +1,15 @@
 //! `ringfence serve`, used by real MCP clients as an agent would.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use ringfence_testkit::skip;
 
 use crate::everyone::BINARY;
+use crate::server::Server;
 
 const SEEN: &str = "\
-tools: execute_code, execute_command, get_sessions, get_volume_path, stop_session
+tools: execute_code, execute_command, get_sessions, get_volume_path, list_files, read_file, stop_session, write_file
 created: True
 result: 42
 image: image/png
@@ -19,51 +18,6 @@ after: 41
 command: 42 3
 stopped: True
 ";
-
-/// A server on a port of its own. Dropped, it is ended.
-struct Server {
-    process: Child,
-    address: String,
-}
-
-impl Server {
-    fn start(options: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(BINARY);
-        command.args(["serve", "--port", "0"]).args(options).envs(variables.iter().copied());
-        let mut process = command.stderr(Stdio::piped()).spawn().expect("it starts");
-        let mut lines = BufReader::new(process.stderr.take().expect("stderr is piped")).lines();
-        let address = lines.by_ref().map(|line| line.expect("it is text")).find_map(|line| {
-            let (_, rest) = line.split_once("http://")?;
-            rest.strip_suffix("/mcp").map(ToOwned::to_owned)
-        });
-        // Whatever else it logs must not fill the pipe.
-        std::thread::spawn(move || lines.count());
-        Self { process, address: address.expect("it says where it listens") }
-    }
-
-    /// A request as curl would send it; gives the status and the body.
-    fn ask(&self, request: &str, headers: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.address).expect("it listens");
-        let length = body.len();
-        let head =
-            format!("{request} HTTP/1.1\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}");
-        stream.write_all(head.as_bytes()).expect("it reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers");
-        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = rustix::process::kill_process(
-            rustix::process::Pid::from_child(&self.process),
-            rustix::process::Signal::INT,
-        );
-        let _ = self.process.wait();
-    }
-}
 
 /// Runs the Python client that `scripts/test` has fetched.
 fn client(test: &str, arguments: &[&str]) -> Option<String> {

@@ -83,7 +83,7 @@ async fn a_bare_request_is_answered_in_json() {
     for accept in [&[JSON][..], &[JSON, "Accept: */*"], &[JSON, "Accept: application/json"]] {
         let answer = server.post(accept, &json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})).await;
         assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
-        assert_eq!(answer.json()["result"]["tools"].as_array().unwrap().len(), 5);
+        assert_eq!(answer.json()["result"]["tools"].as_array().unwrap().len(), 8);
     }
     let call = json!({"name": "execute_code", "arguments": {"code": "1"}});
     insta::assert_snapshot!(server.post(&[JSON], &request("tools/call", call)).await.json());
@@ -130,7 +130,7 @@ async fn the_newer_era() {
         .await
         .json();
     assert_eq!(list["result"]["resultType"], "complete");
-    assert_eq!(list["result"]["tools"].as_array().unwrap().len(), 5);
+    assert_eq!(list["result"]["tools"].as_array().unwrap().len(), 8);
 
     let call = modern(json!({"name": "execute_code", "arguments": {"code": ""}}));
     let headers = [JSON, ACCEPT, version, "Mcp-Method: tools/call", "Mcp-Name: execute_code"];

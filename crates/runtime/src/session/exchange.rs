@@ -95,6 +95,8 @@ pub enum SessionStatus {
 #[derive(Debug, Clone, Serialize)]
 pub struct SessionInfo {
     pub session_id: SessionId,
+    /// Whose it is.
+    pub principal: String,
     pub template: String,
     pub flavor: String,
     pub status: SessionStatus,

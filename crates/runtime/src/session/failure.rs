@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 pub enum Kind {
     ResourceLimit,
     SessionNotFound,
+    /// Something in a session: a file, a process.
+    NotFound,
     Validation,
     Policy,
     Configuration,
@@ -20,6 +22,7 @@ impl Kind {
         match self {
             Self::ResourceLimit => "resource_limit",
             Self::SessionNotFound => "session_not_found",
+            Self::NotFound => "not_found",
             Self::Validation => "validation",
             Self::Policy => "policy",
             Self::Configuration => "configuration",

@@ -17,10 +17,11 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 
 use super::launcher::LauncherHandle;
+use super::processes::Processes;
 
 /// The sandbox. Dropped, it is killed.
 pub(super) struct Guest {
-    control: Control,
+    control: Arc<Control>,
     /// The same socket once more, to be told when it has something to say.
     told: UnixStream,
     pidfd: OwnedFd,
@@ -31,6 +32,7 @@ pub(super) struct Guest {
     is_warm: bool,
     launcher: LauncherHandle,
     environment: BTreeMap<String, String>,
+    processes: Arc<Processes>,
     last_process: u32,
 }
 
@@ -55,8 +57,10 @@ impl Guest {
     ) -> std::io::Result<Self> {
         let told = std::os::unix::net::UnixStream::from(launched.control.as_fd().try_clone_to_owned()?);
         told.set_nonblocking(true)?;
+        let control = Arc::new(launched.control);
         Ok(Self {
-            control: launched.control,
+            processes: Processes::new(Arc::clone(&control), environment.clone()),
+            control,
             told: UnixStream::from_std(told)?,
             pidfd: launched.pidfd,
             pid: launched.pid,
@@ -98,6 +102,16 @@ impl Guest {
         }
     }
 
+    /// Orders to the init besides those of the session's own task.
+    pub(super) fn control(&self) -> Arc<Control> {
+        Arc::clone(&self.control)
+    }
+
+    /// Processes that outlive the calls, which the session's task does not look after.
+    pub(super) fn processes(&self) -> Arc<Processes> {
+        Arc::clone(&self.processes)
+    }
+
     /// The next thing that the sandbox has to say. Cancel-safe: nothing is read before it is there.
     pub(super) async fn event(&self) -> Event {
         loop {
@@ -105,7 +119,10 @@ impl Guest {
                 return Event::Lost;
             }
             if self.control.has_event() {
-                return self.control.next_event();
+                match self.processes.hear(self.control.next_event()) {
+                    Some(event) => return event,
+                    None => continue,
+                }
             }
             // Nothing yet: say so, to be told again.
             let nothing = || Err::<(), _>(std::io::ErrorKind::WouldBlock.into());
@@ -153,6 +170,7 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.processes.lose();
     }
 }
 

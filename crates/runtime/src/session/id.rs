@@ -6,19 +6,38 @@ use serde::Serialize;
 
 /// Whose sessions are whose. `local` on stdio and on loopback without a token, else the token's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Principal(String);
+pub struct Principal {
+    name: String,
+    sight: Sight,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Sight {
+    Own,
+    All,
+}
 
 impl Principal {
     pub fn local() -> Self {
-        Self("local".into())
+        Self::named("local")
+    }
+
+    /// Whoever runs the server, and so may see and end every session. No token can be this one, whatever its name.
+    pub fn operator() -> Self {
+        Self { name: "operator".into(), sight: Sight::All }
     }
 
     pub fn named(name: impl Into<String>) -> Self {
-        Self(name.into())
+        Self { name: name.into(), sight: Sight::Own }
     }
 
     pub fn name(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    /// Whether what belongs to `owner` is there for this one.
+    pub(super) fn sees(&self, owner: &Self) -> bool {
+        self.sight == Sight::All || self == owner
     }
 }
 
@@ -51,5 +70,17 @@ impl SessionId {
 impl fmt::Display for SessionId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_operator_sees_what_is_others() {
+        let (one, other) = (Principal::named("one"), Principal::named("operator"));
+        assert!(one.sees(&one) && !one.sees(&other) && !other.sees(&one));
+        assert!(Principal::operator().sees(&one) && !other.sees(&Principal::operator()));
     }
 }

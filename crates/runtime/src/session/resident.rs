@@ -49,9 +49,9 @@ impl Resident {
     pub(super) async fn live(mut self) {
         let mut kernel = self.kernel.take();
         let born = Instant::now();
-        let mut rested = born;
         loop {
-            let idle_end = rested + self.idle_timeout;
+            // Files and processes are used without this task.
+            let idle_end = Instant::now() + self.idle_timeout.saturating_sub(self.shared.unused_for());
             let age_end = self.most_age.map(|most| born + most);
             tokio::select! {
                 biased;
@@ -69,7 +69,6 @@ impl Resident {
                     if fate == Fate::SandboxLost {
                         return self.shared.end(EndReason::SandboxLost);
                     }
-                    rested = Instant::now();
                 }
                 event = self.guest.event() => {
                     if event == Event::Lost {
@@ -78,11 +77,10 @@ impl Resident {
                     // A kernel that died between calls is noticed by the next one.
                 }
                 () = sleep_until(idle_end) => {
-                    if self.shared.end_if_idle(EndReason::IdleExpired) {
+                    // Something may have been done meanwhile, or a call may be on its way.
+                    if self.shared.unused_for() >= self.idle_timeout && self.shared.end_if_idle(EndReason::IdleExpired) {
                         return;
                     }
-                    // A call is on its way.
-                    rested = Instant::now();
                 }
             }
         }

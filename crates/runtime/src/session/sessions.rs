@@ -13,10 +13,13 @@ use tokio_util::task::TaskTracker;
 
 use super::admission::{Place, Places};
 use super::call::Outcome;
+use super::files::Files;
 use super::launchers::Launchers;
 use super::limits::{ServiceLimits, expires};
+use super::log::{Log, Record};
 use super::pool::Pool;
 use super::prepare::{self, Prepared};
+use super::processes::Processes;
 use super::resident::{Call, Resident, Work};
 use super::settings::Settings;
 use super::shared::{Shared, now};
@@ -46,14 +49,17 @@ struct Inner {
 
 /// What is kept of a live session outside of its own task.
 #[derive(Clone)]
-struct Handle {
+pub(super) struct Handle {
     principal: Principal,
     template: Template,
     flavor: Flavor,
     created: u64,
     enforcement: Enforcement,
     gauge: Option<Arc<MemoryGauge>>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) log: Arc<Log>,
+    pub(super) files: Files,
+    pub(super) processes: Arc<Processes>,
     calls: mpsc::Sender<Call>,
     ended: CancellationToken,
 }
@@ -68,6 +74,18 @@ impl Sessions {
         let pool = Pool::new(launchers.clone(), settings.clone());
         let (live, tasks) = (Mutex::default(), TaskTracker::new());
         Self(Arc::new(Inner { settings, launchers, pool, places, live, tasks }))
+    }
+
+    /// Makes a session without running anything in it yet.
+    pub async fn create_session(
+        &self,
+        principal: &Principal,
+        template: Option<String>,
+        flavor: Option<String>,
+    ) -> Result<SessionInfo, Failure> {
+        let wanted = Wanted { template, flavor, session_id: None, timeout: None };
+        let (id, handle) = self.create(principal, &wanted).await?;
+        Ok(self.describe(&id, &handle))
     }
 
     /// Runs code in a session, which is made if none is named.
@@ -103,7 +121,7 @@ impl Sessions {
     pub async fn list(&self, principal: &Principal) -> Vec<SessionInfo> {
         let own: Vec<(SessionId, Handle)> = {
             let live = self.live();
-            let own = live.iter().filter(|(_, handle)| handle.principal == *principal);
+            let own = live.iter().filter(|(_, handle)| principal.sees(&handle.principal));
             own.map(|(id, handle)| (id.clone(), handle.clone())).collect()
         };
         let mut infos = Vec::new();
@@ -164,6 +182,7 @@ impl Sessions {
         } else {
             self.create(principal, &wanted).await?
         };
+        let record = Record::begin(&handle.log, &work);
         let (reply, answered) = oneshot::channel();
         let visit = handle.shared.enter().ok_or_else(|| Failure::not_found(&id))?;
         handle.calls.try_send(Call { work, timeout, cancel, visit, reply }).map_err(|error| match error {
@@ -177,6 +196,7 @@ impl Sessions {
         let outcome = answered.await.map_err(|_| Failure::not_found(&id))??;
         let Outcome { status, exit_code, stdout, stderr, result, error, display, notices } = outcome;
         let duration = start.elapsed();
+        record.end(status, exit_code);
         Ok(Answer {
             session_id: id,
             session_created,
@@ -254,6 +274,9 @@ impl Sessions {
             enforcement: guest.enforcement,
             gauge: guest.gauge(),
             shared: Arc::clone(&place.shared),
+            log: Arc::default(),
+            files: Files::new(guest.control()),
+            processes: guest.processes(),
             calls,
             ended: CancellationToken::new(),
         };
@@ -281,8 +304,12 @@ impl Sessions {
         handle
     }
 
-    fn find(&self, principal: &Principal, id: &SessionId) -> Result<Handle, Failure> {
-        let found = self.live().get(id).filter(|handle| handle.principal == *principal).cloned();
+    pub(super) fn tasks(&self) -> &TaskTracker {
+        &self.0.tasks
+    }
+
+    pub(super) fn find(&self, principal: &Principal, id: &SessionId) -> Result<Handle, Failure> {
+        let found = self.live().get(id).filter(|handle| principal.sees(&handle.principal)).cloned();
         found.ok_or_else(|| Failure::not_found(id))
     }
 
@@ -292,6 +319,7 @@ impl Sessions {
         let busy = handle.shared.state() == State::Busy;
         SessionInfo {
             session_id: id.clone(),
+            principal: handle.principal.name().into(),
             template: handle.template.name.to_string(),
             flavor: handle.flavor.name.to_string(),
             status: if busy { SessionStatus::Busy } else { SessionStatus::Idle },

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +38,10 @@ impl Shared {
 
     pub(super) fn last_used(&self) -> u64 {
         self.last_used.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn unused_for(&self) -> Duration {
+        Duration::from_secs(now().saturating_sub(self.last_used()))
     }
 
     pub(super) fn touch(&self) {

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 
 use super::command::{self, PreparedCommand, Wiring};
 use super::host::Host;
-use super::kernel;
+use super::{files, kernel};
 use crate::frame::{MAIN, Order, Report};
 
 /// Whether the process that the sandbox is made for has ended, if there is one.
@@ -67,6 +67,7 @@ impl Processes {
                     host.renew(orders);
                 }
             }
+            Order::File { path, action } => files::answer(&path, action, passed),
             Order::Entrance | Order::Volume | Order::Go { .. } => {}
         }
     }

@@ -1,0 +1,98 @@
+//! `ringfence session exec ID -- COMMAND…`.
+#![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, OWN_FAILURE, TIMED_OUT, notice};
+use crate::operator;
+
+/// Run a command in a session; its output and exit code are passed on.
+///
+/// One argument is a shell line; several are a program and its arguments.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The session's id, or how it begins
+    id: String,
+    /// Run this code in the session's interpreter instead
+    #[arg(long, conflicts_with = "command")]
+    code: Option<String>,
+    /// Seconds until it is interrupted
+    #[arg(long)]
+    timeout: Option<f64>,
+    /// What to run
+    #[arg(last = true, required_unless_present = "code")]
+    command: Vec<String>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let mut request = match &arguments.code {
+        Some(code) => json!({"code": code}),
+        None => json!({"command": shell_line(&arguments.command)}),
+    };
+    if let Some(timeout) = arguments.timeout {
+        request["timeout"] = timeout.into();
+    }
+    let answer = operator::find(&arguments.id)?.ask("POST", "/exec", Some(&request))?;
+    let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+    // The guest's bytes, as `run` passes them on too; a terminal obeys them if it is one.
+    let mut errors = text("stderr");
+    errors += answer["error"]["traceback"].as_str().unwrap_or_default();
+    let written = std::io::stdout()
+        .write_all(text("stdout").as_bytes())
+        .and_then(|()| match answer["result"].as_str() {
+            Some(result) => writeln!(std::io::stdout(), "{result}"),
+            None => Ok(()),
+        })
+        .and_then(|()| std::io::stderr().write_all(errors.as_bytes()));
+    written.map_err(|error| Failure::new("the output cannot be written").because(&error))?;
+    for said in answer["notices"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        notice(said);
+    }
+    Ok(ExitCode::from(exit_code(&answer)))
+}
+
+fn exit_code(answer: &Value) -> u8 {
+    match (answer["status"].as_str(), answer["exit_code"].as_u64()) {
+        (Some("timed_out"), _) => TIMED_OUT,
+        (Some("killed" | "cancelled"), None) => OWN_FAILURE,
+        (_, Some(code)) => u8::try_from(code & 0xff).unwrap_or(OWN_FAILURE),
+        (Some("ok"), None) => 0,
+        _ => 1,
+    }
+}
+
+fn shell_line(words: &[String]) -> String {
+    match words {
+        [line] => line.clone(),
+        words => words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>().join(" "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_reach_the_program_as_they_are() {
+        let line = |words: &[&str]| shell_line(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(line(&["echo a | cat"]), "echo a | cat");
+        assert_eq!(line(&["echo", "it's", "$HOME; *"]), r"'echo' 'it'\''s' '$HOME; *'");
+    }
+
+    #[test]
+    fn every_end_has_its_code() {
+        for (answer, code) in [
+            (json!({"status": "ok", "exit_code": 3}), 3),
+            (json!({"status": "ok", "exit_code": null}), 0),
+            (json!({"status": "error", "exit_code": null}), 1),
+            (json!({"status": "timed_out", "exit_code": 143}), TIMED_OUT),
+            (json!({"status": "killed"}), OWN_FAILURE),
+        ] {
+            assert_eq!(exit_code(&answer), code, "{answer}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! `ringfence session list`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::{ago, print, print_json, table, word};
+use crate::failure::Failure;
+use crate::operator;
+
+/// List the sessions of all servers.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let sessions = operator::sessions()?;
+    if arguments.json {
+        let with_server = |(server, mut session): (u32, Value)| {
+            session["server"] = server.into();
+            session
+        };
+        return print_json(&sessions.into_iter().map(with_server).collect());
+    }
+    if sessions.is_empty() {
+        return print("no sessions\n");
+    }
+    let titles = ["ID", "TEMPLATE", "FLAVOR", "STATUS", "PRINCIPAL", "USED", "SERVER"];
+    let mut rows = vec![titles.map(String::from).to_vec()];
+    rows.extend(sessions.iter().map(|(server, session)| {
+        let mut row: Vec<String> =
+            ["session_id", "template", "flavor", "status", "principal"].map(|name| word(&session[name])).to_vec();
+        row.extend([ago(&session["last_used"]), server.to_string()]);
+        row
+    }));
+    print(&table(&rows))
+}

@@ -1,0 +1,123 @@
+//! Asks the servers of this user: HTTP over their Unix sockets, one request a connection.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::state::{self, Servers};
+
+/// Longer than any call may take.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// No answer has reason to be longer.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// A session, and the server that has it.
+pub(crate) struct Found {
+    servers: Servers,
+    pub(crate) server: u32,
+    /// What the server says of it.
+    pub(crate) session: Value,
+}
+
+/// All sessions of all servers that run.
+pub(crate) fn sessions() -> Result<Vec<(u32, Value)>, Failure> {
+    let Some(servers) = servers()? else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    let connected =
+        servers.connect_all().map_err(|error| Failure::new("the servers cannot be listed").because(&error))?;
+    for (pid, stream) in connected {
+        // One that ends just now has no sessions any more.
+        let Ok((200, mut answer)) = ask(stream, "GET", "/v1/sessions", None) else { continue };
+        let Value::Array(sessions) = answer["sessions"].take() else { continue };
+        found.extend(sessions.into_iter().map(|session| (pid, session)));
+    }
+    Ok(found)
+}
+
+/// The one session whose id is this, or begins so.
+pub(crate) fn find(id: &str) -> Result<Found, Failure> {
+    let begins = |session: &Value| {
+        let full = session["session_id"].as_str().unwrap_or_default();
+        full.starts_with(id) || full.strip_prefix("session-").is_some_and(|rest| rest.starts_with(id))
+    };
+    let mut matching = sessions()?.into_iter().filter(|(_, session)| begins(session));
+    let hint = "`ringfence session list` shows those there are";
+    let (server, session) = match (matching.next(), matching.next()) {
+        (Some(found), None) if !id.is_empty() => found,
+        (Some(_), _) => return Err(Failure::new(format!("more than one session begins with `{id}`")).hint(hint)),
+        (None, _) => return Err(Failure::new(format!("session not found: {id}")).hint(hint)),
+    };
+    let servers = servers()?.ok_or_else(|| Failure::new("the server is gone"))?;
+    Ok(Found { servers, server, session })
+}
+
+impl Found {
+    /// Asks about this session; a refusal becomes a failure with the server's own words.
+    pub(crate) fn ask(&self, method: &str, what: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        let gone = |error: std::io::Error| Failure::new(format!("the server {} is gone", self.server)).because(&error);
+        let stream = self.servers.connect(self.server).map_err(gone)?;
+        let id = self.session["session_id"].as_str().unwrap_or_default();
+        let (status, answer) = ask(stream, method, &format!("/v1/sessions/{id}{what}"), body).map_err(gone)?;
+        if status < 300 {
+            return Ok(answer);
+        }
+        let failure = Failure::new(answer["error"].as_str().unwrap_or("the server refused"));
+        let hints = answer["recovery_suggestions"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        Err(hints.fold(failure, Failure::hint))
+    }
+}
+
+fn servers() -> Result<Option<Servers>, Failure> {
+    let Some(state) = state::directory() else {
+        return Err(Failure::new("there is no state directory").hint("set RINGFENCE_STATE_DIR or HOME"));
+    };
+    match Servers::open(&state) {
+        Ok(servers) => Ok(Some(servers)),
+        // No server has ever run.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            Err(Failure::new(format!("the state directory {} cannot be read", state.display())).because(&error))
+        }
+    }
+}
+
+fn ask(mut stream: UnixStream, method: &str, path: &str, body: Option<&Value>) -> std::io::Result<(u16, Value)> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(MOST_BYTES).read_to_end(&mut answer)?;
+    parse(&answer).ok_or_else(|| std::io::Error::new(std::io::ErrorKind::InvalidData, "its answer makes no sense"))
+}
+
+/// An answer whose body has its length declared, as those of JSON have.
+fn parse(answer: &[u8]) -> Option<(u16, Value)> {
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&answer[..end]).ok()?;
+    let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+    Some((status, serde_json::from_slice(&answer[end + 4..]).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_status_and_json() {
+        let whole = parse(b"HTTP/1.1 404 Not Found\r\ncontent-length: 7\r\n\r\n{\"a\":1}");
+        assert_eq!(whole, Some((404, serde_json::json!({"a": 1}))));
+        for cut in ["", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n{\"a\"", "SSH-2.0\r\n\r\n{}"] {
+            assert_eq!(parse(cut.as_bytes()), None, "{cut:?}");
+        }
+    }
+}

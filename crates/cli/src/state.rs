@@ -1,0 +1,114 @@
+//! The state directory, and in it the sockets of the servers that run.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// `$RINGFENCE_STATE_DIR`, or the usual place of a user's state.
+pub(crate) fn directory() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("RINGFENCE_STATE_DIR")
+        .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("ringfence")))
+        .or_else(|| set("HOME").map(|home| home.join(".local/state/ringfence")))
+}
+
+/// The directory of sockets, which only its owner may enter. Names in it are used through an open descriptor: a socket
+/// address holds no more than 107 bytes, and a path may be longer.
+pub(crate) struct Servers {
+    directory: File,
+    path: PathBuf,
+}
+
+impl Servers {
+    /// Opens it, and makes it where it is missing.
+    pub(crate) fn make(state: &Path) -> Result<Self, Failure> {
+        let path = state.join("servers");
+        let failed = |error: &dyn std::error::Error| {
+            Failure::new(format!("the state directory {} cannot be used", state.display()))
+                .because(error)
+                .hint("set RINGFENCE_STATE_DIR to a directory of your own")
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(|error| failed(&error))?;
+        let servers = Self::open(state).map_err(|error| failed(&error))?;
+        let found = servers.directory.metadata().map_err(|error| failed(&error))?;
+        if found.uid() != rustix::process::geteuid().as_raw() {
+            return Err(failed(&std::io::Error::new(ErrorKind::PermissionDenied, "it belongs to somebody else")));
+        }
+        servers.directory.set_permissions(fs::Permissions::from_mode(0o700)).map_err(|error| failed(&error))?;
+        Ok(servers)
+    }
+
+    pub(crate) fn open(state: &Path) -> std::io::Result<Self> {
+        let path = state.join("servers");
+        Ok(Self { directory: File::open(&path)?, path })
+    }
+
+    /// Listens under this process's number.
+    pub(crate) fn listen(self) -> std::io::Result<(UnixListener, SocketFile)> {
+        let name = format!("{}.sock", std::process::id());
+        let unborn = format!("{}.new", std::process::id());
+        let _ = fs::remove_file(self.path.join(&unborn));
+        // Under its final name only once it listens: until then it would look as one that nobody serves.
+        let listener = UnixListener::bind(self.short(&unborn))?;
+        fs::rename(self.path.join(&unborn), self.path.join(&name))?;
+        Ok((listener, SocketFile(self.path.join(name))))
+    }
+
+    /// Connects with every server there is, and removes what those that are gone have left.
+    pub(crate) fn connect_all(&self) -> std::io::Result<Vec<(u32, UnixStream)>> {
+        let mut connected = Vec::new();
+        for entry in fs::read_dir(&self.path)?.flatten() {
+            let name = entry.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.strip_suffix(".sock")?.parse().ok()) else { continue };
+            match self.connect(pid) {
+                Ok(stream) => connected.push((pid, stream)),
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => drop(fs::remove_file(entry.path())),
+                Err(_) => {}
+            }
+        }
+        connected.sort_by_key(|(pid, _)| *pid);
+        Ok(connected)
+    }
+
+    pub(crate) fn connect(&self, pid: u32) -> std::io::Result<UnixStream> {
+        UnixStream::connect(self.short(&format!("{pid}.sock")))
+    }
+
+    fn short(&self, name: &str) -> String {
+        format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd())
+    }
+}
+
+/// A socket's name. Dropped, it is removed.
+pub(crate) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_found_while_it_lives_and_swept_when_it_was_killed() {
+        let state = tempfile::tempdir().unwrap();
+        // Longer than a socket address may be.
+        let state = state.path().join("x".repeat(120));
+        let (listener, file) = Servers::make(&state).unwrap().listen().unwrap();
+        let servers = Servers::open(&state).unwrap();
+        let found: Vec<u32> = servers.connect_all().unwrap().into_iter().map(|(pid, _)| pid).collect();
+        assert_eq!(found, [std::process::id()]);
+        drop(listener);
+        assert!(servers.connect_all().unwrap().is_empty());
+        assert!(!file.0.exists());
+        assert_eq!(fs::metadata(state.join("servers")).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+}

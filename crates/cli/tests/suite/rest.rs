@@ -1,0 +1,286 @@
+//! The REST routes, as a program that embeds ringfence uses them.
+
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+use tungstenite::client::IntoClientRequest as _;
+use tungstenite::{Message, WebSocket};
+
+use crate::everyone::for_everyone;
+use crate::server::Server;
+
+/// A program that embeds the server.
+struct Embedder {
+    server: Server,
+}
+
+impl Embedder {
+    fn ask(&self, request: &str, body: &Value) -> (u16, Value) {
+        let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", self.server.address);
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let (status, body) = self.server.ask(request, &headers, &body);
+        (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{request}: {error}: {body}")))
+    }
+
+    /// Asks, and insists on the status.
+    fn expect(&self, status: u16, request: &str, body: &Value) -> Value {
+        let (answered, body) = self.ask(request, body);
+        assert_eq!(answered, status, "{request}: {body}");
+        body
+    }
+
+    fn session(&self, template: &str) -> String {
+        let session = self.expect(201, "POST /v1/sessions", &json!({"template": template}));
+        format!("/v1/sessions/{}", session["session_id"].as_str().expect("an id"))
+    }
+
+    fn start(&self, session: &str, process: &Value) -> String {
+        let started = self.expect(201, &format!("POST {session}/processes"), process);
+        assert_eq!(started["status"], "running", "{started}");
+        format!("{session}/processes/{}", started["pid"])
+    }
+
+    fn connect(&self, process: &str) -> Result<WebSocket<TcpStream>, u16> {
+        let mut request = format!("ws://{}{process}/ws", self.server.address).into_client_request().expect("a request");
+        request.headers_mut().insert("sec-websocket-protocol", "mcp".parse().expect("a value"));
+        let stream = TcpStream::connect(&self.server.address).expect("it listens");
+        match tungstenite::client(request, stream) {
+            Ok((socket, response)) => {
+                assert_eq!(response.headers()["sec-websocket-protocol"], "mcp");
+                Ok(socket)
+            }
+            Err(tungstenite::HandshakeError::Failure(tungstenite::Error::Http(response))) => {
+                Err(response.status().as_u16())
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn text(socket: &mut WebSocket<TcpStream>) -> String {
+    loop {
+        match socket.read().expect("it is open") {
+            Message::Text(text) => return text.to_string(),
+            Message::Ping(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn closing(socket: &mut WebSocket<TcpStream>) -> (u16, String) {
+    loop {
+        match socket.read().expect("it is closed in order") {
+            Message::Close(Some(frame)) => return (frame.code.into(), frame.reason.to_string()),
+            Message::Close(None) => panic!("no reason is given"),
+            _ => {}
+        }
+    }
+}
+
+fn for_every_embedder(test: &str, check: impl Fn(&Embedder)) {
+    for_everyone(test, |who| check(&Embedder { server: Server::start_as(who, &[], &[]) }));
+}
+
+#[test]
+fn sessions_are_made_used_and_ended() {
+    for_every_embedder("sessions_are_made_used_and_ended", |embedder| {
+        let session = embedder.session("python");
+        let listed = embedder.expect(200, "GET /v1/sessions", &Value::Null);
+        assert_eq!(listed["sessions"].as_array().map(Vec::len), Some(1));
+        embedder.expect(200, &format!("POST {session}/exec"), &json!({"code": "x = 41"}));
+        let answer = embedder.expect(200, &format!("POST {session}/exec"), &json!({"code": "x + 1", "timeout": 20}));
+        assert_eq!(
+            (&answer["result"], &answer["status"], &answer["session_created"]),
+            (&json!("42"), &json!("ok"), &json!(false))
+        );
+        let answer = embedder.expect(200, &format!("POST {session}/exec"), &json!({"command": "echo out; exit 3"}));
+        assert_eq!((&answer["stdout"], &answer["exit_code"]), (&json!("out\n"), &json!(3)));
+        assert_eq!(embedder.expect(200, &format!("GET {session}"), &Value::Null)["status"], "idle");
+        assert_eq!(embedder.expect(200, &format!("DELETE {session}"), &Value::Null)["was_running"], false);
+
+        // A session that has ended and one that never was are alike.
+        let ended = embedder.expect(404, &format!("GET {session}"), &Value::Null);
+        let id = session.rsplit('/').next().expect("an id");
+        let unknown = embedder.expect(404, "GET /v1/sessions/session-0", &Value::Null).to_string();
+        assert_eq!(ended.to_string().replace(id, "session-0"), unknown);
+        assert_eq!(ended["error_code"], "SESSION_NOT_FOUND");
+    });
+}
+
+#[test]
+fn bad_requests_say_why() {
+    let embedder = Embedder { server: Server::start(&[], &[]) };
+    let session = embedder.session("bash");
+    for (status, request, body) in [
+        (400, "POST /v1/sessions".to_owned(), json!({"template": "perl"})),
+        (400, "POST /v1/sessions".to_owned(), json!({"templates": "bash"})),
+        (400, format!("POST {session}/exec"), json!({})),
+        (400, format!("POST {session}/exec"), json!({"code": "1", "command": "true"})),
+        (400, format!("POST {session}/exec"), json!({"code": "1", "timeout": 1_000_000})),
+        (400, format!("POST {session}/processes"), json!({"argv": []})),
+        (400, format!("POST {session}/processes"), json!({"argv": ["no-such-program"]})),
+        (400, format!("POST {session}/processes"), json!({"argv": ["true"], "env": {"A=B": "c"}})),
+        (400, format!("POST {session}/processes"), json!({"argv": ["true"], "workdir": "../etc"})),
+        (400, format!("POST {session}/processes"), json!({"argv": ["true", "x".repeat(70_000)]})),
+        (404, format!("GET {session}/processes/7"), Value::Null),
+        (404, format!("GET {session}/processes/x"), Value::Null),
+        (404, format!("GET {session}/files/none"), Value::Null),
+        (400, format!("GET {session}/files/%2e%2e/%2e%2e/etc/passwd"), Value::Null),
+        (400, format!("GET {session}/files/a%00b"), Value::Null),
+        (404, "GET /v1/else".to_owned(), Value::Null),
+    ] {
+        let refusal = embedder.expect(status, &request, &body);
+        for field in ["error", "error_code", "category", "severity", "recovery_suggestions", "context"] {
+            assert!(!refusal[field].is_null(), "{request}: {refusal}");
+        }
+    }
+}
+
+#[test]
+fn strangers_are_kept_out() {
+    let server = Server::start(&[], &[("RINGFENCE_AUTH_TOKEN", "a-long-secret")]);
+    let (host, token) = (format!("Host: {}\r\n", server.address), "Authorization: Bearer a-long-secret\r\n");
+    for (headers, expected) in [
+        (format!("{host}{token}"), 200),
+        (host.clone(), 401),
+        (format!("Host: evil.example\r\n{token}"), 403),
+        (format!("{host}{token}Origin: http://evil.example\r\n"), 403),
+    ] {
+        assert_eq!(server.ask("GET /v1/sessions", &headers, "").0, expected, "{headers}");
+    }
+}
+
+#[test]
+fn files_are_bytes() {
+    for_every_embedder("files_are_bytes", |embedder| {
+        let session = embedder.session("bash");
+        let host = format!("Host: {}\r\n", embedder.server.address);
+        let content: Vec<u8> = (0..5_000_000_u32).map(|number| number.to_le_bytes()[1]).collect();
+        let (status, answer) = embedder.server.ask_bytes(&format!("PUT {session}/files/a/b%20c"), &host, &content);
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&answer));
+        let (status, read) = embedder.server.ask_bytes(&format!("GET {session}/files/a/b%20c"), &host, b"");
+        assert!(status == 200 && read == content);
+        let (_, part) =
+            embedder.server.ask_bytes(&format!("GET {session}/files/a/b%20c?offset=256&length=2"), &host, b"");
+        assert_eq!(part, [1, 1]);
+        let listed = embedder.expect(200, &format!("GET {session}/files/a/"), &Value::Null);
+        assert_eq!((&listed["entries"][0]["name"], &listed["entries"][0]["size"]), (&json!("b c"), &json!(5_000_000)));
+        // A name that is no UTF-8.
+        let (status, _) = embedder.server.ask_bytes(&format!("PUT {session}/files/x%ff"), &host, b"odd");
+        assert_eq!(status, 200);
+        let answer = embedder.expect(200, &format!("POST {session}/exec"), &json!({"command": "cat x$'\\xff'"}));
+        assert_eq!(answer["stdout"], "odd", "{answer}");
+        let too_large = vec![0; (16 << 20) + 1];
+        let (status, answer) = embedder.server.ask_bytes(&format!("PUT {session}/files/large"), &host, &too_large);
+        assert!(status == 413 && String::from_utf8_lossy(&answer).contains("16777216"), "{status}");
+    });
+}
+
+#[test]
+fn a_process_is_spoken_to_line_by_line() {
+    for_every_embedder("a_process_is_spoken_to_line_by_line", |embedder| {
+        let session = embedder.session("bash");
+        let process = json!({"argv": ["python3", "-uc", "import os, sys\nfor line in sys.stdin: print(os.environ['WORD'], os.getcwd(), line, end='')"],
+            "env": {"WORD": "echo"}, "workdir": "/tmp"});
+        let process = embedder.start(&session, &process);
+        let mut socket = embedder.connect(&process).expect("it opens");
+        for line in ["one", "zwei ü", ""] {
+            socket.send(line.into()).expect("it is sent");
+            assert_eq!(text(&mut socket), format!("echo /tmp {line}"));
+        }
+        assert_eq!(embedder.connect(&process).err(), Some(429), "one at a time");
+        // A call runs beside it.
+        let answer = embedder.expect(200, &format!("POST {session}/exec"), &json!({"command": "pgrep -c python3"}));
+        assert_eq!(answer["stdout"], "1\n", "{answer}");
+        socket.close(None).expect("it is closed");
+        while socket.read().is_ok() {}
+        // It runs on, and the next one speaks to the same process.
+        let mut socket = loop {
+            match embedder.connect(&process) {
+                Ok(socket) => break socket,
+                Err(status) => assert_eq!(status, 429),
+            }
+        };
+        socket.send("again".into()).expect("it is sent");
+        assert_eq!(text(&mut socket), "echo /tmp again");
+        let ended = embedder.expect(200, &format!("DELETE {process}"), &Value::Null);
+        assert_eq!((&ended["status"], &ended["exit_code"]), (&json!("exited"), &json!(128 + 15)));
+        assert_eq!(closing(&mut socket), (1000, "the process exited with code 143".into()));
+        embedder.expect(404, &format!("GET {process}"), &Value::Null);
+    });
+}
+
+#[test]
+fn an_end_is_recorded() {
+    for_every_embedder("an_end_is_recorded", |embedder| {
+        let session = embedder.session("bash");
+        let command = "seq 1 100000 >&2; echo last; exit 7";
+        let process = embedder.start(&session, &json!({"command": command}));
+        let mut socket = embedder.connect(&process).expect("it opens");
+        assert_eq!(text(&mut socket), "last");
+        assert_eq!(closing(&mut socket), (1000, "the process exited with code 7".into()));
+        let info = embedder.expect(200, &format!("GET {process}"), &Value::Null);
+        assert_eq!((&info["status"], &info["exit_code"]), (&json!("exited"), &json!(7)));
+        let tail = info["stderr_tail"].as_str().expect("text");
+        assert!(tail.ends_with("\n99999\n100000\n") && tail.len() == 64 << 10, "{}", tail.len());
+
+        // What is still there goes with its session.
+        let process = embedder.start(&session, &json!({"argv": ["sleep", "1000"]}));
+        let mut socket = embedder.connect(&process).expect("it opens");
+        embedder.expect(200, &format!("DELETE {session}"), &Value::Null);
+        assert_eq!(closing(&mut socket).0, 1000);
+        embedder.expect(404, &format!("GET {process}"), &Value::Null);
+    });
+}
+
+#[test]
+fn processes_are_bounded() {
+    let embedder = Embedder { server: Server::start(&[], &[]) };
+    let session = embedder.session("bash");
+    // Nobody reads: the process waits at its pipe, and nothing is lost once somebody does.
+    let flood =
+        json!({"command": "for i in $(seq 1 20000); do echo \"$i $(printf %0200d 0)\"; echo \"$i\" > reached; done"});
+    let process = embedder.start(&session, &flood);
+    let reached = || {
+        let answer = embedder.expect(
+            200,
+            &format!("POST {session}/exec"),
+            &json!({"command": "cat reached 2>/dev/null; sleep 0.5"}),
+        );
+        answer["stdout"].as_str().and_then(|text| text.trim().parse::<u32>().ok())
+    };
+    let mut before = reached();
+    loop {
+        let now = reached();
+        if now.is_some() && now == before {
+            break;
+        }
+        before = now;
+    }
+    assert!(before.is_some_and(|line| line < 2000), "it waits where its pipe is full: {before:?}");
+    let mut socket = embedder.connect(&process).expect("it opens");
+    for expected in 1..=20_000 {
+        assert_eq!(text(&mut socket).split(' ').next(), Some(expected.to_string().as_str()));
+    }
+    assert_eq!(closing(&mut socket).0, 1000);
+
+    let process = embedder
+        .start(&session, &json!({"command": "head -c 3M /dev/zero | tr '\\0' x; echo; echo after; sleep 1000"}));
+    let mut socket = embedder.connect(&process).expect("it opens");
+    assert_eq!(closing(&mut socket), (1009, "a line is longer than 1 MiB".into()));
+    drop(socket);
+    let mut socket = loop {
+        if let Ok(socket) = embedder.connect(&process) {
+            break socket;
+        }
+    };
+    assert_eq!(text(&mut socket), "after");
+    socket.send("x".repeat((1 << 20) + 1).into()).expect("it is sent");
+    assert_eq!(closing(&mut socket).0, 1009);
+
+    for _ in 0..15 {
+        embedder.start(&session, &json!({"argv": ["sleep", "1000"]}));
+    }
+    let refusal = embedder.expect(429, &format!("POST {session}/processes"), &json!({"argv": ["sleep", "1000"]}));
+    assert_eq!(refusal["error_code"], "RESOURCE_LIMIT_EXCEEDED");
+}

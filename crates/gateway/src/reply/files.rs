@@ -1,0 +1,78 @@
+//! Files of a session. What is in them and what they are called is the guest's; the last block is the host's.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ringfence_runtime::session::{Directory, FileContent, FileWritten, MOST_ENTRIES, SessionId};
+use ringfence_sandbox::{Entry, FileKind};
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::{Value, json};
+
+use super::{finish, terminal};
+
+/// Renders a file, or a part of it: text as it is, anything else in base64.
+pub(crate) fn file(session: &SessionId, file: FileContent) -> CallToolResult {
+    let FileContent { path, size, offset, bytes } = file;
+    let length = bytes.len();
+    let (encoding, content, block) = match String::from_utf8(bytes) {
+        Ok(text) => ("utf-8", text.clone(), ContentBlock::text(text)),
+        Err(error) => {
+            let text = STANDARD.encode(error.as_bytes());
+            let contents = ResourceContents::blob(text.clone(), format!("ringfence://sessions/{session}/files"));
+            ("base64", text, ContentBlock::resource(contents.with_mime_type("application/octet-stream")))
+        }
+    };
+    let part = if length as u64 == size { String::new() } else { format!("{length} from {offset} on, of ") };
+    let closing = format!("[{}: {part}{size} bytes, {encoding}]", terminal::plain(&path));
+    let fields = json!({"path": path, "size": size, "offset": offset, "encoding": encoding, "content": content});
+    finish(vec![block, ContentBlock::text(closing)], fields, false)
+}
+
+/// Renders what was written.
+pub(crate) fn written(written: &FileWritten) -> CallToolResult {
+    let FileWritten { path, size } = written;
+    let text = format!("[{}: {size} bytes written]", terminal::plain(path));
+    finish(vec![ContentBlock::text(text)], json!({"path": path, "size": size}), false)
+}
+
+/// Renders what is in a directory.
+pub(crate) fn directory(directory: &Directory) -> CallToolResult {
+    let lines: Vec<String> = directory.entries.iter().map(line).collect();
+    let count = directory.entries.len();
+    let more = if directory.more { format!("; there is more than {MOST_ENTRIES}") } else { String::new() };
+    let closing = format!("[{}: {count} entries{more}]", terminal::plain(&directory.path));
+    let mut content = Vec::new();
+    content.extend((!lines.is_empty()).then(|| ContentBlock::text(lines.join("\n"))));
+    content.push(ContentBlock::text(closing));
+    finish(content, directory_fields(directory), false)
+}
+
+pub(crate) fn directory_fields(directory: &Directory) -> Value {
+    let entries: Vec<Value> = directory.entries.iter().map(entry).collect();
+    json!({"path": directory.path, "entries": entries, "truncated": directory.more})
+}
+
+/// A name that is no UTF-8 is shown as well as it can be, and given exactly beside that.
+fn entry(entry: &Entry) -> Value {
+    let mut fields = json!({
+        "name": String::from_utf8_lossy(&entry.name),
+        "kind": entry.kind,
+        "size": entry.size,
+        "modified": entry.modified,
+    });
+    if std::str::from_utf8(&entry.name).is_err() {
+        fields["name_base64"] = STANDARD.encode(&entry.name).into();
+    }
+    fields
+}
+
+/// One line whatever the name: a line break in it must not look like another entry.
+fn line(entry: &Entry) -> String {
+    let name = String::from_utf8_lossy(&entry.name);
+    let name = if name.chars().any(char::is_control) { format!("{name:?}") } else { name.into_owned() };
+    match entry.kind {
+        FileKind::File => format!("{name}  {}", entry.size),
+        FileKind::Directory => format!("{name}/"),
+        FileKind::Link => format!("{name}  (link)"),
+        FileKind::Other => format!("{name}  (special)"),
+    }
+}

@@ -1,0 +1,84 @@
+//! The same sessions over plain HTTP and JSON, for programs that embed ringfence.
+//!
+//! Who may ask is decided before: a request comes with its `Principal`. Errors carry the fields of the error table.
+
+mod body;
+mod exec;
+mod files;
+mod path;
+mod processes;
+mod sessions;
+mod socket;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use ringfence_runtime::session::{Failure, Kind, Sessions};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Gateway, failure};
+
+/// Files that may be on their way in at a time; each is held in memory.
+const UPLOADS_AT_ONCE: usize = 8;
+
+#[derive(Clone)]
+struct Rest {
+    gateway: Gateway,
+    max_body_bytes: usize,
+    uploads: Arc<Semaphore>,
+    shutdown: CancellationToken,
+}
+
+impl Rest {
+    fn sessions(&self) -> Result<&Sessions, Failure> {
+        self.gateway.sessions()
+    }
+}
+
+pub(crate) fn routes(gateway: Gateway, max_body_bytes: usize, shutdown: &CancellationToken) -> Router {
+    let uploads = Arc::new(Semaphore::new(UPLOADS_AT_ONCE));
+    let rest = Rest { gateway, max_body_bytes, uploads, shutdown: shutdown.clone() };
+    Router::new()
+        .route("/v1/sessions", get(sessions::list).post(sessions::create))
+        .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::stop))
+        .route("/v1/sessions/{id}/log", get(sessions::log))
+        .route("/v1/sessions/{id}/exec", post(exec::run))
+        .route("/v1/sessions/{id}/files", get(files::get))
+        .route("/v1/sessions/{id}/files/", get(files::get))
+        .route("/v1/sessions/{id}/files/{*path}", get(files::get).put(files::put))
+        .route("/v1/sessions/{id}/processes", get(processes::list).post(processes::start))
+        .route("/v1/sessions/{id}/processes/{pid}", get(processes::show).delete(processes::stop))
+        .route("/v1/sessions/{id}/processes/{pid}/ws", get(socket::open))
+        .route("/v1/{*rest}", any(async || Refusal::from(nothing_here())))
+        .with_state(rest)
+}
+
+fn nothing_here() -> Failure {
+    Failure::new(Kind::NotFound, "nothing is here").suggest("sessions are at /v1/sessions")
+}
+
+type Answer = Result<Response, Refusal>;
+
+/// A failure on its way to an HTTP client.
+struct Refusal {
+    failure: Failure,
+    /// Where the kind of failure alone does not say it.
+    status: Option<StatusCode>,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { failure, status: None }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (status, body) = failure::render_http(self.failure);
+        (self.status.unwrap_or(status), axum::Json(body)).into_response()
+    }
+}

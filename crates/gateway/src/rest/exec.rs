@@ -1,0 +1,59 @@
+//! `POST /v1/sessions/{id}/exec`: code, or one shell line.
+
+use axum::extract::{Path, Request, State};
+use axum::response::IntoResponse;
+use axum::{Extension, Json};
+use ringfence_runtime::session::{CodeRequest, CommandRequest, Failure, Kind, Principal};
+use rmcp::model::ContentBlock;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Answer, Rest, body, path};
+use crate::arguments::{not_blank, timeout};
+use crate::call::to_its_end;
+use crate::reply;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExecParams {
+    code: Option<String>,
+    command: Option<String>,
+    timeout: Option<f64>,
+}
+
+pub(super) async fn run(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Answer {
+    let (parts, content) = request.into_parts();
+    let params: ExecParams = body::json(&parts.headers, content, rest.max_body_bytes).await?;
+    let timeout = params.timeout.map(timeout).transpose()?;
+    let session_id = Some(path::session(id)?);
+    let sessions = rest.sessions()?.clone();
+    let cancel = rest.shutdown.child_token();
+    // A client that goes away drops this, and the call ends.
+    let _gone = cancel.clone().drop_guard();
+    let (template, flavor) = (None, None);
+    let answer = match (params.code, params.command) {
+        (Some(code), None) => {
+            let code = not_blank("code", code)?;
+            let request = CodeRequest { code, template, flavor, session_id, timeout };
+            to_its_end(async move { sessions.execute(&principal, request, cancel).await }).await?
+        }
+        (None, Some(command)) => {
+            let command = not_blank("command", command)?;
+            let request = CommandRequest { command, template, flavor, session_id, timeout };
+            to_its_end(async move { sessions.run_command(&principal, request, cancel).await }).await?
+        }
+        _ => return Err(Failure::new(Kind::Validation, "send either `code` or `command`").into()),
+    };
+    let rendered = reply::answer(&answer);
+    let mut fields = rendered.structured_content.unwrap_or_default();
+    fields["notices"] = json!(answer.notices);
+    // What the code displayed: pictures and the like, as MCP has them.
+    let displayed = rendered.content.iter().filter(|block: &&ContentBlock| block.as_text().is_none());
+    fields["display"] = json!(displayed.collect::<Vec<_>>());
+    Ok(Json(fields).into_response())
+}

@@ -1,0 +1,63 @@
+//! `/v1/sessions/{id}/files/{path}`: a file's bytes. A path that ends with a slash, or none, lists a directory.
+
+use std::os::unix::ffi::OsStrExt as _;
+
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderName, HeaderValue, Uri, header};
+use axum::response::IntoResponse;
+use axum::{Extension, Json};
+use ringfence_runtime::session::{Failure, FileRange, Kind, MOST_FILE_BYTES, Principal};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Answer, Rest, body, path};
+use crate::reply;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RangeParams {
+    #[serde(default)]
+    offset: u64,
+    length: Option<u64>,
+}
+
+pub(super) async fn get(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Query(RangeParams { offset, length }): Query<RangeParams>,
+    uri: Uri,
+) -> Answer {
+    let id = path::session_of(&uri)?;
+    let (sessions, path) = (rest.sessions()?, path::file(&uri)?);
+    if path.is_empty() || path.as_bytes().ends_with(b"/") {
+        let directory = sessions.list_files(&principal, &id, &path).await?;
+        return Ok(Json(reply::directory_fields(&directory)).into_response());
+    }
+    let file = sessions.read_file(&principal, &id, &path, FileRange { offset, length }).await?;
+    // The guest's bytes must never be taken for a page of this server's.
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
+        (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment")),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (HeaderName::from_static("x-file-size"), HeaderValue::from(file.size)),
+    ];
+    Ok((headers, file.bytes).into_response())
+}
+
+pub(super) async fn put(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Answer {
+    let id = path::session_of(request.uri())?;
+    let path = path::file(request.uri())?;
+    // Before anything is read: a stranger must not be able to fill the room for uploads.
+    let sessions = rest.sessions()?;
+    sessions.info(&principal, &id).await?;
+    let _room = rest.uploads.try_acquire().map_err(|_| {
+        Failure::new(Kind::ResourceLimit, "too many files are on their way in").suggest("try again shortly")
+    })?;
+    let content = body::bytes(request.into_body(), usize::try_from(MOST_FILE_BYTES).unwrap_or(usize::MAX)).await?;
+    let written = sessions.write_file(&principal, &id, &path, content.into()).await?;
+    Ok(Json(json!({"path": written.path, "size": written.size})).into_response())
+}

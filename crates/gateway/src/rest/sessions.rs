@@ -1,0 +1,63 @@
+//! `/v1/sessions`: made, listed, shown, ended.
+
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::{Extension, Json};
+use ringfence_runtime::session::Principal;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Answer, Rest, body, path};
+use crate::call::to_its_end;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CreateParams {
+    template: Option<String>,
+    flavor: Option<String>,
+}
+
+pub(super) async fn create(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Answer {
+    let (parts, content) = request.into_parts();
+    let CreateParams { template, flavor } = body::json(&parts.headers, content, rest.max_body_bytes).await?;
+    let sessions = rest.sessions()?.clone();
+    let session = to_its_end(async move { sessions.create_session(&principal, template, flavor).await }).await?;
+    let location = format!("/v1/sessions/{}", session.session_id);
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(session)).into_response())
+}
+
+pub(super) async fn list(State(rest): State<Rest>, Extension(principal): Extension<Principal>) -> Answer {
+    Ok(Json(json!({"sessions": rest.sessions()?.list(&principal).await})).into_response())
+}
+
+pub(super) async fn show(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Answer {
+    Ok(Json(rest.sessions()?.info(&principal, &path::session(id)?).await?).into_response())
+}
+
+pub(super) async fn stop(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Answer {
+    let (sessions, id) = (rest.sessions()?.clone(), path::session(id)?);
+    let stopping = id.clone();
+    let stopped = to_its_end(async move { sessions.stop(&principal, &stopping).await }).await?;
+    Ok(Json(json!({"session_id": id, "was_running": stopped.was_running})).into_response())
+}
+
+pub(super) async fn log(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Answer {
+    Ok(Json(json!({"calls": rest.sessions()?.log(&principal, &path::session(id)?)?})).into_response())
+}

@@ -1,0 +1,170 @@
+//! Long-lived processes of a session, as callers see them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde::Serialize;
+use tokio::time::timeout;
+
+use super::processes::{Managed, Processes, State};
+use super::streams::Streams;
+use super::{Failure, Kind, Principal, SessionId, Sessions};
+
+/// How long a process may take to start, and to end after each signal.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A process to start.
+#[derive(Debug, Clone)]
+pub struct ProcessRequest {
+    pub argv: Vec<OsString>,
+    /// Besides what every process of the session has.
+    pub environment: BTreeMap<String, String>,
+    /// The workspace if none is given; relative to it otherwise.
+    pub workdir: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProcessStatus {
+    Running,
+    Exited,
+}
+
+/// How it stands with a process.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProcessInfo {
+    /// The server's own number, not the guest's.
+    pub pid: u32,
+    pub argv: Vec<String>,
+    pub status: ProcessStatus,
+    /// 128 and the signal's number if a signal ended it; none if it went with its session.
+    pub exit_code: Option<i32>,
+    /// Seconds since the epoch.
+    pub started: u64,
+    pub ended: Option<u64>,
+    /// The last of what it wrote to standard error.
+    pub stderr_tail: String,
+}
+
+impl Sessions {
+    /// Starts a process that lives until it ends, is ended, or its session ends.
+    pub async fn start_process(
+        &self,
+        principal: &Principal,
+        id: &SessionId,
+        request: ProcessRequest,
+    ) -> Result<ProcessInfo, Failure> {
+        let handle = self.find(principal, id)?;
+        handle.shared.touch();
+        let process = handle.processes.start(&request, self.tasks())?;
+        let mut state = process.state.subscribe();
+        let started = timeout(PATIENCE, state.wait_for(|state| *state != State::Starting)).await;
+        match started.map(|state| state.map(|state| state.clone())) {
+            Ok(Ok(State::Refused(why))) => {
+                handle.processes.forget(process.pid);
+                Err(Failure::new(Kind::Validation, format!("the process could not be started: {why}"))
+                    .suggest("give a program of the sandbox, by its full path or by a name on its PATH"))
+            }
+            Ok(Ok(_)) => Ok(process.info()),
+            Ok(Err(_)) => Err(Failure::not_found(id)),
+            Err(_) => {
+                handle.processes.signal(&process, Signal::KILL);
+                Err(Failure::new(Kind::Connection, "the sandbox did not start the process in time")
+                    .suggest("try again"))
+            }
+        }
+    }
+
+    pub fn list_processes(&self, principal: &Principal, id: &SessionId) -> Result<Vec<ProcessInfo>, Failure> {
+        let handle = self.find(principal, id)?;
+        Ok(handle.processes.all().iter().map(|process| process.info()).collect())
+    }
+
+    pub fn process(&self, principal: &Principal, id: &SessionId, pid: u32) -> Result<ProcessInfo, Failure> {
+        Ok(self.find_process(principal, id, pid)?.1.info())
+    }
+
+    /// Ends a process, politely first, and forgets it.
+    pub async fn stop_process(&self, principal: &Principal, id: &SessionId, pid: u32) -> Result<ProcessInfo, Failure> {
+        let (processes, process) = self.find_process(principal, id, pid)?;
+        let mut state = process.state.subscribe();
+        for signal in [Signal::TERM, Signal::KILL] {
+            if state.borrow().is_running() {
+                processes.signal(&process, signal);
+                let _ = timeout(PATIENCE, state.wait_for(|state| !state.is_running())).await;
+            }
+        }
+        if state.borrow().is_running() {
+            return Err(
+                Failure::new(Kind::Connection, format!("process {pid} did not end in time")).suggest("try again")
+            );
+        }
+        processes.forget(pid);
+        Ok(process.info())
+    }
+
+    /// The process's standard input and output, for one caller at a time.
+    pub fn attach(&self, principal: &Principal, id: &SessionId, pid: u32) -> Result<Attachment, Failure> {
+        let handle = self.find(principal, id)?;
+        let (_, process) = self.find_process(principal, id, pid)?;
+        let streams = Arc::clone(&process.streams).try_lock_owned().map_err(|_| {
+            Failure::new(Kind::ResourceLimit, format!("somebody else is attached to process {pid}"))
+                .suggest("close the other connection first")
+        })?;
+        Ok(Attachment { streams, process, shared: handle.shared })
+    }
+
+    fn find_process(
+        &self,
+        principal: &Principal,
+        id: &SessionId,
+        pid: u32,
+    ) -> Result<(Arc<Processes>, Arc<Managed>), Failure> {
+        let handle = self.find(principal, id)?;
+        let process = handle.processes.find(pid).ok_or_else(|| {
+            Failure::new(Kind::NotFound, format!("there is no process {pid} in this session"))
+                .suggest("list the session's processes")
+        })?;
+        Ok((handle.processes, process))
+    }
+}
+
+/// One caller's hold on a process's streams. Dropped, the next may have them; the process runs on.
+pub struct Attachment {
+    streams: tokio::sync::OwnedMutexGuard<Streams>,
+    process: Arc<Managed>,
+    shared: Arc<super::shared::Shared>,
+}
+
+impl Attachment {
+    /// Input and output, to be used at the same time, and what tells of the end.
+    pub fn parts(&mut self) -> (&super::streams::Input, &mut super::streams::Lines, Ending) {
+        let Streams { input, lines } = &mut *self.streams;
+        (input, lines, Ending { state: self.process.state.subscribe(), process: Arc::clone(&self.process) })
+    }
+
+    /// Keeps the session from expiring.
+    pub fn keep_alive(&self) -> impl Fn() + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || shared.touch()
+    }
+}
+
+/// Tells of the end of a process.
+pub struct Ending {
+    state: tokio::sync::watch::Receiver<State>,
+    process: Arc<Managed>,
+}
+
+impl Ending {
+    /// Waits until the process has ended.
+    pub async fn wait(&mut self) -> ProcessInfo {
+        // An error is the end of the session, which is the end of the process too.
+        let _ = self.state.wait_for(|state| !state.is_running()).await;
+        self.process.info()
+    }
+}

@@ -1,0 +1,144 @@
+//! Files of a running sandbox, for the host.
+//!
+//! The init opens them with the guest's own rights and passes the descriptor; the host never resolves a path of the
+//! guest's. What it gets is checked by what it *is*, because names can be swapped at any moment: a regular file on the
+//! workspace's own file system. All waits have a deadline.
+
+mod path;
+mod report;
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FileType, fstat};
+use rustix::io::Errno;
+
+use crate::control::Control;
+use crate::frame::{Channel, Order};
+use crate::launch::errno_of;
+
+pub use path::{GuestPath, PathError};
+pub use report::{Entry, FileKind};
+pub(crate) use report::{FileAction, FileReport};
+
+/// Why a file of the guest's was not to be had.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FileError {
+    #[error("there is no such file or directory")]
+    NotFound,
+    #[error("it is a symbolic link, and links are not followed")]
+    Link,
+    #[error("a part of the path is not a directory; links are not followed")]
+    NotADirectory,
+    #[error("it is a directory")]
+    IsADirectory,
+    #[error("it is neither a regular file nor a directory")]
+    NotAFile,
+    #[error("it lies on another file system than the workspace")]
+    OtherFileSystem,
+    #[error("the guest itself has no right to it")]
+    Denied,
+    #[error("the workspace is full")]
+    Full,
+    #[error("the sandbox did not answer in time")]
+    TimedOut,
+    #[error("the sandbox is gone")]
+    Lost,
+    #[error("the system refused: {0}")]
+    System(Errno),
+}
+
+impl From<Errno> for FileError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOENT => Self::NotFound,
+            Errno::LOOP => Self::Link,
+            Errno::NOTDIR => Self::NotADirectory,
+            Errno::ISDIR => Self::IsADirectory,
+            // A socket, or a FIFO that nobody reads.
+            Errno::NXIO => Self::NotAFile,
+            Errno::XDEV => Self::OtherFileSystem,
+            Errno::ACCESS | Errno::PERM => Self::Denied,
+            Errno::NOSPC | Errno::DQUOT => Self::Full,
+            errno => Self::System(errno),
+        }
+    }
+}
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileAccess {
+    Read,
+    /// Made where it is missing, with the directories above it; not emptied.
+    Write,
+}
+
+/// What is in a directory, by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    pub entries: Vec<Entry>,
+    /// There are more than were asked for.
+    pub more: bool,
+}
+
+impl Control {
+    /// Opens a regular file beneath the workspace, as the guest. Blocks, at most for `patience`.
+    pub fn open_file(&self, path: &GuestPath, access: FileAccess, patience: Duration) -> Result<File, FileError> {
+        let action = match access {
+            FileAccess::Read => FileAction::Read,
+            FileAccess::Write => FileAction::Write,
+        };
+        let conversation = self.ask(path, action, patience)?;
+        let (FileReport::Opened, passed) = conversation.next()? else { return Err(FileError::Lost) };
+        let [file, workspace] = <[OwnedFd; 2]>::try_from(passed).map_err(|_| FileError::Lost)?;
+        let (found, expected) = (fstat(&file)?, fstat(&workspace)?);
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::RegularFile if found.st_dev == expected.st_dev => Ok(File::from(file)),
+            FileType::RegularFile => Err(FileError::OtherFileSystem),
+            FileType::Directory => Err(FileError::IsADirectory),
+            _ => Err(FileError::NotAFile),
+        }
+    }
+
+    /// Lists a directory beneath the workspace, as the guest. Blocks, at most for `patience`.
+    pub fn list_directory(&self, path: &GuestPath, most: u32, patience: Duration) -> Result<Listing, FileError> {
+        let conversation = self.ask(path, FileAction::List { most }, patience)?;
+        let mut entries: Vec<Entry> = Vec::new();
+        let more = loop {
+            match conversation.next()?.0 {
+                FileReport::Entries { entries: next } if entries.len() + next.len() <= most as usize => {
+                    entries.extend(next);
+                }
+                FileReport::End { more } => break more,
+                _ => return Err(FileError::Lost),
+            }
+        };
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(Listing { entries, more })
+    }
+
+    /// Every question has a socket of its own for the answer, so that nobody else's wait can take it.
+    fn ask(&self, path: &GuestPath, action: FileAction, patience: Duration) -> Result<Conversation, FileError> {
+        let (ours, theirs) = Channel::pair()?;
+        let order = Order::File { path: path.components().to_vec(), action };
+        self.order(&order, &[theirs.as_fd()]).map_err(|_| FileError::Lost)?;
+        Ok(Conversation { answers: ours, deadline: Instant::now() + patience })
+    }
+}
+
+struct Conversation {
+    answers: Channel,
+    deadline: Instant,
+}
+
+impl Conversation {
+    fn next(&self) -> Result<(FileReport, Vec<OwnedFd>), FileError> {
+        match self.answers.receive_by(Some(self.deadline)) {
+            Ok(Some((FileReport::Refused { errno }, _))) => Err(errno_of(errno).into()),
+            Ok(Some(report)) => Ok(report),
+            Err(Errno::TIMEDOUT) => Err(FileError::TimedOut),
+            Ok(None) | Err(_) => Err(FileError::Lost),
+        }
+    }
+}
