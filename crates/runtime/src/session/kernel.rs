@@ -106,6 +106,7 @@ impl Kernel {
         let mut unsent = request.as_slice();
         let mut captured = Captured::default();
         let mut display = Vec::new();
+        let mut is_lost = false;
         let ended = loop {
             tokio::select! {
                 biased;
@@ -114,16 +115,15 @@ impl Kernel {
                     Event::Lost => break Err(Fate::SandboxLost),
                     _ => {}
                 },
-                sent = send_some(&self.socket, unsent), if !unsent.is_empty() => match sent {
+                sent = send_some(&self.socket, unsent), if !unsent.is_empty() && !is_lost => match sent {
                     Ok(length) => unsent = &unsent[length..],
-                    Err(_) => guest.signal(self.process.number, Signal::KILL),
+                    Err(_) => is_lost = self.give_up(guest),
                 },
-                received = receive(&self.socket, &mut self.received) => {
+                received = receive(&self.socket, &mut self.received), if !is_lost => {
                     match received.and_then(|()| self.take_messages(&mut display)) {
                         Ok(Some(done)) => break Ok(done),
                         Ok(None) => {}
-                        // It cannot be spoken to any more; its end is reported as any other's.
-                        Err(_) => guest.signal(self.process.number, Signal::KILL),
+                        Err(_) => is_lost = self.give_up(guest),
                     }
                 }
                 impatience = patience.lose() => guest.signal(self.process.number, match impatience {
@@ -159,6 +159,12 @@ impl Kernel {
                 (outcome, fate)
             }
         }
+    }
+
+    /// Kills an interpreter that cannot be spoken to any more; its end is reported as any other's.
+    fn give_up(&self, guest: &Guest) -> bool {
+        guest.signal(self.process.number, Signal::KILL);
+        true
     }
 
     fn take_messages(&mut self, display: &mut Vec<DisplayItem>) -> Result<Option<Done>, String> {
