@@ -21,15 +21,19 @@ stopped: True
 ";
 
 /// A server on a port of its own. Dropped, it is ended.
-struct Server {
+pub(crate) struct Server {
     process: Child,
-    address: String,
+    pub(crate) address: String,
+    /// Where it keeps its state, so that it leaves nothing in the home of whoever runs the tests.
+    state: tempfile::TempDir,
 }
 
 impl Server {
-    fn start(options: &[&str], variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(options: &[&str], variables: &[(&str, &str)]) -> Self {
+        let state = tempfile::tempdir().expect("a directory");
         let mut command = Command::new(BINARY);
         command.args(["serve", "--port", "0"]).args(options).envs(variables.iter().copied());
+        command.env("RINGFENCE_STATE_DIR", state.path());
         let mut process = command.stderr(Stdio::piped()).spawn().expect("it starts");
         let mut lines = BufReader::new(process.stderr.take().expect("stderr is piped")).lines();
         let address = lines.by_ref().map(|line| line.expect("it is text")).find_map(|line| {
@@ -38,11 +42,11 @@ impl Server {
         });
         // Whatever else it logs must not fill the pipe.
         std::thread::spawn(move || lines.count());
-        Self { process, address: address.expect("it says where it listens") }
+        Self { process, address: address.expect("it says where it listens"), state }
     }
 
     /// A request as curl would send it; gives the status and the body.
-    fn ask(&self, request: &str, headers: &str, body: &str) -> (u16, String) {
+    pub(crate) fn ask(&self, request: &str, headers: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         let length = body.len();
         let head =
@@ -55,13 +59,27 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
+impl Server {
+    /// Ends it in order, and gives its state.
+    pub(crate) fn end(mut self) -> tempfile::TempDir {
+        self.interrupt();
+        std::mem::replace(&mut self.state, tempfile::tempdir().expect("a directory"))
+    }
+
+    fn interrupt(&mut self) {
         let _ = rustix::process::kill_process(
             rustix::process::Pid::from_child(&self.process),
             rustix::process::Signal::INT,
         );
         let _ = self.process.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Ok(None) = self.process.try_wait() {
+            self.interrupt();
+        }
     }
 }
 
@@ -80,7 +98,12 @@ fn client(test: &str, arguments: &[&str]) -> Option<String> {
 
 #[test]
 fn an_agent_uses_it_over_stdio() {
-    if let Some(seen) = client("an_agent_uses_it_over_stdio", &["stdio", BINARY, "serve", "--stdio"]) {
+    let state = tempfile::tempdir().expect("a directory");
+    let config = state.path().join("ringfence.toml");
+    std::fs::write(&config, "[sessions]\nstate_dir = \".\"\n").expect("it is written");
+    let config = config.to_str().expect("it is text");
+    let command = ["stdio", BINARY, "serve", "--stdio", "--config", config];
+    if let Some(seen) = client("an_agent_uses_it_over_stdio", &command) {
         assert_eq!(seen, SEEN);
     }
 }

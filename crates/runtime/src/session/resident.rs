@@ -78,7 +78,7 @@ impl Resident {
                     // A kernel that died between calls is noticed by the next one.
                 }
                 () = sleep_until(idle_end) => {
-                    if self.shared.end_if_idle(EndReason::IdleExpired) {
+                    if self.shared.retire_if_idle(EndReason::IdleExpired) {
                         return;
                     }
                     // A call is on its way.
