@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use ringfence_runtime::config::ConfigError;
+use ringfence_runtime::store::StoreError;
 use ringfence_sandbox::Error as SandboxError;
 
 /// Exit codes as shells and container tools use them.
@@ -66,6 +67,13 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(&self.message)?;
         self.causes.iter().try_for_each(|cause| write!(formatter, ": {cause}"))
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let causes = error.source().map(ToString::to_string).into_iter().collect();
+        Self { message: error.to_string(), causes, hints: error.hints(), exit_code: OWN_FAILURE }
     }
 }
 

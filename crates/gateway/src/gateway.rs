@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::request::Parts;
+use ringfence_runtime::audit::{Audit, AuditEvent};
 use ringfence_runtime::session::{Failure, Kind, Principal, Sessions};
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, ConstString, CustomRequest, CustomResult,
@@ -47,6 +48,14 @@ impl Gateway {
         }
     }
 
+    /// Where what happens before a session is told of.
+    pub(crate) fn audit(&self) -> Audit {
+        match &self.backend {
+            Backend::Ready(sessions) => sessions.audit().clone(),
+            Backend::Down(_) => Audit::nowhere(),
+        }
+    }
+
     pub(crate) fn sessions(&self) -> Result<&Sessions, Failure> {
         match &self.backend {
             Backend::Ready(sessions) => Ok(sessions),
@@ -83,7 +92,10 @@ impl ServerHandler for Gateway {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let principal = principal(&context).map_err(failure::render)?;
-        let call = Call::parse(&request.name, request.arguments).map_err(failure::render)?;
+        let call = Call::parse(&request.name, request.arguments).map_err(|refusal| {
+            self.audit().record(AuditEvent::refusal(&refusal).of(&principal, None));
+            failure::render(refusal)
+        })?;
         self.answer(principal, call, context).await.map(Into::into).map_err(failure::render)
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Recording never waits and never fails a request. What ran is not in it, only how much and how long.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -64,8 +65,10 @@ impl AuditEvent {
 
     /// A request that was not served, with the rule that forbids it.
     pub fn refusal(failure: &Failure) -> Self {
+        let context: BTreeMap<&str, &str> =
+            failure.context.iter().map(|(key, value)| (key.as_str(), short(value))).collect();
         let event = Self::new(AuditKind::Refused, failure.kind.name());
-        event.with("message", failure.message.as_str()).with("context", json!(failure.context))
+        event.with("message", short(&failure.message)).with("context", json!(context))
     }
 
     #[must_use]
@@ -86,6 +89,13 @@ impl AuditEvent {
         self.detail[key] = value.into();
         self
     }
+}
+
+/// The start of a text: a caller chooses some of it, and must not fill the disk.
+fn short(text: &str) -> &str {
+    const MOST_BYTES: usize = 512;
+    let end = (0..=MOST_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
 }
 
 /// Where events go. Cheap to clone; all clones are one.
@@ -128,5 +138,56 @@ impl Audit {
             Sink::Memory(events) => events.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             Sink::Nowhere | Sink::Store(_) => Vec::new(),
         }
+    }
+}
+
+/// Lets strangers make one event a second at most: the audit keeps a bounded number, and must not lose those of
+/// others to a flood.
+#[derive(Debug, Default)]
+pub struct Sparing(Mutex<SparingState>);
+
+#[derive(Debug, Default)]
+struct SparingState {
+    second: u64,
+    left_out: u64,
+}
+
+impl Sparing {
+    /// The event, with how many were left out before it, or nothing if it is left out itself.
+    pub fn pass(&self, event: AuditEvent) -> Option<AuditEvent> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let second = event.time_ms / 1000;
+        if state.second == second {
+            state.left_out += 1;
+            return None;
+        }
+        let left_out = std::mem::take(&mut state.left_out);
+        state.second = second;
+        Some(if left_out > 0 { event.with("left_out_before", left_out) } else { event })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Kind;
+
+    #[test]
+    fn a_flood_of_strangers_is_one_event_a_second() {
+        let sparing = Sparing::default();
+        let at = |time_ms| AuditEvent { time_ms, ..AuditEvent::new(AuditKind::AuthenticationFailed, "no_token") };
+        let passed: Vec<AuditEvent> =
+            [5000, 5001, 5999, 6000, 9000].into_iter().filter_map(|time_ms| sparing.pass(at(time_ms))).collect();
+        assert_eq!(passed.iter().map(|event| event.time_ms).collect::<Vec<_>>(), [5000, 6000, 9000]);
+        assert_eq!(passed[1].detail["left_out_before"], 2);
+        assert!(passed[2].detail.get("left_out_before").is_none());
+    }
+
+    #[test]
+    fn what_a_caller_chose_is_cut_short() {
+        let failure = Failure::new(Kind::Validation, "ü".repeat(1 << 20)).with("field", "ü".repeat(1 << 20));
+        let event = AuditEvent::refusal(&failure);
+        assert!(event.detail.to_string().len() < 2048);
+        assert_eq!(event.outcome, "validation");
     }
 }

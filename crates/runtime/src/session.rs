@@ -7,6 +7,7 @@
 mod admission;
 mod call;
 mod capture;
+mod events;
 mod exchange;
 mod failure;
 mod files;

@@ -9,8 +9,10 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use ringfence_gateway::{Gateway, HttpOptions, Token, check, serve_http, serve_stdio};
+use ringfence_runtime::audit::Audit;
 use ringfence_runtime::config::{Configuration, Flag, Log, LogFormat, parse_volume};
 use ringfence_runtime::session::Sessions;
+use ringfence_runtime::store::Store;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -80,10 +82,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let failed = |error: std::io::Error| Failure::new("the server cannot start").because(&error);
     let program = std::env::current_exe().map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
+    let store = Store::open(&configuration.state_directory()?)?;
     runtime.block_on(async {
-        let sessions = Sessions::new(configuration.sessions.clone(), program);
+        let audit = Audit::in_store(store.clone());
+        let sessions = Sessions::audited(configuration.sessions.clone(), program, audit);
         let served = serve(arguments, &configuration, Gateway::new(sessions.clone())).await;
         sessions.shut_down().await;
+        store.close().await;
         served.map(|()| ExitCode::SUCCESS)
     })
 }

@@ -80,3 +80,22 @@ async fn a_session_ends_of_age() {
     assert_eq!(sessions.info(&principal, &id).await.unwrap_err().kind, Kind::SessionNotFound);
     sessions.shut_down().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn newcomers_do_not_evict_each_other_before_their_first_call() {
+    let sessions = sessions(Settings { most_sessions: 2, evict_idle: true, ..Settings::default() });
+    let asked = (0..4).map(|_| {
+        let sessions = sessions.clone();
+        tokio::spawn(async move {
+            for _ in 0..25 {
+                if let Err(failure) = echo(&sessions, "a", None).await {
+                    assert_eq!(failure.kind, Kind::ResourceLimit, "whoever is let in is served: {failure:?}");
+                }
+            }
+        })
+    });
+    for task in asked.collect::<Vec<_>>() {
+        task.await.expect("everybody is served or refused");
+    }
+    sessions.shut_down().await;
+}

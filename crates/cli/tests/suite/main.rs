@@ -1,5 +1,6 @@
 //! Everything that is tested with the program as a person would start it.
 
+mod audit;
 mod bad_input;
 mod cleanup;
 mod config;

@@ -34,7 +34,12 @@ fn client(test: &str, arguments: &[&str]) -> Option<String> {
 
 #[test]
 fn an_agent_uses_it_over_stdio() {
-    if let Some(seen) = client("an_agent_uses_it_over_stdio", &["stdio", BINARY, "serve", "--stdio"]) {
+    let state = tempfile::tempdir().expect("a directory");
+    let config = state.path().join("ringfence.toml");
+    std::fs::write(&config, "[sessions]\nstate_dir = \".\"\n").expect("it is written");
+    let config = config.to_str().expect("it is text");
+    let command = ["stdio", BINARY, "serve", "--stdio", "--config", config];
+    if let Some(seen) = client("an_agent_uses_it_over_stdio", &command) {
         assert_eq!(seen, SEEN);
     }
 }

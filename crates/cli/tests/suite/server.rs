@@ -78,6 +78,13 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Ends it in order, and gives its state.
+    pub(crate) fn end(self) -> Arc<TempDir> {
+        Arc::clone(&self.state)
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = rustix::process::kill_process(

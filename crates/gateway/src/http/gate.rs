@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
+use ringfence_runtime::audit::{Audit, AuditEvent, AuditKind, Sparing};
 use ringfence_runtime::session::Principal;
 use subtle::ConstantTimeEq;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -22,12 +23,21 @@ pub(super) struct Gate {
     peers: Peers,
     tokens: Arc<[Token]>,
     room: Arc<Semaphore>,
+    audit: Audit,
+    strangers: Arc<Sparing>,
 }
 
 impl Gate {
-    pub(super) fn new(peers: Peers, tokens: Vec<Token>, max_requests: usize) -> Self {
+    pub(super) fn new(peers: Peers, tokens: Vec<Token>, max_requests: usize, audit: Audit) -> Self {
         let room = Arc::new(Semaphore::new(max_requests.min(Semaphore::MAX_PERMITS)));
-        Self { peers, tokens: tokens.into(), room }
+        Self { peers, tokens: tokens.into(), room, audit, strangers: Arc::default() }
+    }
+
+    /// Tells the audit of somebody who is not let in.
+    fn tell(&self, kind: AuditKind, outcome: &str) {
+        if let Some(event) = self.strangers.pass(AuditEvent::new(kind, outcome)) {
+            self.audit.record(event);
+        }
     }
 
     /// Compares with every token in full, so that the time taken tells no more of one than its length.
@@ -52,10 +62,12 @@ impl Gate {
 
 pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     if !gate.peers.allow_host(request.uri(), request.headers()) {
+        gate.tell(AuditKind::Refused, "host");
         let hint = "call it by a loopback name, or add the name to the allowed hosts of the configuration";
         return refuse(StatusCode::FORBIDDEN, "the Host header is not a name of this server", hint);
     }
     if request.headers().get_all(header::ORIGIN).iter().any(|origin| !gate.peers.allow_origin(origin)) {
+        gate.tell(AuditKind::Refused, "origin");
         let hint = "add the page's host to the allowed hosts of the configuration";
         return refuse(StatusCode::FORBIDDEN, "pages of this Origin may not call this server", hint);
     }
@@ -64,12 +76,15 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
         return next.run(request).await;
     }
     let Some(principal) = gate.principal(request.headers()) else {
+        let sent = request.headers().contains_key(header::AUTHORIZATION);
+        gate.tell(AuditKind::AuthenticationFailed, if sent { "wrong_token" } else { "no_token" });
         let hint = "send `Authorization: Bearer <token>` with a token of the configuration";
         let mut refusal = refuse(StatusCode::UNAUTHORIZED, "a token is needed", hint);
         refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return refusal;
     };
-    let Ok(permit) = gate.room.try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(&gate.room).try_acquire_owned() else {
+        gate.tell(AuditKind::Refused, "too_many_requests");
         let mut refusal = refuse(StatusCode::SERVICE_UNAVAILABLE, "too many requests at a time", "try again shortly");
         refusal.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         return refusal;

@@ -53,12 +53,14 @@ impl Places {
         Self { limits: Arc::new(limits), taken: Arc::default() }
     }
 
-    /// Takes a place for a session, and names those that must end before it is free. They take no more calls.
+    /// Takes a place for a session, and names those that must end before it is free. They take no more calls, and
+    /// `note` hears of each before it ends.
     pub(super) fn take(
         &self,
         id: &SessionId,
         principal: &Principal,
         memory_bytes: u64,
+        note: impl Fn(&SessionId, &Principal),
     ) -> Result<(Place, Vec<SessionId>), Failure> {
         let mut taken = self.taken();
         let applicant = Applicant { principal: principal.clone(), memory_bytes };
@@ -72,8 +74,11 @@ impl Places {
             };
             // One that has got a call in the meantime stays, and the choice is made anew without it.
             for id in chosen {
-                if taken.get(&id).is_some_and(|holder| holder.shared.end_if_idle(EndReason::Evicted)) {
-                    taken.remove(&id);
+                if taken.get(&id).is_some_and(|holder| holder.shared.retire_if_idle(EndReason::Evicted))
+                    && let Some(holder) = taken.remove(&id)
+                {
+                    note(&id, &holder.principal);
+                    holder.shared.halt();
                     evicted.push(id);
                 }
             }
@@ -99,7 +104,7 @@ mod tests {
     }
 
     fn take(places: &Places, name: &str) -> Result<(Place, Vec<SessionId>), Failure> {
-        places.take(&SessionId::from_caller(name), &Principal::local(), 1)
+        places.take(&SessionId::from_caller(name), &Principal::local(), 1, |_, _| {})
     }
 
     #[test]

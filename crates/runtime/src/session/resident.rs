@@ -78,7 +78,9 @@ impl Resident {
                 }
                 () = sleep_until(idle_end) => {
                     // Something may have been done meanwhile, or a call may be on its way.
-                    if self.shared.unused_for() >= self.idle_timeout && self.shared.end_if_idle(EndReason::IdleExpired) {
+                    if self.shared.unused_for() >= self.idle_timeout
+                        && self.shared.retire_if_idle(EndReason::IdleExpired)
+                    {
                         return;
                     }
                 }

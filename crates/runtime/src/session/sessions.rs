@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::admission::{Place, Places};
 use super::call::Outcome;
+use super::events;
 use super::files::Files;
 use super::launchers::Launchers;
 use super::limits::{ServiceLimits, expires};
@@ -22,12 +23,13 @@ use super::prepare::{self, Prepared};
 use super::processes::Processes;
 use super::resident::{Call, Resident, Work};
 use super::settings::Settings;
-use super::shared::{Shared, now};
+use super::shared::{Shared, Visit, now};
 use super::state::{Change, EndReason, State};
 use super::{
     Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, SessionStatus, Stopped,
     warmth,
 };
+use crate::audit::{Audit, AuditEvent};
 use crate::flavor::Flavor;
 use crate::template::{Language, Template};
 
@@ -45,6 +47,7 @@ struct Inner {
     places: Places,
     live: Mutex<HashMap<SessionId, Handle>>,
     tasks: TaskTracker,
+    audit: Audit,
 }
 
 /// What is kept of a live session outside of its own task.
@@ -67,13 +70,18 @@ pub(super) struct Handle {
 impl Sessions {
     /// `program` is ringfence itself: sandboxes are made by a helper process of it.
     pub fn new(settings: Settings, program: PathBuf) -> Self {
+        Self::audited(settings, program, Audit::nowhere())
+    }
+
+    /// The same, with an audit of all that happens.
+    pub fn audited(settings: Settings, program: PathBuf, audit: Audit) -> Self {
         let places = Places::new(ServiceLimits::from(&settings));
         let directory = prepare::interpreter_directory(Language::Python);
         let warmth = warmth::python(directory.as_deref(), &settings.preload);
         let launchers = Launchers::new(program, None, settings.lease, warmth);
         let pool = Pool::new(launchers.clone(), settings.clone());
         let (live, tasks) = (Mutex::default(), TaskTracker::new());
-        Self(Arc::new(Inner { settings, launchers, pool, places, live, tasks }))
+        Self(Arc::new(Inner { settings, launchers, pool, places, live, tasks, audit }))
     }
 
     /// Makes a session without running anything in it yet.
@@ -84,7 +92,8 @@ impl Sessions {
         flavor: Option<String>,
     ) -> Result<SessionInfo, Failure> {
         let wanted = Wanted { template, flavor, session_id: None, timeout: None };
-        let (id, handle) = self.create(principal, &wanted).await?;
+        let made = self.create(principal, &wanted).await;
+        let (id, handle, _visit) = made.map_err(|failure| self.refused(principal, None, failure))?;
         Ok(self.describe(&id, &handle))
     }
 
@@ -96,11 +105,14 @@ impl Sessions {
         cancel: CancellationToken,
     ) -> Result<Answer, Failure> {
         if request.code.trim().is_empty() {
-            return Err(Failure::new(Kind::Validation, "code is empty").suggest("send the code to run"));
+            let failure = Failure::new(Kind::Validation, "code is empty").suggest("send the code to run");
+            return Err(self.refused(principal, request.session_id.as_ref(), failure));
         }
         let CodeRequest { code, template, flavor, session_id, timeout } = request;
         let wanted = Wanted { template, flavor, session_id, timeout };
-        self.call(principal, wanted, Work::Code(code), cancel).await
+        let asked = wanted.session_id.clone();
+        let called = self.call(principal, wanted, Work::Code(code), cancel).await;
+        called.map_err(|failure| self.refused(principal, asked.as_ref(), failure))
     }
 
     /// Runs one shell line in a session, which is made if none is named.
@@ -111,11 +123,14 @@ impl Sessions {
         cancel: CancellationToken,
     ) -> Result<Answer, Failure> {
         if request.command.trim().is_empty() {
-            return Err(Failure::new(Kind::Validation, "command is empty").suggest("send the shell line to run"));
+            let failure = Failure::new(Kind::Validation, "command is empty").suggest("send the shell line to run");
+            return Err(self.refused(principal, request.session_id.as_ref(), failure));
         }
         let CommandRequest { command, template, flavor, session_id, timeout } = request;
         let wanted = Wanted { template, flavor, session_id, timeout };
-        self.call(principal, wanted, Work::Command(command), cancel).await
+        let asked = wanted.session_id.clone();
+        let called = self.call(principal, wanted, Work::Command(command), cancel).await;
+        called.map_err(|failure| self.refused(principal, asked.as_ref(), failure))
     }
 
     pub async fn list(&self, principal: &Principal) -> Vec<SessionInfo> {
@@ -133,17 +148,27 @@ impl Sessions {
     }
 
     pub async fn info(&self, principal: &Principal, id: &SessionId) -> Result<SessionInfo, Failure> {
-        let handle = self.find(principal, id)?;
+        let handle = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?;
         Ok(self.describe(id, &handle))
     }
 
     /// Ends a session and frees everything it had.
     pub async fn stop(&self, principal: &Principal, id: &SessionId) -> Result<Stopped, Failure> {
-        let handle = self.find(principal, id)?;
+        let handle = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?;
         let was_running = handle.shared.state() == State::Busy;
         handle.shared.end(EndReason::Stopped);
         handle.ended.cancelled().await;
         Ok(Stopped { was_running })
+    }
+
+    /// Where the events of these sessions go.
+    pub fn audit(&self) -> &Audit {
+        &self.0.audit
+    }
+
+    fn refused(&self, principal: &Principal, session: Option<&SessionId>, failure: Failure) -> Failure {
+        self.0.audit.record(AuditEvent::refusal(&failure).of(principal, session));
+        failure
     }
 
     /// What every session is shown of the host.
@@ -177,14 +202,16 @@ impl Sessions {
         let start = Instant::now();
         let timeout = self.check_timeout(wanted.timeout)?;
         let session_created = wanted.session_id.is_none();
-        let (id, handle) = if let Some(id) = &wanted.session_id {
-            (id.clone(), self.find(principal, id)?)
+        let (id, handle, visit) = if let Some(id) = &wanted.session_id {
+            let handle = self.find(principal, id)?;
+            let visit = handle.shared.enter().ok_or_else(|| Failure::not_found(id))?;
+            (id.clone(), handle, visit)
         } else {
             self.create(principal, &wanted).await?
         };
         let record = Record::begin(&handle.log, &work);
         let (reply, answered) = oneshot::channel();
-        let visit = handle.shared.enter().ok_or_else(|| Failure::not_found(&id))?;
+        let started = events::call_started(principal, &id, &work, timeout);
         handle.calls.try_send(Call { work, timeout, cancel, visit, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 Failure::new(Kind::ResourceLimit, format!("{QUEUED} calls wait in this session already"))
@@ -192,8 +219,10 @@ impl Sessions {
             }
             mpsc::error::TrySendError::Closed(_) => Failure::not_found(&id),
         })?;
+        self.0.audit.record(started);
         // A session that ends while the call waits in it is no longer there.
         let outcome = answered.await.map_err(|_| Failure::not_found(&id))??;
+        self.0.audit.record(events::call_finished(principal, &id, &outcome, start.elapsed()));
         let Outcome { status, exit_code, stdout, stderr, result, error, display, notices } = outcome;
         let duration = start.elapsed();
         record.end(status, exit_code);
@@ -226,8 +255,8 @@ impl Sessions {
         }
     }
 
-    async fn create(&self, principal: &Principal, wanted: &Wanted) -> Result<(SessionId, Handle), Failure> {
-        let settings = &self.0.settings;
+    async fn create(&self, principal: &Principal, wanted: &Wanted) -> Result<(SessionId, Handle, Visit), Failure> {
+        let (start, settings) = (Instant::now(), &self.0.settings);
         let template = wanted.template.as_deref().unwrap_or(&settings.default_template);
         let template = settings.templates.find(template).map_err(|error| invalid(&error))?;
         let flavor = wanted.flavor.as_deref().unwrap_or(&settings.default_flavor);
@@ -235,17 +264,21 @@ impl Sessions {
         self.health().map_err(|why| Failure::new(Kind::ResourceLimit, why))?;
         let id = SessionId::draw().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
         let place = self.take_place(&id, principal, flavor).await?;
+        // From the start, so that it is not evicted before its first call.
+        let visit = place.shared.enter().ok_or_else(|| Failure::not_found(&id))?;
         let prepared = match self.0.pool.claim(template, flavor) {
             Some(prepared) => prepared,
             None => prepare::sandbox(&self.0.launchers, template, flavor, settings).await?,
         };
         let handle = self.settle(&id, principal, template, flavor, prepared, place);
-        Ok((id, handle))
+        self.0.audit.record(events::created(principal, &id, template, flavor, start.elapsed()));
+        Ok((id, handle, visit))
     }
 
     /// Takes a place once those that must make room for it have ended.
     async fn take_place(&self, id: &SessionId, principal: &Principal, flavor: &Flavor) -> Result<Place, Failure> {
-        let (place, evicted) = self.0.places.take(id, principal, flavor.limits.memory_bytes)?;
+        let note = |id: &SessionId, owner: &Principal| self.0.audit.record(events::evicted(owner, id, principal));
+        let (place, evicted) = self.0.places.take(id, principal, flavor.limits.memory_bytes, note)?;
         for id in evicted {
             let ended = self.live().get(&id).map(|handle| handle.ended.clone());
             if let Some(ended) = ended {
@@ -293,10 +326,13 @@ impl Sessions {
         };
         self.live().insert(id.clone(), handle.clone());
         let _ = handle.shared.change(Change::Started);
-        let (inner, ended, id) = (Arc::clone(&self.0), handle.ended.clone(), id.clone());
+        let (inner, ended, id, principal) = (Arc::clone(&self.0), handle.ended.clone(), id.clone(), principal.clone());
+        let born = Instant::now();
         self.0.tasks.spawn(async move {
             resident.live().await;
-            let _ = place.shared.change(Change::Ended);
+            if let Ok(State::Ended(reason)) = place.shared.change(Change::Ended) {
+                inner.audit.record(events::ended(&principal, &id, reason, born.elapsed()));
+            }
             inner.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
             drop(place);
             ended.cancel();

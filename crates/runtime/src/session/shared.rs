@@ -11,7 +11,7 @@ use super::state::{Change, EndReason, Impossible, State};
 pub(super) struct Shared {
     life: Mutex<Life>,
     last_used: AtomicU64,
-    /// Cancelled only by [`Shared::end`] and [`Shared::evict`], which leave the reason.
+    /// Cancelled only after the reason is left in the state.
     stop: CancellationToken,
 }
 
@@ -76,18 +76,19 @@ impl Shared {
     pub(super) fn end(&self, reason: EndReason) {
         // One that has ended already needs no end.
         if self.change(Change::Stop(reason)).is_ok() {
-            self.stop.cancel();
+            self.halt();
         }
     }
 
-    /// Ends the session if no call is in it or on its way; says whether it does.
-    pub(super) fn end_if_idle(&self, reason: EndReason) -> bool {
+    /// Lets the session take no more calls if none is in it or on its way; says whether that is so. Its task goes on
+    /// until it is told by [`Shared::halt`].
+    pub(super) fn retire_if_idle(&self, reason: EndReason) -> bool {
         let mut life = self.life();
-        let ends = life.calls == 0 && life.state == State::Idle && life.change(Change::Stop(reason)).is_ok();
-        if ends {
-            self.stop.cancel();
-        }
-        ends
+        life.calls == 0 && life.state == State::Idle && life.change(Change::Stop(reason)).is_ok()
+    }
+
+    pub(super) fn halt(&self) {
+        self.stop.cancel();
     }
 
     pub(super) async fn stopped(&self) {
@@ -118,12 +119,12 @@ mod tests {
     #[test]
     fn a_session_with_a_call_on_its_way_is_not_idle() {
         let shared = Shared::new();
-        assert!(!shared.end_if_idle(EndReason::Evicted), "it is only starting");
+        assert!(!shared.retire_if_idle(EndReason::Evicted), "it is only starting");
         shared.change(Change::Started).unwrap();
         let visit = shared.enter().unwrap();
-        assert!(!shared.end_if_idle(EndReason::Evicted));
+        assert!(!shared.retire_if_idle(EndReason::Evicted));
         drop(visit);
-        assert!(shared.end_if_idle(EndReason::Evicted));
+        assert!(shared.retire_if_idle(EndReason::Evicted));
         assert!(shared.enter().is_none(), "it takes no more calls");
         shared.end(EndReason::ShutDown);
         assert_eq!(shared.state(), State::Stopping(EndReason::Evicted), "the first reason stays");

@@ -1,0 +1,77 @@
+//! Everything that happens leaves one event.
+
+use std::path::PathBuf;
+
+use ringfence_runtime::audit::{Audit, AuditEvent};
+use ringfence_runtime::session::{CodeRequest, Principal, SessionId, Sessions, Settings};
+use ringfence_runtime::store::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::everyone::BINARY;
+use crate::server::Server;
+
+fn code(code: &str, template: &str, session_id: Option<&SessionId>) -> CodeRequest {
+    let (code, template, session_id) = (code.into(), Some(template.into()), session_id.cloned());
+    CodeRequest { code, template, flavor: None, session_id, timeout: None }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_life_of_a_session_is_told_step_by_step() {
+    let audit = Audit::in_memory();
+    let settings = Settings { most_sessions: 1, evict_idle: true, ..Settings::default() };
+    let sessions = Sessions::audited(settings, PathBuf::from(BINARY), audit.clone());
+    let (one, other) = (Principal::named("one"), Principal::named("other"));
+    let run =
+        async |principal: &Principal, request| sessions.execute(principal, request, CancellationToken::new()).await;
+    let first = run(&one, code("echo secret", "bash", None)).await.expect("there is room").session_id;
+    run(&one, code("exit 3", "bash", Some(&first))).await.expect("it is there");
+    run(&other, code("echo", "bash", Some(&first))).await.expect_err("it is not theirs");
+    run(&other, code("echo", "ruby", None)).await.expect_err("there is no such template");
+    let second = run(&other, code("echo", "bash", None)).await.expect("the first makes room").session_id;
+    sessions.stop(&other, &second).await.expect("it is there");
+    sessions.shut_down().await;
+    let tell = |event: &AuditEvent| {
+        let who = event.principal.as_ref().map_or("nobody", Principal::name);
+        let session = match &event.session {
+            Some(id) if *id == first => "first",
+            Some(id) if *id == second => "second",
+            Some(_) => "unknown",
+            None => "none",
+        };
+        format!("{who} {} {} {session}", event.kind.name(), event.outcome)
+    };
+    let events = audit.collected();
+    let told: Vec<String> = events.iter().map(tell).collect();
+    insta::assert_snapshot!(told.join("\n"));
+    assert!(!format!("{events:?}").contains("echo"), "what was run is not told");
+    let finished = events.iter().find(|event| event.kind.name() == "call_finished").expect("it is told");
+    assert_eq!(finished.detail["bytes_out"], "secret\n".len());
+    assert!(finished.duration.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_leaves_its_audit_in_the_state_directory() {
+    let server = Server::start(&[], &[("RINGFENCE_AUTH_TOKEN", "a-long-secret")]);
+    let host = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
+    let call = |name: &str, arguments: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{name}","arguments":{arguments}}}}}"#
+        )
+    };
+    let line = call("execute_command", r#"{"command": "echo hello"}"#);
+    assert_eq!(server.ask("POST /mcp", &host, &line).0, 401);
+    let token = format!("{host}Authorization: Bearer a-long-secret\r\n");
+    for line in [line, call("execute_command", r#"{"command": ""}"#)] {
+        assert_eq!(server.ask("POST /mcp", &token, &line).0, 200);
+    }
+    let state = server.end();
+    let store = Store::open(state.path()).expect("it is there");
+    let mut rows = store.recent_audit(None, 100).await.expect("it is read");
+    rows.reverse();
+    let told: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{} {} {}", row.principal.as_deref().unwrap_or("nobody"), row.kind, row.outcome))
+        .collect();
+    insta::assert_snapshot!(told.join("\n"));
+    store.close().await;
+}

@@ -1,0 +1,64 @@
+//! What the audit is told of sessions.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::call::Outcome;
+use super::resident::Work;
+use super::state::EndReason;
+use super::{Output, Principal, SessionId, Status};
+use crate::audit::{AuditEvent, AuditKind};
+use crate::flavor::Flavor;
+use crate::template::Template;
+
+pub(super) fn created(
+    principal: &Principal,
+    id: &SessionId,
+    template: &Template,
+    flavor: &Flavor,
+    took: Duration,
+) -> AuditEvent {
+    AuditEvent::new(AuditKind::SessionCreated, "ok")
+        .of(principal, Some(id))
+        .lasting(took)
+        .with("template", &*template.name)
+        .with("flavor", &*flavor.name)
+}
+
+/// `principal` is whose session it was, `newcomer` who needed the place.
+pub(super) fn evicted(principal: &Principal, id: &SessionId, newcomer: &Principal) -> AuditEvent {
+    AuditEvent::new(AuditKind::SessionEvicted, "ok").of(principal, Some(id)).with("newcomer", newcomer.name())
+}
+
+pub(super) fn ended(principal: &Principal, id: &SessionId, reason: EndReason, age: Duration) -> AuditEvent {
+    AuditEvent::new(AuditKind::SessionEnded, reason.name()).of(principal, Some(id)).lasting(age)
+}
+
+pub(super) fn call_started(principal: &Principal, id: &SessionId, work: &Work, timeout: Duration) -> AuditEvent {
+    let (what, length) = match work {
+        Work::Code(code) => ("code", code.len()),
+        Work::Command(line) => ("command", line.len()),
+    };
+    AuditEvent::new(AuditKind::CallStarted, "ok")
+        .of(principal, Some(id))
+        .with("what", what)
+        .with("bytes_in", length)
+        .with("timeout_s", timeout.as_secs_f64())
+}
+
+pub(super) fn call_finished(principal: &Principal, id: &SessionId, outcome: &Outcome, took: Duration) -> AuditEvent {
+    let printed = |output: &Output| output.head.len() as u64 + output.tail.len() as u64 + output.dropped_bytes;
+    let status = match outcome.status {
+        Status::Ok => "ok",
+        Status::Error => "error",
+        Status::TimedOut => "timed_out",
+        Status::Cancelled => "cancelled",
+        Status::Killed => "killed",
+    };
+    AuditEvent::new(AuditKind::CallFinished, status)
+        .of(principal, Some(id))
+        .lasting(took)
+        .with("bytes_out", printed(&outcome.stdout) + printed(&outcome.stderr))
+        .with("exit_code", json!(outcome.exit_code))
+}
