@@ -46,6 +46,7 @@ pub(crate) fn routes(gateway: Gateway, max_body_bytes: usize, shutdown: &Cancell
         .route("/v1/sessions", get(sessions::list).post(sessions::create))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::stop))
         .route("/v1/sessions/{id}/log", get(sessions::log))
+        .route("/v1/sessions/{id}/outputs/{number}", get(exec::output))
         .route("/v1/sessions/{id}/exec", post(exec::run))
         .route("/v1/sessions/{id}/files", get(files::get))
         .route("/v1/sessions/{id}/files/", get(files::get))

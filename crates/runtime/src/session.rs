@@ -20,6 +20,7 @@ mod resident;
 mod sessions;
 mod settings;
 mod streams;
+mod whole;
 
 pub use exchange::{
     Answer, CellError, CodeRequest, CommandRequest, DisplayItem, Output, SessionInfo, SessionStatus, Status, Stopped,
@@ -33,3 +34,4 @@ pub use process::{Attachment, Ending, ProcessInfo, ProcessRequest, ProcessStatus
 pub use sessions::Sessions;
 pub use settings::Settings;
 pub use streams::{Input, LineTooLong, Lines, MOST_LINE_BYTES};
+pub use whole::{MOST_WHOLE_BYTES, Whole};

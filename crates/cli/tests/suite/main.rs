@@ -9,6 +9,7 @@ mod files;
 mod help;
 mod mcp_server;
 mod network;
+mod outputs;
 mod rest;
 mod run;
 mod serve;

@@ -57,3 +57,16 @@ pub(super) async fn run(
     fields["display"] = json!(displayed.collect::<Vec<_>>());
     Ok(Json(fields).into_response())
 }
+
+/// An output that was too long for its answer.
+pub(super) async fn output(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path((id, number)): Path<(String, String)>,
+) -> Answer {
+    let number = number.parse().map_err(|_| Failure::new(Kind::NotFound, "an output is named by its number"))?;
+    let (bytes, missing) = rest.sessions()?.read_output(&principal, &path::session(id)?, number).await?;
+    let mut response = super::files::attachment(bytes);
+    response.headers_mut().insert("x-missing-bytes", missing.into());
+    Ok(response)
+}

@@ -3,8 +3,8 @@
 use std::os::unix::ffi::OsStrExt as _;
 
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderName, HeaderValue, Uri, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderValue, Uri, header};
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use ringfence_runtime::session::{Failure, FileRange, Kind, MOST_FILE_BYTES, Principal};
 use serde::Deserialize;
@@ -34,14 +34,19 @@ pub(super) async fn get(
         return Ok(Json(reply::directory_fields(&directory)).into_response());
     }
     let file = sessions.read_file(&principal, &id, &path, FileRange { offset, length }).await?;
-    // The guest's bytes must never be taken for a page of this server's.
+    let mut response = attachment(file.bytes);
+    response.headers_mut().insert("x-file-size", file.size.into());
+    Ok(response)
+}
+
+/// The guest's bytes must never be taken for a page of this server's.
+pub(super) fn attachment(bytes: Vec<u8>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
         (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment")),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-        (HeaderName::from_static("x-file-size"), HeaderValue::from(file.size)),
     ];
-    Ok((headers, file.bytes).into_response())
+    (headers, bytes).into_response()
 }
 
 pub(super) async fn put(

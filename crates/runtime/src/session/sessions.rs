@@ -19,6 +19,7 @@ use super::log::{Log, Record};
 use super::processes::Processes;
 use super::resident::{Call, Resident, Shared, Work, now};
 use super::settings::Settings;
+use super::whole::Outputs;
 use super::{
     Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, SessionStatus, Stopped,
     language,
@@ -53,6 +54,7 @@ pub(super) struct Handle {
     pid: rustix::process::Pid,
     pub(super) shared: Arc<Shared>,
     pub(super) log: Arc<Log>,
+    pub(super) outputs: Arc<Outputs>,
     pub(super) files: Files,
     pub(super) processes: Arc<Processes>,
     calls: mpsc::Sender<Call>,
@@ -184,7 +186,8 @@ impl Sessions {
         })?;
         // A session that ends while the call waits in it is no longer there.
         let outcome = answered.await.map_err(|_| Failure::not_found(&id))??;
-        let Outcome { status, exit_code, stdout, stderr, result, error, display, notices } = outcome;
+        let Outcome { status, exit_code, mut stdout, mut stderr, result, error, display, notices } = outcome;
+        handle.outputs.keep([&mut stdout, &mut stderr]);
         let duration = start.elapsed();
         record.end(status, exit_code);
         Ok(Answer {
@@ -269,6 +272,7 @@ impl Sessions {
             pid: guest.pid(),
             shared: Arc::default(),
             log: Arc::default(),
+            outputs: Arc::default(),
             files: Files::new(guest.control()),
             processes: guest.processes(),
             calls,
