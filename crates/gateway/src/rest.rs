@@ -55,6 +55,11 @@ pub(crate) fn routes(gateway: Gateway, max_body_bytes: usize, shutdown: &Cancell
         .route("/v1/sessions/{id}/processes/{pid}", get(processes::show).delete(processes::stop))
         .route("/v1/sessions/{id}/processes/{pid}/ws", get(socket::open))
         .route("/v1/{*rest}", any(async || Refusal::from(nothing_here())))
+        .method_not_allowed_fallback(async || Refusal {
+            failure: Failure::new(Kind::Validation, "this cannot be done here")
+                .suggest("the README lists the requests"),
+            status: Some(StatusCode::METHOD_NOT_ALLOWED),
+        })
         .with_state(rest)
 }
 

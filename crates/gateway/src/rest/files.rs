@@ -10,12 +10,13 @@ use ringfence_runtime::session::{Failure, FileRange, Kind, MOST_FILE_BYTES, Prin
 use serde::Deserialize;
 use serde_json::json;
 
+use super::path::OfSession;
 use super::{Answer, Rest, body, path};
 use crate::reply;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RangeParams {
+struct RangeParams {
     #[serde(default)]
     offset: u64,
     length: Option<u64>,
@@ -24,10 +25,11 @@ pub(super) struct RangeParams {
 pub(super) async fn get(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    Query(RangeParams { offset, length }): Query<RangeParams>,
+    OfSession(id): OfSession,
     uri: Uri,
 ) -> Answer {
-    let id = path::session_of(&uri)?;
+    let Query(RangeParams { offset, length }) =
+        Query::try_from_uri(&uri).map_err(|rejection| Failure::new(Kind::Validation, rejection.body_text()))?;
     let (sessions, path) = (rest.sessions()?, path::file(&uri)?);
     if path.is_empty() || path.as_bytes().ends_with(b"/") {
         let directory = sessions.list_files(&principal, &id, &path).await?;
@@ -52,9 +54,9 @@ pub(super) fn attachment(bytes: Vec<u8>) -> Response {
 pub(super) async fn put(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
+    OfSession(id): OfSession,
     request: Request,
 ) -> Answer {
-    let id = path::session_of(request.uri())?;
     let path = path::file(request.uri())?;
     // Before anything is read: a stranger must not be able to fill the room for uploads.
     let sessions = rest.sessions()?;
