@@ -7,13 +7,14 @@ use ringfence_runtime::audit::{Audit, AuditEvent};
 use ringfence_runtime::session::{Failure, Kind, Principal, Sessions};
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, ConstString, CustomRequest, CustomResult,
-    ErrorCode, Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    ErrorCode, Implementation, ListResourceTemplatesResult, ListToolsResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::arguments::Call;
-use crate::{failure, tools};
+use crate::{failure, resource, tools};
 
 /// Where calls go.
 #[derive(Clone)]
@@ -69,7 +70,7 @@ impl Gateway {
 
 impl ServerHandler for Gateway {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_resources().build())
             .with_server_info(Implementation::new("ringfence", env!("CARGO_PKG_VERSION")))
             .with_instructions("Runs code in isolated sandboxes. Pass the session_id of an answer to keep its state.")
     }
@@ -80,6 +81,24 @@ impl ServerHandler for Gateway {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         Ok(ListToolsResult::with_all_items(self.tools.to_vec()))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(vec![resource::template()]))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let principal = principal(&context).map_err(failure::render)?;
+        let sessions = self.sessions().map_err(failure::render)?;
+        resource::read(sessions, &principal, &request.uri).await.map(Into::into).map_err(failure::render)
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

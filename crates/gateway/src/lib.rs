@@ -10,6 +10,7 @@ mod gateway;
 mod http;
 mod operator;
 mod reply;
+mod resource;
 mod rest;
 mod stdio;
 mod tools;

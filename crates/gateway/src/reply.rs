@@ -20,6 +20,8 @@ use serde_json::{Value, json};
 pub(crate) use files::{directory, directory_fields, file, written};
 use output::Excerpt;
 
+use crate::resource;
+
 /// Renders what came of running something.
 pub(crate) fn answer(answer: &Answer) -> CallToolResult {
     let stdout = Excerpt::of(&answer.stdout);
@@ -59,6 +61,11 @@ pub(crate) fn answer(answer: &Answer) -> CallToolResult {
             "traceback": traceback.map(|excerpt| excerpt.text),
         });
     }
+    for (name, output) in [("stdout_resource", &answer.stdout), ("stderr_resource", &answer.stderr)] {
+        if let Some(whole) = &output.whole {
+            fields[name] = resource::uri(&answer.session_id, whole).into();
+        }
+    }
     let failed = answer.status != Status::Ok || answer.exit_code.is_some_and(|code| code != 0);
     finish(content, fields, failed)
 }
@@ -74,9 +81,14 @@ fn closing(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize)
         (Status::Killed, _) => "killed".to_owned(),
     };
     let _ = write!(line, ", {} ms", answer.duration.as_millis());
-    for (name, excerpt) in [("stdout", stdout), ("stderr", stderr)] {
+    let streams = [("stdout", stdout, &answer.stdout), ("stderr", stderr, &answer.stderr)];
+    for (name, excerpt, output) in streams {
         if excerpt.dropped_bytes > 0 {
             let _ = write!(line, ", {} bytes of {name} dropped", excerpt.dropped_bytes);
+        }
+        if let Some(whole) = &output.whole {
+            let what = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
+            let _ = write!(line, " ({what}, {} bytes, is {})", whole.bytes, resource::uri(&answer.session_id, whole));
         }
     }
     if left_out > 0 {

@@ -46,6 +46,7 @@ pub(crate) fn routes(gateway: Gateway, max_body_bytes: usize, shutdown: &Cancell
         .route("/v1/sessions", get(sessions::list).post(sessions::create))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::stop))
         .route("/v1/sessions/{id}/log", get(sessions::log))
+        .route("/v1/sessions/{id}/outputs/{number}", get(exec::output))
         .route("/v1/sessions/{id}/exec", post(exec::run))
         .route("/v1/sessions/{id}/files", get(files::get))
         .route("/v1/sessions/{id}/files/", get(files::get))
@@ -54,6 +55,11 @@ pub(crate) fn routes(gateway: Gateway, max_body_bytes: usize, shutdown: &Cancell
         .route("/v1/sessions/{id}/processes/{pid}", get(processes::show).delete(processes::stop))
         .route("/v1/sessions/{id}/processes/{pid}/ws", get(socket::open))
         .route("/v1/{*rest}", any(async || Refusal::from(nothing_here())))
+        .method_not_allowed_fallback(async || Refusal {
+            failure: Failure::new(Kind::Validation, "this cannot be done here")
+                .suggest("the README lists the requests"),
+            status: Some(StatusCode::METHOD_NOT_ALLOWED),
+        })
         .with_state(rest)
 }
 

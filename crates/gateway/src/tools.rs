@@ -155,6 +155,8 @@ fn run_output() -> JsonObject {
         "duration_ms": {"type": "integer"},
         "truncated": {"type": "boolean"},
         "error": {"type": "object"},
+        "stdout_resource": {"type": "string"},
+        "stderr_resource": {"type": "string"},
     });
     output(
         properties,

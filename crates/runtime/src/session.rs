@@ -30,6 +30,7 @@ mod shared;
 mod state;
 mod streams;
 mod warmth;
+mod whole;
 
 pub use exchange::{
     Answer, CellError, CodeRequest, CommandRequest, DisplayItem, Output, SessionInfo, SessionStatus, Status, Stopped,
@@ -45,3 +46,4 @@ pub use settings::Settings;
 pub use state::{Change, EndReason, Impossible, State};
 pub use streams::{Input, LineTooLong, Lines, MOST_LINE_BYTES};
 pub use warmth::ZYGOTE_LIBRARY;
+pub use whole::{MOST_WHOLE_BYTES, Whole};

@@ -269,3 +269,26 @@ fn a_session_has_its_own_files_only() {
         assert_eq!(Session::start(server).list(".").expect("it is listed")["entries"], json!([]), "{who:?}");
     });
 }
+
+/// A volume in the workspace is the host's: what may be read and written there is not decided by a path of a call.
+#[test]
+fn a_volume_is_not_the_sessions_own() {
+    for_everyone("a_volume_is_not_the_sessions_own", |who| {
+        let volume = who.directory();
+        std::fs::write(volume.path().join("file"), "of the host").expect("it is written");
+        let option = format!("{}:/workspace/data:rw", volume.path().display());
+        let server = Server::start_as(who, &["--volume", &option], &[]);
+        let session = Session::start(&server);
+        assert_eq!(session.run("cat data/file"), "of the host");
+        let refusals = [
+            session.read("data/file").map(Value::from),
+            session.write("data/new", "x"),
+            session.write("data/sub/new", "x"),
+            session.list("data"),
+        ];
+        for refusal in refusals {
+            assert!(refusal.as_ref().is_err_and(|why| why.contains("another file system")), "{who:?}: {refusal:?}");
+        }
+        assert!(!volume.path().join("new").exists() && !volume.path().join("sub").exists(), "{who:?}");
+    });
+}

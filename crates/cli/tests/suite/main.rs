@@ -12,6 +12,7 @@ mod help;
 mod limits;
 mod mcp_server;
 mod network;
+mod outputs;
 mod rest;
 mod run;
 mod serve;

@@ -128,6 +128,10 @@ fn bad_requests_say_why() {
         (400, format!("GET {session}/files/%2e%2e/%2e%2e/etc/passwd"), Value::Null),
         (400, format!("GET {session}/files/a%00b"), Value::Null),
         (404, "GET /v1/else".to_owned(), Value::Null),
+        (405, "PATCH /v1/sessions".to_owned(), Value::Null),
+        (404, "GET /v1/sessions/%ff".to_owned(), Value::Null),
+        (400, format!("GET {session}/files/x?offset=-1"), Value::Null),
+        (400, format!("GET {session}/processes/1/ws"), Value::Null),
     ] {
         let refusal = embedder.expect(status, &request, &body);
         for field in ["error", "error_code", "category", "severity", "recovery_suggestions", "context"] {

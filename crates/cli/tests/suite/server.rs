@@ -71,7 +71,12 @@ impl Server {
 
     /// Calls a tool; gives the whole answer.
     pub(crate) fn call(&self, tool: &str, arguments: &Value) -> Value {
-        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
+        self.request("tools/call", &json!({"name": tool, "arguments": arguments}))
+    }
+
+    /// Asks anything of MCP; gives the whole answer.
+    pub(crate) fn request(&self, method: &str, params: &Value) -> Value {
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", self.address);
         let (_, body) = self.ask("POST /mcp", &headers, &call.to_string());
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))

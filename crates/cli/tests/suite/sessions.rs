@@ -126,6 +126,17 @@ async fn an_interpreter_that_dies_is_replaced_and_the_caller_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_nobody_uses_expires() {
+    let settings = Settings { idle_timeout: Duration::from_secs(1), ..Settings::default() };
+    let sessions = Sessions::new(settings, PathBuf::from(BINARY));
+    sessions.create_session(&Principal::local(), None, None).await.expect("it is made");
+    while !sessions.list(&Principal::local()).await.is_empty() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    sessions.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_of_one_principal_is_not_there_for_another() {
     let sessions = sessions();
     let mut caller = Caller::new(&sessions, "bash");

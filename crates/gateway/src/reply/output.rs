@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     fn output(head: &[u8], tail: &[u8], dropped_bytes: u64) -> Output {
-        Output { head: head.into(), tail: tail.into(), dropped_bytes }
+        Output { head: head.into(), tail: tail.into(), dropped_bytes, whole: None }
     }
 
     #[test]

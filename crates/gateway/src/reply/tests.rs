@@ -59,7 +59,7 @@ fn a_command_that_fails_and_one_that_is_silent() {
 fn a_killed_call_with_notices() {
     let reply = answer(&Answer {
         status: Status::Killed,
-        stdout: Output { head: b"start".into(), tail: b"end".into(), dropped_bytes: 1000 },
+        stdout: Output { head: b"start".into(), tail: b"end".into(), dropped_bytes: 1000, whole: None },
         notices: vec!["the memory limit was met; variables are lost".into()],
         ..plain_answer()
     });

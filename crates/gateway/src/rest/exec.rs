@@ -1,6 +1,6 @@
 //! `POST /v1/sessions/{id}/exec`: code, or one shell line.
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use ringfence_runtime::session::{CodeRequest, CommandRequest, Failure, Kind, Principal};
@@ -8,7 +8,8 @@ use rmcp::model::ContentBlock;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Answer, Rest, body, path};
+use super::path::{OfNumber, OfSession};
+use super::{Answer, Rest, body};
 use crate::arguments::{not_blank, timeout};
 use crate::call::to_its_end;
 use crate::reply;
@@ -24,13 +25,13 @@ struct ExecParams {
 pub(super) async fn run(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    Path(id): Path<String>,
+    OfSession(id): OfSession,
     request: Request,
 ) -> Answer {
     let (parts, content) = request.into_parts();
     let params: ExecParams = body::json(&parts.headers, content, rest.max_body_bytes).await?;
     let timeout = params.timeout.map(timeout).transpose()?;
-    let session_id = Some(path::session(id)?);
+    let session_id = Some(id);
     let sessions = rest.sessions()?.clone();
     let cancel = rest.shutdown.child_token();
     // A client that goes away drops this, and the call ends.
@@ -56,4 +57,16 @@ pub(super) async fn run(
     let displayed = rendered.content.iter().filter(|block: &&ContentBlock| block.as_text().is_none());
     fields["display"] = json!(displayed.collect::<Vec<_>>());
     Ok(Json(fields).into_response())
+}
+
+/// An output that was too long for its answer.
+pub(super) async fn output(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    OfNumber(id, number): OfNumber<u64>,
+) -> Answer {
+    let (bytes, missing) = rest.sessions()?.read_output(&principal, &id, number).await?;
+    let mut response = super::files::attachment(bytes);
+    response.headers_mut().insert("x-missing-bytes", missing.into());
+    Ok(response)
 }

@@ -3,19 +3,20 @@
 use std::os::unix::ffi::OsStrExt as _;
 
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderName, HeaderValue, Uri, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderValue, Uri, header};
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use ringfence_runtime::session::{Failure, FileRange, Kind, MOST_FILE_BYTES, Principal};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::path::OfSession;
 use super::{Answer, Rest, body, path};
 use crate::reply;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RangeParams {
+struct RangeParams {
     #[serde(default)]
     offset: u64,
     length: Option<u64>,
@@ -24,32 +25,38 @@ pub(super) struct RangeParams {
 pub(super) async fn get(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    Query(RangeParams { offset, length }): Query<RangeParams>,
+    OfSession(id): OfSession,
     uri: Uri,
 ) -> Answer {
-    let id = path::session_of(&uri)?;
+    let Query(RangeParams { offset, length }) =
+        Query::try_from_uri(&uri).map_err(|rejection| Failure::new(Kind::Validation, rejection.body_text()))?;
     let (sessions, path) = (rest.sessions()?, path::file(&uri)?);
     if path.is_empty() || path.as_bytes().ends_with(b"/") {
         let directory = sessions.list_files(&principal, &id, &path).await?;
         return Ok(Json(reply::directory_fields(&directory)).into_response());
     }
     let file = sessions.read_file(&principal, &id, &path, FileRange { offset, length }).await?;
-    // The guest's bytes must never be taken for a page of this server's.
+    let mut response = attachment(file.bytes);
+    response.headers_mut().insert("x-file-size", file.size.into());
+    Ok(response)
+}
+
+/// The guest's bytes must never be taken for a page of this server's.
+pub(super) fn attachment(bytes: Vec<u8>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
         (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment")),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-        (HeaderName::from_static("x-file-size"), HeaderValue::from(file.size)),
     ];
-    Ok((headers, file.bytes).into_response())
+    (headers, bytes).into_response()
 }
 
 pub(super) async fn put(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
+    OfSession(id): OfSession,
     request: Request,
 ) -> Answer {
-    let id = path::session_of(request.uri())?;
     let path = path::file(request.uri())?;
     // Before anything is read: a stranger must not be able to fill the room for uploads.
     let sessions = rest.sessions()?;

@@ -2,26 +2,44 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
+use std::str::FromStr;
 
+use axum::extract::FromRequestParts;
 use axum::http::Uri;
+use axum::http::request::Parts;
 use ringfence_runtime::session::{Failure, Kind, SessionId};
 
+use super::Refusal;
 use crate::arguments;
 
+/// `/v1/sessions/{id}…`. Taken from the URL itself: refusals of axum's own extractor are no JSON.
+pub(super) struct OfSession(pub(super) SessionId);
+
+/// `/v1/sessions/{id}/…/{number}…`: a process, or an output.
+pub(super) struct OfNumber<N>(pub(super) SessionId, pub(super) N);
+
+impl<S: Sync> FromRequestParts<S> for OfSession {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
+        Ok(Self(session(&parts.uri)?))
+    }
+}
+
+impl<S: Sync, N: FromStr> FromRequestParts<S> for OfNumber<N> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
+        let number = parts.uri.path().split('/').nth(5).and_then(|number| number.parse().ok());
+        let not_found = || Failure::new(Kind::NotFound, "it is named by a number").suggest("list what the session has");
+        Ok(Self(session(&parts.uri)?, number.ok_or_else(not_found)?))
+    }
+}
+
 /// As strict as with tools; what is no id at all is as unknown as any other.
-pub(super) fn session(text: String) -> Result<SessionId, Failure> {
-    arguments::session_id(text).map_err(|_| Failure::not_found(&SessionId::from_caller("(malformed)")))
-}
-
-/// The same, from a URL whose other parts may be no UTF-8, which axum's own extractor refuses.
-pub(super) fn session_of(uri: &Uri) -> Result<SessionId, Failure> {
-    session(uri.path().split('/').nth(3).unwrap_or_default().to_owned())
-}
-
-pub(super) fn pid(text: &str) -> Result<u32, Failure> {
-    text.parse().map_err(|_| {
-        Failure::new(Kind::NotFound, "a process is named by its number").suggest("list the session's processes")
-    })
+fn session(uri: &Uri) -> Result<SessionId, Failure> {
+    let text = uri.path().split('/').nth(3).unwrap_or_default();
+    arguments::session_id(text.to_owned()).map_err(|_| Failure::not_found(&SessionId::from_caller("(malformed)")))
 }
 
 /// The path of a file, from the URL itself: names need not be UTF-8, so they are decoded as bytes.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
@@ -11,7 +11,8 @@ use ringfence_runtime::session::{Failure, Kind, Principal, ProcessRequest};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Answer, Rest, body, path};
+use super::path::{OfNumber, OfSession};
+use super::{Answer, Rest, body};
 use crate::arguments::not_blank;
 use crate::call::to_its_end;
 
@@ -28,7 +29,7 @@ struct StartParams {
 pub(super) async fn start(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    Path(id): Path<String>,
+    OfSession(id): OfSession,
     request: Request,
 ) -> Answer {
     let (parts, content) = request.into_parts();
@@ -39,7 +40,7 @@ pub(super) async fn start(
         _ => return Err(Failure::new(Kind::Validation, "send either `argv` or `command`").into()),
     };
     let request = ProcessRequest { argv, environment: params.env, workdir: params.workdir };
-    let (sessions, id) = (rest.sessions()?.clone(), path::session(id)?);
+    let sessions = rest.sessions()?.clone();
     let session = id.clone();
     let process = to_its_end(async move { sessions.start_process(&principal, &session, request).await }).await?;
     let location = format!("/v1/sessions/{id}/processes/{}", process.pid);
@@ -49,27 +50,27 @@ pub(super) async fn start(
 pub(super) async fn list(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    Path(id): Path<String>,
+    OfSession(id): OfSession,
 ) -> Answer {
-    let processes = rest.sessions()?.list_processes(&principal, &path::session(id)?)?;
+    let processes = rest.sessions()?.list_processes(&principal, &id)?;
     Ok(Json(json!({"processes": processes})).into_response())
 }
 
 pub(super) async fn show(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    Path((id, pid)): Path<(String, String)>,
+    OfNumber(id, pid): OfNumber<u32>,
 ) -> Answer {
-    let process = rest.sessions()?.process(&principal, &path::session(id)?, path::pid(&pid)?)?;
+    let process = rest.sessions()?.process(&principal, &id, pid)?;
     Ok(Json(process).into_response())
 }
 
 pub(super) async fn stop(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    Path((id, pid)): Path<(String, String)>,
+    OfNumber(id, pid): OfNumber<u32>,
 ) -> Answer {
-    let (sessions, id, pid) = (rest.sessions()?.clone(), path::session(id)?, path::pid(&pid)?);
+    let sessions = rest.sessions()?.clone();
     let process = to_its_end(async move { sessions.stop_process(&principal, &id, pid).await }).await?;
     Ok(Json(process).into_response())
 }

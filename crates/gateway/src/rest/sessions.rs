@@ -1,6 +1,6 @@
 //! `/v1/sessions`: made, listed, shown, ended.
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
@@ -8,7 +8,8 @@ use ringfence_runtime::session::Principal;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Answer, Rest, body, path};
+use super::path::OfSession;
+use super::{Answer, Rest, body};
 use crate::call::to_its_end;
 
 #[derive(Deserialize)]
@@ -38,17 +39,17 @@ pub(super) async fn list(State(rest): State<Rest>, Extension(principal): Extensi
 pub(super) async fn show(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    Path(id): Path<String>,
+    OfSession(id): OfSession,
 ) -> Answer {
-    Ok(Json(rest.sessions()?.info(&principal, &path::session(id)?).await?).into_response())
+    Ok(Json(rest.sessions()?.info(&principal, &id).await?).into_response())
 }
 
 pub(super) async fn stop(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    Path(id): Path<String>,
+    OfSession(id): OfSession,
 ) -> Answer {
-    let (sessions, id) = (rest.sessions()?.clone(), path::session(id)?);
+    let sessions = rest.sessions()?.clone();
     let stopping = id.clone();
     let stopped = to_its_end(async move { sessions.stop(&principal, &stopping).await }).await?;
     Ok(Json(json!({"session_id": id, "was_running": stopped.was_running})).into_response())
@@ -57,7 +58,7 @@ pub(super) async fn stop(
 pub(super) async fn log(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    Path(id): Path<String>,
+    OfSession(id): OfSession,
 ) -> Answer {
-    Ok(Json(json!({"calls": rest.sessions()?.log(&principal, &path::session(id)?)?})).into_response())
+    Ok(Json(json!({"calls": rest.sessions()?.log(&principal, &id)?})).into_response())
 }

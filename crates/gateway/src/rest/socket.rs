@@ -6,15 +6,17 @@
 use std::time::Duration;
 
 use axum::Extension;
+use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
-use axum::extract::{Path, State};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use ringfence_runtime::session::{Attachment, Ending, Input, Lines, MOST_LINE_BYTES, Principal};
+use ringfence_runtime::session::{Attachment, Ending, Failure, Input, Kind, Lines, MOST_LINE_BYTES, Principal};
 use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Answer, Rest, path};
+use super::path::OfNumber;
+use super::{Answer, Refusal, Rest};
 
 /// How often a silent client is asked for a sign of life, and how long it may be silent.
 const PING_PERIOD: Duration = Duration::from_secs(30);
@@ -29,10 +31,14 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 pub(super) async fn open(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    Path((id, pid)): Path<(String, String)>,
-    upgrade: WebSocketUpgrade,
+    OfNumber(id, pid): OfNumber<u32>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Answer {
-    let attachment = rest.sessions()?.attach(&principal, &path::session(id)?, path::pid(&pid)?)?;
+    let upgrade = upgrade.map_err(|rejection| Refusal {
+        failure: Failure::new(Kind::Validation, rejection.body_text()).suggest("connect with a WebSocket client"),
+        status: Some(rejection.status()),
+    })?;
+    let attachment = rest.sessions()?.attach(&principal, &id, pid)?;
     let shutdown = rest.shutdown.clone();
     let upgrade = upgrade.protocols(["mcp"]).max_message_size(MOST_LINE_BYTES).max_frame_size(MOST_LINE_BYTES);
     Ok(upgrade.on_upgrade(move |socket| converse(socket, attachment, shutdown)))

@@ -1,8 +1,9 @@
-//! What a guest prints, kept within a bound whatever it prints: the head and the tail.
+//! What a guest prints, kept within a bound whatever it prints: the head and the tail, and beside them the whole.
 
 use std::collections::VecDeque;
 
 use super::Output;
+use super::whole::Whole;
 
 /// Bytes of each end that are kept.
 const KEPT: usize = 64 << 10;
@@ -13,10 +14,12 @@ pub(super) struct Capture {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     dropped: u64,
+    whole: Option<Whole>,
 }
 
 impl Capture {
     pub(super) fn take(&mut self, mut bytes: &[u8]) {
+        self.spill(bytes);
         let room = KEPT - self.head.len();
         let (to_head, rest) = bytes.split_at(room.min(bytes.len()));
         self.head.extend_from_slice(to_head);
@@ -32,11 +35,27 @@ impl Capture {
         self.dropped += over as u64;
     }
 
+    /// Begins to keep the whole when something is about to be dropped; until then head and tail are all of it.
+    fn spill(&mut self, bytes: &[u8]) {
+        if self.dropped == 0 && self.whole.is_none() && self.head.len() + self.tail.len() + bytes.len() > 2 * KEPT {
+            self.whole = Whole::begin();
+            let (one, other) = self.tail.as_slices();
+            if let Some(whole) = &mut self.whole {
+                for part in [&self.head, one, other] {
+                    whole.take(part);
+                }
+            }
+        }
+        if let Some(whole) = &mut self.whole {
+            whole.take(bytes);
+        }
+    }
+
     pub(super) fn finish(mut self) -> Output {
         if self.dropped == 0 {
             self.head.extend(self.tail.drain(..));
         }
-        Output { head: self.head, tail: self.tail.into(), dropped_bytes: self.dropped }
+        Output { head: self.head, tail: self.tail.into(), dropped_bytes: self.dropped, whole: self.whole }
     }
 }
 
@@ -52,6 +71,7 @@ mod tests {
         capture.take(b" two");
         let output = capture.finish();
         assert_eq!((output.head.len(), output.tail.len(), output.dropped_bytes), (KEPT + 8, 0, 0));
+        assert!(output.whole.is_none());
         assert!(output.head.starts_with(b"one x") && output.head.ends_with(b"x two"));
     }
 
@@ -67,5 +87,7 @@ mod tests {
         assert!(output.head.starts_with(b"start.") && output.tail.ends_with(b".end"));
         assert_eq!((output.head.len(), output.tail.len()), (KEPT, KEPT));
         assert_eq!(output.dropped_bytes, 10_000_008 - 2 * KEPT as u64);
+        let whole = output.whole.unwrap();
+        assert_eq!(whole.bytes + whole.missing_bytes, 10_000_008);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::SessionId;
+use super::{SessionId, Whole};
 
 /// Code to run in a session.
 #[derive(Debug, Clone)]
@@ -42,12 +42,14 @@ pub enum Status {
 }
 
 /// What was printed to one stream: all of it, or its head and its tail.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Output {
     pub head: Vec<u8>,
     /// Empty unless something was dropped.
     pub tail: Vec<u8>,
     pub dropped_bytes: u64,
+    /// Where the whole of it is kept, if something was dropped.
+    pub whole: Option<Whole>,
 }
 
 /// An exception, with the user's frames only.

@@ -25,6 +25,7 @@ use super::resident::{Call, Resident, Work};
 use super::settings::Settings;
 use super::shared::{Shared, Visit, now};
 use super::state::{Change, EndReason, State};
+use super::whole::Outputs;
 use super::{
     Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, SessionStatus, Stopped,
     warmth,
@@ -61,6 +62,7 @@ pub(super) struct Handle {
     gauge: Option<Arc<MemoryGauge>>,
     pub(super) shared: Arc<Shared>,
     pub(super) log: Arc<Log>,
+    pub(super) outputs: Arc<Outputs>,
     pub(super) files: Files,
     pub(super) processes: Arc<Processes>,
     calls: mpsc::Sender<Call>,
@@ -223,7 +225,8 @@ impl Sessions {
         // A session that ends while the call waits in it is no longer there.
         let outcome = answered.await.map_err(|_| Failure::not_found(&id))??;
         self.0.audit.record(events::call_finished(principal, &id, &outcome, start.elapsed()));
-        let Outcome { status, exit_code, stdout, stderr, result, error, display, notices } = outcome;
+        let Outcome { status, exit_code, mut stdout, mut stderr, result, error, display, notices } = outcome;
+        handle.outputs.keep([&mut stdout, &mut stderr]);
         let duration = start.elapsed();
         record.end(status, exit_code);
         Ok(Answer {
@@ -308,6 +311,7 @@ impl Sessions {
             gauge: guest.gauge(),
             shared: Arc::clone(&place.shared),
             log: Arc::default(),
+            outputs: Arc::default(),
             files: Files::new(guest.control()),
             processes: guest.processes(),
             calls,

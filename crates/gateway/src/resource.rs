@@ -1,0 +1,57 @@
+//! Resources: outputs that were too long for their answer.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ringfence_runtime::session::{Failure, Kind, Principal, SessionId, Sessions, Whole};
+use rmcp::model::{ReadResourceResult, ResourceContents, ResourceTemplate};
+
+use crate::arguments;
+
+const PREFIX: &str = "ringfence://sessions/";
+
+/// The one kind of resource that there is.
+pub(crate) fn template() -> ResourceTemplate {
+    ResourceTemplate::new(format!("{PREFIX}{{session_id}}/outputs/{{number}}"), "output")
+        .with_description("A long output in full, up to 8 MiB; answers name it where they had to drop something.")
+}
+
+pub(crate) fn uri(session: &SessionId, whole: &Whole) -> String {
+    format!("{PREFIX}{session}/outputs/{}", whole.number)
+}
+
+pub(crate) async fn read(sessions: &Sessions, principal: &Principal, uri: &str) -> Result<ReadResourceResult, Failure> {
+    let (session, number) = parse(uri).ok_or_else(|| {
+        Failure::new(Kind::NotFound, "there is no such resource").suggest("resources/templates/list says what there is")
+    })?;
+    let session = arguments::session_id(session.to_owned())?;
+    let (bytes, missing) = sessions.read_output(principal, &session, number).await?;
+    let uri = format!("{PREFIX}{session}/outputs/{number}");
+    let contents = match String::from_utf8(bytes) {
+        Ok(text) => ResourceContents::text(text, &uri),
+        Err(error) => {
+            ResourceContents::blob(STANDARD.encode(error.as_bytes()), &uri).with_mime_type("application/octet-stream")
+        }
+    };
+    // In an item of its own, which nothing that the guest prints can be taken for.
+    let note = (missing > 0)
+        .then(|| ResourceContents::text(format!("{missing} more bytes were not kept"), format!("{uri}#missing")));
+    Ok(ReadResourceResult::new([Some(contents), note].into_iter().flatten().collect()))
+}
+
+fn parse(uri: &str) -> Option<(&str, u64)> {
+    let (session, number) = uri.strip_prefix(PREFIX)?.split_once("/outputs/")?;
+    Some((session, number.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_template_says_is_a_resource() {
+        assert_eq!(parse("ringfence://sessions/session-1/outputs/3"), Some(("session-1", 3)));
+        for uri in ["", "file:///etc/passwd", "ringfence://sessions/x", "ringfence://sessions/x/outputs/-1"] {
+            assert_eq!(parse(uri), None, "{uri}");
+        }
+    }
+}
