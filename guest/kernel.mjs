@@ -32,8 +32,12 @@ const { then } = Promise.prototype; // the guest may replace it
 
 function startGuest(fd) {
   // Node leaves pipes non-blocking and queues what does not fit: `done` would overtake output, and
-  // children would inherit O_NONBLOCK.
-  for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
+  // children would inherit O_NONBLOCK. And a cell that is stopped in the middle of a stream's own code
+  // would leave the stream as it was then, never to print again.
+  for (const stream of [process.stdout, process.stderr]) {
+    stream._handle?.setBlocking?.(true);
+    stream.write = (chunk, encoding, done) => writeAtOnce(stream.fd, chunk, encoding, done);
+  }
   process.on('SIGINT', () => {}); // until the sentinel's own handler replaces this one
   const { port1, port2 } = new MessageChannel();
   new Worker(new URL(import.meta.url), { workerData: { role: 'sentinel', port: port1 }, transferList: [port1] });
@@ -208,6 +212,21 @@ function attempt(action, fallback) {
   } catch {
     return fallback;
   }
+}
+
+function writeAtOnce(fd, chunk, encoding, done = encoding) {
+  const named = typeof encoding === 'string' ? encoding : 'utf8';
+  let rest = typeof chunk === 'string' ? Buffer.from(chunk, named) : chunk;
+  while (rest.length > 0) {
+    try {
+      rest = rest.subarray(writeSync(fd, rest));
+    } catch (error) {
+      if (error.code !== 'EAGAIN') throw error;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1); // a child has made the pipe non-blocking
+    }
+  }
+  if (typeof done === 'function') process.nextTick(done);
+  return true;
 }
 
 const sleepForever = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);

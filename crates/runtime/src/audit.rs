@@ -15,6 +15,8 @@ use crate::store::Store;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AuditKind {
     SessionCreated,
+    /// Taken over from a server that died.
+    SessionAdopted,
     SessionEvicted,
     SessionEnded,
     CallStarted,
@@ -29,6 +31,7 @@ impl AuditKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::SessionCreated => "session_created",
+            Self::SessionAdopted => "session_adopted",
             Self::SessionEvicted => "session_evicted",
             Self::SessionEnded => "session_ended",
             Self::CallStarted => "call_started",

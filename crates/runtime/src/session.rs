@@ -5,6 +5,7 @@
 //! A session belongs to the principal that made it.
 
 mod admission;
+mod adoption;
 mod call;
 mod capture;
 mod events;

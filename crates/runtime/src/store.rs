@@ -38,12 +38,8 @@ pub struct SessionRecord {
     pub flavor: String,
     /// Seconds since the epoch.
     pub created: u64,
-    pub last_used: u64,
-    /// The server that has it.
-    pub owner: String,
-    /// Where its launcher can be reached.
+    /// Its launcher and its init, for a next server.
     pub address: String,
-    pub state: String,
 }
 
 /// An event of the audit as it is remembered.
@@ -106,12 +102,6 @@ impl Store {
 
     pub async fn upsert_session(&self, session: SessionRecord) -> Result<(), StoreError> {
         self.ask(|reply| Job::Upsert(Box::new(session), reply)).await
-    }
-
-    /// Notes a use, in seconds since the epoch, and the state.
-    pub async fn touch_session(&self, id: &SessionId, last_used: u64, state: &str) -> Result<(), StoreError> {
-        let (id, state) = (id.clone(), state.to_owned());
-        self.ask(|reply| Job::Touch { id, last_used, state, reply }).await
     }
 
     pub async fn remove_session(&self, id: &SessionId) -> Result<(), StoreError> {

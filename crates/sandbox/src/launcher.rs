@@ -10,9 +10,12 @@ mod client;
 mod sandboxes;
 mod serve;
 
-use std::path::PathBuf;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 pub use client::{Adopted, Launched, Launcher, Reachable};
@@ -21,6 +24,15 @@ pub use serve::serve;
 use crate::enforcement::Enforcement;
 use crate::spec::Spec;
 use crate::zygote::Warmth;
+
+/// A way to a socket that is short enough for one, however deep it lies: through a descriptor of its directory.
+fn short_path(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let directory = rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+    Ok((directory, short))
+}
 
 /// How a launcher works for its founder, and after it.
 #[derive(Debug, Clone, Serialize, Deserialize)]

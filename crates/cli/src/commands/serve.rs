@@ -3,13 +3,12 @@
 
 mod operator_socket;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use ringfence_gateway::{Gateway, HttpOptions, Token, check, serve_http, serve_stdio};
-use ringfence_runtime::audit::Audit;
 use ringfence_runtime::config::{Configuration, Flag, Log, LogFormat, parse_volume};
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
@@ -82,28 +81,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let failed = |error: std::io::Error| Failure::new("the server cannot start").because(&error);
     let program = std::env::current_exe().map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
-    let store = Store::open(&configuration.state_directory()?)?;
+    // Refused before anything is written.
+    let http = if arguments.stdio { None } else { Some(Http::new(arguments, &configuration)?) };
+    let directory = configuration.state_directory()?;
+    let store = Store::open(&directory)?;
+    let launchers = directory.join("launchers");
+    std::fs::create_dir_all(&launchers).map_err(failed)?;
     runtime.block_on(async {
-        let audit = Audit::in_store(store.clone());
-        let sessions = Sessions::audited(configuration.sessions.clone(), program, audit);
-        let served = serve(arguments, &configuration, Gateway::new(sessions.clone())).await;
+        let sessions = Sessions::kept(configuration.sessions.clone(), program, store.clone(), launchers).await?;
+        let served = serve(http, Gateway::new(sessions.clone())).await;
         sessions.shut_down().await;
         store.close().await;
         served.map(|()| ExitCode::SUCCESS)
     })
 }
 
-async fn serve(arguments: &Arguments, configuration: &Configuration, gateway: Gateway) -> Result<(), Failure> {
+async fn serve(http: Option<Http>, gateway: Gateway) -> Result<(), Failure> {
     let shutdown = CancellationToken::new();
     let ended = end_on_signal(shutdown.clone())?;
     let operator = operator_socket::open(&gateway, &shutdown);
-    let served = if arguments.stdio {
-        tokio::select! {
+    let served = match http {
+        None => tokio::select! {
             served = serve_stdio(gateway) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
             () = shutdown.cancelled() => Ok(()),
-        }
-    } else {
-        serve_over_http(http_options(arguments, configuration)?, configuration, gateway, shutdown.clone()).await
+        },
+        Some(http) => serve_over_http(http, gateway, shutdown.clone()).await,
     };
     ended.abort();
     shutdown.cancel();
@@ -111,14 +113,33 @@ async fn serve(arguments: &Arguments, configuration: &Configuration, gateway: Ga
     served
 }
 
-async fn serve_over_http(
+/// Where and how to listen; only if that is safe.
+struct Http {
+    address: SocketAddr,
     options: HttpOptions,
-    configuration: &Configuration,
-    gateway: Gateway,
-    shutdown: CancellationToken,
-) -> Result<(), Failure> {
-    let address = (configuration.server.host, configuration.server.port).into();
-    check(address, &options).map_err(|error| Failure::new(error.to_string()).hint(error.hint()))?;
+}
+
+impl Http {
+    fn new(arguments: &Arguments, configuration: &Configuration) -> Result<Self, Failure> {
+        let server = &configuration.server;
+        let tokens = configuration.tokens()?.into_iter();
+        let options = HttpOptions {
+            tokens: tokens
+                .map(|token| Token { principal: token.name, secret: token.secret.expose().to_owned() })
+                .collect(),
+            allowed_hosts: server.allowed_hosts.clone(),
+            enable_cors: server.enable_cors,
+            insecure_no_auth: arguments.insecure_no_auth,
+            ..HttpOptions::default()
+        };
+        let address = (server.host, server.port).into();
+        check(address, &options).map_err(|error| Failure::new(error.to_string()).hint(error.hint()))?;
+        Ok(Self { address, options })
+    }
+}
+
+async fn serve_over_http(http: Http, gateway: Gateway, shutdown: CancellationToken) -> Result<(), Failure> {
+    let Http { address, options } = http;
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::new(format!("cannot listen on {address}")).because(&error).hint("choose another --port, or 0 for any")
     })?;
@@ -165,18 +186,6 @@ impl Arguments {
         .flatten()
         .collect()
     }
-}
-
-fn http_options(arguments: &Arguments, configuration: &Configuration) -> Result<HttpOptions, Failure> {
-    let tokens = configuration.tokens()?.into_iter();
-    let server = &configuration.server;
-    Ok(HttpOptions {
-        tokens: tokens.map(|token| Token { principal: token.name, secret: token.secret.expose().to_owned() }).collect(),
-        allowed_hosts: server.allowed_hosts.clone(),
-        enable_cors: server.enable_cors,
-        insecure_no_auth: arguments.insecure_no_auth,
-        ..HttpOptions::default()
-    })
 }
 
 fn start_log(settings: &Log) {

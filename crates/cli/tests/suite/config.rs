@@ -3,6 +3,10 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use ringfence_runtime::config::Sources;
+use ringfence_runtime::session::{CodeRequest, Principal, Sessions};
+use tokio_util::sync::CancellationToken;
+
 use crate::everyone::BINARY;
 
 /// Runs ringfence in a directory, with nothing of this process's own environment.
@@ -56,4 +60,25 @@ fn a_server_does_not_start_with_a_configuration_that_does_not_hold() {
         ]
         .join("\n")
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_template_and_a_flavor_of_the_configuration_are_used() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("ringfence.toml");
+    let text = "[sessions]\ndefault_template = \"greeter\"\ndefault_flavor = \"tiny\"\n\
+                [templates.greeter]\nlanguage = \"bash\"\nenv = { GREETING = \"hello\" }\n\
+                [flavors.tiny]\ncpus = 1.0\nmemory = \"256M\"\npids = 40\n";
+    std::fs::write(&file, text).expect("it is written");
+    let sources = Sources { file: Some(file), ..Sources::default() };
+    let settings = ringfence_runtime::config::load(&sources).expect("it holds").sessions;
+    let sessions = Sessions::new(settings, BINARY.into());
+    let code = "echo $GREETING".to_owned();
+    let request = CodeRequest { code, template: None, flavor: None, session_id: None, timeout: None };
+    let answer = sessions.execute(&Principal::local(), request, CancellationToken::new()).await.expect("it runs");
+    assert_eq!(answer.stdout.head, b"hello\n");
+    let info = sessions.info(&Principal::local(), &answer.session_id).await.expect("it is there");
+    assert_eq!((info.template.as_str(), info.flavor.as_str()), ("greeter", "tiny"));
+    assert_eq!(info.memory_limit_bytes, 256 << 20);
+    sessions.shut_down().await;
 }

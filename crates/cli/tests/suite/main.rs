@@ -9,6 +9,7 @@ mod escape;
 mod everyone;
 mod files;
 mod help;
+mod leases;
 mod limits;
 mod mcp_server;
 mod network;

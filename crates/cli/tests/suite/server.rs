@@ -84,6 +84,25 @@ impl Server {
 }
 
 impl Server {
+    /// Sends a request without waiting for the answer.
+    pub(crate) fn send(&self, request: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        let head = format!(
+            "{request} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).expect("it reads");
+        stream
+    }
+
+    /// Kills it, and gives its state.
+    pub(crate) fn kill(mut self) -> Arc<TempDir> {
+        self.process.kill().expect("it can be killed");
+        let _ = self.process.wait();
+        Arc::clone(&self.state)
+    }
+
     /// Ends it in order, and gives its state.
     pub(crate) fn end(self) -> Arc<TempDir> {
         Arc::clone(&self.state)

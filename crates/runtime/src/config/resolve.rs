@@ -161,6 +161,11 @@ fn templates(config: &Config, values: &Values) -> Result<Templates, ConfigError>
                     let problem = format!("templates.{name}.root is not a directory: {}", root.display());
                     return Err(wrong("root", problem, "give a directory that holds a root file system"));
                 }
+                if root.canonicalize().is_ok_and(|root| root.parent().is_none()) {
+                    let problem =
+                        format!("templates.{name}.root is the root of the host: all its files would be shown");
+                    return Err(wrong("root", problem, "give a directory that holds another root file system"));
+                }
                 Root::Directory(root)
             }
         };

@@ -112,6 +112,7 @@ fn bad_files_say_what_is_wrong_and_where() {
         "[templates.own]\nroot = \"/\"\n",
         "[templates.own]\nlanguage = \"python\"\nimage = \"docker.io/python\"\n",
         "[templates.own]\nlanguage = \"python\"\nroot = \"nowhere\"\n",
+        "[templates.own]\nlanguage = \"python\"\nroot = \"/usr/..\"\n",
         "[server.tokens.ci]\n",
         "[server.tokens.ci]\nenv = \"A\"\nfile = \"b\"\n",
         "[server.tokens.local]\nenv = \"A\"\n",

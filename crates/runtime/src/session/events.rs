@@ -26,6 +26,10 @@ pub(super) fn created(
         .with("flavor", &*flavor.name)
 }
 
+pub(super) fn adopted(principal: &Principal, id: &SessionId) -> AuditEvent {
+    AuditEvent::new(AuditKind::SessionAdopted, "ok").of(principal, Some(id))
+}
+
 /// `principal` is whose session it was, `newcomer` who needed the place.
 pub(super) fn evicted(principal: &Principal, id: &SessionId, newcomer: &Principal) -> AuditEvent {
     AuditEvent::new(AuditKind::SessionEvicted, "ok").of(principal, Some(id)).with("newcomer", newcomer.name())

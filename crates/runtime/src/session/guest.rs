@@ -16,6 +16,7 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 
+use super::adoption;
 use super::launcher::LauncherHandle;
 use super::processes::Processes;
 
@@ -35,6 +36,10 @@ pub(super) struct Guest {
     processes: Arc<Processes>,
     last_process: u32,
 }
+
+/// Each owner has numbers of its own for its processes, below those of managed ones.
+const OWNER_SHIFT: u32 = 16;
+const OWNERS: u32 = 0x3fff;
 
 /// How a process begins.
 enum Beginning {
@@ -71,6 +76,16 @@ impl Guest {
             environment,
             last_process: 0,
         })
+    }
+
+    /// Numbers processes from where no owner before has.
+    pub(super) fn count_from(&mut self, generation: u32) {
+        self.last_process = generation.min(OWNERS) << OWNER_SHIFT;
+    }
+
+    /// How a next server finds it.
+    pub(super) fn address(&self) -> String {
+        adoption::address(self.launcher.door(), self.pid)
     }
 
     /// Whether the sandbox has not ended.

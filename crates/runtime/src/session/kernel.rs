@@ -1,12 +1,15 @@
 //! The interpreter of a session: started when first needed, spoken to cell by cell, replaced when it dies.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use ringfence_sandbox::Event;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::UnixStream;
+use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::call::{Captured, Impatience, Outcome, Patience, failed};
 use super::guest::{Guest, Process, control_pair};
@@ -29,6 +32,8 @@ pub(super) struct Kernel {
     socket: UnixStream,
     received: Vec<u8>,
     last_cell: u64,
+    /// It was another's before, and may be in the middle of something.
+    is_foreign: bool,
 }
 
 /// What became of the kernel in a call.
@@ -51,7 +56,7 @@ impl Kernel {
         };
         // The kernel has it now; were it held here too, its end would never be seen.
         drop(theirs);
-        let mut kernel = Self { spoken, process, socket, received: Vec::new(), last_cell: 0 };
+        let mut kernel = Self { spoken, process, socket, received: Vec::new(), last_cell: 0, is_foreign: false };
         let mut captured = Captured::default();
         let ready = timeout(START_DEADLINE, kernel.await_ready(guest, &mut captured)).await;
         match ready {
@@ -66,6 +71,65 @@ impl Kernel {
                 let why = other
                     .map_or_else(|_| "it was not ready in time".to_owned(), |result| result.err().unwrap_or_default());
                 Err(format!("{why} {}", String::from_utf8_lossy(&stderr.head).trim()).trim().to_owned())
+            }
+        }
+    }
+
+    /// Takes over the interpreter of another server, by the streams that it left.
+    pub(super) fn resume(spoken: Language, process: u32, streams: Vec<OwnedFd>, generation: u32) -> Option<Self> {
+        let mut streams = streams.into_iter();
+        let socket = std::os::unix::net::UnixStream::from(streams.next()?);
+        socket.set_nonblocking(true).ok()?;
+        let mut receive = || Receiver::from_owned_fd(streams.next()?).ok();
+        let process = Process { number: process, stdout: receive()?, stderr: receive()? };
+        Some(Self {
+            spoken,
+            process,
+            socket: UnixStream::from_std(socket).ok()?,
+            received: Vec::new(),
+            // Answers to a server before are then not taken for answers to this one.
+            last_cell: u64::from(generation) << 32,
+            is_foreign: true,
+        })
+    }
+
+    /// Interrupts what runs for a server that is gone, and finds the place where the stream makes sense again: that
+    /// server may have died in the middle of a frame.
+    pub(super) async fn settle(&mut self, guest: &Guest) -> Result<(), String> {
+        if !std::mem::take(&mut self.is_foreign) {
+            return Ok(());
+        }
+        self.last_cell += 1;
+        let request = language::request(self.spoken, self.last_cell, language::nothing(self.spoken));
+        let mut unsent = request.as_slice();
+        let mut captured = Captured::default();
+        let mut patience = Patience::new(Duration::ZERO, CancellationToken::new());
+        loop {
+            tokio::select! {
+                biased;
+                event = guest.event() => match event {
+                    Event::Ended { process, .. } if process == self.process.number => return Err("it has ended".into()),
+                    Event::Lost => return Err("the sandbox is gone".into()),
+                    _ => {}
+                },
+                sent = send_some(&self.socket, unsent), if !unsent.is_empty() => {
+                    unsent = &unsent[sent.map_err(|error| error.to_string())?..];
+                }
+                received = receive(&self.socket, &mut self.received) => {
+                    received?;
+                    if language::skip_to(self.spoken, self.last_cell, &mut self.received) {
+                        captured.drain(&mut self.process);
+                        return Ok(());
+                    }
+                }
+                impatience = patience.lose() => match impatience {
+                    Impatience::Interrupt => guest.signal(self.process.number, Signal::INT),
+                    Impatience::Kill => {
+                        guest.signal(self.process.number, Signal::KILL);
+                        return Err("it did not answer".into());
+                    }
+                },
+                () = captured.take(&mut self.process) => {}
             }
         }
     }

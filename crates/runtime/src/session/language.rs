@@ -102,6 +102,34 @@ pub(super) fn next_message(
     }
 }
 
+/// Code that does nothing.
+pub(super) fn nothing(language: Language) -> &'static str {
+    if language == Language::Bash { ":" } else { "" }
+}
+
+/// Drops all that was received up to the end of the answer to `id`; `false` if that is not there yet.
+///
+/// For a stream that is taken over in the middle of anything: only the id tells where sense begins.
+pub(super) fn skip_to(language: Language, id: u64, received: &mut Vec<u8>) -> bool {
+    let (needle, head) = match language {
+        Language::Bash => (format!("{id} "), 0),
+        Language::Python | Language::Node => (format!("{{\"type\":\"done\",\"id\":{id},"), 4),
+    };
+    let found = received.windows(needle.len()).position(|window| window == needle.as_bytes());
+    match found.and_then(|found| found.checked_sub(head)) {
+        Some(start) => {
+            received.drain(..start);
+            matches!(next_frame(language, received), Ok(Some(_)))
+        }
+        None => {
+            // What cannot be the beginning of the answer is not kept, however much of it comes.
+            let kept = received.len().saturating_sub(needle.len() + head);
+            received.drain(..kept);
+            false
+        }
+    }
+}
+
 fn next_frame(language: Language, received: &mut Vec<u8>) -> Result<Option<Vec<u8>>, &'static str> {
     if language == Language::Bash {
         return match received.iter().position(|byte| *byte == b'\n') {
@@ -182,6 +210,23 @@ mod tests {
         assert_eq!(next_message(Language::Python, 7, &mut received), Ok(Some(Message::Done(done))));
         assert_eq!(next_message(Language::Python, 7, &mut received), Ok(None));
         assert_eq!(received, [0, 0], "a frame that has begun is kept");
+    }
+
+    #[test]
+    fn a_stream_is_taken_over_in_the_middle_of_a_frame() {
+        let mut received = br#"lf of a frame "id":7,"status":"ok"}"#.to_vec();
+        received.extend(frame(r#"{"type":"display","id":7,"items":[]}"#));
+        assert!(!skip_to(Language::Python, 9, &mut received));
+        let done = frame(r#"{"type":"done","id":9,"status":"ok","result":null,"error":null}"#);
+        received.extend(&done[..done.len() - 5]);
+        assert!(!skip_to(Language::Python, 9, &mut received), "the answer has only begun");
+        received.extend(&done[done.len() - 5..]);
+        assert!(skip_to(Language::Python, 9, &mut received));
+        assert!(received.is_empty());
+        let mut received = b"0\n8 1".to_vec();
+        assert!(!skip_to(Language::Bash, 9, &mut received));
+        received.extend(b"30\n9 0\n");
+        assert!(skip_to(Language::Bash, 9, &mut received) && received.is_empty());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Makes the sandbox of a session, from its template and flavor to a running interpreter.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ringfence_sandbox::{Root, Spec};
@@ -45,6 +46,11 @@ pub(super) async fn sandbox(
 /// The directory of an interpreter that lies outside of what every sandbox is shown.
 pub(super) fn interpreter_directory(language: Language) -> Option<PathBuf> {
     interpreter::find(language.interpreter()).map(|found| found.directory)
+}
+
+/// The variables that processes of a session have.
+pub(super) fn environment(template: &Template, flavor: &Flavor, settings: &Settings) -> BTreeMap<String, String> {
+    specify(template, flavor, settings).environment
 }
 
 fn specify(template: &Template, flavor: &Flavor, settings: &Settings) -> Spec {

@@ -42,12 +42,15 @@ pub(super) struct Resident {
     pub(super) calls: mpsc::Receiver<Call>,
     pub(super) idle_timeout: Duration,
     pub(super) most_age: Option<Duration>,
+    /// What the next caller must be told.
+    pub(super) owed_notice: Option<String>,
 }
 
 impl Resident {
     /// Lives until there is a reason to end, which is then in the shared state.
     pub(super) async fn live(mut self) {
         let mut kernel = self.kernel.take();
+        self.take_over(&mut kernel).await;
         let born = Instant::now();
         loop {
             // Files and processes are used without this task.
@@ -88,6 +91,18 @@ impl Resident {
         }
     }
 
+    /// Makes an interpreter that was another server's answer to this one.
+    async fn take_over(&mut self, kernel: &mut Option<Kernel>) {
+        if let Some(foreign) = kernel
+            && let Err(why) = foreign.settle(&self.guest).await
+        {
+            tracing::warn!("an interpreter could not be taken over: {why}");
+            *kernel = None;
+            self.owed_notice =
+                Some("the server was restarted and the interpreter's state is lost; files are kept".into());
+        }
+    }
+
     async fn answer(&mut self, call: Call, kernel: &mut Option<Kernel>) -> Fate {
         let Call { work, timeout, cancel, visit, reply } = call;
         let shared = Arc::clone(&self.shared);
@@ -113,6 +128,9 @@ impl Resident {
         {
             let limit = ringfence_sandbox::bytes::show(self.memory_limit);
             outcome.notices.push(format!("a process was killed: the session went over its memory limit of {limit}"));
+        }
+        if let Ok(outcome) = &mut answer {
+            outcome.notices.extend(self.owed_notice.take());
         }
         // Before the answer, so that whoever has it also sees a session at rest.
         self.shared.touch();

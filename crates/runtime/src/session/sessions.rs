@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::admission::{Place, Places};
+use super::adoption::{Keeping, Orphan};
 use super::call::Outcome;
 use super::events;
 use super::files::Files;
@@ -32,6 +33,7 @@ use super::{
 };
 use crate::audit::{Audit, AuditEvent};
 use crate::flavor::Flavor;
+use crate::store::{SessionRecord, Store, StoreError};
 use crate::template::{Language, Template};
 
 /// Calls that may wait for their turn in one session.
@@ -49,6 +51,7 @@ struct Inner {
     live: Mutex<HashMap<SessionId, Handle>>,
     tasks: TaskTracker,
     audit: Audit,
+    keeping: Option<Keeping>,
 }
 
 /// What is kept of a live session outside of its own task.
@@ -72,18 +75,37 @@ pub(super) struct Handle {
 impl Sessions {
     /// `program` is ringfence itself: sandboxes are made by a helper process of it.
     pub fn new(settings: Settings, program: PathBuf) -> Self {
-        Self::audited(settings, program, Audit::nowhere())
+        Self::build(settings, program, Audit::nowhere(), None)
     }
 
     /// The same, with an audit of all that happens.
     pub fn audited(settings: Settings, program: PathBuf, audit: Audit) -> Self {
+        Self::build(settings, program, audit, None)
+    }
+
+    /// Sessions that outlive a server that dies, for which `directory` is the place of the launchers' sockets; those
+    /// that another has left behind are taken over.
+    pub async fn kept(
+        settings: Settings,
+        program: PathBuf,
+        store: Store,
+        directory: PathBuf,
+    ) -> Result<Self, StoreError> {
+        let keeping = Keeping { store: store.clone(), doors: directory };
+        let sessions = Self::build(settings, program, Audit::in_store(store), Some(keeping));
+        sessions.adopt().await?;
+        Ok(sessions)
+    }
+
+    fn build(settings: Settings, program: PathBuf, audit: Audit, keeping: Option<Keeping>) -> Self {
         let places = Places::new(ServiceLimits::from(&settings));
         let directory = prepare::interpreter_directory(Language::Python);
         let warmth = warmth::python(directory.as_deref(), &settings.preload);
-        let launchers = Launchers::new(program, None, settings.lease, warmth);
+        let launchers =
+            Launchers::new(program, keeping.as_ref().map(|keeping| keeping.doors.clone()), settings.lease, warmth);
         let pool = Pool::new(launchers.clone(), settings.clone());
         let (live, tasks) = (Mutex::default(), TaskTracker::new());
-        Self(Arc::new(Inner { settings, launchers, pool, places, live, tasks, audit }))
+        Self(Arc::new(Inner { settings, launchers, pool, places, live, tasks, audit, keeping }))
     }
 
     /// Makes a session without running anything in it yet.
@@ -273,9 +295,55 @@ impl Sessions {
             Some(prepared) => prepared,
             None => prepare::sandbox(&self.0.launchers, template, flavor, settings).await?,
         };
-        let handle = self.settle(&id, principal, template, flavor, prepared, place);
+        self.remember(&id, principal, template, flavor, &prepared).await?;
+        let handle = self.settle(&id, principal, template, flavor, now(), prepared, place);
         self.0.audit.record(events::created(principal, &id, template, flavor, start.elapsed()));
         Ok((id, handle, visit))
+    }
+
+    /// Before anybody is told of a session, so that none is lost that somebody knows of.
+    async fn remember(
+        &self,
+        id: &SessionId,
+        principal: &Principal,
+        template: &Template,
+        flavor: &Flavor,
+        prepared: &Prepared,
+    ) -> Result<(), Failure> {
+        let Some(keeping) = &self.0.keeping else { return Ok(()) };
+        let record = SessionRecord {
+            id: id.clone(),
+            principal: principal.name().into(),
+            template: template.name.to_string(),
+            flavor: flavor.name.to_string(),
+            created: now(),
+            address: prepared.guest.address(),
+        };
+        let remembered = keeping.store.upsert_session(record).await;
+        remembered.map_err(|error| Failure::new(Kind::Internal, format!("the session cannot be remembered: {error}")))
+    }
+
+    async fn adopt(&self) -> Result<(), StoreError> {
+        let Some(keeping) = &self.0.keeping else { return Ok(()) };
+        let orphans = keeping.adopt(&self.0.settings).await?;
+        let found = orphans.len();
+        for orphan in orphans {
+            let Orphan { id, principal, template, flavor, created, prepared } = orphan;
+            match self.take_place(&id, &principal, &flavor).await {
+                Ok(place) => {
+                    self.settle(&id, &principal, &template, &flavor, created, prepared, place);
+                    self.0.audit.record(events::adopted(&principal, &id));
+                }
+                Err(failure) => {
+                    tracing::warn!("a session that was left behind is ended: {failure}");
+                    keeping.store.remove_session(&id).await?;
+                }
+            }
+        }
+        if found > 0 {
+            tracing::info!("took over {found} sessions of a server that died");
+        }
+        Ok(())
     }
 
     /// Takes a place once those that must make room for it have ended.
@@ -291,12 +359,14 @@ impl Sessions {
         Ok(place)
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn settle(
         &self,
         id: &SessionId,
         principal: &Principal,
         template: &Template,
         flavor: &Flavor,
+        created: u64,
         prepared: Prepared,
         place: Place,
     ) -> Handle {
@@ -306,7 +376,7 @@ impl Sessions {
             principal: principal.clone(),
             template: template.clone(),
             flavor: flavor.clone(),
-            created: now(),
+            created,
             enforcement: guest.enforcement,
             gauge: guest.gauge(),
             shared: Arc::clone(&place.shared),
@@ -327,6 +397,7 @@ impl Sessions {
             calls: receiver,
             idle_timeout: self.0.settings.idle_timeout,
             most_age: self.0.settings.most_age,
+            owed_notice: None,
         };
         self.live().insert(id.clone(), handle.clone());
         let _ = handle.shared.change(Change::Started);
@@ -336,6 +407,10 @@ impl Sessions {
             resident.live().await;
             if let Ok(State::Ended(reason)) = place.shared.change(Change::Ended) {
                 inner.audit.record(events::ended(&principal, &id, reason, born.elapsed()));
+            }
+            if let Some(keeping) = &inner.keeping {
+                // One that stays remembered is forgotten by the next server.
+                let _ = keeping.store.remove_session(&id).await;
             }
             inner.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
             drop(place);

@@ -23,10 +23,7 @@ const MIGRATIONS: [&str; 1] = ["
         template TEXT NOT NULL,
         flavor TEXT NOT NULL,
         created INTEGER NOT NULL,
-        last_used INTEGER NOT NULL,
-        owner TEXT NOT NULL,
-        address TEXT NOT NULL,
-        state TEXT NOT NULL
+        address TEXT NOT NULL
     ) STRICT;
     CREATE TABLE audit (
         number INTEGER PRIMARY KEY,

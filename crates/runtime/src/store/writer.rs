@@ -15,7 +15,6 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 pub(super) enum Job {
     Record(AuditEvent),
     Upsert(Box<SessionRecord>, Reply<()>),
-    Touch { id: SessionId, last_used: u64, state: String, reply: Reply<()> },
     Remove(SessionId, Reply<()>),
     Ask(Question),
     Close(Reply<()>),
@@ -148,8 +147,7 @@ impl Writer {
 
     fn sessions(&self) -> rusqlite::Result<Vec<SessionRecord>> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT id, principal, template, flavor, created, last_used, owner, address, state FROM sessions
-             ORDER BY created, id",
+            "SELECT id, principal, template, flavor, created, address FROM sessions ORDER BY created, id",
         )?;
         let rows = statement.query_map([], |row| {
             Ok(SessionRecord {
@@ -158,10 +156,7 @@ impl Writer {
                 template: row.get(2)?,
                 flavor: row.get(3)?,
                 created: row.get(4)?,
-                last_used: row.get(5)?,
-                owner: row.get(6)?,
-                address: row.get(7)?,
-                state: row.get(8)?,
+                address: row.get(5)?,
             })
         })?;
         rows.collect()
@@ -191,7 +186,6 @@ impl Writer {
 /// A change of the sessions, without whoever waits for it.
 enum Change {
     Upsert(Box<SessionRecord>),
-    Touch { id: SessionId, last_used: u64, state: String },
     Remove(SessionId),
 }
 
@@ -199,7 +193,6 @@ impl Change {
     fn of(job: Job, replies: &mut Vec<Reply<()>>) -> Option<Self> {
         let (change, reply) = match job {
             Job::Upsert(record, reply) => (Self::Upsert(record), reply),
-            Job::Touch { id, last_used, state, reply } => (Self::Touch { id, last_used, state }, reply),
             Job::Remove(id, reply) => (Self::Remove(id), reply),
             Job::Record(_) | Job::Ask(_) | Job::Close(_) => return None,
         };
@@ -210,30 +203,13 @@ impl Change {
     fn apply(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         match self {
             Self::Upsert(record) => {
-                let SessionRecord { id, principal, template, flavor, created, last_used, owner, address, state } =
-                    &**record;
+                let SessionRecord { id, principal, template, flavor, created, address } = &**record;
                 transaction
                     .prepare_cached(
                         "INSERT OR REPLACE INTO sessions
-                         (id, principal, template, flavor, created, last_used, owner, address, state)
-                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                         (id, principal, template, flavor, created, address) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                     )?
-                    .execute(params![
-                        id.as_str(),
-                        principal,
-                        template,
-                        flavor,
-                        created,
-                        last_used,
-                        owner,
-                        address,
-                        state
-                    ])?;
-            }
-            Self::Touch { id, last_used, state } => {
-                transaction
-                    .prepare_cached("UPDATE sessions SET last_used = ?2, state = ?3 WHERE id = ?1")?
-                    .execute(params![id.as_str(), last_used, state])?;
+                    .execute(params![id.as_str(), principal, template, flavor, created, address])?;
             }
             Self::Remove(id) => {
                 transaction.prepare_cached("DELETE FROM sessions WHERE id = ?1")?.execute([id.as_str()])?;

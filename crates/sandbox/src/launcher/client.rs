@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 
-use super::{Charter, Handed, Reply, Request, Temperature};
+use super::{Charter, Handed, Reply, Request, Temperature, short_path};
 use crate::cgroup::MemoryGauge;
 use crate::control::Control;
 use crate::enforcement::Enforcement;
@@ -66,7 +66,8 @@ impl Launcher {
 
     /// Takes a launcher over that its client has left without a farewell.
     pub fn adopt(path: &Path, lease: Duration) -> Reachable {
-        let Ok(stream) = UnixStream::connect(path) else { return Reachable::Gone };
+        let connected = short_path(path).and_then(|(_directory, short)| UnixStream::connect(short));
+        let Ok(stream) = connected else { return Reachable::Gone };
         let launcher = Self(Channel::from(OwnedFd::from(stream)));
         match launcher.ask(&Request::Adopt { lease }) {
             Ok((Reply::Adopted { sandboxes }, _)) => {

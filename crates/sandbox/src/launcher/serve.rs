@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::sandboxes::Sandboxes;
-use super::{Charter, Reply, Request, Temperature};
+use super::{Charter, Reply, Request, Temperature, short_path};
 use crate::error::Error;
 use crate::frame::Channel;
 use crate::launch::{Birth, Stdio, start_from};
@@ -71,17 +71,23 @@ impl Launcher {
             Err(Errno::INTR) => return Ok(Turn::GoOn),
             result => result.map_err(Error::setup("wait for requests"))?,
         };
-        let mut ready = watched.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>().into_iter();
-        if ready.next() == Some(true) {
+        let mut ready = watched.iter().map(PollFd::revents).collect::<Vec<_>>().into_iter();
+        if ready.next().is_some_and(|events| !events.is_empty()) {
             let mut signals = [0; 1024];
             let _ = rustix::io::read(children, &mut signals);
             self.sandboxes.reap();
         }
-        let is_requested = self.client.is_some() && ready.next() == Some(true);
-        if self.door.is_some() && ready.next() == Some(true) {
+        let events = self.client.as_ref().and_then(|_| ready.next()).unwrap_or(PollFlags::empty());
+        // Before the door is opened: whoever knocks may come in the place of a client that has just died, whatever
+        // that had still asked for. A farewell is heard all the same.
+        let turn = if events.is_empty() { Turn::GoOn } else { self.attend()? };
+        if events.contains(PollFlags::HUP) && self.client.take().is_some() {
+            self.alone_since = Instant::now();
+        }
+        if turn == Turn::GoOn && self.door.is_some() && ready.next().is_some_and(|events| !events.is_empty()) {
             self.open_door();
         }
-        if is_requested { self.attend() } else { Ok(Turn::GoOn) }
+        Ok(turn)
     }
 
     /// Lets one client in at a time; whoever else knocks finds it closed again.
@@ -159,7 +165,8 @@ impl Door {
     fn open(path: PathBuf) -> Result<Self, Error> {
         let step = || format!("listen on {}", path.display());
         let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        let listener = UnixListener::bind(&path).map_err(failed).map_err(Error::setup(step()))?;
+        let bound = short_path(&path).and_then(|(_directory, short)| UnixListener::bind(short));
+        let listener = bound.map_err(failed).map_err(Error::setup(step()))?;
         listener.set_nonblocking(true).map_err(failed).map_err(Error::setup(step()))?;
         Ok(Self { listener, path })
     }

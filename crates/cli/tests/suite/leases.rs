@@ -1,0 +1,160 @@
+//! Sessions outlive a server that dies, and nothing outlives their lease.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringfence_testkit::Who;
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+const LANGUAGES: [(&str, &str, &str); 3] = [
+    ("python", "x = 'kept'", "print(x)"),
+    ("node", "let x = 'kept'", "console.log(x)"),
+    ("bash", "x=kept", "echo $x"),
+];
+
+fn run(server: &Server, session: &str, code: &str) -> Value {
+    let answer = server.call("execute_code", &json!({"code": code, "session_id": session}));
+    let content = answer["result"]["structuredContent"].clone();
+    assert!(content.is_object(), "{answer}");
+    content
+}
+
+fn begin(server: &Server, template: &str, code: &str) -> String {
+    let answer = server.call("execute_code", &json!({"code": code, "template": template}));
+    let content = &answer["result"]["structuredContent"];
+    content["session_id"].as_str().unwrap_or_else(|| panic!("no session: {answer}")).to_owned()
+}
+
+/// Waits for something that comes in its own time.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// All that was started by a process, and by what that started.
+fn descendants(root: u32) -> BTreeSet<u32> {
+    let all = std::fs::read_dir("/proc").expect("it is there").flatten();
+    let parents: Vec<(u32, u32)> = all
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            Some((pid, stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()?))
+        })
+        .collect();
+    let mut found = BTreeSet::from([root]);
+    loop {
+        let size = found.len();
+        found.extend(parents.iter().filter(|(_, parent)| found.contains(parent)).map(|(pid, _)| *pid).collect::<Vec<_>>());
+        if found.len() == size {
+            found.remove(&root);
+            return found;
+        }
+    }
+}
+
+/// A zombie waits for the host's PID 1 alone.
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+}
+
+fn own_cgroups(pid: u32) -> Vec<String> {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let ours = groups.lines().filter_map(|line| line.rsplit('/').next()).filter(|name| name.starts_with("ringfence-"));
+    ours.map(ToOwned::to_owned).collect()
+}
+
+fn group_exists(name: &str) -> bool {
+    let hierarchies = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+    hierarchies.map(|hierarchy| hierarchy.path().join(name)).any(|path| path.exists())
+}
+
+fn variables_survive_a_killed_server(who: Who) {
+    let server = Server::start_as(who, &[], &[]);
+    let sessions = LANGUAGES.map(|(template, set, get)| (begin(&server, template, set), get));
+    let state = server.kill();
+    // Twice, so that a session that was taken over can be taken over again.
+    let second = Server::start_in(who, Arc::clone(&state), &[], &[]);
+    for (session, get) in &sessions {
+        assert_eq!(run(&second, session, get)["stdout"], "kept\n", "{get}");
+    }
+    let state = second.kill();
+    let third = Server::start_in(who, state, &[], &[]);
+    for (session, get) in &sessions {
+        assert_eq!(run(&third, session, get)["stdout"], "kept\n", "{get}");
+        let stopped = third.call("stop_session", &json!({"session_id": session}));
+        assert!(stopped["result"]["isError"] != true, "{stopped}");
+    }
+}
+
+#[test]
+fn variables_survive_a_killed_server_of_root() {
+    variables_survive_a_killed_server(Who::Root);
+}
+
+#[test]
+fn variables_survive_a_killed_server_of_a_plain_user() {
+    variables_survive_a_killed_server(Who::Plain);
+}
+
+#[test]
+fn a_server_killed_in_the_middle_of_a_call_leaves_a_session_that_goes_on() {
+    for (template, set, get) in LANGUAGES {
+        let server = Server::start(&[], &[]);
+        let session = begin(&server, template, set);
+        let endless = match template {
+            "python" => "while True: print('noise ' * 1000)",
+            "node" => "while (true) console.log('noise '.repeat(1000))",
+            _ => "while :; do echo noise; done",
+        };
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "execute_code",
+            "arguments": {"code": endless, "session_id": session, "timeout": 60}}});
+        let running = server.send("POST /mcp", &call.to_string());
+        eventually("the call does not start", || {
+            let told = server.call("get_sessions", &json!({"session_id": session}));
+            told["result"]["structuredContent"]["sessions"][0]["status"] == "busy"
+        });
+        let state = server.kill();
+        drop(running);
+        let server = Server::start_in(Who::Root, state, &[], &[]);
+        let answer = run(&server, &session, get);
+        assert_eq!((&answer["status"], &answer["stdout"]), (&json!("ok"), &json!("kept\n")), "{template}: {answer}");
+    }
+}
+
+#[test]
+fn what_nobody_takes_over_ends_with_its_lease() {
+    let server = Server::start(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "1")]);
+    for (template, set, _) in LANGUAGES {
+        begin(&server, template, set);
+    }
+    let processes = descendants(server.process.id());
+    let groups: BTreeSet<String> = processes.iter().flat_map(|pid| own_cgroups(*pid)).collect();
+    assert!(processes.len() > 6 && !groups.is_empty(), "{processes:?} {groups:?}");
+    let state = server.kill();
+    eventually("a process is left", || !processes.iter().any(|pid| is_alive(*pid)));
+    eventually("a cgroup is left", || !groups.iter().any(|group| group_exists(group)));
+    let doors = std::fs::read_dir(state.path().join("launchers")).expect("it is there").count();
+    assert_eq!(doors, 0, "a socket is left");
+    // What is remembered of them is forgotten, and nobody can use it.
+    let server = Server::start_in(Who::Root, state, &[], &[]);
+    let told = server.call("get_sessions", &json!({}));
+    assert_eq!(told["result"]["structuredContent"]["sessions"], json!([]));
+}
+
+#[test]
+fn servers_that_share_a_state_do_not_take_each_others_sessions() {
+    let first = Server::start(&[], &[]);
+    let session = begin(&first, "python", "x = 'mine'");
+    let second = Server::start_in(Who::Root, Arc::clone(&first.state), &[], &[]);
+    let stranger = second.call("execute_code", &json!({"code": "print(x)", "session_id": session}));
+    assert_eq!(stranger["error"]["data"]["error_code"], "SESSION_NOT_FOUND");
+    drop(second);
+    assert_eq!(run(&first, &session, "print(x)")["stdout"], "mine\n");
+}

@@ -1,0 +1,114 @@
+//! Takes over the sessions of a server that died: from the launchers that it left behind, by what the store knows.
+//!
+//! A launcher has one client at a time, so a session never has two owners. What a launcher has and the store does not
+//! know was waiting in the pool of the dead server, and is ended.
+
+use std::path::{Path, PathBuf};
+
+use ringfence_sandbox::launcher::{Launcher, Reachable};
+use rustix::process::Pid;
+
+use super::guest::Guest;
+use super::kernel::Kernel;
+use super::launcher::LauncherHandle;
+use super::prepare::{self, Prepared};
+use super::{Principal, SessionId, Settings};
+use crate::flavor::Flavor;
+use crate::store::{SessionRecord, Store, StoreError};
+use crate::template::Template;
+
+/// Where sessions are remembered, for a next server.
+#[derive(Clone)]
+pub(super) struct Keeping {
+    pub(super) store: Store,
+    /// Where the sockets of launchers are.
+    pub(super) doors: PathBuf,
+}
+
+/// A session that is ours now.
+pub(super) struct Orphan {
+    pub(super) id: SessionId,
+    pub(super) principal: Principal,
+    pub(super) template: Template,
+    pub(super) flavor: Flavor,
+    pub(super) created: u64,
+    pub(super) prepared: Prepared,
+}
+
+impl Keeping {
+    /// Takes all that nobody has.
+    pub(super) async fn adopt(&self, settings: &Settings) -> Result<Vec<Orphan>, StoreError> {
+        let records = self.store.sessions().await?;
+        let mut orphans = Vec::new();
+        let mut held = Vec::new();
+        for door in self.doors() {
+            match knock(&door, settings).await {
+                Reachable::Taken(launcher, pids) => {
+                    let launcher = LauncherHandle::adopted(launcher, door.clone());
+                    for pid in pids {
+                        let address = address(&door, pid);
+                        let record = records.iter().find(|record| record.address == address);
+                        orphans.extend(take(&launcher, pid, record, settings).await);
+                    }
+                }
+                Reachable::Busy => held.push(door),
+                Reachable::Gone => {
+                    let _ = std::fs::remove_file(&door);
+                }
+            }
+        }
+        for record in records {
+            let is_held = held.iter().any(|door| record.address.starts_with(&*door.to_string_lossy()));
+            let is_ours = orphans.iter().any(|orphan| orphan.id == record.id);
+            if !is_held && !is_ours {
+                self.store.remove_session(&record.id).await?;
+            }
+        }
+        Ok(orphans)
+    }
+
+    fn doors(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(&self.doors) else { return Vec::new() };
+        let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
+        entries.flatten().map(|entry| entry.path()).filter(is_socket).collect()
+    }
+}
+
+/// How a session's launcher and init are written down.
+pub(super) fn address(door: &Path, pid: Pid) -> String {
+    format!("{}#{}", door.display(), pid.as_raw_nonzero())
+}
+
+async fn knock(door: &Path, settings: &Settings) -> Reachable {
+    let (door, lease) = (door.to_owned(), settings.lease);
+    tokio::task::spawn_blocking(move || Launcher::adopt(&door, lease)).await.unwrap_or(Reachable::Busy)
+}
+
+/// Takes one; one that cannot be gone on with is ended by being dropped.
+async fn take(
+    launcher: &LauncherHandle,
+    pid: Pid,
+    record: Option<&SessionRecord>,
+    settings: &Settings,
+) -> Option<Orphan> {
+    let adopted = launcher.take(pid).await.ok()?;
+    let known = record.and_then(|record| {
+        let template = settings.templates.find(&record.template).ok()?.clone();
+        let flavor = settings.flavors.find(&record.flavor).ok()?.clone();
+        Some((record, template, flavor))
+    });
+    let environment = known.as_ref().map(|(_, template, flavor)| prepare::environment(template, flavor, settings));
+    let mut guest = Guest::new(adopted.launched, launcher.clone(), environment.unwrap_or_default()).ok()?;
+    guest.count_from(adopted.generation);
+    let (record, template, flavor) = known?;
+    let resume = |(process, streams)| Kernel::resume(template.language, process, streams, adopted.generation);
+    let kernel = adopted.kept.and_then(resume);
+    Some(Orphan {
+        id: record.id.clone(),
+        principal: Principal::named(&record.principal),
+        created: record.created,
+        prepared: Prepared { guest, kernel },
+        template,
+        flavor,
+    })
+}
