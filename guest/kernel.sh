@@ -18,17 +18,33 @@ supervise() {
   __rf_kernel=$(<"$0")
   __rf_run_shell &
   shell=$!
+  exec 2>/dev/null # what bash says of its job
   builtin trap relay INT
-  until wait "$shell"; status=$?; ! kill -0 "$shell" 2>/dev/null; do :; done # a signal ends a wait too
+  until wait "$shell"; status=$?; ! kill -0 "$shell"; do :; done # a signal ends a wait too
   builtin exit "$status"
 }
 
-# A shell that is being replaced runs no code and does not catch SIGINT yet: it would die of it.
+# Traps nest: many signals at once would be the end of the stack.
 relay() {
-  local key value
-  while read -r key value; do
-    [[ $key == SigCgt: ]] && (( 16#$value & 1 << 1 )) && kill -INT -- "-$shell"
-  done <"/proc/$shell/status"
+  local again=1
+  builtin trap again=1 INT
+  while [[ $again ]]; do again=; interrupt; done
+  builtin trap relay INT
+  [[ -z $again ]] || relay
+}
+
+# A shell that is being replaced runs no code and does not catch SIGINT yet: it would die of it. Only
+# while it is stopped is it certain that it does not begin to be replaced.
+interrupt() {
+  local key value state= caught=0
+  until [[ $state == [Tt]* ]]; do
+    kill -STOP "$shell" || return
+    while read -r key value; do
+      case $key in State:) state=$value ;; SigCgt:) caught=$value ;; esac
+    done <"/proc/$shell/status"
+  done
+  ((16#$caught & 1 << 1)) && kill -INT -- "-$shell"
+  kill -CONT "$shell"
 }
 
 # The main loop comes from -c and is one line, so that bash's messages name neither this file nor
@@ -76,7 +92,7 @@ __rf_leave() {
   builtin trap : INT
   builtin trap - EXIT
   [[ -z ${__rf_quit_status-} ]] || { __rf_status=$__rf_quit_status; exec 2>&249 249>&-; }
-  (eval "${__rf_on_exit-}")
+  [[ -z ${__rf_on_exit-} ]] || (eval "$__rf_on_exit")
   [[ $__rf_id ]] || builtin exit "$__rf_status"
   # The request's redirections are still in place. bash keeps the originals under other numbers; the
   # supervisor's show which they are. They are closed on exec, and so are copies, but for that to 0.
@@ -85,8 +101,10 @@ __rf_leave() {
     [[ $__rf_fd -ef /proc/$PPID/fd/251 ]] && exec <&"${__rf_fd##*/}" 251>&0
   done
   __rf_reply "$__rf_status"
+  builtin trap '' INT # it would end the processes that hand the state on
   __rf_settings="$(builtin trap -p; set +o); set -${__rf_flags}h"
   exec 252< <(__rf_state)
+  builtin trap : INT # a signal that is ignored is so for ever after exec
   __rf_run_shell "$@"
 }
 
