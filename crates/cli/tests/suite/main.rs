@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod cleanup;
+mod clients;
 mod doctor;
 mod escape;
 mod everyone;
