@@ -6,7 +6,8 @@ use axum::http::request::Parts;
 use ringfence_runtime::session::{Failure, Kind, Principal, Sessions};
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, ConstString, CustomRequest, CustomResult,
-    ErrorCode, Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    ErrorCode, GetPromptRequestParams, GetPromptResponse, Implementation, ListToolsResult, PaginatedRequestParams,
+    ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -60,7 +61,8 @@ impl Gateway {
 
 impl ServerHandler for Gateway {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        // There are no prompts; but `prompts/list` is answered, with none, and what is answered must be declared.
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_prompts().build())
             .with_server_info(Implementation::new("ringfence", env!("CARGO_PKG_VERSION")))
             .with_instructions("Runs code in isolated sandboxes. Pass the session_id of an answer to keep its state.")
     }
@@ -85,6 +87,14 @@ impl ServerHandler for Gateway {
         let principal = principal(&context).map_err(failure::render)?;
         let call = Call::parse(&request.name, request.arguments).map_err(failure::render)?;
         self.answer(principal, call, context).await.map(Into::into).map_err(failure::render)
+    }
+
+    async fn get_prompt(
+        &self,
+        _request: GetPromptRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        Err(ErrorData::invalid_params("there is no such prompt", None))
     }
 
     /// Takes what fits no request of the protocol, such as a `tools/call` whose arguments are a list.

@@ -3,6 +3,7 @@
 mod bad_input;
 mod cleanup;
 mod clients;
+mod conformance;
 mod doctor;
 mod escape;
 mod everyone;
