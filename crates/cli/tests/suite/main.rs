@@ -10,6 +10,7 @@ mod everyone;
 mod help;
 mod mcp_server;
 mod network;
+mod protocol_attacks;
 mod run;
 mod serve;
 mod sessions;

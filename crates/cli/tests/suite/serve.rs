@@ -27,6 +27,13 @@ impl Server {
         Self { process, address: address.expect("it says where it listens") }
     }
 
+    /// The most memory that it has had so far.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it lives");
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak.and_then(|kib| kib.parse::<u64>().ok()).expect("the kernel says so") * 1024
+    }
+
     /// A request as curl would send it; gives the status and the body.
     pub(crate) fn ask(&self, request: &str, headers: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
