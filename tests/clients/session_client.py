@@ -19,9 +19,9 @@ display(Picture())
 """
 
 
-async def use(session: ClientSession) -> None:
-    await session.initialize()
-    print("tools:", ", ".join(sorted(tool.name for tool in (await session.list_tools()).tools)))
+async def use(session) -> None:
+    print("protocol:", (await session.initialize()).protocolVersion)
+    print("offered:", "execute_code" in [tool.name for tool in (await session.list_tools()).tools])
     made = await session.call_tool("execute_code", {"code": "x = 41"})
     handle = made.structuredContent["session_id"]
     print("created:", made.structuredContent["session_created"])

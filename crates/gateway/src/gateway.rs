@@ -7,8 +7,8 @@ use ringfence_runtime::audit::{Audit, AuditEvent};
 use ringfence_runtime::session::{Failure, Kind, Principal, Sessions};
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, ConstString, CustomRequest, CustomResult,
-    ErrorCode, Implementation, ListResourceTemplatesResult, ListToolsResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
+    ErrorCode, GetPromptRequestParams, GetPromptResponse, Implementation, ListResourceTemplatesResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -70,7 +70,9 @@ impl Gateway {
 
 impl ServerHandler for Gateway {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_resources().build())
+        // There are no prompts; but `prompts/list` is answered, with none, and what is answered must be declared.
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_prompts();
+        ServerConfig::new(capabilities.build())
             .with_server_info(Implementation::new("ringfence", env!("CARGO_PKG_VERSION")))
             .with_instructions("Runs code in isolated sandboxes. Pass the session_id of an answer to keep its state.")
     }
@@ -116,6 +118,14 @@ impl ServerHandler for Gateway {
             failure::render(refusal)
         })?;
         self.answer(principal, call, context).await.map(Into::into).map_err(failure::render)
+    }
+
+    async fn get_prompt(
+        &self,
+        _request: GetPromptRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        Err(ErrorData::invalid_params("there is no such prompt", None))
     }
 
     /// Takes what fits no request of the protocol, such as a `tools/call` whose arguments are a list.

@@ -9,11 +9,8 @@ use serde_json::{Value, json};
 
 use crate::server::Server;
 
-const LANGUAGES: [(&str, &str, &str); 3] = [
-    ("python", "x = 'kept'", "print(x)"),
-    ("node", "let x = 'kept'", "console.log(x)"),
-    ("bash", "x=kept", "echo $x"),
-];
+const LANGUAGES: [(&str, &str, &str); 3] =
+    [("python", "x = 'kept'", "print(x)"), ("node", "let x = 'kept'", "console.log(x)"), ("bash", "x=kept", "echo $x")];
 
 fn run(server: &Server, session: &str, code: &str) -> Value {
     let answer = server.call("execute_code", &json!({"code": code, "session_id": session}));
@@ -50,7 +47,9 @@ fn descendants(root: u32) -> BTreeSet<u32> {
     let mut found = BTreeSet::from([root]);
     loop {
         let size = found.len();
-        found.extend(parents.iter().filter(|(_, parent)| found.contains(parent)).map(|(pid, _)| *pid).collect::<Vec<_>>());
+        found.extend(
+            parents.iter().filter(|(_, parent)| found.contains(parent)).map(|(pid, _)| *pid).collect::<Vec<_>>(),
+        );
         if found.len() == size {
             found.remove(&root);
             return found;

@@ -3,7 +3,9 @@
 mod audit;
 mod bad_input;
 mod cleanup;
+mod clients;
 mod config;
+mod conformance;
 mod doctor;
 mod escape;
 mod everyone;
@@ -14,6 +16,7 @@ mod limits;
 mod mcp_server;
 mod network;
 mod outputs;
+mod protocol_attacks;
 mod rest;
 mod run;
 mod serve;

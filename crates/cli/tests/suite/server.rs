@@ -96,6 +96,13 @@ impl Server {
         stream
     }
 
+    /// The most memory that it has had so far.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it lives");
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak.and_then(|kib| kib.parse::<u64>().ok()).expect("the kernel says so") * 1024
+    }
+
     /// Kills it, and gives its state.
     pub(crate) fn kill(mut self) -> Arc<TempDir> {
         self.process.kill().expect("it can be killed");

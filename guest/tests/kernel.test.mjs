@@ -1,0 +1,502 @@
+// kernel.mjs as the host sees it: a process, a socket, two output pipes.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, afterEach, beforeEach, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const KERNEL = fileURLToPath(new URL('../kernel.mjs', import.meta.url));
+const test = (name, body) => it(name, { timeout: 60_000 }, body);
+const directory = mkdtempSync(join(tmpdir(), 'kernel-test-'));
+after(() => rmSync(directory, { recursive: true }));
+
+class Kernel {
+  output = { stdout: '', stderr: '' };
+  #lastId = 0;
+  #held = Buffer.alloc(0);
+  #frames = [];
+  #waiting = [];
+
+  constructor(command = [process.execPath, KERNEL, '3']) {
+    const stdio = ['ignore', 'pipe', 'pipe', 'pipe'];
+    this.process = spawn(command[0], command.slice(1), { stdio, cwd: directory });
+    this.exit = new Promise((resolve) => this.process.on('exit', (code, signal) => resolve(signal ?? code)));
+    this.closed = new Promise((resolve) => this.process.on('close', () => resolve(true)));
+    this.control = this.process.stdio[3];
+    kernels.push(this);
+    this.control.on('data', (chunk) => this.#receive(chunk)).on('error', () => {});
+    this.process.stdout.on('data', (chunk) => (this.output.stdout += chunk));
+    this.process.stderr.on('data', (chunk) => (this.output.stderr += chunk));
+  }
+
+  #receive(chunk) {
+    this.#held = Buffer.concat([this.#held, chunk]);
+    while (this.#held.length >= 4 && this.#held.length >= 4 + this.#held.readUInt32BE()) {
+      const end = 4 + this.#held.readUInt32BE();
+      const text = new TextDecoder('utf-8', { fatal: true }).decode(this.#held.subarray(4, end));
+      this.#held = this.#held.subarray(end);
+      const frame = JSON.parse(text);
+      if (this.#waiting.length) this.#waiting.shift()(frame);
+      else this.#frames.push(frame);
+    }
+  }
+
+  next() {
+    if (this.#frames.length) return this.#frames.shift();
+    return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  frame(code) {
+    const body = Buffer.from(JSON.stringify({ type: 'execute', id: ++this.#lastId, code }));
+    const head = Buffer.alloc(4);
+    head.writeUInt32BE(body.length);
+    return Buffer.concat([head, body]);
+  }
+
+  // Sends a cell and gives its `done`, with the items that were displayed before it.
+  async run(code, meanwhile = () => {}) {
+    this.control.write(this.frame(code));
+    const id = this.#lastId;
+    await meanwhile();
+    for (const items = []; ; ) {
+      const frame = await this.next();
+      assert.equal(frame.id, id);
+      if (frame.type === 'done') return { ...frame, items };
+      items.push(...frame.items);
+    }
+  }
+
+  async result(code) {
+    const { status, result, error } = await this.run(code);
+    assert.equal(status, 'ok', error?.traceback);
+    return result;
+  }
+
+  // Output is written before `done`, but this process may read it after.
+  async printed(stream, pattern) {
+    for (let isOver = false; !pattern.test(this.output[stream]); ) {
+      assert.ok(!isOver, `${pattern} was not printed: ${this.output[stream].slice(0, 1000)}`);
+      isOver = await Promise.race([this.closed, new Promise((resolve) => setTimeout(resolve, 5))]);
+    }
+  }
+
+  end() {
+    this.process.kill('SIGKILL');
+    for (const stream of this.process.stdio) stream?.destroy();
+  }
+
+  // Interrupts a cell when it calls `loop` or says by itself that it runs.
+  async interrupt(code) {
+    this.output.stdout = '';
+    return this.run(code, async () => {
+      await this.printed('stdout', /running/);
+      this.process.kill('SIGINT');
+    });
+  }
+}
+
+const kernels = [];
+let kernel;
+beforeEach(async () => {
+  kernel = new Kernel();
+  assert.equal((await kernel.next()).type, 'ready');
+});
+afterEach(() => kernels.splice(0).forEach((it) => it.end()));
+
+describe('protocol', () => {
+  test('says once that it is ready', async () => {
+    const fresh = new Kernel();
+    const ready = { type: 'ready', language: 'javascript', version: process.versions.node };
+    assert.deepEqual(await fresh.next(), ready);
+    assert.equal((await fresh.run('1')).type, 'done');
+  });
+
+  test('answers each cell with exactly one done, in order', async () => {
+    kernel.control.write(Buffer.concat([kernel.frame('1'), kernel.frame('await 2'), kernel.frame('3')]));
+    for (const id of [1, 2, 3]) {
+      const done = { type: 'done', id, status: 'ok', result: String(id), error: null };
+      assert.deepEqual(await kernel.next(), done);
+    }
+  });
+
+  test('takes a large frame in pieces', async () => {
+    const frame = kernel.frame(`"${'x'.repeat(10 << 20)}".length`);
+    kernel.control.write(frame.subarray(0, 2));
+    await new Promise(setImmediate);
+    kernel.control.write(frame.subarray(2));
+    assert.equal((await kernel.next()).result, String(10 << 20));
+  });
+
+  test('refuses a frame over 16 MiB', async () => {
+    kernel.control.write(Buffer.from([1, 0, 0, 1]));
+    assert.equal(await kernel.exit, 'SIGKILL');
+    await kernel.printed('stderr', /16777217 bytes, over 16777216/);
+  });
+
+  test('ends when the host hangs up, also in an endless loop', async () => {
+    await kernel.run("console.log('up')");
+    kernel.control.write(kernel.frame("console.log('looping'); while (true) {}"));
+    await kernel.printed('stdout', /looping/);
+    kernel.control.destroy();
+    assert.equal(await kernel.exit, 'SIGKILL');
+  });
+
+  test('sends what has no UTF-8 as something that has', async () => {
+    const { items } = await kernel.run("display('a\\ud800b')");
+    assert.equal(items[0].data, 'a\ufffdb');
+  });
+});
+
+describe('state', () => {
+  test('keeps declarations and lets them be made again', async () => {
+    await kernel.run('let a = 1; const b = 2; class C { m() { return 3 } } function d() { return 4 } var e = 5');
+    assert.equal(await kernel.result('[a, b, new C().m(), d(), e]'), '[ 1, 2, 3, 4, 5 ]');
+    await kernel.run('let a = 6; const b = 7; class C { m() { return 8 } } function d() { return 9 } var e = 10');
+    assert.equal(await kernel.result('[a, b, new C().m(), d(), e]'), '[ 6, 7, 8, 9, 10 ]');
+  });
+
+  test('lets a declaration that failed be made again', async () => {
+    assert.equal((await kernel.run('const x = (() => { throw 1 })()')).status, 'error');
+    assert.equal(await kernel.result('const x = 2; x'), '2');
+  });
+
+  test('awaits at top level and gives the last value', async () => {
+    assert.equal(await kernel.result('const v = await new Promise((go) => setTimeout(go, 5, 7)); v + 1'), '8');
+    assert.equal(await kernel.result('Promise.resolve(1)'), 'Promise { 1 }');
+    assert.equal(await kernel.result("'text'"), "'text'");
+    for (const code of ['undefined', '', '// nothing', 'let q = 1']) assert.equal(await kernel.result(code), null);
+  });
+
+  test('holds the last value in _', async () => {
+    await kernel.run('41');
+    await kernel.run('undefined');
+    assert.equal(await kernel.result('_ + 1'), '42');
+  });
+
+  test('leaves a _ of the guest alone', async () => {
+    await kernel.run("var _ = 'mine'");
+    await kernel.run('5');
+    assert.equal(await kernel.result('_'), "'mine'");
+  });
+});
+
+describe('imports', () => {
+  writeFileSync(join(directory, 'one.mjs'), 'export default 1; export const two = 2; export { two as "a-b" }');
+  writeFileSync(join(directory, 'data.json'), '{"three":3}');
+
+  test('has require and import() from the working directory', async () => {
+    assert.equal(await kernel.result("require('./data.json').three + (await import('./one.mjs')).two"), '5');
+    assert.equal(await kernel.result("(await import('node:path')).sep + require('os').EOL"), "'/\\n'");
+    await kernel.run("fs = require('fs'); fs.mkdirSync('sub'); process.chdir('sub')");
+    await kernel.run("fs.writeFileSync('four.mjs', 'export default 4')");
+    assert.equal(await kernel.result("(await import('./four.mjs')).default"), '4');
+    assert.equal(await kernel.result("require('../data.json').three"), '3');
+    assert.equal(await kernel.result('import.meta.dirname === process.cwd()'), 'true');
+  });
+
+  test('takes every form of static import', async () => {
+    const code = [
+      "import one, { two, 'a-b' as ab, two as /* why */ zwei } from './one.mjs'",
+      'import * as path from "node:path"; import whole, * as space from "./one.mjs"',
+      "import {",
+      "  readFileSync as read, // a comment, with a comma",
+      "} from 'node:fs';",
+      "import './one.mjs'",
+      "import json from './data.json' with { type: 'json' }",
+      "[one, two, ab, zwei, path.sep, whole, space.two, typeof read, json.three]",
+    ].join('\n');
+    assert.equal((await kernel.result(code)).replace(/\s+/g, ' '), "[ 1, 2, 2, 2, '/', 1, 2, 'function', 3 ]");
+    assert.equal(await kernel.result('one + two'), '3');
+  });
+
+  test('leaves text and properties that look like imports alone', async () => {
+    const code = [
+      "const text = `import a from 'b' ${(await import('./one.mjs')).default} import('c')`;",
+      "const it = { import: 1, y: { import(x) { return x } } }; // import d from 'e'",
+      "const divided = 4 / 2 /1; /import('x')/.test(\"import('x')\");",
+      "[text, it.import, it.y.import('f'), 'import g from \"h\"', divided]",
+    ].join('\n');
+    const expected = "[ \"import a from 'b' 1 import('c')\", 1, 'f', 'import g from \"h\"', 2 ]";
+    assert.equal((await kernel.result(code)).replace(/\s+/g, ' '), expected);
+  });
+
+  test('keeps line numbers below an import', async () => {
+    const { error } = await kernel.run("import {\n  two\n} from './one.mjs'\nnull.x");
+    assert.match(error.traceback, /at cell 1:4:6/);
+  });
+
+  test('does not import inside a function', async () => {
+    assert.equal((await kernel.run("function f() { import x from './one.mjs' }")).error.name, 'SyntaxError');
+  });
+});
+
+describe('output', () => {
+  test('goes to 1 and 2, that of children too', async () => {
+    const child = "require('child_process').spawnSync('sh', ['-c', 'echo child; echo oops >&2'], { stdio: 'inherit' })";
+    await kernel.run(`console.log('one'); ${child}; console.error('two'); 0`);
+    await kernel.printed('stdout', /^one\nchild\n$/);
+    await kernel.printed('stderr', /^oops\ntwo\n$/);
+  });
+
+  test('does not give the control socket to children', async () => {
+    const list = "require('child_process').execFileSync('readlink', ['/proc/self/fd/3'], { stdio: ['ignore', 'pipe', 'ignore'] })";
+    const { status, error } = await kernel.run(`${list}.toString()`);
+    assert.equal(status, 'error', 'descriptor 3 is open in a child');
+    assert.match(error.message, /Command failed: readlink/);
+  });
+
+  test('leaves its pipes blocking for children', async () => {
+    const flags = "require('child_process').spawnSync('cat', ['/proc/self/fdinfo/1'], { stdio: ['ignore', 'inherit', 'inherit'] })";
+    await kernel.run(`console.log('used'); ${flags}; 0`);
+    await kernel.printed('stdout', /flags:\s+\d+/);
+    const bits = parseInt(kernel.output.stdout.match(/flags:\s+(\d+)/)[1], 8);
+    assert.equal(bits & 0o4000, 0, 'O_NONBLOCK');
+  });
+
+  test('is all written before done, however slow the reader', async () => {
+    // Killed at `done`, the kernel can have left nothing behind but what fits into a pipe.
+    const script = '"$0" "$1" 3 | { sleep 0.5; wc -c; } >&2';
+    const slow = new Kernel(['sh', '-c', script, process.execPath, KERNEL]);
+    await slow.next();
+    const { result } = await slow.run("process.stdout.write('x'.repeat(50 << 20)); process.pid");
+    process.kill(Number(result), 'SIGKILL');
+    await slow.exit;
+    await slow.printed('stderr', /^\d+$/m);
+    assert.equal(Number(slow.output.stderr.match(/^\d+$/m)), 50 << 20);
+  });
+
+  test('reads an empty stdin', async () => {
+    assert.equal(await kernel.result("require('fs').readFileSync(0, 'utf8')"), "''");
+    assert.equal(await kernel.result('let n = 0; for await (const c of process.stdin) n++; n'), '0');
+  });
+
+  test('survives the closing of 1 and 2', async () => {
+    await kernel.run("require('fs').closeSync(1); console.log('lost')");
+    await kernel.run("require('fs').closeSync(2); console.error('lost'); setTimeout(() => { throw 1 }, 1)");
+    assert.equal(await kernel.result('await new Promise((go) => setTimeout(go, 20)); 1 + 1'), '2');
+  });
+});
+
+describe('interrupt', () => {
+  const RUN = "const run = () => console.log('running'); const loop = () => { run(); while (true) {} }; let kept = 0";
+  const endless = {
+    'a loop': 'kept = 1; loop()',
+    'a promise that never settles': 'kept = 1; run(); await new Promise(() => {})',
+    'a loop after an await': 'kept = 1; await 0; loop()',
+    'a loop in a timer': 'kept = 1; setTimeout(loop, 1); await new Promise(() => {})',
+    'a loop in an interval': 'kept = 1; setInterval(loop, 1); await new Promise(() => {})',
+    'a loop in a tick': 'kept = 1; process.nextTick(loop); await new Promise(() => {})',
+    'a loop of microtasks': 'kept = 1; run(); for (;;) await 0',
+    'a blocked thread': 'kept = 1; run(); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)',
+    'a loop that catches': 'kept = 1; for (;;) { try { loop() } catch {} finally { continue } }',
+    'a loop in the printing of the result': "kept = 1; ({ [Symbol.for('nodejs.util.inspect.custom')]: loop })",
+  };
+  for (const [name, code] of Object.entries(endless)) {
+    test(`stops ${name} and keeps the state`, async () => {
+      await kernel.run(RUN);
+      const { status, result, error } = await kernel.interrupt(code);
+      assert.deepEqual({ status, result, error }, { status: 'interrupted', result: null, error: null });
+      assert.equal(await kernel.result('await new Promise((go) => setTimeout(go, 5)); kept'), '1');
+    });
+  }
+
+  test('stops a cell that waits behind a loop in the background', async () => {
+    await kernel.run(`${RUN}; setTimeout(loop, 1)`);
+    await kernel.printed('stdout', /running/);
+    // The first may come before the cell, between cells.
+    const signals = setInterval(() => kernel.process.kill('SIGINT'), 100).unref();
+    const { status } = await kernel.run('0');
+    clearInterval(signals);
+    assert.equal(status, 'interrupted');
+    assert.equal(await kernel.result('1'), '1');
+  });
+
+  test('is ignored between cells', async () => {
+    for (let i = 0; i < 20; i++) {
+      kernel.process.kill('SIGINT');
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+    assert.equal(await kernel.result('1'), '1');
+  });
+
+  test('works again and again', async () => {
+    for (let i = 0; i < 10; i++) {
+      const code = `console.log('running'); ${i % 2 ? 'while (true) {}' : 'await new Promise(() => {})'}`;
+      assert.equal((await kernel.interrupt(code)).status, 'interrupted');
+    }
+    assert.equal(await kernel.result('1'), '1');
+  });
+
+  test('leaves promises behind that the collector does not trip over', async () => {
+    await kernel.run("require('v8').setFlagsFromString('--expose-gc')");
+    await kernel.interrupt("console.log('running'); await new Promise(() => {})");
+    const collect = "await new Promise((go) => setTimeout(go, 5)); require('vm').runInNewContext('gc')()";
+    for (let i = 0; i < 5; i++) assert.equal(await kernel.result(`${collect}; ${i}`), String(i));
+  });
+
+  test('drops what an abandoned cell says later', async () => {
+    await kernel.interrupt("console.log('running'); await new Promise((go) => (later = go)); 2");
+    assert.equal(await kernel.result('later(); await new Promise((go) => setTimeout(go, 5)); 3'), '3');
+    assert.equal(await kernel.result('4'), '4');
+  });
+});
+
+describe('process.exit', () => {
+  test('ends the cell and not the kernel, whatever is caught', async () => {
+    const code = "let kept = 1; try { process.exit(3) } catch { console.log('caught') } finally { console.log('finally') }";
+    const { status, result, error } = await kernel.run(code);
+    assert.deepEqual([status, result, error.message], ['exited', null, '3']);
+    assert.equal(await kernel.result('kept'), '1');
+    assert.equal(kernel.output.stdout, '');
+  });
+
+  test('does so in async code, in a timer and by its imported name', async () => {
+    assert.equal((await kernel.run('await 0; process.exit()')).error.message, '0');
+    assert.equal((await kernel.run('process.exitCode = 4; await 0; process.exit()')).error.message, '4');
+    assert.equal((await kernel.run('setTimeout(() => process.exit(5), 1); await new Promise(() => {})')).error.message, '5');
+    assert.equal((await kernel.run("import { exit } from 'node:process'; exit(6)")).error.message, '6');
+    assert.equal(await kernel.result('1'), '1');
+  });
+
+  test('is ignored outside a cell', async () => {
+    await kernel.run('setTimeout(() => process.exit(7), 1)');
+    await kernel.printed('stderr', /process\.exit\(7\) outside a cell is ignored/);
+    assert.equal(await kernel.result('await new Promise((go) => setTimeout(go, 5)); 1'), '1');
+  });
+
+  test('has a real one in reallyExit', async () => {
+    kernel.control.write(kernel.frame('process.reallyExit(9)'));
+    assert.equal(await kernel.exit, 9);
+  });
+});
+
+describe('errors', () => {
+  test('show the frames of the user alone', async () => {
+    await kernel.run('function thrower() {\n  throw new TypeError("bad")\n}');
+    const { status, error } = await kernel.run('const go = () => thrower()\n;[1].forEach(go)');
+    assert.equal(status, 'error');
+    const frames = ['thrower (cell 1:2:9)', 'go (cell 2:1:18)', 'Array.forEach (<anonymous>)', 'cell 2:2:6'];
+    const traceback = ['TypeError: bad', ...frames.map((frame) => `    at ${frame}`)].join('\n');
+    assert.deepEqual(error, { name: 'TypeError', message: 'bad', traceback });
+  });
+
+  test('show frames after an await, causes and properties', async () => {
+    const code = "await 0;\nthrow new Error('outer', { cause: new RangeError('inner') })";
+    const { error } = await kernel.run(code);
+    assert.match(error.traceback, /^Error: outer\n    at cell 1:2:7 \{\n  \[cause\]: RangeError: inner\n      at cell 1:2:35\n\}$/);
+    assert.match((await kernel.run("require('fs').readFileSync('/none')")).error.traceback, /code: 'ENOENT'/);
+  });
+
+  test('show what is thrown and is no error', async () => {
+    const { status, error } = await kernel.run('throw { a: [1] }');
+    const expected = { name: 'Uncaught', message: '{ a: [ 1 ] }', traceback: 'Uncaught { a: [ 1 ] }' };
+    assert.deepEqual([status, error], ['error', expected]);
+    assert.equal((await kernel.run('await 0; throw undefined')).error.message, 'undefined');
+  });
+
+  test('show the line and a caret for a syntax error', async () => {
+    const { error } = await kernel.run('1 + 1\n\tlet x = ;');
+    const traceback = "cell 1:2:10\n\tlet x = ;\n\t        ^\nSyntaxError: Unexpected token ';'";
+    assert.deepEqual(error, { name: 'SyntaxError', message: "Unexpected token ';'", traceback });
+    assert.match((await kernel.run('call(\n')).error.traceback, /^cell 2:2:1\n\n\^\nSyntaxError: Unexpected end of input/);
+    assert.match((await kernel.run('`')).error.traceback, /^cell 3:1:/);
+  });
+
+  test('survive values that fight back', async () => {
+    const hostile = [
+      "throw Object.defineProperty(new Error(), 'message', { get() { throw 1 } })",
+      "throw Object.defineProperty(new Error(), 'name', { get() { throw 1 } })",
+      "throw Object.defineProperty(new Error(), 'stack', { get() { throw 1 } })",
+      'throw new Proxy({}, { get() { throw 1 }, getPrototypeOf() { throw 1 } })',
+      "throw { [Symbol.for('nodejs.util.inspect.custom')]() { throw 1 } }",
+      'Promise.prototype.then = () => { throw 1 }; throw 1',
+    ];
+    for (const code of hostile) assert.equal((await kernel.run(code)).status, 'error', code);
+    const result = await kernel.result("({ [Symbol.for('nodejs.util.inspect.custom')]() { throw 1 } })");
+    assert.equal(result, '[unprintable]');
+  });
+
+  test('in the background are reported and kill nothing', async () => {
+    await kernel.run("setTimeout(() => { throw new Error('late') }, 1)");
+    await kernel.printed('stderr', /uncaughtException: Error: late\n    at Timeout\._onTimeout \(cell 1:1:26\)/);
+    await kernel.run("Promise.reject(new Error('alone'))");
+    await kernel.printed('stderr', /unhandledRejection: Error: alone/);
+    assert.equal(await kernel.result('1'), '1');
+  });
+});
+
+describe('bounds', () => {
+  test('cut a result at 64 KiB and say so', async () => {
+    const result = await kernel.result("'é'.repeat(1e6)");
+    assert.ok(Buffer.byteLength(result) <= 64 << 10 && Buffer.byteLength(result) > 63 << 10);
+    await kernel.printed('stderr', /result cut to 65536 of \d+ bytes/);
+  });
+
+  test('cut an error at 32 KiB and say so', async () => {
+    const { error } = await kernel.run("throw new Error('x'.repeat(1e6))");
+    for (const part of ['message', 'traceback']) assert.ok(error[part].length <= 32 << 10 && error[part].length > 31 << 10);
+    await kernel.printed('stderr', /traceback cut to 32768 of \d+ bytes/);
+  });
+
+  test('drop displays beyond 32 in a cell and say so', async () => {
+    const { items } = await kernel.run('for (let i = 0; i < 40; i++) display(String(i))');
+    assert.equal(items.length, 32);
+    await kernel.printed('stderr', /display dropped: over 32 in a cell/);
+    assert.equal((await kernel.run("display('again')")).items.length, 1);
+  });
+
+  test('drop a display over 8 MiB and say so', async () => {
+    const { items } = await kernel.run("display('x'.repeat(8 << 20)); display('x'.repeat((8 << 20) + 1))");
+    assert.deepEqual(items.map((item) => item.data.length), [8 << 20]);
+    await kernel.printed('stderr', /display dropped: 8388609 bytes, over 8388608/);
+  });
+
+  test('drop a display that does not fit a frame', async () => {
+    assert.deepEqual((await kernel.run("display('\\0'.repeat(8 << 20))")).items, []);
+    await kernel.printed('stderr', /display dropped: it does not fit a frame/);
+  });
+});
+
+describe('display', () => {
+  const display = async (value) => (await kernel.run(`display(${value})`)).items;
+
+  test('knows images by their first bytes', async () => {
+    const heads = { png: '89504e470d0a1a0a', jpeg: 'ffd8ffe0', gif: '474946383961', webp: '524946460000000057454250' };
+    for (const [kind, head] of Object.entries(heads)) {
+      const item = { mime: `image/${kind}`, data: Buffer.from(head, 'hex').toString('base64') };
+      assert.deepEqual(await display(`Buffer.from('${head}', 'hex')`), [item]);
+      assert.deepEqual(await display(`new Uint8Array(Buffer.from('${head}', 'hex'))`), [item]);
+    }
+    assert.equal((await display('Buffer.from([1, 2])'))[0].data, '<Buffer 01 02>');
+  });
+
+  test('shows text, plain objects and the rest', async () => {
+    assert.deepEqual(await display("'text'"), [{ mime: 'text/plain', data: 'text' }]);
+    assert.deepEqual(await display('{ a: [1] }'), [{ mime: 'application/json', data: '{"a":[1]}' }]);
+    assert.deepEqual(await display('[1, 2]'), [{ mime: 'application/json', data: '[1,2]' }]);
+    assert.deepEqual(await display('new Map([[1, 2]])'), [{ mime: 'text/plain', data: 'Map(1) { 1 => 2 }' }]);
+    assert.deepEqual(await display('{ big: 1n }'), [{ mime: 'text/plain', data: '{ big: 1n }' }]);
+    assert.deepEqual(await display('null'), [{ mime: 'text/plain', data: 'null' }]);
+  });
+
+  test('asks the value for its own bundle, as Deno does', async () => {
+    const bundle = "{ 'text/html': '<b>', 'image/png': new Uint8Array([1]), 'application/json': { a: 1 } }";
+    const items = [
+      { mime: 'text/html', data: '<b>' },
+      { mime: 'image/png', data: 'AQ==' },
+      { mime: 'application/json', data: '{"a":1}' },
+    ];
+    assert.deepEqual(await display(`{ [Symbol.for('Jupyter.display')]: () => (${bundle}) }`), items);
+    const { items: later } = await kernel.run(`await display({ [Symbol.for('Jupyter.display')]: async () => (${bundle}) })`);
+    assert.deepEqual(later, items);
+  });
+
+  test('gives no result and is dropped outside its cell', async () => {
+    assert.equal((await kernel.run('display(1)')).result, null);
+    await kernel.run("setTimeout(() => display('late'), 1)");
+    await kernel.printed('stderr', /display dropped: its cell is not running/);
+  });
+});
