@@ -36,6 +36,16 @@ pub(super) struct Kernel {
     is_foreign: bool,
 }
 
+/// Where an interpreter is found that was another's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    AtRest,
+    AfterInterrupt,
+}
+
+/// In which an interpreter that has nothing to do answers.
+const AT_ONCE: Duration = Duration::from_millis(200);
+
 /// What became of the kernel in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -99,11 +109,18 @@ impl Kernel {
         if !std::mem::take(&mut self.is_foreign) {
             return Ok(());
         }
+        // An interrupt that comes late must not strike the first cell of this server.
+        while self.find_place(guest).await? == Place::AfterInterrupt {}
+        Ok(())
+    }
+
+    async fn find_place(&mut self, guest: &Guest) -> Result<Place, String> {
         self.last_cell += 1;
         let request = language::request(self.spoken, self.last_cell, language::nothing(self.spoken));
         let mut unsent = request.as_slice();
         let mut captured = Captured::default();
-        let mut patience = Patience::new(Duration::ZERO, CancellationToken::new());
+        // One that is idle answers at once and needs no interrupt.
+        let mut patience = Patience::new(AT_ONCE, CancellationToken::new());
         loop {
             tokio::select! {
                 biased;
@@ -119,7 +136,7 @@ impl Kernel {
                     received?;
                     if language::skip_to(self.spoken, self.last_cell, &mut self.received) {
                         captured.drain(&mut self.process);
-                        return Ok(());
+                        return Ok(if patience.reason.is_some() { Place::AfterInterrupt } else { Place::AtRest });
                     }
                 }
                 impatience = patience.lose() => match impatience {
