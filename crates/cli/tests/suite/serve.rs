@@ -34,7 +34,11 @@ fn client(test: &str, arguments: &[&str]) -> Option<String> {
 
 #[test]
 fn an_agent_uses_it_over_stdio() {
-    if let Some(seen) = client("an_agent_uses_it_over_stdio", &["stdio", BINARY, "serve", "--stdio"]) {
+    // The client gives its servers little of its environment.
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = format!("RINGFENCE_STATE_DIR={}", directory.path().display());
+    let arguments = ["stdio", "env", &state, BINARY, "serve", "--stdio"];
+    if let Some(seen) = client("an_agent_uses_it_over_stdio", &arguments) {
         assert_eq!(seen, SEEN);
     }
 }
