@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::commands::config::load;
 use crate::failure::Failure;
-use crate::state::{self, Servers};
+use crate::state::Servers;
 
 /// Longer than any call may take.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -72,9 +73,7 @@ impl Found {
 }
 
 fn servers() -> Result<Option<Servers>, Failure> {
-    let Some(state) = state::directory() else {
-        return Err(Failure::new("there is no state directory").hint("set RINGFENCE_STATE_DIR or HOME"));
-    };
+    let state = load(None, Vec::new())?.state_directory()?;
     match Servers::open(&state) {
         Ok(servers) => Ok(Some(servers)),
         // No server has ever run.

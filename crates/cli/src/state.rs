@@ -9,14 +9,6 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// `$RINGFENCE_STATE_DIR`, or the usual place of a user's state.
-pub(crate) fn directory() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set("RINGFENCE_STATE_DIR")
-        .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("ringfence")))
-        .or_else(|| set("HOME").map(|home| home.join(".local/state/ringfence")))
-}
-
 /// The directory of sockets, which only its owner may enter. Names in it are used through an open descriptor: a socket
 /// address holds no more than 107 bytes, and a path may be longer.
 pub(crate) struct Servers {

@@ -4,7 +4,7 @@
 mod operator_socket;
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -89,17 +89,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     std::fs::create_dir_all(&launchers).map_err(failed)?;
     runtime.block_on(async {
         let sessions = Sessions::kept(configuration.sessions.clone(), program, store.clone(), launchers).await?;
-        let served = serve(http, Gateway::new(sessions.clone())).await;
+        let served = serve(http, &directory, Gateway::new(sessions.clone())).await;
         sessions.shut_down().await;
         store.close().await;
         served.map(|()| ExitCode::SUCCESS)
     })
 }
 
-async fn serve(http: Option<Http>, gateway: Gateway) -> Result<(), Failure> {
+async fn serve(http: Option<Http>, state: &Path, gateway: Gateway) -> Result<(), Failure> {
     let shutdown = CancellationToken::new();
     let ended = end_on_signal(shutdown.clone())?;
-    let operator = operator_socket::open(&gateway, &shutdown);
+    let operator = operator_socket::open(state, &gateway, &shutdown);
     let served = match http {
         None => tokio::select! {
             served = serve_stdio(gateway) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),

@@ -23,14 +23,23 @@ pub(super) struct Gate {
     peers: Peers,
     tokens: Arc<[Token]>,
     room: Arc<Semaphore>,
+    /// In KiB.
+    response_room: Arc<Semaphore>,
     audit: Audit,
     strangers: Arc<Sparing>,
 }
 
 impl Gate {
-    pub(super) fn new(peers: Peers, tokens: Vec<Token>, max_requests: usize, audit: Audit) -> Self {
-        let room = Arc::new(Semaphore::new(max_requests.min(Semaphore::MAX_PERMITS)));
-        Self { peers, tokens: tokens.into(), room, audit, strangers: Arc::default() }
+    pub(super) fn new(
+        peers: Peers,
+        tokens: Vec<Token>,
+        max_requests: usize,
+        max_response_bytes: usize,
+        audit: Audit,
+    ) -> Self {
+        let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
+        let (room, response_room) = (semaphore(max_requests), semaphore(max_response_bytes >> 10));
+        Self { peers, tokens: tokens.into(), room, response_room, audit, strangers: Arc::default() }
     }
 
     /// Tells the audit of somebody who is not let in.
@@ -85,18 +94,27 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
     };
     let Ok(permit) = Arc::clone(&gate.room).try_acquire_owned() else {
         gate.tell(AuditKind::Refused, "too_many_requests");
-        let mut refusal = refuse(StatusCode::SERVICE_UNAVAILABLE, "too many requests at a time", "try again shortly");
-        refusal.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        return refusal;
+        return busy("too many requests at a time");
     };
     request.extensions_mut().insert(principal);
-    next.run(request).await.map(|body| Body::new(Counted { body, _permit: permit }))
+    let response = next.run(request).await;
+    let kib = u32::try_from(response.body().size_hint().lower() >> 10).unwrap_or(u32::MAX);
+    let Ok(room) = gate.response_room.try_acquire_many_owned(kib) else {
+        return busy("too much is on its way to clients");
+    };
+    response.map(|body| Body::new(Counted { body, _permits: [permit, room] }))
 }
 
-/// A body whose request counts as under way until it is sent or given up.
+fn busy(error: &str) -> Response {
+    let mut refusal = refuse(StatusCode::SERVICE_UNAVAILABLE, error, "try again shortly");
+    refusal.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    refusal
+}
+
+/// A body that counts, with its request, as under way until it is sent or given up.
 struct Counted {
     body: Body,
-    _permit: OwnedSemaphorePermit,
+    _permits: [OwnedSemaphorePermit; 2],
 }
 
 impl HttpBody for Counted {

@@ -27,6 +27,8 @@ pub struct HttpOptions {
     /// Requests at a time; one more is answered with 503.
     pub max_requests: usize,
     pub max_body_bytes: usize,
+    /// What may be on its way to clients at a time: a client that reads slowly costs memory until it has read.
+    pub max_response_bytes: usize,
 }
 
 impl Default for HttpOptions {
@@ -38,6 +40,7 @@ impl Default for HttpOptions {
             insecure_no_auth: false,
             max_requests: 256,
             max_body_bytes: 4 << 20,
+            max_response_bytes: 512 << 20,
         }
     }
 }

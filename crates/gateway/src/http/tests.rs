@@ -241,6 +241,18 @@ async fn room_is_given_back() {
 }
 
 #[tokio::test]
+async fn what_is_on_its_way_to_clients_is_bounded() {
+    let server = Server::start(HttpOptions { max_response_bytes: 4 << 10, ..HttpOptions::default() }).await;
+    let long = server.post(&[JSON], &request("tools/list", json!({}))).await;
+    assert_eq!((long.status, long.header("retry-after")), (503, Some("1")), "{}", long.body.len());
+    assert_eq!(server.post(&[JSON], &request("ping", json!({}))).await.status, 200);
+    let server = Server::start(HttpOptions { max_response_bytes: 8 << 10, ..HttpOptions::default() }).await;
+    for _ in 0..3 {
+        assert_eq!(server.post(&[JSON], &request("tools/list", json!({}))).await.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn cors_only_if_enabled() {
     let preflight = ["Origin: http://localhost:5173", "Access-Control-Request-Method: POST"];
     let closed = Server::start(HttpOptions::default()).await;

@@ -11,7 +11,9 @@ use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use ringfence_runtime::session::{Attachment, Ending, Failure, Input, Kind, Lines, MOST_LINE_BYTES, Principal};
+use ringfence_runtime::session::{
+    Attachment, Ending, Failure, Input, Kind, LineTooLong, Lines, MOST_LINE_BYTES, Principal,
+};
 use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +26,13 @@ const SILENCE: Duration = Duration::from_secs(90);
 
 /// How long a message may take to be accepted by the client.
 const SEND_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is read of a message. More than a line may have, so that one that is too long can be refused in order: a
+/// connection that is closed on unread bytes is reset, and the reason lost.
+const MOST_MESSAGE_BYTES: usize = 4 * MOST_LINE_BYTES;
+
+/// How long the client may take to take leave.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// How long the end of a process may come after the end of its output.
 const END_PATIENCE: Duration = Duration::from_secs(5);
@@ -40,7 +49,7 @@ pub(super) async fn open(
     })?;
     let attachment = rest.sessions()?.attach(&principal, &id, pid)?;
     let shutdown = rest.shutdown.clone();
-    let upgrade = upgrade.protocols(["mcp"]).max_message_size(MOST_LINE_BYTES).max_frame_size(MOST_LINE_BYTES);
+    let upgrade = upgrade.protocols(["mcp"]).max_message_size(MOST_MESSAGE_BYTES).max_frame_size(MOST_MESSAGE_BYTES);
     Ok(upgrade.on_upgrade(move |socket| converse(socket, attachment, shutdown)))
 }
 
@@ -53,7 +62,13 @@ async fn converse(socket: WebSocket, mut attachment: Attachment, shutdown: Cance
         farewell = receive(&mut from_client, input, &keep_alive) => farewell,
         () = shutdown.cancelled() => close(close_code::AWAY, "the server is ending"),
     };
-    let _ = timeout(SEND_PATIENCE, to_client.send(Message::Close(Some(farewell)))).await;
+    // The next client need not wait for this one to take leave.
+    drop(attachment);
+    let leave = async {
+        let _ = to_client.send(Message::Close(Some(farewell))).await;
+        while let Some(Ok(_)) = from_client.next().await {}
+    };
+    let _ = timeout(FAREWELL, leave).await;
 }
 
 /// From the process to the client, until either ends.
@@ -108,10 +123,13 @@ async fn receive(
             Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => continue,
             Ok(Some(Ok(Message::Binary(_)))) => return close(close_code::UNSUPPORTED, "send text, a line a message"),
             Ok(Some(Ok(Message::Close(_))) | None) => return close(close_code::NORMAL, ""),
-            Ok(Some(Err(_))) => return close(close_code::SIZE, "a message is malformed, or longer than 1 MiB"),
+            Ok(Some(Err(_))) => return close(close_code::SIZE, "a message is malformed, or far too long"),
             Err(_) => return close(close_code::POLICY, "the client gave no sign of life"),
         };
         let line = text.strip_suffix('\n').unwrap_or(&text);
+        if line.len() > MOST_LINE_BYTES {
+            return close(close_code::SIZE, &LineTooLong.to_string());
+        }
         if line.contains('\n') {
             return close(close_code::POLICY, "a message is one line");
         }

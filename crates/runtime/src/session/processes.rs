@@ -5,6 +5,7 @@
 //! pipe, and then the process waits.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,7 +55,8 @@ pub(super) struct Managed {
     argv: Vec<String>,
     started: u64,
     pub(super) state: watch::Sender<State>,
-    stderr: Mutex<VecDeque<u8>>,
+    stderr: Receiver,
+    tail: Mutex<VecDeque<u8>>,
     pub(super) streams: Arc<tokio::sync::Mutex<Streams>>,
 }
 
@@ -64,7 +66,7 @@ impl Managed {
             State::Ended(code, at) => (code, Some(at)),
             _ => (None, None),
         };
-        let tail: Vec<u8> = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let tail: Vec<u8> = self.tail.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         ProcessInfo {
             pid: self.pid,
             argv: self.argv.clone(),
@@ -77,6 +79,14 @@ impl Managed {
     }
 
     fn end(&self, code: Option<i32>) {
+        /// Others may hold its standard error and write on.
+        const MOST_READS: usize = 16;
+        // What it said last must be there for whoever hears of its end.
+        for _ in 0..MOST_READS {
+            if !matches!(self.take_stderr(), Ok(1..)) {
+                break;
+            }
+        }
         self.state.send_if_modified(|state| {
             let runs = state.is_running();
             if runs {
@@ -87,26 +97,32 @@ impl Managed {
     }
 
     /// Reads standard error until its end or the session's.
-    async fn keep_tail(self: Arc<Self>, stderr: Receiver, ended: CancellationToken) {
-        let mut buffer = Vec::with_capacity(STDERR_TAIL);
+    async fn keep_tail(self: Arc<Self>, session_ended: CancellationToken) {
         loop {
             tokio::select! {
-                () = ended.cancelled() => return,
-                ready = stderr.readable() => if ready.is_err() { return },
+                () = session_ended.cancelled() => return,
+                ready = self.stderr.readable() => if ready.is_err() { return },
             }
-            buffer.clear();
-            match stderr.try_read_buf(&mut buffer) {
+            // Clears the readiness where there was nothing after all.
+            let taken = self.stderr.try_io(|| self.take_stderr());
+            match taken {
                 Ok(0) => return,
-                Ok(_) => {
-                    let mut tail = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
-                    tail.extend(&buffer);
-                    let over = tail.len().saturating_sub(STDERR_TAIL);
-                    tail.drain(..over);
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(_) => return,
             }
         }
+    }
+
+    /// Reads once. Under the lock, so that what two readers take stays in order.
+    fn take_stderr(&self) -> std::io::Result<usize> {
+        let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = vec![0; STDERR_TAIL];
+        let length = rustix::io::read(&self.stderr, &mut buffer)?;
+        tail.extend(&buffer[..length]);
+        let over = tail.len().saturating_sub(STDERR_TAIL);
+        tail.drain(..over);
+        Ok(length)
     }
 }
 
@@ -152,7 +168,8 @@ impl Processes {
             argv: request.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
             started: now(),
             state: watch::Sender::new(State::Starting),
-            stderr: Mutex::default(),
+            stderr: from_stderr,
+            tail: Mutex::default(),
             streams: Arc::new(tokio::sync::Mutex::new(streams)),
         });
         table.managed.insert(process.pid, Arc::clone(&process));
@@ -163,7 +180,7 @@ impl Processes {
             self.forget(process.pid);
             return Err(Failure::new(Kind::Validation, error.to_string()));
         }
-        tasks.spawn(Arc::clone(&process).keep_tail(from_stderr, self.ended.clone()));
+        tasks.spawn(Arc::clone(&process).keep_tail(self.ended.clone()));
         Ok(process)
     }
 
