@@ -37,8 +37,8 @@ impl Gateway {
                 let task = tokio::spawn(async move { sessions.run_command(&principal, request, cancel).await });
                 attend(task, &context).await.map(|answer| reply::answer(&answer))
             }
-            Call::GetSessions(None) => Ok(reply::sessions(&sessions.list(&principal).await)),
-            Call::GetSessions(Some(id)) => Ok(reply::sessions(&[sessions.info(&principal, &id).await?])),
+            Call::GetSessions(None) => Ok(reply::sessions(&sessions.list(&principal))),
+            Call::GetSessions(Some(id)) => Ok(reply::sessions(&[sessions.info(&principal, &id)?])),
             Call::StopSession(id) => {
                 let stopping = id.clone();
                 let stopped = to_its_end(async move { sessions.stop(&principal, &stopping).await }).await?;

@@ -30,6 +30,7 @@ mod settings;
 mod shared;
 mod state;
 mod streams;
+mod tenancy;
 mod warmth;
 mod whole;
 

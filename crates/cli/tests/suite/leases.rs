@@ -12,21 +12,21 @@ use crate::server::Server;
 const LANGUAGES: [(&str, &str, &str); 3] =
     [("python", "x = 'kept'", "print(x)"), ("node", "let x = 'kept'", "console.log(x)"), ("bash", "x=kept", "echo $x")];
 
-fn run(server: &Server, session: &str, code: &str) -> Value {
+pub(crate) fn run(server: &Server, session: &str, code: &str) -> Value {
     let answer = server.call("execute_code", &json!({"code": code, "session_id": session}));
     let content = answer["result"]["structuredContent"].clone();
     assert!(content.is_object(), "{answer}");
     content
 }
 
-fn begin(server: &Server, template: &str, code: &str) -> String {
+pub(crate) fn begin(server: &Server, template: &str, code: &str) -> String {
     let answer = server.call("execute_code", &json!({"code": code, "template": template}));
     let content = &answer["result"]["structuredContent"];
     content["session_id"].as_str().unwrap_or_else(|| panic!("no session: {answer}")).to_owned()
 }
 
 /// Waits for something that comes in its own time.
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");
@@ -35,7 +35,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// All that was started by a process, and by what that started.
-fn descendants(root: u32) -> BTreeSet<u32> {
+pub(crate) fn descendants(root: u32) -> BTreeSet<u32> {
     let all = std::fs::read_dir("/proc").expect("it is there").flatten();
     let parents: Vec<(u32, u32)> = all
         .filter_map(|entry| {
@@ -58,7 +58,7 @@ fn descendants(root: u32) -> BTreeSet<u32> {
 }
 
 /// A zombie waits for the host's PID 1 alone.
-fn is_alive(pid: u32) -> bool {
+pub(crate) fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }

@@ -9,6 +9,7 @@ mod conformance;
 mod doctor;
 mod escape;
 mod everyone;
+mod faults;
 mod files;
 mod help;
 mod leases;

@@ -60,7 +60,7 @@ pub(super) async fn put(
     let path = path::file(request.uri())?;
     // Before anything is read: a stranger must not be able to fill the room for uploads.
     let sessions = rest.sessions()?;
-    sessions.info(&principal, &id).await?;
+    sessions.info(&principal, &id)?;
     let _room = rest.uploads.try_acquire().map_err(|_| {
         Failure::new(Kind::ResourceLimit, "too many files are on their way in").suggest("try again shortly")
     })?;

@@ -12,10 +12,9 @@ use super::guest::Guest;
 use super::kernel::Kernel;
 use super::launcher::LauncherHandle;
 use super::prepare::{self, Prepared};
-use super::{Principal, SessionId, Settings};
-use crate::flavor::Flavor;
+use super::tenancy::Tenancy;
+use super::{Principal, Settings};
 use crate::store::{SessionRecord, Store, StoreError};
-use crate::template::Template;
 
 /// Where sessions are remembered, for a next server.
 #[derive(Clone)]
@@ -27,11 +26,7 @@ pub(super) struct Keeping {
 
 /// A session that is ours now.
 pub(super) struct Orphan {
-    pub(super) id: SessionId,
-    pub(super) principal: Principal,
-    pub(super) template: Template,
-    pub(super) flavor: Flavor,
-    pub(super) created: u64,
+    pub(super) tenancy: Tenancy,
     pub(super) prepared: Prepared,
 }
 
@@ -59,7 +54,7 @@ impl Keeping {
         }
         for record in records {
             let is_held = held.iter().any(|door| record.address.starts_with(&*door.to_string_lossy()));
-            let is_ours = orphans.iter().any(|orphan| orphan.id == record.id);
+            let is_ours = orphans.iter().any(|orphan| orphan.tenancy.id == record.id);
             if !is_held && !is_ours {
                 self.store.remove_session(&record.id).await?;
             }
@@ -103,12 +98,6 @@ async fn take(
     let (record, template, flavor) = known?;
     let resume = |(process, streams)| Kernel::resume(template.language, process, streams, adopted.generation);
     let kernel = adopted.kept.and_then(resume);
-    Some(Orphan {
-        id: record.id.clone(),
-        principal: Principal::named(&record.principal),
-        created: record.created,
-        prepared: Prepared { guest, kernel },
-        template,
-        flavor,
-    })
+    let (id, principal, created) = (record.id.clone(), Principal::named(&record.principal), record.created);
+    Some(Orphan { tenancy: Tenancy { id, principal, template, flavor, created }, prepared: Prepared { guest, kernel } })
 }

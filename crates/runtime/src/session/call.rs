@@ -181,7 +181,7 @@ pub(super) async fn run_command(guest: &mut Guest, line: &str, mut patience: Pat
         (Some(end), None) => (Status::Ok, Some(code_of(end))),
     };
     if end.is_none() {
-        notices.push("the sandbox was killed; the session and its state are lost".into());
+        notices.push("the sandbox was killed; variables and files of the session are lost".into());
     }
     let (stdout, stderr) = captured.finish();
     Outcome { status, exit_code, stdout, stderr, result: None, error: None, display: Vec::new(), notices }

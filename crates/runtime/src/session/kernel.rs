@@ -232,7 +232,7 @@ impl Kernel {
             }
             Err(fate) => {
                 let why = match (fate, patience.reason) {
-                    (Fate::SandboxLost, _) => "the sandbox was killed; the session and its state are lost",
+                    (Fate::SandboxLost, _) => "the sandbox was killed; variables and files of the session are lost",
                     (_, Some(_)) => "it did not stop when interrupted and was killed; the interpreter's state is lost",
                     (_, None) => "the interpreter died; its state is lost, files in /workspace are kept",
                 };

@@ -116,18 +116,14 @@ pub(super) fn skip_to(language: Language, id: u64, received: &mut Vec<u8>) -> bo
         Language::Python | Language::Node => (format!("{{\"type\":\"done\",\"id\":{id},"), 4),
     };
     let found = received.windows(needle.len()).position(|window| window == needle.as_bytes());
-    match found.and_then(|found| found.checked_sub(head)) {
-        Some(start) => {
-            received.drain(..start);
-            matches!(next_frame(language, received), Ok(Some(_)))
-        }
-        None => {
-            // What cannot be the beginning of the answer is not kept, however much of it comes.
-            let kept = received.len().saturating_sub(needle.len() + head);
-            received.drain(..kept);
-            false
-        }
+    if let Some(start) = found.and_then(|found| found.checked_sub(head)) {
+        received.drain(..start);
+        return matches!(next_frame(language, received), Ok(Some(_)));
     }
+    // What cannot be the beginning of the answer is not kept, however much of it comes.
+    let kept = received.len().saturating_sub(needle.len() + head);
+    received.drain(..kept);
+    false
 }
 
 fn next_frame(language: Language, received: &mut Vec<u8>) -> Result<Option<Vec<u8>>, &'static str> {

@@ -44,11 +44,19 @@ pub(super) struct Resident {
     pub(super) most_age: Option<Duration>,
     /// What the next caller must be told.
     pub(super) owed_notice: Option<String>,
+    pub(super) was_used: bool,
+}
+
+/// What is left of a session whose sandbox is gone.
+pub(super) struct Lost {
+    pub(super) calls: mpsc::Receiver<Call>,
+    /// A sandbox that is lost before its first call would be lost again.
+    pub(super) was_used: bool,
 }
 
 impl Resident {
-    /// Lives until there is a reason to end, which is then in the shared state.
-    pub(super) async fn live(mut self) {
+    /// Lives until there is a reason to end, which is then in the shared state, or until the sandbox is lost.
+    pub(super) async fn live(mut self) -> Option<Lost> {
         let mut kernel = self.kernel.take();
         self.take_over(&mut kernel).await;
         let born = Instant::now();
@@ -58,24 +66,29 @@ impl Resident {
             let age_end = self.most_age.map(|most| born + most);
             tokio::select! {
                 biased;
-                () = self.shared.stopped() => return,
+                () = self.shared.stopped() => return None,
                 () = sleep_until(age_end.unwrap_or(born)), if age_end.is_some() => {
-                    return self.shared.end(EndReason::AgeExpired);
+                    self.shared.end(EndReason::AgeExpired);
+                    return None;
                 }
                 call = self.calls.recv() => {
-                    let Some(call) = call else { return self.shared.end(EndReason::Stopped) };
+                    let Some(call) = call else {
+                        self.shared.end(EndReason::Stopped);
+                        return None;
+                    };
                     // Whoever waits for an answer of a session that ends is told that it is gone.
                     if self.shared.change(Change::CallStarted).is_err() {
-                        return;
+                        return None;
                     }
+                    self.was_used = true;
                     let fate = self.answer(call, &mut kernel).await;
                     if fate == Fate::SandboxLost {
-                        return self.shared.end(EndReason::SandboxLost);
+                        return Some(self.lost());
                     }
                 }
                 event = self.guest.event() => {
                     if event == Event::Lost {
-                        return self.shared.end(EndReason::SandboxLost);
+                        return Some(self.lost());
                     }
                     // A kernel that died between calls is noticed by the next one.
                 }
@@ -84,11 +97,15 @@ impl Resident {
                     if self.shared.unused_for() >= self.idle_timeout
                         && self.shared.retire_if_idle(EndReason::IdleExpired)
                     {
-                        return;
+                        return None;
                     }
                 }
             }
         }
+    }
+
+    fn lost(self) -> Lost {
+        Lost { calls: self.calls, was_used: self.was_used }
     }
 
     /// Makes an interpreter that was another server's answer to this one.

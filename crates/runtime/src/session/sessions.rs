@@ -5,71 +5,44 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_sandbox::cgroup::MemoryGauge;
-use ringfence_sandbox::{Enforcement, Volume};
+use ringfence_sandbox::Volume;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::admission::{Place, Places};
-use super::adoption::{Keeping, Orphan};
+use super::adoption::Keeping;
 use super::call::Outcome;
 use super::events;
-use super::files::Files;
 use super::launchers::Launchers;
-use super::limits::{ServiceLimits, expires};
-use super::log::{Log, Record};
+use super::limits::ServiceLimits;
+use super::log::Record;
 use super::pool::Pool;
-use super::prepare::{self, Prepared};
-use super::processes::Processes;
-use super::resident::{Call, Resident, Work};
+use super::prepare::{self};
+use super::resident::{Call, Work};
 use super::settings::Settings;
-use super::shared::{Shared, Visit, now};
-use super::state::{Change, EndReason, State};
-use super::whole::Outputs;
-use super::{
-    Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, SessionStatus, Stopped,
-    warmth,
-};
+use super::shared::{Visit, now};
+use super::state::{EndReason, State};
+use super::tenancy::{Handle, QUEUED, Tenancy};
+use super::{Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, Stopped, warmth};
 use crate::audit::{Audit, AuditEvent};
 use crate::flavor::Flavor;
-use crate::store::{SessionRecord, Store, StoreError};
-use crate::template::{Language, Template};
-
-/// Calls that may wait for their turn in one session.
-const QUEUED: usize = 32;
+use crate::store::{Store, StoreError};
+use crate::template::Language;
 
 /// Cheap to clone; all clones are one.
 #[derive(Clone)]
-pub struct Sessions(Arc<Inner>);
+pub struct Sessions(pub(super) Arc<Inner>);
 
-struct Inner {
-    settings: Settings,
-    launchers: Launchers,
-    pool: Pool,
+pub(super) struct Inner {
+    pub(super) settings: Settings,
+    pub(super) launchers: Launchers,
+    pub(super) pool: Pool,
     places: Places,
-    live: Mutex<HashMap<SessionId, Handle>>,
-    tasks: TaskTracker,
-    audit: Audit,
-    keeping: Option<Keeping>,
-}
-
-/// What is kept of a live session outside of its own task.
-#[derive(Clone)]
-pub(super) struct Handle {
-    principal: Principal,
-    template: Template,
-    flavor: Flavor,
-    created: u64,
-    enforcement: Enforcement,
-    gauge: Option<Arc<MemoryGauge>>,
-    pub(super) shared: Arc<Shared>,
-    pub(super) log: Arc<Log>,
-    pub(super) outputs: Arc<Outputs>,
-    pub(super) files: Files,
-    pub(super) processes: Arc<Processes>,
-    calls: mpsc::Sender<Call>,
-    ended: CancellationToken,
+    pub(super) live: Mutex<HashMap<SessionId, Handle>>,
+    pub(super) tasks: TaskTracker,
+    pub(super) audit: Audit,
+    pub(super) keeping: Option<Keeping>,
 }
 
 impl Sessions {
@@ -117,8 +90,8 @@ impl Sessions {
     ) -> Result<SessionInfo, Failure> {
         let wanted = Wanted { template, flavor, session_id: None, timeout: None };
         let made = self.create(principal, &wanted).await;
-        let (id, handle, _visit) = made.map_err(|failure| self.refused(principal, None, failure))?;
-        Ok(self.describe(&id, &handle))
+        let (_, handle, _visit) = made.map_err(|failure| self.refused(principal, None, failure))?;
+        Ok(handle.describe(&self.0.settings))
     }
 
     /// Runs code in a session, which is made if none is named.
@@ -157,23 +130,19 @@ impl Sessions {
         called.map_err(|failure| self.refused(principal, asked.as_ref(), failure))
     }
 
-    pub async fn list(&self, principal: &Principal) -> Vec<SessionInfo> {
-        let own: Vec<(SessionId, Handle)> = {
+    pub fn list(&self, principal: &Principal) -> Vec<SessionInfo> {
+        let own: Vec<Handle> = {
             let live = self.live();
-            let own = live.iter().filter(|(_, handle)| principal.sees(&handle.principal));
-            own.map(|(id, handle)| (id.clone(), handle.clone())).collect()
+            live.values().filter(|handle| principal.sees(&handle.tenancy.principal)).cloned().collect()
         };
-        let mut infos = Vec::new();
-        for (id, handle) in own {
-            infos.push(self.describe(&id, &handle));
-        }
+        let mut infos: Vec<SessionInfo> = own.iter().map(|handle| handle.describe(&self.0.settings)).collect();
         infos.sort_by(|one, other| (one.created, &one.session_id).cmp(&(other.created, &other.session_id)));
         infos
     }
 
-    pub async fn info(&self, principal: &Principal, id: &SessionId) -> Result<SessionInfo, Failure> {
+    pub fn info(&self, principal: &Principal, id: &SessionId) -> Result<SessionInfo, Failure> {
         let handle = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?;
-        Ok(self.describe(id, &handle))
+        Ok(handle.describe(&self.0.settings))
     }
 
     /// Ends a session and frees everything it had.
@@ -291,63 +260,26 @@ impl Sessions {
         let place = self.take_place(&id, principal, flavor).await?;
         // From the start, so that it is not evicted before its first call.
         let visit = place.shared.enter().ok_or_else(|| Failure::not_found(&id))?;
-        let prepared = match self.0.pool.claim(template, flavor) {
-            Some(prepared) => prepared,
-            None => prepare::sandbox(&self.0.launchers, template, flavor, settings).await?,
+        let tenancy = Tenancy {
+            id: id.clone(),
+            principal: principal.clone(),
+            template: template.clone(),
+            flavor: flavor.clone(),
+            created: now(),
         };
-        self.remember(&id, principal, template, flavor, &prepared).await?;
-        let handle = self.settle(&id, principal, template, flavor, now(), prepared, place);
+        let prepared = self.0.move_in(&tenancy).await?;
+        let handle = self.settle(tenancy, prepared, place);
         self.0.audit.record(events::created(principal, &id, template, flavor, start.elapsed()));
         Ok((id, handle, visit))
     }
 
-    /// Before anybody is told of a session, so that none is lost that somebody knows of.
-    async fn remember(
+    /// Takes a place once those that must make room for it have ended.
+    pub(super) async fn take_place(
         &self,
         id: &SessionId,
         principal: &Principal,
-        template: &Template,
         flavor: &Flavor,
-        prepared: &Prepared,
-    ) -> Result<(), Failure> {
-        let Some(keeping) = &self.0.keeping else { return Ok(()) };
-        let record = SessionRecord {
-            id: id.clone(),
-            principal: principal.name().into(),
-            template: template.name.to_string(),
-            flavor: flavor.name.to_string(),
-            created: now(),
-            address: prepared.guest.address(),
-        };
-        let remembered = keeping.store.upsert_session(record).await;
-        remembered.map_err(|error| Failure::new(Kind::Internal, format!("the session cannot be remembered: {error}")))
-    }
-
-    async fn adopt(&self) -> Result<(), StoreError> {
-        let Some(keeping) = &self.0.keeping else { return Ok(()) };
-        let orphans = keeping.adopt(&self.0.settings).await?;
-        let found = orphans.len();
-        for orphan in orphans {
-            let Orphan { id, principal, template, flavor, created, prepared } = orphan;
-            match self.take_place(&id, &principal, &flavor).await {
-                Ok(place) => {
-                    self.settle(&id, &principal, &template, &flavor, created, prepared, place);
-                    self.0.audit.record(events::adopted(&principal, &id));
-                }
-                Err(failure) => {
-                    tracing::warn!("a session that was left behind is ended: {failure}");
-                    keeping.store.remove_session(&id).await?;
-                }
-            }
-        }
-        if found > 0 {
-            tracing::info!("took over {found} sessions of a server that died");
-        }
-        Ok(())
-    }
-
-    /// Takes a place once those that must make room for it have ended.
-    async fn take_place(&self, id: &SessionId, principal: &Principal, flavor: &Flavor) -> Result<Place, Failure> {
+    ) -> Result<Place, Failure> {
         let note = |id: &SessionId, owner: &Principal| self.0.audit.record(events::evicted(owner, id, principal));
         let (place, evicted) = self.0.places.take(id, principal, flavor.limits.memory_bytes, note)?;
         for id in evicted {
@@ -359,101 +291,16 @@ impl Sessions {
         Ok(place)
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn settle(
-        &self,
-        id: &SessionId,
-        principal: &Principal,
-        template: &Template,
-        flavor: &Flavor,
-        created: u64,
-        prepared: Prepared,
-        place: Place,
-    ) -> Handle {
-        let Prepared { guest, kernel } = prepared;
-        let (calls, receiver) = mpsc::channel(QUEUED);
-        let handle = Handle {
-            principal: principal.clone(),
-            template: template.clone(),
-            flavor: flavor.clone(),
-            created,
-            enforcement: guest.enforcement,
-            gauge: guest.gauge(),
-            shared: Arc::clone(&place.shared),
-            log: Arc::default(),
-            outputs: Arc::default(),
-            files: Files::new(guest.control()),
-            processes: guest.processes(),
-            calls,
-            ended: CancellationToken::new(),
-        };
-        handle.shared.touch();
-        let resident = Resident {
-            guest,
-            kernel,
-            language: template.language,
-            memory_limit: flavor.limits.memory_bytes,
-            shared: Arc::clone(&handle.shared),
-            calls: receiver,
-            idle_timeout: self.0.settings.idle_timeout,
-            most_age: self.0.settings.most_age,
-            owed_notice: None,
-        };
-        self.live().insert(id.clone(), handle.clone());
-        let _ = handle.shared.change(Change::Started);
-        let (inner, ended, id, principal) = (Arc::clone(&self.0), handle.ended.clone(), id.clone(), principal.clone());
-        let born = Instant::now();
-        self.0.tasks.spawn(async move {
-            resident.live().await;
-            if let Ok(State::Ended(reason)) = place.shared.change(Change::Ended) {
-                inner.audit.record(events::ended(&principal, &id, reason, born.elapsed()));
-            }
-            if let Some(keeping) = &inner.keeping {
-                // One that stays remembered is forgotten by the next server.
-                let _ = keeping.store.remove_session(&id).await;
-            }
-            inner.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-            drop(place);
-            ended.cancel();
-        });
-        handle
-    }
-
     pub(super) fn tasks(&self) -> &TaskTracker {
         &self.0.tasks
     }
 
     pub(super) fn find(&self, principal: &Principal, id: &SessionId) -> Result<Handle, Failure> {
-        let found = self.live().get(id).filter(|handle| principal.sees(&handle.principal)).cloned();
+        let found = self.live().get(id).filter(|handle| principal.sees(&handle.tenancy.principal)).cloned();
         found.ok_or_else(|| Failure::not_found(id))
     }
 
-    fn describe(&self, id: &SessionId, handle: &Handle) -> SessionInfo {
-        let by = |cgroup: bool, otherwise| if cgroup { "cgroup" } else { otherwise };
-        let settings = &self.0.settings;
-        let busy = handle.shared.state() == State::Busy;
-        SessionInfo {
-            session_id: id.clone(),
-            principal: handle.principal.name().into(),
-            template: handle.template.name.to_string(),
-            flavor: handle.flavor.name.to_string(),
-            status: if busy { SessionStatus::Busy } else { SessionStatus::Idle },
-            created: handle.created,
-            last_used: handle.shared.last_used(),
-            expires: expires(handle.created, handle.shared.last_used(), settings.idle_timeout, settings.most_age),
-            memory_bytes: handle.gauge.as_ref().map(|gauge| gauge.bytes()),
-            memory_limit_bytes: handle.flavor.limits.memory_bytes,
-            backend: "native",
-            enforced_by: [
-                ("memory", by(handle.enforcement.memory_by_cgroup, "rlimit and watchdog")),
-                ("processes", by(handle.enforcement.pids_by_cgroup, "rlimit")),
-                ("cpu", by(handle.enforcement.cpu_by_cgroup, "affinity")),
-            ]
-            .into(),
-        }
-    }
-
-    fn live(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
+    pub(super) fn live(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
         self.0.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

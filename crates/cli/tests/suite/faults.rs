@@ -1,0 +1,142 @@
+//! Every kind of process killed in the middle of a call: the caller is told, nobody else notices, and the next call
+//! works.
+
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+
+use crate::leases::{begin, descendants, eventually, is_alive, run};
+use crate::server::Server;
+
+/// A call that runs until it is ended, in a session that can be told from others by a file.
+struct Running {
+    session: String,
+    answer: JoinHandle<String>,
+    /// The processes of its sandbox, the init first.
+    processes: Vec<u32>,
+}
+
+fn run_for_long(server: &Server, mark: &str) -> Running {
+    let session = begin(server, "python", &format!("x = 1; f = open('{mark}', 'w').close()"));
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "execute_code",
+        "arguments": {"code": "import time; time.sleep(100)", "session_id": session, "timeout": 110}}});
+    let mut stream = server.send("POST /mcp", &call.to_string());
+    let answer = std::thread::spawn(move || {
+        let mut text = String::new();
+        let _ = std::io::Read::read_to_string(&mut stream, &mut text);
+        text
+    });
+    eventually("the call does not start", || {
+        let told = server.call("get_sessions", &json!({"session_id": session}));
+        told["result"]["structuredContent"]["sessions"][0]["status"] == "busy"
+    });
+    let has_mark = |pid: &u32| Path::new(&format!("/proc/{pid}/root/workspace/{mark}")).exists();
+    let mut processes: Vec<u32> = descendants(server.process.id()).into_iter().filter(has_mark).collect();
+    processes.sort_by_key(|pid| inner_pid(*pid));
+    assert_eq!((processes.len(), inner_pid(processes[0])), (2, 1), "an init and a kernel");
+    Running { session, answer, processes }
+}
+
+/// Its number in the innermost namespace.
+fn inner_pid(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    numbers.split_whitespace().next_back().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+fn kill(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it can be killed");
+}
+
+/// What the caller of a call that was under way has got.
+fn told(running: JoinHandle<String>) -> Value {
+    let answer = running.join().expect("the caller lives");
+    let body = answer.split("\r\n\r\n").nth(1).unwrap_or_else(|| panic!("no answer: {answer}"));
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+fn text_of(answer: &Value) -> String {
+    let items = answer["result"]["content"].as_array().into_iter().flatten();
+    items.filter_map(|item| item["text"].as_str()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_kernel_is_killed() {
+    let server = Server::start(&[], &[]);
+    let other = begin(&server, "python", "y = 'kept'");
+    let running = run_for_long(&server, "kernel-is-killed");
+    kill(running.processes[1]);
+    let answer = told(running.answer);
+    assert_eq!(
+        (&answer["result"]["isError"], text_of(&answer).contains("state is lost")),
+        (&json!(true), true),
+        "{answer}"
+    );
+    let next = run(&server, &running.session, "import os; print('x' in globals(), os.path.exists('kernel-is-killed'))");
+    assert_eq!(next["stdout"], "False True\n", "variables are gone, files are not");
+    assert_eq!(run(&server, &other, "print(y)")["stdout"], "kept\n");
+}
+
+#[test]
+fn an_init_is_killed() {
+    let server = Server::start(&[], &[]);
+    let other = begin(&server, "python", "y = 'kept'");
+    let running = run_for_long(&server, "init-is-killed");
+    kill(running.processes[0]);
+    let answer = told(running.answer);
+    assert_eq!((&answer["result"]["isError"], text_of(&answer).contains("are lost")), (&json!(true), true), "{answer}");
+    let arguments = json!({"code": "import os; print('x' in globals(), os.listdir())", "session_id": running.session});
+    let next = server.call("execute_code", &arguments);
+    assert_eq!(next["result"]["structuredContent"]["stdout"], "False []\n", "{next}");
+    assert!(text_of(&next).contains("a new one took its place"), "{next}");
+    let after = server.call("execute_code", &arguments);
+    assert!(!text_of(&after).contains("a new one took its place"), "it is told once: {after}");
+    assert_eq!(run(&server, &other, "print(y)")["stdout"], "kept\n");
+}
+
+#[test]
+fn a_zygote_is_killed() {
+    let server = Server::start(&[], &[]);
+    let zygote = || {
+        let is_python = |pid: &u32| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            name.starts_with("python") && inner_pid(*pid) == *pid
+        };
+        descendants(server.process.id()).into_iter().find(is_python)
+    };
+    let running = run_for_long(&server, "zygote-is-killed");
+    eventually("there is no zygote", || zygote().is_some());
+    let first = zygote().expect("a zygote");
+    kill(first);
+    eventually("it lives", || !is_alive(first));
+    // More than are ready in the pool, so that some are made without it.
+    let sessions: Vec<String> = (0..8).map(|number| begin(&server, "python", &format!("z = {number}"))).collect();
+    for (number, session) in sessions.iter().enumerate() {
+        assert_eq!(run(&server, session, "print(z)")["stdout"], format!("{number}\n"));
+    }
+    eventually("no other takes its place", || zygote().is_some_and(|other| other != first));
+    assert!(running.processes.iter().all(|pid| is_alive(*pid)), "whoever runs is not disturbed");
+    let stopped = server.call("stop_session", &json!({"session_id": running.session}));
+    assert_eq!(stopped["result"]["structuredContent"]["was_running"], true, "{stopped}");
+    told(running.answer);
+}
+
+#[test]
+fn a_launcher_is_killed() {
+    let server = Server::start(&[], &[]);
+    let running = run_for_long(&server, "launcher-is-killed");
+    let launcher = descendants(server.process.id()).into_iter().find(|pid| parent_of(*pid) == server.process.id());
+    kill(launcher.expect("a launcher"));
+    let answer = told(running.answer);
+    assert_eq!((&answer["result"]["isError"], text_of(&answer).contains("are lost")), (&json!(true), true), "{answer}");
+    let next = server.call("execute_code", &json!({"code": "print('x' in globals())", "session_id": running.session}));
+    assert_eq!(next["result"]["structuredContent"]["stdout"], "False\n", "{next}");
+    assert!(text_of(&next).contains("a new one took its place"), "{next}");
+}
+
+fn parent_of(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,209 @@
+//! A session from its first sandbox to its end: known by its handle, and kept in a sandbox by its task.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use ringfence_sandbox::Enforcement;
+use ringfence_sandbox::cgroup::MemoryGauge;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::admission::Place;
+use super::adoption::Orphan;
+use super::events;
+use super::files::Files;
+use super::limits::expires;
+use super::log::Log;
+use super::prepare::{self, Prepared};
+use super::processes::Processes;
+use super::resident::{Call, Resident};
+use super::sessions::{Inner, Sessions};
+use super::shared::Shared;
+use super::state::{Change, EndReason, State};
+use super::whole::Outputs;
+use super::{Failure, Kind, Principal, SessionId, SessionInfo, SessionStatus, Settings};
+use crate::flavor::Flavor;
+use crate::store::{SessionRecord, StoreError};
+use crate::template::Template;
+
+/// Calls that may wait for their turn in one session.
+pub(super) const QUEUED: usize = 32;
+
+/// Told to the next caller of a session whose sandbox was lost.
+const REPLACED: &str = "the session's sandbox was lost, and a new one took its place: variables and files are gone";
+
+/// Who has what, since when.
+#[derive(Clone)]
+pub(super) struct Tenancy {
+    pub(super) id: SessionId,
+    pub(super) principal: Principal,
+    pub(super) template: Template,
+    pub(super) flavor: Flavor,
+    pub(super) created: u64,
+}
+
+/// What is kept of a live session outside of its own task.
+#[derive(Clone)]
+pub(super) struct Handle {
+    pub(super) tenancy: Arc<Tenancy>,
+    enforcement: Enforcement,
+    gauge: Option<Arc<MemoryGauge>>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) log: Arc<Log>,
+    pub(super) outputs: Arc<Outputs>,
+    pub(super) files: Files,
+    pub(super) processes: Arc<Processes>,
+    pub(super) calls: mpsc::Sender<Call>,
+    pub(super) ended: CancellationToken,
+}
+
+impl Sessions {
+    /// Begins the life of a session that has a sandbox and a place.
+    pub(super) fn settle(&self, tenancy: Tenancy, prepared: Prepared, place: Place) -> Handle {
+        let (calls, receiver) = mpsc::channel(QUEUED);
+        let guest = &prepared.guest;
+        let handle = Handle {
+            tenancy: Arc::new(tenancy),
+            enforcement: guest.enforcement,
+            gauge: guest.gauge(),
+            shared: Arc::clone(&place.shared),
+            log: Arc::default(),
+            outputs: Arc::default(),
+            files: Files::new(guest.control()),
+            processes: guest.processes(),
+            calls,
+            ended: CancellationToken::new(),
+        };
+        handle.shared.touch();
+        self.live().insert(handle.tenancy.id.clone(), handle.clone());
+        let _ = handle.shared.change(Change::Started);
+        let (inner, resident) = (Arc::clone(&self.0), handle.resident(prepared, receiver, None, &self.0.settings));
+        self.0.tasks.spawn(inner.keep_house(handle.clone(), resident, place));
+        handle
+    }
+
+    /// Takes over what a server that died has left behind.
+    pub(super) async fn adopt(&self) -> Result<(), StoreError> {
+        let Some(keeping) = &self.0.keeping else { return Ok(()) };
+        let orphans = keeping.adopt(&self.0.settings).await?;
+        let found = orphans.len();
+        for Orphan { tenancy, prepared } in orphans {
+            match self.take_place(&tenancy.id, &tenancy.principal, &tenancy.flavor).await {
+                Ok(place) => {
+                    self.0.audit.record(events::adopted(&tenancy.principal, &tenancy.id));
+                    self.settle(tenancy, prepared, place);
+                }
+                Err(failure) => {
+                    tracing::warn!("a session that was left behind is ended: {failure}");
+                    keeping.store.remove_session(&tenancy.id).await?;
+                }
+            }
+        }
+        if found > 0 {
+            tracing::info!("took over {found} sessions of a server that died");
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Finds or makes a sandbox, and remembers it before anybody is told, so that none is lost that somebody knows of.
+    pub(super) async fn move_in(&self, tenancy: &Tenancy) -> Result<Prepared, Failure> {
+        let Tenancy { id, principal, template, flavor, created } = tenancy;
+        let prepared = match self.pool.claim(template, flavor) {
+            Some(prepared) => prepared,
+            None => prepare::sandbox(&self.launchers, template, flavor, &self.settings).await?,
+        };
+        if let Some(keeping) = &self.keeping {
+            let record = SessionRecord {
+                id: id.clone(),
+                principal: principal.name().into(),
+                template: template.name.to_string(),
+                flavor: flavor.name.to_string(),
+                created: *created,
+                address: prepared.guest.address(),
+            };
+            let forgotten = |error| Failure::new(Kind::Internal, format!("the session cannot be remembered: {error}"));
+            keeping.store.upsert_session(record).await.map_err(forgotten)?;
+        }
+        Ok(prepared)
+    }
+
+    /// Sees a session to its end, through as many sandboxes as it loses.
+    async fn keep_house(self: Arc<Self>, mut handle: Handle, mut resident: Resident, place: Place) {
+        let (born, id) = (Instant::now(), handle.tenancy.id.clone());
+        while let Some(lost) = resident.live().await {
+            let replaced = if lost.was_used { self.move_in(&handle.tenancy).await.ok() } else { None };
+            let Some(prepared) = replaced else {
+                handle.shared.end(EndReason::SandboxLost);
+                break;
+            };
+            handle.enforcement = prepared.guest.enforcement;
+            handle.gauge = prepared.guest.gauge();
+            handle.files = Files::new(prepared.guest.control());
+            handle.processes = prepared.guest.processes();
+            let known = handle.clone();
+            self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), known);
+            resident = handle.resident(prepared, lost.calls, Some(REPLACED.into()), &self.settings);
+        }
+        if let Ok(State::Ended(reason)) = place.shared.change(Change::Ended) {
+            self.audit.record(events::ended(&handle.tenancy.principal, &id, reason, born.elapsed()));
+        }
+        if let Some(keeping) = &self.keeping {
+            // One that stays remembered is forgotten by the next server.
+            let _ = keeping.store.remove_session(&id).await;
+        }
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        drop(place);
+        handle.ended.cancel();
+    }
+}
+
+impl Handle {
+    fn resident(
+        &self,
+        prepared: Prepared,
+        calls: mpsc::Receiver<Call>,
+        owed_notice: Option<String>,
+        settings: &Settings,
+    ) -> Resident {
+        Resident {
+            guest: prepared.guest,
+            kernel: prepared.kernel,
+            language: self.tenancy.template.language,
+            memory_limit: self.tenancy.flavor.limits.memory_bytes,
+            shared: Arc::clone(&self.shared),
+            calls,
+            idle_timeout: settings.idle_timeout,
+            most_age: settings.most_age,
+            owed_notice,
+            was_used: false,
+        }
+    }
+
+    pub(super) fn describe(&self, settings: &Settings) -> SessionInfo {
+        let by = |cgroup: bool, otherwise| if cgroup { "cgroup" } else { otherwise };
+        let Tenancy { id, principal, template, flavor, created } = &*self.tenancy;
+        let last_used = self.shared.last_used();
+        let is_busy = self.shared.state() == State::Busy;
+        SessionInfo {
+            session_id: id.clone(),
+            principal: principal.name().into(),
+            template: template.name.to_string(),
+            flavor: flavor.name.to_string(),
+            status: if is_busy { SessionStatus::Busy } else { SessionStatus::Idle },
+            created: *created,
+            last_used,
+            expires: expires(*created, last_used, settings.idle_timeout, settings.most_age),
+            memory_bytes: self.gauge.as_ref().map(|gauge| gauge.bytes()),
+            memory_limit_bytes: flavor.limits.memory_bytes,
+            backend: "native",
+            enforced_by: [
+                ("memory", by(self.enforcement.memory_by_cgroup, "rlimit and watchdog")),
+                ("processes", by(self.enforcement.pids_by_cgroup, "rlimit")),
+                ("cpu", by(self.enforcement.cpu_by_cgroup, "affinity")),
+            ]
+            .into(),
+        }
+    }
+}
