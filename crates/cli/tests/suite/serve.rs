@@ -56,7 +56,7 @@ fn the_end_of_the_server_is_the_end_of_its_sandboxes() {
         "name": "execute_command", "arguments": {"command": format!("(trap '' TERM INT HUP; sh -c 'while :; do sleep 1; done' {word}) >/dev/null 2>&1 & echo up")}}});
     for kill in [false, true] {
         let groups = ringfence_testkit::Snapshot::take().cgroups;
-        let mut server = Server::start(&[], &[]);
+        let mut server = Server::start(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "1")]);
         let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
         let (_, body) = server.ask("POST /mcp", &headers, &call.to_string());
         assert!(body.contains("up"), "{body}");

@@ -109,12 +109,11 @@ impl Guest {
     }
 
     /// Leaves an interpreter's streams with the launcher, from whom a next server gets them.
-    pub(super) fn keep(&self, process: &Process, control: &UnixStream) {
+    pub(super) async fn keep(&self, process: &Process, control: &UnixStream) -> Result<(), String> {
         let streams = [control.as_fd(), process.stdout.as_fd(), process.stderr.as_fd()];
         let owned = streams.into_iter().map(|fd| fd.try_clone_to_owned()).collect::<Result<_, _>>();
-        if let Ok(owned) = owned {
-            self.launcher.keep(self.pid, process.number, owned);
-        }
+        let owned = owned.map_err(|error| error.to_string())?;
+        self.launcher.keep(self.pid, process.number, owned).await.map_err(|error| error.to_string())
     }
 
     /// Orders to the init besides those of the session's own task.

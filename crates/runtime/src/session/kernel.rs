@@ -71,7 +71,8 @@ impl Kernel {
         let ready = timeout(START_DEADLINE, kernel.await_ready(guest, &mut captured)).await;
         match ready {
             Ok(Ok(())) => {
-                guest.keep(&kernel.process, &kernel.socket);
+                // Before anything runs in it: what has been answered must survive this server.
+                guest.keep(&kernel.process, &kernel.socket).await?;
                 Ok(kernel)
             }
             other => {

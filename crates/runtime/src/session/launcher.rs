@@ -1,9 +1,11 @@
 //! One launcher process, and the thread that speaks with it.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_sandbox::launcher::{Charter, Launcher};
@@ -24,6 +26,8 @@ type Question = Box<dyn FnOnce(&Launcher) + Send>;
 
 enum Message {
     Ask(Question),
+    /// Something urgent waits.
+    Wake,
     End(oneshot::Sender<()>),
 }
 
@@ -31,6 +35,8 @@ enum Message {
 #[derive(Clone)]
 pub(super) struct LauncherHandle {
     messages: mpsc::Sender<Message>,
+    /// Goes before all that waits: each holds up an answer, and takes no time.
+    urgent: Arc<Mutex<VecDeque<Question>>>,
     /// Where another server would find it.
     door: PathBuf,
 }
@@ -54,11 +60,17 @@ impl LauncherHandle {
 
     fn run(launcher: Launcher, process: Option<Child>, door: PathBuf) -> Self {
         let (messages, mut inbox) = mpsc::channel(QUEUED);
+        let urgent: Arc<Mutex<VecDeque<Question>>> = Arc::default();
+        let first = Arc::clone(&urgent);
         // It ends with its last handle. Detached: nothing waits for it but through `end`.
         std::thread::spawn(move || {
             while let Some(message) = inbox.blocking_recv() {
+                while let Some(question) = next(&first) {
+                    question(&launcher);
+                }
                 match message {
                     Message::Ask(question) => question(&launcher),
+                    Message::Wake => {}
                     Message::End(done) => {
                         launcher.end();
                         if let Some(process) = process {
@@ -70,7 +82,7 @@ impl LauncherHandle {
                 }
             }
         });
-        Self { messages, door }
+        Self { messages, urgent, door }
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {
@@ -99,15 +111,15 @@ impl LauncherHandle {
         self.ask(move |launcher| launcher.is_breached(pid)).await.unwrap_or_default()
     }
 
-    /// Leaves the streams of an interpreter with the launcher, for a next server. Does not wait.
-    pub(super) fn keep(&self, pid: Pid, process: u32, streams: Vec<OwnedFd>) {
+    /// Leaves the streams of an interpreter with the launcher, for a next server.
+    pub(super) async fn keep(&self, pid: Pid, process: u32, streams: Vec<OwnedFd>) -> Result<(), Error> {
+        let (reply, answered) = oneshot::channel();
         let question: Question = Box::new(move |launcher| {
-            let _ = launcher.keep(pid, process, &streams);
+            let _ = reply.send(launcher.keep(pid, process, &streams));
         });
-        // A session that is not kept is lost with this server, and no worse off until then.
-        if self.messages.try_send(Message::Ask(question)).is_err() {
-            tracing::warn!("a session will not survive the server: too many requests wait for the launcher");
-        }
+        self.urgent.lock().unwrap_or_else(PoisonError::into_inner).push_back(question);
+        self.messages.send(Message::Wake).await.map_err(|_| Error::Lost)?;
+        answered.await.map_err(|_| Error::Lost)?
     }
 
     /// Ends the launcher, and with it every sandbox of it.
@@ -129,6 +141,10 @@ impl LauncherHandle {
         self.messages.send(Message::Ask(question)).await.map_err(|_| Error::Lost)?;
         answered.await.map_err(|_| Error::Lost)?
     }
+}
+
+fn next(urgent: &Mutex<VecDeque<Question>>) -> Option<Question> {
+    urgent.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
 }
 
 fn spawn(program: &Path) -> std::io::Result<(OwnedFd, Child)> {

@@ -31,7 +31,7 @@ pub fn serve(socket: OwnedFd, library: &'static [u8]) -> Result<(), Error> {
         lease: Duration::ZERO,
         alone_since: Instant::now(),
         sandboxes: Sandboxes::default(),
-        nursery: Nursery { warmth: None, library, current: None, next: None },
+        nursery: Nursery { warmth: None, library, current: None, next: None, failures: 0, retry_at: None },
     };
     while launcher.turn(&children)? == Turn::GoOn {}
     Ok(())
@@ -184,6 +184,8 @@ struct Nursery {
     library: &'static [u8],
     current: Option<Zygote>,
     next: Option<Zygote>,
+    failures: u32,
+    retry_at: Option<Instant>,
 }
 
 impl Nursery {
@@ -191,17 +193,23 @@ impl Nursery {
     fn warm_up(&mut self) -> Temperature {
         if self.next.as_mut().is_some_and(Zygote::is_warm) {
             self.current = self.next.take();
+            self.failures = 0;
+        }
+        if self.next.as_ref().is_some_and(Zygote::is_lost) {
+            self.next = None;
+            self.failures += 1;
+            // The first may have been killed; whatever fails again will mostly go on failing.
+            let pause = if self.failures == 1 { 0 } else { 1 << self.failures.min(8) };
+            self.retry_at = Some(Instant::now() + Duration::from_secs(pause));
         }
         let has_good = self.current.as_ref().is_some_and(|zygote| !zygote.is_spent());
-        // One that failed to warm up is not tried again: the next would fail alike.
-        let has_failed = self.next.as_ref().is_some_and(Zygote::is_lost);
-        if !has_good && self.next.is_none() {
+        if !has_good && self.next.is_none() && self.retry_at.is_none_or(|at| Instant::now() >= at) {
             self.next = self.warmth.as_ref().and_then(|warmth| Zygote::start(warmth, self.library).ok());
         }
         match (self.current.as_mut().is_some_and(Zygote::is_warm), &self.next) {
             (true, _) => Temperature::Warm,
-            (false, Some(_)) if !has_failed => Temperature::WarmingUp,
-            _ => Temperature::Cold,
+            (false, Some(_)) => Temperature::WarmingUp,
+            (false, None) => Temperature::Cold,
         }
     }
 }
