@@ -1,6 +1,7 @@
 //! Everything that is tested with the program as a person would start it.
 
 mod bad_input;
+mod bench;
 mod cleanup;
 mod config;
 mod doctor;
