@@ -6,6 +6,7 @@
 mod attach;
 mod commands;
 mod failure;
+mod http;
 mod operator;
 mod options;
 mod state;
@@ -30,9 +31,16 @@ enum Command {
     Run(Box<commands::run::Arguments>),
     Doctor(commands::doctor::Arguments),
     Config(commands::config::Arguments),
+    Bench(commands::bench::Arguments),
     /// Makes sandboxes for a server, over a socket on standard input.
     #[command(hide = true, name = LAUNCHER_ROLE)]
     Launcher,
+    /// `serve` that ends with its parent; started by `bench`.
+    #[command(hide = true, name = commands::bench::SERVER_ROLE)]
+    BenchServer(commands::serve::Arguments),
+    /// A bare MCP server with an `echo` tool, to compare with; started by `bench`.
+    #[command(hide = true, name = commands::bench::ECHO_ROLE)]
+    BenchEcho,
     /// Tries to get out of the sandbox that it runs in; started by `doctor`.
     #[command(hide = true)]
     Escape(commands::escape::Arguments),
@@ -53,6 +61,9 @@ fn main() -> ExitCode {
         Command::Run(arguments) => commands::run::run(*arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Config(arguments) => commands::config::run(arguments),
+        Command::Bench(arguments) => commands::bench::run(&arguments),
+        Command::BenchServer(arguments) => commands::bench::serve(&arguments),
+        Command::BenchEcho => commands::bench::serve_echo(),
         Command::Launcher => commands::launcher::run(),
         Command::Escape(arguments) => commands::escape::run(&arguments),
     };

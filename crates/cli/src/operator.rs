@@ -1,6 +1,5 @@
 //! Asks the servers of this user: HTTP over their Unix sockets, one request a connection.
 
-use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -8,13 +7,11 @@ use serde_json::Value;
 
 use crate::commands::config::load;
 use crate::failure::Failure;
+use crate::http::{Connection, Request};
 use crate::state::Servers;
 
 /// Longer than any call may take.
 const PATIENCE: Duration = Duration::from_secs(900);
-
-/// No answer has reason to be longer.
-const MOST_BYTES: u64 = 64 << 20;
 
 /// A session, and the server that has it.
 pub(crate) struct Found {
@@ -84,39 +81,11 @@ fn servers() -> Result<Option<Servers>, Failure> {
     }
 }
 
-fn ask(mut stream: UnixStream, method: &str, path: &str, body: Option<&Value>) -> std::io::Result<(u16, Value)> {
+fn ask(stream: UnixStream, method: &str, path: &str, body: Option<&Value>) -> std::io::Result<(u16, Value)> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let body = body.map(Value::to_string).unwrap_or_default();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(MOST_BYTES).read_to_end(&mut answer)?;
-    parse(&answer).ok_or_else(|| std::io::Error::new(std::io::ErrorKind::InvalidData, "its answer makes no sense"))
-}
-
-/// An answer whose body has its length declared, as those of JSON have.
-fn parse(answer: &[u8]) -> Option<(u16, Value)> {
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let head = std::str::from_utf8(&answer[..end]).ok()?;
-    let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
-    Some((status, serde_json::from_slice(&answer[end + 4..]).ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_is_a_status_and_json() {
-        let whole = parse(b"HTTP/1.1 404 Not Found\r\ncontent-length: 7\r\n\r\n{\"a\":1}");
-        assert_eq!(whole, Some((404, serde_json::json!({"a": 1}))));
-        for cut in ["", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n{\"a\"", "SSH-2.0\r\n\r\n{}"] {
-            assert_eq!(parse(cut.as_bytes()), None, "{cut:?}");
-        }
-    }
+    let request = Request { method, path, host: "localhost", head: "Connection: close\r\n", body: &body };
+    let (status, answer) = Connection::new(stream).ask(&request)?;
+    Ok((status, serde_json::from_slice(&answer)?))
 }

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod call;
+mod echo;
 mod failure;
 mod gateway;
 mod http;
@@ -15,6 +16,7 @@ mod rest;
 mod stdio;
 mod tools;
 
+pub use echo::serve_echo;
 pub use gateway::Gateway;
 pub use http::{HttpOptions, ListenError, ServeError, Token, check, serve_http};
 pub use operator::serve_operator;

@@ -195,6 +195,8 @@ fn start_log(settings: &Log) {
         level = settings.level.name()
     ));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Where nobody reads the log any more, a complaint about it would be printed there too, and panic.
+    let log = log.log_internal_errors(false);
     match settings.format {
         LogFormat::Text => log.with_target(false).init(),
         LogFormat::Json => log.json().init(),

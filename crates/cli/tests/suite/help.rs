@@ -44,3 +44,8 @@ fn serve() {
 fn config() {
     insta::assert_snapshot!(help(&["config", "--help"]));
 }
+
+#[test]
+fn bench() {
+    insta::assert_snapshot!(help(&["bench", "--help"]));
+}

@@ -2,6 +2,7 @@
 
 mod audit;
 mod bad_input;
+mod bench;
 mod cleanup;
 mod clients;
 mod config;

@@ -1,6 +1,7 @@
 //! `ringfence serve` over HTTP: what it answers, whom it refuses, what its end leaves.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 
 use crate::everyone::BINARY;
 use crate::server::Server;
@@ -73,6 +74,20 @@ fn the_end_of_the_server_is_the_end_of_its_sandboxes() {
         assert!(kill || !launcher_left(), "a cgroup is left");
         crate::cleanup::eventually("a process of a session is left", || !crate::cleanup::is_running(&word));
     }
+}
+
+#[test]
+fn a_server_whose_log_nobody_reads_still_ends_when_told() {
+    let state = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(BINARY);
+    command.args(["serve", "--port", "0"]).env("RINGFENCE_STATE_DIR", state.path());
+    let mut process = command.stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut log = BufReader::new(process.stderr.take().expect("stderr is piped"));
+    log.read_line(&mut String::new()).expect("it says where it listens");
+    drop(log);
+    let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&process), rustix::process::Signal::TERM);
+    crate::cleanup::eventually("the server does not end", || matches!(process.try_wait(), Ok(Some(_))));
+    assert!(process.wait().expect("it has ended").success());
 }
 
 /// The helper process of a server, whose number its sandboxes' groups carry.

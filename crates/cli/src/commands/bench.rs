@@ -1,0 +1,137 @@
+//! `ringfence bench`: what sessions cost on this host, each figure beside its peers in the same run.
+//!
+//! The server that is measured is this program itself, started as `ringfence serve` with a state directory of its own
+//! and spoken to over HTTP. Nothing is judged by the exit code: figures are shown beside their targets.
+#![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
+
+mod burst;
+mod client;
+mod cold;
+mod density;
+mod effort;
+mod flood;
+mod host;
+mod memory;
+mod peers;
+mod podman;
+mod report;
+mod roles;
+mod round_trip;
+mod rows;
+mod server;
+mod sessions;
+mod start;
+mod statistics;
+mod table;
+mod turns;
+mod warm;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use crate::failure::{Failure, notice};
+use effort::Effort;
+use host::Host;
+use report::{Report, Section};
+
+pub(crate) use roles::{ECHO_ROLE, SERVER_ROLE, serve, serve_echo};
+
+/// Measure sessions on this host, side by side with bare interpreters and other sandboxes.
+///
+/// It starts servers of its own and leaves nothing behind. Peers that are not installed are left out, with the
+/// reason. They take turns with ringfence in one run: compare the ratios of one run, never bare times of two.
+///
+/// The table is Markdown. It takes some minutes; the machine should have nothing else to do.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// What to measure [default: sessions, which is all of it]
+    #[arg(value_enum)]
+    what: Vec<What>,
+    /// Print JSON with every sample instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Take a few samples of everything: to see that it works, not to compare
+    #[arg(long)]
+    quick: bool,
+    /// How many live sessions `density` makes [default: 200]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    sessions: Option<u32>,
+}
+
+/// In the order in which they are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// All that follow
+    Sessions,
+    /// From no session to its first print, with sandboxes waiting ready
+    Warm,
+    /// The same where the interpreter must be started
+    Cold,
+    /// A call in a live session, beside the echo tool of a bare rmcp server
+    RoundTrip,
+    /// A hundred sessions at once
+    Burst,
+    /// The memory of many idle sessions, each of which still answers
+    Density,
+    /// A guest that prints without end
+    Flood,
+    /// The server itself: its size, start and memory
+    Server,
+}
+
+impl What {
+    const EACH: [Self; 7] =
+        [Self::Warm, Self::Cold, Self::RoundTrip, Self::Burst, Self::Density, Self::Flood, Self::Server];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sessions => "sessions",
+            Self::Warm => "warm",
+            Self::Cold => "cold",
+            Self::RoundTrip => "round trip",
+            Self::Burst => "burst",
+            Self::Density => "density",
+            Self::Flood => "flood",
+            Self::Server => "server",
+        }
+    }
+
+    fn measure(self, effort: &Effort, host: &Host) -> anyhow::Result<Section> {
+        match self {
+            Self::Sessions => Ok(Section::default()),
+            Self::Warm => warm::measure(effort, host),
+            Self::Cold => cold::measure(effort, host),
+            Self::RoundTrip => round_trip::measure(effort),
+            Self::Burst => burst::measure(effort, host),
+            Self::Density => density::measure(effort, host),
+            Self::Flood => flood::measure(effort, host),
+            Self::Server => start::measure(effort),
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let effort = Effort::new(arguments.quick, arguments.sessions);
+    let host = Host::look();
+    let is_wanted = |what: &What| {
+        arguments.what.is_empty() || arguments.what.contains(&What::Sessions) || arguments.what.contains(what)
+    };
+    let (is_quick, sections) = (arguments.quick, Vec::new());
+    let mut report = Report { host: host.to_json(), caption: host.caption(), is_quick, sections };
+    for what in What::EACH.into_iter().filter(is_wanted) {
+        notice(&format!("measuring {}", what.name()));
+        // What cannot be measured here is no reason to leave out the rest.
+        let section = what.measure(&effort, &host).unwrap_or_else(|error| Section::failed(&format!("{error:#}")));
+        report.sections.push((what.name(), section));
+    }
+    let text = if arguments.json { format!("{:#}\n", report.to_json()) } else { table::show(&report) };
+    match anstream::stdout().write_all(text.as_bytes()) {
+        // Whoever reads it has read enough.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("standard output cannot be written").because(&error))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
