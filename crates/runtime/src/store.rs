@@ -2,7 +2,8 @@
 //!
 //! One thread owns the connection and writes in batches; what was answered is committed, and survives the death of the
 //! process at any moment. Several servers may share a directory: the locks of `SQLite` keep them apart.
-//! Recording for the audit never waits: what does not fit the queue is counted, and the count recorded.
+//! Recording for the audit never waits: what does not fit the queue is counted, and the count recorded. Events are
+//! written together, so the last of them, of some milliseconds, can be lost when the process is killed.
 
 mod database;
 mod directory;
@@ -12,7 +13,7 @@ mod writer;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Thread};
 
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -64,6 +65,7 @@ struct Inner {
     /// That events are lost is said once.
     told: AtomicBool,
     writer: Mutex<Option<JoinHandle<()>>>,
+    waker: Thread,
 }
 
 impl Store {
@@ -84,6 +86,7 @@ impl Store {
             jobs: Some(jobs),
             dropped,
             told: AtomicBool::new(false),
+            waker: thread.thread().clone(),
             writer: Mutex::new(Some(thread)),
         })))
     }
@@ -133,6 +136,7 @@ impl Store {
         let (reply, answer) = oneshot::channel();
         let jobs = self.0.jobs.as_ref().ok_or(StoreError::Closed)?;
         jobs.send(job(reply)).await.map_err(|_| StoreError::Closed)?;
+        self.0.waker.unpark();
         answer.await.map_err(|_| StoreError::Closed)?
     }
 }

@@ -80,7 +80,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     start_log(&configuration.log);
     let failed = |error: std::io::Error| Failure::new("the server cannot start").because(&error);
     let program = std::env::current_exe().map_err(failed)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
+    // The other half of the CPUs is for the guests; and on a small host a call need not pass from thread to thread.
+    let workers = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().map_err(failed)?;
     // Refused before anything is written.
     let http = if arguments.stdio { None } else { Some(Http::new(arguments, &configuration)?) };
     let directory = configuration.state_directory()?;

@@ -73,7 +73,9 @@ impl Sessions {
     fn build(settings: Settings, program: PathBuf, audit: Audit, keeping: Option<Keeping>) -> Self {
         let places = Places::new(ServiceLimits::from(&settings));
         let directory = prepare::interpreter_directory(Language::Python);
-        let warmth = warmth::python(directory.as_deref(), &settings.preload);
+        // Whoever wants none ready wants no interpreter kept warm either.
+        let is_pooled = settings.pool.get(Language::Python.name()).is_some_and(|size| *size > 0);
+        let warmth = if is_pooled { warmth::python(directory.as_deref(), &settings.preload) } else { None };
         let launchers =
             Launchers::new(program, keeping.as_ref().map(|keeping| keeping.doors.clone()), settings.lease, warmth);
         let pool = Pool::new(launchers.clone(), settings.clone());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
@@ -26,7 +27,10 @@ pub(super) enum Question {
 }
 
 /// What one commit holds at most.
-const BATCH: usize = 256;
+const BATCH: usize = 1024;
+
+/// How long events wait for others: a commit for each would take as much time as the calls that they are about.
+const LINGER: Duration = Duration::from_millis(20);
 
 /// The audit is trimmed once in so many rows.
 const TRIMMED_EVERY: u64 = 1000;
@@ -64,6 +68,10 @@ impl Writer {
 
     pub(super) fn run(mut self) {
         while let Some(first) = self.jobs.blocking_recv() {
+            if matches!(first, Job::Record(_)) {
+                // Whoever waits for an answer wakes this thread.
+                std::thread::park_timeout(LINGER);
+            }
             let mut batch = vec![first];
             while batch.len() < BATCH
                 && !matches!(batch.last(), Some(Job::Ask(_) | Job::Close(_)))

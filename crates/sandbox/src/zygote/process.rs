@@ -47,8 +47,8 @@ pub(crate) struct Zygote {
     channel: Channel,
     state: State,
     births: u32,
-    /// Where its interpreter may leave files while it warms up.
-    _scratch: Scratch,
+    /// Where its interpreter may leave files while it warms up, and no longer.
+    scratch: Option<Scratch>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Zygote {
             let _ = input.write_all(warmth.input.as_bytes());
         }
         let state = State::WarmingUp { since: Instant::now() };
-        Ok(Self { process, channel: ours, state, births: 0, _scratch: scratch })
+        Ok(Self { process, channel: ours, state, births: 0, scratch: Some(scratch) })
     }
 
     /// Whether it can bear now.
@@ -95,6 +95,7 @@ impl Zygote {
             if poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
                 let said = self.channel.receive::<Reply>();
                 self.state = if matches!(said, Ok(Some((Reply::Ready, _)))) { State::Warm } else { State::Lost };
+                self.scratch = None;
             } else if since.elapsed() > WARM_UP_DEADLINE {
                 self.state = State::Lost;
             }

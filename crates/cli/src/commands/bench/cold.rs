@@ -1,6 +1,4 @@
 //! From no session to its first print where nothing waits ready: the interpreter is started in a fresh sandbox.
-//!
-//! Only the host's own interpreter is kept warm, so a template with a root of its own, here the host's, is never warm.
 
 use anyhow::{Context as _, Result};
 
@@ -14,9 +12,8 @@ use super::sessions;
 use super::turns::take_turns;
 
 const CONFIGURATION: &str = r#"
-[templates.cold]
-language = "python"
-root = "/"
+[sessions.pool]
+python = 0
 "#;
 
 const PRINT: &str = "print(1)";
@@ -29,7 +26,7 @@ pub(super) fn measure(effort: &Effort, host: &Host) -> Result<Section> {
     let run = words(&std::env::current_exe()?, &["run", "--"]).into_iter().chain(command.clone()).collect();
     let mut contestants = vec![
         program("python3 -I", command.clone()),
-        sessions::contestant(&server, "ringfence, python", "cold", PRINT, effort.pause)?,
+        sessions::contestant(&server, "ringfence, python", "python", PRINT, effort.pause)?,
         program("ringfence run, python3 -I", run),
         bubblewrap("python3 -I", &command),
     ];
