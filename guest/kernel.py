@@ -37,6 +37,7 @@ from _thread import allocate_lock, get_ident
 FRAME_LIMIT = 16 << 20
 CHUNK = 1 << 20
 LOOP_PACKAGES = ("asyncio", "selectors", "_weakrefset")
+KEPT_CELLS = 1000  # whose source a traceback can show
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the import
 NO_INPUT = "input() is not available in this sandbox: pass values in the code"
 
@@ -265,7 +266,9 @@ class Kernel:
         """Runs a cell and returns the value of its last expression."""
         name = f"<cell {self.cells}>"
         lines = [f"{line}\n" for line in code.split("\n")]
-        self.output.linecache.cache[name] = (len(code), None, lines, name)  # for tracebacks
+        cache = self.output.linecache.cache
+        cache[name] = (len(code), None, lines, name)  # for tracebacks
+        cache.pop(f"<cell {self.cells - KEPT_CELLS}>", None)
         flags = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         tree = compile(code, name, "exec", flags | _ast.PyCF_ONLY_AST, dont_inherit=True)
         parts = []

@@ -25,3 +25,4 @@ mod serve;
 mod server;
 mod session_commands;
 mod sessions;
+mod warm;
