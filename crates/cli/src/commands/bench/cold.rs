@@ -11,10 +11,10 @@ use super::server::Server;
 use super::sessions;
 use super::turns::take_turns;
 
-const CONFIGURATION: &str = r#"
+const CONFIGURATION: &str = "
 [sessions.pool]
 python = 0
-"#;
+";
 
 const PRINT: &str = "print(1)";
 
