@@ -7,6 +7,7 @@
 
 mod birth;
 mod process;
+mod scratch;
 
 pub(crate) use birth::serve;
 pub use process::Warmth;

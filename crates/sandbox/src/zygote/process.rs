@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::birth::{Reply, Request};
+use super::scratch::Scratch;
 use crate::error::Error;
 use crate::frame::{Channel, MOST_DESCRIPTORS};
 use crate::host;
@@ -74,8 +74,8 @@ impl Zygote {
             .args([socket.as_raw_fd().to_string(), library.as_raw_fd().to_string()])
             .env_clear()
             .envs(warmth.environment.iter().map(|(name, value)| (name, value)))
-            .envs(["HOME", "TMPDIR"].map(|name| (name, &scratch.0)))
-            .current_dir(&scratch.0)
+            .envs(["HOME", "TMPDIR"].map(|name| (name, scratch.path())))
+            .current_dir(scratch.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -151,25 +151,6 @@ impl Drop for Zygote {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-    }
-}
-
-/// A directory that goes with its owner.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> std::io::Result<Self> {
-        let mut random = [0; 8];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-        let path = std::env::temp_dir().join(format!("ringfence-zygote-{:016x}", u64::from_ne_bytes(random)));
-        std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
