@@ -25,4 +25,5 @@ mod serve;
 mod server;
 mod session_commands;
 mod sessions;
+mod tokens;
 mod warm;

@@ -287,3 +287,35 @@ fn processes_are_bounded() {
     let refusal = embedder.expect(429, &format!("POST {session}/processes"), &json!({"argv": ["sleep", "1000"]}));
     assert_eq!(refusal["error_code"], "RESOURCE_LIMIT_EXCEEDED");
 }
+
+/// Whatever a caller writes reaches the guest as it is, and nothing of it the programs that start the guest.
+#[test]
+fn odd_arguments_and_variables_are_only_the_guests() {
+    let embedder = Embedder { server: Server::start(&[], &[]) };
+    let session = embedder.session("bash");
+    let odd = "a b; echo $(id) `id` 'x' \"y\" \\ * \n--flag \u{1b}[31m é";
+    let environment =
+        json!({"ODD": odd, "LD_PRELOAD": "/workspace/no-such.so", "PATH": "/usr/bin:/bin", "BASH_ENV": "/workspace/x"});
+    let script = "import os, sys; print(repr(sys.argv[1] == os.environ['ODD']), len(sys.argv))";
+    let process = json!({"argv": ["python3", "-I", "-c", script, odd], "env": environment});
+    let process = embedder.start(&session, &process);
+    let mut socket = embedder.connect(&process).expect("it is there");
+    assert_eq!(text(&mut socket), "True 2");
+    for bad in [
+        json!({"argv": ["true", "a\0b"]}),
+        json!({"argv": ["true"], "env": {"A=B": "x"}}),
+        json!({"argv": ["true"], "env": {"A": "x\0y"}}),
+        json!({"argv": [""]}),
+        json!({"argv": ["true"], "workdir": "/workspace/../etc"}),
+    ] {
+        let (status, body) = embedder.ask(&format!("POST {session}/processes"), &bad);
+        assert!((400..500).contains(&status), "{bad}: {status} {body}");
+    }
+    // The init has started with none of it, and goes on.
+    let answer = embedder.expect(
+        200,
+        &format!("POST {session}/exec"),
+        &json!({"command": "echo ${ODD-unset} ${LD_PRELOAD-unset}"}),
+    );
+    assert_eq!(answer["stdout"], "unset unset\n");
+}
