@@ -110,8 +110,10 @@ impl Kernel {
         if !std::mem::take(&mut self.is_foreign) {
             return Ok(());
         }
-        // An interrupt that comes late must not strike the first cell of this server.
-        while self.find_place(guest).await? == Place::AfterInterrupt {}
+        if self.find_place(guest).await? == Place::AfterInterrupt {
+            // Once more: an interrupt that comes late must not strike the first cell of this server.
+            self.find_place(guest).await?;
+        }
         Ok(())
     }
 

@@ -33,16 +33,15 @@ impl Launchers {
 
     /// Makes a sandbox, and tells who keeps it.
     pub(super) async fn launch(&self, spec: Spec, warm: bool) -> Result<(Launched, LauncherHandle), Failure> {
-        for attempt in 0.. {
-            let launcher = self.current().await?;
-            match launcher.launch(spec.clone(), warm).await {
-                Ok(launched) => return Ok((launched, launcher)),
-                // It has been killed: another takes its place.
-                Err(Error::Lost | Error::Protocol(_)) if attempt == 0 => self.forget(&launcher).await,
-                Err(error) => return Err(not_made(&error)),
-            }
+        let mut launcher = self.current().await?;
+        let mut launched = launcher.launch(spec.clone(), warm).await;
+        if matches!(launched, Err(Error::Lost | Error::Protocol(_))) {
+            // It has been killed: another takes its place.
+            self.forget(&launcher).await;
+            launcher = self.current().await?;
+            launched = launcher.launch(spec, warm).await;
         }
-        Err(not_made(&Error::Lost))
+        launched.map(|launched| (launched, launcher)).map_err(|error| not_made(&error))
     }
 
     /// Waits until sandboxes can be made warm; `false` if they cannot.

@@ -110,9 +110,12 @@ impl Resident {
 
     /// Makes an interpreter that was another server's answer to this one.
     async fn take_over(&mut self, kernel: &mut Option<Kernel>) {
-        if let Some(foreign) = kernel
-            && let Err(why) = foreign.settle(&self.guest).await
-        {
+        let Some(foreign) = kernel else { return };
+        let settled = tokio::select! {
+            settled = foreign.settle(&self.guest) => settled,
+            () = self.shared.stopped() => return,
+        };
+        if let Err(why) = settled {
             tracing::warn!("an interpreter could not be taken over: {why}");
             *kernel = None;
             self.owed_notice =

@@ -133,7 +133,9 @@ impl Inner {
     async fn keep_house(self: Arc<Self>, mut handle: Handle, mut resident: Resident, place: Place) {
         let (born, id) = (Instant::now(), handle.tenancy.id.clone());
         while let Some(lost) = resident.live().await {
-            let replaced = if lost.was_used { self.move_in(&handle.tenancy).await.ok() } else { None };
+            // One that was stopped in the middle of a call has lost its sandbox too, and needs no other.
+            let goes_on = lost.was_used && !matches!(handle.shared.state(), State::Stopping(_));
+            let replaced = if goes_on { self.move_in(&handle.tenancy).await.ok() } else { None };
             let Some(prepared) = replaced else {
                 handle.shared.end(EndReason::SandboxLost);
                 break;

@@ -1,7 +1,6 @@
 //! The zygote as its parent sees it: started, waited for, asked for inits, replaced.
 
-use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -64,26 +63,22 @@ impl Zygote {
         let (ours, theirs) = Channel::pair()?;
         let library = in_memory(library)?;
         // The two that it inherits; all else is close-on-exec.
-        let (socket, library) = (inheritable(theirs.as_fd())?, inheritable(library.as_fd())?);
+        let (socket, library) = (rustix::io::dup(&theirs)?, rustix::io::dup(&library)?);
         let [program, arguments @ ..] = &warmth.command[..] else {
             return Err(std::io::ErrorKind::InvalidInput.into());
         };
         let scratch = Scratch::new()?;
-        let mut process = Command::new(program)
+        let process = Command::new(program)
             .args(arguments)
             .args([socket.as_raw_fd().to_string(), library.as_raw_fd().to_string()])
             .env_clear()
             .envs(warmth.environment.iter().map(|(name, value)| (name, value)))
             .envs(["HOME", "TMPDIR"].map(|name| (name, scratch.path())))
             .current_dir(scratch.path())
-            .stdin(Stdio::piped())
+            .stdin(Stdio::from(in_memory(warmth.input.as_bytes())?))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        if let Some(mut input) = process.stdin.take() {
-            // One that ends at once is found out when it is asked whether it is warm.
-            let _ = input.write_all(warmth.input.as_bytes());
-        }
         let state = State::WarmingUp { since: Instant::now() };
         Ok(Self { process, channel: ours, state, births: 0, scratch: Some(scratch) })
     }
@@ -154,6 +149,7 @@ impl Drop for Zygote {
     }
 }
 
+/// A file that holds these bytes, to be read from its start.
 fn in_memory(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     let fd = match rustix::fs::memfd_create("ringfence", MemfdFlags::CLOEXEC | MemfdFlags::EXEC) {
         // Kernels before 6.3 do not know the flag, and need none.
@@ -164,10 +160,6 @@ fn in_memory(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     while !rest.is_empty() {
         rest = &rest[rustix::io::write(&fd, rest)?..];
     }
-    Ok(fd)
-}
-
-fn inheritable(fd: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
-    let fd = rustix::io::dup(fd)?;
+    rustix::fs::seek(&fd, rustix::fs::SeekFrom::Start(0))?;
     Ok(fd)
 }
