@@ -6,6 +6,7 @@ pub mod egress;
 pub mod flavor;
 pub mod interpreter;
 mod named;
+pub mod servers;
 pub mod session;
 pub mod store;
 pub mod template;

@@ -1,0 +1,5 @@
+//! Other people's MCP servers: what is known of each, where that comes from, and how one is started in a sandbox.
+
+mod entry;
+
+pub use entry::{BoxSettings, HostPathMode, Reach, RemoteSettings, ServerEntry, StdioSettings};
