@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use axum::http::request::Parts;
-use ringfence_runtime::session::{Answer, Failure, Kind, Principal};
-use rmcp::RoleServer;
-use rmcp::model::{CallToolResult, ProgressNotificationParam};
-use rmcp::service::RequestContext;
+use ringfence_runtime::session::{Answer, Failure, Kind};
+use rmcp::model::CallToolResult;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval_at};
 
 use crate::arguments::Call;
-use crate::http::JsonOnly;
+use crate::client::Context;
 use crate::{Gateway, reply};
 
 /// How often a client that asked for progress hears of it.
@@ -20,22 +18,20 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
 impl Gateway {
     pub(crate) async fn answer(
         &self,
-        principal: Principal,
         call: Call,
-        context: RequestContext<RoleServer>,
+        token: Option<Value>,
+        context: &Context,
     ) -> Result<CallToolResult, Failure> {
         let sessions = self.sessions()?.clone();
-        let cancel = context.ct.child_token();
-        // Also when the transport drops this future instead of cancelling it.
-        let _gone = cancel.clone().drop_guard();
+        let (principal, cancel) = (context.principal.clone(), context.cancel.clone());
         match call {
             Call::ExecuteCode(request) => {
                 let task = tokio::spawn(async move { sessions.execute(&principal, request, cancel).await });
-                attend(task, &context).await.map(|answer| reply::answer(&answer))
+                attend(task, token, context).await.map(|answer| reply::answer(&answer))
             }
             Call::ExecuteCommand(request) => {
                 let task = tokio::spawn(async move { sessions.run_command(&principal, request, cancel).await });
-                attend(task, &context).await.map(|answer| reply::answer(&answer))
+                attend(task, token, context).await.map(|answer| reply::answer(&answer))
             }
             Call::GetSessions(None) => Ok(reply::sessions(&sessions.list(&principal))),
             Call::GetSessions(Some(id)) => Ok(reply::sessions(&[sessions.info(&principal, &id)?])),
@@ -66,10 +62,10 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
 /// Waits for a call that runs in a task of its own, so that it always comes to its own orderly end.
 async fn attend(
     mut task: JoinHandle<Result<Answer, Failure>>,
-    context: &RequestContext<RoleServer>,
+    token: Option<Value>,
+    context: &Context,
 ) -> Result<Answer, Failure> {
-    let streams = context.extensions.get::<Parts>().is_none_or(|parts| parts.extensions.get::<JsonOnly>().is_none());
-    let token = context.meta.get_progress_token().filter(|_| streams);
+    let token = token.filter(|_| context.outlet.is_open());
     let start = Instant::now();
     let mut ticks = interval_at(start + PROGRESS_PERIOD, PROGRESS_PERIOD);
     loop {
@@ -78,12 +74,10 @@ async fn attend(
                 return answer.unwrap_or_else(|error| Err(Failure::new(Kind::Internal, error.to_string())));
             }
             now = ticks.tick(), if token.is_some() => {
-                let Some(token) = token.clone() else { continue };
                 let elapsed = now.duration_since(start).as_secs();
-                let progress = ProgressNotificationParam::new(token, now.duration_since(start).as_secs_f64().round())
-                    .with_message(format!("running for {elapsed} s"));
-                // A peer that is gone shows as a cancelled call.
-                let _ = context.peer.notify_progress(progress).await;
+                let message = format!("running for {elapsed} s");
+                let progress = json!({"progressToken": token, "progress": elapsed, "message": message});
+                context.outlet.notify("notifications/progress", Some(progress));
             }
         }
     }

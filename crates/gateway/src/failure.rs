@@ -4,12 +4,12 @@
 
 use axum::http::StatusCode;
 use ringfence_runtime::session::{Failure, Kind};
-use rmcp::ErrorData;
-use rmcp::model::ErrorCode;
 use serde_json::{Value, json};
 
+use crate::rpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
+
 struct Class {
-    code: ErrorCode,
+    code: i64,
     error_code: &'static str,
     category: &'static str,
     severity: &'static str,
@@ -17,23 +17,23 @@ struct Class {
 
 fn class(kind: Kind) -> Class {
     let (code, error_code, category, severity) = match kind {
-        Kind::ResourceLimit => (ErrorCode::INVALID_REQUEST, "RESOURCE_LIMIT_EXCEEDED", "resource", "medium"),
-        Kind::SessionNotFound => (ErrorCode::INVALID_PARAMS, "SESSION_NOT_FOUND", "validation", "low"),
+        Kind::ResourceLimit => (INVALID_REQUEST, "RESOURCE_LIMIT_EXCEEDED", "resource", "medium"),
+        Kind::SessionNotFound => (INVALID_PARAMS, "SESSION_NOT_FOUND", "validation", "low"),
         // The contract has no code of its own for it.
-        Kind::Validation | Kind::NotFound => (ErrorCode::INVALID_PARAMS, "VALIDATION_ERROR", "validation", "low"),
-        Kind::Policy => (ErrorCode::INVALID_PARAMS, "POLICY_DENIED", "policy", "medium"),
-        Kind::Configuration => (ErrorCode::INTERNAL_ERROR, "CONFIGURATION_ERROR", "configuration", "high"),
-        Kind::SandboxCreation => (ErrorCode::INTERNAL_ERROR, "SANDBOX_CREATION_ERROR", "sandbox", "high"),
-        Kind::Connection => (ErrorCode::INTERNAL_ERROR, "CONNECTION_ERROR", "connection", "high"),
-        Kind::Internal => (ErrorCode::INTERNAL_ERROR, "INTERNAL_ERROR", "internal", "critical"),
+        Kind::Validation | Kind::NotFound => (INVALID_PARAMS, "VALIDATION_ERROR", "validation", "low"),
+        Kind::Policy => (INVALID_PARAMS, "POLICY_DENIED", "policy", "medium"),
+        Kind::Configuration => (INTERNAL_ERROR, "CONFIGURATION_ERROR", "configuration", "high"),
+        Kind::SandboxCreation => (INTERNAL_ERROR, "SANDBOX_CREATION_ERROR", "sandbox", "high"),
+        Kind::Connection => (INTERNAL_ERROR, "CONNECTION_ERROR", "connection", "high"),
+        Kind::Internal => (INTERNAL_ERROR, "INTERNAL_ERROR", "internal", "critical"),
     };
     Class { code, error_code, category, severity }
 }
 
 /// Renders a failure for the wire.
-pub(crate) fn render(failure: Failure) -> ErrorData {
+pub(crate) fn render(failure: Failure) -> RpcError {
     let failure = shown(failure);
-    ErrorData::new(class(failure.kind).code, failure.message.clone(), Some(fields(&failure)))
+    RpcError::new(class(failure.kind).code, failure.message.clone()).with_data(fields(&failure))
 }
 
 /// The same for HTTP: a status, and a body with the same fields.

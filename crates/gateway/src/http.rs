@@ -1,10 +1,11 @@
 //! MCP over HTTP at `/mcp`, with `/` and `/health` beside it.
 //!
-//! Every request passes the `gate` first: room, Host, Origin, token. No state is kept for a client
-//! between its requests, in either protocol era.
+//! Every request passes the `gate` first: room, Host, Origin, token. What is kept of a client between its requests,
+//! in the older era, can be lost at any time: nothing hangs on it but what it is told without asking.
 
+mod clients;
 mod gate;
-mod in_flight;
+mod headers;
 mod mcp;
 mod options;
 mod patience;
@@ -23,7 +24,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-pub(crate) use mcp::JsonOnly;
+pub(crate) use clients::Clients;
+pub(crate) use headers::{parameter_headers, subject};
 pub use options::{HttpOptions, ListenError, Token, check};
 
 use crate::{Gateway, rest};
@@ -67,7 +69,8 @@ fn router(gateway: Gateway, options: HttpOptions, address: std::net::IpAddr, shu
     let cors = options.enable_cors.then(|| cors(peers.clone()));
     let gate = Gate::new(peers, options.tokens, options.max_requests, options.max_response_bytes, gateway.audit());
     let app = Router::new()
-        .route("/mcp", post(mcp::handle))
+        .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
+        .route("/mcp/{profile}", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .with_state(Mcp::new(gateway.clone(), options.max_body_bytes, shutdown))
         .merge(rest::routes(gateway.clone(), options.max_body_bytes, shutdown))
         .merge(Router::new().route("/", get(status::about)).route("/health", get(status::health)).with_state(gateway))

@@ -5,14 +5,18 @@
 
 mod arguments;
 mod call;
+mod client;
 mod echo;
+mod era;
 mod failure;
 mod gateway;
 mod http;
+mod in_flight;
 mod operator;
 mod reply;
 mod resource;
 mod rest;
+mod rpc;
 mod stdio;
 mod tools;
 

@@ -1,23 +1,44 @@
 //! MCP over standard input and output, for clients that start the server themselves.
 
-use rmcp::ServiceExt;
-use rmcp::service::ServerInitializeError;
-use tokio::io::{AsyncRead, AsyncWrite};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_runtime::session::Principal;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::Gateway;
+use crate::client::{Client, Context, Outlet, WAITING};
+use crate::era::{self, CAPABILITIES_KEY, Era};
+use crate::in_flight::{InFlight, Key};
+use crate::rpc::{self, Id, Message};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StdioError {
-    #[error("the client did not open the conversation as MCP asks")]
-    Opening(#[source] Box<ServerInitializeError>),
-    #[error("serving standard input ended early")]
-    Serving(#[source] tokio::task::JoinError),
+    #[error("standard input cannot be read")]
+    Reading(#[source] std::io::Error),
+    #[error("a message is longer than {} MiB", LONGEST >> 20)]
+    TooLong,
 }
+
+/// The longest message of a client's.
+const LONGEST: u64 = 16 << 20;
+
+/// Requests at a time; further ones wait unread.
+const AT_ONCE: usize = 256;
+
+/// How long calls under way may still take once the client is gone.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// There is one only.
+const CLIENT: &str = "stdio";
 
 /// Serves until the end of input. Sessions are left to the caller, which knows who else uses them.
 pub async fn serve_stdio(gateway: Gateway) -> Result<(), StdioError> {
-    let (input, output) = rmcp::transport::stdio();
-    serve(gateway, input, output).await
+    serve(gateway, tokio::io::stdin(), tokio::io::stdout()).await
 }
 
 async fn serve<I, O>(gateway: Gateway, input: I, output: O) -> Result<(), StdioError>
@@ -25,12 +46,142 @@ where
     I: AsyncRead + Send + Unpin + 'static,
     O: AsyncWrite + Send + Unpin + 'static,
 {
-    let service = match gateway.serve((input, output)).await {
-        Ok(service) => service,
-        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
-        Err(error) => return Err(StdioError::Opening(Box::new(error))),
+    let (sender, messages) = mpsc::channel(WAITING);
+    let tasks = TaskTracker::new();
+    let ended = CancellationToken::new();
+    tasks.spawn(write(messages, output, ended.clone()));
+    let client = gateway.clients().find(&Principal::local(), CLIENT).unwrap_or_default();
+    let conversation = Conversation {
+        gateway,
+        client,
+        in_flight: InFlight::default(),
+        room: Arc::new(Semaphore::new(AT_ONCE)),
+        sender,
+        ended: ended.clone(),
     };
-    service.waiting().await.map(drop).map_err(StdioError::Serving)
+    conversation.client.listen(Outlet::of(conversation.sender.clone()));
+    let read = tokio::select! {
+        read = conversation.read(input, &tasks) => read,
+        // Nobody reads what is said any more.
+        () = ended.cancelled() => Ok(()),
+    };
+    conversation.gateway.clients().remove(&Principal::local(), CLIENT);
+    conversation.ended.cancel();
+    drop(conversation);
+    tasks.close();
+    let _ = tokio::time::timeout(FAREWELL, tasks.wait()).await;
+    read
+}
+
+async fn write<O: AsyncWrite + Unpin>(mut messages: mpsc::Receiver<Value>, mut output: O, ended: CancellationToken) {
+    while let Some(message) = messages.recv().await {
+        let line = format!("{message}\n");
+        if output.write_all(line.as_bytes()).await.is_err() || output.flush().await.is_err() {
+            ended.cancel();
+            return;
+        }
+    }
+}
+
+struct Conversation {
+    gateway: Gateway,
+    client: Arc<Client>,
+    in_flight: InFlight,
+    room: Arc<Semaphore>,
+    sender: mpsc::Sender<Value>,
+    ended: CancellationToken,
+}
+
+impl Conversation {
+    async fn read<I: AsyncRead + Unpin>(&self, input: I, tasks: &TaskTracker) -> Result<(), StdioError> {
+        let mut input = BufReader::new(input);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let length = (&mut input).take(LONGEST).read_until(b'\n', &mut line).await.map_err(StdioError::Reading)?;
+            if length == 0 {
+                return Ok(());
+            }
+            if line.len() as u64 == LONGEST && line.last() != Some(&b'\n') {
+                return Err(StdioError::TooLong);
+            }
+            if !line.trim_ascii().is_empty() {
+                self.take(&line, tasks).await;
+            }
+        }
+    }
+
+    async fn take(&self, line: &[u8], tasks: &TaskTracker) {
+        match rpc::parse(line) {
+            Err(error) => self.say(rpc::answer(None, &Err(error))).await,
+            Ok(Message::Answer { id, outcome }) => self.client.hear(&id, outcome),
+            Ok(Message::Notification { method, params }) => self.notified(&method, params),
+            Ok(Message::Request { id, method, params }) => self.asked(id, method, params, tasks).await,
+        }
+    }
+
+    fn notified(&self, method: &str, params: Value) {
+        if method == "notifications/cancelled" {
+            if let Ok(request) = serde_json::from_value(params["requestId"].clone()) {
+                self.in_flight.cancel(&key(request));
+            }
+        } else {
+            self.gateway.hear(&Principal::local(), method, params);
+        }
+    }
+
+    async fn asked(&self, id: Id, method: String, params: Value, tasks: &TaskTracker) {
+        let Ok(permit) = Arc::clone(&self.room).acquire_owned().await else { return };
+        let era = match era::of_request(&method, &params) {
+            Ok(era) => era,
+            Err(error) => return self.say(rpc::answer(Some(&id), &Err(error))).await,
+        };
+        let capabilities = match era {
+            Era::Newer => Arc::new(params["_meta"][CAPABILITIES_KEY].clone()),
+            Era::Older => self.client.capabilities(),
+        };
+        let context = Context {
+            principal: Principal::local(),
+            era,
+            capabilities,
+            outlet: Outlet::of(self.sender.clone()),
+            client: Some(Arc::clone(&self.client)),
+            cancel: self.ended.child_token(),
+            request: id.clone(),
+        };
+        let ticket = self.in_flight.enter(Some(key(id.clone())));
+        let is_opening = method == "initialize";
+        let (gateway, sender) = (self.gateway.clone(), self.sender.clone());
+        let work = async move {
+            let _gone = context.cancel.clone().drop_guard();
+            tokio::select! {
+                outcome = gateway.serve(&method, params, &context) => Some(rpc::answer(Some(&id), &outcome)),
+                // Whoever cancels does not wait for an answer.
+                () = ticket.token.cancelled() => None,
+            }
+        };
+        // What opens the conversation is answered before anything that follows it is looked at.
+        if is_opening {
+            if let Some(answer) = work.await {
+                self.say(answer).await;
+            }
+            return;
+        }
+        tasks.spawn(async move {
+            if let Some(answer) = work.await {
+                let _ = sender.send(answer).await;
+            }
+            drop(permit);
+        });
+    }
+
+    async fn say(&self, message: Value) {
+        let _ = self.sender.send(message).await;
+    }
+}
+
+fn key(request: Id) -> Key {
+    Key { principal: Principal::local(), client: CLIENT.into(), request }
 }
 
 #[cfg(test)]

@@ -127,13 +127,13 @@ fn tool(
 }
 
 fn run_input(what: &str) -> JsonObject {
-    let mut properties = json!({
+    let properties = json!({
+        what: {"type": "string", "minLength": 1},
         "template": {"type": "string", "description": "python (default), node or bash"},
         "flavor": {"type": "string", "description": "small (default), medium or large"},
         "session_id": {"type": "string", "description": "omit for a new session"},
         "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "seconds"},
     });
-    properties[what] = json!({"type": "string", "minLength": 1});
     input(properties, &[what])
 }
 

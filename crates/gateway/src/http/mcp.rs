@@ -1,121 +1,232 @@
-//! `POST /mcp`, for both protocol eras and for bare requests by hand.
-//!
-//! rmcp serves every request on its own. What is added here: an answer in plain JSON for callers that
-//! did not ask for streams, and cancellation, which needs to know the other requests of a client.
+//! MCP over streamable HTTP at `/mcp` and `/mcp/{profile}`: both protocol eras, and bare requests by hand.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{Request, State};
+use axum::body::{Bytes, to_bytes};
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ringfence_runtime::session::Principal;
-use rmcp::ErrorData;
-use rmcp::model::{ErrorCode, RequestId};
-use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
-use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::in_flight::{InFlight, Key};
-use super::{patience, refuse};
+use super::clients::Clients;
+use super::{headers, patience, refuse};
 use crate::Gateway;
+use crate::client::{Context, Outlet};
+use crate::era::{self, CAPABILITIES_KEY, Era, NEWER};
+use crate::in_flight::{InFlight, Key};
+use crate::rpc::{
+    self, HEADER_MISMATCH, Id, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, Message, RpcError, UNSUPPORTED_VERSION,
+};
 
 /// How long a client may take to send its request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// Marks a request whose sender takes no event stream, and so no notifications.
-#[derive(Clone)]
-pub(crate) struct JsonOnly;
-
 #[derive(Clone)]
 pub(super) struct Mcp {
-    service: StreamableHttpService<Gateway, NeverSessionManager>,
+    gateway: Gateway,
     in_flight: InFlight,
+    clients: Clients,
     max_body_bytes: usize,
-}
-
-/// As much of a message as routing needs; rmcp reads the rest.
-#[derive(Deserialize)]
-#[serde(expecting = "an object")]
-struct Envelope {
-    #[serde(default)]
-    method: String,
-    id: Option<RequestId>,
-    #[serde(default)]
-    params: Value,
+    shutdown: CancellationToken,
 }
 
 impl Mcp {
     pub(super) fn new(gateway: Gateway, max_body_bytes: usize, shutdown: &CancellationToken) -> Self {
-        let config = StreamableHttpServerConfig::default()
-            .with_legacy_session_mode(false)
-            .with_json_response(true)
-            .with_max_request_body_bytes(max_body_bytes)
-            .with_cancellation_token(shutdown.child_token())
-            // The gate has judged Host and Origin already, with the names of the configuration.
-            .disable_allowed_hosts()
-            .disable_allowed_origins();
-        let sessions = Arc::new(NeverSessionManager::default());
-        let service = StreamableHttpService::new(move || Ok(gateway.clone()), sessions, config);
-        Self { service, in_flight: InFlight::default(), max_body_bytes }
+        let clients = gateway.clients().clone();
+        Self { gateway, in_flight: InFlight::default(), clients, max_body_bytes, shutdown: shutdown.clone() }
+    }
+
+    /// What is offered at the path of a request.
+    fn offered(&self, profile: Option<&str>) -> Result<Gateway, Box<Response>> {
+        match profile {
+            None => Ok(self.gateway.clone()),
+            Some(name) => self.gateway.with_profile(name).ok_or_else(|| {
+                let hint = "profiles are named in the configuration: [profiles.NAME]";
+                Box::new(refuse(StatusCode::NOT_FOUND, "there is no such profile", hint))
+            }),
+        }
     }
 }
 
-pub(super) async fn handle(
+pub(super) async fn post(
     State(mcp): State<Mcp>,
     Extension(principal): Extension<Principal>,
+    profile: Option<Path<String>>,
     request: Request,
 ) -> Response {
-    let (mut parts, body) = request.into_parts();
+    let gateway = match mcp.offered(profile.as_ref().map(|Path(name)| name.as_str())) {
+        Ok(gateway) => gateway,
+        Err(refusal) => return *refusal,
+    };
+    let (parts, body) = request.into_parts();
     if !names(&parts.headers, &header::CONTENT_TYPE, "application/json") {
         let hint = "send `Content-Type: application/json`";
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the request is not declared to be JSON", hint);
     }
-    let body = match timeout(BODY_TIMEOUT, to_bytes(body, mcp.max_body_bytes)).await {
+    let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, mcp.max_body_bytes)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => return refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large", "send less at a time"),
         Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time", "try again"),
     };
-    let envelope = match read(&body) {
-        Ok(envelope) => envelope,
-        Err(error) => {
-            let error = json!({"jsonrpc": "2.0", "id": null, "error": error});
-            return (StatusCode::BAD_REQUEST, axum::Json(error)).into_response();
-        }
+    let message = match rpc::parse(&body) {
+        Ok(message) => message,
+        Err(error) => return bad_request(None, error),
     };
-
-    let client = parts.headers.get(&SESSION_HEADER).and_then(|id| id.to_str().ok()).map(str::to_owned);
-    let key = |request| client.map(|client| Key { principal, client, request });
-    if envelope.method == "notifications/cancelled" {
-        let request = RequestId::deserialize(&envelope.params["requestId"]).ok();
-        if let Some(key) = request.and_then(key) {
-            mcp.in_flight.cancel(&key);
+    let caller = Caller { mcp, gateway, principal, headers: parts.headers };
+    match message {
+        Message::Answer { id, outcome } => {
+            if let Some(client) = caller.client() {
+                client.hear(&id, outcome);
+            }
+            StatusCode::ACCEPTED.into_response()
         }
-        return StatusCode::ACCEPTED.into_response();
+        Message::Notification { method, params } => caller.notified(&method, params),
+        Message::Request { id, method, params } => caller.asked(id, method, params).await,
+    }
+}
+
+/// The stream on which a client hears what it has not asked for.
+pub(super) async fn get(
+    State(mcp): State<Mcp>,
+    Extension(principal): Extension<Principal>,
+    profile: Option<Path<String>>,
+    headers: HeaderMap,
+) -> Response {
+    if let Err(refusal) = mcp.offered(profile.as_ref().map(|Path(name)| name.as_str())) {
+        return *refusal;
+    }
+    let is_newer = headers.get("mcp-protocol-version").is_some_and(|version| version.as_bytes() >= NEWER.as_bytes());
+    let client = session(&headers).filter(|_| !is_newer).and_then(|id| mcp.clients.find(&principal, id));
+    let (Some(client), true) = (client, names(&headers, &header::ACCEPT, "text/event-stream")) else {
+        let hint = "POST requests here; GET is for the event stream of a client that has opened with `initialize`";
+        let mut refusal = refuse(StatusCode::METHOD_NOT_ALLOWED, "there is no stream for this request", hint);
+        refusal.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+        return refusal;
+    };
+    let (stream, messages) = Outlet::new();
+    client.listen(stream);
+    // Such a stream has no end of its own.
+    let ticket = mcp.in_flight.enter_with(None, mcp.shutdown.child_token());
+    patience::endless(messages, ticket)
+}
+
+pub(super) async fn delete(
+    State(mcp): State<Mcp>,
+    Extension(principal): Extension<Principal>,
+    headers: HeaderMap,
+) -> Response {
+    match session(&headers) {
+        Some(id) if mcp.clients.remove(&principal, id) => StatusCode::NO_CONTENT.into_response(),
+        Some(_) => refuse(StatusCode::NOT_FOUND, "there is no such conversation", "it may have ended already"),
+        None => refuse(StatusCode::METHOD_NOT_ALLOWED, "nothing can be deleted here", "name an Mcp-Session-Id"),
+    }
+}
+
+/// Whoever sent a message, and where to.
+struct Caller {
+    mcp: Mcp,
+    gateway: Gateway,
+    principal: Principal,
+    headers: HeaderMap,
+}
+
+impl Caller {
+    fn client(&self) -> Option<Arc<crate::client::Client>> {
+        self.mcp.clients.find(&self.principal, session(&self.headers)?)
     }
 
-    let streams = names(&parts.headers, &header::ACCEPT, "text/event-stream");
-    if !streams {
-        parts.extensions.insert(JsonOnly);
+    /// Under which a request can be cancelled.
+    fn key(&self, request: Id) -> Option<Key> {
+        let client = session(&self.headers)?.to_owned();
+        Some(Key { principal: self.principal.clone(), client, request })
     }
-    parts.headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-    let ticket = mcp.in_flight.enter(envelope.id.and_then(key));
-    let service = mcp.service.clone();
-    let answer = async move { service.handle(Request::from_parts(parts, Body::from(body))).await.map(Body::new) };
-    let mut response = patience::respond(Box::pin(answer), streams, ticket).await;
-    if envelope.method == "initialize"
-        && response.status() == StatusCode::OK
-        && let Ok(id) = HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())
-    {
-        response.headers_mut().insert(SESSION_HEADER, id);
+
+    fn notified(&self, method: &str, params: Value) -> Response {
+        if let Err(error) = headers::check(&self.headers, method, &params, false, |_| None) {
+            return bad_request(None, error);
+        }
+        if method == "notifications/cancelled" {
+            let request = serde_json::from_value(params["requestId"].clone()).ok();
+            if let Some(key) = request.and_then(|request| self.key(request)) {
+                self.mcp.in_flight.cancel(&key);
+            }
+        } else {
+            self.gateway.hear(&self.principal, method, params);
+        }
+        StatusCode::ACCEPTED.into_response()
     }
-    response
+
+    async fn asked(self, id: Id, method: String, params: Value) -> Response {
+        let schema = |name: &str| self.gateway.input_schema(name);
+        let era = headers::check(&self.headers, &method, &params, true, schema)
+            .and_then(|()| era::of_request(&method, &params));
+        let era = match era {
+            Ok(era) => era,
+            Err(error) => return bad_request(Some(&id), error),
+        };
+        let is_opening = method == "initialize";
+        // A conversation begins here, with an id that cannot be guessed.
+        let opened = is_opening.then(|| uuid::Uuid::new_v4().to_string());
+        let client = match (&opened, era) {
+            (Some(id), _) => self.mcp.clients.find(&self.principal, id),
+            (None, Era::Older) => self.client(),
+            (None, Era::Newer) => None,
+        };
+        let streams = names(&self.headers, &header::ACCEPT, "text/event-stream");
+        let (outlet, messages) = if streams {
+            let (outlet, messages) = Outlet::new();
+            (outlet, Some(messages))
+        } else {
+            (Outlet::closed(), None)
+        };
+        let ticket = self.mcp.in_flight.enter(self.key(id.clone()).filter(|_| era == Era::Older));
+        let capabilities = match era {
+            Era::Newer => Arc::new(params["_meta"][CAPABILITIES_KEY].clone()),
+            Era::Older => client.as_ref().map(|client| client.capabilities()).unwrap_or_default(),
+        };
+        let principal = self.principal.clone();
+        let cancel = self.mcp.shutdown.child_token();
+        let context = Context { principal, era, capabilities, outlet, client, cancel, request: id.clone() };
+        let gateway = self.gateway;
+        let answer = async move {
+            // A response that is dropped, because its client went away, ends the call.
+            let _gone = context.cancel.clone().drop_guard();
+            let outcome = gateway.serve(&method, params, &context).await;
+            let status = outcome.as_ref().err().map_or(StatusCode::OK, |error| status(error, era));
+            (status, rpc::answer(Some(&id), &outcome))
+        };
+        let mut response = patience::respond(Box::pin(answer), messages, ticket).await;
+        if response.status() == StatusCode::OK
+            && let Some(Ok(id)) = opened.as_deref().map(HeaderValue::from_str)
+        {
+            response.headers_mut().insert(SESSION_HEADER, id);
+        }
+        response
+    }
+}
+
+fn session(headers: &HeaderMap) -> Option<&str> {
+    headers.get(&SESSION_HEADER)?.to_str().ok()
+}
+
+/// In the newer era some errors have a status of their own.
+fn status(error: &RpcError, era: Era) -> StatusCode {
+    match (era, error.code) {
+        (Era::Older, _) => StatusCode::OK,
+        (Era::Newer, UNSUPPORTED_VERSION | MISSING_CLIENT_CAPABILITY | HEADER_MISMATCH) => StatusCode::BAD_REQUEST,
+        (Era::Newer, METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        (Era::Newer, _) => StatusCode::OK,
+    }
+}
+
+fn bad_request(id: Option<&Id>, error: RpcError) -> Response {
+    (StatusCode::BAD_REQUEST, axum::Json(rpc::answer(id, &Err(error)))).into_response()
 }
 
 /// Whether a header lists a media type.
@@ -127,15 +238,4 @@ fn names(headers: &HeaderMap, header: &HeaderName, media_type: &str) -> bool {
         .flat_map(|value| value.split(','))
         .filter_map(|item| item.split(';').next())
         .any(|item| item.trim().eq_ignore_ascii_case(media_type))
-}
-
-fn read(body: &Bytes) -> Result<Envelope, ErrorData> {
-    serde_json::from_slice(body).map_err(|error| {
-        let (code, message) = match serde_json::from_slice::<Value>(body) {
-            Err(_) => (ErrorCode::PARSE_ERROR, format!("the request is not JSON: {error}")),
-            Ok(Value::Array(_)) => (ErrorCode::INVALID_REQUEST, "batches are not served: send one message".to_owned()),
-            Ok(_) => (ErrorCode::INVALID_REQUEST, format!("the request is not a JSON-RPC message: {error}")),
-        };
-        ErrorData::new(code, message, None)
-    })
 }

@@ -1,93 +1,140 @@
-//! Keeps the connection of a long call alive.
+//! Keeps the connection of a long call alive, and gives it the messages that come before its answer.
 //!
-//! An answer that comes soon is plain JSON. One that takes longer becomes an event stream with a sign
+//! An answer that comes soon, with nothing before it, is plain JSON. Any other becomes an event stream with a sign
 //! of life now and then, since proxies and clients give up on connections that are silent.
 //! Dropping the response, at any time, drops the call.
 
 use std::pin::Pin;
 use std::time::Duration;
 
-use axum::body::{Body, BodyDataStream, Bytes};
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use serde_json::Value;
+use tokio::sync::mpsc;
 
-use super::in_flight::Ticket;
+use crate::in_flight::Ticket;
 
 /// Every refusal that has an HTTP status of its own is decided well before this.
 const SOON: Duration = Duration::from_secs(10);
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
-type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
+/// The answer to a request, with the status that it has if nothing was sent before it.
+pub(super) type Answer = Pin<Box<dyn Future<Output = (StatusCode, Value)> + Send>>;
 
-enum Wait {
-    ForAnswer(Answer),
-    ForBody(BodyDataStream),
-    Done,
-}
-
-/// Answers as soon as there is something to say, or with nothing once the ticket is cancelled.
-pub(super) async fn respond(mut answer: Answer, streams: bool, ticket: Ticket) -> Response {
-    let soon = if streams { SOON } else { Duration::MAX };
-    let wait = tokio::select! {
-        response = &mut answer => {
-            if !is_event_stream(&response) {
-                return response;
-            }
-            Wait::ForBody(response.into_body().into_data_stream())
-        }
-        () = tokio::time::sleep(soon) => Wait::ForAnswer(answer),
-        () = ticket.token.cancelled() => return StatusCode::ACCEPTED.into_response(),
+/// Answers as soon as there is something to say, or with nothing once the ticket is cancelled. Without `messages` the
+/// client takes nothing but the answer.
+pub(super) async fn respond(mut answer: Answer, messages: Option<mpsc::Receiver<Value>>, ticket: Ticket) -> Response {
+    let Some(mut messages) = messages else {
+        return tokio::select! {
+            (status, answer) = &mut answer => (status, axum::Json(answer)).into_response(),
+            () = ticket.token.cancelled() => StatusCode::ACCEPTED.into_response(),
+        };
     };
-    event_stream(wait, ticket)
+    tokio::select! {
+        biased;
+        (status, answer) = &mut answer => match messages.try_recv() {
+            Err(_) => (status, axum::Json(answer)).into_response(),
+            Ok(first) => {
+                let rest = Wait { answer: None, last: Some(answer), messages, ticket };
+                event_stream(Some(first), rest)
+            }
+        },
+        Some(first) = messages.recv() => event_stream(Some(first), Wait::new(answer, messages, ticket)),
+        () = tokio::time::sleep(SOON) => event_stream(None, Wait::new(answer, messages, ticket)),
+        () = ticket.token.cancelled() => StatusCode::ACCEPTED.into_response(),
+    }
 }
 
-fn event_stream(wait: Wait, ticket: Ticket) -> Response {
-    let cancelled = ticket.token.clone().cancelled_owned();
-    let events = stream::unfold((wait, ticket), |(wait, ticket)| async move {
-        let (chunk, wait) = advance(wait).await?;
-        Some((chunk, (wait, ticket)))
-    });
+/// An event stream of messages as they come, until whoever sends them is gone.
+pub(super) fn endless(messages: mpsc::Receiver<Value>, ticket: Ticket) -> Response {
+    event_stream(None, Wait { answer: None, last: None, messages, ticket })
+}
+
+/// What a stream still waits for.
+struct Wait {
+    answer: Option<Answer>,
+    /// The answer, where it has come before all messages were sent.
+    last: Option<Value>,
+    messages: mpsc::Receiver<Value>,
+    ticket: Ticket,
+}
+
+impl Wait {
+    fn new(answer: Answer, messages: mpsc::Receiver<Value>, ticket: Ticket) -> Self {
+        Self { answer: Some(answer), last: None, messages, ticket }
+    }
+
+    async fn next(mut self) -> Option<(Bytes, Self)> {
+        loop {
+            if let Ok(message) = self.messages.try_recv() {
+                return Some((event(&message), self));
+            }
+            if let Some(last) = self.last.take() {
+                // What is dropped with it ends the stream.
+                self.messages.close();
+                return Some((event(&last), self));
+            }
+            let is_silent = self.messages.is_closed();
+            if is_silent && self.answer.is_none() {
+                return None;
+            }
+            tokio::select! {
+                Some(message) = self.messages.recv(), if !is_silent => return Some((event(&message), self)),
+                (_, answer) = poll_answer(&mut self.answer) => {
+                    self.answer = None;
+                    self.last = Some(answer);
+                }
+                () = tokio::time::sleep(SIGN_OF_LIFE) => {
+                    return Some((Bytes::from_static(b": still running\n\n"), self));
+                }
+            }
+        }
+    }
+}
+
+async fn poll_answer(answer: &mut Option<Answer>) -> (StatusCode, Value) {
+    match answer {
+        Some(answer) => answer.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn event_stream(first: Option<Value>, wait: Wait) -> Response {
+    let cancelled = wait.ticket.token.clone().cancelled_owned();
+    let first = stream::iter(first.map(|message| event(&message)));
+    let rest = stream::unfold(wait, Wait::next);
+    let events = first.chain(rest).map(Ok::<_, std::convert::Infallible>).take_until(cancelled);
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
-    (headers, Body::from_stream(events.take_until(cancelled))).into_response()
+    (headers, Body::from_stream(events)).into_response()
 }
 
-async fn advance(wait: Wait) -> Option<(Result<Bytes, axum::Error>, Wait)> {
-    match wait {
-        Wait::ForAnswer(mut answer) => {
-            let Ok(response) = tokio::time::timeout(SIGN_OF_LIFE, &mut answer).await else {
-                return Some((Ok(Bytes::from_static(b": still running\n\n")), Wait::ForAnswer(answer)));
-            };
-            if is_event_stream(&response) {
-                let mut body = response.into_body().into_data_stream();
-                return body.next().await.map(|chunk| (chunk, Wait::ForBody(body)));
-            }
-            // JSON as serde writes it holds no line break, so it is one line of an event.
-            let json = axum::body::to_bytes(response.into_body(), usize::MAX).await;
-            Some((json.map(|json| [b"data: ", json.as_ref(), b"\n\n"].concat().into()), Wait::Done))
-        }
-        Wait::ForBody(mut body) => body.next().await.map(|chunk| (chunk, Wait::ForBody(body))),
-        Wait::Done => None,
-    }
-}
-
-fn is_event_stream(response: &Response) -> bool {
-    response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+/// JSON as serde writes it holds no line break, so it is one line of an event.
+fn event(message: &Value) -> Bytes {
+    format!("event: message\ndata: {message}\n\n").into()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::http::in_flight::InFlight;
+    use crate::client::Outlet;
+    use crate::in_flight::InFlight;
 
     fn json_after(seconds: u64) -> Answer {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            axum::Json(serde_json::json!({"id": 1})).into_response()
+            (StatusCode::OK, json!({"id": 1}))
         })
+    }
+
+    fn is_event_stream(response: &Response) -> bool {
+        response.headers()[header::CONTENT_TYPE].as_bytes().starts_with(b"text/event-stream")
     }
 
     async fn text(response: Response) -> String {
@@ -96,21 +143,39 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_quick_answer_is_json() {
-        let response = respond(json_after(3), true, InFlight::default().enter(None)).await;
+        let (_outlet, messages) = Outlet::new();
+        let response = respond(json_after(3), Some(messages), InFlight::default().enter(None)).await;
         assert_eq!(text(response).await, r#"{"id":1}"#);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_answer_is_a_stream_with_signs_of_life() {
-        let response = respond(json_after(50), true, InFlight::default().enter(None)).await;
+        let (_outlet, messages) = Outlet::new();
+        let response = respond(json_after(50), Some(messages), InFlight::default().enter(None)).await;
         assert!(is_event_stream(&response));
-        assert_eq!(text(response).await, ": still running\n\n: still running\n\ndata: {\"id\":1}\n\n");
+        assert_eq!(text(response).await, ": still running\n\n: still running\n\nevent: message\ndata: {\"id\":1}\n\n");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_only_json_gets_it_in_the_end() {
-        let response = respond(json_after(1000), false, InFlight::default().enter(None)).await;
+        let response = respond(json_after(1000), None, InFlight::default().enter(None)).await;
         assert_eq!(text(response).await, r#"{"id":1}"#);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_sent_before_the_answer_comes_before_it() {
+        for (at, answer) in [(0, 0), (1, 2), (0, 20)] {
+            let (outlet, messages) = Outlet::new();
+            let answer: Answer = Box::pin(async move {
+                tokio::time::sleep(Duration::from_secs(at)).await;
+                outlet.notify("a", None);
+                outlet.notify("b", None);
+                json_after(answer - at).await
+            });
+            let body = text(respond(answer, Some(messages), InFlight::default().enter(None)).await).await;
+            let place = |what: &str| body.find(what).unwrap_or_else(|| panic!("{what}: {body}"));
+            assert!(place("\"a\"") < place("\"b\"") && place("\"b\"") < place("\"id\""), "{body}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -122,12 +187,13 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
                 token.cancel();
             });
-            let (dropped, mut witness) = tokio::sync::mpsc::channel::<()>(1);
+            let (dropped, mut witness) = mpsc::channel::<()>(1);
             let answer = Box::pin(async move {
                 let _dropped = dropped;
                 json_after(100).await
             });
-            let body = text(respond(answer, true, ticket).await).await;
+            let (_outlet, messages) = Outlet::new();
+            let body = text(respond(answer, Some(messages), ticket).await).await;
             assert!(!body.contains("data:"), "{body}");
             assert_eq!(witness.recv().await, None);
         }

@@ -4,10 +4,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use rmcp::ServerHandler;
 use serde_json::{Value, json};
 
-use crate::Gateway;
+use crate::{Gateway, era};
 
 pub(super) async fn about(State(gateway): State<Gateway>) -> Json<Value> {
     let health = gateway.health();
@@ -15,7 +14,7 @@ pub(super) async fn about(State(gateway): State<Gateway>) -> Json<Value> {
         "status": if health.is_ok() { "ok" } else { "degraded" },
         "server": "ringfence",
         "version": env!("CARGO_PKG_VERSION"),
-        "protocol_versions": gateway.supported_protocol_versions(),
+        "protocol_versions": era::VERSIONS,
         "mcp": "/mcp",
         "backend": match health {
             Ok(()) => json!({"state": "ready"}),

@@ -178,10 +178,10 @@ async fn the_server_about_itself() {
     let about = server.send("GET /", &[], "").await.json();
     assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
     insta::assert_snapshot!(about["protocol_versions"]);
-    insta::assert_snapshot!(about["backend"], @r#"{"reason":"user namespaces are off","state":"down"}"#);
+    insta::assert_snapshot!(about["backend"], @r#"{"state":"down","reason":"user namespaces are off"}"#);
     let health = server.send("GET /health", &[], "").await;
     assert_eq!(health.status, 503);
-    insta::assert_snapshot!(health.json(), @r#"{"reason":"user namespaces are off","status":"down"}"#);
+    insta::assert_snapshot!(health.json(), @r#"{"status":"down","reason":"user namespaces are off"}"#);
 }
 
 #[tokio::test]

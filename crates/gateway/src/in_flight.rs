@@ -7,31 +7,36 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_runtime::session::Principal;
-use rmcp::model::RequestId;
 use tokio_util::sync::CancellationToken;
+
+use crate::rpc::Id;
 
 /// Whose request it is, and which.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    pub(super) principal: Principal,
-    pub(super) client: String,
-    pub(super) request: RequestId,
+pub(crate) struct Key {
+    pub(crate) principal: Principal,
+    pub(crate) client: String,
+    pub(crate) request: Id,
 }
 
 #[derive(Clone, Default)]
-pub(super) struct InFlight(Arc<Mutex<HashMap<Key, CancellationToken>>>);
+pub(crate) struct InFlight(Arc<Mutex<HashMap<Key, CancellationToken>>>);
 
 impl InFlight {
     /// Lists a request until the ticket is dropped. A second one of the same key takes its place.
-    pub(super) fn enter(&self, key: Option<Key>) -> Ticket {
-        let token = CancellationToken::new();
+    pub(crate) fn enter(&self, key: Option<Key>) -> Ticket {
+        self.enter_with(key, CancellationToken::new())
+    }
+
+    /// The same, with what cancels it.
+    pub(crate) fn enter_with(&self, key: Option<Key>, token: CancellationToken) -> Ticket {
         if let Some(key) = &key {
             self.lock().insert(key.clone(), token.clone());
         }
         Ticket { listed: key.map(|key| (self.clone(), key)), token }
     }
 
-    pub(super) fn cancel(&self, key: &Key) {
+    pub(crate) fn cancel(&self, key: &Key) {
         if let Some(token) = self.lock().remove(key) {
             token.cancel();
         }
@@ -43,9 +48,9 @@ impl InFlight {
 }
 
 /// A request under way.
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     listed: Option<(InFlight, Key)>,
-    pub(super) token: CancellationToken,
+    pub(crate) token: CancellationToken,
 }
 
 impl Drop for Ticket {
@@ -61,7 +66,7 @@ mod tests {
     use super::*;
 
     fn key(principal: &str, client: &str) -> Key {
-        Key { principal: Principal::named(principal), client: client.into(), request: RequestId::Number(1) }
+        Key { principal: Principal::named(principal), client: client.into(), request: Id::Number(1) }
     }
 
     #[test]

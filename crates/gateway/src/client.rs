@@ -1,0 +1,243 @@
+//! The client's side of a conversation: where messages to it go, and what it was asked.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ringfence_runtime::session::Principal;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::era::Era;
+use crate::rpc::{self, INTERNAL_ERROR, Id, Outcome, RpcError};
+
+/// Messages that may wait for a client which reads slowly; more of what is not an answer are dropped.
+pub(crate) const WAITING: usize = 64;
+
+/// How long a person may think about a question of a server's.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Questions to one client that may be open at a time.
+const MOST_QUESTIONS: usize = 64;
+
+/// Where messages go that belong to a request, beside its answer.
+#[derive(Clone, Default)]
+pub(crate) struct Outlet(Option<mpsc::Sender<Value>>);
+
+/// A client that is remembered from one request to the next: one that has opened with `initialize`, or one on stdio.
+#[derive(Default)]
+pub(crate) struct Client {
+    state: Mutex<State>,
+    questions: Mutex<HashMap<Id, oneshot::Sender<Outcome>>>,
+    last_question: AtomicI64,
+}
+
+#[derive(Default)]
+struct State {
+    capabilities: Arc<Value>,
+    /// For what it has not asked for: its own stream.
+    stream: Outlet,
+    log_level: Option<String>,
+    subscribed: BTreeSet<String>,
+}
+
+/// What is known of a request besides its words.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) principal: Principal,
+    pub(crate) era: Era,
+    /// What the client can do, as it says.
+    pub(crate) capabilities: Arc<Value>,
+    pub(crate) outlet: Outlet,
+    pub(crate) client: Option<Arc<Client>>,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) request: Id,
+}
+
+impl Outlet {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Value>) {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        (Self(Some(sender)), receiver)
+    }
+
+    pub(crate) fn of(sender: mpsc::Sender<Value>) -> Self {
+        Self(Some(sender))
+    }
+
+    /// For a client that takes nothing but the answer.
+    pub(crate) fn closed() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.as_ref().is_some_and(|sender| !sender.is_closed())
+    }
+
+    /// Sends what may be lost.
+    pub(crate) fn notify(&self, method: &str, params: Option<Value>) {
+        if let Some(sender) = &self.0 {
+            let _ = sender.try_send(rpc::notification(method, params));
+        }
+    }
+
+    async fn send(&self, message: Value) -> Result<(), RpcError> {
+        let gone = || RpcError::new(INTERNAL_ERROR, "the client cannot be asked: it takes no stream of messages");
+        let sender = self.0.as_ref().ok_or_else(gone)?;
+        sender.send(message).await.map_err(|_| gone())
+    }
+}
+
+impl Client {
+    /// What it has said of itself when it opened the conversation.
+    pub(crate) fn introduce(&self, capabilities: Value) {
+        self.state().capabilities = Arc::new(capabilities);
+    }
+
+    pub(crate) fn capabilities(&self) -> Arc<Value> {
+        Arc::clone(&self.state().capabilities)
+    }
+
+    /// Takes the stream for what it has not asked for; the last one given is the one that is used.
+    pub(crate) fn listen(&self, stream: Outlet) {
+        self.state().stream = stream;
+    }
+
+    pub(crate) fn stream(&self) -> Outlet {
+        self.state().stream.clone()
+    }
+
+    pub(crate) fn set_log_level(&self, level: &str) {
+        self.state().log_level = Some(level.to_owned());
+    }
+
+    pub(crate) fn log_level(&self) -> Option<String> {
+        self.state().log_level.clone()
+    }
+
+    pub(crate) fn subscribe(&self, uri: &str) {
+        self.state().subscribed.insert(uri.to_owned());
+    }
+
+    pub(crate) fn unsubscribe(&self, uri: &str) {
+        self.state().subscribed.remove(uri);
+    }
+
+    pub(crate) fn is_subscribed(&self, uri: &str) -> bool {
+        self.state().subscribed.contains(uri)
+    }
+
+    /// Asks it something and waits for the answer.
+    pub(crate) async fn ask(
+        &self,
+        outlet: &Outlet,
+        method: &str,
+        params: Option<Value>,
+        cancel: &CancellationToken,
+    ) -> Outcome {
+        let id = Id::Number(self.last_question.fetch_add(1, Ordering::Relaxed) + 1);
+        let (reply, answered) = oneshot::channel();
+        {
+            let mut questions = self.questions();
+            if questions.len() >= MOST_QUESTIONS {
+                return Err(RpcError::new(INTERNAL_ERROR, "too many questions to the client are open"));
+            }
+            questions.insert(id.clone(), reply);
+        }
+        let question = Question { client: self, id };
+        outlet.send(rpc::request(&question.id, method, params)).await?;
+        tokio::select! {
+            answer = answered => answer.unwrap_or_else(|_| Err(RpcError::new(INTERNAL_ERROR, "the client is gone"))),
+            () = cancel.cancelled() => {
+                question.withdraw(outlet);
+                Err(RpcError::new(INTERNAL_ERROR, "the call was cancelled before the client answered"))
+            }
+            () = tokio::time::sleep(PATIENCE) => {
+                question.withdraw(outlet);
+                Err(RpcError::new(INTERNAL_ERROR, "the client did not answer in time"))
+            }
+        }
+    }
+
+    /// Hears an answer; one to something that was not asked is nobody's.
+    pub(crate) fn hear(&self, id: &Id, outcome: Outcome) {
+        if let Some(reply) = self.questions().remove(id) {
+            let _ = reply.send(outcome);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn questions(&self) -> MutexGuard<'_, HashMap<Id, oneshot::Sender<Outcome>>> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A question that is open as long as somebody waits for its answer.
+struct Question<'a> {
+    client: &'a Client,
+    id: Id,
+}
+
+impl Question<'_> {
+    fn withdraw(&self, outlet: &Outlet) {
+        outlet.notify("notifications/cancelled", Some(json!({"requestId": self.id, "reason": "no longer needed"})));
+    }
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        self.client.questions().remove(&self.id);
+    }
+}
+
+impl Context {
+    /// Whether the client says it can do something, such as `elicitation`.
+    pub(crate) fn client_can(&self, capability: &str) -> bool {
+        self.capabilities.get(capability).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_finds_its_question() {
+        let client = Client::default();
+        let (outlet, mut sent) = Outlet::new();
+        let never = CancellationToken::new();
+        let (answer, ()) = tokio::join!(client.ask(&outlet, "roots/list", None, &never), async {
+            let question = sent.recv().await.unwrap();
+            assert_eq!(question["method"], "roots/list");
+            client.hear(&Id::Number(99), Ok(json!("for another")));
+            client.hear(&serde_json::from_value(question["id"].clone()).unwrap(), Ok(json!({"roots": []})));
+        });
+        assert_eq!(answer, Ok(json!({"roots": []})));
+        assert!(client.questions().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_question_of_a_cancelled_call_is_withdrawn() {
+        let client = Client::default();
+        let (outlet, mut sent) = Outlet::new();
+        let cancel = CancellationToken::new();
+        cancel.cancel();
+        assert!(client.ask(&outlet, "elicitation/create", None, &cancel).await.is_err());
+        assert_eq!(sent.recv().await.unwrap()["method"], "elicitation/create");
+        assert_eq!(sent.recv().await.unwrap()["params"]["requestId"], 1);
+        assert!(client.questions().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever() {
+        let client = Client::default();
+        let (outlet, _sent) = Outlet::new();
+        let answer = client.ask(&outlet, "elicitation/create", None, &CancellationToken::new()).await;
+        assert!(answer.unwrap_err().message.contains("in time"));
+        assert!(client.ask(&Outlet::closed(), "x", None, &CancellationToken::new()).await.is_err());
+    }
+}

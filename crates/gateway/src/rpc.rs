@@ -1,0 +1,156 @@
+//! JSON-RPC messages: as much of them as routing needs, the rest untouched.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+pub(crate) const PARSE_ERROR: i64 = -32700;
+pub(crate) const INVALID_REQUEST: i64 = -32600;
+pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+pub(crate) const INVALID_PARAMS: i64 = -32602;
+pub(crate) const INTERNAL_ERROR: i64 = -32603;
+pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
+pub(crate) const HEADER_MISMATCH: i64 = -32020;
+pub(crate) const MISSING_CLIENT_CAPABILITY: i64 = -32021;
+pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Id {
+    Number(i64),
+    Text(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RpcError {
+    pub(crate) code: i64,
+    pub(crate) message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) data: Option<Value>,
+}
+
+pub(crate) type Outcome = Result<Value, RpcError>;
+
+/// One message of a client.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Request {
+        id: Id,
+        method: String,
+        params: Value,
+    },
+    Notification {
+        method: String,
+        params: Value,
+    },
+    /// To something that it was asked.
+    Answer {
+        id: Id,
+        outcome: Outcome,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct Envelope {
+    #[serde(default)]
+    jsonrpc: Value,
+    id: Option<Id>,
+    method: Option<String>,
+    #[serde(default)]
+    params: Value,
+    result: Option<Value>,
+    error: Option<RpcError>,
+}
+
+impl RpcError {
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    pub(crate) fn with_data(self, data: Value) -> Self {
+        Self { data: Some(data), ..self }
+    }
+
+    pub(crate) fn method_not_found(method: &str) -> Self {
+        Self::new(METHOD_NOT_FOUND, method)
+    }
+}
+
+pub(crate) fn parse(bytes: &[u8]) -> Result<Message, RpcError> {
+    let envelope: Envelope =
+        serde_json::from_slice(bytes).map_err(|error| match serde_json::from_slice::<Value>(bytes) {
+            Err(_) => RpcError::new(PARSE_ERROR, format!("the request is not JSON: {error}")),
+            Ok(Value::Array(_)) => RpcError::new(INVALID_REQUEST, "batches are not served: send one message"),
+            Ok(_) => invalid(&error.to_string()),
+        })?;
+    if envelope.jsonrpc != "2.0" {
+        return Err(invalid("`jsonrpc` is not \"2.0\""));
+    }
+    match (envelope.method, envelope.id) {
+        (Some(method), Some(id)) => Ok(Message::Request { id, method, params: envelope.params }),
+        (Some(method), None) => Ok(Message::Notification { method, params: envelope.params }),
+        (None, Some(id)) => match (envelope.result, envelope.error) {
+            (Some(result), None) => Ok(Message::Answer { id, outcome: Ok(result) }),
+            (None, Some(error)) => Ok(Message::Answer { id, outcome: Err(error) }),
+            _ => Err(invalid("it has neither a method nor a result")),
+        },
+        (None, None) => Err(invalid("it has no method")),
+    }
+}
+
+fn invalid(why: &str) -> RpcError {
+    RpcError::new(INVALID_REQUEST, format!("the request is not a JSON-RPC message: {why}"))
+}
+
+/// The answer to a request, on the wire.
+pub(crate) fn answer(id: Option<&Id>, outcome: &Outcome) -> Value {
+    match outcome {
+        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+        Err(error) => json!({"jsonrpc": "2.0", "id": id, "error": error}),
+    }
+}
+
+pub(crate) fn request(id: &Id, method: &str, params: Option<Value>) -> Value {
+    let mut message = Map::new();
+    message.insert("jsonrpc".into(), "2.0".into());
+    message.insert("id".into(), json!(id));
+    message.insert("method".into(), method.into());
+    message.extend(params.map(|params| ("params".to_owned(), params)));
+    Value::Object(message)
+}
+
+pub(crate) fn notification(method: &str, params: Option<Value>) -> Value {
+    let mut message = Map::new();
+    message.insert("jsonrpc".into(), "2.0".into());
+    message.insert("method".into(), method.into());
+    message.extend(params.map(|params| ("params".to_owned(), params)));
+    Value::Object(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_message_is_said_why() {
+        let refusals =
+            ["{", "[]", "7", "{}", r#"{"jsonrpc":"2.0"}"#, r#"{"jsonrpc":"2.0","id":1}"#, r#"{"method":"x"}"#].map(
+                |text| parse(text.as_bytes()).map_err(|error| format!("{} {}", error.code, error.message)).unwrap_err(),
+            );
+        insta::assert_snapshot!(refusals.join("\n"));
+    }
+
+    #[test]
+    fn the_three_kinds_are_told_apart() {
+        let kind = |text: &str| parse(text.as_bytes()).unwrap();
+        assert!(matches!(
+            kind(r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#),
+            Message::Request { id: Id::Text(_), params: Value::Null, .. }
+        ));
+        assert!(matches!(kind(r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#), Message::Notification { .. }));
+        assert!(matches!(
+            kind(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}"#),
+            Message::Answer { outcome: Err(RpcError { code: -1, .. }), .. }
+        ));
+    }
+}
