@@ -20,8 +20,8 @@ pub(crate) const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionI
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Era {
-    Older,
-    Newer,
+    Legacy,
+    Modern,
 }
 
 /// The version that a request declares in its own `_meta`.
@@ -32,17 +32,17 @@ pub(crate) fn declared_version(params: &Value) -> Option<&str> {
 /// Which era a request belongs to, and whether it says all that its era asks for.
 pub(crate) fn of_request(method: &str, params: &Value) -> Result<Era, RpcError> {
     if method == "initialize" {
-        return Ok(Era::Older);
+        return Ok(Era::Legacy);
     }
     let version = declared_version(params);
     if version.is_none() && method != "server/discover" {
-        return Ok(Era::Older);
+        return Ok(Era::Legacy);
     }
     if let Some(version) = version.filter(|version| !VERSIONS.contains(version)) {
         return Err(unsupported(version));
     }
     if version.is_some_and(|version| version < NEWER) && method != "server/discover" {
-        return Ok(Era::Older);
+        return Ok(Era::Legacy);
     }
     let meta = &params["_meta"];
     let missing: Vec<&str> =
@@ -51,7 +51,7 @@ pub(crate) fn of_request(method: &str, params: &Value) -> Result<Era, RpcError> 
             .filter_map(|(key, is_there)| (!is_there).then_some(key))
             .collect();
     if missing.is_empty() {
-        return Ok(Era::Newer);
+        return Ok(Era::Modern);
     }
     let message = format!("request _meta is missing or has malformed required fields: {}", missing.join(", "));
     Err(RpcError::new(INVALID_PARAMS, message))
@@ -75,12 +75,12 @@ pub(crate) fn negotiate(requested: &str) -> &'static str {
 pub(crate) fn dress(result: &mut Value, method: &str, era: Era) {
     let Value::Object(fields) = result else { return };
     match era {
-        Era::Older => {
+        Era::Legacy => {
             if fields.get("resultType").is_some_and(|kind| kind == "complete") {
                 fields.shift_remove("resultType");
             }
         }
-        Era::Newer => {
+        Era::Modern => {
             let kind = fields.entry("resultType").or_insert_with(|| "complete".into());
             if kind == "complete" && is_cacheable(method) {
                 fields.entry("ttlMs").or_insert_with(|| 0.into());
@@ -105,11 +105,11 @@ mod tests {
 
     #[test]
     fn a_request_names_its_era() {
-        assert_eq!(of_request("tools/list", &Value::Null), Ok(Era::Older));
-        assert_eq!(of_request("tools/list", &meta("2025-11-25")), Ok(Era::Older));
-        assert_eq!(of_request("tools/list", &meta(NEWER)), Ok(Era::Newer));
-        assert_eq!(of_request("server/discover", &meta("2025-11-25")), Ok(Era::Newer));
-        assert_eq!(of_request("initialize", &meta(NEWER)), Ok(Era::Older));
+        assert_eq!(of_request("tools/list", &Value::Null), Ok(Era::Legacy));
+        assert_eq!(of_request("tools/list", &meta("2025-11-25")), Ok(Era::Legacy));
+        assert_eq!(of_request("tools/list", &meta(NEWER)), Ok(Era::Modern));
+        assert_eq!(of_request("server/discover", &meta("2025-11-25")), Ok(Era::Modern));
+        assert_eq!(of_request("initialize", &meta(NEWER)), Ok(Era::Legacy));
         assert_eq!(of_request("tools/list", &meta("2099-01-01")).unwrap_err().code, UNSUPPORTED_VERSION);
         assert_eq!(of_request("server/discover", &Value::Null).unwrap_err().code, INVALID_PARAMS);
         let half = json!({"_meta": {VERSION_KEY: NEWER}});
@@ -126,12 +126,12 @@ mod tests {
     #[test]
     fn results_are_marked_in_the_newer_era_alone() {
         let mut result = json!({"tools": []});
-        dress(&mut result, "tools/list", Era::Newer);
+        dress(&mut result, "tools/list", Era::Modern);
         assert_eq!(result, json!({"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}));
-        dress(&mut result, "tools/list", Era::Older);
+        dress(&mut result, "tools/list", Era::Legacy);
         assert!(result.get("resultType").is_none());
         let mut asks = json!({"resultType": "input_required", "inputRequests": {}});
-        dress(&mut asks, "resources/read", Era::Newer);
+        dress(&mut asks, "resources/read", Era::Modern);
         assert!(asks.get("ttlMs").is_none());
     }
 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use ringfence_runtime::audit::{Audit, AuditEvent};
-use ringfence_runtime::session::{Failure, Kind, Principal, Sessions};
+use ringfence_runtime::servers::Profile;
+use ringfence_runtime::session::{Failure, Kind, Sessions};
 use serde_json::{Value, json};
 
 use crate::arguments::Call;
 use crate::client::Context;
-use crate::era::{self, Era, SERVER_INFO_KEY, VERSIONS};
+use crate::era::{self, Era, SERVER_INFO_KEY, SUBSCRIPTION_KEY, VERSIONS};
+use crate::hosting::{Hosting, Kind as List, Route, View};
 use crate::http::Clients;
 use crate::rpc::{INVALID_PARAMS, Outcome, RESOURCE_NOT_FOUND, RpcError};
 use crate::{failure, resource, tools};
@@ -29,6 +31,10 @@ pub struct Gateway {
     backend: Backend,
     tools: Arc<[Value]>,
     clients: Clients,
+    hosting: Option<Hosting>,
+    profile: Arc<Profile>,
+    /// By which what the profile offers is remembered.
+    profile_name: Arc<str>,
 }
 
 impl Gateway {
@@ -43,7 +49,14 @@ impl Gateway {
 
     fn on(backend: Backend) -> Self {
         let tools = tools::all().into_iter().map(|tool| json!(tool)).collect();
-        Self { backend, tools, clients: Clients::default() }
+        let (clients, profile) = (Clients::default(), Arc::default());
+        Self { backend, tools, clients, hosting: None, profile, profile_name: "".into() }
+    }
+
+    /// Offers servers beside the sandboxes.
+    #[must_use]
+    pub fn with_hosting(self, hosting: Hosting) -> Self {
+        Self { clients: hosting.clients().clone(), hosting: Some(hosting), ..self }
     }
 
     /// Why no session could be started now, if so.
@@ -66,8 +79,24 @@ impl Gateway {
         &self.clients
     }
 
-    pub(crate) fn with_profile(&self, _name: &str) -> Option<Self> {
-        None
+    /// The same, offering what a profile says.
+    pub(crate) fn with_profile(&self, name: &str) -> Option<Self> {
+        let profile = self.hosting.as_ref()?.profile(name)?;
+        Some(Self { profile, profile_name: name.into(), ..self.clone() })
+    }
+
+    pub(crate) fn hosting(&self) -> Option<&Hosting> {
+        self.hosting.as_ref()
+    }
+
+    /// What servers add to what is offered.
+    fn view(&self) -> Option<Arc<View>> {
+        let own = self.own_tools().iter().filter_map(|tool| tool["name"].as_str()).collect();
+        Some(self.hosting.as_ref()?.view(&self.profile_name, &self.profile, &own))
+    }
+
+    fn own_tools(&self) -> &[Value] {
+        if self.profile.own_tools { &self.tools } else { &[] }
     }
 
     pub(crate) fn sessions(&self) -> Result<&Sessions, Failure> {
@@ -82,12 +111,18 @@ impl Gateway {
 
     /// What a tool takes.
     pub(crate) fn input_schema(&self, tool: &str) -> Option<Value> {
-        let listed = self.tools.iter().find(|listed| listed["name"] == tool)?;
-        Some(listed["inputSchema"].clone())
+        match self.own_tools().iter().find(|listed| listed["name"] == tool) {
+            Some(listed) => Some(listed["inputSchema"].clone()),
+            None => self.view()?.input_schema(tool).cloned(),
+        }
     }
 
     /// Hears what needs no answer.
-    pub(crate) fn hear(&self, _principal: &Principal, _method: &str, _params: Value) {}
+    pub(crate) fn hear(&self, method: &str, params: Value) {
+        if let Some(hosting) = self.hosting.as_ref().filter(|_| method == "notifications/roots/list_changed") {
+            hosting.tell_servers(method, &params);
+        }
+    }
 
     /// Answers one request.
     pub(crate) async fn serve(&self, method: &str, params: Value, context: &Context) -> Outcome {
@@ -97,7 +132,7 @@ impl Gateway {
                 Ok(result)
             }
             Err(mut error) => {
-                if context.era == Era::Newer && error.code == RESOURCE_NOT_FOUND {
+                if context.era == Era::Modern && error.code == RESOURCE_NOT_FOUND {
                     error.code = INVALID_PARAMS;
                 }
                 Err(error)
@@ -107,23 +142,52 @@ impl Gateway {
 
     async fn dispatch(&self, method: &str, params: Value, context: &Context) -> Outcome {
         match (method, context.era) {
-            ("initialize", Era::Older) => self.open(&params, context),
-            ("server/discover", Era::Newer) => Ok(self.describe()),
-            ("ping", Era::Older) => Ok(json!({})),
-            ("tools/list", _) => Ok(json!({"tools": *self.tools})),
+            ("initialize", Era::Legacy) => self.open(&params, context).await,
+            ("server/discover", Era::Modern) => self.describe().await,
+            ("ping", Era::Legacy) => Ok(json!({})),
             ("tools/call", _) => self.call_tool(params, context).await,
-            ("resources/list", _) => Ok(json!({"resources": []})),
-            ("resources/templates/list", _) => Ok(json!({"resourceTemplates": [resource::template()]})),
-            ("resources/read", _) => self.read_resource(&params, context).await,
-            // There are no prompts; but clients ask, and what is answered is declared.
-            ("prompts/list", _) => Ok(json!({"prompts": []})),
-            ("prompts/get", _) => Err(RpcError::new(INVALID_PARAMS, "there is no such prompt")),
-            ("completion/complete", _) => Ok(json!({"completion": {"values": []}})),
-            _ => Err(RpcError::method_not_found(method)),
+            ("tools/list" | "prompts/list" | "resources/list" | "resources/templates/list", _) => {
+                Ok(self.list(method).await)
+            }
+            ("resources/read", _) => self.read_resource(params, context).await,
+            ("prompts/get", _) => self.get_prompt(params, context).await,
+            ("completion/complete", _) => self.complete(params, context).await,
+            ("resources/subscribe" | "resources/unsubscribe", Era::Legacy) => {
+                self.subscribe(method, params, context).await
+            }
+            ("logging/setLevel", Era::Legacy) => self.set_log_level(params, context).await,
+            ("subscriptions/listen", Era::Modern) => self.listen(&params, context).await,
+            _ => match (&self.hosting, self.profile.sole_server()) {
+                (Some(hosting), Some(server)) => hosting.pass(server, method, params, context).await,
+                _ => Err(RpcError::method_not_found(method)),
+            },
         }
     }
 
-    fn open(&self, params: &Value, context: &Context) -> Outcome {
+    /// Whatever the servers and the sandboxes have of something.
+    async fn list(&self, method: &str) -> Value {
+        if let Some(hosting) = &self.hosting {
+            hosting.settle().await;
+        }
+        let view = self.view();
+        let hosted = |list: fn(&View) -> &Vec<Value>| view.iter().flat_map(move |view| list(view)).cloned();
+        match method {
+            "tools/list" => {
+                let tools: Vec<Value> = self.own_tools().iter().cloned().chain(hosted(|view| &view.tools)).collect();
+                json!({"tools": tools})
+            }
+            // There are no prompts of our own; but clients ask, and what is answered is declared.
+            "prompts/list" => json!({"prompts": hosted(|view| &view.prompts).collect::<Vec<_>>()}),
+            "resources/list" => json!({"resources": hosted(|view| &view.resources).collect::<Vec<_>>()}),
+            _ => {
+                let own = self.profile.own_tools.then(|| json!(resource::template()));
+                let templates: Vec<Value> = own.into_iter().chain(hosted(|view| &view.templates)).collect();
+                json!({"resourceTemplates": templates})
+            }
+        }
+    }
+
+    async fn open(&self, params: &Value, context: &Context) -> Outcome {
         let invalid = |what: &str| RpcError::new(INVALID_PARAMS, format!("initialize takes {what}"));
         let requested = params["protocolVersion"].as_str().ok_or_else(|| invalid("a `protocolVersion`"))?;
         if !params["capabilities"].is_object() {
@@ -135,56 +199,199 @@ impl Gateway {
         if let Some(client) = &context.client {
             client.introduce(params["capabilities"].clone());
         }
-        Ok(json!({
+        let About { capabilities, server_info, instructions } = self.about().await?;
+        let mut result = json!({
             "protocolVersion": era::negotiate(requested),
-            "capabilities": self.capabilities(),
-            "serverInfo": server_info(),
-            "instructions": INSTRUCTIONS,
-        }))
+            "capabilities": capabilities,
+            "serverInfo": server_info,
+        });
+        if let Some(instructions) = instructions {
+            result["instructions"] = instructions;
+        }
+        Ok(result)
     }
 
-    fn describe(&self) -> Value {
-        json!({
-            "resultType": "complete",
-            "supportedVersions": VERSIONS,
-            "capabilities": self.capabilities(),
-            "instructions": INSTRUCTIONS,
-            "ttlMs": 0,
-            "cacheScope": "private",
-            "_meta": {SERVER_INFO_KEY: server_info()},
-        })
+    async fn describe(&self) -> Outcome {
+        let About { capabilities, server_info, instructions } = self.about().await?;
+        let mut result = json!({"resultType": "complete", "supportedVersions": VERSIONS, "capabilities": capabilities});
+        if let Some(instructions) = instructions {
+            result["instructions"] = instructions;
+        }
+        result["ttlMs"] = 0.into();
+        result["cacheScope"] = "private".into();
+        result["_meta"] = json!({SERVER_INFO_KEY: server_info});
+        Ok(result)
     }
 
-    fn capabilities(&self) -> Value {
-        json!({"tools": {}, "resources": {}, "prompts": {}})
+    /// What is said of the server: of the one that is offered as itself, or of this one.
+    async fn about(&self) -> Result<About, RpcError> {
+        let own = json!({"name": "ringfence", "version": env!("CARGO_PKG_VERSION")});
+        let (hosting, sole) = (self.hosting.as_ref(), self.profile.sole_server());
+        if let (Some(hosting), Some(server)) = (hosting, sole) {
+            let link = hosting.link(server).await?;
+            let about = link.upstream.about();
+            let info = about.get("serverInfo").or_else(|| about["_meta"].get(SERVER_INFO_KEY)).cloned();
+            return Ok(About {
+                capabilities: about["capabilities"].clone(),
+                server_info: info.unwrap_or(own),
+                instructions: about.get("instructions").cloned(),
+            });
+        }
+        let capabilities = if hosting.is_some_and(|hosting| !hosting.is_empty()) {
+            // Servers come and go, and clients read this once: all that any of them may have.
+            json!({
+                "tools": {"listChanged": true},
+                "resources": {"subscribe": true, "listChanged": true},
+                "prompts": {"listChanged": true},
+                "completions": {},
+                "logging": {},
+            })
+        } else {
+            json!({"tools": {}, "resources": {}, "prompts": {}})
+        };
+        let instructions = self.profile.own_tools.then(|| INSTRUCTIONS.into());
+        Ok(About { capabilities, server_info: own, instructions })
     }
 
     async fn call_tool(&self, mut params: Value, context: &Context) -> Outcome {
+        let Some(name) = params["name"].as_str().map(str::to_owned) else { return Err(not_a_call()) };
+        if params.get("arguments").is_some_and(|arguments| !arguments.is_object() && !arguments.is_null()) {
+            return Err(not_a_call());
+        }
+        let is_own = self.own_tools().iter().any(|tool| tool["name"] == *name);
+        if let Some(hosting) = self.hosting.as_ref().filter(|_| !is_own) {
+            let view = hosting_view(self);
+            let route = view.tool(&name).cloned().or_else(|| hosting.guess(&self.profile, &name));
+            if let Some(Route { server, name }) = route {
+                params["name"] = name.into();
+                return hosting.pass(&server, "tools/call", params, context).await;
+            }
+            if let Some(Route { server, name }) = view.held(&name) {
+                return Err(self.refuse(context, held(server, name)));
+            }
+        }
         let token = params["_meta"].get("progressToken").cloned();
         let arguments = match params.get_mut("arguments").map(Value::take) {
-            None | Some(Value::Null) => None,
             Some(Value::Object(arguments)) => Some(arguments),
-            Some(_) => return Err(not_a_call()),
+            _ => None,
         };
-        let Some(name) = params["name"].as_str() else { return Err(not_a_call()) };
-        let call = Call::parse(name, arguments).map_err(|refusal| {
-            self.audit().record(AuditEvent::refusal(&refusal).of(&context.principal, None));
-            failure::render(refusal)
-        })?;
+        let call = Call::parse(if is_own { &name } else { "" }, arguments);
+        let call = call.map_err(|refusal| self.refuse(context, refusal))?;
         self.answer(call, token, context).await.map(|result| json!(result)).map_err(failure::render)
     }
 
-    async fn read_resource(&self, params: &Value, context: &Context) -> Outcome {
-        let uri =
-            params["uri"].as_str().ok_or_else(|| RpcError::new(INVALID_PARAMS, "resources/read takes a `uri`"))?;
+    fn refuse(&self, context: &Context, refusal: Failure) -> RpcError {
+        self.audit().record(AuditEvent::refusal(&refusal).of(&context.principal, None));
+        failure::render(refusal)
+    }
+
+    async fn read_resource(&self, params: Value, context: &Context) -> Outcome {
+        let uri = params["uri"].as_str().ok_or_else(|| RpcError::new(INVALID_PARAMS, "resources/read takes a `uri`"))?;
+        if let Some(hosting) = self.hosting.as_ref().filter(|_| !resource::is_own(uri) || !self.profile.own_tools) {
+            let server = hosting_view(self).resource(uri).map(str::to_owned);
+            let server = server.ok_or_else(|| no_resource(uri))?;
+            return hosting.pass(&server, "resources/read", params, context).await;
+        }
         let sessions = self.sessions().map_err(failure::render)?;
         let read = resource::read(sessions, &context.principal, uri).await;
         read.map(|contents| json!(contents)).map_err(failure::render)
     }
+
+    async fn get_prompt(&self, mut params: Value, context: &Context) -> Outcome {
+        let route = self.view().and_then(|view| view.prompt(params["name"].as_str()?).cloned());
+        match (&self.hosting, route) {
+            (Some(hosting), Some(Route { server, name })) => {
+                params["name"] = name.into();
+                hosting.pass(&server, "prompts/get", params, context).await
+            }
+            _ => Err(RpcError::new(INVALID_PARAMS, "there is no such prompt")),
+        }
+    }
+
+    async fn complete(&self, mut params: Value, context: &Context) -> Outcome {
+        let view = self.view();
+        let reference = &params["ref"];
+        let server = match (&view, reference["name"].as_str(), reference["uri"].as_str()) {
+            (Some(view), Some(prompt), _) => view.prompt(prompt).cloned().map(|route| {
+                params["ref"]["name"] = route.name.into();
+                route.server
+            }),
+            (Some(view), None, Some(uri)) => view.resource(uri).map(str::to_owned),
+            _ => None,
+        };
+        match (&self.hosting, server) {
+            (Some(hosting), Some(server)) => hosting.pass(&server, "completion/complete", params, context).await,
+            _ => Ok(json!({"completion": {"values": []}})),
+        }
+    }
+
+    async fn subscribe(&self, method: &str, params: Value, context: &Context) -> Outcome {
+        let Some(hosting) = &self.hosting else { return Err(RpcError::method_not_found(method)) };
+        let uri = params["uri"].as_str().unwrap_or_default().to_owned();
+        let server = hosting_view(self).resource(&uri).map(str::to_owned);
+        let server = server.ok_or_else(|| no_resource(&uri))?;
+        let result = hosting.pass(&server, method, params, context).await?;
+        if let Some(client) = &context.client {
+            if method == "resources/subscribe" { client.subscribe(&uri) } else { client.unsubscribe(&uri) }
+        }
+        Ok(result)
+    }
+
+    async fn set_log_level(&self, params: Value, context: &Context) -> Outcome {
+        let Some(hosting) = self.hosting.as_ref().filter(|hosting| !hosting.is_empty()) else {
+            return Err(RpcError::method_not_found("logging/setLevel"));
+        };
+        if let (Some(client), Some(level)) = (&context.client, params["level"].as_str()) {
+            client.set_log_level(level);
+        }
+        hosting.set_log_level(&self.profile, params, context).await
+    }
+
+    /// Tells a modern client of changes until it goes away.
+    async fn listen(&self, params: &Value, context: &Context) -> Outcome {
+        let Some(hosting) = self.hosting.as_ref().filter(|hosting| !hosting.is_empty()) else {
+            return Err(RpcError::method_not_found("subscriptions/listen"));
+        };
+        let wanted: Vec<List> =
+            List::ALL.into_iter().filter(|kind| params["notifications"][kind.filter()] == true).collect();
+        let accepted: Value = wanted.iter().map(|kind| (kind.filter().to_owned(), json!(true))).collect();
+        let meta = json!({SUBSCRIPTION_KEY: context.request});
+        let acknowledged = json!({"_meta": meta, "notifications": accepted});
+        let mut changes = hosting.changes();
+        let mut before = *changes.borrow_and_update();
+        context.outlet.notify("notifications/subscriptions/acknowledged", Some(acknowledged));
+        loop {
+            tokio::select! {
+                () = context.cancel.cancelled() => break,
+                changed = changes.changed() => if changed.is_err() { break },
+            }
+            let now = *changes.borrow_and_update();
+            for kind in now.since(before).filter(|kind| wanted.contains(kind)) {
+                context.outlet.notify(kind.notification(), Some(json!({"_meta": meta})));
+            }
+            before = now;
+        }
+        Ok(json!({"resultType": "complete", "_meta": meta}))
+    }
 }
 
-fn server_info() -> Value {
-    json!({"name": "ringfence", "version": env!("CARGO_PKG_VERSION")})
+struct About {
+    capabilities: Value,
+    server_info: Value,
+    instructions: Option<Value>,
+}
+
+fn hosting_view(gateway: &Gateway) -> Arc<View> {
+    gateway.view().unwrap_or_default()
+}
+
+fn held(server: &str, tool: &str) -> Failure {
+    Failure::new(Kind::Policy, format!("the tool {tool} of {server} is not what was accepted, and is held back"))
+        .suggest(format!("look at it with `ringfence server tools {server}`, and accept it with `ringfence server pin {server}`"))
+}
+
+fn no_resource(uri: &str) -> RpcError {
+    RpcError::new(RESOURCE_NOT_FOUND, "there is no such resource").with_data(json!({"uri": uri}))
 }
 
 fn not_a_call() -> RpcError {

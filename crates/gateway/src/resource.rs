@@ -15,6 +15,10 @@ pub(crate) fn template() -> ResourceTemplate {
         .with_description("A long output in full, up to 8 MiB; answers name it where they had to drop something.")
 }
 
+pub(crate) fn is_own(uri: &str) -> bool {
+    uri.starts_with(PREFIX)
+}
+
 pub(crate) fn uri(session: &SessionId, whole: &Whole) -> String {
     format!("{PREFIX}{session}/outputs/{}", whole.number)
 }

@@ -7,6 +7,7 @@ mod exec;
 mod files;
 mod path;
 mod processes;
+mod servers;
 mod sessions;
 mod socket;
 
@@ -20,6 +21,7 @@ use ringfence_runtime::session::{Failure, Kind, Sessions};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::hosting::Hosting;
 use crate::{Gateway, failure};
 
 /// Files that may be on their way in at a time; each is held in memory.
@@ -36,6 +38,10 @@ struct Rest {
 impl Rest {
     fn sessions(&self) -> Result<&Sessions, Failure> {
         self.gateway.sessions()
+    }
+
+    fn hosting(&self) -> Result<&Hosting, Failure> {
+        self.gateway.hosting().ok_or_else(|| Failure::new(Kind::NotFound, "no servers are hosted here"))
     }
 }
 
@@ -54,6 +60,11 @@ pub(crate) fn routes(gateway: Gateway, max_body_bytes: usize, shutdown: &Cancell
         .route("/v1/sessions/{id}/processes", get(processes::list).post(processes::start))
         .route("/v1/sessions/{id}/processes/{pid}", get(processes::show).delete(processes::stop))
         .route("/v1/sessions/{id}/processes/{pid}/ws", get(socket::open))
+        .route("/v1/servers", get(servers::list).post(servers::add))
+        .route("/v1/servers/{name}", get(servers::show).patch(servers::edit).delete(servers::remove))
+        .route("/v1/servers/{name}/tools", get(servers::tools))
+        .route("/v1/servers/{name}/pin", post(servers::pin).delete(servers::unpin))
+        .route("/v1/servers/{name}/restart", post(servers::restart))
         .route("/v1/{*rest}", any(async || Refusal::from(nothing_here())))
         .method_not_allowed_fallback(async || Refusal {
             failure: Failure::new(Kind::Validation, "this cannot be done here")
@@ -64,7 +75,7 @@ pub(crate) fn routes(gateway: Gateway, max_body_bytes: usize, shutdown: &Cancell
 }
 
 fn nothing_here() -> Failure {
-    Failure::new(Kind::NotFound, "nothing is here").suggest("sessions are at /v1/sessions")
+    Failure::new(Kind::NotFound, "nothing is here").suggest("sessions are at /v1/sessions, servers at /v1/servers")
 }
 
 type Answer = Result<Response, Refusal>;

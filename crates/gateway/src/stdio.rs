@@ -126,7 +126,7 @@ impl Conversation {
                 self.in_flight.cancel(&key(request));
             }
         } else {
-            self.gateway.hear(&Principal::local(), method, params);
+            self.gateway.hear(method, params);
         }
     }
 
@@ -137,8 +137,8 @@ impl Conversation {
             Err(error) => return self.say(rpc::answer(Some(&id), &Err(error))).await,
         };
         let capabilities = match era {
-            Era::Newer => Arc::new(params["_meta"][CAPABILITIES_KEY].clone()),
-            Era::Older => self.client.capabilities(),
+            Era::Modern => Arc::new(params["_meta"][CAPABILITIES_KEY].clone()),
+            Era::Legacy => self.client.capabilities(),
         };
         let context = Context {
             principal: Principal::local(),

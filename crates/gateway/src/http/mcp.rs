@@ -157,7 +157,7 @@ impl Caller {
                 self.mcp.in_flight.cancel(&key);
             }
         } else {
-            self.gateway.hear(&self.principal, method, params);
+            self.gateway.hear(method, params);
         }
         StatusCode::ACCEPTED.into_response()
     }
@@ -175,8 +175,8 @@ impl Caller {
         let opened = is_opening.then(|| uuid::Uuid::new_v4().to_string());
         let client = match (&opened, era) {
             (Some(id), _) => self.mcp.clients.find(&self.principal, id),
-            (None, Era::Older) => self.client(),
-            (None, Era::Newer) => None,
+            (None, Era::Legacy) => self.client(),
+            (None, Era::Modern) => None,
         };
         let streams = names(&self.headers, &header::ACCEPT, "text/event-stream");
         let (outlet, messages) = if streams {
@@ -185,10 +185,10 @@ impl Caller {
         } else {
             (Outlet::closed(), None)
         };
-        let ticket = self.mcp.in_flight.enter(self.key(id.clone()).filter(|_| era == Era::Older));
+        let ticket = self.mcp.in_flight.enter(self.key(id.clone()).filter(|_| era == Era::Legacy));
         let capabilities = match era {
-            Era::Newer => Arc::new(params["_meta"][CAPABILITIES_KEY].clone()),
-            Era::Older => client.as_ref().map(|client| client.capabilities()).unwrap_or_default(),
+            Era::Modern => Arc::new(params["_meta"][CAPABILITIES_KEY].clone()),
+            Era::Legacy => client.as_ref().map(|client| client.capabilities()).unwrap_or_default(),
         };
         let principal = self.principal.clone();
         let cancel = self.mcp.shutdown.child_token();
@@ -218,10 +218,10 @@ fn session(headers: &HeaderMap) -> Option<&str> {
 /// In the newer era some errors have a status of their own.
 fn status(error: &RpcError, era: Era) -> StatusCode {
     match (era, error.code) {
-        (Era::Older, _) => StatusCode::OK,
-        (Era::Newer, UNSUPPORTED_VERSION | MISSING_CLIENT_CAPABILITY | HEADER_MISMATCH) => StatusCode::BAD_REQUEST,
-        (Era::Newer, METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
-        (Era::Newer, _) => StatusCode::OK,
+        (Era::Legacy, _) => StatusCode::OK,
+        (Era::Modern, UNSUPPORTED_VERSION | MISSING_CLIENT_CAPABILITY | HEADER_MISMATCH) => StatusCode::BAD_REQUEST,
+        (Era::Modern, METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        (Era::Modern, _) => StatusCode::OK,
     }
 }
 

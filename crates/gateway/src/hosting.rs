@@ -1,0 +1,293 @@
+//! Other people's MCP servers, offered as one: which there are, what they offer, and how a request reaches the one it
+//! is for.
+
+mod catalogue;
+mod connect;
+mod link;
+mod parked;
+mod pins;
+mod relay;
+mod told;
+mod view;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ringfence_runtime::audit::{Audit, AuditEvent, AuditKind};
+use ringfence_runtime::servers::{Host, Profile, SEPARATOR, ServerEntry, alias};
+use ringfence_runtime::session::{Failure, Kind as FailureKind};
+use ringfence_runtime::store::Store;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+pub(crate) use catalogue::{Kind, name_of};
+pub(crate) use link::ServerLink;
+pub(crate) use pins::Pins;
+pub(crate) use told::Changes;
+pub(crate) use view::{Route, View};
+
+use catalogue::Catalogue;
+use connect::Connector;
+use link::lock;
+use parked::Parked;
+use view::Member;
+
+use crate::client::Context;
+use crate::fleet::{CallEnd, Fleet, FleetOptions, LinkMissing, Status};
+use crate::http::Clients;
+use crate::rpc::{INTERNAL_ERROR, Outcome, RpcError};
+use crate::upstream::UpstreamError;
+use crate::failure;
+
+/// How long a call waits for a server that is being started.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long after the start lists wait for servers that have not been tried yet.
+const FIRST_STARTS: Duration = Duration::from_secs(5);
+
+/// What servers say unasked that may wait to be passed on.
+const UNHEARD: usize = 1024;
+
+/// All hosted servers. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Hosting(Arc<Inner>);
+
+struct Inner {
+    fleet: Fleet<Connector>,
+    host: Host,
+    profiles: BTreeMap<String, Arc<Profile>>,
+    pins: Pins,
+    parked: Parked,
+    audit: Audit,
+    clients: Clients,
+    /// What servers offered last, for the time in which they are restarted.
+    known: Mutex<HashMap<String, Arc<Catalogue>>>,
+    views: Mutex<HashMap<String, (u64, Arc<View>)>>,
+    changes: watch::Sender<Changes>,
+    started: Instant,
+    teller: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+/// What hosting needs.
+pub struct HostingOptions {
+    pub host: Host,
+    pub profiles: BTreeMap<String, Profile>,
+    pub audit: Audit,
+    /// Where pins are kept.
+    pub store: Store,
+}
+
+impl Hosting {
+    /// Begins with no servers; [`Self::apply`] names them.
+    pub fn start(options: HostingOptions) -> Self {
+        let (said, heard) = mpsc::channel(UNHEARD);
+        let connector = Connector::new(options.host.clone(), said);
+        let hosting = Self(Arc::new(Inner {
+            fleet: Fleet::new(connector, options.audit.clone(), FleetOptions::default()),
+            host: options.host,
+            profiles: options.profiles.into_iter().map(|(name, profile)| (name, Arc::new(profile))).collect(),
+            pins: Pins::new(options.store),
+            parked: Parked::default(),
+            audit: options.audit,
+            clients: Clients::default(),
+            known: Mutex::default(),
+            views: Mutex::default(),
+            changes: watch::Sender::default(),
+            started: Instant::now(),
+            teller: Mutex::default(),
+        }));
+        let teller = told::tell(Arc::downgrade(&hosting.0), hosting.0.fleet.changes(), heard);
+        *lock(&hosting.0.teller) = Some(AbortOnDropHandle::new(tokio::spawn(teller)));
+        hosting
+    }
+
+    /// Makes the servers those of the entries, without waiting for any.
+    pub fn apply(&self, entries: Vec<ServerEntry>) {
+        self.0.fleet.apply(entries);
+    }
+
+    /// Ends all servers.
+    pub async fn shut_down(&self) {
+        self.0.fleet.shut_down().await;
+        self.0.host.shut_down().await;
+    }
+
+    pub(crate) fn fleet(&self) -> &Fleet<Connector> {
+        &self.0.fleet
+    }
+
+    pub(crate) fn pins(&self) -> &Pins {
+        &self.0.pins
+    }
+
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.0.clients
+    }
+
+    pub(crate) fn profile(&self, name: &str) -> Option<Arc<Profile>> {
+        self.0.profiles.get(name).cloned()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.fleet.all().is_empty()
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<Changes> {
+        self.0.changes.subscribe()
+    }
+
+    /// Waits a little for servers that have just been started: many clients read lists only once.
+    pub(crate) async fn settle(&self) {
+        let left = (self.0.started + FIRST_STARTS).saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        self.0.fleet.settle(left).await;
+        let seen = *self.0.fleet.changes().borrow();
+        let mut changes = self.0.changes.subscribe();
+        let _ = tokio::time::timeout(left, changes.wait_for(|changes| changes.fleet >= seen)).await;
+    }
+
+    /// What a profile offers now.
+    pub(crate) fn view(&self, key: &str, profile: &Profile, own: &HashSet<&str>) -> Arc<View> {
+        let version = self.0.changes.borrow().version;
+        if let Some((made, view)) = lock(&self.0.views).get(key)
+            && *made == version
+        {
+            return Arc::clone(view);
+        }
+        let view = Arc::new(View::of(profile, &self.members(), own));
+        for collision in &view.collisions {
+            tracing::warn!("the {collision} is not offered: another has its name");
+        }
+        lock(&self.0.views).insert(key.to_owned(), (version, Arc::clone(&view)));
+        view
+    }
+
+    /// Connected servers, and those that are on their way back with what they offered last.
+    fn members(&self) -> Vec<Member> {
+        let mut known = lock(&self.0.known);
+        let links: HashMap<String, Arc<ServerLink>> =
+            self.0.fleet.connected().into_iter().map(|(entry, link)| (entry.name.clone(), link)).collect();
+        let all = self.0.fleet.all();
+        known.retain(|uuid, _| all.iter().any(|info| info.uuid == *uuid));
+        let mut members = Vec::new();
+        for info in all {
+            if let Some(link) = links.get(&info.name) {
+                known.insert(info.uuid.clone(), link.catalogue());
+            } else if info.status != Status::Connecting {
+                continue;
+            }
+            let Some(catalogue) = known.get(&info.uuid).cloned() else { continue };
+            let held = self.0.pins.held(&info.uuid, &catalogue.tools);
+            members.push(Member { name: info.name, uuid: info.uuid, catalogue, held });
+        }
+        members
+    }
+
+    /// A name that no list has, of a server that is not connected: it may come back for the call.
+    pub(crate) fn guess(&self, profile: &Profile, name: &str) -> Option<Route> {
+        if !profile.prefix {
+            return None;
+        }
+        let all = self.0.fleet.all();
+        let found = all.iter().filter(|info| info.enable && profile.has_server(&info.name, &info.uuid)).find_map(|info| {
+            let own = name.strip_prefix(&alias(&info.name))?.strip_prefix(SEPARATOR)?;
+            Some(Route { server: info.name.clone(), name: own.to_owned() })
+        })?;
+        (self.0.fleet.link(&found.server).is_none() && profile.has_tool(&found.server, &found.name)).then_some(found)
+    }
+
+    /// The conversation with a server, waited for if it is being started.
+    pub(crate) async fn link(&self, server: &str) -> Result<Arc<ServerLink>, RpcError> {
+        self.0.fleet.await_link(server, START_PATIENCE).await.map_err(|missing| not_there(&missing))
+    }
+
+    /// Tells every connected server of the legacy era; the modern one has no such notifications.
+    pub(crate) fn tell_servers(&self, method: &str, params: &Value) {
+        for (_, link) in self.0.fleet.connected() {
+            let (method, params) = (method.to_owned(), Some(params.clone()).filter(|params| !params.is_null()));
+            // It ends as soon as the message is written, or the connection is given up.
+            tokio::spawn(async move { link.upstream.notify(&method, params).await });
+        }
+    }
+
+    /// Sets the level of every server that logs.
+    pub(crate) async fn set_log_level(&self, profile: &Profile, params: Value, context: &Context) -> Outcome {
+        let logs = |link: &ServerLink| link.upstream.about()["capabilities"].get("logging").is_some();
+        for (entry, link) in self.0.fleet.connected() {
+            if profile.has_server(&entry.name, &entry.uuid) && logs(&link) && !link.upstream.era().is_modern() {
+                // One that does not obey is no reason to refuse the client.
+                let _ = self.pass(&entry.name, "logging/setLevel", params.clone(), context).await;
+            }
+        }
+        Ok(serde_json::json!({}))
+    }
+
+    /// Passes a request on to a server.
+    pub(crate) async fn pass(&self, server: &str, method: &str, params: Value, context: &Context) -> Outcome {
+        let link = self.link(server).await?;
+        let begun = Instant::now();
+        let subject = crate::http::subject(method, &params).unwrap_or_default().to_owned();
+        let result = relay::pass(&link.upstream, &self.0.parked, method, params, context).await;
+        let end = match &result {
+            Err(UpstreamError::TimedOut | UpstreamError::Closed { .. }) => CallEnd::Unanswered,
+            _ => CallEnd::Answered,
+        };
+        self.0.fleet.call_ended(server, &link, end);
+        if method == "tools/call" {
+            let outcome = outcome_of(&result);
+            let event = AuditEvent::new(AuditKind::ToolCalled, outcome).of(&context.principal, None);
+            self.0.audit.record(event.lasting(begun.elapsed()).with("server", server).with("tool", short(&subject)));
+        }
+        result.map_err(|error| unanswered(server, error))
+    }
+}
+
+fn outcome_of(result: &Result<Value, UpstreamError>) -> &'static str {
+    match result {
+        Ok(result) if result["isError"] == true => "tool_error",
+        Ok(_) => "ok",
+        Err(UpstreamError::Rpc(_)) => "error",
+        Err(UpstreamError::Cancelled) => "cancelled",
+        Err(UpstreamError::TimedOut) => "timed_out",
+        Err(_) => "lost",
+    }
+}
+
+/// The start of a name that a caller chose.
+fn short(name: &str) -> String {
+    name.chars().take(128).collect()
+}
+
+fn not_there(missing: &LinkMissing) -> RpcError {
+    let failure = Failure::new(FailureKind::Connection, missing.to_string()).with("server", missing.server.clone());
+    let failure = match missing.phase {
+        Some(phase) => failure.with("phase", phase.name()),
+        None => failure,
+    };
+    let failure = missing.hints.iter().fold(failure, |failure, hint| failure.suggest(hint.clone()));
+    failure::render(failure.suggest("it was not called; `ringfence server show` on the host says more"))
+}
+
+/// What a server answered is passed on as it is; what became of a call that it did not answer is told.
+fn unanswered(server: &str, error: UpstreamError) -> RpcError {
+    let (message, may_have_run) = match error {
+        UpstreamError::Rpc(error) => return error,
+        UpstreamError::Cancelled => return RpcError::new(INTERNAL_ERROR, "the call was cancelled"),
+        UpstreamError::Closed { may_have_run, why } => (why, may_have_run),
+        UpstreamError::TimedOut => ("it did not answer in time".to_owned(), true),
+        UpstreamError::TooLarge => ("its answer is too large".to_owned(), true),
+        error => (error.to_string(), false),
+    };
+    let ran = if may_have_run { "the call may have run" } else { "the call has not run" };
+    let failure = Failure::new(FailureKind::Connection, format!("server {server} failed in the call: {message}; {ran}"))
+        .with("server", server)
+        .with("phase", "tool_call")
+        .with("may_have_run", may_have_run.to_string());
+    let advice = if may_have_run { "look whether it has had an effect before you call again" } else { "call again" };
+    failure::render(failure.suggest(advice))
+}

@@ -1,0 +1,120 @@
+//! A server that is connected: its process, if it is one of ours, the conversation with it, and what it offers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ringfence_runtime::servers::Hosted;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::catalogue::{Catalogue, name_of};
+use crate::fleet::{Link, LinkEnd, ToolSummary};
+use crate::upstream::Upstream;
+
+/// How long a server may take to answer a probe.
+const PROBE_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) struct ServerLink {
+    pub(crate) upstream: Upstream,
+    hosted: Mutex<Option<Arc<Hosted>>>,
+    catalogue: Arc<Mutex<Arc<Catalogue>>>,
+    looked: Mutex<Instant>,
+    /// Hears what the server says unasked; ends with the link.
+    _listener: AbortOnDropHandle<()>,
+}
+
+impl ServerLink {
+    pub(super) fn new(
+        upstream: Upstream,
+        hosted: Option<Hosted>,
+        catalogue: Arc<Mutex<Arc<Catalogue>>>,
+        listener: AbortOnDropHandle<()>,
+    ) -> Self {
+        let hosted = Mutex::new(hosted.map(Arc::new));
+        Self { upstream, hosted, catalogue, looked: Mutex::new(Instant::now()), _listener: listener }
+    }
+
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
+        Arc::clone(&lock(&self.catalogue))
+    }
+
+    fn hosted(&self) -> Option<Arc<Hosted>> {
+        lock(&self.hosted).clone()
+    }
+}
+
+impl Link for ServerLink {
+    async fn ended(&self) -> LinkEnd {
+        let Some(hosted) = self.hosted() else {
+            return LinkEnd { message: self.upstream.ended().await.to_string(), hints: Vec::new() };
+        };
+        let message = tokio::select! {
+            biased;
+            ended = hosted.ended() => ended.to_string(),
+            reason = self.upstream.ended() => {
+                // A process that ends closes its streams first; how it ended says more.
+                match tokio::time::timeout(Duration::from_millis(500), hosted.ended()).await {
+                    Ok(ended) => ended.to_string(),
+                    Err(_) => reason.to_string(),
+                }
+            }
+        };
+        LinkEnd { message, hints: vec!["`ringfence server logs` shows what it said last".into()] }
+    }
+
+    fn is_silent(&self) -> bool {
+        let heard = self.upstream.last_heard();
+        let looked = std::mem::replace(&mut *lock(&self.looked), Instant::now());
+        heard < looked
+    }
+
+    async fn probe(&self) -> bool {
+        self.upstream.ping(PROBE_PATIENCE).await
+    }
+
+    async fn stop(self: Arc<Self>) {
+        self.upstream.close().await;
+        let hosted = lock(&self.hosted).take();
+        if let Some(hosted) = hosted {
+            match Arc::try_unwrap(hosted) {
+                Ok(hosted) => hosted.stop().await,
+                // Somebody looks at it just now; with the last look it is killed.
+                Err(hosted) => drop(hosted),
+            }
+        }
+    }
+
+    fn tool_count(&self) -> usize {
+        self.catalogue().tools.len()
+    }
+
+    fn tools(&self) -> Vec<ToolSummary> {
+        let summary = |tool: &Value| ToolSummary {
+            name: name_of(tool).to_owned(),
+            description: tool["description"].as_str().map(str::to_owned),
+        };
+        self.catalogue().tools.iter().map(summary).collect()
+    }
+
+    fn stderr_tail(&self) -> Vec<String> {
+        self.hosted().map(|hosted| hosted.stderr_tail()).unwrap_or_default()
+    }
+
+    fn sandbox_id(&self) -> Option<String> {
+        self.hosted().map(|hosted| hosted.sandbox_id())
+    }
+
+    fn usage(&self) -> Value {
+        let Some(usage) = self.hosted().map(|hosted| hosted.usage()) else { return Value::Null };
+        json!({
+            "memory_bytes": usage.memory_bytes,
+            "memory_limit_bytes": usage.memory_limit_bytes,
+            "processes": usage.processes,
+        })
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

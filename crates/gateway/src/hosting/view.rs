@@ -1,0 +1,237 @@
+//! What a profile offers: the catalogues of its servers as one, and where each name leads.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use ringfence_runtime::servers::{Profile, SEPARATOR, alias};
+use serde_json::{Value, json};
+
+use super::catalogue::{Catalogue, name_of};
+
+/// A server with what it offers now.
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) uuid: String,
+    pub(crate) catalogue: Arc<Catalogue>,
+    /// Tools that a person has not accepted as they are now.
+    pub(crate) held: HashSet<String>,
+}
+
+/// Where a name leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) server: String,
+    /// As the server itself calls it.
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    pub(crate) tools: Vec<Value>,
+    pub(crate) prompts: Vec<Value>,
+    pub(crate) resources: Vec<Value>,
+    pub(crate) templates: Vec<Value>,
+    tool_routes: HashMap<String, (Route, usize)>,
+    prompt_routes: HashMap<String, Route>,
+    resource_routes: HashMap<String, String>,
+    template_routes: Vec<(String, String)>,
+    held: HashMap<String, Route>,
+    /// Servers that have resources at all.
+    with_resources: Vec<String>,
+    /// Names that two want; the first has them.
+    pub(crate) collisions: Vec<String>,
+}
+
+impl View {
+    /// Puts together what the members offer. `own` are the names that are taken already.
+    pub(crate) fn of(profile: &Profile, members: &[Member], own: &HashSet<&str>) -> Self {
+        let mut view = Self::default();
+        for member in members.iter().filter(|member| profile.has_server(&member.name, &member.uuid)) {
+            view.add(profile, member, own);
+        }
+        view
+    }
+
+    fn add(&mut self, profile: &Profile, member: &Member, own: &HashSet<&str>) {
+        let server = &member.name;
+        let catalogue = &member.catalogue;
+        let named = |item: &Value| {
+            let own_name = name_of(item);
+            if profile.prefix { format!("{}{SEPARATOR}{own_name}", alias(server)) } else { own_name.to_owned() }
+        };
+        for tool in catalogue.tools.iter().filter(|tool| profile.has_tool(server, name_of(tool))) {
+            let (name, route) = (named(tool), Route { server: server.clone(), name: name_of(tool).to_owned() });
+            if member.held.contains(&route.name) {
+                self.held.insert(name, route);
+            } else if own.contains(name.as_str()) || self.tool_routes.contains_key(&name) {
+                self.collisions.push(format!("tool {name} of {server}"));
+            } else {
+                self.tool_routes.insert(name.clone(), (route, self.tools.len()));
+                self.tools.push(renamed(tool, name));
+            }
+        }
+        for prompt in &catalogue.prompts {
+            let (name, route) = (named(prompt), Route { server: server.clone(), name: name_of(prompt).to_owned() });
+            if self.prompt_routes.contains_key(&name) {
+                self.collisions.push(format!("prompt {name} of {server}"));
+            } else {
+                self.prompts.push(renamed(prompt, name.clone()));
+                self.prompt_routes.insert(name, route);
+            }
+        }
+        for resource in &catalogue.resources {
+            let uri = resource["uri"].as_str().unwrap_or_default();
+            if self.resource_routes.contains_key(uri) {
+                self.collisions.push(format!("resource {uri} of {server}"));
+            } else {
+                self.resource_routes.insert(uri.to_owned(), server.clone());
+                self.resources.push(resource.clone());
+            }
+        }
+        for template in &catalogue.templates {
+            let pattern = template["uriTemplate"].as_str().unwrap_or_default();
+            if self.template_routes.iter().any(|(taken, _)| taken == pattern) {
+                self.collisions.push(format!("resource template {pattern} of {server}"));
+            } else {
+                self.template_routes.push((pattern.to_owned(), server.clone()));
+                self.templates.push(template.clone());
+            }
+        }
+        if !catalogue.resources.is_empty() || !catalogue.templates.is_empty() {
+            self.with_resources.push(server.clone());
+        }
+    }
+
+    pub(crate) fn tool(&self, name: &str) -> Option<&Route> {
+        self.tool_routes.get(name).map(|(route, _)| route)
+    }
+
+    pub(crate) fn input_schema(&self, tool: &str) -> Option<&Value> {
+        let (_, place) = self.tool_routes.get(tool)?;
+        self.tools[*place].get("inputSchema")
+    }
+
+    pub(crate) fn held(&self, name: &str) -> Option<&Route> {
+        self.held.get(name)
+    }
+
+    pub(crate) fn prompt(&self, name: &str) -> Option<&Route> {
+        self.prompt_routes.get(name)
+    }
+
+    /// The server that has a resource: one that lists it, one whose template describes it, or the only one there is.
+    pub(crate) fn resource(&self, uri: &str) -> Option<&str> {
+        let listed = self.resource_routes.get(uri).map(String::as_str);
+        let described = || {
+            let found = self.template_routes.iter().find(|(pattern, _)| describes(pattern, uri));
+            found.map(|(_, server)| server.as_str())
+        };
+        let only = || match self.with_resources.as_slice() {
+            [server] => Some(server.as_str()),
+            _ => None,
+        };
+        listed.or_else(described).or_else(only)
+    }
+}
+
+fn renamed(item: &Value, name: String) -> Value {
+    let mut item = item.clone();
+    item["name"] = json!(name);
+    item
+}
+
+/// Whether a template such as `file:///{path}` may stand for a URI.
+pub(crate) fn describes(template: &str, uri: &str) -> bool {
+    let mut rest = uri;
+    let mut literal = template;
+    let mut is_anchored = true;
+    loop {
+        let (text, after) = match literal.split_once('{') {
+            Some((text, after)) => (text, Some(after)),
+            None => (literal, None),
+        };
+        if is_anchored {
+            let Some(stripped) = rest.strip_prefix(text) else { return false };
+            rest = stripped;
+        } else if after.is_none() {
+            return rest.ends_with(text) && (text.is_empty() || rest.len() >= text.len());
+        } else {
+            let Some(at) = rest.find(text) else { return false };
+            rest = &rest[at + text.len()..];
+        }
+        match after.and_then(|after| after.split_once('}')) {
+            Some((_, after)) => literal = after,
+            None => return rest.is_empty(),
+        }
+        is_anchored = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(name: &str, tools: &[&str]) -> Member {
+        let tools = tools.iter().map(|tool| json!({"name": tool, "x-kept": [1, {"z": 1, "a": 2}]})).collect();
+        let catalogue = Catalogue {
+            tools,
+            resources: vec![json!({"uri": format!("{name}://r"), "name": "r"})],
+            templates: vec![json!({"uriTemplate": format!("{name}://t/{{id}}/x"), "name": "t"})],
+            prompts: vec![json!({"name": "p"})],
+        };
+        Member { name: name.into(), uuid: format!("uuid-{name}"), catalogue: Arc::new(catalogue), held: HashSet::new() }
+    }
+
+    #[test]
+    fn tools_carry_the_name_of_their_server_and_all_else_unchanged() {
+        let view = View::of(&Profile::default(), &[member("my git", &["log"])], &HashSet::new());
+        assert_eq!(view.tools[0].to_string(), r#"{"name":"my_git__log","x-kept":[1,{"z":1,"a":2}]}"#);
+        assert_eq!(view.tool("my_git__log"), Some(&Route { server: "my git".into(), name: "log".into() }));
+        assert_eq!(view.prompt("my_git__p").unwrap().name, "p");
+    }
+
+    #[test]
+    fn a_collision_is_reported_and_the_first_stays() {
+        let profile = Profile { prefix: false, ..Profile::default() };
+        let members = [member("a", &["x", "read_file"]), member("b", &["x"])];
+        let view = View::of(&profile, &members, &HashSet::from(["read_file"]));
+        assert_eq!(view.tool("x").unwrap().server, "a");
+        assert!(view.tool("read_file").is_none());
+        assert_eq!(view.collisions, ["tool read_file of a", "tool x of b", "prompt p of b"]);
+    }
+
+    #[test]
+    fn what_is_held_back_is_not_offered() {
+        let mut changed = member("a", &["x", "y"]);
+        changed.held.insert("x".into());
+        let view = View::of(&Profile::default(), &[changed], &HashSet::new());
+        assert_eq!(view.tools.len(), 1);
+        assert!(view.tool("a__x").is_none() && view.held("a__x").is_some());
+    }
+
+    #[test]
+    fn a_resource_leads_to_its_server() {
+        let view = View::of(&Profile::default(), &[member("a", &[]), member("b", &[])], &HashSet::new());
+        assert_eq!(view.resource("b://r"), Some("b"));
+        assert_eq!(view.resource("b://t/7/x"), Some("b"));
+        assert_eq!(view.resource("c://r"), None);
+        let single = View::of(&Profile::default(), &[member("a", &[])], &HashSet::new());
+        assert_eq!(single.resource("c://r"), Some("a"));
+    }
+
+    #[test]
+    fn templates_describe() {
+        for (template, uri, expected) in [
+            ("a://{x}", "a://anything", true),
+            ("a://{x}/data", "a://1/data", true),
+            ("a://{x}/data", "a://1/dat", false),
+            ("a://{x}/b/{y}", "a://1/b/2", true),
+            ("a://{x}/b/{y}", "a://1/c/2", false),
+            ("a://x", "a://x", true),
+            ("a://x", "a://xy", false),
+            ("a://{x", "a://1", false),
+        ] {
+            assert_eq!(describes(template, uri), expected, "{template} {uri}");
+        }
+    }
+}

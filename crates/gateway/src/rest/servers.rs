@@ -1,0 +1,198 @@
+//! `/v1/servers`: the hosted servers, for whoever runs ringfence.
+//!
+//! Anyone who may call may see which servers there are and how they fare. What they log, and every change, is for the
+//! operator alone: an entry says what is started on this machine.
+
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::{Extension, Json};
+use ringfence_runtime::servers::{ServerEntry, Warning, entry_from_json, entry_to_json};
+use ringfence_runtime::session::{Failure, Kind, Principal};
+use ringfence_runtime::store::{Store, Taken};
+use serde_json::{Value, json};
+
+use super::{Answer, Refusal, Rest, body};
+use crate::fleet::ServerInfo;
+use crate::hosting::{Hosting, name_of};
+
+pub(super) async fn list(State(rest): State<Rest>) -> Answer {
+    Ok(Json(json!({"servers": rest.hosting()?.fleet().all()})).into_response())
+}
+
+pub(super) async fn show(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path(name): Path<String>,
+) -> Answer {
+    let mut info = find(rest.hosting()?, &name)?;
+    if !principal.is_operator() {
+        info.stderr = None;
+    }
+    Ok(Json(info).into_response())
+}
+
+pub(super) async fn tools(State(rest): State<Rest>, Path(name): Path<String>) -> Answer {
+    let hosting = rest.hosting()?;
+    let info = find(hosting, &name)?;
+    let link = hosting.fleet().link(&info.name).ok_or_else(|| not_connected(&info))?;
+    let tools = link.catalogue().tools.clone();
+    let held = hosting.pins().held(&info.uuid, &tools);
+    let marked: Vec<Value> = tools
+        .into_iter()
+        .map(|mut tool| {
+            let is_held = held.contains(name_of(&tool));
+            tool["held"] = is_held.into();
+            tool
+        })
+        .collect();
+    Ok(Json(json!({"tools": marked, "pinned": hosting.pins().is_pinned(&info.uuid)})).into_response())
+}
+
+pub(super) async fn add(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Answer {
+    let store = operators_store(&rest, &principal)?;
+    let (parts, content) = request.into_parts();
+    let mut entry: Value = body::json(&parts.headers, content, rest.max_body_bytes).await?;
+    let name = entry.as_object_mut().and_then(|entry| entry.shift_remove("name"));
+    let name = name.as_ref().and_then(Value::as_str).ok_or_else(|| {
+        Failure::new(Kind::Validation, "an entry needs a `name`").suggest("send {\"name\": …, \"command\": …}")
+    })?;
+    let (entry, warnings) = read(name, &entry)?;
+    let entry = store.add_server(entry, None, Taken::Refuse).await.map_err(not_stored)?;
+    rest.hosting()?.reload().await;
+    let location = format!("/v1/servers/{}", entry.name);
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(shown(&entry, &warnings))).into_response())
+}
+
+/// Changes some keys of an entry; `null` takes one away.
+pub(super) async fn edit(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Answer {
+    let store = operators_store(&rest, &principal)?;
+    let (parts, content) = request.into_parts();
+    let changes: serde_json::Map<String, Value> = body::json(&parts.headers, content, rest.max_body_bytes).await?;
+    let stored = store.servers().await.map_err(not_stored)?.into_iter().find(|stored| stored.name == name);
+    let stored = stored.ok_or_else(|| not_ours(&name))?;
+    let entry = stored.entry.map_err(|error| Failure::new(Kind::Validation, error.to_string()))?;
+    let mut entry = entry_to_json(&entry);
+    for (key, value) in changes {
+        if value.is_null() {
+            entry.as_object_mut().map(|entry| entry.shift_remove(&key));
+        } else {
+            entry[key] = value;
+        }
+    }
+    let (entry, warnings) = read(&name, &entry)?;
+    let entry = store.add_server(entry, stored.origin, Taken::Replace).await.map_err(not_stored)?;
+    rest.hosting()?.reload().await;
+    Ok(Json(shown(&entry, &warnings)).into_response())
+}
+
+pub(super) async fn remove(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path(name): Path<String>,
+) -> Answer {
+    let store = operators_store(&rest, &principal)?;
+    if !store.remove_server(&name).await.map_err(not_stored)? {
+        return Err(not_ours(&name).into());
+    }
+    rest.hosting()?.reload().await;
+    Ok(Json(json!({"name": name, "removed": true})).into_response())
+}
+
+/// Accepts the tools of a server as they are now.
+pub(super) async fn pin(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path(name): Path<String>,
+) -> Answer {
+    operators_store(&rest, &principal)?;
+    let hosting = rest.hosting()?;
+    let info = find(hosting, &name)?;
+    let link = hosting.fleet().link(&info.name).ok_or_else(|| not_connected(&info))?;
+    let accepted = hosting.pins().accept(&info.uuid, &link.catalogue().tools).await.map_err(not_stored)?;
+    hosting.fleet().touch();
+    Ok(Json(json!({"name": info.name, "pinned": accepted})).into_response())
+}
+
+pub(super) async fn unpin(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path(name): Path<String>,
+) -> Answer {
+    operators_store(&rest, &principal)?;
+    let hosting = rest.hosting()?;
+    let info = find(hosting, &name)?;
+    hosting.pins().forget(&info.uuid).await.map_err(not_stored)?;
+    hosting.fleet().touch();
+    Ok(Json(json!({"name": info.name, "pinned": 0})).into_response())
+}
+
+pub(super) async fn restart(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path(name): Path<String>,
+) -> Answer {
+    operators_store(&rest, &principal)?;
+    let hosting = rest.hosting()?;
+    let info = find(hosting, &name)?;
+    let restarted = hosting.fleet().restart(&info.name).await;
+    Ok(Json(json!({"name": info.name, "restarted": restarted})).into_response())
+}
+
+/// Only the operator may change what is started on this machine.
+fn operators_store<'a>(rest: &'a Rest, principal: &Principal) -> Result<&'a Store, Refusal> {
+    if !principal.is_operator() {
+        let refusal = Failure::new(Kind::Policy, "servers are changed by the operator alone")
+            .suggest("use `ringfence server …` on the server's host, or its operator's socket");
+        return Err(refusal.into());
+    }
+    Ok(rest.hosting()?.store())
+}
+
+fn find(hosting: &Hosting, name: &str) -> Result<ServerInfo, Failure> {
+    hosting.fleet().info(name).ok_or_else(|| {
+        Failure::new(Kind::NotFound, "there is no such server").suggest("GET /v1/servers lists those there are")
+    })
+}
+
+fn not_connected(info: &ServerInfo) -> Failure {
+    let why = info.error.as_ref().map(|error| format!(": {}", error.message)).unwrap_or_default();
+    Failure::new(Kind::Connection, format!("{} is {}{why}", info.name, info.status.name()))
+        .suggest("GET /v1/servers/{name} says more")
+}
+
+fn not_ours(name: &str) -> Failure {
+    Failure::new(Kind::NotFound, format!("no server {name} was added here"))
+        .suggest("one that a configuration file names is changed there")
+}
+
+fn read(name: &str, entry: &Value) -> Result<(ServerEntry, Vec<Warning>), Failure> {
+    entry_from_json(name, entry).map_err(|error| {
+        let failure = Failure::new(Kind::Validation, error.to_string());
+        error.hints().into_iter().fold(failure, Failure::suggest)
+    })
+}
+
+fn shown(entry: &ServerEntry, warnings: &[Warning]) -> Value {
+    let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    json!({"name": entry.name, "uuid": entry.uuid, "enable": entry.enable, "warnings": warnings})
+}
+
+fn not_stored(error: ringfence_runtime::store::StoreError) -> Failure {
+    use ringfence_runtime::store::StoreError;
+    let kind = match error {
+        StoreError::ServerTaken(_) => Kind::Validation,
+        _ => Kind::Internal,
+    };
+    let failure = Failure::new(kind, error.to_string());
+    error.hints().into_iter().fold(failure, Failure::suggest)
+}
