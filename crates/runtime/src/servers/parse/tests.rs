@@ -14,7 +14,7 @@ fn parsed(entry: &Value) -> (ServerEntry, Vec<String>) {
 /// What an entry comes to, and its warnings.
 fn read(entry: &Value) -> String {
     let (entry, warnings) = parsed(entry);
-    let warnings: String = warnings.iter().map(|warning| format!("\n  warning: {warning}")).collect();
+    let warnings = warnings.iter().fold(String::new(), |text, warning| text + "\n  warning: " + warning);
     format!("{}{warnings}", entry_to_json(&entry))
 }
 
@@ -138,7 +138,7 @@ fn bad_entries_say_what_and_why_and_what_to_do() {
     ];
     let said = entries.map(|entry| {
         let error = entry_from_json("x", &entry).expect_err(&entry.to_string());
-        let hints: String = error.hints().iter().map(|hint| format!("\n  hint: {hint}")).collect();
+        let hints = error.hints().iter().fold(String::new(), |text, hint| text + "\n  hint: " + hint);
         format!("{entry}\n  {error}{hints}")
     });
     insta::assert_snapshot!(said.join("\n"));
