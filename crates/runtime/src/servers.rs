@@ -1,5 +1,15 @@
 //! Other people's MCP servers: what is known of each, where that comes from, and how one is started in a sandbox.
 
 mod entry;
+mod expand;
+mod identity;
+mod name;
+mod parse;
+mod to_json;
 
 pub use entry::{BoxSettings, HostPathMode, Reach, RemoteSettings, ServerEntry, StdioSettings};
+pub use expand::{ExpandError, expand, needed_variables};
+pub use identity::{derived_uuid, new_uuid};
+pub use name::{adapt_name, check_name};
+pub use parse::{EntryError, Warning, entry_from_json};
+pub use to_json::{entry_to_json, entry_to_shown_json};

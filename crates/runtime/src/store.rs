@@ -1,4 +1,4 @@
-//! What outlives the server: its sessions, and the audit, in one database in the state directory.
+//! What outlives the server: its sessions, the servers it hosts, and the audit, in one database in the state directory.
 //!
 //! One thread owns the connection and writes in batches; what was answered is committed, and survives the death of the
 //! process at any moment. Several servers may share a directory: the locks of `SQLite` keep them apart.
@@ -8,6 +8,8 @@
 mod database;
 mod directory;
 mod error;
+mod pins;
+mod servers;
 mod writer;
 
 use std::path::Path;
@@ -15,10 +17,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
+use rusqlite::Connection;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
 pub use error::StoreError;
+pub use pins::Pin;
+pub use servers::{StoredServer, Taken};
 
 use crate::audit::AuditEvent;
 use crate::session::SessionId;
@@ -130,6 +135,20 @@ impl Store {
         if let Some(writer) = writer {
             let _ = tokio::task::spawn_blocking(move || writer.join()).await;
         }
+    }
+
+    /// Lets the thread that owns the connection do something in a transaction of its own.
+    async fn with<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.ask(|reply| {
+            Job::Ask(Question::Other(Box::new(move |connection| {
+                let _ = reply.send(work(connection));
+            })))
+        })
+        .await
     }
 
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Job) -> Result<T, StoreError> {

@@ -16,7 +16,8 @@ const NAME: &str = "ringfence.db";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// From each format to the next; never changed once released, only added to.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
         principal TEXT NOT NULL,
@@ -36,7 +37,32 @@ const MIGRATIONS: [&str; 1] = ["
         detail TEXT NOT NULL
     ) STRICT;
     CREATE INDEX audit_of_session ON audit (session, number);
-"];
+",
+    // Whatever touches the servers or the pins counts: a server that looks on sees it by one number.
+    "
+    CREATE TABLE servers (
+        name TEXT PRIMARY KEY,
+        uuid TEXT NOT NULL UNIQUE,
+        entry TEXT NOT NULL,
+        origin TEXT
+    ) STRICT;
+    CREATE TABLE pins (
+        server TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        accepted TEXT NOT NULL,
+        PRIMARY KEY (server, tool)
+    ) STRICT;
+    CREATE TABLE server_changes (number INTEGER NOT NULL) STRICT;
+    INSERT INTO server_changes VALUES (0);
+    CREATE TRIGGER servers_inserted AFTER INSERT ON servers BEGIN UPDATE server_changes SET number = number + 1; END;
+    CREATE TRIGGER servers_updated AFTER UPDATE ON servers BEGIN UPDATE server_changes SET number = number + 1; END;
+    CREATE TRIGGER servers_deleted AFTER DELETE ON servers BEGIN UPDATE server_changes SET number = number + 1; END;
+    CREATE TRIGGER pins_inserted AFTER INSERT ON pins BEGIN UPDATE server_changes SET number = number + 1; END;
+    CREATE TRIGGER pins_updated AFTER UPDATE ON pins BEGIN UPDATE server_changes SET number = number + 1; END;
+    CREATE TRIGGER pins_deleted AFTER DELETE ON pins BEGIN UPDATE server_changes SET number = number + 1; END;
+",
+];
 
 pub(super) fn open(directory: &Path) -> Result<Connection, StoreError> {
     let path = directory.join(NAME);

@@ -17,6 +17,8 @@ pub enum StoreError {
     /// One that failed for all that were written together.
     #[error("nothing was written: {0}")]
     Write(String),
+    #[error("there is a server `{name}` already")]
+    NameTaken { name: String },
     #[error("the store is closed")]
     Closed,
 }
@@ -30,6 +32,7 @@ impl StoreError {
             Self::WritableByOthers { path, .. } => format!("chmod 700 {}", path.display()),
             Self::Newer { .. } => "run the newer ringfence, or choose another state directory".into(),
             Self::Database(_) | Self::Write(_) => "check that the disk is not full and the directory writable".into(),
+            Self::NameTaken { .. } => "choose another name, or say that it is to be replaced".into(),
             Self::Closed => return Vec::new(),
         };
         vec![hint]

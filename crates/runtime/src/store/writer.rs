@@ -23,7 +23,13 @@ pub(super) enum Job {
 
 pub(super) enum Question {
     Sessions(Reply<Vec<SessionRecord>>),
-    Audit { session: Option<SessionId>, limit: u32, reply: Reply<Vec<AuditRecord>> },
+    Audit {
+        session: Option<SessionId>,
+        limit: u32,
+        reply: Reply<Vec<AuditRecord>>,
+    },
+    /// Something rare, with its own transaction and its own answer.
+    Other(Box<dyn FnOnce(&mut Connection) + Send>),
 }
 
 /// What one commit holds at most.
@@ -142,7 +148,7 @@ impl Writer {
         self.failing = error.is_some();
     }
 
-    fn answer(&self, question: Question) {
+    fn answer(&mut self, question: Question) {
         match question {
             Question::Sessions(reply) => {
                 let _ = reply.send(self.sessions().map_err(Into::into));
@@ -150,6 +156,7 @@ impl Writer {
             Question::Audit { session, limit, reply } => {
                 let _ = reply.send(self.audit(session.as_ref(), limit).map_err(Into::into));
             }
+            Question::Other(work) => work(&mut self.connection),
         }
     }
 
