@@ -7,7 +7,6 @@ use ringfence_runtime::servers::{
     Ended, Host, HostPathMode, HostSettings, Hosted, Phase, Progress, Reach, ServerEntry, ServerInput, ServerOutput,
     StartFailure, StdioSettings,
 };
-use ringfence_testkit::skip;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::cleanup::{eventually, is_running};
@@ -100,8 +99,7 @@ async fn a_hosted_server_sees_its_project_and_nothing_else_of_the_host() {
     let mut talk = Talk::with(&mut server);
     assert_eq!(talk.ask("sys.argv").await, "['/workspace/server.py', '--data=/workspace/data']");
     assert_eq!(talk.ask("open(os.environ['DATA'] + '/x').read()").await, "in the project");
-    assert_eq!(talk.ask("sorted(os.environ)").await, "['BOX', 'DATA', 'HOME', 'LANG', 'LC_CTYPE', 'PATH', 'TMPDIR', 'TOKEN', 'USER']"
-        .replace(" 'LC_CTYPE',", ""));
+    assert_eq!(talk.ask("sorted(os.environ)").await, "['BOX', 'DATA', 'HOME', 'LANG', 'PATH', 'TMPDIR', 'TOKEN', 'USER']");
     assert_eq!(talk.ask("sorted(os.listdir('/workspace'))").await, "['data', 'server.py']");
     let secret = format!("os.path.exists({:?})", beside.path().join("secret"));
     assert_eq!(talk.ask(&secret).await, "False");
@@ -237,7 +235,8 @@ async fn only_an_entry_that_says_so_runs_on_the_host() {
     let cache = tempfile::tempdir().expect("a directory");
     let host = host(cache.path());
     let word = format!("bare-{:x}", rand());
-    let mut settings = stdio("python3", &["-c", EVALUATOR, &word]);
+    // By its full path: a version manager's own would add variables.
+    let mut settings = stdio("/usr/bin/python3", &["-c", EVALUATOR, &word]);
     settings.sandbox = false;
     settings.env.insert("TOKEN".into(), "x".into());
     let mut server = start(&host, settings).await.expect("it starts");

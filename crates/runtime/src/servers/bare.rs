@@ -10,13 +10,11 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::watch;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::cell::Ended;
 use super::entry::StdioSettings;
@@ -26,7 +24,6 @@ use super::phase::{Phase, StartFailure};
 pub(super) struct Bare {
     group: Pid,
     ended: watch::Receiver<Option<Ended>>,
-    _waiting: AbortOnDropHandle<()>,
 }
 
 pub(super) struct BareStreams {
@@ -59,15 +56,15 @@ impl Bare {
         drop(command);
         let group = Pid::from_child(&child);
         let (sender, ended) = watch::channel(None);
-        let pidfd = pidfd_open(group, PidfdFlags::empty()).map_err(|errno| failed(&errno))?;
-        let waiting = AbortOnDropHandle::new(tokio::spawn(wait(child, pidfd, sender)));
+        // Detached: it ends with the process, which is killed when this is dropped.
+        std::thread::spawn(move || wait(child, &sender));
         let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| failed(&error));
         let streams = BareStreams {
             stdin: Sender::from_owned_fd(to_stdin).map_err(|error| failed(&error))?,
             stdout: receive(from_stdout)?,
             stderr: receive(from_stderr)?,
         };
-        Ok((Self { group, ended, _waiting: waiting }, streams))
+        Ok((Self { group, ended }, streams))
     }
 
     pub(super) fn id(&self) -> String {
@@ -94,27 +91,17 @@ impl Drop for Bare {
     }
 }
 
-/// Reaps it, and ends what is left of its group.
-async fn wait(mut child: Child, pidfd: OwnedFd, ended: watch::Sender<Option<Ended>>) {
-    /// Kills whoever is left when this task ends, one way or another; the leader is not yet reaped then, so that its
-    /// number is still the group's.
-    struct Group(Pid);
-    impl Drop for Group {
-        fn drop(&mut self) {
-            let _ = kill_process_group(self.0, Signal::KILL);
-        }
-    }
-    let group = Group(Pid::from_child(&child));
-    if let Ok(pidfd) = AsyncFd::register_with_interest(pidfd, Interest::READABLE) {
-        let _ = pidfd.readable().await;
-    }
-    drop(group);
-    let status = child.wait().ok();
+/// Waits for its end, ends what is left of its group, and reaps it.
+fn wait(mut child: Child, ended: &watch::Sender<Option<Ended>>) {
+    let group = Pid::from_child(&child);
+    // Not yet reaped, so that its number is still the group's.
+    while matches!(waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT), Err(Errno::INTR)) {}
+    let _ = kill_process_group(group, Signal::KILL);
     let describe = |status: ExitStatus| match (status.code(), status.signal()) {
         (Some(code), _) => Ended::Exited(code),
         (None, signal) => Ended::Killed { signal: signal.unwrap_or_default(), for_memory: false },
     };
-    ended.send_replace(Some(status.map_or(Ended::Lost { for_memory: false }, describe)));
+    ended.send_replace(Some(child.wait().map_or(Ended::Lost { for_memory: false }, describe)));
 }
 
 /// What its entry says, and what any program needs to find others and its own settings.

@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_sandbox::{Command, End, Event, Spec, Target};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -25,6 +25,9 @@ use crate::session::launchers::Launchers;
 
 /// Decisions of the proxy that may wait to be noted.
 const PENDING: usize = 64;
+
+/// For a killed sandbox to be gone; one that hangs in the kernel cannot be waited for.
+const LAST_WAIT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// How a server's process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,10 +188,12 @@ impl Cell {
     /// Kills everything in it, and waits until nothing of it is left.
     pub(super) async fn end(self) {
         self.kill();
-        if let Ok(pidfd) = self.inner.guest.pidfd().try_clone_to_owned()
-            && let Ok(pidfd) = AsyncFd::register_with_interest(pidfd, Interest::READABLE)
-        {
-            let _ = tokio::time::timeout(std::time::Duration::from_secs(30), pidfd.readable()).await;
+        if let Ok(pidfd) = self.inner.guest.pidfd().try_clone_to_owned() {
+            let _ = tokio::task::spawn_blocking(move || {
+                let mut watched = [PollFd::new(&pidfd, PollFlags::IN)];
+                while poll(&mut watched, Some(&LAST_WAIT)) == Err(Errno::INTR) {}
+            })
+            .await;
         }
         self.inner.guest.freed().await;
     }
