@@ -47,14 +47,24 @@ impl Flavors {
     }
 }
 
+/// The built-in ones: name, CPUs, GiB, processes.
+const SIZES: [(&str, f64, u64, u32); 3] = [("small", 1.0, 1, 256), ("medium", 2.0, 2, 512), ("large", 4.0, 4, 1024)];
+
+impl Flavor {
+    /// The smallest of the built-in ones.
+    pub(crate) fn small() -> Self {
+        Self::built_in(SIZES[0])
+    }
+
+    fn built_in((name, cpus, gib, pids): (&str, f64, u64, u32)) -> Self {
+        Self::new(name, Limits { memory_bytes: gib * GIB, pids, cpus, open_files: 4 * pids })
+    }
+}
+
 impl Default for Flavors {
     /// The built-in ones.
     fn default() -> Self {
-        let sizes = [("small", 1.0, 1, 256), ("medium", 2.0, 2, 512), ("large", 4.0, 4, 1024)];
-        let flavor = |(name, cpus, gib, pids)| {
-            Flavor::new(name, Limits { memory_bytes: gib * GIB, pids, cpus, open_files: 4 * pids })
-        };
-        Self::new(sizes.map(flavor).into())
+        Self::new(SIZES.map(Flavor::built_in).into())
     }
 }
 

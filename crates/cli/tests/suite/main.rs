@@ -13,6 +13,7 @@ mod everyone;
 mod faults;
 mod files;
 mod help;
+mod hosting_start;
 mod leases;
 mod limits;
 mod mcp_server;

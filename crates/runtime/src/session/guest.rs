@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::launcher::LauncherHandle;
 use super::processes::Processes;
 
 /// The sandbox. Dropped, it is killed.
-pub(super) struct Guest {
+pub(crate) struct Guest {
     control: Arc<Control>,
     /// The same socket once more, to be told when it has something to say.
     told: UnixStream,
@@ -55,7 +55,7 @@ pub(super) struct Process {
 }
 
 impl Guest {
-    pub(super) fn new(
+    pub(crate) fn new(
         launched: Launched,
         launcher: LauncherHandle,
         environment: BTreeMap<String, String>,
@@ -94,18 +94,38 @@ impl Guest {
         poll(&mut watched, Some(&Timespec::default())) == Ok(0)
     }
 
-    pub(super) fn gauge(&self) -> Option<Arc<MemoryGauge>> {
+    pub(crate) fn gauge(&self) -> Option<Arc<MemoryGauge>> {
         self.gauge.clone()
     }
 
     /// Processes that were killed for want of memory.
-    pub(super) fn memory_kills(&self) -> u64 {
+    pub(crate) fn memory_kills(&self) -> u64 {
         self.gauge.as_ref().map_or(0, |gauge| gauge.kills())
     }
 
     /// Whether the whole sandbox was killed for its memory, where no cgroup keeps that limit.
-    pub(super) async fn is_breached(&self) -> bool {
+    pub(crate) async fn is_breached(&self) -> bool {
         !self.enforcement.memory_by_cgroup && self.launcher.is_breached(self.pid).await
+    }
+
+    /// Ends every process in it, without waiting for that.
+    pub(crate) fn kill(&self) {
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    /// Readable once every process in it has ended.
+    pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// The init's number on the host.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Once it has ended, waits until its launcher has freed what it had: a launcher reaps before it answers.
+    pub(crate) async fn freed(&self) {
+        let _ = self.launcher.is_breached(self.pid).await;
     }
 
     /// Leaves an interpreter's streams with the launcher, from whom a next server gets them.
@@ -117,7 +137,7 @@ impl Guest {
     }
 
     /// Orders to the init besides those of the session's own task.
-    pub(super) fn control(&self) -> Arc<Control> {
+    pub(crate) fn control(&self) -> Arc<Control> {
         Arc::clone(&self.control)
     }
 
@@ -127,7 +147,7 @@ impl Guest {
     }
 
     /// The next thing that the sandbox has to say. Cancel-safe: nothing is read before it is there.
-    pub(super) async fn event(&self) -> Event {
+    pub(crate) async fn event(&self) -> Event {
         loop {
             if self.told.readable().await.is_err() {
                 return Event::Lost;
@@ -183,7 +203,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.kill();
         self.processes.lose();
     }
 }

@@ -33,7 +33,7 @@ enum Message {
 
 /// A handle on a launcher. When the last is gone without [`Self::end`], the launcher waits for another server.
 #[derive(Clone)]
-pub(super) struct LauncherHandle {
+pub(crate) struct LauncherHandle {
     messages: mpsc::Sender<Message>,
     /// Goes before all that waits: each holds up an answer, and takes no time.
     urgent: Arc<Mutex<VecDeque<Question>>>,

@@ -15,7 +15,7 @@ use super::{Failure, Kind};
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 #[derive(Clone)]
-pub(super) struct Launchers(Arc<Inner>);
+pub(crate) struct Launchers(Arc<Inner>);
 
 struct Inner {
     program: PathBuf,
@@ -27,12 +27,12 @@ struct Inner {
 }
 
 impl Launchers {
-    pub(super) fn new(program: PathBuf, doors: Option<PathBuf>, lease: Duration, warmth: Option<Warmth>) -> Self {
+    pub(crate) fn new(program: PathBuf, doors: Option<PathBuf>, lease: Duration, warmth: Option<Warmth>) -> Self {
         Self(Arc::new(Inner { program, doors, lease, warmth, current: Mutex::new(None) }))
     }
 
     /// Makes a sandbox, and tells who keeps it.
-    pub(super) async fn launch(&self, spec: Spec, warm: bool) -> Result<(Launched, LauncherHandle), Failure> {
+    pub(crate) async fn launch(&self, spec: Spec, warm: bool) -> Result<(Launched, LauncherHandle), Failure> {
         let mut launcher = self.current().await?;
         let mut launched = launcher.launch(spec.clone(), warm).await;
         if matches!(launched, Err(Error::Lost | Error::Protocol(_))) {
@@ -60,7 +60,7 @@ impl Launchers {
     }
 
     /// Ends the launcher, and with it every sandbox.
-    pub(super) async fn end(&self) {
+    pub(crate) async fn end(&self) {
         if let Some(launcher) = self.0.current.lock().await.take() {
             launcher.end().await;
         }

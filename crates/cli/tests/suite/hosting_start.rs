@@ -1,0 +1,251 @@
+//! Servers hosted in real sandboxes, from their entries to their ends.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ringfence_runtime::servers::{
+    Ended, Host, HostPathMode, HostSettings, Hosted, Phase, Progress, Reach, ServerEntry, ServerInput, ServerOutput,
+    StartFailure, StdioSettings,
+};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+use crate::cleanup::{eventually, is_running};
+use crate::everyone::BINARY;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn host(cache: &Path) -> Host {
+    Host::new(HostSettings::new(BINARY.into(), cache.to_owned()))
+}
+
+fn entry(settings: StdioSettings) -> ServerEntry {
+    let uuid = format!("{:016x}", rand());
+    ServerEntry { name: "server".into(), uuid, enable: true, description: None, reach: Reach::Stdio(settings) }
+}
+
+fn rand() -> u64 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+fn stdio(command: &str, args: &[&str]) -> StdioSettings {
+    let mut settings = StdioSettings::new(command);
+    settings.args = args.iter().map(|&argument| argument.into()).collect();
+    settings
+}
+
+async fn start(host: &Host, settings: StdioSettings) -> Result<Hosted, StartFailure> {
+    tokio::time::timeout(PATIENCE, host.start(&entry(settings), &Progress::default())).await.expect("it starts in time")
+}
+
+/// Lines to and from a server.
+struct Talk {
+    input: ServerInput,
+    output: BufReader<ServerOutput>,
+}
+
+impl Talk {
+    fn with(server: &mut Hosted) -> Self {
+        let (input, output) = server.take_streams().expect("its streams");
+        Self { input, output: BufReader::new(output) }
+    }
+
+    async fn ask(&mut self, line: &str) -> String {
+        self.input.write_all(format!("{line}\n").as_bytes()).await.expect("it reads");
+        self.line().await
+    }
+
+    async fn line(&mut self) -> String {
+        let mut line = String::new();
+        let read = self.output.read_line(&mut line);
+        tokio::time::timeout(PATIENCE, read).await.expect("it answers in time").expect("it writes text");
+        line.trim_end().to_owned()
+    }
+}
+
+/// A server that evaluates what it is sent.
+const EVALUATOR: &str = "import sys, os\nfor line in sys.stdin:\n    print(eval(line), flush=True)\n";
+
+fn project(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::Builder::new().prefix("ringfence-test-").tempdir_in("/tmp").expect("a directory");
+    for (name, content) in files {
+        let path = directory.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        std::fs::write(path, content).expect("a file");
+    }
+    directory
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path that is text")
+}
+
+async fn ended(server: &Hosted) -> Ended {
+    tokio::time::timeout(PATIENCE, server.ended()).await.expect("it ends")
+}
+
+#[tokio::test]
+async fn a_hosted_server_sees_its_project_and_nothing_else_of_the_host() {
+    let directory = project(&[("server.py", EVALUATOR), ("data/x", "in the project"), (".git/config", "not this")]);
+    let beside = project(&[("secret", "a secret")]);
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let server_py = directory.path().join("server.py");
+    let mut settings = stdio("python3", &[text(&server_py), &format!("--data={}", text(&directory.path().join("data")))]);
+    settings.env.insert("TOKEN".into(), "of the entry".into());
+    settings.env.insert("DATA".into(), text(&directory.path().join("data")).into());
+    settings.sandbox_settings.env.insert("BOX".into(), "of the box".into());
+    let mut server = start(&host, settings).await.expect("it starts");
+    let mut talk = Talk::with(&mut server);
+    assert_eq!(talk.ask("sys.argv").await, "['/workspace/server.py', '--data=/workspace/data']");
+    assert_eq!(talk.ask("open(os.environ['DATA'] + '/x').read()").await, "in the project");
+    assert_eq!(talk.ask("sorted(os.environ)").await, "['BOX', 'DATA', 'HOME', 'LANG', 'PATH', 'TMPDIR', 'TOKEN', 'USER']");
+    assert_eq!(talk.ask("sorted(os.listdir('/workspace'))").await, "['data', 'server.py']");
+    let secret = format!("os.path.exists({:?})", beside.path().join("secret"));
+    assert_eq!(talk.ask(&secret).await, "False");
+    assert_eq!(talk.ask("os.path.exists('/etc/shadow'), os.path.exists('/home'), os.path.exists('/root')").await, "(False, False, False)");
+    let connect = "__import__('socket').socket().connect_ex(('127.0.0.1', 3128)), os.listdir('/sys/class/net') if os.path.exists('/sys') else []";
+    assert_eq!(talk.ask(connect).await, "(111, [])", "there is no way out");
+    assert_eq!(talk.ask("open('/workspace/server.py', 'w').write('changed')").await, "7");
+    assert_eq!(std::fs::read_to_string(&server_py).expect("it is there"), EVALUATOR, "the host's is as it was");
+    server.stop().await;
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_project_to_be_written_is_written() {
+    let directory = project(&[("server.py", EVALUATOR)]);
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let mut settings = stdio("python3", &["server.py"]);
+    settings.cwd = Some(directory.path().to_owned());
+    settings.sandbox_settings.host_path_mode = HostPathMode::ReadWrite;
+    let mut server = start(&host, settings).await.expect("it starts");
+    let mut talk = Talk::with(&mut server);
+    assert_eq!(talk.ask("open('written', 'w').write('by the server')").await, "13");
+    drop(talk);
+    server.stop().await;
+    assert_eq!(std::fs::read_to_string(directory.path().join("written")).expect("it is there"), "by the server");
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn what_cannot_start_says_in_which_phase() {
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let missing = start(&host, stdio("no-such-program", &[])).await.err().expect("it does not start");
+    assert_eq!((missing.phase, missing.is_transient), (Phase::ProcessStart, false), "{missing:?}");
+    assert!(missing.message.contains("no-such-program") && !missing.hints.is_empty(), "{missing:?}");
+    let home = start(&host, stdio("python3", &["-c", "pass", "/home"])).await.err().expect("it does not start");
+    assert_eq!((home.phase, home.is_transient), (Phase::SessionCreate, false), "{home:?}");
+    let mut weak = stdio("python3", &["-c", "pass"]);
+    weak.sandbox_settings.image = Some("/no/such/image".into());
+    let weak = start(&host, weak).await.err().expect("it does not start");
+    assert_eq!((weak.phase, weak.is_transient), (Phase::BoxUnavailable, false), "{weak:?}");
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_server_that_will_not_end_is_ended_with_all_that_it_started() {
+    let word = format!("unending-{:x}", rand());
+    let script = format!(
+        "import os, signal, subprocess, sys\n\
+         signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+         for _ in range(3):\n    subprocess.Popen(['sh', '-c', 'trap \"\" TERM HUP; while :; do sleep 1; done', '{word}'], start_new_session=True)\n\
+         print('up', flush=True)\n\
+         while True: signal.pause()\n"
+    );
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let mut server = start(&host, stdio("python3", &["-c", &script])).await.expect("it starts");
+    assert_eq!(Talk::with(&mut server).line().await, "up");
+    assert!(is_running(&word));
+    server.stop().await;
+    assert!(!is_running(&word), "nothing is left when it has been stopped");
+    let mut server = start(&host, stdio("python3", &["-c", &script])).await.expect("it starts");
+    assert_eq!(Talk::with(&mut server).line().await, "up");
+    drop(server);
+    eventually("it is left after a drop", || !is_running(&word));
+    // Its daemons do not outlive it either.
+    let short = script.replace("while True: signal.pause()", "sys.exit(7)");
+    let server = start(&host, stdio("python3", &["-c", &short])).await.expect("it starts");
+    assert_eq!(ended(&server).await, Ended::Exited(7));
+    eventually("a daemon is left", || !is_running(&word));
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_complaints_neither_blocks_the_server_nor_fills_memory() {
+    let script = "import sys\nfor number in range(200000): sys.stderr.write(f'complaint {number}\\n')\n\
+                  sys.stderr.write('x' * (8 << 20))\nsys.stderr.flush()\nprint('done', flush=True)\nsys.stdin.read()";
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let mut server = start(&host, stdio("python3", &["-c", script])).await.expect("it starts");
+    assert_eq!(Talk::with(&mut server).line().await, "done");
+    let lines = server.stderr_tail();
+    assert!(lines.len() <= 501 && lines.iter().map(String::len).sum::<usize>() < 1 << 20, "{}", lines.len());
+    server.stop().await;
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_server_over_its_memory_says_so() {
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let mut settings = stdio("python3", &["-c", "x = []\nwhile True: x.append(bytearray(1 << 20))"]);
+    settings.sandbox_settings.memory_mb = Some(64);
+    let server = start(&host, settings).await.expect("it starts");
+    assert_eq!(server.usage().memory_limit_bytes, Some(64 << 20));
+    let how = ended(&server).await;
+    assert!(matches!(how, Ended::Killed { for_memory: true, .. } | Ended::Lost { for_memory: true }), "{how:?}");
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn one_that_shares_a_sandbox_is_stopped_alone() {
+    let directory = project(&[("server.py", EVALUATOR)]);
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let word = format!("sharing-{:x}", rand());
+    let mut settings = stdio("python3", &[text(&directory.path().join("server.py")), &word]);
+    settings.sandbox_settings.shared = true;
+    let mut one = start(&host, settings.clone()).await.expect("it starts");
+    let mut other = start(&host, settings).await.expect("it starts");
+    assert_eq!(one.sandbox_id(), other.sandbox_id());
+    let (mut to_one, mut to_other) = (Talk::with(&mut one), Talk::with(&mut other));
+    let daemon = format!("daemon-{word}");
+    let fork = format!(
+        "__import__('subprocess').Popen(['sh', '-c', 'while :; do sleep 1; done', '{daemon}'], start_new_session=True).pid > 0"
+    );
+    assert_eq!(to_one.ask(&fork).await, "True");
+    assert_eq!(to_other.ask("os.getcwd() != '/workspace' and os.path.exists('server.py')").await, "True");
+    assert_eq!(to_other.ask("len(os.listdir('/workspace/.mcp'))").await, "2");
+    drop(to_one);
+    one.stop().await;
+    assert!(!is_running(&daemon), "its daemon is gone with it");
+    assert_eq!(to_other.ask("len(os.listdir('/workspace/.mcp'))").await, "1", "and its files");
+    drop(to_other);
+    other.stop().await;
+    assert!(!is_running(&word), "the sandbox ends with its last lodger");
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn only_an_entry_that_says_so_runs_on_the_host() {
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let word = format!("bare-{:x}", rand());
+    // By its full path: a version manager's own would add variables.
+    let mut settings = stdio("/usr/bin/python3", &["-c", EVALUATOR, &word]);
+    settings.sandbox = false;
+    settings.env.insert("TOKEN".into(), "x".into());
+    let mut server = start(&host, settings).await.expect("it starts");
+    let mut talk = Talk::with(&mut server);
+    assert_eq!(talk.ask("sorted(set(os.environ) - {'LC_CTYPE'})").await, "['HOME', 'PATH', 'TOKEN']");
+    let fork = "__import__('subprocess').Popen(['sh', '-c', 'while :; do sleep 1; done', sys.argv[1]]).pid > 0";
+    assert_eq!(talk.ask(fork).await, "True");
+    drop(talk);
+    server.stop().await;
+    eventually("its group is left", || !is_running(&word));
+    host.shut_down().await;
+}

@@ -1,0 +1,112 @@
+//! A server that its entry wants run on the host: an ordinary process in a group of its own.
+//!
+//! It has the rights of whoever runs ringfence. What leaves its process group is not ended with it, and when this
+//! process is killed it is only told by the end of its input.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::watch;
+
+use super::cell::Ended;
+use super::entry::StdioSettings;
+use super::phase::{Phase, StartFailure};
+
+/// The process. Dropped, its group is killed.
+pub(super) struct Bare {
+    group: Pid,
+    ended: watch::Receiver<Option<Ended>>,
+}
+
+pub(super) struct BareStreams {
+    pub(super) stdin: Sender,
+    pub(super) stdout: Receiver,
+    pub(super) stderr: Receiver,
+}
+
+impl Bare {
+    pub(super) fn start(settings: &StdioSettings) -> Result<(Self, BareStreams), StartFailure> {
+        let failed = |error: &dyn std::fmt::Display| {
+            StartFailure::transient(Phase::ProcessStart, format!("{} cannot be started: {error}", settings.command))
+        };
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(&errno));
+        let ((stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr)) = (pipe()?, pipe()?, pipe()?);
+        let mut command = Command::new(&settings.command);
+        command
+            .args(&settings.args)
+            .env_clear()
+            .envs(environment(settings))
+            .current_dir(settings.cwd.clone().unwrap_or_else(|| PathBuf::from("/")))
+            .stdin(stdin)
+            .stdout(stdout)
+            .stderr(stderr)
+            .process_group(0);
+        let child = command.spawn().map_err(|error| {
+            StartFailure::lasting(Phase::ProcessStart, format!("{} cannot be started: {error}", settings.command))
+                .hint("give a program by its full path, or one on the PATH of whoever runs ringfence")
+        })?;
+        drop(command);
+        let group = Pid::from_child(&child);
+        let (sender, ended) = watch::channel(None);
+        // Detached: it ends with the process, which is killed when this is dropped.
+        std::thread::spawn(move || wait(child, &sender));
+        let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| failed(&error));
+        let streams = BareStreams {
+            stdin: Sender::from_owned_fd(to_stdin).map_err(|error| failed(&error))?,
+            stdout: receive(from_stdout)?,
+            stderr: receive(from_stderr)?,
+        };
+        Ok((Self { group, ended }, streams))
+    }
+
+    pub(super) fn id(&self) -> String {
+        format!("none (process {} of the host)", self.group.as_raw_nonzero())
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        // Once it has been waited for, its number may be another's.
+        if self.ended.borrow().is_none() {
+            let _ = kill_process_group(self.group, signal);
+        }
+    }
+
+    pub(super) async fn ended(&self) -> Ended {
+        let mut ended = self.ended.clone();
+        let found = ended.wait_for(Option::is_some).await.ok().and_then(|ended| *ended);
+        found.unwrap_or(Ended::Lost { for_memory: false })
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+/// Waits for its end, ends what is left of its group, and reaps it.
+fn wait(mut child: Child, ended: &watch::Sender<Option<Ended>>) {
+    let group = Pid::from_child(&child);
+    // Not yet reaped, so that its number is still the group's.
+    while matches!(waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT), Err(Errno::INTR)) {}
+    let _ = kill_process_group(group, Signal::KILL);
+    let describe = |status: ExitStatus| match (status.code(), status.signal()) {
+        (Some(code), _) => Ended::Exited(code),
+        (None, signal) => Ended::Killed { signal: signal.unwrap_or_default(), for_memory: false },
+    };
+    ended.send_replace(Some(child.wait().map_or(Ended::Lost { for_memory: false }, describe)));
+}
+
+/// What its entry says, and what any program needs to find others and its own settings.
+fn environment(settings: &StdioSettings) -> BTreeMap<OsString, OsString> {
+    let host = ["PATH", "HOME"].into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+    let own = settings.env.iter().chain(&settings.sandbox_settings.env);
+    host.chain(own.map(|(name, value)| (name.into(), value.into()))).collect()
+}

@@ -1,0 +1,97 @@
+//! What starts of servers need, and the start itself.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_sandbox::Weakness;
+
+use super::bare::Bare;
+use super::entry::{Reach, ServerEntry, StdioSettings};
+use super::hosted::Hosted;
+use super::phase::{Phase, StartFailure};
+use super::progress::Progress;
+use super::shared::Lodgings;
+use crate::session::launchers::Launchers;
+use crate::template::accepted_by_default;
+
+/// How servers are hosted.
+#[derive(Debug, Clone)]
+pub struct HostSettings {
+    /// ringfence itself: sandboxes are made by a helper process of it.
+    pub program: PathBuf,
+    /// Weaknesses of this machine that are accepted.
+    pub accept: BTreeSet<Weakness>,
+    /// Where installed packages are kept.
+    pub cache: PathBuf,
+    /// Hosts that installations may reach besides the registries that this machine's tools are set to, as
+    /// `HOST[:PORT][+private]`.
+    pub install_allow: Vec<String>,
+}
+
+impl HostSettings {
+    pub fn new(program: PathBuf, cache: PathBuf) -> Self {
+        Self { program, accept: accepted_by_default(), cache, install_allow: Vec::new() }
+    }
+}
+
+/// The directory for what can be fetched again: `$RINGFENCE_CACHE_DIR`, else `ringfence` in `$XDG_CACHE_HOME`.
+pub fn cache_directory() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    variable("RINGFENCE_CACHE_DIR").or_else(|| {
+        let base = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
+        Some(base.join("ringfence"))
+    })
+}
+
+/// Starts servers. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Host(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) settings: HostSettings,
+    /// Without doors: whatever they made ends with this process.
+    pub(super) launchers: Launchers,
+    pub(super) lodgings: Lodgings,
+}
+
+impl Host {
+    pub fn new(settings: HostSettings) -> Self {
+        let launchers = Launchers::new(settings.program.clone(), None, Duration::ZERO, None);
+        Self(Arc::new(Inner { settings, launchers, lodgings: Lodgings::default() }))
+    }
+
+    /// Starts a server whose texts are expanded already. Whoever calls sets the deadline; what a start that is given
+    /// up has made goes with it.
+    pub async fn start(&self, entry: &ServerEntry, progress: &Progress) -> Result<Hosted, StartFailure> {
+        let Reach::Stdio(settings) = &entry.reach else {
+            let message = format!("{} is reached by {}, and not started here", entry.name, entry.reach.mode());
+            return Err(StartFailure::lasting(Phase::ProcessStart, message));
+        };
+        if settings.sandbox {
+            return self.start_in_sandbox(entry, settings, progress).await;
+        }
+        progress.say("starting on the host");
+        let (bare, streams) = Bare::start(settings)?;
+        Ok(Hosted::bare(bare, streams))
+    }
+
+    /// Ends what makes sandboxes, and with it every server that is left.
+    pub async fn shut_down(&self) {
+        self.0.launchers.end().await;
+    }
+
+    pub(super) fn cache(&self) -> &Path {
+        &self.0.settings.cache
+    }
+
+    async fn start_in_sandbox(
+        &self,
+        entry: &ServerEntry,
+        settings: &StdioSettings,
+        progress: &Progress,
+    ) -> Result<Hosted, StartFailure> {
+        super::start::start(self, entry, settings, progress).await
+    }
+}

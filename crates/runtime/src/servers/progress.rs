@@ -1,0 +1,20 @@
+//! What a start is doing, for whoever waits for it.
+
+use std::sync::Arc;
+
+/// Told of every step of a start.
+#[derive(Clone, Default)]
+pub struct Progress(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+
+impl Progress {
+    /// `tell` gets a short text, such as `installing mcp-server-time`; it must not block.
+    pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(tell)))
+    }
+
+    pub(super) fn say(&self, step: &str) {
+        if let Some(tell) = &self.0 {
+            tell(step);
+        }
+    }
+}

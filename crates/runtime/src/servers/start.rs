@@ -1,0 +1,179 @@
+//! The start of a server in a sandbox: what it needs is looked at, installed, copied in, and then it is run.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_sandbox::{Command, Network, Root, Spec};
+
+use super::cell::{Cell, Inmate};
+use super::entry::{BoxSettings, HostPathMode, ServerEntry, StdioSettings};
+use super::host::Host;
+use super::hosted::Hosted;
+use super::phase::{Phase, StartFailure};
+use super::plan::Plan;
+use super::progress::Progress;
+use super::shared::{Lodger, MARK};
+use super::stage::{self, Bounds, Project};
+use super::tail::Tail;
+use crate::egress::{Policy, Rule};
+use crate::flavor::Flavor;
+use crate::interpreter;
+use crate::template::{Language, Template, proxy_environment};
+
+/// For the init to say whether it could start a process.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Arguments and variables together; a frame to the init holds several times as much.
+const MOST_ARGUMENT_BYTES: usize = 128 << 10;
+
+pub(super) async fn start(
+    host: &Host,
+    entry: &ServerEntry,
+    settings: &StdioSettings,
+    progress: &Progress,
+) -> Result<Hosted, StartFailure> {
+    check(entry, settings)?;
+    let walls = &settings.sandbox_settings;
+    let rules = rules(&walls.allow)?;
+    progress.say("looking at what it needs");
+    let plan = {
+        let (entry, settings) = (entry.clone(), settings.clone());
+        let planned = tokio::task::spawn_blocking(move || Plan::of(&entry, &settings)).await;
+        planned.map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??
+    };
+    let tail: Arc<Tail> = Arc::default();
+
+    progress.say("making its sandbox");
+    let mut spec = specify(host, walls);
+    spec.volumes.extend(plan.volumes.iter().cloned());
+    add_interpreters(&mut spec, &["python3", "node", &plan.command]);
+    let memory_limit = spec.limits.memory_bytes;
+    let bounds = Bounds::of(&spec.workspace);
+    let path = spec.environment.get("PATH").cloned().unwrap_or_default();
+    let make = |spec: Spec, tail| Cell::make(&host.0.launchers, spec, rules.clone(), tail);
+
+    if walls.shared {
+        let kind = serde_json::to_string(&(&spec, &walls.allow)).unwrap_or_default();
+        let cell = host.0.lodgings.enter(kind, make(spec, None)).await?;
+        let area = Lodger::area(&entry.uuid);
+        let mut environment = environment(&plan, &path, &area, &walls.allow);
+        environment.insert(MARK.into(), entry.uuid.clone());
+        let project = staged(&plan).unwrap_or_else(|| empty(&area));
+        progress.say("copying its files");
+        stage::copy_in(&cell, &project, bounds).await?;
+        progress.say("starting its process");
+        let inmate = run(&cell, &plan, &environment).await?;
+        let lodger = Lodger::new(cell, inmate.handle(), &entry.uuid);
+        return Ok(Hosted::lodging(lodger, inmate, memory_limit, tail));
+    }
+    let cell = make(spec, Some(Arc::clone(&tail))).await?;
+    if let Some(project) = staged(&plan) {
+        progress.say("copying its files");
+        stage::copy_in(&cell, &project, bounds).await?;
+    }
+    progress.say("starting its process");
+    // Not the workspace: files of the project must not be taken for a person's settings.
+    let inmate = run(&cell, &plan, &environment(&plan, &path, "/tmp", &walls.allow)).await?;
+    Ok(Hosted::alone(cell, inmate, memory_limit, tail))
+}
+
+/// A project that is copied.
+fn staged(plan: &Plan) -> Option<Project> {
+    let moved = plan.project.clone().filter(|_| plan.mode == HostPathMode::ReadOnly)?;
+    Some(Project { host: Some(moved.host), guest: moved.guest, link: None })
+}
+
+/// Only the place of one.
+fn empty(area: &str) -> Project {
+    Project { host: None, guest: PathBuf::from(area), link: None }
+}
+
+fn check(entry: &ServerEntry, settings: &StdioSettings) -> Result<(), StartFailure> {
+    let refuse = |message: &str| StartFailure::lasting(Phase::ProcessStart, message);
+    if settings.command.trim().is_empty() {
+        return Err(refuse("the entry names no command"));
+    }
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if entry.uuid.is_empty() || !entry.uuid.bytes().all(is_name) {
+        return Err(refuse("the entry's uuid is not one"));
+    }
+    let variables = settings.env.iter().chain(&settings.sandbox_settings.env);
+    let length: usize = settings.args.iter().map(String::len).sum::<usize>()
+        + variables.map(|(name, value)| name.len() + value.len()).sum::<usize>();
+    if length > MOST_ARGUMENT_BYTES {
+        return Err(refuse("its arguments and variables are longer than 128 KiB"));
+    }
+    Ok(())
+}
+
+/// What an entry may reach, as rules of the proxy.
+pub(super) fn rules(allow: &[String]) -> Result<Vec<Rule>, StartFailure> {
+    let parsed = Policy::parse(allow.iter().map(String::as_str));
+    parsed.map(|policy| policy.rules).map_err(|error| {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        StartFailure::lasting(Phase::SessionCreate, format!("{error}{cause}")).hint(error.hint())
+    })
+}
+
+/// A sandbox as an entry's box describes it.
+pub(super) fn specify(host: &Host, walls: &BoxSettings) -> Spec {
+    let mut limits = Flavor::small().limits;
+    limits.memory_bytes = walls.memory_mb.map_or(limits.memory_bytes, |mib| mib.saturating_mul(1 << 20));
+    limits.cpus = walls.cpus.unwrap_or(limits.cpus);
+    limits.pids = walls.pids_limit.unwrap_or(limits.pids);
+    let flavor = Flavor::new("server", limits);
+    let mut spec = Template::of(Language::Bash).spec(&flavor, Vec::new());
+    spec.command = None;
+    spec.accept.clone_from(&host.0.settings.accept);
+    spec.root = walls.image.clone().map_or(Root::Host, Root::Directory);
+    if !walls.allow.is_empty() {
+        spec.network = Network::Proxy;
+    }
+    spec
+}
+
+/// Shows interpreters that lie outside of what every sandbox is shown; a root of its own brings its own.
+pub(super) fn add_interpreters(spec: &mut Spec, names: &[&str]) {
+    if spec.root != Root::Host {
+        return;
+    }
+    for found in names.iter().filter_map(|name| interpreter::find(name)) {
+        if !spec.volumes.iter().any(|volume| volume.guest == found.volume.guest) {
+            spec.volumes.push(found.volume);
+        }
+        let path = spec.environment.entry("PATH".into()).or_default();
+        let directory = found.directory.display().to_string();
+        if !path.split(':').any(|known| known == directory) {
+            *path = format!("{directory}:{path}");
+        }
+    }
+}
+
+/// What a process has: the entry's variables, and what any program needs. Nothing of the host's.
+fn environment(plan: &Plan, path: &str, home: &str, allow: &[String]) -> BTreeMap<String, String> {
+    let pairs = [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", path), ("TMPDIR", "/tmp"), ("USER", "agent")];
+    let mut environment: BTreeMap<String, String> =
+        pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    if !allow.is_empty() {
+        environment.extend(proxy_environment());
+    }
+    environment.extend(plan.environment.clone());
+    environment
+}
+
+async fn run(cell: &Cell, plan: &Plan, environment: &BTreeMap<String, String>) -> Result<Inmate, StartFailure> {
+    let argv = std::iter::once(&plan.command).chain(&plan.args).map(Into::into).collect();
+    let inmate = cell.start(&Command { argv, workdir: plan.workdir.clone() }, environment)?;
+    let started = tokio::time::timeout(PATIENCE, inmate.handle().started()).await;
+    match started {
+        Ok(Ok(())) => Ok(inmate),
+        Ok(Err(why)) => Err(StartFailure::lasting(
+            Phase::ProcessStart,
+            format!("{} cannot be started in {}: {why}", plan.command, plan.workdir.display()),
+        )
+        .hint("a program is looked for inside the sandbox: in the host's /usr, in its project, and among its packages")),
+        Err(_) => Err(StartFailure::transient(Phase::ProcessStart, "the sandbox did not start the process in time")),
+    }
+}
