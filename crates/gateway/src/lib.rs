@@ -15,6 +15,8 @@ mod resource;
 mod rest;
 mod stdio;
 mod tools;
+#[allow(dead_code)]
+mod upstream;
 
 pub use echo::serve_echo;
 pub use gateway::Gateway;
