@@ -19,6 +19,8 @@ mod rest;
 mod rpc;
 mod stdio;
 mod tools;
+#[allow(dead_code)]
+mod upstream;
 
 pub use echo::serve_echo;
 pub use gateway::Gateway;

@@ -1,0 +1,227 @@
+//! The client side of MCP: connections to the servers that are offered.
+//!
+//! What a server says is passed on as it is, raw JSON, so that nothing it knows and we do not is lost.
+//! Everything that comes from it is bounded, in size, number and time. A call runs in the caller's task:
+//! it writes for itself, and the one task that reads hands it its answer.
+
+mod era;
+mod error;
+mod handshake;
+mod lines;
+mod link;
+mod list;
+mod listen;
+mod outbox;
+mod rpc;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::era::{ClientIdentity, Era};
+pub(crate) use self::error::{EndReason, RpcError, UpstreamError};
+use self::link::Link;
+use self::outbox::{Outbox, Unsent};
+pub(crate) use self::rpc::Counters;
+use self::rpc::{Connection, Style};
+
+/// A connection to a server. All clones are one; when the last is dropped it is closed.
+#[derive(Clone)]
+pub(crate) struct Upstream(Arc<Owner>);
+
+struct Owner {
+    connection: Arc<Connection>,
+    era: Era,
+    about: Value,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.connection.close(EndReason::Closed);
+    }
+}
+
+/// What leads to the server.
+pub(crate) enum Wire {
+    /// Its output and its input.
+    Lines(Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>),
+}
+
+/// Which eras are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Eras {
+    #[default]
+    Auto,
+    /// For a server that dies of a question before `initialize`.
+    LegacyOnly,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectOptions {
+    pub(crate) deadline: Duration,
+    pub(crate) eras: Eras,
+}
+
+/// A call to a server.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) method: String,
+    /// As the client gave them, names already rewritten.
+    pub(crate) params: Option<Value>,
+    /// Cancelled: the server is told, and the call ends with `Cancelled`.
+    pub(crate) cancel: CancellationToken,
+    /// How long the server may be silent: progress and questions to the client begin it anew. A call over
+    /// HTTP that has none takes the `sse_read_timeout` of the entry.
+    pub(crate) deadline: Option<Duration>,
+    /// What arrives for this call: its progress, and whatever comes on its own HTTP stream.
+    pub(crate) related: Option<mpsc::Sender<Incoming>>,
+}
+
+/// What a server sends by itself.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// A progress notification has the token of the caller's.
+    Notification { method: String, params: Option<Value> },
+    /// The other end of `answer` is gone when the server has withdrawn the request.
+    Request { method: String, params: Option<Value>, answer: oneshot::Sender<Result<Value, RpcError>> },
+}
+
+impl Upstream {
+    /// Connects and agrees on a protocol: modern first, legacy otherwise.
+    pub(crate) async fn connect(
+        wire: Wire,
+        who: ClientIdentity,
+        unrelated: mpsc::Sender<Incoming>,
+        deadline: Duration,
+    ) -> Result<Self, UpstreamError> {
+        Self::connect_with(wire, who, unrelated, ConnectOptions { deadline, eras: Eras::Auto }).await
+    }
+
+    pub(crate) async fn connect_with(
+        wire: Wire,
+        who: ClientIdentity,
+        unrelated: mpsc::Sender<Incoming>,
+        options: ConnectOptions,
+    ) -> Result<Self, UpstreamError> {
+        let connect = Self::open(wire, who, unrelated, options.eras);
+        tokio::time::timeout(options.deadline, connect).await.unwrap_or(Err(UpstreamError::TimedOut))
+    }
+
+    async fn open(
+        wire: Wire,
+        who: ClientIdentity,
+        unrelated: mpsc::Sender<Incoming>,
+        eras: Eras,
+    ) -> Result<Self, UpstreamError> {
+        match wire {
+            Wire::Lines(output, input) => {
+                let connection = Connection::new(Link::Lines(Outbox::new(input)), who, unrelated);
+                connection.spawn(lines::read(Arc::clone(&connection), output));
+                let writing = Arc::clone(&connection);
+                connection.spawn(async move {
+                    let Link::Lines(outbox) = &writing.link;
+                    if outbox.drain().await == Unsent::Stalled {
+                        writing.close(EndReason::Lost("the server does not read its input".into()));
+                    }
+                });
+                Self::agree(connection, eras).await
+            }
+        }
+    }
+
+    async fn agree(connection: Arc<Connection>, eras: Eras) -> Result<Self, UpstreamError> {
+        let closing = CloseOnDrop(Some(connection));
+        let Some(connection) = &closing.0 else { unreachable!() };
+        let (era, about) = handshake::agree(connection, eras).await?;
+        let _ = connection.era.set(era.clone());
+        connection.link.agreed(&era);
+        let lists = listen::changing(&about);
+        if era.is_modern() && !lists.is_empty() {
+            connection.spawn(listen::keep(Arc::downgrade(connection), lists));
+        }
+        Ok(Self(Arc::new(Owner { connection: closing.keep(), era, about })))
+    }
+
+    pub(crate) fn era(&self) -> Era {
+        self.0.era.clone()
+    }
+
+    /// What the server told of itself: the raw result of `initialize` or `server/discover`.
+    pub(crate) fn about(&self) -> &Value {
+        &self.0.about
+    }
+
+    /// The raw `result`, untouched.
+    pub(crate) async fn call(&self, call: Outgoing) -> Result<Value, UpstreamError> {
+        self.0.connection.call(call, Style::Agreed).await.map(|(result, _)| result)
+    }
+
+    pub(crate) async fn notify(&self, method: &str, params: Option<Value>) -> Result<(), UpstreamError> {
+        self.0.connection.notify(method, params).await
+    }
+
+    /// All pages of a list: of `tools/list` the `tools`.
+    pub(crate) async fn list(&self, method: &str, key: &str) -> Result<Vec<Value>, UpstreamError> {
+        list::list(&self.0.connection, method, key).await
+    }
+
+    /// Waits until the connection is gone for good.
+    pub(crate) async fn ended(&self) -> EndReason {
+        self.0.connection.closed().await;
+        self.0.connection.end_reason()
+    }
+
+    /// When the server last gave a sign of life.
+    pub(crate) fn last_heard(&self) -> Instant {
+        self.0.connection.last_heard()
+    }
+
+    /// Whether the server answers a question that costs it nothing.
+    pub(crate) async fn ping(&self, deadline: Duration) -> bool {
+        let method = if self.0.era.is_modern() { "server/discover" } else { "ping" };
+        let call = Outgoing {
+            method: method.to_owned(),
+            params: self.0.era.is_modern().then(|| json!({})),
+            cancel: CancellationToken::new(),
+            deadline: Some(deadline),
+            related: None,
+        };
+        // An error is an answer too.
+        matches!(self.call(call).await, Ok(_) | Err(UpstreamError::Rpc(_)))
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.0.connection.counters
+    }
+
+    /// Closes the connection; calls under way end. Returns when nothing of it is left.
+    pub(crate) async fn close(&self) {
+        self.0.connection.close(EndReason::Closed);
+        self.0.connection.tasks.wait().await;
+    }
+}
+
+/// A connection that nobody owns yet.
+struct CloseOnDrop(Option<Arc<Connection>>);
+
+impl CloseOnDrop {
+    fn keep(mut self) -> Arc<Connection> {
+        let Some(connection) = self.0.take() else { unreachable!() };
+        connection
+    }
+}
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.0 {
+            connection.close(EndReason::Closed);
+        }
+    }
+}

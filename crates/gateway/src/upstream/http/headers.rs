@@ -1,0 +1,136 @@
+//! The headers that let those on the way route a modern request without reading it (SEP-2243).
+
+use std::collections::HashMap;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+
+use crate::upstream::era::Era;
+
+/// More annotations than this in a schema are not followed.
+const MAX_ANNOTATIONS: usize = 64;
+const MAX_DEPTH: usize = 16;
+
+/// Of each tool, the arguments that its schema wants as headers: their path and the header.
+pub(in crate::upstream) type Promoted = HashMap<String, Vec<(Vec<String>, HeaderName)>>;
+
+pub(super) fn version(era: &Era) -> Option<HeaderValue> {
+    HeaderValue::from_str(era.version()).ok()
+}
+
+/// The headers of one request.
+pub(super) fn of_request(method: &str, params: Option<&Value>, era: &Era, promoted: &Promoted) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(version) = version(era) {
+        headers.insert(HeaderName::from_static("mcp-protocol-version"), version);
+    }
+    let mut put = |name: HeaderName, text: &str| {
+        if let Ok(value) = HeaderValue::from_str(&encode(text)) {
+            headers.insert(name, value);
+        }
+    };
+    put(HeaderName::from_static("mcp-method"), method);
+    let key = match method {
+        "tools/call" | "prompts/get" => "name",
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => "uri",
+        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
+        _ => return headers,
+    };
+    let Some(params) = params else { return headers };
+    let Some(name) = params.get(key).and_then(Value::as_str) else { return headers };
+    put(HeaderName::from_static("mcp-name"), name);
+    if method == "tools/call" {
+        for (path, header) in promoted.get(name).into_iter().flatten() {
+            let argument = path.iter().try_fold(params.get("arguments"), |value, key| value.map(|it| it.get(key)));
+            if let Some(text) = argument.flatten().and_then(primitive) {
+                put(header.clone(), &text);
+            }
+        }
+    }
+    headers
+}
+
+fn primitive(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+/// A header cannot carry every text: those it cannot are wrapped.
+fn encode(text: &str) -> String {
+    let is_plain = text.bytes().all(|byte| (0x20..=0x7e).contains(&byte))
+        && text.trim_matches([' ', '\t']) == text
+        && !(text.starts_with("=?base64?") && text.ends_with("?="));
+    if is_plain { text.to_owned() } else { format!("=?base64?{}?=", BASE64_STANDARD.encode(text)) }
+}
+
+/// Reads from the tools of a list which arguments they want as headers.
+pub(in crate::upstream) fn promoted(tools: &[Value]) -> Promoted {
+    let mut promoted = Promoted::new();
+    for tool in tools {
+        let Some(name) = tool.get("name").and_then(Value::as_str) else { continue };
+        let mut found = Vec::new();
+        collect(tool.get("inputSchema"), &mut Vec::new(), &mut found);
+        if !found.is_empty() {
+            promoted.insert(name.to_owned(), found);
+        }
+    }
+    promoted
+}
+
+fn collect(schema: Option<&Value>, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, HeaderName)>) {
+    let properties = schema.and_then(|schema| schema.get("properties")?.as_object());
+    for (name, property) in properties.into_iter().flatten() {
+        if found.len() >= MAX_ANNOTATIONS || path.len() >= MAX_DEPTH {
+            return;
+        }
+        path.push(name.clone());
+        let header = property.get("x-mcp-header").and_then(Value::as_str).filter(|header| !header.is_empty());
+        let header = header.and_then(|header| HeaderName::from_bytes(format!("mcp-param-{header}").as_bytes()).ok());
+        if let Some(header) = header {
+            found.push((path.clone(), header));
+        }
+        collect(Some(property), path, found);
+        path.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+        headers.get(name).map(|value| value.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn a_call_names_its_method_its_tool_and_what_the_schema_wants() {
+        let tools = [json!({"name": "t", "inputSchema": {"properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "deep": {"properties": {"n": {"type": "integer", "x-mcp-header": "N"}}},
+            "bad": {"type": "string", "x-mcp-header": "not a token"},
+        }}})];
+        let params = json!({"name": "t", "arguments": {"region": "zürich", "deep": {"n": 4}}});
+        let era = Era::Modern("2026-07-28".into());
+        let headers = of_request("tools/call", Some(&params), &era, &promoted(&tools));
+        assert_eq!(text(&headers, "mcp-protocol-version").as_deref(), Some("2026-07-28"));
+        assert_eq!(text(&headers, "mcp-method").as_deref(), Some("tools/call"));
+        assert_eq!(text(&headers, "mcp-name").as_deref(), Some("t"));
+        assert_eq!(text(&headers, "mcp-param-region").as_deref(), Some("=?base64?esO8cmljaA==?="));
+        assert_eq!(text(&headers, "mcp-param-n").as_deref(), Some("4"));
+        assert_eq!(headers.len(), 5);
+    }
+
+    #[test]
+    fn no_text_breaks_a_header() {
+        for text in ["a\r\nb: c", " a", "=?base64?x?=", "\u{0}"] {
+            assert!(HeaderValue::from_str(&encode(text)).is_ok() && encode(text).starts_with("=?base64?"));
+        }
+    }
+}
