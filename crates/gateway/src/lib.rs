@@ -7,6 +7,8 @@ mod arguments;
 mod call;
 mod echo;
 mod failure;
+#[allow(dead_code, unused_imports)]
+mod fleet;
 mod gateway;
 mod http;
 mod operator;
