@@ -9,6 +9,8 @@ mod client;
 mod echo;
 mod era;
 mod failure;
+#[allow(dead_code, unused_imports)]
+mod fleet;
 mod gateway;
 mod http;
 mod in_flight;

@@ -23,6 +23,10 @@ pub enum AuditKind {
     CallFinished,
     Refused,
     AuthenticationFailed,
+    ServerStarted,
+    ServerFailed,
+    ServerStopped,
+    ToolCalled,
     /// Events that were lost because too many came at once.
     EventsDropped,
 }
@@ -38,6 +42,10 @@ impl AuditKind {
             Self::CallFinished => "call_finished",
             Self::Refused => "refused",
             Self::AuthenticationFailed => "authentication_failed",
+            Self::ServerStarted => "server_started",
+            Self::ServerFailed => "server_failed",
+            Self::ServerStopped => "server_stopped",
+            Self::ToolCalled => "tool_called",
             Self::EventsDropped => "events_dropped",
         }
     }

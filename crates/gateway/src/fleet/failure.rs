@@ -1,0 +1,71 @@
+//! Why a server is not connected, for people and programs.
+
+use ringfence_runtime::servers::Phase;
+use serde::{Serialize, Serializer};
+
+use super::connect::{ConnectFailure, LinkEnd};
+use super::life::Status;
+
+/// Much of what it says was written by a server.
+const MOST_BYTES: usize = 2048;
+const MOST_HINTS: usize = 8;
+
+/// The last thing that went wrong with a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct ServerFailure {
+    pub(crate) message: String,
+    #[serde(serialize_with = "phase_name")]
+    pub(crate) phase: Phase,
+    pub(crate) hints: Vec<String>,
+}
+
+/// Why there is no link to a server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("server {server} is {}: {message}", status.map_or("unknown", Status::name))]
+pub(crate) struct LinkMissing {
+    pub(crate) server: String,
+    /// Nothing where there is no such server.
+    pub(crate) status: Option<Status>,
+    pub(crate) phase: Option<Phase>,
+    pub(crate) message: String,
+    pub(crate) hints: Vec<String>,
+}
+
+impl ServerFailure {
+    pub(super) fn new(phase: Phase, message: &str, hints: &[String]) -> Self {
+        let hints = hints.iter().take(MOST_HINTS).map(|hint| readable(hint, MOST_BYTES)).collect();
+        Self { message: readable(message, MOST_BYTES), phase, hints }
+    }
+
+    pub(super) fn of_attempt(failure: &ConnectFailure) -> Self {
+        Self::new(failure.phase, &failure.message, &failure.hints)
+    }
+
+    pub(super) fn of_end(end: &LinkEnd) -> Self {
+        Self::new(Phase::Runtime, &end.message, &end.hints)
+    }
+}
+
+impl LinkMissing {
+    pub(super) fn unknown(server: &str) -> Self {
+        let message = "there is no such server".into();
+        Self { server: server.into(), status: None, phase: None, message, hints: Vec::new() }
+    }
+
+    pub(super) fn because(server: &str, status: Status, failure: ServerFailure) -> Self {
+        let ServerFailure { message, phase, hints } = failure;
+        Self { server: server.into(), status: Some(status), phase: Some(phase), message, hints }
+    }
+}
+
+/// The start of a text, without what a terminal would obey.
+pub(super) fn readable(text: &str, most_bytes: usize) -> String {
+    let end = (0..=most_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    let is_plain = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
+    text[..end.unwrap_or_default()].chars().filter(is_plain).collect()
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde wants")]
+fn phase_name<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(phase.name())
+}

@@ -1,0 +1,92 @@
+//! What is told of a server.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::connect::{Link, ToolSummary};
+use super::failure::{ServerFailure, readable};
+use super::life::Status;
+use super::slot::Slot;
+
+const MOST_TOOLS: usize = 4096;
+const MOST_TEXT_BYTES: usize = 4096;
+const MOST_LINES: usize = 500;
+const MOST_STDERR_BYTES: usize = 256 * 1024;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ServerInfo {
+    pub(crate) name: String,
+    pub(crate) uuid: String,
+    pub(crate) mode: &'static str,
+    pub(crate) enable: bool,
+    pub(crate) description: Option<String>,
+    pub(crate) status: Status,
+    pub(crate) error: Option<ServerFailure>,
+    /// Attempts that were begun after one that failed, since it had its whole budget.
+    pub(crate) retry_count: u8,
+    /// How often it was connected again.
+    pub(crate) restart_count: u32,
+    pub(crate) tool_count: usize,
+    pub(crate) tools: Vec<ToolSummary>,
+    pub(crate) sandbox_id: Option<String>,
+    pub(crate) uptime_s: Option<u64>,
+    pub(crate) usage: Value,
+    /// Only where one server is looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stderr: Option<Vec<String>>,
+}
+
+impl ServerInfo {
+    pub(super) fn brief<L: Link>(slot: &Slot<L>) -> Self {
+        let (entry, view) = (slot.entry(), slot.view.borrow().clone());
+        let connection = view.connection.as_deref();
+        let link = connection.map(|connection| &*connection.link);
+        let failure = view.failure.as_deref().cloned();
+        Self {
+            name: entry.name.clone(),
+            uuid: entry.uuid.clone(),
+            mode: entry.reach.mode(),
+            enable: entry.enable,
+            description: entry.description.clone(),
+            status: view.state.status(),
+            error: failure.or_else(|| connection.and_then(super::slot::Connection::trouble)),
+            retry_count: view.state.retries(),
+            restart_count: view.restarts,
+            tool_count: link.map_or(0, Link::tool_count),
+            tools: link.map(tools).unwrap_or_default(),
+            sandbox_id: link.and_then(Link::sandbox_id),
+            uptime_s: connection.map(|connection| connection.since.elapsed().as_secs()),
+            usage: link.map_or(Value::Null, Link::usage),
+            stderr: None,
+        }
+    }
+
+    pub(super) fn detailed<L: Link>(slot: &Slot<L>) -> Self {
+        let view = slot.view.borrow().clone();
+        let stderr = match &view.connection {
+            Some(connection) => tail(connection.link.stderr_tail()),
+            None => view.stderr.to_vec(),
+        };
+        Self { stderr: Some(stderr), ..Self::brief(slot) }
+    }
+}
+
+fn tools<L: Link>(link: &L) -> Vec<ToolSummary> {
+    let cut = |tool: ToolSummary| ToolSummary {
+        name: readable(&tool.name, MOST_TEXT_BYTES),
+        description: tool.description.map(|text| readable(&text, MOST_TEXT_BYTES)),
+    };
+    link.tools().into_iter().take(MOST_TOOLS).map(cut).collect()
+}
+
+/// The last lines, within bounds.
+pub(super) fn tail(lines: Vec<String>) -> Vec<String> {
+    let mut bytes = 0;
+    let fits = |line: &&String| {
+        bytes += line.len();
+        bytes <= MOST_STDERR_BYTES
+    };
+    let kept = lines.iter().rev().take(MOST_LINES).take_while(fits).count();
+    let from = lines.len() - kept;
+    lines.into_iter().skip(from).map(|line| readable(&line, MOST_STDERR_BYTES)).collect()
+}

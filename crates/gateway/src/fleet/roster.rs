@@ -1,0 +1,123 @@
+//! Which servers there are.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use ringfence_runtime::servers::ServerEntry;
+
+use super::slot::Slot;
+
+/// Servers are told apart by their uuid: one that is renamed, or removed and added again, is not started before what
+/// ran under that uuid has ended.
+pub(super) struct Roster<L> {
+    /// Those too that are on their way out.
+    by_uuid: BTreeMap<String, Arc<Slot<L>>>,
+    by_name: BTreeMap<String, Arc<Slot<L>>>,
+    is_closed: bool,
+}
+
+/// An entry that was not taken, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Skipped {
+    pub(crate) name: String,
+    pub(crate) reason: String,
+}
+
+pub(super) struct Applied<L> {
+    pub(super) new: Vec<Arc<Slot<L>>>,
+    pub(super) skipped: Vec<Skipped>,
+}
+
+impl<L> Roster<L> {
+    pub(super) fn apply(&mut self, entries: Vec<ServerEntry>, most: usize) -> Applied<L> {
+        let (entries, skipped) = if self.is_closed {
+            let skip = |entry: ServerEntry| Skipped { name: entry.name, reason: "the service is ending".into() };
+            (Vec::new(), entries.into_iter().map(skip).collect())
+        } else {
+            sift(entries, most)
+        };
+        let mut applied = Applied { new: Vec::new(), skipped };
+        if self.is_closed {
+            return applied;
+        }
+        let uuids: HashSet<&str> = entries.iter().map(|entry| entry.uuid.as_str()).collect();
+        for (_, slot) in self.by_uuid.iter().filter(|(uuid, _)| !uuids.contains(uuid.as_str())) {
+            slot.remove();
+        }
+        self.by_name.clear();
+        for entry in entries {
+            let name = entry.name.clone();
+            let slot = if let Some(slot) = self.by_uuid.get(&entry.uuid) {
+                slot.desire(entry);
+                slot.clone()
+            } else {
+                let uuid = entry.uuid.clone();
+                let slot = Arc::new(Slot::new(entry));
+                self.by_uuid.insert(uuid, slot.clone());
+                applied.new.push(slot.clone());
+                slot
+            };
+            self.by_name.insert(name, slot);
+        }
+        applied
+    }
+
+    /// Removes all servers, which can still be looked at.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+        for slot in self.by_uuid.values() {
+            slot.remove();
+        }
+    }
+
+    pub(super) fn forget(&mut self, uuid: &str) {
+        self.by_uuid.remove(uuid);
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<Arc<Slot<L>>> {
+        self.by_name.get(name).cloned()
+    }
+
+    pub(super) fn find(&self, name_or_uuid: &str) -> Option<Arc<Slot<L>>> {
+        let by_uuid = || self.by_name.values().find(|slot| slot.desired.borrow().entry.uuid == name_or_uuid);
+        self.by_name.get(name_or_uuid).or_else(by_uuid).cloned()
+    }
+
+    /// By name.
+    pub(super) fn all(&self) -> Vec<Arc<Slot<L>>> {
+        self.by_name.values().cloned().collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len_with_leaving(&self) -> usize {
+        self.by_uuid.len()
+    }
+}
+
+impl<L> Default for Roster<L> {
+    fn default() -> Self {
+        Self { by_uuid: BTreeMap::new(), by_name: BTreeMap::new(), is_closed: false }
+    }
+}
+
+/// The first of a name, as many as fit.
+fn sift(entries: Vec<ServerEntry>, most: usize) -> (Vec<ServerEntry>, Vec<Skipped>) {
+    let (mut kept, mut skipped) = (Vec::<ServerEntry>::new(), Vec::new());
+    let (mut names, mut uuids) = (HashSet::new(), HashSet::new());
+    for entry in entries {
+        let reason = if names.contains(&entry.name) {
+            "another entry before it has the same name".into()
+        } else if uuids.contains(&entry.uuid) {
+            format!("another entry before it has the same uuid {}", entry.uuid)
+        } else if kept.len() >= most {
+            format!("there are {most} servers already")
+        } else {
+            names.insert(entry.name.clone());
+            uuids.insert(entry.uuid.clone());
+            kept.push(entry);
+            continue;
+        };
+        skipped.push(Skipped { name: entry.name, reason });
+    }
+    (kept, skipped)
+}

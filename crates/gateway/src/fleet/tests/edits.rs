@@ -1,0 +1,174 @@
+//! What a change of the entries does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_runtime::audit::{Audit, AuditKind};
+use ringfence_runtime::servers::{Phase, Reach, ServerEntry, StdioSettings};
+
+use super::fake::{Life, Start, WELL, World, disabled, entries, entry, fails, info, pass, status};
+use crate::fleet::{Fleet, FleetOptions};
+
+fn with_argument(name: &str, argument: &str) -> ServerEntry {
+    let mut settings = StdioSettings::new("server");
+    settings.args.push(argument.into());
+    ServerEntry { reach: Reach::Stdio(settings), ..entry(name) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_changed_is_touched() {
+    let (world, audit) = (World::new(), Audit::in_memory());
+    let fleet = world.fleet(&audit);
+    fleet.apply(entries(&["changed", "described", "removed", "same"]));
+    pass(10).await;
+    let links = ["described", "same"].map(|name| fleet.link(name).unwrap());
+    let described = ServerEntry { description: Some("new words".into()), ..entry("described") };
+    fleet.apply(vec![entry("added"), with_argument("changed", "--fast"), described, entry("same")]);
+    assert!(fleet.info("removed").is_none(), "gone at once");
+    pass(10).await;
+    assert_eq!(world.starts("changed"), [0, 11], "it was stopped, which takes a second");
+    assert_eq!(world.starts("added"), [10]);
+    assert_eq!(world.times("removed", "stopped"), [11]);
+    assert_eq!((world.starts("described"), world.starts("same")), (vec![0], vec![0]));
+    for (name, link) in ["described", "same"].into_iter().zip(&links) {
+        assert!(Arc::ptr_eq(link, &fleet.link(name).unwrap()), "{name}");
+    }
+    assert_eq!(info(&fleet, "described").description.as_deref(), Some("new words"));
+    let names: Vec<String> = fleet.all().into_iter().map(|info| info.name).collect();
+    assert_eq!(names, ["added", "changed", "described", "same"]);
+    let connected: Vec<String> = fleet.connected().iter().map(|(entry, _)| entry.name.clone()).collect();
+    assert_eq!(connected, names);
+    let mut stops: Vec<_> = audit
+        .collected()
+        .into_iter()
+        .filter(|event| event.kind == AuditKind::ServerStopped)
+        .map(|event| format!("{} {}", event.detail["server"], event.outcome))
+        .collect();
+    stops.sort();
+    assert_eq!(stops, [r#""changed" restart"#, r#""removed" stopped"#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_is_disabled_and_enabled_while_it_connects() {
+    let world = World::new();
+    world.script("hangs", [Start::Hangs(Phase::DepInstall), Start::Works(WELL)]);
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(vec![disabled("off"), entry("hangs")]);
+    pass(3).await;
+    assert_eq!((status(&fleet, "off"), status(&fleet, "hangs")), ("disabled", "connecting"));
+    fleet.apply(vec![disabled("off"), disabled("hangs")]);
+    pass(0).await;
+    assert_eq!((status(&fleet, "hangs"), world.alive()), ("disabled", (0, 0)));
+    pass(600).await;
+    assert_eq!(world.starts("hangs"), [0]);
+    fleet.apply(entries(&["hangs", "off"]));
+    pass(1).await;
+    assert_eq!((status(&fleet, "off"), status(&fleet, "hangs")), ("connected", "connected"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disabled_server_waits_for_no_retry() {
+    let world = World::new();
+    world.script("bad", [fails(Phase::McpInit)]);
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(entries(&["bad"]));
+    pass(3).await;
+    fleet.apply(vec![disabled("bad")]);
+    pass(600).await;
+    assert_eq!(world.starts("bad"), [0, 2]);
+    assert_eq!((status(&fleet, "bad"), info(&fleet, "bad").error), ("disabled", None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_of_a_server_that_was_given_up_starts_it_with_its_whole_budget() {
+    let world = World::new();
+    world.script("bad", [fails(Phase::McpInit)]);
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(entries(&["bad"]));
+    pass(100).await;
+    fleet.apply(vec![with_argument("bad", "--better")]);
+    pass(100).await;
+    assert_eq!(world.starts("bad"), [0, 2, 6, 14, 100, 102, 106, 114]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_one_uuid_nothing_starts_before_the_last_has_ended() {
+    let world = World::new();
+    world.script("first", [Start::Works(Life { ignores_stop: true, ..WELL })]);
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(entries(&["first"]));
+    pass(10).await;
+    fleet.apply(vec![]);
+    pass(1).await;
+    assert!(fleet.all().is_empty());
+    fleet.apply(vec![ServerEntry { name: "renamed".into(), ..entry("first") }]);
+    pass(5).await;
+    assert_eq!((world.starts("renamed").len(), status(&fleet, "renamed")), (0, "connecting"));
+    pass(5).await;
+    assert_eq!(world.starts("renamed"), [18], "one that ignores its stop is dropped after 8 s");
+    assert_eq!((status(&fleet, "renamed"), world.alive()), ("connected", (0, 1)));
+    assert_eq!(info(&fleet, "uuid-of-first").name, "renamed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_of_a_name_wins_and_the_number_is_bounded() {
+    let world = World::new();
+    let options = FleetOptions { most_servers: 2, ..FleetOptions::default() };
+    let fleet = Fleet::new(world.clone(), Audit::nowhere(), options);
+    let twin = ServerEntry { name: "b".into(), ..entry("a") };
+    let skipped = fleet.apply(vec![entry("a"), with_argument("a", "other"), twin, entry("c"), entry("d")]);
+    let told: Vec<String> = skipped.iter().map(|skipped| format!("{}: {}", skipped.name, skipped.reason)).collect();
+    assert_eq!(
+        told,
+        [
+            "a: another entry before it has the same name",
+            "b: another entry before it has the same uuid uuid-of-a",
+            "d: there are 2 servers already"
+        ]
+    );
+    pass(1).await;
+    assert_eq!(fleet.all().len(), 2);
+    assert_eq!(world.alive(), (0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_by_hand_gives_a_new_link_and_a_whole_budget() {
+    let world = World::new();
+    world.script("bad", [fails(Phase::McpInit)]);
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(vec![entry("good"), entry("bad"), disabled("off")]);
+    pass(20).await;
+    let old = fleet.link("good").unwrap();
+    assert!(fleet.restart("good").await && fleet.restart("bad").await);
+    assert!(!fleet.restart("off").await && !fleet.restart("missing").await);
+    assert!(fleet.link("good").is_none());
+    let new = fleet.await_link("good", Duration::from_secs(5)).await.unwrap();
+    assert!(!Arc::ptr_eq(&old, &new));
+    pass(60).await;
+    assert_eq!(world.starts("bad"), [0, 2, 6, 14, 20, 22, 26, 34]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_watches_hears_of_every_change() {
+    let world = World::new();
+    let fleet = world.fleet(&Audit::nowhere());
+    let mut changes = fleet.changes();
+    let mut heard = || {
+        let is_new = changes.has_changed().unwrap();
+        changes.borrow_and_update();
+        is_new
+    };
+    fleet.apply(entries(&["a"]));
+    pass(1).await;
+    assert!(heard(), "added");
+    fleet.apply(vec![disabled("a")]);
+    pass(2).await;
+    assert!(heard(), "disabled");
+    fleet.apply(vec![]);
+    pass(1).await;
+    assert!(heard(), "removed");
+    fleet.touch();
+    assert!(heard(), "touched");
+    pass(600).await;
+    assert!(!heard(), "nothing happened");
+}

@@ -1,0 +1,69 @@
+//! Nothing is left, however servers end.
+
+use std::time::Duration;
+
+use ringfence_runtime::audit::Audit;
+use ringfence_runtime::servers::Phase;
+use tokio::time::Instant;
+
+use super::fake::{Life, Probe, Start, WELL, World, dies_after, entries, fails, pass, status};
+
+#[tokio::test(start_paused = true)]
+async fn all_servers_are_stopped_at_once_and_within_a_bound() {
+    let world = World::new();
+    world.script("hangs", [Start::Hangs(Phase::DepInstall)]);
+    world.script("deaf", [Start::Works(Life { ignores_stop: true, ..WELL })]);
+    world.script("dumb", [Start::Works(Life { ignores_stop: true, probe: Probe::Hangs, ..WELL })]);
+    world.script("waits", [fails(Phase::McpInit)]);
+    let fleet = world.fleet(&Audit::nowhere());
+    let names = ["calm", "deaf", "dumb", "hangs", "waits"];
+    fleet.apply(entries(&names));
+    pass(7).await;
+    let began = Instant::now();
+    fleet.shut_down().await;
+    assert!(began.elapsed() <= Duration::from_secs(9));
+    assert_eq!(world.times("calm", "stopped"), [8]);
+    assert_eq!((fleet.0.shared.tasks.len(), world.alive()), (0, (0, 0)));
+    for name in names {
+        assert_eq!(status(&fleet, name), "stopped");
+    }
+    assert_eq!(fleet.apply(entries(&["late"])).len(), 1, "nothing starts any more");
+    assert!(fleet.await_link("calm", Duration::from_secs(5)).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_that_is_dropped_takes_its_servers_with_it() {
+    let world = World::new();
+    world.script("hangs", [Start::Hangs(Phase::DepInstall)]);
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(entries(&["a", "hangs"]));
+    pass(10).await;
+    assert_eq!(world.alive(), (1, 1));
+    drop(fleet);
+    pass(0).await;
+    assert_eq!(world.alive(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_starts_crashes_and_stops_leave_nothing() {
+    let world = World::new();
+    let fleet = world.fleet(&Audit::nowhere());
+    let shared = fleet.0.shared.clone();
+    let names = ["crashes", "deaf", "fails", "hangs", "panics", "works"];
+    for round in 0..200 {
+        world.script("crashes", [dies_after(round % 5)]);
+        world.script("deaf", [Start::Works(Life { ignores_stop: true, ..WELL })]);
+        world.script("fails", [fails(Phase::DepInstall)]);
+        world.script("hangs", [Start::Hangs(Phase::McpInit)]);
+        world.script("panics", [if round % 50 == 0 { Start::Panics } else { Start::Works(WELL) }]);
+        fleet.apply(entries(&names));
+        pass(round % 17).await;
+        fleet.apply(entries(&names[..(round % 3) as usize]));
+        pass(round % 4).await;
+        fleet.apply(vec![]);
+        pass(10).await;
+        assert_eq!((shared.tasks.len(), world.alive()), (0, (0, 0)), "round {round}");
+        assert_eq!(shared.roster().len_with_leaving(), 0);
+    }
+    assert!(world.starts("works").len() > 100);
+}

@@ -1,0 +1,268 @@
+//! Servers that do as a script says, on paused time.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ringfence_runtime::audit::Audit;
+use ringfence_runtime::servers::{Phase, Reach, RemoteSettings, ServerEntry, StdioSettings};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::fleet::{Connect, ConnectFailure, Fleet, FleetOptions, Link, LinkEnd, ServerInfo, Stage, ToolSummary};
+
+/// What one attempt does.
+#[derive(Clone)]
+pub(super) enum Start {
+    Works(Life),
+    /// After this time.
+    WorksAfter(Duration, Life),
+    Fails(ConnectFailure),
+    /// For ever, in this phase.
+    Hangs(Phase),
+    Panics,
+}
+
+/// What a server does once it is connected.
+#[derive(Clone, Copy)]
+pub(super) struct Life {
+    pub(super) dies_after: Option<Duration>,
+    pub(super) probe: Probe,
+    pub(super) ignores_stop: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Probe {
+    /// It is never silent.
+    Unneeded,
+    Answered,
+    Refused,
+    Hangs,
+    /// The first so many are not answered, the next is, and so on.
+    AnsweredAfter(usize),
+    Panics,
+}
+
+pub(super) const WELL: Life = Life { dies_after: None, probe: Probe::Unneeded, ignores_stop: false };
+
+pub(super) fn dies_after(seconds: u64) -> Start {
+    Start::Works(Life { dies_after: Some(Duration::from_secs(seconds)), ..WELL })
+}
+
+pub(super) fn fails(phase: Phase) -> Start {
+    Start::Fails(ConnectFailure::new(phase, "it does not work"))
+}
+
+#[derive(Clone)]
+pub(super) struct World(Arc<WorldInner>);
+
+struct WorldInner {
+    zero: Instant,
+    /// The last act is repeated.
+    scripts: Mutex<HashMap<String, VecDeque<Start>>>,
+    diary: Mutex<Vec<(String, &'static str, u64)>>,
+    starts: AtomicUsize,
+    links: AtomicUsize,
+}
+
+pub(super) struct FakeLink {
+    world: World,
+    name: String,
+    life: Life,
+    born: Instant,
+    probes: AtomicUsize,
+}
+
+/// Counts what is alive.
+struct Alive<'a>(&'a AtomicUsize);
+
+impl<'a> Alive<'a> {
+    fn new(counter: &'a AtomicUsize) -> Self {
+        counter.fetch_add(1, Ordering::SeqCst);
+        Self(counter)
+    }
+}
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(WorldInner {
+            zero: Instant::now(),
+            scripts: Mutex::default(),
+            diary: Mutex::default(),
+            starts: AtomicUsize::new(0),
+            links: AtomicUsize::new(0),
+        }))
+    }
+
+    pub(super) fn script(&self, name: &str, acts: impl IntoIterator<Item = Start>) {
+        self.0.scripts.lock().unwrap().insert(name.into(), acts.into_iter().collect());
+    }
+
+    pub(super) fn fleet(&self, audit: &Audit) -> Fleet<World> {
+        Fleet::new(self.clone(), audit.clone(), FleetOptions::default())
+    }
+
+    /// When something happened, in seconds.
+    pub(super) fn times(&self, name: &str, what: &str) -> Vec<u64> {
+        let diary = self.0.diary.lock().unwrap();
+        diary.iter().filter(|(who, did, _)| who == name && *did == what).map(|(_, _, when)| *when).collect()
+    }
+
+    pub(super) fn starts(&self, name: &str) -> Vec<u64> {
+        self.times(name, "start")
+    }
+
+    /// Starts that are under way, and links that exist.
+    pub(super) fn alive(&self) -> (usize, usize) {
+        (self.0.starts.load(Ordering::SeqCst), self.0.links.load(Ordering::SeqCst))
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        (self.0.zero.elapsed() + Duration::from_millis(100)).as_secs()
+    }
+
+    fn note(&self, name: &str, what: &'static str) {
+        self.0.diary.lock().unwrap().push((name.into(), what, self.now()));
+    }
+
+    fn next_act(&self, name: &str) -> Start {
+        let mut scripts = self.0.scripts.lock().unwrap();
+        let Some(script) = scripts.get_mut(name) else { return Start::Works(WELL) };
+        if script.len() > 1 { script.pop_front().unwrap() } else { script[0].clone() }
+    }
+}
+
+impl Connect for World {
+    type Link = FakeLink;
+
+    async fn connect(&self, entry: &ServerEntry, stage: &Stage) -> Result<FakeLink, ConnectFailure> {
+        let _alive = Alive::new(&self.0.starts);
+        self.note(&entry.name, "start");
+        let life = match self.next_act(&entry.name) {
+            Start::Works(life) => life,
+            Start::WorksAfter(time, life) => {
+                sleep(time).await;
+                life
+            }
+            Start::Fails(failure) => return Err(failure),
+            Start::Hangs(phase) => {
+                stage.reached(phase);
+                pending().await
+            }
+            Start::Panics => panic!("as the script says"),
+        };
+        self.0.links.fetch_add(1, Ordering::SeqCst);
+        let (world, name) = (self.clone(), entry.name.clone());
+        Ok(FakeLink { world, name, life, born: Instant::now(), probes: AtomicUsize::new(0) })
+    }
+}
+
+impl Link for FakeLink {
+    async fn ended(&self) -> LinkEnd {
+        match self.life.dies_after {
+            Some(time) => tokio::time::sleep_until(self.born + time).await,
+            None => pending().await,
+        }
+        LinkEnd { message: "exit code 1".into(), hints: Vec::new() }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.life.probe != Probe::Unneeded
+    }
+
+    async fn probe(&self) -> bool {
+        self.world.note(&self.name, "probe");
+        let count = self.probes.fetch_add(1, Ordering::SeqCst) + 1;
+        match self.life.probe {
+            Probe::Unneeded | Probe::Answered => true,
+            Probe::Refused => false,
+            Probe::Hangs => pending().await,
+            Probe::AnsweredAfter(missed) => count.is_multiple_of(missed + 1),
+            Probe::Panics => panic!("as the script says"),
+        }
+    }
+
+    async fn stop(self: Arc<Self>) {
+        self.world.note(&self.name, "stop");
+        if self.life.ignores_stop {
+            pending::<()>().await;
+        }
+        sleep(Duration::from_secs(1)).await;
+        self.world.note(&self.name, "stopped");
+    }
+
+    fn tool_count(&self) -> usize {
+        2
+    }
+
+    fn tools(&self) -> Vec<ToolSummary> {
+        let tool = |name: &str, description: Option<&str>| ToolSummary {
+            name: name.into(),
+            description: description.map(Into::into),
+        };
+        vec![tool("read", Some("Reads \u{1b}[31ma file")), tool("write", None)]
+    }
+
+    fn stderr_tail(&self) -> Vec<String> {
+        vec!["ready".into(), "panic: out of cheese".into()]
+    }
+
+    fn sandbox_id(&self) -> Option<String> {
+        Some("box-1".into())
+    }
+
+    fn usage(&self) -> Value {
+        json!({"memory_bytes": 4096})
+    }
+}
+
+impl Drop for FakeLink {
+    fn drop(&mut self) {
+        self.world.0.links.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+pub(super) fn entry(name: &str) -> ServerEntry {
+    ServerEntry {
+        name: name.into(),
+        uuid: format!("uuid-of-{name}"),
+        enable: true,
+        description: None,
+        reach: Reach::Stdio(StdioSettings::new("server")),
+    }
+}
+
+pub(super) fn remote(name: &str) -> ServerEntry {
+    ServerEntry { reach: Reach::Http(RemoteSettings::new("http://127.0.0.1:1/mcp")), ..entry(name) }
+}
+
+pub(super) fn disabled(name: &str) -> ServerEntry {
+    ServerEntry { enable: false, ..entry(name) }
+}
+
+pub(super) fn entries(names: &[&str]) -> Vec<ServerEntry> {
+    names.iter().map(|name| entry(name)).collect()
+}
+
+/// Lets time pass, and what happens in it happen.
+pub(super) async fn pass(seconds: u64) {
+    // A little late: what is due then has happened.
+    sleep(Duration::from_secs(seconds) + Duration::from_millis(10)).await;
+}
+
+pub(super) fn info(fleet: &Fleet<World>, name: &str) -> ServerInfo {
+    fleet.info(name).unwrap()
+}
+
+pub(super) fn status(fleet: &Fleet<World>, name: &str) -> &'static str {
+    info(fleet, name).status.name()
+}

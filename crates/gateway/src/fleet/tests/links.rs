@@ -1,0 +1,136 @@
+//! Whoever needs a link: waits, cold starts, the circuit, and what is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_runtime::audit::Audit;
+use ringfence_runtime::servers::Phase;
+
+use super::fake::{Start, WELL, World, disabled, entries, entry, fails, info, pass};
+use crate::fleet::{CallEnd, Status};
+
+const LONG: Duration = Duration::from_secs(100);
+
+fn slow(seconds: u64) -> Start {
+    Start::WorksAfter(Duration::from_secs(seconds), WELL)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_a_server_that_connects() {
+    let world = World::new();
+    world.script("slow", [fails(Phase::McpInit), slow(7)]);
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(entries(&["slow"]));
+    assert!(fleet.link("slow").is_none());
+    let missing = fleet.await_link("slow", Duration::from_secs(1)).await.err().unwrap();
+    assert_eq!((missing.status, missing.phase), (Some(Status::Connecting), Some(Phase::McpInit)));
+    assert!(fleet.await_link("slow", LONG).await.is_ok());
+    assert_eq!(world.now(), 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_to_a_server_that_is_not_there_is_told_why_at_once() {
+    let world = World::new();
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(vec![disabled("off")]);
+    let missing = fleet.await_link("off", LONG).await.err().unwrap();
+    assert_eq!(missing.to_string(), "server off is disabled: its entry is disabled");
+    let missing = fleet.await_link("nobody", LONG).await.err().unwrap();
+    assert_eq!(missing.to_string(), "server nobody is unknown: there is no such server");
+    assert_eq!(world.now(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_enabled_server_can_be_called_right_after_the_change() {
+    let world = World::new();
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(vec![disabled("a")]);
+    pass(1).await;
+    fleet.apply(entries(&["a"]));
+    assert!(fleet.await_link("a", LONG).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_given_up_and_mended_comes_back_when_it_is_called() {
+    let world = World::new();
+    world.script("mended", [fails(Phase::RelayConnect)]);
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(entries(&["mended"]));
+    pass(20).await;
+    for _ in 0..5 {
+        let missing = fleet.await_link("mended", LONG).await.err().unwrap();
+        assert_eq!((missing.status, missing.phase), (Some(Status::Error), Some(Phase::RelayConnect)));
+    }
+    assert_eq!(world.starts("mended"), [0, 2, 6, 14], "not so soon after the last attempt");
+    pass(30).await;
+    for _ in 0..5 {
+        assert!(fleet.await_link("mended", LONG).await.is_err());
+    }
+    assert_eq!(world.starts("mended"), [0, 2, 6, 14, 50], "one attempt, not a new budget");
+    pass(40).await;
+    world.script("mended", [slow(3)]);
+    let calls = (0..5).map(|_| fleet.await_link("mended", LONG));
+    let links: Vec<_> = futures_util::future::join_all(calls).await.into_iter().map(Result::unwrap).collect();
+    assert!(links.iter().all(|link| Arc::ptr_eq(link, &links[0])));
+    assert_eq!(world.starts("mended").len(), 6);
+    assert_eq!(info(&fleet, "mended").error, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_get_no_answer_open_the_circuit() {
+    let world = World::new();
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(entries(&["dumb", "fine"]));
+    for _ in 0..5 {
+        let link = fleet.await_link("dumb", LONG).await.unwrap();
+        fleet.call_ended("dumb", &link, CallEnd::Unanswered);
+    }
+    let missing = fleet.await_link("dumb", LONG).await.err().unwrap();
+    assert_eq!((missing.status, missing.phase), (Some(Status::Connected), Some(Phase::ToolCall)));
+    assert_eq!(missing.message, "the last 5 calls got no answer; the next is let through in 15 s");
+    assert_eq!(info(&fleet, "dumb").error.unwrap().phase, Phase::ToolCall);
+    assert!(fleet.await_link("fine", LONG).await.is_ok());
+    pass(15).await;
+    let link = fleet.await_link("dumb", LONG).await.unwrap();
+    assert!(fleet.await_link("dumb", LONG).await.is_err(), "one call tries");
+    fleet.call_ended("dumb", &link, CallEnd::Answered);
+    assert!(fleet.await_link("dumb", LONG).await.is_ok());
+
+    for _ in 0..5 {
+        fleet.call_ended("dumb", &link, CallEnd::Unanswered);
+    }
+    fleet.restart("dumb").await;
+    let new = fleet.await_link("dumb", LONG).await.unwrap();
+    for _ in 0..5 {
+        fleet.call_ended("dumb", &link, CallEnd::Unanswered);
+    }
+    assert!(fleet.await_link("dumb", LONG).await.is_ok(), "what became of old calls does not count");
+    drop(new);
+}
+
+#[tokio::test(start_paused = true)]
+async fn settled_is_when_all_have_tried_once() {
+    let world = World::new();
+    world.script("slow", [slow(7)]);
+    world.script("bad", [fails(Phase::McpInit)]);
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(vec![entry("bad"), entry("slow"), disabled("off")]);
+    fleet.settle(LONG).await;
+    assert_eq!(world.now(), 7);
+    world.script("slow", [Start::Hangs(Phase::McpInit)]);
+    fleet.restart("slow").await;
+    fleet.settle(Duration::from_secs(5)).await;
+    assert_eq!(world.now(), 12, "no longer than one is willing to wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_told_of_a_server() {
+    let world = World::new();
+    world.script("bad", [fails(Phase::McpInit)]);
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(entries(&["bad", "good"]));
+    pass(42).await;
+    insta::assert_json_snapshot!("one", fleet.info("good"));
+    insta::assert_json_snapshot!("all", fleet.all());
+    assert_eq!(fleet.info("uuid-of-good"), fleet.info("good"));
+}
