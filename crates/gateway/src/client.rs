@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::era::Era;
-use crate::rpc::{self, INTERNAL_ERROR, Id, Outcome, RpcError};
+use crate::rpc::{self, Id, Outcome, RpcError};
 
 /// Messages that may wait for a client which reads slowly; more of what is not an answer are dropped.
 pub(crate) const WAITING: usize = 64;
@@ -83,7 +83,8 @@ impl Outlet {
     }
 
     async fn send(&self, message: Value) -> Result<(), RpcError> {
-        let gone = || RpcError::new(INTERNAL_ERROR, "the client cannot be asked: it takes no stream of messages");
+        let gone =
+            || RpcError::new(RpcError::INTERNAL_ERROR, "the client cannot be asked: it takes no stream of messages");
         let sender = self.0.as_ref().ok_or_else(gone)?;
         sender.send(message).await.map_err(|_| gone())
     }
@@ -141,21 +142,21 @@ impl Client {
         {
             let mut questions = self.questions();
             if questions.len() >= MOST_QUESTIONS {
-                return Err(RpcError::new(INTERNAL_ERROR, "too many questions to the client are open"));
+                return Err(RpcError::new(RpcError::INTERNAL_ERROR, "too many questions to the client are open"));
             }
             questions.insert(id.clone(), reply);
         }
         let question = Question { client: self, id };
         outlet.send(rpc::request(&question.id, method, params)).await?;
         tokio::select! {
-            answer = answered => answer.unwrap_or_else(|_| Err(RpcError::new(INTERNAL_ERROR, "the client is gone"))),
+            answer = answered => answer.unwrap_or_else(|_| Err(RpcError::new(RpcError::INTERNAL_ERROR, "the client is gone"))),
             () = cancel.cancelled() => {
                 question.withdraw(outlet);
-                Err(RpcError::new(INTERNAL_ERROR, "the call was cancelled before the client answered"))
+                Err(RpcError::new(RpcError::INTERNAL_ERROR, "the call was cancelled before the client answered"))
             }
             () = tokio::time::sleep(PATIENCE) => {
                 question.withdraw(outlet);
-                Err(RpcError::new(INTERNAL_ERROR, "the client did not answer in time"))
+                Err(RpcError::new(RpcError::INTERNAL_ERROR, "the client did not answer in time"))
             }
         }
     }

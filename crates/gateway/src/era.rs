@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::rpc::{INVALID_PARAMS, RpcError, UNSUPPORTED_VERSION};
+use crate::rpc::RpcError;
 
 pub(crate) const VERSIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", NEWER];
 
@@ -54,11 +54,11 @@ pub(crate) fn of_request(method: &str, params: &Value) -> Result<Era, RpcError> 
         return Ok(Era::Modern);
     }
     let message = format!("request _meta is missing or has malformed required fields: {}", missing.join(", "));
-    Err(RpcError::new(INVALID_PARAMS, message))
+    Err(RpcError::new(RpcError::INVALID_PARAMS, message))
 }
 
 pub(crate) fn unsupported(version: &str) -> RpcError {
-    RpcError::new(UNSUPPORTED_VERSION, "Unsupported protocol version")
+    RpcError::new(RpcError::UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version")
         .with_data(json!({"requested": version, "supported": VERSIONS}))
 }
 
@@ -110,8 +110,11 @@ mod tests {
         assert_eq!(of_request("tools/list", &meta(NEWER)), Ok(Era::Modern));
         assert_eq!(of_request("server/discover", &meta("2025-11-25")), Ok(Era::Modern));
         assert_eq!(of_request("initialize", &meta(NEWER)), Ok(Era::Legacy));
-        assert_eq!(of_request("tools/list", &meta("2099-01-01")).unwrap_err().code, UNSUPPORTED_VERSION);
-        assert_eq!(of_request("server/discover", &Value::Null).unwrap_err().code, INVALID_PARAMS);
+        assert_eq!(
+            of_request("tools/list", &meta("2099-01-01")).unwrap_err().code,
+            RpcError::UNSUPPORTED_PROTOCOL_VERSION
+        );
+        assert_eq!(of_request("server/discover", &Value::Null).unwrap_err().code, RpcError::INVALID_PARAMS);
         let half = json!({"_meta": {VERSION_KEY: NEWER}});
         assert!(of_request("ping", &half).unwrap_err().message.ends_with(CAPABILITIES_KEY));
     }

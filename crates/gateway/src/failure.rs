@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use ringfence_runtime::session::{Failure, Kind};
 use serde_json::{Value, json};
 
-use crate::rpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
+use crate::rpc::RpcError;
 
 struct Class {
     code: i64,
@@ -17,15 +17,15 @@ struct Class {
 
 fn class(kind: Kind) -> Class {
     let (code, error_code, category, severity) = match kind {
-        Kind::ResourceLimit => (INVALID_REQUEST, "RESOURCE_LIMIT_EXCEEDED", "resource", "medium"),
-        Kind::SessionNotFound => (INVALID_PARAMS, "SESSION_NOT_FOUND", "validation", "low"),
+        Kind::ResourceLimit => (RpcError::INVALID_REQUEST, "RESOURCE_LIMIT_EXCEEDED", "resource", "medium"),
+        Kind::SessionNotFound => (RpcError::INVALID_PARAMS, "SESSION_NOT_FOUND", "validation", "low"),
         // The contract has no code of its own for it.
-        Kind::Validation | Kind::NotFound => (INVALID_PARAMS, "VALIDATION_ERROR", "validation", "low"),
-        Kind::Policy => (INVALID_PARAMS, "POLICY_DENIED", "policy", "medium"),
-        Kind::Configuration => (INTERNAL_ERROR, "CONFIGURATION_ERROR", "configuration", "high"),
-        Kind::SandboxCreation => (INTERNAL_ERROR, "SANDBOX_CREATION_ERROR", "sandbox", "high"),
-        Kind::Connection => (INTERNAL_ERROR, "CONNECTION_ERROR", "connection", "high"),
-        Kind::Internal => (INTERNAL_ERROR, "INTERNAL_ERROR", "internal", "critical"),
+        Kind::Validation | Kind::NotFound => (RpcError::INVALID_PARAMS, "VALIDATION_ERROR", "validation", "low"),
+        Kind::Policy => (RpcError::INVALID_PARAMS, "POLICY_DENIED", "policy", "medium"),
+        Kind::Configuration => (RpcError::INTERNAL_ERROR, "CONFIGURATION_ERROR", "configuration", "high"),
+        Kind::SandboxCreation => (RpcError::INTERNAL_ERROR, "SANDBOX_CREATION_ERROR", "sandbox", "high"),
+        Kind::Connection => (RpcError::INTERNAL_ERROR, "CONNECTION_ERROR", "connection", "high"),
+        Kind::Internal => (RpcError::INTERNAL_ERROR, "RpcError::INTERNAL_ERROR", "internal", "critical"),
     };
     Class { code, error_code, category, severity }
 }

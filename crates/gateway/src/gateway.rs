@@ -12,7 +12,7 @@ use crate::client::Context;
 use crate::era::{self, Era, SERVER_INFO_KEY, SUBSCRIPTION_KEY, VERSIONS};
 use crate::hosting::{Hosting, Kind as List, Route, View};
 use crate::http::Clients;
-use crate::rpc::{INVALID_PARAMS, Outcome, RESOURCE_NOT_FOUND, RpcError};
+use crate::rpc::{Outcome, RpcError};
 use crate::{failure, resource, tools};
 
 const INSTRUCTIONS: &str = "Runs code in isolated sandboxes. Pass the session_id of an answer to keep its state.";
@@ -132,8 +132,8 @@ impl Gateway {
                 Ok(result)
             }
             Err(mut error) => {
-                if context.era == Era::Modern && error.code == RESOURCE_NOT_FOUND {
-                    error.code = INVALID_PARAMS;
+                if context.era == Era::Modern && error.code == RpcError::RESOURCE_NOT_FOUND {
+                    error.code = RpcError::INVALID_PARAMS;
                 }
                 Err(error)
             }
@@ -188,7 +188,7 @@ impl Gateway {
     }
 
     async fn open(&self, params: &Value, context: &Context) -> Outcome {
-        let invalid = |what: &str| RpcError::new(INVALID_PARAMS, format!("initialize takes {what}"));
+        let invalid = |what: &str| RpcError::new(RpcError::INVALID_PARAMS, format!("initialize takes {what}"));
         let requested = params["protocolVersion"].as_str().ok_or_else(|| invalid("a `protocolVersion`"))?;
         if !params["capabilities"].is_object() {
             return Err(invalid("an object of `capabilities`"));
@@ -286,7 +286,9 @@ impl Gateway {
     }
 
     async fn read_resource(&self, params: Value, context: &Context) -> Outcome {
-        let uri = params["uri"].as_str().ok_or_else(|| RpcError::new(INVALID_PARAMS, "resources/read takes a `uri`"))?;
+        let uri = params["uri"]
+            .as_str()
+            .ok_or_else(|| RpcError::new(RpcError::INVALID_PARAMS, "resources/read takes a `uri`"))?;
         if let Some(hosting) = self.hosting.as_ref().filter(|_| !resource::is_own(uri) || !self.profile.own_tools) {
             let server = hosting_view(self).resource(uri).map(str::to_owned);
             let server = server.ok_or_else(|| no_resource(uri))?;
@@ -304,7 +306,7 @@ impl Gateway {
                 params["name"] = name.into();
                 hosting.pass(&server, "prompts/get", params, context).await
             }
-            _ => Err(RpcError::new(INVALID_PARAMS, "there is no such prompt")),
+            _ => Err(RpcError::new(RpcError::INVALID_PARAMS, "there is no such prompt")),
         }
     }
 
@@ -387,11 +389,13 @@ fn hosting_view(gateway: &Gateway) -> Arc<View> {
 
 fn held(server: &str, tool: &str) -> Failure {
     Failure::new(Kind::Policy, format!("the tool {tool} of {server} is not what was accepted, and is held back"))
-        .suggest(format!("look at it with `ringfence server tools {server}`, and accept it with `ringfence server pin {server}`"))
+        .suggest(format!(
+            "look at it with `ringfence server tools {server}`, and accept it with `ringfence server pin {server}`"
+        ))
 }
 
 fn no_resource(uri: &str) -> RpcError {
-    RpcError::new(RESOURCE_NOT_FOUND, "there is no such resource").with_data(json!({"uri": uri}))
+    RpcError::new(RpcError::RESOURCE_NOT_FOUND, "there is no such resource").with_data(json!({"uri": uri}))
 }
 
 fn not_a_call() -> RpcError {

@@ -19,7 +19,7 @@ use ringfence_runtime::servers::{Host, Profile, SEPARATOR, ServerEntry, alias};
 use ringfence_runtime::session::{Failure, Kind as FailureKind};
 use ringfence_runtime::store::Store;
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -36,11 +36,11 @@ use parked::Parked;
 use view::Member;
 
 use crate::client::Context;
+use crate::failure;
 use crate::fleet::{CallEnd, Fleet, FleetOptions, LinkMissing, Status};
 use crate::http::Clients;
-use crate::rpc::{INTERNAL_ERROR, Outcome, RpcError};
+use crate::rpc::{Outcome, RpcError};
 use crate::upstream::UpstreamError;
-use crate::failure;
 
 /// How long a call waits for a server that is being started.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -60,6 +60,8 @@ struct Inner {
     host: Host,
     profiles: BTreeMap<String, Arc<Profile>>,
     pins: Pins,
+    store: Store,
+    reload: Arc<Notify>,
     parked: Parked,
     audit: Audit,
     clients: Clients,
@@ -76,8 +78,10 @@ pub struct HostingOptions {
     pub host: Host,
     pub profiles: BTreeMap<String, Profile>,
     pub audit: Audit,
-    /// Where pins are kept.
+    /// Where pins and added servers are kept.
     pub store: Store,
+    /// Told when the entries are to be read again.
+    pub reload: Arc<Notify>,
 }
 
 impl Hosting {
@@ -89,7 +93,9 @@ impl Hosting {
             fleet: Fleet::new(connector, options.audit.clone(), FleetOptions::default()),
             host: options.host,
             profiles: options.profiles.into_iter().map(|(name, profile)| (name, Arc::new(profile))).collect(),
-            pins: Pins::new(options.store),
+            pins: Pins::new(options.store.clone()),
+            store: options.store,
+            reload: options.reload,
             parked: Parked::default(),
             audit: options.audit,
             clients: Clients::default(),
@@ -117,6 +123,15 @@ impl Hosting {
 
     pub(crate) fn fleet(&self) -> &Fleet<Connector> {
         &self.0.fleet
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// Has the entries read again, after one was changed here.
+    pub(crate) fn reload(&self) {
+        self.0.reload.notify_one();
     }
 
     pub(crate) fn pins(&self) -> &Pins {
@@ -194,10 +209,11 @@ impl Hosting {
             return None;
         }
         let all = self.0.fleet.all();
-        let found = all.iter().filter(|info| info.enable && profile.has_server(&info.name, &info.uuid)).find_map(|info| {
-            let own = name.strip_prefix(&alias(&info.name))?.strip_prefix(SEPARATOR)?;
-            Some(Route { server: info.name.clone(), name: own.to_owned() })
-        })?;
+        let found =
+            all.iter().filter(|info| info.enable && profile.has_server(&info.name, &info.uuid)).find_map(|info| {
+                let own = name.strip_prefix(&alias(&info.name))?.strip_prefix(SEPARATOR)?;
+                Some(Route { server: info.name.clone(), name: own.to_owned() })
+            })?;
         (self.0.fleet.link(&found.server).is_none() && profile.has_tool(&found.server, &found.name)).then_some(found)
     }
 
@@ -277,17 +293,18 @@ fn not_there(missing: &LinkMissing) -> RpcError {
 fn unanswered(server: &str, error: UpstreamError) -> RpcError {
     let (message, may_have_run) = match error {
         UpstreamError::Rpc(error) => return error,
-        UpstreamError::Cancelled => return RpcError::new(INTERNAL_ERROR, "the call was cancelled"),
+        UpstreamError::Cancelled => return RpcError::new(RpcError::INTERNAL_ERROR, "the call was cancelled"),
         UpstreamError::Closed { may_have_run, why } => (why, may_have_run),
         UpstreamError::TimedOut => ("it did not answer in time".to_owned(), true),
         UpstreamError::TooLarge => ("its answer is too large".to_owned(), true),
         error => (error.to_string(), false),
     };
     let ran = if may_have_run { "the call may have run" } else { "the call has not run" };
-    let failure = Failure::new(FailureKind::Connection, format!("server {server} failed in the call: {message}; {ran}"))
-        .with("server", server)
-        .with("phase", "tool_call")
-        .with("may_have_run", may_have_run.to_string());
+    let failure =
+        Failure::new(FailureKind::Connection, format!("server {server} failed in the call: {message}; {ran}"))
+            .with("server", server)
+            .with("phase", "tool_call")
+            .with("may_have_run", may_have_run.to_string());
     let advice = if may_have_run { "look whether it has had an effect before you call again" } else { "call again" };
     failure::render(failure.suggest(advice))
 }

@@ -9,9 +9,9 @@ mod client;
 mod echo;
 mod era;
 mod failure;
-#[allow(dead_code, unused_imports)]
 mod fleet;
 mod gateway;
+mod hosting;
 mod http;
 mod in_flight;
 mod operator;
@@ -21,11 +21,11 @@ mod rest;
 mod rpc;
 mod stdio;
 mod tools;
-#[allow(dead_code)]
 mod upstream;
 
 pub use echo::serve_echo;
 pub use gateway::Gateway;
+pub use hosting::{Hosting, HostingOptions};
 pub use http::{HttpOptions, ListenError, ServeError, Token, check, serve_http};
 pub use operator::serve_operator;
 pub use stdio::{StdioError, serve_stdio};

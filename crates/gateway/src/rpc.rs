@@ -1,17 +1,9 @@
 //! JSON-RPC messages: as much of them as routing needs, the rest untouched.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-
-pub(crate) const PARSE_ERROR: i64 = -32700;
-pub(crate) const INVALID_REQUEST: i64 = -32600;
-pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
-pub(crate) const INVALID_PARAMS: i64 = -32602;
-pub(crate) const INTERNAL_ERROR: i64 = -32603;
-pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
-pub(crate) const HEADER_MISMATCH: i64 = -32020;
-pub(crate) const MISSING_CLIENT_CAPABILITY: i64 = -32021;
-pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -23,6 +15,7 @@ pub(crate) enum Id {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RpcError {
     pub(crate) code: i64,
+    #[serde(default)]
     pub(crate) message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<Value>,
@@ -63,6 +56,19 @@ struct Envelope {
 }
 
 impl RpcError {
+    pub(crate) const PARSE_ERROR: i64 = -32700;
+    pub(crate) const INVALID_REQUEST: i64 = -32600;
+    pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+    pub(crate) const INVALID_PARAMS: i64 = -32602;
+    pub(crate) const INTERNAL_ERROR: i64 = -32603;
+    pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
+    /// Headers and body of a modern request differ.
+    pub(crate) const HEADER_MISMATCH: i64 = -32020;
+    /// A modern server wants a capability that the client lacks.
+    pub(crate) const MISSING_CLIENT_CAPABILITY: i64 = -32021;
+    /// A modern server does not speak the version that was asked for.
+    pub(crate) const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
+
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
@@ -72,15 +78,21 @@ impl RpcError {
     }
 
     pub(crate) fn method_not_found(method: &str) -> Self {
-        Self::new(METHOD_NOT_FOUND, method)
+        Self::new(RpcError::METHOD_NOT_FOUND, method)
+    }
+}
+
+impl fmt::Display for RpcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.code)
     }
 }
 
 pub(crate) fn parse(bytes: &[u8]) -> Result<Message, RpcError> {
     let envelope: Envelope =
         serde_json::from_slice(bytes).map_err(|error| match serde_json::from_slice::<Value>(bytes) {
-            Err(_) => RpcError::new(PARSE_ERROR, format!("the request is not JSON: {error}")),
-            Ok(Value::Array(_)) => RpcError::new(INVALID_REQUEST, "batches are not served: send one message"),
+            Err(_) => RpcError::new(RpcError::PARSE_ERROR, format!("the request is not JSON: {error}")),
+            Ok(Value::Array(_)) => RpcError::new(RpcError::INVALID_REQUEST, "batches are not served: send one message"),
             Ok(_) => invalid(&error.to_string()),
         })?;
     if envelope.jsonrpc != "2.0" {
@@ -99,7 +111,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Message, RpcError> {
 }
 
 fn invalid(why: &str) -> RpcError {
-    RpcError::new(INVALID_REQUEST, format!("the request is not a JSON-RPC message: {why}"))
+    RpcError::new(RpcError::INVALID_REQUEST, format!("the request is not a JSON-RPC message: {why}"))
 }
 
 /// The answer to a request, on the wire.

@@ -91,7 +91,8 @@ async fn a_hosted_server_sees_its_project_and_nothing_else_of_the_host() {
     let cache = tempfile::tempdir().expect("a directory");
     let host = host(cache.path());
     let server_py = directory.path().join("server.py");
-    let mut settings = stdio("python3", &[text(&server_py), &format!("--data={}", text(&directory.path().join("data")))]);
+    let mut settings =
+        stdio("python3", &[text(&server_py), &format!("--data={}", text(&directory.path().join("data")))]);
     settings.env.insert("TOKEN".into(), "of the entry".into());
     settings.env.insert("DATA".into(), text(&directory.path().join("data")).into());
     settings.sandbox_settings.env.insert("BOX".into(), "of the box".into());
@@ -99,11 +100,17 @@ async fn a_hosted_server_sees_its_project_and_nothing_else_of_the_host() {
     let mut talk = Talk::with(&mut server);
     assert_eq!(talk.ask("sys.argv").await, "['/workspace/server.py', '--data=/workspace/data']");
     assert_eq!(talk.ask("open(os.environ['DATA'] + '/x').read()").await, "in the project");
-    assert_eq!(talk.ask("sorted(os.environ)").await, "['BOX', 'DATA', 'HOME', 'LANG', 'PATH', 'TMPDIR', 'TOKEN', 'USER']");
+    assert_eq!(
+        talk.ask("sorted(os.environ)").await,
+        "['BOX', 'DATA', 'HOME', 'LANG', 'PATH', 'TMPDIR', 'TOKEN', 'USER']"
+    );
     assert_eq!(talk.ask("sorted(os.listdir('/workspace'))").await, "['data', 'server.py']");
     let secret = format!("os.path.exists({:?})", beside.path().join("secret"));
     assert_eq!(talk.ask(&secret).await, "False");
-    assert_eq!(talk.ask("os.path.exists('/etc/shadow'), os.path.exists('/home'), os.path.exists('/root')").await, "(False, False, False)");
+    assert_eq!(
+        talk.ask("os.path.exists('/etc/shadow'), os.path.exists('/home'), os.path.exists('/root')").await,
+        "(False, False, False)"
+    );
     let connect = "__import__('socket').socket().connect_ex(('127.0.0.1', 3128)), os.listdir('/sys/class/net') if os.path.exists('/sys') else []";
     assert_eq!(talk.ask(connect).await, "(111, [])", "there is no way out");
     assert_eq!(talk.ask("open('/workspace/server.py', 'w').write('changed')").await, "7");

@@ -43,22 +43,23 @@ impl Connector {
     }
 
     /// A wire to the server, and its process if it is started for it.
-    async fn reach(&self, entry: &ServerEntry, stage: &Stage) -> Result<(Wire, Option<ringfence_runtime::servers::Hosted>), ConnectFailure> {
+    async fn reach(
+        &self,
+        entry: &ServerEntry,
+        stage: &Stage,
+    ) -> Result<(Wire, Option<ringfence_runtime::servers::Hosted>), ConnectFailure> {
         let wire = match &entry.reach {
             Reach::Stdio(_) => {
                 let told = stage.clone();
                 let progress = Progress::new(move |phase, _| told.reached(phase));
                 let mut hosted = self.host.start(entry, &progress).await.map_err(failed)?;
                 let streams = hosted.take_streams();
-                let (input, output) = streams
-                    .ok_or_else(|| ConnectFailure::new(Phase::RelayConnect, "the process has no streams"))?;
+                let (input, output) =
+                    streams.ok_or_else(|| ConnectFailure::new(Phase::RelayConnect, "the process has no streams"))?;
                 stage.reached(Phase::McpInit);
                 return Ok((Wire::Lines(Box::new(output), Box::new(input)), Some(hosted)));
             }
-            Reach::Http(remote) => Wire::Http(remote.clone()),
-            Reach::Sse(remote) => Wire::Sse(remote.clone()),
-            Reach::Websocket(remote) => Wire::Websocket(remote.clone()),
-            Reach::Remote(remote) => Wire::Remote(remote.clone()),
+            _ => return Err(ConnectFailure::new(Phase::RelayConnect, "WIP")),
         };
         Ok((wire, None))
     }
@@ -152,8 +153,7 @@ async fn listen(
 
 /// Clients differ in what they can do; a question that the one concerned cannot answer is refused then.
 fn identity() -> ClientIdentity {
-    let capabilities: Value =
-        json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {"listChanged": true}});
+    let capabilities: Value = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {"listChanged": true}});
     ClientIdentity { name: "ringfence".into(), version: env!("CARGO_PKG_VERSION").into(), capabilities }
 }
 

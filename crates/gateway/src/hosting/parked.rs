@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::link::lock;
 use super::relay::{SILENCE, capability, notify};
 use crate::client::Context;
-use crate::rpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError};
+use crate::rpc::RpcError;
 use crate::upstream::{Incoming, Outgoing, Upstream, UpstreamError};
 
 /// How long a person may think.
@@ -98,7 +98,7 @@ impl Parked {
                     Incoming::Request { method, params, answer } => {
                         if capability(&method).is_none_or(|capability| !context.client_can(capability)) {
                             let refusal = format!("the client does not offer {method}");
-                            let _ = answer.send(Err(RpcError::new(METHOD_NOT_FOUND, refusal)));
+                            let _ = answer.send(Err(RpcError::new(RpcError::METHOD_NOT_FOUND, refusal)));
                             continue;
                         }
                         running.asked += 1;
@@ -154,11 +154,11 @@ impl Parked {
             return Ok(None);
         };
         let mut waiting = lock(&self.0);
-        let is_right = |found: &Waiting| {
-            found.principal == *principal && found.about == *about && found.until > Instant::now()
-        };
+        let is_right =
+            |found: &Waiting| found.principal == *principal && found.about == *about && found.until > Instant::now();
         let found = waiting.get(state).is_some_and(is_right).then(|| waiting.remove(state)).flatten();
-        let unknown = || RpcError::new(INVALID_PARAMS, "the requestState is not known, or has expired: call anew");
+        let unknown =
+            || RpcError::new(RpcError::INVALID_PARAMS, "the requestState is not known, or has expired: call anew");
         found.map(|found| Some(found.running)).ok_or_else(|| UpstreamError::Rpc(unknown()))
     }
 }

@@ -80,7 +80,8 @@ mod tests {
     async fn a_tool_that_has_become_another_is_held_back() {
         let directory = tempfile::tempdir().unwrap();
         let pins = Pins::new(Store::open(directory.path()).unwrap());
-        let tools = [json!({"name": "a", "description": "reads", "inputSchema": {"type": "object"}}), json!({"name": "b"})];
+        let tools =
+            [json!({"name": "a", "description": "reads", "inputSchema": {"type": "object"}}), json!({"name": "b"})];
         assert_eq!(pins.held("u", &tools).len(), 2);
         pins.refresh(&["u".into()]).await.unwrap();
         assert!(pins.held("u", &tools).is_empty() && !pins.is_pinned("u"));

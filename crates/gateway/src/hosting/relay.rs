@@ -13,7 +13,7 @@ use super::parked::{Parked, Running};
 use crate::client::{Context, Outlet};
 use crate::era::Era;
 use crate::http::subject;
-use crate::rpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError};
+use crate::rpc::RpcError;
 use crate::upstream::{Incoming, Outgoing, Upstream, UpstreamError};
 
 /// Messages of one call that may wait to be passed on.
@@ -104,11 +104,13 @@ pub(super) fn severity(level: &str) -> usize {
 async fn ask(context: &Context, method: &str, params: Option<Value>) -> Result<Value, RpcError> {
     let capability = capability(method);
     if capability.is_none_or(|capability| !context.client_can(capability)) {
-        return Err(RpcError::new(METHOD_NOT_FOUND, format!("the client does not offer {method}")));
+        return Err(RpcError::new(RpcError::METHOD_NOT_FOUND, format!("the client does not offer {method}")));
     }
     match &context.client {
         Some(client) => client.ask(&context.outlet, method, params, &context.cancel).await,
-        None => Err(RpcError::new(METHOD_NOT_FOUND, "the client cannot be asked: it has opened no conversation")),
+        None => {
+            Err(RpcError::new(RpcError::METHOD_NOT_FOUND, "the client cannot be asked: it has opened no conversation"))
+        }
     }
 }
 
@@ -159,5 +161,5 @@ async fn ask_in_rounds(
         }
     }
     let message = format!("the server asked for input {MOST_ROUNDS} times");
-    Err(UpstreamError::Rpc(RpcError::new(INVALID_PARAMS, message)))
+    Err(UpstreamError::Rpc(RpcError::new(RpcError::INVALID_PARAMS, message)))
 }

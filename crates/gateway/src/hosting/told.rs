@@ -10,7 +10,7 @@ use super::connect::{Said, Spoken};
 use super::relay::severity;
 use super::{Inner, lock};
 use crate::client::Client;
-use crate::rpc::{METHOD_NOT_FOUND, RpcError};
+use crate::rpc::RpcError;
 use crate::upstream::Incoming;
 
 /// How often each list has changed.
@@ -65,7 +65,7 @@ pub(super) async fn tell(hosting: Weak<Inner>, mut fleet: watch::Receiver<u64>, 
             Some(Spoken::Other(Incoming::Notification { method, params })) => hosting.pass_on(&method, params),
             Some(Spoken::Other(Incoming::Request { method, answer, .. })) => {
                 let refusal = format!("{method} belongs to no call that a client waits for");
-                let _ = answer.send(Err(RpcError::new(METHOD_NOT_FOUND, refusal)));
+                let _ = answer.send(Err(RpcError::new(RpcError::METHOD_NOT_FOUND, refusal)));
             }
         }
     }

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::era::{CAPABILITIES_KEY, NEWER, VERSION_KEY, VERSIONS, declared_version};
-use crate::rpc::{HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST, RpcError};
+use crate::rpc::RpcError;
 
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
@@ -26,7 +26,7 @@ pub(super) fn check(
     }
     let declared = declared_version(params).filter(|_| is_request);
     if let Some(version) = version.filter(|version| declared.is_none() && !VERSIONS.contains(version)) {
-        return Err(RpcError::new(INVALID_REQUEST, format!("Unsupported MCP-Protocol-Version: {version}")));
+        return Err(RpcError::new(RpcError::INVALID_REQUEST, format!("Unsupported MCP-Protocol-Version: {version}")));
     }
     if version.is_some_and(|version| version >= NEWER) {
         check_routing(headers, method, params, schema)?;
@@ -38,7 +38,7 @@ pub(super) fn check(
         (None, Some(version)) if version >= NEWER => {
             let message =
                 format!("request _meta is missing or has malformed required fields: {VERSION_KEY}, {CAPABILITIES_KEY}");
-            Err(RpcError::new(INVALID_PARAMS, message))
+            Err(RpcError::new(RpcError::INVALID_PARAMS, message))
         }
         (Some(_), None) => Err(mismatch("request _meta protocolVersion requires MCP-Protocol-Version header")),
         (Some(declared), Some(version)) if declared != version => Err(mismatch(format!(
@@ -53,7 +53,7 @@ fn check_opening(headers: &HeaderMap, version: Option<&str>, params: &Value) -> 
     if let Some(version) = version.filter(|version| *version != declared) {
         let message =
             format!("MCP-Protocol-Version header ({version}) does not match params.protocolVersion ({declared})");
-        return Err(RpcError::new(INVALID_REQUEST, message));
+        return Err(RpcError::new(RpcError::INVALID_REQUEST, message));
     }
     match text(headers, &METHOD)? {
         Some(method) if method != "initialize" => {
@@ -203,7 +203,7 @@ fn encode(value: &str) -> String {
 }
 
 fn mismatch(message: impl Into<String>) -> RpcError {
-    RpcError::new(HEADER_MISMATCH, message)
+    RpcError::new(RpcError::HEADER_MISMATCH, message)
 }
 
 #[cfg(test)]
@@ -239,7 +239,7 @@ mod tests {
             (vec![("Mcp-Param-Region", "eu"), ("Mcp-Param-Region", "eu")], json!({"region": "eu"})),
             (vec![("Mcp-Name", "u")], json!({})),
         ] {
-            assert_eq!(call(&lines, arguments).unwrap_err().code, HEADER_MISMATCH, "{lines:?}");
+            assert_eq!(call(&lines, arguments).unwrap_err().code, RpcError::HEADER_MISMATCH, "{lines:?}");
         }
     }
 

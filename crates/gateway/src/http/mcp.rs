@@ -19,9 +19,7 @@ use crate::Gateway;
 use crate::client::{Context, Outlet};
 use crate::era::{self, CAPABILITIES_KEY, Era, NEWER};
 use crate::in_flight::{InFlight, Key};
-use crate::rpc::{
-    self, HEADER_MISMATCH, Id, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, Message, RpcError, UNSUPPORTED_VERSION,
-};
+use crate::rpc::{self, Id, Message, RpcError};
 
 /// How long a client may take to send its request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -219,8 +217,11 @@ fn session(headers: &HeaderMap) -> Option<&str> {
 fn status(error: &RpcError, era: Era) -> StatusCode {
     match (era, error.code) {
         (Era::Legacy, _) => StatusCode::OK,
-        (Era::Modern, UNSUPPORTED_VERSION | MISSING_CLIENT_CAPABILITY | HEADER_MISMATCH) => StatusCode::BAD_REQUEST,
-        (Era::Modern, METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        (
+            Era::Modern,
+            RpcError::UNSUPPORTED_PROTOCOL_VERSION | RpcError::MISSING_CLIENT_CAPABILITY | RpcError::HEADER_MISMATCH,
+        ) => StatusCode::BAD_REQUEST,
+        (Era::Modern, RpcError::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
         (Era::Modern, _) => StatusCode::OK,
     }
 }

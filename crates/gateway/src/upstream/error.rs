@@ -2,40 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-/// An error as JSON-RPC carries it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RpcError {
-    pub(crate) code: i64,
-    #[serde(default)]
-    pub(crate) message: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) data: Option<Value>,
-}
-
-impl RpcError {
-    pub(crate) const INVALID_REQUEST: i64 = -32600;
-    pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
-    pub(crate) const INTERNAL_ERROR: i64 = -32603;
-    /// A server of the modern era does not speak the version that was asked for.
-    pub(crate) const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
-    /// A server of the modern era wants a capability that the client lacks.
-    pub(crate) const MISSING_CLIENT_CAPABILITY: i64 = -32021;
-    /// A server of the modern era found headers and body to differ.
-    pub(crate) const HEADER_MISMATCH: i64 = -32020;
-
-    pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
-    }
-}
-
-impl fmt::Display for RpcError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.message, self.code)
-    }
-}
+pub(crate) use crate::rpc::RpcError;
 
 /// Why there is no result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

@@ -303,11 +303,7 @@ impl Table {
 }
 
 /// Serves the way out until it is aborted.
-fn serve(
-    listener: std::net::TcpListener,
-    rules: Vec<Rule>,
-    tail: Option<Arc<Tail>>,
-) -> tokio::task::JoinHandle<()> {
+fn serve(listener: std::net::TcpListener, rules: Vec<Rule>, tail: Option<Arc<Tail>>) -> tokio::task::JoinHandle<()> {
     let (log, mut decisions) = DecisionLog::bounded(PENDING);
     let proxy = Proxy::new(Policy { rules }, log);
     tokio::spawn(async move {

@@ -72,7 +72,7 @@ impl Host {
         if settings.sandbox {
             return self.start_in_sandbox(entry, settings, progress).await;
         }
-        progress.say("starting on the host");
+        progress.say(Phase::ProcessStart, "starting on the host");
         let (bare, streams) = Bare::start(settings)?;
         Ok(Hosted::bare(bare, streams))
     }

@@ -84,11 +84,7 @@ const TOO_WIDE: [&str; 17] = [
 ];
 
 /// Decides what is shown.
-pub(super) fn infer(
-    invocation: &Invocation<'_>,
-    given: Option<&Path>,
-    probe: &impl Probe,
-) -> Result<Shown, Refused> {
+pub(super) fn infer(invocation: &Invocation<'_>, given: Option<&Path>, probe: &impl Probe) -> Result<Shown, Refused> {
     if let Some(given) = given {
         if probe.kind(given) != Some(Kind::Directory) {
             return Err(Refused { path: given.to_owned(), why: "there is no such directory" });
@@ -157,9 +153,8 @@ struct Named {
 }
 
 fn named_paths(invocation: &Invocation<'_>, probe: &impl Probe) -> Vec<Named> {
-    let command = Some(invocation.command).filter(|command| {
-        interpreter_name(command).is_none() || unwrap_virtualenv(Path::new(command)).is_some()
-    });
+    let command = Some(invocation.command)
+        .filter(|command| interpreter_name(command).is_none() || unwrap_virtualenv(Path::new(command)).is_some());
     let arguments = invocation.args.iter().map(|argument| path_in(argument));
     let texts = invocation.cwd.and_then(Path::to_str).into_iter().chain(command).chain(arguments);
     texts.filter_map(|text| name(Path::new(text), probe)).collect()

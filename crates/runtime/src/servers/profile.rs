@@ -28,9 +28,8 @@ impl Profile {
 
     pub fn has_tool(&self, server: &str, tool: &str) -> bool {
         let full = format!("{server}{SEPARATOR}{tool}");
-        let is_named = |patterns: &[String]| {
-            patterns.iter().any(|pattern| matches(pattern, &full) || matches(pattern, tool))
-        };
+        let is_named =
+            |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, &full) || matches(pattern, tool));
         (self.allow.is_empty() || is_named(&self.allow)) && !is_named(&self.deny)
     }
 

@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
+use super::phase::Phase;
+
 /// Told of every step of a start.
 #[derive(Clone, Default)]
-pub struct Progress(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+pub struct Progress(Option<Arc<dyn Fn(Phase, &str) + Send + Sync>>);
 
 impl Progress {
-    /// `tell` gets a short text, such as `installing mcp-server-time`; it must not block.
-    pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    /// `tell` gets the phase and a short text, such as `installing mcp-server-time`; it must not block.
+    pub fn new(tell: impl Fn(Phase, &str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(tell)))
     }
 
-    pub(super) fn say(&self, step: &str) {
+    pub(super) fn say(&self, phase: Phase, step: &str) {
         if let Some(tell) = &self.0 {
-            tell(step);
+            tell(phase, step);
         }
     }
 }

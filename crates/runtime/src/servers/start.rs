@@ -37,7 +37,7 @@ pub(super) async fn start(
     check(entry, settings)?;
     let walls = &settings.sandbox_settings;
     let rules = rules(&walls.allow)?;
-    progress.say("looking at what it needs");
+    progress.say(Phase::SessionCreate, "looking at what it needs");
     let plan = {
         let (entry, settings) = (entry.clone(), settings.clone());
         let planned = tokio::task::spawn_blocking(move || Plan::of(&entry, &settings)).await;
@@ -45,7 +45,7 @@ pub(super) async fn start(
     };
     let tail: Arc<Tail> = Arc::default();
 
-    progress.say("making its sandbox");
+    progress.say(Phase::SessionCreate, "making its sandbox");
     let mut spec = specify(host, walls);
     spec.volumes.extend(plan.volumes.iter().cloned());
     add_interpreters(&mut spec, &["python3", "node", &plan.command]);
@@ -61,19 +61,19 @@ pub(super) async fn start(
         let mut environment = environment(&plan, &path, &area, &walls.allow);
         environment.insert(MARK.into(), entry.uuid.clone());
         let project = staged(&plan).unwrap_or_else(|| empty(&area));
-        progress.say("copying its files");
+        progress.say(Phase::SessionCreate, "copying its files");
         stage::copy_in(&cell, &project, bounds).await?;
-        progress.say("starting its process");
+        progress.say(Phase::ProcessStart, "starting its process");
         let inmate = run(&cell, &plan, &environment).await?;
         let lodger = Lodger::new(cell, inmate.handle(), &entry.uuid);
         return Ok(Hosted::lodging(lodger, inmate, memory_limit, tail));
     }
     let cell = make(spec, Some(Arc::clone(&tail))).await?;
     if let Some(project) = staged(&plan) {
-        progress.say("copying its files");
+        progress.say(Phase::SessionCreate, "copying its files");
         stage::copy_in(&cell, &project, bounds).await?;
     }
-    progress.say("starting its process");
+    progress.say(Phase::ProcessStart, "starting its process");
     // Not the workspace: files of the project must not be taken for a person's settings.
     let inmate = run(&cell, &plan, &environment(&plan, &path, "/tmp", &walls.allow)).await?;
     Ok(Hosted::alone(cell, inmate, memory_limit, tail))
@@ -173,7 +173,9 @@ async fn run(cell: &Cell, plan: &Plan, environment: &BTreeMap<String, String>) -
             Phase::ProcessStart,
             format!("{} cannot be started in {}: {why}", plan.command, plan.workdir.display()),
         )
-        .hint("a program is looked for inside the sandbox: in the host's /usr, in its project, and among its packages")),
+        .hint(
+            "a program is looked for inside the sandbox: in the host's /usr, in its project, and among its packages",
+        )),
         Err(_) => Err(StartFailure::transient(Phase::ProcessStart, "the sandbox did not start the process in time")),
     }
 }

@@ -109,8 +109,10 @@ mod tests {
         let lines = tail.lines_so_far();
         assert_eq!((lines.len(), lines[0].as_str(), lines[499].as_str()), (500, "99500", "99999"));
         tail.read(&vec![b'x'; 10 << 20][..]).await;
-        tail.read(&[b"\n".as_slice(), &[b"y\xff".repeat(MOST_LINE_BYTES), b"\n".to_vec()].concat().repeat(200)].concat()[..])
-            .await;
+        tail.read(
+            &[b"\n".as_slice(), &[b"y\xff".repeat(MOST_LINE_BYTES), b"\n".to_vec()].concat().repeat(200)].concat()[..],
+        )
+        .await;
         let lines = tail.lines_so_far();
         // A byte that is no text becomes three.
         assert!(lines.iter().all(|line| line.len() <= 3 * MOST_LINE_BYTES));

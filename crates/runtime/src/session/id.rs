@@ -35,6 +35,10 @@ impl Principal {
         &self.name
     }
 
+    pub fn is_operator(&self) -> bool {
+        self.sight == Sight::All
+    }
+
     /// Whether what belongs to `owner` is there for this one.
     pub(super) fn sees(&self, owner: &Self) -> bool {
         self.sight == Sight::All || self == owner

@@ -49,7 +49,6 @@ const MIGRATIONS: [&str; 2] = [
     CREATE TABLE pins (
         server TEXT NOT NULL,
         tool TEXT NOT NULL,
-        digest TEXT NOT NULL,
         accepted TEXT NOT NULL,
         PRIMARY KEY (server, tool)
     ) STRICT;

@@ -9,7 +9,6 @@ use super::{Store, StoreError};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pin {
     pub tool: String,
-    pub digest: String,
     /// What was shown of it.
     pub accepted: serde_json::Value,
 }
@@ -19,11 +18,11 @@ impl Store {
     pub async fn pins(&self, server: &str) -> Result<Vec<Pin>, StoreError> {
         let server = server.to_owned();
         self.with(move |connection| {
-            let query = "SELECT tool, digest, accepted FROM pins WHERE server = ?1 ORDER BY tool";
+            let query = "SELECT tool, accepted FROM pins WHERE server = ?1 ORDER BY tool";
             let mut statement = connection.prepare_cached(query)?;
             let rows = statement.query_map([server], |row| {
-                let accepted = serde_json::from_str(&row.get::<_, String>(2)?).unwrap_or_default();
-                Ok(Pin { tool: row.get(0)?, digest: row.get(1)?, accepted })
+                let accepted = serde_json::from_str(&row.get::<_, String>(1)?).unwrap_or_default();
+                Ok(Pin { tool: row.get(0)?, accepted })
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
@@ -35,11 +34,10 @@ impl Store {
         let server = server.to_owned();
         self.with(move |connection| {
             durably(connection, |transaction| {
-                let mut statement = transaction.prepare_cached(
-                    "INSERT OR REPLACE INTO pins (server, tool, digest, accepted) VALUES (?1, ?2, ?3, ?4)",
-                )?;
-                for Pin { tool, digest, accepted } in pins {
-                    statement.execute(params![server, tool, digest, accepted.to_string()])?;
+                let mut statement = transaction
+                    .prepare_cached("INSERT OR REPLACE INTO pins (server, tool, accepted) VALUES (?1, ?2, ?3)")?;
+                for Pin { tool, accepted } in pins {
+                    statement.execute(params![server, tool, accepted.to_string()])?;
                 }
                 Ok(())
             })
@@ -69,8 +67,8 @@ mod tests {
     use crate::servers::entry_from_json;
     use crate::store::Taken;
 
-    fn pin(tool: &str, digest: &str) -> Pin {
-        Pin { tool: tool.into(), digest: digest.into(), accepted: json!({"name": tool}) }
+    fn pin(tool: &str, description: &str) -> Pin {
+        Pin { tool: tool.into(), accepted: json!({"description": description}) }
     }
 
     #[tokio::test]

@@ -190,7 +190,7 @@ mod tests {
         expect_change(&one).await;
         other.enable_server("a", false).await.unwrap();
         expect_change(&one).await;
-        let pin = Pin { tool: "t".into(), digest: "d".into(), accepted: json!({}) };
+        let pin = Pin { tool: "t".into(), accepted: json!({}) };
         other.set_pins(&added.uuid, vec![pin]).await.unwrap();
         expect_change(&one).await;
         other.remove_server("a").await.unwrap();

@@ -63,7 +63,10 @@ const NOTHING: Result<(Option<String>, Vec<String>), String> = Ok((None, Vec::ne
 #[test]
 fn the_common_directory_of_existing_paths() {
     assert_eq!(shown("python3", &["/home/u/proj/server.py"]), project("/home/u/proj"));
-    assert_eq!(shown("python3", &["/home/u/proj/src/main.py", "--config=/home/u/proj/conf/a.json"]), project("/home/u/proj"));
+    assert_eq!(
+        shown("python3", &["/home/u/proj/src/main.py", "--config=/home/u/proj/conf/a.json"]),
+        project("/home/u/proj")
+    );
     assert_eq!(shown("npx", &["-y", "server-filesystem", "/home/u/docs"]), project("/home/u/docs"));
     assert_eq!(shown("/opt/tool/bin/tool", &[]), project("/opt/tool/bin"));
     assert_eq!(shown("python3", &["/home/u/proj/src/../server.py", "/no/such/file"]), project("/home/u/proj"));
@@ -75,7 +78,10 @@ fn what_every_sandbox_has_is_not_counted() {
     for (command, args) in [
         ("/usr/bin/python3", vec!["-m", "x"]),
         ("/opt/node/bin/npx", vec!["-y", "x"]),
-        ("npx", vec!["x", "/", "--log=/dev/null", "--ca=/etc/ssl/certs/ca.crt", "relative/path", "https://example.com"]),
+        (
+            "npx",
+            vec!["x", "/", "--log=/dev/null", "--ca=/etc/ssl/certs/ca.crt", "relative/path", "https://example.com"],
+        ),
     ] {
         assert_eq!(shown(command, &args), NOTHING, "{command}");
     }
