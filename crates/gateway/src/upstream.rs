@@ -6,19 +6,25 @@
 
 mod era;
 mod error;
+mod events;
 mod handshake;
+mod http;
 mod lines;
 mod link;
 mod list;
 mod listen;
 mod outbox;
+mod remote;
 mod rpc;
+mod sse;
 #[cfg(test)]
 mod tests;
+mod websocket;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfence_runtime::servers::RemoteSettings;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
@@ -27,10 +33,14 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::era::{ClientIdentity, Era};
 pub(crate) use self::error::{EndReason, RpcError, UpstreamError};
+use self::http::Http;
 use self::link::Link;
-use self::outbox::{Outbox, Unsent};
+use self::outbox::Outbox;
+use self::remote::Place;
 pub(crate) use self::rpc::Counters;
 use self::rpc::{Connection, Style};
+use self::sse::Sse;
+use self::websocket::Socket;
 
 /// A connection to a server. All clones are one; when the last is dropped it is closed.
 #[derive(Clone)]
@@ -52,6 +62,11 @@ impl Drop for Owner {
 pub(crate) enum Wire {
     /// Its output and its input.
     Lines(Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>),
+    Http(RemoteSettings),
+    Sse(RemoteSettings),
+    Websocket(RemoteSettings),
+    /// Streamable HTTP, or SSE where the other side knows only that.
+    Remote(RemoteSettings),
 }
 
 /// Which eras are tried.
@@ -124,16 +139,71 @@ impl Upstream {
             Wire::Lines(output, input) => {
                 let connection = Connection::new(Link::Lines(Outbox::new(input)), who, unrelated);
                 connection.spawn(lines::read(Arc::clone(&connection), output));
-                let writing = Arc::clone(&connection);
-                connection.spawn(async move {
-                    let Link::Lines(outbox) = &writing.link;
-                    if outbox.drain().await == Unsent::Stalled {
-                        writing.close(EndReason::Lost("the server does not read its input".into()));
-                    }
-                });
+                connection.spawn(lines::write(Arc::clone(&connection)));
                 Self::agree(connection, eras).await
             }
+            Wire::Http(settings) => Self::open_http(&settings, who, unrelated, eras).await.map_err(|(error, _)| error),
+            Wire::Sse(settings) => Self::open_sse(&settings, who, unrelated).await,
+            Wire::Websocket(settings) => {
+                match Self::open_socket(&settings, who.clone(), unrelated.clone(), eras).await {
+                    Err(UpstreamError::EndedInProbe(_)) => {
+                        Self::open_socket(&settings, who, unrelated, Eras::LegacyOnly).await
+                    }
+                    opened => opened,
+                }
+            }
+            Wire::Remote(settings) => match Self::open_http(&settings, who.clone(), unrelated.clone(), eras).await {
+                Err((error, Some(400 | 404 | 405))) => {
+                    Self::open_sse(&settings, who, unrelated).await.map_err(|other| {
+                        UpstreamError::Refused(format!("neither streamable HTTP ({error}) nor SSE ({other})"))
+                    })
+                }
+                opened => opened.map_err(|(error, _)| error),
+            },
         }
+    }
+
+    /// The error comes with the last HTTP status that was no success.
+    async fn open_http(
+        settings: &RemoteSettings,
+        who: ClientIdentity,
+        unrelated: mpsc::Sender<Incoming>,
+        eras: Eras,
+    ) -> Result<Self, (UpstreamError, Option<u16>)> {
+        let http = Http::new(Place::new(settings).map_err(|error| (error, None))?);
+        let connection = Connection::new(Link::Http(Box::new(http)), who, unrelated);
+        let upstream = Self::agree(Arc::clone(&connection), eras).await.map_err(|error| {
+            let Link::Http(http) = &connection.link else { return (error, None) };
+            (error, http.refusal())
+        })?;
+        if !upstream.0.era.is_modern() {
+            connection.spawn(http::hear(Arc::downgrade(&connection)));
+        }
+        Ok(upstream)
+    }
+
+    async fn open_sse(
+        settings: &RemoteSettings,
+        who: ClientIdentity,
+        unrelated: mpsc::Sender<Incoming>,
+    ) -> Result<Self, UpstreamError> {
+        let (sse, stream) = Sse::open(Place::new(settings)?).await?;
+        let connection = Connection::new(Link::Sse(Box::new(sse)), who, unrelated);
+        connection.spawn(sse::read(Arc::clone(&connection), stream));
+        // The transport is older than the modern era.
+        Self::agree(connection, Eras::LegacyOnly).await
+    }
+
+    async fn open_socket(
+        settings: &RemoteSettings,
+        who: ClientIdentity,
+        unrelated: mpsc::Sender<Incoming>,
+        eras: Eras,
+    ) -> Result<Self, UpstreamError> {
+        let (socket, halves) = Socket::open(settings).await?;
+        let connection = Connection::new(Link::Socket(socket), who, unrelated);
+        connection.spawn(websocket::run(Arc::clone(&connection), halves));
+        Self::agree(connection, eras).await
     }
 
     async fn agree(connection: Arc<Connection>, eras: Eras) -> Result<Self, UpstreamError> {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
 use super::error::EndReason;
+use super::link::Link;
+use super::outbox::Unsent;
 use super::rpc::{Connection, MAX_MESSAGE_BYTES};
 
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -114,6 +116,14 @@ pub(super) async fn read(connection: Arc<Connection>, input: Box<dyn AsyncRead +
         }
     };
     connection.close(EndReason::Lost(why));
+}
+
+/// Writes what the server did not take at once.
+pub(super) async fn write(connection: Arc<Connection>) {
+    let Link::Lines(outbox) = &connection.link else { return };
+    if outbox.drain().await == Unsent::Stalled {
+        connection.close(EndReason::Lost("the server does not read its input".into()));
+    }
 }
 
 #[cfg(test)]

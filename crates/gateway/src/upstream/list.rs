@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Outgoing;
 use super::error::UpstreamError;
+use super::link::Link;
 use super::rpc::{Connection, Style};
 
 const MAX_PAGES: usize = 1000;
@@ -50,7 +51,14 @@ async fn pages(connection: &Arc<Connection>, method: &str, key: &str) -> Result<
         }
         cursor = page.get("nextCursor").and_then(Value::as_str).filter(|next| !next.is_empty()).map(str::to_owned);
         match &cursor {
-            None => return Ok(items),
+            None => {
+                if method == "tools/list"
+                    && let Link::Http(http) = &connection.link
+                {
+                    http.learn(&items);
+                }
+                return Ok(items);
+            }
             Some(next) if !seen.insert(next.clone()) => return refuse("goes round in circles: a cursor came twice"),
             Some(_) => {}
         }

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -31,6 +31,9 @@ use super::{Incoming, Outgoing};
 
 /// A notification larger than this is dropped: it may wait in a queue with many others.
 const MAX_NOTIFICATION_BYTES: usize = 1024 * 1024;
+
+/// Messages of no call of ours that are posted at once.
+const MAX_CONTROLS: usize = 64;
 
 /// What a server did wrong, or what was lost, since the connection began.
 #[derive(Debug, Default)]
@@ -59,6 +62,7 @@ pub(super) struct Connection {
     heard_ms: AtomicU64,
     end: OnceLock<EndReason>,
     closed: CancellationToken,
+    controls: Arc<Semaphore>,
 }
 
 /// In which words a request is put.
@@ -87,6 +91,7 @@ impl Connection {
             heard_ms: AtomicU64::new(0),
             end: OnceLock::new(),
             closed: CancellationToken::new(),
+            controls: Arc::new(Semaphore::new(MAX_CONTROLS)),
         })
     }
 
@@ -96,6 +101,19 @@ impl Connection {
         self.tasks.spawn(async move {
             let _ = closed.run_until_cancelled(task).await;
         });
+    }
+
+    /// The same for what a server can provoke: dropped where there are too many, or no runtime any more.
+    pub(super) fn spawn_control(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let Ok(permit) = Arc::clone(&self.controls).try_acquire_owned() else {
+            return count(&self.counters.dropped, 1);
+        };
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.spawn(async move {
+                task.await;
+                drop(permit);
+            });
+        }
     }
 
     pub(super) async fn closed(&self) {
@@ -114,7 +132,7 @@ impl Connection {
     pub(super) fn close(&self, reason: EndReason) {
         let reason = self.end.get_or_init(|| reason);
         self.table.close(&reason.to_string());
-        self.link.close();
+        self.link.close(&self.tasks);
         self.tasks.close();
         self.closed.cancel();
     }
@@ -154,7 +172,12 @@ impl Connection {
         };
         era::dress(&mut params, era, &self.who);
         let headers = self.link.headers(&method, params.as_ref(), era);
-        let parcel = Parcel { id: Some(id), body: message::request(id, &method, params.as_ref()), headers };
+        let parcel = Parcel {
+            id: Some(id),
+            body: message::request(id, &method, params.as_ref()),
+            headers,
+            opens_session: style == Style::Bare,
+        };
         drop(params);
         if parcel.body.len() > MAX_MESSAGE_BYTES {
             return Err(UpstreamError::TooLarge);
@@ -205,7 +228,7 @@ impl Connection {
         if body.len() > MAX_MESSAGE_BYTES {
             return Err(UpstreamError::TooLarge);
         }
-        self.link.deliver(self, Parcel { id: None, body, headers }).await
+        self.link.deliver(self, Parcel { headers, ..Parcel::bare(body) }).await
     }
 
     /// Tells whoever listens, as if the server had.
