@@ -12,6 +12,7 @@ mod find;
 mod keys;
 mod origin;
 mod resolve;
+mod servers;
 mod show;
 mod size;
 mod token;
@@ -24,7 +25,8 @@ pub use error::ConfigError;
 pub use file::{Config, LogFormat, LogLevel};
 pub use find::Environment;
 pub use origin::Origin;
-pub use resolve::{Configuration, Log, Server};
+pub use resolve::{Configuration, Hosting, Log, Server};
+pub use servers::ConfiguredServer;
 pub use token::{Secret, Token};
 pub use volume::parse_volume;
 

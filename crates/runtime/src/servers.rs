@@ -1,5 +1,6 @@
 //! Other people's MCP servers: what is known of each, where that comes from, and how one is started in a sandbox.
 
+mod anchor;
 mod bare;
 mod cell;
 mod entry;
@@ -7,7 +8,9 @@ mod expand;
 mod host;
 mod host_path;
 mod hosted;
+mod file;
 mod identity;
+pub mod import;
 mod name;
 mod parse;
 mod phase;
@@ -18,10 +21,12 @@ mod rewrite;
 mod shared;
 mod stage;
 mod start;
+mod syntax;
 mod tail;
 mod to_json;
 
 pub use cell::Ended;
+pub use anchor::anchor_paths;
 pub use entry::{BoxSettings, HostPathMode, Reach, RemoteSettings, ServerEntry, StdioSettings};
 pub use expand::{ExpandError, expand, needed_variables};
 pub use host::{Host, HostSettings, cache_directory};
@@ -32,4 +37,4 @@ pub use parse::{EntryError, Warning, entry_from_json};
 pub use phase::{Phase, StartFailure};
 pub use profile::{Profile, SEPARATOR, alias};
 pub use progress::Progress;
-pub use to_json::{entry_to_json, entry_to_shown_json};
+pub use to_json::{entry_to_json, entry_to_shown_json, veil, veil_url};

@@ -8,6 +8,7 @@ use ringfence_sandbox::Weakness;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::servers::ServerEntryConfig;
 use super::size::ByteSize;
 use crate::template::Language;
 
@@ -22,6 +23,9 @@ pub struct Config {
     pub flavors: BTreeMap<String, FlavorConfig>,
     /// What sandboxes are for, by name: new ones, or changes to python, node and bash.
     pub templates: BTreeMap<String, TemplateConfig>,
+    pub hosting: HostingConfig,
+    /// MCP servers that are hosted or reached, by name.
+    pub servers: BTreeMap<String, ServerEntryConfig>,
     pub log: LogConfig,
 }
 
@@ -114,6 +118,16 @@ pub struct TemplateConfig {
     pub root: Option<PathBuf>,
     /// Variables of every process in it.
     pub env: BTreeMap<String, String>,
+}
+
+/// Where further servers come from.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostingConfig {
+    /// Files in the `mcpServers` shape of clients; read again when they change.
+    pub files: Option<Vec<String>>,
+    /// Also host what clients of this user are configured with, without a `ringfence server import`.
+    pub import: Option<bool>,
 }
 
 /// What is logged on standard error.

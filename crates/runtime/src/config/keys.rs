@@ -38,7 +38,7 @@ const fn key(name: &'static str, reads: Reads, aliases: &'static [&'static str])
 /// The token that a variable sets.
 pub(super) const TOKEN: &str = "server.tokens.token";
 
-pub(super) const KEYS: [Key; 24] = [
+pub(super) const KEYS: [Key; 26] = [
     key("server.host", Reads::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
     key("server.port", Reads::Number, &["RINGFENCE_PORT", "MCP_SERVER_PORT"]),
     key("server.enable_cors", Reads::Switch, &["MCP_ENABLE_CORS"]),
@@ -61,6 +61,8 @@ pub(super) const KEYS: [Key; 24] = [
     key("sessions.pool", Reads::Counts, &[]),
     key("sessions.preload", Reads::List, &[]),
     key("sessions.state_dir", Reads::Text, &["RINGFENCE_STATE_DIR"]),
+    key("hosting.files", Reads::List, &["MCP_SERVERS_CONFIG"]),
+    key("hosting.import", Reads::Switch, &[]),
     key("log.level", Reads::Text, &["RINGFENCE_LOG"]),
     key("log.format", Reads::Text, &[]),
 ];

@@ -1,7 +1,7 @@
 //! From the file's types to what the program works with.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ringfence_sandbox::{Limits, Root};
 
@@ -9,6 +9,7 @@ use super::check;
 use super::error::ConfigError;
 use super::file::{Config, Count, LogFormat, LogLevel, Seconds, SessionsConfig};
 use super::find::Environment;
+use super::servers::{self, ConfiguredServer};
 use super::token::{self, Token, TokenSource};
 use super::values::Values;
 use super::volume::parse_volume;
@@ -23,6 +24,9 @@ pub struct Configuration {
     pub file: Option<PathBuf>,
     pub server: Server,
     pub sessions: Settings,
+    pub hosting: Hosting,
+    /// The servers of the file, by name.
+    pub servers: Vec<ConfiguredServer>,
     pub log: Log,
     pub(super) values: Values,
     state_directory: Option<PathBuf>,
@@ -37,6 +41,13 @@ pub struct Server {
     pub port: u16,
     pub enable_cors: bool,
     pub allowed_hosts: Vec<String>,
+}
+
+/// Where further servers come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hosting {
+    pub files: Vec<PathBuf>,
+    pub import: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,10 +91,16 @@ pub(super) fn resolve(
         enable_cors: config.server.enable_cors.unwrap_or_default(),
         allowed_hosts: config.server.allowed_hosts.unwrap_or_default(),
     };
+    let files = config.hosting.files.iter().flatten();
+    let hosting = Hosting {
+        files: files.map(|path| values.origin(&["hosting", "files"]).anchor(Path::new(path))).collect(),
+        import: config.hosting.import.unwrap_or_default(),
+    };
+    let servers = servers::resolve(&config.servers, &values)?;
     let log =
         Log { level: config.log.level.unwrap_or(LogLevel::Info), format: config.log.format.unwrap_or(LogFormat::Text) };
     let state_directory = given.or_else(|| environment.state_directory());
-    Ok(Configuration { file, server, sessions, log, values, state_directory, tokens, environment })
+    Ok(Configuration { file, server, sessions, hosting, servers, log, values, state_directory, tokens, environment })
 }
 
 fn settings(config: &Config, values: &Values) -> Result<Settings, ConfigError> {

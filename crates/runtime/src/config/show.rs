@@ -7,6 +7,7 @@ use serde_json::json;
 use super::keys::KEYS;
 use super::origin::Origin;
 use super::resolve::Configuration;
+use crate::servers::{veil, veil_url};
 
 const SET: &str = "(set)";
 const NOT_SET: &str = "(not set)";
@@ -58,7 +59,10 @@ impl Configuration {
                 Some((name, _)) => {
                     (format!("{TOKENS}{name}"), if self.has_secret(name) { SET } else { NOT_SET }.into())
                 }
-                None => (key, given.value.clone()),
+                None => {
+                    let value = shown(&key, &given.value);
+                    (key, value)
+                }
             };
             lines.push(Line { key, value: Some(value), origin: given.origin.clone() });
         }
@@ -73,4 +77,14 @@ impl Configuration {
         lines.sort_by(|one, other| one.key.cmp(&other.key));
         lines
     }
+}
+
+/// Variables, headers and URLs of servers may hold secrets.
+fn shown(key: &str, value: &toml::Value) -> toml::Value {
+    let (true, Some(text)) = (key.starts_with("servers."), value.as_str()) else { return value.clone() };
+    if key.ends_with(".url") {
+        return veil_url(text).into();
+    }
+    let is_secret = [".env.", ".headers."].iter().any(|part| key.contains(part));
+    if is_secret { veil(text).into() } else { value.clone() }
 }

@@ -84,6 +84,33 @@ fn tokens_are_read_from_where_they_lie() {
 }
 
 #[test]
+fn servers_of_the_file_are_entries_like_all_others() {
+    let text = "[hosting]\nfiles = [\"more.json\"]\n\
+                [servers.git]\ncommand = \"uvx\"\nargs = [\"mcp-server-git\"]\ncwd = \"repo\"\nenv = { TOKEN = \"hush\", HOST = \"${HOST}\" }\n\
+                [servers.git.box]\nmemory_mb = 512\nallow = [\"git.example\"]\nnetwork = \"off\"\ncolour = 1\n\
+                [servers.far]\nurl = \"https://h/mcp?key=hush\"\nenable = false\ntimeout = 2.5\nheaders = { Authorization = \"Bearer hush\" }\n";
+    let configuration = load_text(text, &[], Vec::new()).unwrap();
+    let shown = without_directory(&configuration.show());
+    assert!(!shown.contains("hush") && !configuration.show_json().to_string().contains("hush"), "{shown}");
+    let shown: Vec<&str> =
+        shown.lines().filter(|line| line.starts_with("servers") || line.starts_with("hosting")).collect();
+    let entries = configuration.servers.iter().map(|server| {
+        let warnings: Vec<String> = server.warnings.iter().map(ToString::to_string).collect();
+        let entry = crate::servers::entry_to_json(&server.entry).to_string();
+        format!("{}: {} {warnings:?}", server.entry.name, without_directory_in(&entry, &configuration))
+    });
+    insta::assert_snapshot!(shown.into_iter().map(Into::into).chain(entries).collect::<Vec<String>>().join("\n"));
+    assert!(configuration.hosting.files[0].is_absolute());
+    let named = load_text(text, &[("MCP_SERVERS_CONFIG", "/a.json")], Vec::new()).unwrap();
+    assert_eq!(named.hosting.files, [PathBuf::from("/a.json")]);
+}
+
+fn without_directory_in(text: &str, configuration: &Configuration) -> String {
+    let directory = configuration.file.as_ref().unwrap().parent().unwrap();
+    text.replace(&format!("{}/", directory.display()), "DIRECTORY/")
+}
+
+#[test]
 fn bad_files_say_what_is_wrong_and_where() {
     let bad = [
         "[server]\nport = 8000\n[sesions]\n",
@@ -117,6 +144,13 @@ fn bad_files_say_what_is_wrong_and_where() {
         "[server.tokens.ci]\nenv = \"A\"\nfile = \"b\"\n",
         "[server.tokens.local]\nenv = \"A\"\n",
         "[log]\nlevel = \"loud\"\n",
+        "[hosting]\nfiles = \"x\"\n",
+        "[servers.x]\n",
+        "[servers.x]\ncommand = \"x\"\n\ncolour = 1\n",
+        "[servers.x]\ncommand = \"x\"\nargs = \"-y\"\n",
+        "[servers.a__b]\ncommand = \"x\"\n",
+        "[servers.x]\ncommand = \"x\"\n[servers.x.box]\nallow = [\"a b\"]\n",
+        "[servers.x]\nurl = \"ftp://h\"\n",
     ];
     let said: Vec<String> =
         bad.iter().map(|text| format!("{text}=> {}\n", load_text(text, &[], Vec::new()).expect_err(text))).collect();
@@ -161,7 +195,7 @@ fn a_file_that_is_asked_for_must_be_there_and_others_need_not() {
 #[test]
 fn every_key_of_the_file_has_a_variable() {
     let schema = schema();
-    for section in ["Server", "Sessions", "Log"] {
+    for section in ["Server", "Sessions", "Hosting", "Log"] {
         let definition = &schema["$defs"][format!("{section}Config")]["properties"];
         for name in definition.as_object().unwrap().keys().filter(|name| *name != "tokens") {
             let key = format!("{}.{name}", section.to_lowercase());

@@ -44,13 +44,15 @@ pub fn entry_to_shown_json(entry: &ServerEntry) -> Value {
     value
 }
 
-fn veil(text: &str) -> &str {
+/// The value of a variable or header for people's eyes.
+pub fn veil(text: &str) -> &str {
     let inner = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     let is_reference = inner.is_some_and(|inner| !inner.contains(['$', '}']) && !inner.contains(":-"));
     if text.is_empty() || is_reference { text } else { SET }
 }
 
-fn veil_url(url: &str) -> String {
+/// A URL for people's eyes.
+pub fn veil_url(url: &str) -> String {
     let (before, query) = match url.split_once('?') {
         Some((before, _)) => (before, format!("?{SET}")),
         None => (url, String::new()),
