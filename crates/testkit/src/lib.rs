@@ -1,6 +1,7 @@
 //! For tests only: the program as different users, and the state of the host around it.
 #![allow(clippy::print_stderr)] // tests talk to whoever runs them
 
+pub mod fixture;
 mod host;
 mod skip;
 mod who;
