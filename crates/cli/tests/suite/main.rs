@@ -7,6 +7,7 @@ mod cleanup;
 mod clients;
 mod config;
 mod conformance;
+mod conformance_hosted;
 mod doctor;
 mod escape;
 mod everyone;
