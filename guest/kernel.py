@@ -2,10 +2,11 @@
 
     python3 -I kernel.py FD          or, in a warm fork:  prepare([...]) … fork … serve(fd)
 
-FD is a Unix stream socket to the host and carries frames: a length (4 bytes, big-endian), then JSON.
+FD is a Unix stream socket to the host and carries frames: a length (4 bytes, big-endian), then as many bytes.
 
-    host → kernel   {"type": "execute", "id": 7, "code": "…"}; end of file ends the kernel
-    kernel → host   {"type": "ready", "language": "python", "version": "3.11.2"}, once
+    host → kernel   the number of a cell (8 bytes, big-endian), then its code; end of file ends the kernel
+    kernel → host   JSON:
+                    {"type": "ready", "language": "python", "version": "3.11.2"}, once
                     {"type": "display", "id": 7, "items": [{"mime": …, "data": …}]}, as rich output arises
                     {"type": "done", "id": 7, "status": "ok", "result": "42", "error": null}, once a cell,
                     or "error", "interrupted", "exited" with {"name": …, "message": …, "traceback": …}
@@ -22,26 +23,36 @@ awaits: background tasks rest in between. SIGINT raises KeyboardInterrupt in the
 `await` it cancels the cell's task, as asyncio.run does) and is ignored between cells.
 
 What a cell's values and errors look like is in kernel_output.py, which lies beside this file.
+
+A session may wait for this program to start, so it is made of what every interpreter has in it: `posix`
+and `_signal` rather than `os` and `signal`, and no `json`, each of which takes longer to import than all
+of this. What is needed seldom is imported when it is needed. With `-S`, `site` is run when a cell could
+miss it, or else behind the first one.
 """
 
 import _ast
+import _signal
 import builtins
 import fcntl
 import io
-import json
-import os
-import signal
+import posix
 import sys
 from _thread import allocate_lock, get_ident
 
 FRAME_LIMIT = 16 << 20
 CHUNK = 1 << 20
+PAGE = 1 << 12
+ID_SIZE = 8
 LOOP_PACKAGES = ("asyncio", "selectors", "_weakrefset")
 KEPT_CELLS = 1000  # whose source a traceback can show
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the import
 NO_INPUT = "input() is not available in this sandbox: pass values in the code"
 
-encode_json = json.JSONEncoder(separators=(",", ":")).encode
+# Without one of these in it a cell has only the builtins that are there without `site`, and cannot tell.
+SIGNS_OF_SITE = (
+    *("import", "exec", "eval", "compile", "__", "getattr"),  # ways to the path and to modules
+    *("exit", "quit", "copyright", "credits", "license", "help"),  # builtins that it makes
+)
 
 
 def move_high(fd):
@@ -51,7 +62,7 @@ def move_high(fd):
             return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, floor)
         except OSError:
             continue
-    return os.dup(fd)
+    return posix.dup(fd)
 
 
 class Channel:
@@ -59,57 +70,73 @@ class Channel:
 
     def __init__(self, fd):
         self.fd = move_high(fd)
-        os.close(fd)
+        posix.close(fd)
         self.lock = allocate_lock()
-        os.register_at_fork(after_in_child=self.disown)
+        self.received = b""
+        posix.register_at_fork(after_in_child=self.disown)
 
     def disown(self):
         """In a forked child: lets go of the socket, so that the host sees the kernel's own end."""
         try:
-            os.close(self.fd)
+            posix.close(self.fd)
         except OSError:
             pass
         self.fd = -1
 
     def read(self, size):
-        parts = []
-        while size:
+        """Exactly as many bytes; what comes with them is kept."""
+        parts, missing = [self.received], size - len(self.received)
+        while missing > 0:
             try:
-                part = os.read(self.fd, min(size, CHUNK))
+                part = posix.read(self.fd, min(max(missing, PAGE), CHUNK))
             except OSError:
-                os._exit(1)
+                posix._exit(1)
             if not part:
-                os._exit(0)
+                posix._exit(0)
             parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+            missing -= len(part)
+        received = b"".join(parts)
+        self.received = received[size:]
+        return received[:size]
 
     def receive(self):
-        """The next request; ValueError if the frame is none, with the stream still in step."""
+        """The number and the code of a cell; ValueError if the frame is no request, with the stream in step."""
         size = int.from_bytes(self.read(4), "big")
         if size > FRAME_LIMIT:
             for offset in range(0, size, CHUNK):
                 self.read(min(CHUNK, size - offset))
             raise ValueError(f"a frame of {size} bytes exceeds {FRAME_LIMIT}")
-        request = json.loads(self.read(size).decode())
-        if not isinstance(request, dict) or request.get("type") != "execute":
-            raise ValueError("not an execute request")
-        if "id" not in request or not isinstance(request.get("code"), str):
-            raise ValueError("an execute request needs an id and code")
-        return request
+        frame = self.read(size)
+        if size < ID_SIZE:
+            raise ValueError("a request needs the number of its cell")
+        return int.from_bytes(frame[:ID_SIZE], "big"), frame[ID_SIZE:].decode()
 
     def send(self, frame):
         frame = memoryview(frame)
         with self.lock:
             try:
                 while frame:
-                    frame = frame[os.write(self.fd, frame) :]
+                    frame = frame[posix.write(self.fd, frame) :]
             except OSError:
-                os._exit(1)
+                posix._exit(1)
+
+
+def encode(value):
+    """JSON, by hand as long as nothing in it must be escaped: what a cell mostly says needs no `json`."""
+    if value is None:
+        return "null"
+    kind = type(value)
+    if kind is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+        return f'"{value}"'
+    if kind is int:
+        return str(value)
+    if kind is dict:
+        return "{" + ",".join([f"{encode(key)}:{encode(item)}" for key, item in value.items()]) + "}"
+    return import_own("json").dumps(value, separators=(",", ":"))
 
 
 def encode_frame(message):
-    body = encode_json(message).encode("ascii")
+    body = encode(message).encode("ascii")
     if len(body) > FRAME_LIMIT:
         raise ValueError(f"{len(body)} bytes when encoded, more than {FRAME_LIMIT}")
     return len(body).to_bytes(4, "big") + body
@@ -133,14 +160,14 @@ class NoInput(io.TextIOBase):
 
 def identify(fd):
     try:
-        status = os.fstat(fd)
+        status = posix.fstat(fd)
     except OSError:
         return None
     return status.st_dev, status.st_ino
 
 
 class Stdio:
-    """Descriptors 0, 1 and 2 and the text streams over them, made whole again before each cell."""
+    """Descriptors 0, 1 and 2 and the text streams over them, made whole again between cells."""
 
     def __init__(self):
         self.spares = [(fd, move_high(fd), identify(fd)) for fd in (0, 1, 2)]
@@ -148,14 +175,23 @@ class Stdio:
         sys.stdin = sys.__stdin__ = NoInput()
 
     def restore(self):
+        """After a cell: gives it back what it closed or replaced."""
         for fd, spare, identity in self.spares:
             try:
                 if identify(fd) != identity:
-                    os.dup2(spare, fd)
-                os.set_blocking(fd, True)  # a child such as node may have left the shared pipe otherwise
+                    posix.dup2(spare, fd)
             except OSError:
                 continue  # the guest closed the spare too, and now goes without
+        self.restore_streams()
+
+    def restore_streams(self):
+        """Before a cell too: what the last ones left running may have changed these since."""
         for fd, name in ((1, "stdout"), (2, "stderr")):
+            try:
+                if fcntl.fcntl(fd, fcntl.F_GETFL) & posix.O_NONBLOCK:
+                    posix.set_blocking(fd, True)  # by a child such as node, which shares the pipe
+            except OSError:
+                pass  # closed, and no spare of it left
             if not self.is_intact(name):
                 # By line, as on a terminal: in order with what subprocesses print, and not lost in a kill.
                 stream = open(fd, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
@@ -188,11 +224,10 @@ class Kernel:
     """One namespace, one event loop, one cell at a time."""
 
     def __init__(self, fd):
-        self.pid = os.getpid()
+        self.pid = posix.getpid()
         self.thread = get_ident()
         self.channel = Channel(fd)
         self.stdio = Stdio()
-        self.stdio.restore()
         self.cells = 0
         self.cell_id = None
         self.loop = None
@@ -200,7 +235,8 @@ class Kernel:
         self.is_cancelled = False
         # SIGINT: acted on while armed, put off while a frame is being sent.
         self.armed = self.sending = self.put_off = False
-        signal.signal(signal.SIGINT, self.on_interrupt)
+        self.has_site = "site" in sys.modules
+        self.tidy()
         main = type(sys)("__main__")
         main.__builtins__ = builtins
         sys.modules["__main__"] = main
@@ -210,24 +246,46 @@ class Kernel:
         version = "%d.%d.%d" % sys.version_info[:3]
         self.send({"type": "ready", "language": "python", "version": version})
         self.load_output()  # while the host makes up its mind
-        sys.path.insert(0, "")  # modules in the workspace, as at any prompt
+        if self.has_site:
+            self.open_workspace()
         while True:
             try:
-                request = self.channel.receive()
+                cell_id, code = self.channel.receive()
             except ValueError as refusal:
                 self.send({"type": "rejected", "id": None, "message": str(refusal)})
                 continue
-            self.send(self.execute(request["id"], request["code"]))
+            if not self.has_site and any(sign in code for sign in SIGNS_OF_SITE):
+                self.run_site()
+            self.send(self.execute(cell_id, code))
+            # While the host is busy with the answer.
+            self.tidy()
+            if not self.has_site:
+                self.run_site()
 
     def load_output(self):
         self.output = import_output()
         self.gallery = self.output.Gallery(self.send_items)
         builtins.display = self.gallery.display
 
+    def run_site(self):
+        """What the interpreter does before all else, unless it is told not to (-S)."""
+        import site
+
+        self.has_site = True
+        site.main()
+        self.open_workspace()
+
+    def open_workspace(self):
+        sys.path.insert(0, "")  # its modules are found, as at any prompt
+
+    def tidy(self):
+        """Undoes what a cell may have done to what the next one needs."""
+        self.stdio.restore()
+        _signal.signal(_signal.SIGINT, self.on_interrupt)
+
     def execute(self, cell_id, code):
         """The `done` message for one cell."""
-        self.stdio.restore()
-        signal.signal(signal.SIGINT, self.on_interrupt)  # the last cell may have set its own
+        self.stdio.restore_streams()
         self.cells += 1
         self.cell_id = cell_id
         try:
@@ -239,7 +297,7 @@ class Kernel:
             self.stdio.flush()
             status, result = "interrupted", None
             error = {"name": "KeyboardInterrupt", "message": "", "traceback": "KeyboardInterrupt\n"}
-        if os.getpid() != self.pid:
+        if posix.getpid() != self.pid:
             self.end_child(status, error)
         self.cell_id = None
         return {"type": "done", "id": cell_id, "status": status, "result": result, "error": error}
@@ -265,20 +323,12 @@ class Kernel:
     def evaluate(self, code):
         """Runs a cell and returns the value of its last expression."""
         name = f"<cell {self.cells}>"
-        lines = [f"{line}\n" for line in code.split("\n")]
-        cache = self.output.linecache.cache
-        cache[name] = (len(code), None, lines, name)  # for tracebacks
-        cache.pop(f"<cell {self.cells - KEPT_CELLS}>", None)
-        flags = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        tree = compile(code, name, "exec", flags | _ast.PyCF_ONLY_AST, dont_inherit=True)
-        parts = []
-        if tree.body and isinstance(tree.body[-1], _ast.Expr):
-            last = _ast.Expression(tree.body.pop().value)
-            parts.append(compile(last, name, "eval", flags, dont_inherit=True))
-        if tree.body:
-            parts.insert(0, compile(tree, name, "exec", flags, dont_inherit=True))
-        if any(part.co_flags & CO_COROUTINE for part in parts):
-            return self.run_on_loop(parts)
+        self.output.remember(name, code)
+        self.output.forget(f"<cell {self.cells - KEPT_CELLS}>")
+        parts = compile_cell(code, name)
+        for part in parts:
+            if part.co_flags & CO_COROUTINE:
+                return self.run_on_loop(parts)
         value = None
         for part in parts:
             value = eval(part, self.namespace)
@@ -358,7 +408,7 @@ class Kernel:
             raise KeyboardInterrupt
 
     def send_items(self, items):
-        if os.getpid() != self.pid:
+        if posix.getpid() != self.pid:
             raise ValueError("only the kernel's own process can show things")
         if self.cell_id is None:
             raise ValueError("no cell is running")
@@ -370,17 +420,57 @@ class Kernel:
             print(error["traceback"] or error["message"], end="", file=sys.stderr)
         self.stdio.flush()
         code = error["message"] if status == "exited" else ""
-        os._exit(int(code) & 0xFF if code.isdigit() else int(status != "ok"))
+        posix._exit(int(code) & 0xFF if code.isdigit() else int(status != "ok"))
+
+
+def compile_cell(code, name):
+    """A cell as code objects to run one after another; the value of the last is that of the cell."""
+    flags = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    if ends_in_assignment(code):  # and has no value, so that the way over the syntax tree can be saved
+        return [compile(code, name, "exec", flags, dont_inherit=True)]
+    tree = compile(code, name, "exec", flags | _ast.PyCF_ONLY_AST, dont_inherit=True)
+    parts = []
+    if tree.body and isinstance(tree.body[-1], _ast.Expr):
+        last = _ast.Expression(tree.body.pop().value)
+        parts.append(compile(last, name, "eval", flags, dont_inherit=True))
+    if tree.body:
+        parts.insert(0, compile(tree, name, "exec", flags, dont_inherit=True))
+    return parts
+
+
+def ends_in_assignment(code):
+    """Whether the last line is plainly `name = …` or `name += …`, and no part of anything that began before it:
+    that would end in it, with a bracket or quotes."""
+    line = code[code.rfind("\n") + 1 :]
+    target, sign, value = line.partition("=")
+    if not sign or value[:1] == "=" or not target.rstrip("+-*/%&|^@>< ").isidentifier():
+        return False
+    if target[-1] in "<>" and target[-2:] not in ("<<", ">>"):
+        return False  # a comparison
+    return not any(mark in line for mark in ";#'\"\\()[]{}")
+
+
+def import_own(name):
+    """A module of the interpreter's own, whatever the workspace has of that name."""
+    if name in sys.modules:
+        return sys.modules[name]
+    path = sys.path
+    sys.path = OWN_PATH
+    try:
+        return __import__(name)
+    finally:
+        sys.path = path
 
 
 def import_output():
     """kernel_output.py from beside this file: `-I` leaves that directory out of the path."""
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    sys.path.insert(0, __file__.rpartition("/")[0])
     try:
         import kernel_output
     finally:
         del sys.path[0]
     kernel_output.OWN_FILES.add(Kernel.run.__code__.co_filename)
+    kernel_output.import_own = import_own
     return kernel_output
 
 
@@ -397,17 +487,26 @@ def reseed():
         for name in ("_node", "_last_timestamp", "_last_timestamp_v6", "_last_timestamp_v7"):
             setattr(modules["uuid"], name, None)
     if "ssl" in modules:
-        modules["ssl"].RAND_add(os.urandom(32), 32.0)
+        modules["ssl"].RAND_add(posix.urandom(32), 32.0)
     if "multiprocessing.process" in modules:
-        modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+        modules["multiprocessing.process"].current_process().authkey = posix.urandom(32)
+
+
+def choose_plots():
+    """Matplotlib draws without a screen, unless the session says otherwise."""
+    if "os" in sys.modules:
+        sys.modules["os"].environ.setdefault("MPLBACKEND", "Agg")
+    elif b"MPLBACKEND" not in posix.environ:
+        posix.environ[b"MPLBACKEND"] = b"Agg"  # of which `os` makes its own
+        posix.putenv(b"MPLBACKEND", b"Agg")
 
 
 def prepare(preload):
     """Imports modules ahead of the fork and returns the names of those that could not be imported."""
     import gc
 
-    os.environ.setdefault("MPLBACKEND", "Agg")
-    import_output()
+    choose_plots()
+    import_output().prepare()
     missing = []
     for name in ("asyncio", *preload):
         try:
@@ -421,11 +520,13 @@ def prepare(preload):
 
 def serve(fd):
     """Serves the host on `fd` until it hangs up. Never returns."""
-    os.environ.setdefault("MPLBACKEND", "Agg")
+    choose_plots()
     reseed()
     sys.argv = [""]
     Kernel(fd).run()
 
+
+OWN_PATH = list(sys.path)
 
 if __name__ == "__main__":
     serve(int(sys.argv[1]))

@@ -3,16 +3,13 @@
 Guest code runs in nearly all of it (`__repr__`, `__str__`, `_repr_html_`), so it may fail, print, take
 long or be interrupted; a failure becomes text and never ends the kernel. All that is made is bounded.
 
-Nothing here imports what the guest did not: matplotlib is drawn from only when it is loaded already.
+Nothing here imports what the guest did not: matplotlib is drawn from only when it is loaded already. What
+takes long to import (traceback, json, reprlib) is imported when a cell first needs it.
 """
 
 import binascii
 import io
-import json
-import linecache
-import reprlib
 import sys
-import traceback
 
 ITEM_LIMIT = 8 << 20  # bytes before encoding
 ITEMS_PER_CELL = 32
@@ -21,6 +18,10 @@ TRACEBACK_LIMIT = 32 << 10
 NAME_LIMIT = 256
 
 OWN_FILES = {__file__}  # whose frames no traceback shows
+
+import_own = __import__  # the kernel's, which looks where no guest has put anything
+
+cells = {}  # as linecache.cache has them, of which it becomes part when that is imported
 
 RICH_METHODS = (
     ("", "_repr_mimebundle_"),
@@ -61,7 +62,7 @@ def render_result(value):
 def make_repr(value):
     if not is_heavy(value):
         return repr(value)
-    short = reprlib.Repr()
+    short = import_own("reprlib").Repr()
     short.maxlevel = 3
     short.maxlist = short.maxtuple = short.maxset = short.maxfrozenset = short.maxdict = 100
     short.maxstring = short.maxother = RESULT_LIMIT // 2
@@ -97,10 +98,29 @@ def describe(exc):
     return status, {"name": name, "message": message, "traceback": trace}
 
 
+def prepare():
+    """Imports ahead what is otherwise imported when it is needed."""
+    for name in ("json", "linecache", "reprlib", "traceback"):
+        import_own(name)
+
+
+def remember(name, code):
+    """Keeps the source of a cell, for tracebacks."""
+    entry = (len(code), None, [f"{line}\n" for line in code.split("\n")], name)
+    (sys.modules["linecache"].cache if "linecache" in sys.modules else cells)[name] = entry
+
+
+def forget(name):
+    cells.pop(name, None)
+    if "linecache" in sys.modules:
+        sys.modules["linecache"].cache.pop(name, None)
+
+
 def format_traceback(exc):
     if isinstance(exc, SyntaxError) and exc.text is None and exc.filename and exc.lineno:
-        exc.text = linecache.getline(exc.filename, exc.lineno) or None  # as when the parser finds it
-    report = traceback.TracebackException(type(exc), exc, exc.__traceback__)
+        lines = import_own("linecache")
+        exc.text = lines.getline(exc.filename, exc.lineno) or None  # as when the parser finds it
+    report = import_own("traceback").TracebackException(type(exc), exc, exc.__traceback__)
     pending = [report]
     while pending:
         part = pending.pop()
@@ -161,7 +181,7 @@ def draw_figure(figure):
 def encode_item(mime, data):
     """text/* stays text, JSON stays JSON, all else becomes base64; ValueError if it is too large."""
     if mime == "application/json" or mime.endswith("+json"):
-        size = len(json.dumps(data, allow_nan=False))  # a host would refuse a frame with NaN in it
+        size = len(import_own("json").dumps(data, allow_nan=False))  # a host would refuse a frame with NaN in it
     elif mime.startswith("text/"):
         size, data = len(data.encode("utf-8", "surrogatepass")), str(data)
     elif isinstance(data, str) and is_image(mime) and not mime.endswith("+xml"):
@@ -184,7 +204,7 @@ class Gallery:
     def __init__(self, send_items):
         self.send_items = send_items
         self.count = 0
-        PyplotHook(self.show_figures).install()
+        ImportHook({"matplotlib.pyplot": self.patch_pyplot, "linecache": self.fill_linecache}).install()
 
     def open(self):
         """Begins a cell."""
@@ -216,6 +236,15 @@ class Gallery:
             except Exception as failure:
                 note(f"figure dropped: {explain(failure)}")
 
+    def patch_pyplot(self, pyplot):
+        """Makes `plt.show()` send the figures: with the Agg backend it would only warn, and the next plot would
+        be drawn over the last."""
+        pyplot.show = lambda *_, **__: self.show_figures()
+
+    def fill_linecache(self, linecache):
+        linecache.cache.update(cells)
+        cells.clear()
+
     def send_forms(self, forms):
         items = []
         for mime, data in forms.items():
@@ -232,30 +261,27 @@ class Gallery:
             note(f"{', '.join(forms)} dropped: {explain(refusal)}")
 
 
-class PyplotHook:
-    """Makes `plt.show()` send the figures, from the moment that the guest imports pyplot.
+class ImportHook:
+    """Does something with modules from the moment that they are imported: `{name: what}`."""
 
-    With the Agg backend it would only warn, and the next plot would be drawn over the last.
-    """
-
-    def __init__(self, show):
-        self.show = show
+    def __init__(self, actions):
+        self.actions = actions
 
     def install(self):
-        if "matplotlib.pyplot" in sys.modules:
-            self.patch(sys.modules["matplotlib.pyplot"])
-        else:
+        for name in [name for name in self.actions if name in sys.modules]:
+            self.actions.pop(name)(sys.modules[name])
+        if self.actions:
             sys.meta_path.insert(0, self)
 
-    def patch(self, pyplot):
-        pyplot.show = lambda *_, **__: self.show()
-
     def find_spec(self, name, path=None, target=None):
-        if name != "matplotlib.pyplot":
+        action = self.actions.get(name)
+        if action is None:
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         if spec is not None:
+            if isinstance(spec.loader, type):  # shared by all modules of its kind
+                spec.loader = type(spec.loader.__name__, (spec.loader,), {})
             execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (execute(module), self.patch(module))
+            spec.loader.exec_module = lambda module: (execute(module), action(module))
         return spec

@@ -29,6 +29,10 @@ def needs(*modules):
     return unittest.skipIf(missing, f"not installed: {', '.join(missing)}")
 
 
+def request(cell, code):
+    return cell.to_bytes(8, "big") + code.encode()
+
+
 class Host:
     """The host's ends of one kernel: its socket, and the pipes behind its descriptors 1 and 2."""
 
@@ -111,8 +115,7 @@ class Host:
 
     def start(self, code):
         self.cells += 1
-        request = {"type": "execute", "id": 100 + self.cells, "code": textwrap.dedent(code)}
-        self.send(json.dumps(request).encode())
+        self.send(request(100 + self.cells, textwrap.dedent(code)))
 
     def finish(self):
         """What the started cell led to: its `done`, and what was shown and printed until then."""
@@ -210,13 +213,12 @@ class ProtocolTest(KernelTest):
         self.assertEqual(self.run_ok("x").result, "1")
 
     def test_takes_a_frame_at_the_limit(self):
-        body = json.dumps({"type": "execute", "id": 101, "code": "6 * 7"}).encode()
         self.host.cells = 1
-        self.host.send(body.ljust(16 << 20))
+        self.host.send(request(101, "6 * 7").ljust(16 << 20))
         self.assertEqual(self.host.finish().result, "42")
 
     def test_rejects_what_is_no_request(self):
-        for body in (b"{", b"\xff", b"[]", b'{"type": "run"}', b'{"type": "execute", "id": 1, "code": 2}'):
+        for body in (b"", b"1234567", request(1, "") + b"\xff"):
             with self.subTest(body=body):
                 self.host.send(body)
                 self.assertEqual(self.host.frame()["type"], "rejected")
@@ -274,7 +276,7 @@ class ProtocolTest(KernelTest):
 
     def test_start_imports_little(self):
         load = f"exec(compile(open({KERNEL!r}).read(), 'kernel', 'exec'), {{'__name__': 'kernel'}})"
-        heavy = {"asyncio", "traceback", "inspect", "base64", "typing", "dataclasses", "ctypes", "socket"}
+        heavy = {"asyncio", "traceback", "inspect", "base64", "typing", "dataclasses", "ctypes", "socket", "json", "re", "enum"}
         loaded = [
             subprocess.run(
                 [sys.executable, "-I", "-c", f"import sys; {first}; print(*sys.modules)"],
@@ -284,8 +286,64 @@ class ProtocolTest(KernelTest):
             ).stdout.split()
             for first in ("pass", load)  # a site has imports of its own
         ]
-        self.assertIn("json", loaded[1])
+        self.assertIn("fcntl", loaded[1])
         self.assertEqual(heavy & (set(loaded[1]) - set(loaded[0])), set())
+
+
+class WithoutSiteTest(KernelTest):
+    """Started with -S, as in a session that has no warm interpreter: nobody can tell."""
+
+    COMMAND = (sys.executable, "-I", "-S", KERNEL)
+
+    def setUp(self):
+        self.host = self.new_host(self.COMMAND)
+        self.bare = subprocess.run(
+            [sys.executable, "-I", "-c", "import sys; print(sys.path, sys.prefix)"],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        ).stdout
+
+    def test_the_first_cell_finds_what_site_makes(self):
+        for code in ("import sys; print(sys.path[1:], sys.prefix)", "print(*eval('__imp' + 'ort__')('sys').path)"):
+            with self.subTest(code=code):
+                host = self.new_host(self.COMMAND)
+                self.assertEqual(host.run(code).stdout.split()[-1], self.bare_of(code).split()[-1])
+        self.assertEqual(self.run_cell("quit(3)").status, "exited")
+        self.assertEqual(self.run_ok("help").result[:4], "Type")
+
+    def bare_of(self, code):
+        command = [sys.executable, "-I", "-c", code.replace("path[1:]", "path")]
+        return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S).stdout
+
+    def test_later_cells_find_it_too(self):
+        self.assertEqual(self.run_ok("print(1)").stdout, "1\n")
+        self.assertEqual(self.run_ok("import sys; print(sys.path[1:], sys.prefix)").stdout, self.bare)
+        self.assertEqual(self.run_ok("sys.path[0], exit").result[:4], "('',")
+
+    def test_the_first_cell_may_fail(self):
+        cell = self.run_error("def f():\n    1 / 0\nf()", "ZeroDivisionError")
+        self.assertIn('File "<cell 1>", line 2, in f\n    1 / 0\n', cell.traceback)
+        self.run_error("'", "SyntaxError")
+
+    def test_cells_before_linecache_was_imported_are_shown(self):
+        self.run_ok("def f(): return 1 / 0")
+        self.run_ok("x = 1")
+        cell = self.run_ok("import traceback\ntry: f()\nexcept Exception: traceback.print_exc()")
+        self.assertIn("def f(): return 1 / 0\n", cell.stderr)
+        self.assertEqual(self.run_ok("import inspect; inspect.getsource(f)").result, repr("def f(): return 1 / 0\n"))
+
+    def test_modules_of_the_working_directory(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for name in ("json", "linecache", "tokenize", "traceback", "textwrap", "reprlib", "site"):
+                with open(os.path.join(directory, f"{name}.py"), "w") as file:
+                    file.write("raise SystemError")
+            with open(os.path.join(directory, "helper.py"), "w") as file:
+                file.write("answer = 42")
+            host = self.new_host(self.COMMAND, cwd=directory)
+            self.assertEqual(host.run("1 / 0").error["name"], "ZeroDivisionError")
+            self.assertEqual(host.run("'\\n'").result, "'\\n'")
+            self.assertEqual(host.run("import helper; helper.answer").result, "42")
 
 
 class CellTest(KernelTest):
@@ -306,6 +364,31 @@ class CellTest(KernelTest):
         for code, result in cases:
             with self.subTest(code=code):
                 self.assertEqual(self.run_ok(code).result, result)
+
+    def test_what_only_looks_like_an_assignment_has_a_result(self):
+        self.run_ok("x = y = 2\ndef f(**given): return given")
+        cases = [
+            ("x <= 1", "False"),
+            ("x >= 1", "True"),
+            ("x == 1", "False"),
+            ("x != 1", "True"),
+            ("x = 1; x", "1"),
+            ("f(\nx = 3)", "{'x': 3}"),
+            ("f(y = \nx)", "{'y': 1}"),
+            ("\"\"\"\nx = 3\"\"\"", "'\\nx = 3'"),
+            ("x \\\n== 1", "True"),
+            ("f(\nx = [1][0])", "{'x': 1}"),
+            ("x += 1", None),
+            ("x <<= 1", None),
+            ("x", "4"),
+            ("x = \\\ny = 5", None),
+            ("x, y", "(5, 5)"),
+            ("y **= 2\n\nx = await f", "TypeError"),
+        ]
+        for code, result in cases:
+            with self.subTest(code=code):
+                cell = self.run_cell(code)
+                self.assertEqual(cell.result or (cell.error and cell.error["name"]), result)
 
     def test_underscore_holds_the_last_result(self):
         self.run_ok("6 * 7")

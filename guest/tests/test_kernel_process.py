@@ -10,7 +10,7 @@ import sys
 import textwrap
 import unittest
 
-from test_kernel import DEADLINE_S, KERNEL, KernelTest, needs
+from test_kernel import DEADLINE_S, KERNEL, KernelTest, needs, request
 
 
 class InterruptTest(KernelTest):
@@ -262,7 +262,7 @@ class ZygoteTest(unittest.TestCase):
             self.addCleanup(host.close)
             stream = host.makefile("rwb")
             self.addCleanup(stream.close)
-            body = json.dumps({"type": "execute", "id": 1, "code": code}).encode()
+            body = request(1, code)
             stream.write(len(body).to_bytes(4, "big") + body)
             stream.flush()
             frames = [json.loads(stream.read(int.from_bytes(stream.read(4), "big"))) for _ in range(2)]

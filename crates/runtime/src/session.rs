@@ -8,6 +8,7 @@ mod admission;
 mod adoption;
 mod call;
 mod capture;
+mod compiled;
 mod events;
 mod exchange;
 mod failure;

@@ -99,5 +99,8 @@ async fn take(
     let resume = |(process, streams)| Kernel::resume(template.language, process, streams, adopted.generation);
     let kernel = adopted.kept.and_then(resume);
     let (id, principal, created) = (record.id.clone(), Principal::named(&record.principal), record.created);
-    Some(Orphan { tenancy: Tenancy { id, principal, template, flavor, created }, prepared: Prepared { guest, kernel } })
+    Some(Orphan {
+        tenancy: Tenancy { id, principal, template, flavor, created },
+        prepared: Prepared { guest, kernel, starting: None },
+    })
 }

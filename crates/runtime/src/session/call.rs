@@ -1,11 +1,13 @@
 //! One call in a session: runs code or a command to its end, its time limit, or its caller's end.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use ringfence_sandbox::{End, Event};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::capture::Capture;
@@ -47,6 +49,11 @@ impl Captured {
 
     /// Takes what is left without waiting.
     pub(super) fn drain(&mut self, process: &mut Process) {
+        // Asked of the kernel itself: the runtime may not have heard yet that there is something to read.
+        let mut watched = [&process.stdout, &process.stderr].map(|stream| PollFd::new(stream, PollFlags::IN));
+        if poll(&mut watched, Some(&Timespec::default())) == Ok(0) {
+            return;
+        }
         drain_from(&process.stdout, &mut self.stdout);
         drain_from(&process.stderr, &mut self.stderr);
     }
@@ -78,7 +85,6 @@ fn drain_from(stream: &Receiver, capture: &mut Capture) {
     const MOST_READS: usize = 1024;
     let mut buffer = vec![0; READ_AT_ONCE];
     for _ in 0..MOST_READS {
-        // Asked of the kernel itself: the runtime may not have heard yet that there is something to read.
         match rustix::io::read(stream, &mut buffer) {
             Ok(length @ 1..) => capture.take(&buffer[..length]),
             Err(rustix::io::Errno::INTR) => {}
@@ -113,7 +119,8 @@ impl Reason {
 
 /// The steps from a call's time limit to its end: interrupts first, then the kill.
 pub(super) struct Patience {
-    at: Instant,
+    /// One timer for the whole call: a waiting call is looked at again and again.
+    timer: Pin<Box<Sleep>>,
     cancel: CancellationToken,
     interrupts: u32,
     pub(super) reason: Option<Reason>,
@@ -128,20 +135,20 @@ pub(super) enum Impatience {
 
 impl Patience {
     pub(super) fn new(timeout: Duration, cancel: CancellationToken) -> Self {
-        Self { at: Instant::now() + timeout, cancel, interrupts: 0, reason: None }
+        Self { timer: Box::pin(sleep(timeout)), cancel, interrupts: 0, reason: None }
     }
 
-    /// Waits until something is to be done.
+    /// Waits until something is to be done. Cancel-safe.
     pub(super) async fn lose(&mut self) -> Impatience {
         if self.reason.is_some() {
-            sleep_until(self.at).await;
+            self.timer.as_mut().await;
         } else {
             self.reason = Some(tokio::select! {
-                () = sleep_until(self.at) => Reason::Timeout,
+                () = self.timer.as_mut() => Reason::Timeout,
                 () = self.cancel.cancelled() => Reason::Cancelled,
             });
         }
-        self.at = Instant::now() + BETWEEN_INTERRUPTS;
+        self.timer.as_mut().reset(Instant::now() + BETWEEN_INTERRUPTS);
         self.interrupts += 1;
         if self.interrupts > INTERRUPTS { Impatience::Kill } else { Impatience::Interrupt }
     }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use ringfence_sandbox::cgroup::MemoryGauge;
 use ringfence_sandbox::launcher::Launched;
-use ringfence_sandbox::{Command, Control, Enforcement, Event, Target, WORKSPACE};
+use ringfence_sandbox::{Command, Control, Enforcement, Error, Event, Target, WORKSPACE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
+use tokio::sync::oneshot;
 
 use super::adoption;
 use super::launcher::LauncherHandle;
@@ -45,6 +46,17 @@ const OWNERS: u32 = 0x3fff;
 enum Beginning {
     Fork,
     Exec(Vec<OsString>),
+}
+
+/// Streams on their way to the launcher.
+pub(super) struct Kept(oneshot::Receiver<Result<(), Error>>);
+
+impl Kept {
+    /// Waits until the launcher has them.
+    pub(super) async fn confirm(self) -> Result<(), String> {
+        let kept = self.0.await.unwrap_or(Err(Error::Lost));
+        kept.map_err(|error| error.to_string())
+    }
 }
 
 /// A process of the guest, with the host's ends of what it was given.
@@ -129,11 +141,11 @@ impl Guest {
     }
 
     /// Leaves an interpreter's streams with the launcher, from whom a next server gets them.
-    pub(super) async fn keep(&self, process: &Process, control: &UnixStream) -> Result<(), String> {
+    pub(super) fn keep(&self, process: &Process, control: &UnixStream) -> Result<Kept, String> {
         let streams = [control.as_fd(), process.stdout.as_fd(), process.stderr.as_fd()];
         let owned = streams.into_iter().map(|fd| fd.try_clone_to_owned()).collect::<Result<_, _>>();
         let owned = owned.map_err(|error| error.to_string())?;
-        self.launcher.keep(self.pid, process.number, owned).await.map_err(|error| error.to_string())
+        self.launcher.keep(self.pid, process.number, owned).map(Kept).map_err(|error| error.to_string())
     }
 
     /// Orders to the init besides those of the session's own task.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::call::{Captured, Impatience, Outcome, Patience, failed};
-use super::guest::{Guest, Process, control_pair};
+use super::guest::{Guest, Kept, Process, control_pair};
 use super::language::{self, Done, Message};
 use super::{DisplayItem, Status};
 use crate::template::Language;
@@ -56,9 +56,15 @@ pub(super) enum Fate {
     SandboxLost,
 }
 
-impl Kernel {
-    /// Starts the interpreter and waits until it is ready.
-    pub(super) async fn start(guest: &mut Guest, spoken: Language) -> Result<Self, String> {
+/// An interpreter that has been started and has not said yet that it is ready.
+pub(super) struct Starting {
+    kernel: Kernel,
+    kept: Kept,
+}
+
+impl Starting {
+    /// Starts the interpreter, and leaves its streams with the launcher meanwhile.
+    pub(super) fn begin(guest: &mut Guest, spoken: Language) -> Result<Self, String> {
         let (socket, theirs) = control_pair().map_err(|error| error.to_string())?;
         let process = match guest.fork(&theirs) {
             Some(forked) => forked?,
@@ -66,13 +72,26 @@ impl Kernel {
         };
         // The kernel has it now; were it held here too, its end would never be seen.
         drop(theirs);
-        let mut kernel = Self { spoken, process, socket, received: Vec::new(), last_cell: 0, is_foreign: false };
+        let kept = guest.keep(&process, &socket)?;
+        let kernel = Kernel { spoken, process, socket, received: Vec::new(), last_cell: 0, is_foreign: false };
+        Ok(Self { kernel, kept })
+    }
+
+    /// Whether this says that it will never be ready.
+    pub(super) fn is_ended_by(&self, event: Event) -> bool {
+        let own = self.kernel.process.number;
+        matches!(event, Event::Refused { process, .. } | Event::Ended { process, .. } if process == own)
+    }
+
+    /// Waits until it is ready.
+    pub(super) async fn finish(self, guest: &Guest) -> Result<Kernel, String> {
+        let Self { mut kernel, kept } = self;
         let mut captured = Captured::default();
         let ready = timeout(START_DEADLINE, kernel.await_ready(guest, &mut captured)).await;
         match ready {
             Ok(Ok(())) => {
                 // Before anything runs in it: what has been answered must survive this server.
-                guest.keep(&kernel.process, &kernel.socket).await?;
+                kept.confirm().await?;
                 Ok(kernel)
             }
             other => {
@@ -84,6 +103,13 @@ impl Kernel {
                 Err(format!("{why} {}", String::from_utf8_lossy(&stderr.head).trim()).trim().to_owned())
             }
         }
+    }
+}
+
+impl Kernel {
+    /// Starts the interpreter and waits until it is ready.
+    pub(super) async fn start(guest: &mut Guest, spoken: Language) -> Result<Self, String> {
+        Starting::begin(guest, spoken)?.finish(guest).await
     }
 
     /// Takes over the interpreter of another server, by the streams that it left.
@@ -187,7 +213,9 @@ impl Kernel {
     pub(super) async fn execute(&mut self, guest: &Guest, code: &str, mut patience: Patience) -> (Outcome, Fate) {
         self.last_cell += 1;
         let request = language::request(self.spoken, self.last_cell, code);
-        let mut unsent = request.as_slice();
+        // A kernel at rest takes it at once; if not, that is found out below.
+        let sent = self.socket.try_write(&request).unwrap_or_default();
+        let mut unsent = &request[sent..];
         let mut captured = Captured::default();
         let mut display = Vec::new();
         let mut is_lost = false;

@@ -21,6 +21,9 @@ const BASH_KERNEL: &str =
 /// Runs the code that the bash kernel has taken, without the control channel.
 const BASH_RUN: &str = "eval \"$__rf_code\" </dev/null 250>&-\n";
 
+/// Starts the Python kernel where no zygote has.
+const PYTHON_START: &str = include_str!("../../../../guest/start.py");
+
 const FILES: [(&str, &str); 4] = [
     ("kernel.py", include_str!("../../../../guest/kernel.py")),
     ("kernel_output.py", include_str!("../../../../guest/kernel_output.py")),
@@ -28,18 +31,21 @@ const FILES: [(&str, &str); 4] = [
     ("kernel.sh", include_str!("../../../../guest/kernel.sh")),
 ];
 
-/// The kernel of a language, as files of the guest.
-pub(super) fn files(language: Language) -> BTreeMap<PathBuf, String> {
+/// The kernel of a language, as files of the guest; `compiled` is the same as the one interpreter has it that it was
+/// compiled by.
+pub(super) fn files(language: Language, compiled: Option<&str>) -> BTreeMap<PathBuf, String> {
     let suffix = match language {
         Language::Python => ".py",
         Language::Node => ".mjs",
         Language::Bash => ".sh",
     };
     let own = FILES.iter().filter(|(name, _)| name.ends_with(suffix));
-    own.map(|(name, text)| (PathBuf::from(DIRECTORY).join(name), (*text).to_owned())).collect()
+    let compiled = compiled.map(|text| ("kernel.code", text));
+    let files = own.copied().chain(compiled);
+    files.map(|(name, text)| (PathBuf::from(DIRECTORY).join(name), text.to_owned())).collect()
 }
 
-/// What a warm Python needs of them, by module.
+/// Those of Python, by module.
 pub(super) fn python_sources() -> BTreeMap<&'static str, &'static str> {
     FILES.iter().filter_map(|(name, text)| Some((name.strip_suffix(".py")?, *text))).collect()
 }
@@ -47,7 +53,7 @@ pub(super) fn python_sources() -> BTreeMap<&'static str, &'static str> {
 /// The command that starts the kernel of a template.
 pub(super) fn command(language: Language) -> Vec<OsString> {
     let words: &[&str] = match language {
-        Language::Python => &["python3", "-I", "/run/ringfence/kernel.py", CONTROL],
+        Language::Python => &["python3", "-I", "-S", "-c", PYTHON_START, CONTROL],
         Language::Node => &["node", "/run/ringfence/kernel.mjs", CONTROL],
         Language::Bash => &["bash", "--norc", "--noprofile", "-c", BASH_KERNEL],
     };
@@ -76,12 +82,16 @@ const MOST_BYTES: usize = 12 << 20;
 
 /// The bytes that ask for a cell to be run.
 pub(super) fn request(language: Language, id: u64, code: &str) -> Vec<u8> {
-    if language == Language::Bash {
-        return [format!("{id} {}\n", code.len()).as_bytes(), code.as_bytes(), BASH_RUN.as_bytes()].concat();
+    let framed = |parts: &[&[u8]]| {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let length = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
+        [&[length.as_slice()], parts].concat().concat()
+    };
+    match language {
+        Language::Bash => [format!("{id} {}\n", code.len()).as_bytes(), code.as_bytes(), BASH_RUN.as_bytes()].concat(),
+        Language::Python => framed(&[&id.to_be_bytes(), code.as_bytes()]),
+        Language::Node => framed(&[json!({ "type": "execute", "id": id, "code": code }).to_string().as_bytes()]),
     }
-    let body = json!({ "type": "execute", "id": id, "code": code }).to_string();
-    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    [&length.to_be_bytes(), body.as_bytes()].concat()
 }
 
 /// Takes the first whole message off the front of what has been received.
@@ -229,6 +239,13 @@ mod tests {
     fn a_frame_without_end_condemns_the_kernel() {
         assert!(next_message(Language::Python, 1, &mut vec![0xff; 8]).is_err());
         assert!(next_message(Language::Bash, 1, &mut vec![b'x'; 5000]).is_err());
+    }
+
+    #[test]
+    fn a_request_is_framed_as_its_kernel_reads_it() {
+        assert_eq!(request(Language::Python, 7, "ü"), b"\0\0\0\x0a\0\0\0\0\0\0\0\x07\xc3\xbc");
+        let asked = request(Language::Node, 7, "1");
+        assert_eq!(asked, frame(r#"{"type":"execute","id":7,"code":"1"}"#));
     }
 
     #[test]

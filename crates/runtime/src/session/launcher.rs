@@ -111,15 +111,23 @@ impl LauncherHandle {
         self.ask(move |launcher| launcher.is_breached(pid)).await.unwrap_or_default()
     }
 
-    /// Leaves the streams of an interpreter with the launcher, for a next server.
-    pub(super) async fn keep(&self, pid: Pid, process: u32, streams: Vec<OwnedFd>) -> Result<(), Error> {
+    /// Leaves the streams of an interpreter with the launcher, for a next server; tells when it has them.
+    pub(super) fn keep(
+        &self,
+        pid: Pid,
+        process: u32,
+        streams: Vec<OwnedFd>,
+    ) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
         let (reply, answered) = oneshot::channel();
         let question: Question = Box::new(move |launcher| {
             let _ = reply.send(launcher.keep(pid, process, &streams));
         });
         self.urgent.lock().unwrap_or_else(PoisonError::into_inner).push_back(question);
-        self.messages.send(Message::Wake).await.map_err(|_| Error::Lost)?;
-        answered.await.map_err(|_| Error::Lost)?
+        // Where no more messages fit, one is on its way that wakes it as well.
+        match self.messages.try_send(Message::Wake) {
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(Error::Lost),
+            _ => Ok(answered),
+        }
     }
 
     /// Ends the launcher, and with it every sandbox of it.

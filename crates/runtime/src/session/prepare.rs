@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use ringfence_sandbox::{Root, Spec};
 
 use super::guest::Guest;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, Starting};
 use super::launchers::Launchers;
-use super::{Failure, Kind, Settings, language};
+use super::{Failure, Kind, Settings, compiled, language};
 use crate::flavor::Flavor;
 use crate::interpreter;
 use crate::template::{Language, Template};
@@ -17,6 +17,8 @@ use crate::template::{Language, Template};
 pub(super) struct Prepared {
     pub(super) guest: Guest,
     pub(super) kernel: Option<Kernel>,
+    /// Where it has been started and is not needed yet.
+    pub(super) starting: Option<Starting>,
 }
 
 impl Prepared {
@@ -40,7 +42,7 @@ pub(super) async fn sandbox(
     let (launched, launcher) = launchers.launch(spec, warm).await?;
     let guest = Guest::new(launched, launcher, environment)
         .map_err(|error| Failure::new(Kind::SandboxCreation, format!("the sandbox cannot be spoken to: {error}")))?;
-    Ok(Prepared { guest, kernel: None })
+    Ok(Prepared { guest, kernel: None, starting: None })
 }
 
 /// The directory of an interpreter that lies outside of what every sandbox is shown.
@@ -56,13 +58,18 @@ pub(super) fn environment(template: &Template, flavor: &Flavor, settings: &Setti
 fn specify(template: &Template, flavor: &Flavor, settings: &Settings) -> Spec {
     let mut spec = template.spec(flavor, Vec::new());
     spec.command = None;
-    spec.files = language::files(template.language);
+    let is_hosts = template.root == Root::Host;
+    let found = if is_hosts { interpreter::find(template.language.interpreter()) } else { None };
+    let compiled = if is_hosts && template.language == Language::Python {
+        compiled::python(found.as_ref().map(|found| &*found.directory))
+    } else {
+        None
+    };
+    spec.files = language::files(template.language, compiled);
     spec.volumes.clone_from(&settings.volumes);
     spec.accept.clone_from(&settings.accept);
     // A root of its own brings its own interpreter.
-    if template.root == Root::Host
-        && let Some(found) = interpreter::find(template.language.interpreter())
-    {
+    if let Some(found) = found {
         spec.volumes.push(found.volume);
         let path = spec.environment.entry("PATH".into()).or_default();
         *path = format!("{}:{path}", found.directory.display());

@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use ringfence_sandbox::Event;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::call::{Outcome, Patience, failed, run_command};
 use super::guest::Guest;
-use super::kernel::{Fate, Kernel};
+use super::kernel::{Fate, Kernel, Starting};
 use super::shared::{Shared, Visit};
 use super::state::{Change, EndReason};
 use super::{Failure, Kind, Status};
 use crate::template::Language;
+
+/// When a session whose time is up was in use at that moment.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is to be run.
 pub(super) enum Work {
@@ -36,6 +39,8 @@ pub(super) struct Resident {
     pub(super) guest: Guest,
     /// Where it runs already.
     pub(super) kernel: Option<Kernel>,
+    /// Where it has been started already.
+    pub(super) starting: Option<Starting>,
     pub(super) language: Language,
     pub(super) memory_limit: u64,
     pub(super) shared: Arc<Shared>,
@@ -59,15 +64,15 @@ impl Resident {
     pub(super) async fn live(mut self) -> Option<Lost> {
         let mut kernel = self.kernel.take();
         self.take_over(&mut kernel).await;
-        let born = Instant::now();
+        // Not made anew for each call: what is done in the session only puts its idle end off.
+        let idle_end = sleep(self.idle_timeout.saturating_sub(self.shared.unused_for()));
+        let age_end = sleep(self.most_age.unwrap_or_default());
+        tokio::pin!(idle_end, age_end);
         loop {
-            // Files and processes are used without this task.
-            let idle_end = Instant::now() + self.idle_timeout.saturating_sub(self.shared.unused_for());
-            let age_end = self.most_age.map(|most| born + most);
             tokio::select! {
                 biased;
                 () = self.shared.stopped() => return None,
-                () = sleep_until(age_end.unwrap_or(born)), if age_end.is_some() => {
+                () = age_end.as_mut(), if self.most_age.is_some() => {
                     self.shared.end(EndReason::AgeExpired);
                     return None;
                 }
@@ -90,15 +95,18 @@ impl Resident {
                     if event == Event::Lost {
                         return Some(self.lost());
                     }
+                    // One that cannot be started is started again by the call that needs it, which is told why.
+                    self.starting.take_if(|starting| starting.is_ended_by(event));
                     // A kernel that died between calls is noticed by the next one.
                 }
-                () = sleep_until(idle_end) => {
-                    // Something may have been done meanwhile, or a call may be on its way.
-                    if self.shared.unused_for() >= self.idle_timeout
-                        && self.shared.retire_if_idle(EndReason::IdleExpired)
-                    {
+                () = idle_end.as_mut() => {
+                    // Something may have been done meanwhile, by files and processes without this task too, or a call
+                    // may be on its way.
+                    let left = self.idle_timeout.saturating_sub(self.shared.unused_for());
+                    if left.is_zero() && self.shared.retire_if_idle(EndReason::IdleExpired) {
                         return None;
                     }
+                    idle_end.as_mut().reset(Instant::now() + left.max(LOOK_AGAIN));
                 }
             }
         }
@@ -161,6 +169,13 @@ impl Resident {
         fate
     }
 
+    async fn start_kernel(&mut self) -> Result<Kernel, String> {
+        match self.starting.take() {
+            Some(starting) => starting.finish(&self.guest).await,
+            None => Kernel::start(&mut self.guest, self.language).await,
+        }
+    }
+
     async fn execute(
         &mut self,
         code: &str,
@@ -169,7 +184,7 @@ impl Resident {
     ) -> (Result<Outcome, Failure>, Fate) {
         let mut live = match kernel.take() {
             Some(live) => live,
-            None => match Kernel::start(&mut self.guest, self.language).await {
+            None => match self.start_kernel().await {
                 Ok(started) => started,
                 Err(why) => {
                     let message =

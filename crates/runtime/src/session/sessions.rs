@@ -23,7 +23,7 @@ use super::resident::{Call, Work};
 use super::settings::Settings;
 use super::shared::{Visit, now};
 use super::state::{EndReason, State};
-use super::tenancy::{Handle, QUEUED, Tenancy};
+use super::tenancy::{Handle, Interpreter, QUEUED, Tenancy};
 use super::{Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, Stopped, warmth};
 use crate::audit::{Audit, AuditEvent};
 use crate::flavor::Flavor;
@@ -91,7 +91,7 @@ impl Sessions {
         flavor: Option<String>,
     ) -> Result<SessionInfo, Failure> {
         let wanted = Wanted { template, flavor, session_id: None, timeout: None };
-        let made = self.create(principal, &wanted).await;
+        let made = self.create(principal, &wanted, Interpreter::MaybeLater).await;
         let (_, handle, _visit) = made.map_err(|failure| self.refused(principal, None, failure))?;
         Ok(handle.describe(&self.0.settings))
     }
@@ -202,7 +202,9 @@ impl Sessions {
             let visit = handle.shared.enter().ok_or_else(|| Failure::not_found(id))?;
             (id.clone(), handle, visit)
         } else {
-            self.create(principal, &wanted).await?
+            let is_code = matches!(work, Work::Code(_));
+            let interpreter = if is_code { Interpreter::NeededNow } else { Interpreter::MaybeLater };
+            self.create(principal, &wanted, interpreter).await?
         };
         let record = Record::begin(&handle.log, &work);
         let (reply, answered) = oneshot::channel();
@@ -251,7 +253,12 @@ impl Sessions {
         }
     }
 
-    async fn create(&self, principal: &Principal, wanted: &Wanted) -> Result<(SessionId, Handle, Visit), Failure> {
+    async fn create(
+        &self,
+        principal: &Principal,
+        wanted: &Wanted,
+        interpreter: Interpreter,
+    ) -> Result<(SessionId, Handle, Visit), Failure> {
         let (start, settings) = (Instant::now(), &self.0.settings);
         let template = wanted.template.as_deref().unwrap_or(&settings.default_template);
         let template = settings.templates.find(template).map_err(|error| invalid(&error))?;
@@ -269,7 +276,7 @@ impl Sessions {
             flavor: flavor.clone(),
             created: now(),
         };
-        let prepared = self.0.move_in(&tenancy).await?;
+        let prepared = self.0.move_in(&tenancy, interpreter).await?;
         let handle = self.settle(tenancy, prepared, place);
         self.0.audit.record(events::created(principal, &id, template, flavor, start.elapsed()));
         Ok((id, handle, visit))

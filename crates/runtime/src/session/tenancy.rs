@@ -12,6 +12,7 @@ use super::admission::Place;
 use super::adoption::Orphan;
 use super::events;
 use super::files::Files;
+use super::kernel::Starting;
 use super::limits::expires;
 use super::log::Log;
 use super::prepare::{self, Prepared};
@@ -31,6 +32,13 @@ pub(super) const QUEUED: usize = 32;
 
 /// Told to the next caller of a session whose sandbox was lost.
 const REPLACED: &str = "the session's sandbox was lost, and a new one took its place: variables and files are gone";
+
+/// When the interpreter of a new sandbox will be needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Interpreter {
+    NeededNow,
+    MaybeLater,
+}
 
 /// Who has what, since when.
 #[derive(Clone)]
@@ -108,12 +116,17 @@ impl Sessions {
 
 impl Inner {
     /// Finds or makes a sandbox, and remembers it before anybody is told, so that none is lost that somebody knows of.
-    pub(super) async fn move_in(&self, tenancy: &Tenancy) -> Result<Prepared, Failure> {
+    pub(super) async fn move_in(&self, tenancy: &Tenancy, interpreter: Interpreter) -> Result<Prepared, Failure> {
         let Tenancy { id, principal, template, flavor, created } = tenancy;
-        let prepared = match self.pool.claim(template, flavor) {
+        let mut prepared = match self.pool.claim(template, flavor) {
             Some(prepared) => prepared,
             None => prepare::sandbox(&self.launchers, template, flavor, &self.settings).await?,
         };
+        if interpreter == Interpreter::NeededNow && prepared.kernel.is_none() {
+            // It starts while the session is written down; nothing runs in it before. If it fails, whoever needs it
+            // will find out why.
+            prepared.starting = Starting::begin(&mut prepared.guest, template.language).ok();
+        }
         if let Some(keeping) = &self.keeping {
             let record = SessionRecord {
                 id: id.clone(),
@@ -135,7 +148,8 @@ impl Inner {
         while let Some(lost) = resident.live().await {
             // One that was stopped in the middle of a call has lost its sandbox too, and needs no other.
             let goes_on = lost.was_used && !matches!(handle.shared.state(), State::Stopping(_));
-            let replaced = if goes_on { self.move_in(&handle.tenancy).await.ok() } else { None };
+            let replaced =
+                if goes_on { self.move_in(&handle.tenancy, Interpreter::MaybeLater).await.ok() } else { None };
             let Some(prepared) = replaced else {
                 handle.shared.end(EndReason::SandboxLost);
                 break;
@@ -172,6 +186,7 @@ impl Handle {
         Resident {
             guest: prepared.guest,
             kernel: prepared.kernel,
+            starting: prepared.starting,
             language: self.tenancy.template.language,
             memory_limit: self.tenancy.flavor.limits.memory_bytes,
             shared: Arc::clone(&self.shared),

@@ -34,7 +34,7 @@ pub(super) fn python(interpreter_directory: Option<&Path>, preload: &[String]) -
 }
 
 /// Finds the program where a session would: the host's directories are at the same places inside.
-fn find(program: &str, first: Option<&Path>) -> Option<PathBuf> {
+pub(super) fn find(program: &str, first: Option<&Path>) -> Option<PathBuf> {
     let directories = first.into_iter().chain(PATH.split(':').map(Path::new));
     directories.map(|directory| directory.join(program)).find(|path| path.is_file())
 }
