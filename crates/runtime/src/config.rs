@@ -11,6 +11,7 @@ mod file;
 mod find;
 mod keys;
 mod origin;
+mod profiles;
 mod resolve;
 mod servers;
 mod show;

@@ -1,6 +1,7 @@
 //! `ringfence serve`: sandbox sessions as an MCP server, over stdio or HTTP.
 #![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
 
+mod hosting;
 mod operator_socket;
 
 use std::net::{IpAddr, SocketAddr};
@@ -91,9 +92,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let launchers = directory.join("launchers");
     std::fs::create_dir_all(&launchers).map_err(failed)?;
     runtime.block_on(async {
-        let sessions = Sessions::kept(configuration.sessions.clone(), program, store.clone(), launchers).await?;
-        let served = serve(http, &directory, Gateway::new(sessions.clone())).await;
-        sessions.shut_down().await;
+        let sessions =
+            Sessions::kept(configuration.sessions.clone(), program.clone(), store.clone(), launchers).await?;
+        let hosting = hosting::start(&configuration, program, &sessions, &store)?;
+        let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.servers.clone());
+        let served = serve(http, &directory, gateway).await;
+        tokio::join!(hosting.shut_down(), sessions.shut_down());
         store.close().await;
         served.map(|()| ExitCode::SUCCESS)
     })

@@ -59,7 +59,10 @@ impl Connector {
                 stage.reached(Phase::McpInit);
                 return Ok((Wire::Lines(Box::new(output), Box::new(input)), Some(hosted)));
             }
-            _ => return Err(ConnectFailure::new(Phase::RelayConnect, "WIP")),
+            Reach::Http(remote) => Wire::Http(remote.clone()),
+            Reach::Sse(remote) => Wire::Sse(remote.clone()),
+            Reach::Websocket(remote) => Wire::Websocket(remote.clone()),
+            Reach::Remote(remote) => Wire::Remote(remote.clone()),
         };
         Ok((wire, None))
     }

@@ -8,6 +8,7 @@ use ringfence_sandbox::Weakness;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::profiles::ProfileConfig;
 use super::servers::ServerEntryConfig;
 use super::size::ByteSize;
 use crate::template::Language;
@@ -26,6 +27,8 @@ pub struct Config {
     pub hosting: HostingConfig,
     /// MCP servers that are hosted or reached, by name.
     pub servers: BTreeMap<String, ServerEntryConfig>,
+    /// What is offered at /mcp/NAME, by name.
+    pub profiles: BTreeMap<String, ProfileConfig>,
     pub log: LogConfig,
 }
 

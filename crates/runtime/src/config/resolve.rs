@@ -1,5 +1,6 @@
 //! From the file's types to what the program works with.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
@@ -9,11 +10,13 @@ use super::check;
 use super::error::ConfigError;
 use super::file::{Config, Count, LogFormat, LogLevel, Seconds, SessionsConfig};
 use super::find::Environment;
+use super::profiles;
 use super::servers::{self, ConfiguredServer};
 use super::token::{self, Token, TokenSource};
 use super::values::Values;
 use super::volume::parse_volume;
 use crate::flavor::{Flavor, Flavors};
+use crate::servers::Profile;
 use crate::session::Settings;
 use crate::template::{Template, Templates};
 
@@ -27,6 +30,8 @@ pub struct Configuration {
     pub hosting: Hosting,
     /// The servers of the file, by name.
     pub servers: Vec<ConfiguredServer>,
+    /// What is offered at `/mcp/NAME`.
+    pub profiles: BTreeMap<String, Profile>,
     pub log: Log,
     pub(super) values: Values,
     state_directory: Option<PathBuf>,
@@ -97,10 +102,23 @@ pub(super) fn resolve(
         import: config.hosting.import.unwrap_or_default(),
     };
     let servers = servers::resolve(&config.servers, &values)?;
+    let profiles = profiles::resolve(config.profiles);
     let log =
         Log { level: config.log.level.unwrap_or(LogLevel::Info), format: config.log.format.unwrap_or(LogFormat::Text) };
     let state_directory = given.or_else(|| environment.state_directory());
-    Ok(Configuration { file, server, sessions, hosting, servers, log, values, state_directory, tokens, environment })
+    Ok(Configuration {
+        file,
+        server,
+        sessions,
+        hosting,
+        servers,
+        profiles,
+        log,
+        values,
+        state_directory,
+        tokens,
+        environment,
+    })
 }
 
 fn settings(config: &Config, values: &Values) -> Result<Settings, ConfigError> {
