@@ -74,7 +74,10 @@ async fn a_disabled_server_waits_for_no_retry() {
     fleet.apply(entries(&["bad"]));
     pass(3).await;
     fleet.apply(vec![disabled("bad")]);
+    pass(1).await;
+    let changes = fleet.changes();
     pass(600).await;
+    assert!(!changes.has_changed().unwrap(), "nothing rings for a server at rest");
     assert_eq!(world.starts("bad"), [0, 2]);
     assert_eq!((status(&fleet, "bad"), info(&fleet, "bad").error), ("disabled", None));
 }
