@@ -110,25 +110,21 @@ impl<C: Connect> Fleet<C> {
         let slot = self.slot(name).ok_or_else(|| LinkMissing::unknown(name))?;
         let until = Instant::now() + patience;
         let mut views = slot.view.subscribe();
-        let mut has_asked = false;
         loop {
             {
                 let view = views.borrow_and_update();
                 let is_current = view.heeded == slot.desired.borrow().version;
                 match (&view.connection, view.state) {
+                    _ if !is_current => {}
                     (Some(connection), _) => {
                         let refused = |failure| LinkMissing::because(name, Status::Connected, failure);
                         return connection.admit().map_err(refused);
                     }
-                    (None, State::Failed { has_cooled: true, .. }) if is_current => {
-                        if !std::mem::replace(&mut has_asked, true) {
-                            slot.wanted.notify_one();
-                        }
+                    (None, State::Failed { has_cooled: true, .. }) => {
+                        slot.wanted.notify_one();
                     }
-                    (None, state) if is_current && state.status() != Status::Connecting => {
-                        return Err(view.why_missing(name));
-                    }
-                    _ => {}
+                    (None, state) if state.status() == Status::Connecting => {}
+                    (None, _) => return Err(view.why_missing(name)),
                 }
             }
             if !matches!(timeout_at(until, views.changed()).await, Ok(Ok(()))) {

@@ -107,7 +107,6 @@ impl State {
     /// The state after an event and what is to be done, or nothing where the event means nothing.
     pub(super) fn after(self, event: Event) -> Option<(Self, Action)> {
         let step = match (self, event) {
-            (Self::Resting(_), Event::Start) => Next::Attempt(1).begin(),
             (Self::Resting(from), Event::Rest(to)) if from != to => (Self::Resting(to), Action::Keep),
 
             (Self::Queued(attempt), Event::Admitted) => (Self::Connecting(attempt), Action::Connect),
@@ -137,7 +136,7 @@ impl State {
             (Self::Connecting(_) | Self::Connected(_), Event::Rest(rest)) => {
                 (Self::Ending(Next::Rest(rest)), Action::End)
             }
-            (Self::Waiting(_) | Self::Failed { .. }, Event::Start) => Next::Attempt(1).begin(),
+            (Self::Resting(_) | Self::Waiting(_) | Self::Failed { .. }, Event::Start) => Next::Attempt(1).begin(),
             (Self::Queued(_) | Self::Waiting(_) | Self::Failed { .. }, Event::Rest(rest)) => Next::Rest(rest).begin(),
             _ => return None,
         };

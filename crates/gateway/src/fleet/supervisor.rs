@@ -229,8 +229,10 @@ impl<C: Connect> Supervisor<C> {
     }
 
     fn pass_failure(&mut self, event: Event, failure: ServerFailure) {
-        self.view.failure = Some(Arc::new(failure.clone()));
+        let failure = Arc::new(failure);
+        self.view.failure = Some(failure.clone());
         self.pass(event, None);
+        self.ran = None;
         let wait = match self.view.state {
             State::Waiting(attempt) | State::Ending(Next::Wait(attempt)) => {
                 Some(self.shared.options.retry_after(attempt))

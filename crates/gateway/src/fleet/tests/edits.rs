@@ -74,7 +74,10 @@ async fn a_disabled_server_waits_for_no_retry() {
     fleet.apply(entries(&["bad"]));
     pass(3).await;
     fleet.apply(vec![disabled("bad")]);
+    pass(1).await;
+    let changes = fleet.changes();
     pass(600).await;
+    assert!(!changes.has_changed().unwrap(), "nothing rings for a server at rest");
     assert_eq!(world.starts("bad"), [0, 2]);
     assert_eq!((status(&fleet, "bad"), info(&fleet, "bad").error), ("disabled", None));
 }
@@ -171,4 +174,17 @@ async fn whoever_watches_hears_of_every_change() {
     assert!(heard(), "touched");
     pass(600).await;
     assert!(!heard(), "nothing happened");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_gets_ready_in_the_moment_it_is_disabled_is_stopped() {
+    let world = World::new();
+    world.script("late", [Start::WorksAfter(Duration::from_secs(3), WELL)]);
+    let fleet = world.fleet(&Audit::nowhere());
+    fleet.apply(entries(&["late"]));
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    fleet.apply(vec![disabled("late")]);
+    pass(2).await;
+    assert_eq!(world.times("late", "stopped"), [4], "in order, not only dropped");
+    assert_eq!((status(&fleet, "late"), world.alive()), ("disabled", (0, 0)));
 }

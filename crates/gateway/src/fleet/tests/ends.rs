@@ -6,7 +6,8 @@ use ringfence_runtime::audit::Audit;
 use ringfence_runtime::servers::Phase;
 use tokio::time::Instant;
 
-use super::fake::{Life, Probe, Start, WELL, World, dies_after, entries, fails, pass, status};
+use super::fake::{Life, Probe, Start, WELL, World, dies_after, disabled, entries, fails, pass, status};
+use crate::fleet::{CallEnd, Fleet, FleetOptions};
 
 #[tokio::test(start_paused = true)]
 async fn all_servers_are_stopped_at_once_and_within_a_bound() {
@@ -66,4 +67,48 @@ async fn two_hundred_starts_crashes_and_stops_leave_nothing() {
         assert_eq!(shared.roster().len_with_leaving(), 0);
     }
     assert!(world.starts("works").len() > 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_hands_on_one_fleet_leave_nothing() {
+    const SOON: Duration = Duration::from_millis(3);
+    let world = World::new();
+    world.script("crashes", [dies_after(0)]);
+    world.script("deaf", [Start::Works(Life { ignores_stop: true, probe: Probe::Hangs, ..WELL })]);
+    world.script("fails", [fails(Phase::DepInstall)]);
+    world.script("hangs", [Start::Hangs(Phase::McpInit)]);
+    let options = FleetOptions {
+        retry_after: [SOON; 3],
+        slow_after: SOON,
+        proven_after: SOON,
+        cool_down: SOON,
+        health_period: SOON,
+        stop_within: SOON,
+        ..FleetOptions::default()
+    };
+    let fleet = Fleet::new(world.clone(), Audit::nowhere(), options);
+    let hands = (0..8_usize).map(|hand| {
+        let fleet = fleet.clone();
+        tokio::spawn(async move {
+            let names = ["crashes", "deaf", "fails", "hangs", "works"];
+            for round in 0..100 {
+                match (hand + round) % 4 {
+                    0 => drop(fleet.apply(entries(&names[round % 3..]))),
+                    1 => drop(fleet.apply(vec![disabled(names[round % 5])])),
+                    2 => drop(fleet.restart(names[round % 5]).await),
+                    _ => fleet.settle(SOON).await,
+                }
+                if let Ok(link) = fleet.await_link(names[hand % 5], SOON).await {
+                    fleet.call_ended(names[hand % 5], &link, CallEnd::Unanswered);
+                }
+                fleet.all();
+            }
+        })
+    });
+    for hand in futures_util::future::join_all(hands).await {
+        hand.unwrap();
+    }
+    fleet.shut_down().await;
+    assert_eq!((fleet.0.shared.tasks.len(), world.alive()), (0, (0, 0)));
+    assert_eq!(fleet.0.shared.roster().len_with_leaving(), 0);
 }
