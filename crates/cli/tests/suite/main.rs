@@ -14,6 +14,7 @@ mod everyone;
 mod faults;
 mod files;
 mod help;
+mod hosted_servers;
 mod leases;
 mod limits;
 mod mcp_server;
