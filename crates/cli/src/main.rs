@@ -41,6 +41,9 @@ enum Command {
     /// A bare MCP server with an `echo` tool, to compare with; started by `bench`.
     #[command(hide = true, name = commands::bench::ECHO_ROLE)]
     BenchEcho,
+    /// The same on standard streams.
+    #[command(hide = true, name = commands::bench::STDIO_ECHO_ROLE)]
+    BenchEchoStdio,
     /// Tries to get out of the sandbox that it runs in; started by `doctor`.
     #[command(hide = true)]
     Escape(commands::escape::Arguments),
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::BenchServer(arguments) => commands::bench::serve(&arguments),
         Command::BenchEcho => commands::bench::serve_echo(),
+        Command::BenchEchoStdio => commands::bench::serve_stdio_echo(),
         Command::Launcher => commands::launcher::run(),
         Command::Escape(arguments) => commands::escape::run(&arguments),
     };

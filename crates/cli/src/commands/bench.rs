@@ -10,6 +10,7 @@ mod cold;
 mod density;
 mod effort;
 mod flood;
+mod gateway;
 mod host;
 mod memory;
 mod peers;
@@ -36,6 +37,7 @@ use effort::Effort;
 use host::Host;
 use report::{Report, Section};
 
+pub(crate) use gateway::{ROLE as STDIO_ECHO_ROLE, serve as serve_stdio_echo};
 pub(crate) use roles::{ECHO_ROLE, SERVER_ROLE, serve, serve_echo};
 
 /// Measure sessions on this host, side by side with bare interpreters and other sandboxes.
@@ -46,7 +48,7 @@ pub(crate) use roles::{ECHO_ROLE, SERVER_ROLE, serve, serve_echo};
 /// The table is Markdown. It takes some minutes; the machine should have nothing else to do.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// What to measure [default: sessions, which is all of it]
+    /// What to measure [default: sessions]
     #[arg(value_enum)]
     what: Vec<What>,
     /// Print JSON with every sample instead of a table
@@ -63,7 +65,7 @@ pub(crate) struct Arguments {
 /// In the order in which they are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// All that follow
+    /// All that follow, but for the gateway
     Sessions,
     /// From no session to its first print, with sandboxes waiting ready
     Warm,
@@ -79,11 +81,13 @@ enum What {
     Flood,
     /// The server itself: its size, start and memory
     Server,
+    /// A tool of another server through the gateway, beside calling it directly and other gateways (only if named)
+    Gateway,
 }
 
 impl What {
-    const EACH: [Self; 7] =
-        [Self::Warm, Self::Cold, Self::RoundTrip, Self::Burst, Self::Density, Self::Flood, Self::Server];
+    const EACH: [Self; 8] =
+        [Self::Warm, Self::Cold, Self::RoundTrip, Self::Burst, Self::Density, Self::Flood, Self::Server, Self::Gateway];
 
     fn name(self) -> &'static str {
         match self {
@@ -95,6 +99,7 @@ impl What {
             Self::Density => "density",
             Self::Flood => "flood",
             Self::Server => "server",
+            Self::Gateway => "gateway",
         }
     }
 
@@ -108,6 +113,7 @@ impl What {
             Self::Density => density::measure(effort, host),
             Self::Flood => flood::measure(effort, host),
             Self::Server => start::measure(effort),
+            Self::Gateway => gateway::measure(effort),
         }
     }
 }
@@ -116,7 +122,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let effort = Effort::new(arguments.quick, arguments.sessions);
     let host = Host::look();
     let is_wanted = |what: &What| {
-        arguments.what.is_empty() || arguments.what.contains(&What::Sessions) || arguments.what.contains(what)
+        let are_sessions = arguments.what.is_empty() || arguments.what.contains(&What::Sessions);
+        arguments.what.contains(what) || are_sessions && *what != What::Gateway
     };
     let (is_quick, sections) = (arguments.quick, Vec::new());
     let mut report = Report { host: host.to_json(), caption: host.caption(), is_quick, sections };

@@ -100,6 +100,24 @@ fn its_servers_end_with_it_even_when_it_is_killed() {
     wait_for(0);
 }
 
+#[test]
+fn calls_of_tools_are_measured_directly_and_through_each_gateway_that_is_there() {
+    let directory = Who::Root.directory();
+    let output = command(Who::Root, directory.path(), &["--quick", "--json", "gateway"]).output().expect("it runs");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert_eq!(report["sections"].as_object().expect("an object").len(), 1);
+    for direct in ["directly, HTTP", "directly, stdio"] {
+        assert_eq!(row(&report, "gateway", direct)["samples"].as_array().map(Vec::len), Some(20));
+    }
+    let section = &report["sections"]["gateway"];
+    let is_told = |name: &str| section.to_string().matches(&format!("\"{name}")).count() > 0;
+    for name in ["ringfence, HTTP", "ringfence, stdio", "mcp-proxy, stdio", "supergateway, stdio"] {
+        assert!(is_told(name), "nothing is said of {name}: {section:#}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).expect("it is there").count(), 0);
+    assert_eq!(servers(directory.path()), 0);
+}
+
 /// Servers of a run whose temporary files are here.
 fn servers(directory: &Path) -> usize {
     let processes = std::fs::read_dir("/proc").expect("there is /proc").flatten();

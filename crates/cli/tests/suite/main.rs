@@ -15,6 +15,7 @@ mod faults;
 mod files;
 mod help;
 mod hosting_start;
+mod hosted_servers;
 mod leases;
 mod limits;
 mod mcp_server;

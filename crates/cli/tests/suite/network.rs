@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use crate::everyone::{for_everyone, python};
 
 /// A web server on the host's loopback address that answers every request the same way.
-fn serve(answer: &'static str) -> u16 {
+pub(crate) fn serve(answer: &'static str) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let port = listener.local_addr().expect("bound").port();
     std::thread::spawn(move || {

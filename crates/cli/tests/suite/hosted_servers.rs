@@ -1,0 +1,185 @@
+//! Servers that people use, from the registries, and projects of their own: each hosted in a sandbox or reached by its
+//! address, and called through the gateway as an agent would.
+
+mod fetched;
+mod gateway;
+
+use std::fs;
+use std::process::Command;
+
+use ringfence_testkit::{Who, fixture_file};
+use serde_json::{Value, json};
+
+use crate::network;
+use fetched::{Fetched, Remote};
+use gateway::Gateway;
+
+#[test]
+#[ignore = "the gateway does not host servers yet"]
+fn server_everything_over_stdio() {
+    let Some(fetched) = Fetched::look("server_everything_over_stdio") else { return };
+    let gateway = Gateway::hosting("everything", &fetched.npm("server-everything", &[]));
+    everything(&gateway);
+    let environment = gateway.text("get-env", &json!({}));
+    assert!(!environment.contains(gateway::SECRET), "{environment}");
+}
+
+#[test]
+#[ignore = "the gateway does not reach servers yet"]
+fn server_everything_over_sse() {
+    let Some(fetched) = Fetched::look("server_everything_over_sse") else { return };
+    let remote = Remote::start(&fetched, "sse");
+    let entry = json!({"mode": "sse", "url": format!("http://127.0.0.1:{}/sse", remote.port)});
+    everything(&Gateway::hosting("everything", &entry));
+    // The same address as people have it who do not know what is behind it.
+    let entry = json!({"url": format!("http://127.0.0.1:{}/sse", remote.port)});
+    everything(&Gateway::hosting("everything", &entry));
+}
+
+#[test]
+#[ignore = "the gateway does not reach servers yet"]
+fn server_everything_over_streamable_http() {
+    let Some(fetched) = Fetched::look("server_everything_over_streamable_http") else { return };
+    let remote = Remote::start(&fetched, "streamableHttp");
+    let entry = json!({"mode": "http", "url": format!("http://127.0.0.1:{}/mcp", remote.port)});
+    everything(&Gateway::hosting("everything", &entry));
+}
+
+/// Texts, pictures, links and annotations arrive as they were sent.
+fn everything(gateway: &Gateway) {
+    assert_eq!(gateway.text("echo", &json!({"message": "hi"})), "Echo: hi");
+    assert_eq!(gateway.text("get-sum", &json!({"a": 2, "b": 3})), "The sum of 2 and 3 is 5.");
+    let image = &gateway.call("get-tiny-image", &json!({}))["content"][1];
+    assert_eq!((&image["type"], &image["mimeType"]), (&json!("image"), &json!("image/png")));
+    assert!(image["data"].as_str().is_some_and(|data| data.starts_with("iVBORw0KGgo")), "{image}");
+    let link = &gateway.call("get-resource-links", &json!({"count": 1}))["content"][1];
+    assert_eq!((&link["type"], &link["mimeType"]), (&json!("resource_link"), &json!("text/plain")));
+    let annotated = &gateway.call("get-annotated-message", &json!({"messageType": "error"}))["content"][0];
+    assert_eq!(annotated["annotations"], json!({"audience": ["user", "assistant"], "priority": 1}));
+}
+
+#[test]
+#[ignore = "the gateway does not host servers yet"]
+fn server_filesystem_on_a_volume() {
+    let Some(fetched) = Fetched::look("server_filesystem_on_a_volume") else { return };
+    let data = Who::Root.directory();
+    fs::write(data.path().join("note.txt"), "a note\n").expect("it is written");
+    let mut entry = fetched.npm("server-filesystem", &[data.path().to_str().expect("it is text")]);
+    entry["box"] = json!({"host_path": data.path(), "host_path_mode": "rw"});
+    let gateway = Gateway::hosting("files", &entry);
+    assert_eq!(gateway.text("read_text_file", &json!({"path": "/workspace/note.txt"})), "a note\n");
+    gateway.call("write_file", &json!({"path": "/workspace/new.txt", "content": "from inside"}));
+    assert_eq!(fs::read_to_string(data.path().join("new.txt")).expect("it is on the host"), "from inside");
+    let refused = gateway.answer("read_text_file", &json!({"path": "/etc/passwd"}));
+    assert_eq!(refused["result"]["isError"], true, "{refused}");
+}
+
+#[test]
+#[ignore = "the gateway does not host servers yet"]
+fn server_memory() {
+    let Some(fetched) = Fetched::look("server_memory") else { return };
+    let mut entry = fetched.npm("server-memory", &[]);
+    entry["env"]["MEMORY_FILE_PATH"] = json!("/workspace/memory.jsonl");
+    let gateway = Gateway::hosting("memory", &entry);
+    let ada = json!({"name": "Ada", "entityType": "person", "observations": ["wrote notes"]});
+    gateway.call("create_entities", &json!({"entities": [ada]}));
+    let found = gateway.call("search_nodes", &json!({"query": "Ada"}));
+    assert_eq!(found["structuredContent"], json!({"entities": [ada], "relations": []}));
+}
+
+#[test]
+#[ignore = "the gateway does not host servers yet"]
+fn server_sequential_thinking() {
+    let Some(fetched) = Fetched::look("server_sequential_thinking") else { return };
+    let gateway = Gateway::hosting("thinking", &fetched.npm("server-sequential-thinking", &[]));
+    for number in 1..=2 {
+        let thought =
+            json!({"thought": "so", "nextThoughtNeeded": number < 2, "thoughtNumber": number, "totalThoughts": 2});
+        // It remembers from call to call, so that all went to one process.
+        let answer = gateway.call("sequentialthinking", &thought);
+        assert_eq!(answer["structuredContent"]["thoughtHistoryLength"], number, "{answer}");
+    }
+}
+
+#[test]
+#[ignore = "the gateway does not host servers yet"]
+fn mcp_server_git() {
+    let Some(fetched) = Fetched::look("mcp_server_git") else { return };
+    let repository = Who::Root.directory();
+    let path = repository.path().to_str().expect("it is text");
+    for arguments in [
+        &["init", "--quiet", "--initial-branch", "main"][..],
+        &[
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@example.com",
+            "commit",
+            "--quiet",
+            "--allow-empty",
+            "-m",
+            "The first",
+        ],
+    ] {
+        assert!(Command::new("git").args(["-C", path]).args(arguments).status().expect("git runs").success());
+    }
+    let mut entry = fetched.pypi("mcp-server-git", &["--repository", path]);
+    // Staged, it would be without its .git. Its owner is not whom it is seen by, which git minds.
+    entry["box"] = json!({"host_path": path, "host_path_mode": "rw"});
+    let git = [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("GIT_CONFIG_VALUE_0", "*")];
+    for (name, value) in git {
+        entry["env"][name] = json!(value);
+    }
+    let gateway = Gateway::hosting("git", &entry);
+    let log = gateway.text("git_log", &json!({"repo_path": "/workspace"}));
+    assert!(log.contains("Message: The first"), "{log}");
+    let status = gateway.text("git_status", &json!({"repo_path": "/workspace"}));
+    assert!(status.contains("On branch main"), "{status}");
+}
+
+#[test]
+#[ignore = "the gateway does not host servers yet"]
+fn mcp_server_time() {
+    let Some(fetched) = Fetched::look("mcp_server_time") else { return };
+    let gateway = Gateway::hosting("time", &fetched.pypi("mcp-server-time", &["--local-timezone", "UTC"]));
+    let noon = json!({"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"});
+    let answer = gateway.call("convert_time", &noon);
+    assert_eq!(answer["structuredContent"]["time_difference"], "+9.0h", "{answer}");
+}
+
+#[test]
+#[ignore = "the gateway does not host servers yet"]
+fn mcp_server_fetch_reaches_what_is_allowed() {
+    let Some(fetched) = Fetched::look("mcp_server_fetch") else { return };
+    let page = "<html><body><article><h1>A page</h1><p>The word is heliotrope.</p></article></body></html>";
+    let (allowed, other) = (network::serve(page), network::serve(page));
+    let mut entry = fetched.pypi("mcp-server-fetch", &["--ignore-robots-txt", "--allow-private-ips"]);
+    entry["box"] = json!({"allow": [format!("127.0.0.1:{allowed}+private")]});
+    // Loopback addresses would otherwise be the sandbox's own.
+    (entry["env"]["NO_PROXY"], entry["env"]["no_proxy"]) = (json!(""), json!(""));
+    let gateway = Gateway::hosting("fetch", &entry);
+    let url = |port: u16| json!({"url": format!("http://127.0.0.1:{port}/")});
+    let text = gateway.text("fetch", &url(allowed));
+    assert!(text.contains("The word is heliotrope."), "{text}");
+    let refused = gateway.answer("fetch", &url(other));
+    assert!(refused["result"]["isError"] == true && !refused.to_string().contains("heliotrope"), "{refused}");
+}
+
+#[test]
+#[ignore = "the gateway does not host servers yet"]
+fn a_project_with_requirements() {
+    let program = fixture_file("project_requirements/server.py");
+    shout(&json!({"command": "python", "args": [program]}));
+}
+
+#[test]
+#[ignore = "the gateway does not host servers yet"]
+fn a_project_with_a_pyproject() {
+    let project = fixture_file("project_pyproject");
+    shout(&json!({"command": "python", "args": ["-m", "shouting"], "box": {"host_path": project}}));
+}
+
+fn shout(entry: &Value) {
+    let gateway = Gateway::hosting("shouting", entry);
+    assert_eq!(gateway.text("shout", &json!({"text": "hello"})), "HELLO! (six 1.17.0)");
+}
