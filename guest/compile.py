@@ -2,7 +2,7 @@
 
     python3 -I -S -c SOURCE NAME TEXT [NAME TEXT …]
 
-Prints what interpreter it is for, and the code objects of these modules.
+Prints what interpreter it is for, and the code objects of these modules, without their texts for readers.
 """
 
 import binascii
@@ -13,7 +13,7 @@ DIRECTORY = "/run/ringfence"  # where a session has the sources, for tracebacks
 
 given = sys.argv[1:]
 modules = {
-    name: compile(text, f"{DIRECTORY}/{name}.py", "exec", dont_inherit=True)
+    name: compile(text, f"{DIRECTORY}/{name}.py", "exec", dont_inherit=True, optimize=2)
     for name, text in zip(given[::2], given[1::2])
 }
 print(repr(sys.version))

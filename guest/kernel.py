@@ -30,7 +30,6 @@ of this. What is needed seldom is imported when it is needed. With `-S`, `site` 
 miss it, or else behind the first one.
 """
 
-import _ast
 import _signal
 import builtins
 import fcntl
@@ -46,6 +45,7 @@ ID_SIZE = 8
 LOOP_PACKAGES = ("asyncio", "selectors", "_weakrefset")
 KEPT_CELLS = 1000  # whose source a traceback can show
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the import
+TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, likewise
 NO_INPUT = "input() is not available in this sandbox: pass values in the code"
 
 # Without one of these in it a cell has only the builtins that are there without `site`, and cannot tell.
@@ -424,10 +424,19 @@ class Kernel:
 
 
 def compile_cell(code, name):
-    """A cell as code objects to run one after another; the value of the last is that of the cell."""
-    flags = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    if ends_in_assignment(code):  # and has no value, so that the way over the syntax tree can be saved
+    """A cell as code objects to run one after another; the value of the last is that of the cell.
+
+    The way over the syntax tree takes twice as long, so it is taken only where a cell must be parted."""
+    flags = TOP_LEVEL_AWAIT
+    if ends_in_assignment(code):
         return [compile(code, name, "exec", flags, dont_inherit=True)]
+    if is_one_expression(code):
+        try:
+            return [compile(code, name, "eval", flags, dont_inherit=True)]
+        except SyntaxError:
+            pass  # or it is none, which is said below
+    import _ast
+
     tree = compile(code, name, "exec", flags | _ast.PyCF_ONLY_AST, dont_inherit=True)
     parts = []
     if tree.body and isinstance(tree.body[-1], _ast.Expr):
@@ -436,6 +445,11 @@ def compile_cell(code, name):
     if tree.body:
         parts.insert(0, compile(tree, name, "exec", flags, dont_inherit=True))
     return parts
+
+
+def is_one_expression(code):
+    """Whether it looks like that: a call, or a name and what follows it."""
+    return "\n" not in code and ";" not in code and code.partition("(")[0].partition(".")[0].isidentifier()
 
 
 def ends_in_assignment(code):

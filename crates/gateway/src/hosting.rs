@@ -174,33 +174,12 @@ impl Hosting {
         {
             return Arc::clone(view);
         }
-        let view = Arc::new(View::of(profile, &self.members(), own));
+        let view = Arc::new(View::of(profile, &self.0.members(), own));
         for collision in &view.collisions {
             tracing::warn!("the {collision} is not offered: another has its name");
         }
         lock(&self.0.views).insert(key.to_owned(), (version, Arc::clone(&view)));
         view
-    }
-
-    /// Connected servers, and those that are on their way back with what they offered last.
-    fn members(&self) -> Vec<Member> {
-        let mut known = lock(&self.0.known);
-        let links: HashMap<String, Arc<ServerLink>> =
-            self.0.fleet.connected().into_iter().map(|(entry, link)| (entry.name.clone(), link)).collect();
-        let all = self.0.fleet.all();
-        known.retain(|uuid, _| all.iter().any(|info| info.uuid == *uuid));
-        let mut members = Vec::new();
-        for info in all {
-            if let Some(link) = links.get(&info.name) {
-                known.insert(info.uuid.clone(), link.catalogue());
-            } else if info.status != Status::Connecting {
-                continue;
-            }
-            let Some(catalogue) = known.get(&info.uuid).cloned() else { continue };
-            let held = self.0.pins.held(&info.uuid, &catalogue.tools);
-            members.push(Member { name: info.name, uuid: info.uuid, catalogue, held });
-        }
-        members
     }
 
     /// A name that no list has, of a server that is not connected: it may come back for the call.
@@ -260,6 +239,29 @@ impl Hosting {
             self.0.audit.record(event.lasting(begun.elapsed()).with("server", server).with("tool", short(&subject)));
         }
         result.map_err(|error| unanswered(server, error))
+    }
+}
+
+impl Inner {
+    /// Connected servers, and those that are on their way back with what they offered last.
+    fn members(&self) -> Vec<Member> {
+        let mut known = lock(&self.known);
+        let links: HashMap<String, Arc<ServerLink>> =
+            self.fleet.connected().into_iter().map(|(entry, link)| (entry.name.clone(), link)).collect();
+        let all = self.fleet.all();
+        known.retain(|uuid, _| all.iter().any(|info| info.uuid == *uuid));
+        let mut members = Vec::new();
+        for info in all {
+            if let Some(link) = links.get(&info.name) {
+                known.insert(info.uuid.clone(), link.catalogue());
+            } else if info.status != Status::Connecting {
+                continue;
+            }
+            let Some(catalogue) = known.get(&info.uuid).cloned() else { continue };
+            let held = self.pins.held(&info.uuid, &catalogue.tools);
+            members.push(Member { name: info.name, uuid: info.uuid, catalogue, held });
+        }
+        members
     }
 }
 

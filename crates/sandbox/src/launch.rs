@@ -2,7 +2,7 @@
 //! namespaces, maps its ids, and waits until the command runs.
 
 use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,6 +16,7 @@ use crate::frame::{Channel, Order, Report};
 use crate::host;
 use crate::identity::Identity;
 use crate::init::{self, Host, Plan, PreparedCommand, Wiring};
+use crate::launcher::First;
 use crate::sandbox::{Process, Sandbox, Streams};
 use crate::spec::{Access, Command, Spec, Weakness};
 use crate::sys::{self, Fork, Parent};
@@ -44,7 +45,7 @@ pub enum Stdio {
 ///
 /// The calling process must have one thread: the init goes on with a copy of its memory.
 pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
-    start_from(spec, stdio, &mut Birth::Clone)
+    start_from(spec, stdio, &mut Birth::Clone, None)
 }
 
 /// How an init comes to be.
@@ -55,8 +56,15 @@ pub(crate) enum Birth<'a> {
     Zygote(&'a mut Zygote),
 }
 
-pub(crate) fn start_from(spec: &Spec, stdio: Stdio, birth: &mut Birth<'_>) -> Result<(Sandbox, Streams), Error> {
+/// `first` is what the init shall start by itself when the walls stand, with its descriptors.
+pub(crate) fn start_from(
+    spec: &Spec,
+    stdio: Stdio,
+    birth: &mut Birth<'_>,
+    first: Option<(&First, &[OwnedFd])>,
+) -> Result<(Sandbox, Streams), Error> {
     spec.validate()?;
+    first.map_or(Ok(()), |(first, _)| first.command.validate())?;
     host::require_single_thread()?;
     let place = find_place(spec)?;
     let enforcement = Enforcement::of(place.as_ref());
@@ -127,8 +135,21 @@ pub(crate) fn start_from(spec: &Spec, stdio: Stdio, birth: &mut Birth<'_>) -> Re
         }
     }
     sandbox.control().order(&Order::Go { may_drop_groups: identity.may_drop_groups() }, &[])?;
+    if let Some((first, descriptors)) = first {
+        // Heard only once the walls stand; until then it waits in the channel.
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        sandbox.control().order(&first_order(first, birth), &descriptors)?;
+    }
     await_start(&mut sandbox, &mut streams, spec)?;
     Ok((sandbox, streams))
+}
+
+fn first_order(first: &First, birth: &Birth<'_>) -> Order {
+    let First { process, command, environment } = first.clone();
+    match birth {
+        Birth::Zygote(_) => Order::Fork { process, workdir: command.workdir, environment },
+        Birth::Clone => Order::Start { process, command, environment },
+    }
 }
 
 /// Forks into the namespaces of a sandbox.

@@ -10,6 +10,7 @@ mod client;
 mod sandboxes;
 mod serve;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ pub use client::{Adopted, Launched, Launcher, Reachable};
 pub use serve::serve;
 
 use crate::enforcement::Enforcement;
-use crate::spec::Spec;
+use crate::spec::{Command, Spec};
 use crate::zygote::Warmth;
 
 /// A way to a socket that is short enough for one, however deep it lies: through a descriptor of its directory.
@@ -55,8 +56,9 @@ enum Request {
     Adopt { lease: Duration },
     /// Start warming up, if that has not begun.
     WarmUp,
-    /// Make a sandbox without a command of its own.
-    Launch { spec: Box<Spec>, warm: bool },
+    /// Make a sandbox without a command of its own, and start a process in it. Carries that one's descriptors, and
+    /// then the streams of it that are kept for a next client.
+    Launch { spec: Box<Spec>, warm: bool, first: Option<First> },
     /// Keep the streams of a process, for a next client. Carries them.
     Keep { pid: i32, process: u32 },
     /// Hand a sandbox over to a new owner.
@@ -76,6 +78,21 @@ enum Reply {
     Handed(Handed),
     Refused { message: String, hints: Vec<String> },
     Examined { is_breached: bool },
+}
+
+/// A process that a sandbox starts with, as soon as its walls stand: forked from the warm interpreter that the
+/// sandbox was forked with, or executed where there is none.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct First {
+    pub process: u32,
+    pub command: Command,
+    pub environment: BTreeMap<String, String>,
+}
+
+impl First {
+    /// It gets descriptors 0 to 3, of which the last is its control channel.
+    pub const DESCRIPTORS: usize = 4;
 }
 
 /// Whether sandboxes can be forked from a warm interpreter.

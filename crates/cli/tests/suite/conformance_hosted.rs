@@ -24,13 +24,11 @@ fn the_fixture_has_all_that_the_newer_era_asks_for() {
 }
 
 #[test]
-#[ignore = "the gateway does not offer servers yet"]
 fn the_gateway_hides_nothing_of_the_older_era() {
     compare("the_gateway_hides_nothing_of_the_older_era", OLDER);
 }
 
 #[test]
-#[ignore = "the gateway does not offer servers yet"]
 fn the_gateway_hides_nothing_of_the_newer_era() {
     compare("the_gateway_hides_nothing_of_the_newer_era", NEWER);
 }

@@ -20,12 +20,7 @@ const UNHEARD: usize = 256;
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Something that a server has said unasked.
-pub(crate) struct Said {
-    pub(crate) server: String,
-    pub(crate) what: Spoken,
-}
-
-pub(crate) enum Spoken {
+pub(crate) enum Said {
     /// A part of its catalogue is another, and has been read anew.
     Changed(Kind),
     Other(Incoming),
@@ -93,7 +88,7 @@ impl Connector {
             Attempt::Failed(ConnectFailure::new(Phase::McpInit, message))
         })?;
         let catalogue = Arc::new(Mutex::new(Arc::new(catalogue)));
-        let listener = listen(entry.name.clone(), upstream.clone(), Arc::clone(&catalogue), unheard, self.said.clone());
+        let listener = listen(upstream.clone(), Arc::clone(&catalogue), unheard, self.said.clone());
         Ok(ServerLink::new(upstream, hosted, catalogue, AbortOnDropHandle::new(tokio::spawn(listener))))
     }
 }
@@ -125,7 +120,6 @@ impl Connect for Connector {
 
 /// Hears what the server says unasked; what of its catalogue has changed is read anew before it is told.
 async fn listen(
-    server: String,
     upstream: Upstream,
     catalogue: Arc<Mutex<Arc<Catalogue>>>,
     mut unheard: mpsc::Receiver<Incoming>,
@@ -137,7 +131,7 @@ async fn listen(
             Incoming::Request { .. } => None,
         };
         let what = match changed {
-            None => Spoken::Other(incoming),
+            None => Said::Other(incoming),
             Some(kind) => {
                 let mut fresh = Catalogue::clone(&lock(&catalogue));
                 // One that cannot be read stays as it was; the server's health is looked after elsewhere.
@@ -145,10 +139,10 @@ async fn listen(
                     continue;
                 }
                 *lock(&catalogue) = Arc::new(fresh);
-                Spoken::Changed(kind)
+                Said::Changed(kind)
             }
         };
-        if said.send(Said { server: server.clone(), what }).await.is_err() {
+        if said.send(what).await.is_err() {
             return;
         }
     }

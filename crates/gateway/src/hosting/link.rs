@@ -15,6 +15,9 @@ use crate::upstream::Upstream;
 /// How long a server may take to answer a probe.
 const PROBE_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often it is tried to stop a server that is being looked at; dropped, it is killed after all.
+const LOOKS: usize = 200;
+
 pub(crate) struct ServerLink {
     pub(crate) upstream: Upstream,
     hosted: Mutex<Option<Arc<Hosted>>>,
@@ -75,13 +78,14 @@ impl Link for ServerLink {
 
     async fn stop(self: Arc<Self>) {
         self.upstream.close().await;
-        let hosted = lock(&self.hosted).take();
-        if let Some(hosted) = hosted {
+        let Some(mut hosted) = lock(&self.hosted).take() else { return };
+        // Somebody may look at it just now; no look takes long, and no new one begins.
+        for _ in 0..LOOKS {
             match Arc::try_unwrap(hosted) {
-                Ok(hosted) => hosted.stop().await,
-                // Somebody looks at it just now; with the last look it is killed.
-                Err(hosted) => drop(hosted),
+                Ok(hosted) => return hosted.stop().await,
+                Err(shared) => hosted = shared,
             }
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 

@@ -1,12 +1,13 @@
 //! Tells clients what servers say unasked: that lists have changed, that a resource was updated, log messages.
 
-use std::sync::Weak;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
 
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use super::catalogue::Kind;
-use super::connect::{Said, Spoken};
+use super::catalogue::{Catalogue, Kind};
+use super::connect::Said;
 use super::relay::severity;
 use super::{Inner, lock};
 use crate::client::Client;
@@ -38,6 +39,7 @@ impl Changes {
 
 /// Listens until hosting ends.
 pub(super) async fn tell(hosting: Weak<Inner>, mut fleet: watch::Receiver<u64>, mut heard: mpsc::Receiver<Said>) {
+    let mut last = Vec::new();
     loop {
         let said = tokio::select! {
             changed = fleet.changed() => match changed {
@@ -50,7 +52,7 @@ pub(super) async fn tell(hosting: Weak<Inner>, mut fleet: watch::Receiver<u64>, 
             },
         };
         let Some(hosting) = hosting.upgrade() else { return };
-        match said.map(|said| said.what) {
+        match said {
             // A server came, went or changed.
             None => {
                 let seen = *fleet.borrow_and_update();
@@ -59,11 +61,15 @@ pub(super) async fn tell(hosting: Weak<Inner>, mut fleet: watch::Receiver<u64>, 
                     tracing::error!("what was accepted of the servers' tools cannot be read: {error}");
                 }
                 hosting.changes.send_modify(|changes| changes.fleet = seen);
-                hosting.changed(&Kind::ALL);
+                // The fleet also tells of what no client can see.
+                let offered = hosting.offered();
+                if std::mem::replace(&mut last, offered.clone()) != offered {
+                    hosting.changed(&Kind::ALL);
+                }
             }
-            Some(Spoken::Changed(kind)) => hosting.changed(&[kind]),
-            Some(Spoken::Other(Incoming::Notification { method, params })) => hosting.pass_on(&method, params),
-            Some(Spoken::Other(Incoming::Request { method, answer, .. })) => {
+            Some(Said::Changed(kind)) => hosting.changed(&[kind]),
+            Some(Said::Other(Incoming::Notification { method, params })) => hosting.pass_on(&method, params),
+            Some(Said::Other(Incoming::Request { method, answer, .. })) => {
                 let refusal = format!("{method} belongs to no call that a client waits for");
                 let _ = answer.send(Err(RpcError::new(RpcError::METHOD_NOT_FOUND, refusal)));
             }
@@ -72,6 +78,12 @@ pub(super) async fn tell(hosting: Weak<Inner>, mut fleet: watch::Receiver<u64>, 
 }
 
 impl Inner {
+    /// What is offered now, in short: which servers, and what of each.
+    fn offered(&self) -> Vec<(String, Arc<Catalogue>, BTreeSet<String>)> {
+        let members = self.members().into_iter();
+        members.map(|member| (member.name, member.catalogue, member.held.into_iter().collect())).collect()
+    }
+
     pub(super) fn changed(&self, kinds: &[Kind]) {
         self.changes.send_modify(|changes| changes.count(kinds));
         lock(&self.views).clear();

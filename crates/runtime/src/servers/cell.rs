@@ -110,7 +110,7 @@ impl Cell {
         tail: Option<Arc<Tail>>,
     ) -> Result<Self, StartFailure> {
         let environment = spec.environment.clone();
-        let (mut launched, launcher) = launchers.launch(spec, false).await.map_err(|failure| {
+        let (mut launched, launcher) = launchers.launch(spec, false, None).await.map_err(|failure| {
             let made = match failure.kind {
                 // The launcher was not to be had.
                 Kind::Connection => StartFailure::transient(Phase::SessionCreate, failure.message),

@@ -37,7 +37,8 @@ pub(super) fn python(interpreter_directory: Option<&Path>) -> Option<&'static st
 fn compile(python: &Path) -> Option<String> {
     let sources = language::python_sources();
     let mut process = Command::new(python)
-        .args(["-I", "-S", "-c", PROGRAM])
+        // Columns of tracebacks, which nobody sees, would be half of it.
+        .args(["-I", "-S", "-X", "no_debug_ranges", "-c", PROGRAM])
         .args(sources.iter().flat_map(|(name, text)| [*name, *text]))
         .env_clear()
         .stdin(Stdio::null())

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ringfence_sandbox::cgroup::MemoryGauge;
-use ringfence_sandbox::launcher::Launched;
+use ringfence_sandbox::launcher::{First, Launched};
 use ringfence_sandbox::{Command, Control, Enforcement, Error, Event, Target, WORKSPACE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -59,6 +59,44 @@ impl Kept {
     }
 }
 
+/// The process that a sandbox is to start with: its ends of all that it is given, and copies of the host's, which the
+/// launcher keeps for a next server.
+pub(crate) struct Opening {
+    pub(super) first: First,
+    theirs: [OwnedFd; First::DESCRIPTORS],
+    kept: [OwnedFd; 3],
+}
+
+/// Its number in a new sandbox.
+const FIRST: u32 = 1;
+
+impl Opening {
+    /// Prepares it, with the host's ends: the process and its control channel.
+    pub(super) fn new(
+        argv: Vec<OsString>,
+        environment: BTreeMap<String, String>,
+    ) -> std::io::Result<(Self, Process, UnixStream)> {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC);
+        let ((stdin, _), (from_stdout, stdout), (from_stderr, stderr)) = (pipe()?, pipe()?, pipe()?);
+        let (control, their_control) = control_pair()?;
+        let kept = [control.as_fd(), from_stdout.as_fd(), from_stderr.as_fd()].map(|fd| fd.try_clone_to_owned());
+        let [kept_control, kept_stdout, kept_stderr] = kept;
+        let first = First { process: FIRST, command: Command { argv, workdir: WORKSPACE.into() }, environment };
+        let opening = Self {
+            first,
+            theirs: [stdin, stdout, stderr, their_control],
+            kept: [kept_control?, kept_stdout?, kept_stderr?],
+        };
+        let (stdout, stderr) = (Receiver::from_owned_fd(from_stdout)?, Receiver::from_owned_fd(from_stderr)?);
+        Ok((opening, Process { number: FIRST, stdout, stderr }, control))
+    }
+
+    /// In the order in which the launcher takes them.
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.theirs.iter().chain(&self.kept).map(AsFd::as_fd).collect()
+    }
+}
+
 /// A process of the guest, with the host's ends of what it was given.
 pub(super) struct Process {
     pub(super) number: u32,
@@ -93,6 +131,11 @@ impl Guest {
     /// Numbers processes from where no owner before has.
     pub(super) fn count_from(&mut self, generation: u32) {
         self.last_process = generation.min(OWNERS) << OWNER_SHIFT;
+    }
+
+    /// The sandbox has been started with a process, which may have been its one fork.
+    pub(super) fn count_first(&mut self) {
+        (self.last_process, self.is_warm) = (FIRST, false);
     }
 
     /// How a next server finds it.

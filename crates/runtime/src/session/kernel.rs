@@ -1,5 +1,6 @@
 //! The interpreter of a session: started when first needed, spoken to cell by cell, replaced when it dies.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::call::{Captured, Impatience, Outcome, Patience, failed};
-use super::guest::{Guest, Kept, Process, control_pair};
+use super::guest::{Guest, Kept, Opening, Process, control_pair};
 use super::language::{self, Done, Message};
 use super::{DisplayItem, Status};
 use crate::template::Language;
@@ -59,10 +60,21 @@ pub(super) enum Fate {
 /// An interpreter that has been started and has not said yet that it is ready.
 pub(super) struct Starting {
     kernel: Kernel,
-    kept: Kept,
+    /// None where the launcher has its streams already.
+    kept: Option<Kept>,
 }
 
 impl Starting {
+    /// One that is started with its sandbox, by the launcher.
+    pub(super) fn with_sandbox(
+        spoken: Language,
+        environment: BTreeMap<String, String>,
+    ) -> std::io::Result<(Self, Opening)> {
+        let (opening, process, socket) = Opening::new(language::command(spoken), environment)?;
+        let kernel = Kernel { spoken, process, socket, received: Vec::new(), last_cell: 0, is_foreign: false };
+        Ok((Self { kernel, kept: None }, opening))
+    }
+
     /// Starts the interpreter, and leaves its streams with the launcher meanwhile.
     pub(super) fn begin(guest: &mut Guest, spoken: Language) -> Result<Self, String> {
         let (socket, theirs) = control_pair().map_err(|error| error.to_string())?;
@@ -74,7 +86,7 @@ impl Starting {
         drop(theirs);
         let kept = guest.keep(&process, &socket)?;
         let kernel = Kernel { spoken, process, socket, received: Vec::new(), last_cell: 0, is_foreign: false };
-        Ok(Self { kernel, kept })
+        Ok(Self { kernel, kept: Some(kept) })
     }
 
     /// Whether this says that it will never be ready.
@@ -91,7 +103,9 @@ impl Starting {
         match ready {
             Ok(Ok(())) => {
                 // Before anything runs in it: what has been answered must survive this server.
-                kept.confirm().await?;
+                if let Some(kept) = kept {
+                    kept.confirm().await?;
+                }
                 Ok(kernel)
             }
             other => {

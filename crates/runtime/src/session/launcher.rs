@@ -13,6 +13,8 @@ use ringfence_sandbox::{Error, Spec, launcher};
 use rustix::process::Pid;
 use tokio::sync::{mpsc, oneshot};
 
+use super::guest::Opening;
+
 /// The argument with which this program becomes a launcher.
 pub const LAUNCHER_ROLE: &str = "launcher";
 
@@ -94,8 +96,17 @@ impl LauncherHandle {
     }
 
     /// Makes a sandbox without a command of its own.
-    pub(super) async fn launch(&self, spec: Spec, warm: bool) -> Result<launcher::Launched, Error> {
-        self.ask(move |launcher| launcher.launch(&spec, warm)).await
+    pub(super) async fn launch(
+        &self,
+        spec: Spec,
+        warm: bool,
+        opening: Option<Arc<Opening>>,
+    ) -> Result<launcher::Launched, Error> {
+        self.ask(move |launcher| match &opening {
+            Some(opening) => launcher.launch(&spec, warm, Some((&opening.first, &opening.descriptors()))),
+            None => launcher.launch(&spec, warm, None),
+        })
+        .await
     }
 
     pub(super) async fn warm_up(&self) -> Result<launcher::Temperature, Error> {

@@ -8,6 +8,7 @@ use ringfence_sandbox::launcher::{Charter, Launched, Temperature};
 use ringfence_sandbox::{Error, Spec, Warmth};
 use tokio::sync::Mutex;
 
+use super::guest::Opening;
 use super::launcher::LauncherHandle;
 use super::{Failure, Kind};
 
@@ -32,14 +33,19 @@ impl Launchers {
     }
 
     /// Makes a sandbox, and tells who keeps it.
-    pub(crate) async fn launch(&self, spec: Spec, warm: bool) -> Result<(Launched, LauncherHandle), Failure> {
+    pub(crate) async fn launch(
+        &self,
+        spec: Spec,
+        warm: bool,
+        opening: Option<Arc<Opening>>,
+    ) -> Result<(Launched, LauncherHandle), Failure> {
         let mut launcher = self.current().await?;
-        let mut launched = launcher.launch(spec.clone(), warm).await;
+        let mut launched = launcher.launch(spec.clone(), warm, opening.clone()).await;
         if matches!(launched, Err(Error::Lost | Error::Protocol(_))) {
             // It has been killed: another takes its place.
             self.forget(&launcher).await;
             launcher = self.current().await?;
-            launched = launcher.launch(spec, warm).await;
+            launched = launcher.launch(spec, warm, opening).await;
         }
         launched.map(|launched| (launched, launcher)).map_err(|error| not_made(&error))
     }

@@ -7,9 +7,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Settings;
-use super::kernel::Kernel;
 use super::launchers::Launchers;
-use super::prepare::{self, Prepared};
+use super::prepare::{self, Interpreter, Prepared};
 use crate::flavor::Flavor;
 use crate::template::{Language, Template};
 
@@ -101,9 +100,11 @@ impl Pool {
     async fn make(&self, template: &Template) -> Result<Prepared, String> {
         let settings = &self.0.settings;
         let flavor = settings.flavors.find(&settings.default_flavor).map_err(|error| error.to_string())?;
-        let prepared = prepare::sandbox(&self.0.launchers, template, flavor, settings);
+        let prepared = prepare::sandbox(&self.0.launchers, template, flavor, settings, Interpreter::NeededNow);
         let mut prepared = prepared.await.map_err(|failure| failure.to_string())?;
-        prepared.kernel = Some(Kernel::start(&mut prepared.guest, template.language).await?);
+        if let Some(starting) = prepared.starting.take() {
+            prepared.kernel = Some(starting.finish(&prepared.guest).await?);
+        }
         Ok(prepared)
     }
 

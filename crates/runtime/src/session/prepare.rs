@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ringfence_sandbox::{Root, Spec};
 
@@ -28,21 +29,41 @@ impl Prepared {
     }
 }
 
-/// Makes a sandbox whose interpreter has not been started.
+/// When the interpreter of a new sandbox will be needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Interpreter {
+    NeededNow,
+    MaybeLater,
+}
+
+/// Makes a sandbox, in which the interpreter has at most been started.
 pub(super) async fn sandbox(
     launchers: &Launchers,
     template: &Template,
     flavor: &Flavor,
     settings: &Settings,
+    interpreter: Interpreter,
 ) -> Result<Prepared, Failure> {
     let spec = specify(template, flavor, settings);
     let environment = spec.environment.clone();
     // The warm interpreter is the host's; a root of its own brings its own.
     let warm = template.language == Language::Python && template.root == Root::Host;
-    let (launched, launcher) = launchers.launch(spec, warm).await?;
-    let guest = Guest::new(launched, launcher, environment)
-        .map_err(|error| Failure::new(Kind::SandboxCreation, format!("the sandbox cannot be spoken to: {error}")))?;
-    Ok(Prepared { guest, kernel: None, starting: None })
+    let mute = |error: std::io::Error| {
+        Failure::new(Kind::SandboxCreation, format!("the sandbox cannot be spoken to: {error}"))
+    };
+    let (starting, opening) = match interpreter {
+        Interpreter::MaybeLater => (None, None),
+        Interpreter::NeededNow => {
+            let started = Starting::with_sandbox(template.language, environment.clone()).map_err(mute)?;
+            (Some(started.0), Some(Arc::new(started.1)))
+        }
+    };
+    let (launched, launcher) = launchers.launch(spec, warm, opening).await?;
+    let mut guest = Guest::new(launched, launcher, environment).map_err(mute)?;
+    if starting.is_some() {
+        guest.count_first();
+    }
+    Ok(Prepared { guest, kernel: None, starting })
 }
 
 /// The directory of an interpreter that lies outside of what every sandbox is shown.

@@ -12,10 +12,9 @@ use super::admission::Place;
 use super::adoption::Orphan;
 use super::events;
 use super::files::Files;
-use super::kernel::Starting;
 use super::limits::expires;
 use super::log::Log;
-use super::prepare::{self, Prepared};
+use super::prepare::{self, Interpreter, Prepared};
 use super::processes::Processes;
 use super::resident::{Call, Resident};
 use super::sessions::{Inner, Sessions};
@@ -32,13 +31,6 @@ pub(super) const QUEUED: usize = 32;
 
 /// Told to the next caller of a session whose sandbox was lost.
 const REPLACED: &str = "the session's sandbox was lost, and a new one took its place: variables and files are gone";
-
-/// When the interpreter of a new sandbox will be needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Interpreter {
-    NeededNow,
-    MaybeLater,
-}
 
 /// Who has what, since when.
 #[derive(Clone)]
@@ -118,15 +110,11 @@ impl Inner {
     /// Finds or makes a sandbox, and remembers it before anybody is told, so that none is lost that somebody knows of.
     pub(super) async fn move_in(&self, tenancy: &Tenancy, interpreter: Interpreter) -> Result<Prepared, Failure> {
         let Tenancy { id, principal, template, flavor, created } = tenancy;
-        let mut prepared = match self.pool.claim(template, flavor) {
+        // Its interpreter starts while the session is written down; nothing of the caller's runs in it before.
+        let prepared = match self.pool.claim(template, flavor) {
             Some(prepared) => prepared,
-            None => prepare::sandbox(&self.launchers, template, flavor, &self.settings).await?,
+            None => prepare::sandbox(&self.launchers, template, flavor, &self.settings, interpreter).await?,
         };
-        if interpreter == Interpreter::NeededNow && prepared.kernel.is_none() {
-            // It starts while the session is written down; nothing runs in it before. If it fails, whoever needs it
-            // will find out why.
-            prepared.starting = Starting::begin(&mut prepared.guest, template.language).ok();
-        }
         if let Some(keeping) = &self.keeping {
             let record = SessionRecord {
                 id: id.clone(),

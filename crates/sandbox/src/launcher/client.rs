@@ -1,6 +1,6 @@
 //! The client's side: asks a launcher for sandboxes.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 
-use super::{Charter, Handed, Reply, Request, Temperature, short_path};
+use super::{Charter, First, Handed, Reply, Request, Temperature, short_path};
 use crate::cgroup::MemoryGauge;
 use crate::control::Control;
 use crate::enforcement::Enforcement;
@@ -78,13 +78,22 @@ impl Launcher {
     }
 
     /// Makes a sandbox without a command of its own. Blocks until it stands.
-    pub fn launch(&self, spec: &Spec, warm: bool) -> Result<Launched, Error> {
-        self.handed(&Request::Launch { spec: Box::new(spec.clone()), warm }).map(|adopted| adopted.launched)
+    ///
+    /// With a first process come its descriptors, as many as it gets, and those to be kept for a next owner.
+    pub fn launch(
+        &self,
+        spec: &Spec,
+        warm: bool,
+        first: Option<(&First, &[BorrowedFd<'_>])>,
+    ) -> Result<Launched, Error> {
+        let (first, passed) = first.map_or((None, [].as_slice()), |(first, passed)| (Some(first.clone()), passed));
+        let request = Request::Launch { spec: Box::new(spec.clone()), warm, first };
+        self.handed(&request, passed).map(|adopted| adopted.launched)
     }
 
     /// Takes over a sandbox.
     pub fn take(&self, pid: Pid) -> Result<Adopted, Error> {
-        self.handed(&Request::Take { pid: pid.as_raw_nonzero().get() })
+        self.handed(&Request::Take { pid: pid.as_raw_nonzero().get() }, &[])
     }
 
     /// Has the streams of a sandbox's interpreter kept for a next owner.
@@ -115,8 +124,9 @@ impl Launcher {
         let _ = self.0.send(&Request::End, &[]);
     }
 
-    fn handed(&self, request: &Request) -> Result<Adopted, Error> {
-        let (handed, passed) = match self.ask(request)? {
+    fn handed(&self, request: &Request, passed: &[BorrowedFd<'_>]) -> Result<Adopted, Error> {
+        self.0.send(request, passed).map_err(|_| Error::Lost)?;
+        let (handed, passed) = match self.answer()? {
             (Reply::Handed(handed), passed) => (handed, passed),
             (other, _) => return Err(unexpected(other)),
         };

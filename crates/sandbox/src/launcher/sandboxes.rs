@@ -61,6 +61,13 @@ impl Sandboxes {
         }
     }
 
+    /// Removes what others that were killed have left beside one.
+    pub(super) fn sweep(&self, pid: i32) {
+        if let Some(kept) = self.living.get(&pid) {
+            kept.sandbox.sweep();
+        }
+    }
+
     /// Parts one from its last owner, for the next.
     pub(super) fn take(&mut self, pid: i32) -> Result<(Handed, Vec<OwnedFd>), Error> {
         let kept = self.living.get_mut(&pid).ok_or(Error::Lost)?;

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::sandboxes::Sandboxes;
-use super::{Charter, Reply, Request, Temperature, short_path};
+use super::{Charter, First, Reply, Request, Temperature, short_path};
 use crate::error::Error;
 use crate::frame::Channel;
 use crate::launch::{Birth, Stdio, start_from};
@@ -116,7 +116,10 @@ impl Launcher {
                 reply(client, &Reply::Adopted { sandboxes: self.sandboxes.pids() }, &[])
             }
             Request::WarmUp => reply(client, &Reply::Warmth(self.nursery.warm_up()), &[]),
-            Request::Launch { spec, warm } => launch(client, &spec, warm, &mut self.sandboxes, &mut self.nursery),
+            Request::Launch { spec, warm, first } => {
+                let first = first.as_ref().map(|first| (first, passed));
+                launch(client, &spec, warm, first, &mut self.sandboxes, &mut self.nursery)
+            }
             Request::Keep { pid, process } => {
                 self.sandboxes.keep(pid, process, passed);
                 reply(client, &Reply::Done, &[])
@@ -218,23 +221,34 @@ fn launch(
     client: &Channel,
     spec: &Spec,
     warm: bool,
+    first: Option<(&First, Vec<OwnedFd>)>,
     sandboxes: &mut Sandboxes,
     nursery: &mut Nursery,
 ) -> Result<(), Error> {
     let is_warm = warm && nursery.warm_up() == Temperature::Warm;
+    let (first, mut passed) = first.map_or((None, Vec::new()), |(first, passed)| (Some(first), passed));
+    let kept = passed.split_off(First::DESCRIPTORS.min(passed.len()));
+    let start = |birth: &mut Birth<'_>| start_from(spec, Stdio::Pipes, birth, first.map(|first| (first, &*passed)));
     let mut started = match nursery.current.as_mut().filter(|_| is_warm) {
-        Some(zygote) => start_from(spec, Stdio::Pipes, &mut Birth::Zygote(zygote)).map(|started| (started, true)),
+        Some(zygote) => start(&mut Birth::Zygote(zygote)).map(|started| (started, true)),
         None => Err(Error::ZygoteLost),
     };
     if matches!(started, Err(Error::ZygoteLost)) {
-        started = start_from(spec, Stdio::Pipes, &mut Birth::Clone).map(|started| (started, false));
+        started = start(&mut Birth::Clone).map(|started| (started, false));
     }
+    // The process has them now; were they held here too, its end would never be seen.
+    drop(passed);
     match started {
         Ok(((sandbox, streams), is_warm)) => {
-            sandbox.sweep();
+            let pid = sandbox.pid().as_raw_nonzero().get();
             let (handed, passed) = sandboxes.admit(sandbox, is_warm, streams.listener.map(Into::into))?;
+            if let Some(first) = first {
+                sandboxes.keep(pid, first.process, kept);
+            }
             let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
-            reply(client, &Reply::Handed(handed), &passed)
+            reply(client, &Reply::Handed(handed), &passed)?;
+            sandboxes.sweep(pid);
+            Ok(())
         }
         Err(error) => refuse(client, &error),
     }
