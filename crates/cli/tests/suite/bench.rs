@@ -103,11 +103,20 @@ fn its_servers_end_with_it_even_when_it_is_killed() {
 #[test]
 fn calls_of_tools_are_measured_directly_and_through_each_gateway_that_is_there() {
     let directory = Who::Root.directory();
-    let output = command(Who::Root, directory.path(), &["--quick", "--json", "gateway"]).output().expect("it runs");
+    let mut command = command(Who::Root, directory.path(), &["--quick", "--json", "gateway"]);
+    let cache = std::env::var("RINGFENCE_TEST_CACHE").ok();
+    if let Some(cache) = &cache {
+        let path = format!("{cache}/mcp-proxy/bin:{cache}/servers/node_modules/.bin:/usr/local/bin:/usr/bin:/bin");
+        command.env("PATH", path);
+    }
+    let output = command.output().expect("it runs");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     assert_eq!(report["sections"].as_object().expect("an object").len(), 1);
     for direct in ["directly, HTTP", "directly, stdio"] {
         assert_eq!(row(&report, "gateway", direct)["samples"].as_array().map(Vec::len), Some(20));
+    }
+    for peer in ["mcp-proxy, stdio", "supergateway, stdio"].iter().filter(|_| cache.is_some()) {
+        assert!(number(&row(&report, "gateway", peer)["ratio"]["value"]) > 0.0);
     }
     let section = &report["sections"]["gateway"];
     let is_told = |name: &str| section.to_string().matches(&format!("\"{name}")).count() > 0;

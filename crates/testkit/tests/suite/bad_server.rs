@@ -55,6 +55,15 @@ fn it_dies_as_it_is_told() {
 }
 
 #[test]
+fn it_hangs_as_long_as_somebody_waits() {
+    let mut silent = Talk::start(&mut server("hang-at-start"));
+    silent.say(1, "initialize", &json!({}));
+    // It has read that, and ends without a word only when there is no more to read.
+    silent.end_input();
+    assert_eq!((silent.line(), silent.wait().code()), (None, Some(0)));
+}
+
+#[test]
 fn it_says_too_much() {
     let mut flood = Talk::greet(&mut server("send-100-mb"));
     flood.say(2, "tools/call", &json!({"name": "flood"}));
