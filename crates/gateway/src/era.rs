@@ -31,10 +31,11 @@ pub(crate) fn declared_version(params: &Value) -> Option<&str> {
 
 /// Which era a request belongs to, and whether it says all that its era asks for.
 pub(crate) fn of_request(method: &str, params: &Value) -> Result<Era, RpcError> {
-    if method == "initialize" {
+    let version = declared_version(params);
+    // The modern era has no such method, and says so.
+    if method == "initialize" && version != Some(NEWER) {
         return Ok(Era::Legacy);
     }
-    let version = declared_version(params);
     if version.is_none() && method != "server/discover" {
         return Ok(Era::Legacy);
     }
@@ -109,7 +110,8 @@ mod tests {
         assert_eq!(of_request("tools/list", &meta("2025-11-25")), Ok(Era::Legacy));
         assert_eq!(of_request("tools/list", &meta(NEWER)), Ok(Era::Modern));
         assert_eq!(of_request("server/discover", &meta("2025-11-25")), Ok(Era::Modern));
-        assert_eq!(of_request("initialize", &meta(NEWER)), Ok(Era::Legacy));
+        assert_eq!(of_request("initialize", &Value::Null), Ok(Era::Legacy));
+        assert_eq!(of_request("initialize", &meta(NEWER)), Ok(Era::Modern));
         assert_eq!(
             of_request("tools/list", &meta("2099-01-01")).unwrap_err().code,
             RpcError::UNSUPPORTED_PROTOCOL_VERSION

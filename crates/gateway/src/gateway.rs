@@ -199,7 +199,7 @@ impl Gateway {
         if let Some(client) = &context.client {
             client.introduce(params["capabilities"].clone());
         }
-        let About { capabilities, server_info, instructions } = self.about().await?;
+        let About { capabilities, server_info, instructions } = self.about(Era::Legacy).await?;
         let mut result = json!({
             "protocolVersion": era::negotiate(requested),
             "capabilities": capabilities,
@@ -212,7 +212,7 @@ impl Gateway {
     }
 
     async fn describe(&self) -> Outcome {
-        let About { capabilities, server_info, instructions } = self.about().await?;
+        let About { capabilities, server_info, instructions } = self.about(Era::Modern).await?;
         let mut result = json!({"resultType": "complete", "supportedVersions": VERSIONS, "capabilities": capabilities});
         if let Some(instructions) = instructions {
             result["instructions"] = instructions;
@@ -224,12 +224,12 @@ impl Gateway {
     }
 
     /// What is said of the server: of the one that is offered as itself, or of this one.
-    async fn about(&self) -> Result<About, RpcError> {
+    async fn about(&self, era: Era) -> Result<About, RpcError> {
         let own = json!({"name": "ringfence", "version": env!("CARGO_PKG_VERSION")});
         let (hosting, sole) = (self.hosting.as_ref(), self.profile.sole_server());
         if let (Some(hosting), Some(server)) = (hosting, sole) {
             let link = hosting.link(server).await?;
-            let about = link.upstream.about();
+            let about = link.upstream_for(era).await.about();
             let info = about.get("serverInfo").or_else(|| about["_meta"].get(SERVER_INFO_KEY)).cloned();
             return Ok(About {
                 capabilities: about["capabilities"].clone(),

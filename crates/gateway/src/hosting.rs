@@ -214,7 +214,7 @@ impl Hosting {
     pub(crate) async fn set_log_level(&self, profile: &Profile, params: Value, context: &Context) -> Outcome {
         let logs = |link: &ServerLink| link.upstream.about()["capabilities"].get("logging").is_some();
         for (entry, link) in self.0.fleet.connected() {
-            if profile.has_server(&entry.name, &entry.uuid) && logs(&link) && !link.upstream.era().is_modern() {
+            if profile.has_server(&entry.name, &entry.uuid) && logs(&link) {
                 // One that does not obey is no reason to refuse the client.
                 let _ = self.pass(&entry.name, "logging/setLevel", params.clone(), context).await;
             }
@@ -227,7 +227,8 @@ impl Hosting {
         let link = self.link(server).await?;
         let begun = Instant::now();
         let subject = crate::http::subject(method, &params).unwrap_or_default().to_owned();
-        let result = relay::pass(&link.upstream, &self.0.parked, method, params, context).await;
+        let upstream = link.upstream_for(context.era).await;
+        let result = relay::pass(upstream, &self.0.parked, method, params, context).await;
         let end = match &result {
             Err(UpstreamError::TimedOut | UpstreamError::Closed { .. }) => CallEnd::Unanswered,
             _ => CallEnd::Answered,

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use ringfence_runtime::servers::{Host, Phase, Progress, Reach, ServerEntry, StartFailure, expand};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{OnceCell, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::catalogue::{Catalogue, Kind};
-use super::link::{ServerLink, lock};
+use super::link::{Legacy, ServerLink, lock};
 use crate::fleet::{Connect, ConnectFailure, Stage};
 use crate::upstream::{ClientIdentity, ConnectOptions, Eras, Incoming, Upstream, UpstreamError, Wire};
 
@@ -43,7 +43,7 @@ impl Connector {
         entry: &ServerEntry,
         stage: &Stage,
     ) -> Result<(Wire, Option<ringfence_runtime::servers::Hosted>), ConnectFailure> {
-        let wire = match &entry.reach {
+        match &entry.reach {
             Reach::Stdio(_) => {
                 let told = stage.clone();
                 let progress = Progress::new(move |phase, _| told.reached(phase));
@@ -52,19 +52,19 @@ impl Connector {
                 let (input, output) =
                     streams.ok_or_else(|| ConnectFailure::new(Phase::RelayConnect, "the process has no streams"))?;
                 stage.reached(Phase::McpInit);
-                return Ok((Wire::Lines(Box::new(output), Box::new(input)), Some(hosted)));
+                Ok((Wire::Lines(Box::new(output), Box::new(input)), Some(hosted)))
             }
-            Reach::Http(remote) => Wire::Http(remote.clone()),
-            Reach::Sse(remote) => Wire::Sse(remote.clone()),
-            Reach::Websocket(remote) => Wire::Websocket(remote.clone()),
-            Reach::Remote(remote) => Wire::Remote(remote.clone()),
-        };
-        Ok((wire, None))
+            reach => {
+                let nowhere = || ConnectFailure::new(Phase::RelayConnect, "it is not elsewhere");
+                Ok((remote_wire(reach).ok_or_else(nowhere)?, None))
+            }
+        }
     }
 
     async fn talk(&self, entry: &ServerEntry, stage: &Stage, eras: Eras) -> Result<ServerLink, Attempt> {
         let (wire, hosted) = self.reach(entry, stage).await.map_err(Attempt::Failed)?;
         let (unrelated, unheard) = mpsc::channel(UNHEARD);
+        let for_legacy = unrelated.clone();
         let options = ConnectOptions { deadline: LONGEST, eras };
         let upstream = match Upstream::connect_with(wire, identity(), unrelated, options).await {
             Ok(upstream) => upstream,
@@ -89,8 +89,26 @@ impl Connector {
         })?;
         let catalogue = Arc::new(Mutex::new(Arc::new(catalogue)));
         let listener = listen(upstream.clone(), Arc::clone(&catalogue), unheard, self.said.clone());
-        Ok(ServerLink::new(upstream, hosted, catalogue, AbortOnDropHandle::new(tokio::spawn(listener))))
+        let listener = AbortOnDropHandle::new(tokio::spawn(listener));
+        let again = entry.reach.clone();
+        let legacy = (hosted.is_none() && upstream.era().is_modern()).then(|| Legacy {
+            wire: Box::new(move || remote_wire(&again)),
+            unrelated: for_legacy,
+            conversation: OnceCell::new(),
+        });
+        Ok(ServerLink::new(upstream, hosted, catalogue, listener, legacy))
     }
+}
+
+/// What leads to a server that is not started here.
+fn remote_wire(reach: &Reach) -> Option<Wire> {
+    Some(match reach {
+        Reach::Stdio(_) => return None,
+        Reach::Http(remote) => Wire::Http(remote.clone()),
+        Reach::Sse(remote) => Wire::Sse(remote.clone()),
+        Reach::Websocket(remote) => Wire::Websocket(remote.clone()),
+        Reach::Remote(remote) => Wire::Remote(remote.clone()),
+    })
 }
 
 enum Attempt {
@@ -149,7 +167,7 @@ async fn listen(
 }
 
 /// Clients differ in what they can do; a question that the one concerned cannot answer is refused then.
-fn identity() -> ClientIdentity {
+pub(super) fn identity() -> ClientIdentity {
     let capabilities: Value = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {"listChanged": true}});
     ClientIdentity { name: "ringfence".into(), version: env!("CARGO_PKG_VERSION").into(), capabilities }
 }

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use ringfence_runtime::servers::Hosted;
 use serde_json::{Value, json};
+use tokio::sync::{OnceCell, mpsc};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::catalogue::{Catalogue, name_of};
+use super::connect::identity;
+use crate::era::Era;
 use crate::fleet::{Link, LinkEnd, ToolSummary};
-use crate::upstream::Upstream;
+use crate::upstream::{ConnectOptions, Eras, Incoming, Upstream, Wire};
 
 /// How long a server may take to answer a probe.
 const PROBE_PATIENCE: Duration = Duration::from_secs(5);
@@ -20,6 +23,8 @@ const LOOKS: usize = 200;
 
 pub(crate) struct ServerLink {
     pub(crate) upstream: Upstream,
+    /// To a server elsewhere that speaks the modern era: how to speak the legacy one with it, for clients of that.
+    legacy: Option<Legacy>,
     hosted: Mutex<Option<Arc<Hosted>>>,
     catalogue: Arc<Mutex<Arc<Catalogue>>>,
     looked: Mutex<Instant>,
@@ -33,9 +38,18 @@ impl ServerLink {
         hosted: Option<Hosted>,
         catalogue: Arc<Mutex<Arc<Catalogue>>>,
         listener: AbortOnDropHandle<()>,
+        legacy: Option<Legacy>,
     ) -> Self {
         let hosted = Mutex::new(hosted.map(Arc::new));
-        Self { upstream, hosted, catalogue, looked: Mutex::new(Instant::now()), _listener: listener }
+        Self { upstream, legacy, hosted, catalogue, looked: Mutex::new(Instant::now()), _listener: listener }
+    }
+
+    /// The conversation for a client of an era: in the same one, where the server can be spoken to in both.
+    pub(crate) async fn upstream_for(&self, era: Era) -> &Upstream {
+        match (&self.legacy, era) {
+            (Some(legacy), Era::Legacy) => legacy.open().await.unwrap_or(&self.upstream),
+            _ => &self.upstream,
+        }
     }
 
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
@@ -44,6 +58,26 @@ impl ServerLink {
 
     fn hosted(&self) -> Option<Arc<Hosted>> {
         lock(&self.hosted).clone()
+    }
+}
+
+/// A second conversation with a server, opened when it is first needed.
+pub(super) struct Legacy {
+    pub(super) wire: RemoteWire,
+    pub(super) unrelated: mpsc::Sender<Incoming>,
+    pub(super) conversation: OnceCell<Option<Upstream>>,
+}
+
+/// What leads to a server elsewhere can be opened again.
+pub(super) type RemoteWire = Box<dyn Fn() -> Option<Wire> + Send + Sync>;
+
+impl Legacy {
+    async fn open(&self) -> Option<&Upstream> {
+        let opened = self.conversation.get_or_init(|| async {
+            let options = ConnectOptions { deadline: PROBE_PATIENCE, eras: Eras::LegacyOnly };
+            Upstream::connect_with((self.wire)()?, identity(), self.unrelated.clone(), options).await.ok()
+        });
+        opened.await.as_ref()
     }
 }
 
@@ -77,6 +111,9 @@ impl Link for ServerLink {
     }
 
     async fn stop(self: Arc<Self>) {
+        if let Some(Some(legacy)) = self.legacy.as_ref().and_then(|legacy| legacy.conversation.get()) {
+            legacy.close().await;
+        }
         self.upstream.close().await;
         let Some(mut hosted) = lock(&self.hosted).take() else { return };
         // Somebody may look at it just now; no look takes long, and no new one begins.

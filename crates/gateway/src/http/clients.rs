@@ -3,13 +3,13 @@
 //! Nothing that must last hangs on it: a client whose id is not known any more, after a restart say, goes on under it
 //! as one of which nothing is known.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use ringfence_runtime::session::Principal;
 
-use crate::client::Client;
+use crate::client::{Client, Outlet};
 
 /// The least recently used beyond these are forgotten.
 const MOST: usize = 1024;
@@ -18,7 +18,14 @@ const MOST: usize = 1024;
 const LONGEST_ID: usize = 128;
 
 #[derive(Clone, Default)]
-pub(crate) struct Clients(Arc<Mutex<HashMap<Key, Entry>>>);
+pub(crate) struct Clients(Arc<Mutex<Table>>);
+
+#[derive(Default)]
+struct Table {
+    living: HashMap<Key, Entry>,
+    /// Those that their clients have ended, the last ones.
+    ended: VecDeque<Key>,
+}
 
 /// An id is good for its owner alone.
 type Key = (Principal, String);
@@ -33,28 +40,44 @@ impl Clients {
         if id.len() > LONGEST_ID {
             return None;
         }
-        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let clients = &mut self.table().living;
         let entry = clients
             .entry((principal.clone(), id.to_owned()))
             .or_insert_with(|| Entry { client: Arc::default(), used: Instant::now() });
         entry.used = Instant::now();
         let client = Arc::clone(&entry.client);
         if clients.len() > MOST {
-            forget_one(&mut clients);
+            forget_one(clients);
         }
         Some(client)
     }
 
     /// Ends a conversation; whether there was one.
     pub(crate) fn remove(&self, principal: &Principal, id: &str) -> bool {
-        let removed = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(principal.clone(), id.to_owned()));
-        removed.inspect(|entry| entry.client.listen(crate::client::Outlet::closed())).is_some()
+        let key = (principal.clone(), id.to_owned());
+        let mut table = self.table();
+        let Some(entry) = table.living.remove(&key) else { return false };
+        entry.client.listen(Outlet::closed());
+        table.ended.push_back(key);
+        if table.ended.len() > MOST {
+            table.ended.pop_front();
+        }
+        true
+    }
+
+    /// Whether its client has ended it.
+    pub(crate) fn has_ended(&self, principal: &Principal, id: &str) -> bool {
+        self.table().ended.iter().any(|(owner, ended)| ended == id && owner == principal)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All of them, with whose they are.
     pub(crate) fn all(&self) -> Vec<(Principal, Arc<Client>)> {
-        let clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        clients.iter().map(|((principal, _), entry)| (principal.clone(), Arc::clone(&entry.client))).collect()
+        let table = self.table();
+        table.living.iter().map(|((principal, _), entry)| (principal.clone(), Arc::clone(&entry.client))).collect()
     }
 }
 
@@ -79,6 +102,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &clients.find(&b, "1").unwrap()));
         assert!(clients.remove(&a, "1"));
         assert!(!clients.remove(&a, "1"));
+        assert!(clients.has_ended(&a, "1") && !clients.has_ended(&b, "1"));
         assert!(clients.find(&a, &"x".repeat(LONGEST_ID + 1)).is_none());
     }
 

@@ -21,7 +21,7 @@ pub(super) fn check(
     schema: impl FnOnce(&str) -> Option<Value>,
 ) -> Result<(), RpcError> {
     let version = text(headers, &VERSION)?;
-    if method == "initialize" {
+    if method == "initialize" && declared_version(params) != Some(NEWER) {
         return check_opening(headers, version, params);
     }
     let declared = declared_version(params).filter(|_| is_request);

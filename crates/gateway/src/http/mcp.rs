@@ -76,6 +76,9 @@ pub(super) async fn post(
         Ok(message) => message,
         Err(error) => return bad_request(None, error),
     };
+    if session(&parts.headers).is_some_and(|id| mcp.clients.has_ended(&principal, id)) {
+        return refuse(StatusCode::NOT_FOUND, "the conversation has ended", "open another with `initialize`");
+    }
     let caller = Caller { mcp, gateway, principal, headers: parts.headers };
     match message {
         Message::Answer { id, outcome } => {
@@ -168,7 +171,7 @@ impl Caller {
             Ok(era) => era,
             Err(error) => return bad_request(Some(&id), error),
         };
-        let is_opening = method == "initialize";
+        let is_opening = method == "initialize" && era == Era::Legacy;
         // A conversation begins here, with an id that cannot be guessed.
         let opened = is_opening.then(|| uuid::Uuid::new_v4().to_string());
         let client = match (&opened, era) {
