@@ -142,7 +142,7 @@ fn request(method: &str, params: Value) -> Outgoing {
         params: Some(params),
         cancel: CancellationToken::new(),
         // The whole of it has a deadline.
-        deadline: Some(Duration::from_hours(1)),
+        deadline: Some(Duration::from_secs(3600)),
         related: None,
     }
 }

@@ -13,8 +13,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::loopback::{Served, Streamable, connect, serve, settings};
-use super::peer::call;
+use super::loopback::{Served, Streamable, call, connect, serve, settings};
 use crate::upstream::{Era, Incoming, Outgoing, RpcError, Upstream, UpstreamError, Wire};
 
 struct Connected {

@@ -19,7 +19,15 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::peer::who;
-use crate::upstream::{ConnectOptions, Eras, Incoming, Upstream, UpstreamError, Wire};
+use crate::upstream::{ConnectOptions, Eras, Incoming, Outgoing, Upstream, UpstreamError, Wire};
+
+/// No limit of these tests' own: real time passes in them, on machines that may be busy.
+pub(super) const LONG: Duration = Duration::from_secs(300);
+
+/// A call that is not cut short.
+pub(super) fn call(method: &str, params: Value) -> Outgoing {
+    Outgoing { deadline: Some(LONG), ..super::peer::call(method, params) }
+}
 
 /// Serves until it is dropped.
 pub(super) struct Served {
@@ -41,12 +49,13 @@ pub(super) async fn serve(router: Router) -> Served {
 pub(super) fn settings(url: String) -> RemoteSettings {
     let mut settings = RemoteSettings::new(url);
     settings.headers.insert("x-secret".into(), "s3cret".into());
+    settings.timeout = LONG;
     settings
 }
 
 pub(super) async fn connect(wire: Wire) -> (Result<Upstream, UpstreamError>, mpsc::Receiver<Incoming>) {
     let (unrelated, incoming) = mpsc::channel(8);
-    let options = ConnectOptions { deadline: Duration::from_secs(30), eras: Eras::Auto };
+    let options = ConnectOptions { deadline: LONG, eras: Eras::Auto };
     (Upstream::connect_with(wire, who(), unrelated, options).await, incoming)
 }
 

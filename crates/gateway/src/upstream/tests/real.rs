@@ -1,4 +1,4 @@
-//! A server of other people's, in each of its three ways. `scripts/test` fetches it.
+//! Servers of other people's: one in each of its three ways, and one of the modern era. `scripts/test` fetches them.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -9,8 +9,7 @@ use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use super::loopback::connect;
-use super::peer::call;
+use super::loopback::{LONG, call, connect};
 use crate::upstream::{Incoming, Outgoing, Upstream, Wire};
 
 /// The program of server-everything in the package cache.
@@ -63,7 +62,7 @@ async fn assert_works(upstream: &Upstream) {
         }
     }
     assert_eq!(progress, 2);
-    assert!(upstream.ping(Duration::from_secs(5)).await);
+    assert!(upstream.ping(LONG).await);
 }
 
 #[tokio::test]
@@ -74,7 +73,7 @@ async fn server_everything_over_lines() {
     let (upstream, _incoming) = connect(Wire::Lines(Box::new(streams.0), Box::new(streams.1))).await;
     assert_works(&upstream.unwrap()).await;
     // The end of its input is the end of the server.
-    tokio::time::timeout(Duration::from_secs(10), child.wait()).await.unwrap().unwrap();
+    tokio::time::timeout(LONG, child.wait()).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -96,5 +95,54 @@ async fn server_everything_over_sse() {
     let settings = RemoteSettings::new(format!("http://127.0.0.1:{port}/sse"));
     let (upstream, _incoming) = reach(|| Wire::Remote(settings.clone())).await;
     assert_works(&upstream).await;
+    upstream.close().await;
+}
+
+/// A server of the newest Python package.
+const MODERN: &str = r#"
+import sys
+from mcp.server.mcpserver import MCPServer
+server = MCPServer("modern")
+@server.tool()
+def add(a: int, b: int) -> int:
+    return a + b
+if sys.argv[1] == "stdio":
+    server.run("stdio")
+else:
+    server.run("streamable-http", port=int(sys.argv[1]))
+"#;
+
+fn start_modern(mode: &str) -> Option<Child> {
+    let python = PathBuf::from(std::env::var_os("RINGFENCE_TEST_CACHE")?).join("python-newest/bin/python");
+    let mut command = Command::new(python);
+    command.arg("-c").arg(MODERN).arg(mode).kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()
+}
+
+async fn assert_modern(upstream: &Upstream) {
+    assert!(upstream.era().is_modern(), "{:?}", upstream.era());
+    let tools = upstream.list("tools/list", "tools").await.unwrap();
+    assert_eq!(tools[0]["name"], "add");
+    let add = call("tools/call", json!({"name": "add", "arguments": {"a": 2, "b": 3}}));
+    assert_eq!(upstream.call(add).await.unwrap()["structuredContent"], json!({"result": 5}));
+    assert!(upstream.ping(LONG).await);
+}
+
+#[tokio::test]
+async fn a_modern_python_server_over_lines() {
+    let Some(mut child) = start_modern("stdio") else { return };
+    let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
+    let (upstream, _incoming) = connect(Wire::Lines(Box::new(streams.0), Box::new(streams.1))).await;
+    assert_modern(&upstream.unwrap()).await;
+    tokio::time::timeout(LONG, child.wait()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_modern_python_server_over_http() {
+    let port = free_port();
+    let Some(_child) = start_modern(&port.to_string()) else { return };
+    let settings = RemoteSettings::new(format!("http://127.0.0.1:{port}/mcp"));
+    let (upstream, _incoming) = reach(|| Wire::Http(settings.clone())).await;
+    assert_modern(&upstream).await;
     upstream.close().await;
 }

@@ -12,8 +12,7 @@ use ringfence_runtime::servers::RemoteSettings;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::loopback::{Served, connect, event, events, serve, settings};
-use super::peer::call;
+use super::loopback::{Served, call, connect, event, events, serve, settings};
 use crate::upstream::{EndReason, Era, Incoming, UpstreamError, Wire};
 
 /// One client at a time.

@@ -8,8 +8,7 @@ use axum::http::HeaderMap;
 use axum::routing::get;
 use serde_json::{Value, json};
 
-use super::loopback::{Served, connect, serve, settings};
-use super::peer::call;
+use super::loopback::{Served, call, connect, serve, settings};
 use crate::upstream::{EndReason, Era, UpstreamError, Wire};
 
 async fn served(is_fragile: bool) -> (Served, Wire) {
