@@ -24,18 +24,24 @@ pub(super) enum Event<'a> {
 pub(super) struct Parser {
     /// A line that has not ended.
     line: Vec<u8>,
-    data: Vec<u8>,
-    has_data: bool,
+    data: Option<Vec<u8>>,
     name: String,
     id: Option<String>,
     last_id: Option<String>,
     retry: Option<Duration>,
     after_return: bool,
     is_past_start: bool,
-    /// The event is too large: only its end matters.
-    is_skipping: bool,
-    /// Whether the line that is skipped has any bytes.
-    has_skipped: bool,
+    skipping: Skipping,
+}
+
+/// Whether the event is too large, so that only its end matters.
+#[derive(Debug, Default, Clone, Copy)]
+enum Skipping {
+    #[default]
+    No,
+    /// In a line that has no bytes so far: if it ends so, the event does.
+    BlankLine,
+    Line,
 }
 
 impl Parser {
@@ -78,29 +84,26 @@ impl Parser {
     }
 
     fn keep(&mut self, part: &[u8], tell: &mut impl FnMut(Event<'_>)) {
-        if self.is_skipping {
-            self.has_skipped |= !part.is_empty();
-        } else if self.line.len() + self.data.len() + part.len() > MAX_MESSAGE_BYTES + MAX_FIELD_BYTES {
-            let head = if self.has_data { &self.data } else { self.line.strip_prefix(b"data:").unwrap_or(&self.line) };
-            tell(Event::TooLarge { head: &head[..head.len().min(KEPT_BYTES)] });
-            *self = Self {
-                last_id: self.last_id.take(),
-                retry: self.retry,
-                is_past_start: true,
-                is_skipping: true,
-                has_skipped: true,
-                ..Self::default()
-            };
-        } else {
-            self.line.extend_from_slice(part);
+        let held = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
+        match self.skipping {
+            Skipping::No if held + part.len() > MAX_MESSAGE_BYTES + MAX_FIELD_BYTES => {
+                let head = self.data.as_deref().or(self.line.strip_prefix(b"data:")).unwrap_or(&self.line);
+                tell(Event::TooLarge { head: &head[..head.len().min(KEPT_BYTES)] });
+                self.restart();
+                self.is_past_start = true;
+                self.skipping = Skipping::Line;
+            }
+            Skipping::No => self.line.extend_from_slice(part),
+            Skipping::BlankLine if !part.is_empty() => self.skipping = Skipping::Line,
+            Skipping::BlankLine | Skipping::Line => {}
         }
     }
 
     fn end_line(&mut self, tell: &mut impl FnMut(Event<'_>)) {
-        if self.is_skipping {
-            // A blank line ends the event.
-            self.is_skipping = std::mem::take(&mut self.has_skipped);
-            return;
+        match self.skipping {
+            Skipping::No => {}
+            Skipping::BlankLine => return self.skipping = Skipping::No,
+            Skipping::Line => return self.skipping = Skipping::BlankLine,
         }
         let line = std::mem::take(&mut self.line);
         let mut line = line.as_slice();
@@ -115,10 +118,10 @@ impl Parser {
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match field {
             b"data" => {
-                if std::mem::replace(&mut self.has_data, true) {
-                    self.data.push(b'\n');
+                if let Some(data) = &mut self.data {
+                    data.push(b'\n');
                 }
-                self.data.extend_from_slice(value);
+                self.data.get_or_insert_default().extend_from_slice(value);
             }
             b"event" => self.name = text(value).unwrap_or_default(),
             b"id" if !value.contains(&0) => self.id = text(value),
@@ -134,8 +137,8 @@ impl Parser {
         if let Some(id) = self.id.take() {
             self.last_id = Some(id).filter(|id| !id.is_empty());
         }
-        let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
-        if std::mem::take(&mut self.has_data) && !data.is_empty() {
+        let name = std::mem::take(&mut self.name);
+        if let Some(data) = self.data.take().filter(|data| !data.is_empty()) {
             let name = if name.is_empty() { "message" } else { &name };
             tell(Event::Message { name, data: &data });
         }
@@ -195,7 +198,7 @@ mod tests {
             assert!(parser.line.capacity() <= 2 * MAX_MESSAGE_BYTES);
         }
         assert_eq!(told, 1);
-        assert_eq!(parser.line.capacity() + parser.data.capacity(), 0);
+        assert_eq!((parser.line.capacity(), &parser.data), (0, &None));
         let next = events(&mut parser, &[b"\ndata: still the same\n\ndata: next\n\n"]);
         assert_eq!(next, [message("next")]);
     }
@@ -208,7 +211,7 @@ mod tests {
         for _ in 0..20_000 {
             parser.feed(&line, |_| told += 1);
         }
-        assert_eq!((told, parser.data.len()), (1, 0));
+        assert_eq!((told, parser.data), (1, None));
     }
 
     proptest! {
@@ -218,7 +221,7 @@ mod tests {
             end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
             cuts in prop::collection::vec(1_usize..7, 1..40),
         ) {
-            let stream: String = datas.iter().map(|data| format!("id: 1{end}data: {data}{end}: c{end}{end}")).collect();
+            let stream = datas.iter().fold(String::new(), |stream, data| stream + &format!("id: 1{end}data: {data}{end}: c{end}{end}"));
             let mut rest = stream.as_bytes();
             let mut chunks = Vec::new();
             for cut in cuts.iter().cycle() {

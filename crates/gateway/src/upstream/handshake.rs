@@ -40,24 +40,25 @@ pub(super) async fn agree(connection: &Arc<Connection>, eras: Eras) -> Result<(E
 
 async fn probe_first(connection: &Arc<Connection>) -> Result<(Era, Value), UpstreamError> {
     let mut probe = pin!(discover(connection, MODERN_VERSIONS[0]));
-    let verdict = match tokio::time::timeout(PROBE, &mut probe).await {
-        Ok(verdict) => verdict?,
+    let agreed = match tokio::time::timeout(PROBE, &mut probe).await {
+        Ok(Ok(Verdict::Modern(era, about))) => return Ok((era, about)),
+        Ok(Ok(Verdict::Legacy)) => initialize(connection).await,
+        Ok(Err(error)) => return Err(error),
         Err(_) => {
             let mut handshake = pin!(initialize(connection));
             tokio::select! {
+                // A server answers in order: what it says to the first question counts.
+                biased;
                 verdict = &mut probe => match verdict? {
-                    Verdict::Legacy => return handshake.await,
-                    modern @ Verdict::Modern(..) => modern,
+                    Verdict::Modern(era, about) => return Ok((era, about)),
+                    Verdict::Legacy => handshake.await,
                 },
-                agreed = &mut handshake => return agreed,
+                agreed = &mut handshake => agreed,
             }
         }
     };
-    if let Verdict::Modern(era, about) = verdict {
-        return Ok((era, about));
-    }
-    match initialize(connection).await {
-        // The server has become modern after all: it names what it speaks.
+    match agreed {
+        // The server is modern after all: it names what it speaks.
         Err(UpstreamError::Rpc(error)) if error.code == RpcError::UNSUPPORTED_PROTOCOL_VERSION => {
             let Some(version) = mutual(&named_versions(&error)) else { return Err(UpstreamError::Rpc(error)) };
             match discover(connection, version).await? {
@@ -141,7 +142,7 @@ fn request(method: &str, params: Value) -> Outgoing {
         params: Some(params),
         cancel: CancellationToken::new(),
         // The whole of it has a deadline.
-        deadline: Some(Duration::from_hours(1)),
+        deadline: Some(Duration::from_secs(3600)),
         related: None,
     }
 }

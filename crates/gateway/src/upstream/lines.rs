@@ -158,7 +158,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(async {
                 let (ours, mut theirs) = tokio::io::duplex(chunk);
-                let whole: String = texts.iter().map(|text| format!("{text}\n")).collect();
+                let whole = texts.iter().fold(String::new(), |whole, text| whole + text + "\n");
                 let writer = tokio::spawn(async move {
                     tokio::io::AsyncWriteExt::write_all(&mut theirs, whole.as_bytes()).await.unwrap();
                 });

@@ -16,7 +16,7 @@ const MAX_PAGES: usize = 1000;
 const MAX_ITEMS: usize = 10_000;
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// For all pages together.
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(super) async fn list(connection: &Arc<Connection>, method: &str, key: &str) -> Result<Vec<Value>, UpstreamError> {
     tokio::time::timeout(DEADLINE, pages(connection, method, key)).await.unwrap_or(Err(UpstreamError::TimedOut))

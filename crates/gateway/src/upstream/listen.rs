@@ -14,9 +14,9 @@ use super::error::{RpcError, UpstreamError};
 use super::rpc::{Connection, Style};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// A stream that lasted so long was a good one.
-const GOOD: Duration = Duration::from_mins(1);
+const GOOD: Duration = Duration::from_secs(60);
 
 /// The lists that change, as capabilities and as the names in the request.
 const LISTS: [(&str, &str); 3] =

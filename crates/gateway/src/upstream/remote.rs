@@ -115,6 +115,9 @@ pub(super) fn denied(status: StatusCode) -> UpstreamError {
 
 /// The whole body, or None if it is over the bound.
 pub(super) async fn body(mut response: Response, max_bytes: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
+    if response.content_length().is_some_and(|length| length > max_bytes as u64) {
+        return Ok(None);
+    }
     let mut whole = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         if whole.len() + chunk.len() > max_bytes {

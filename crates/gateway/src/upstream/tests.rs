@@ -2,5 +2,10 @@
 
 mod eras;
 mod hostile;
+mod http;
 mod lines;
+mod loopback;
 mod peer;
+mod real;
+mod sse;
+mod websocket;

@@ -13,7 +13,7 @@ use crate::upstream::remote;
 use crate::upstream::rpc::Connection;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Keeps the stream open, one for each session. A server that has none says so once.
 pub(in crate::upstream) async fn hear(connection: Weak<Connection>) {

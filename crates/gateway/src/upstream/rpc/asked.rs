@@ -14,7 +14,7 @@ use crate::upstream::error::RpcError;
 const MAX_ASKED: usize = 64;
 const MAX_ASKED_BYTES: usize = 32 * 1024 * 1024;
 /// A person may take a while, but not for ever.
-const PATIENCE: Duration = Duration::from_mins(30);
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
 
 #[derive(Default)]
 pub(super) struct Asked(Mutex<State>);

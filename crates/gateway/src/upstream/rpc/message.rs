@@ -82,7 +82,7 @@ fn classify(wire: Wire) -> Result<Message, Malformed> {
         };
     }
     let outcome = match (wire.result, wire.error) {
-        (_, Some(error)) => Err(lenient(error)),
+        (_, Some(error)) => Err(lenient(&error)),
         (Some(result), None) => Ok(result),
         (None, None) => return Err(Malformed),
     };
@@ -90,8 +90,8 @@ fn classify(wire: Wire) -> Result<Message, Malformed> {
 }
 
 /// An error is an error however it is spelt: a call must not wait for a better one.
-fn lenient(error: Value) -> RpcError {
-    serde_json::from_value(error.clone()).unwrap_or_else(|_| RpcError {
+fn lenient(error: &Value) -> RpcError {
+    RpcError::deserialize(error).unwrap_or_else(|_| RpcError {
         code: RpcError::INTERNAL_ERROR,
         message: error.to_string(),
         data: None,
