@@ -7,6 +7,7 @@ use ringfence_runtime::servers::{
     Ended, Host, HostPathMode, HostSettings, Hosted, Phase, Progress, Reach, ServerEntry, ServerInput, ServerOutput,
     StartFailure, StdioSettings,
 };
+use ringfence_testkit::skip;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::cleanup::{eventually, is_running};
@@ -247,5 +248,162 @@ async fn only_an_entry_that_says_so_runs_on_the_host() {
     drop(talk);
     server.stop().await;
     eventually("its group is left", || !is_running(&word));
+    host.shut_down().await;
+}
+
+/// Speaks the first words of the protocol, and gives the server's name.
+async fn initialize(server: &mut Hosted) -> String {
+    let request = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
+    let mut talk = Talk::with(server);
+    let answer = talk.ask(request).await;
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    answer["result"]["serverInfo"]["name"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+/// The server from npm that `scripts/test` names.
+fn everything(test: &str) -> Option<String> {
+    let named = std::env::var("RINGFENCE_TEST_SERVER_EVERYTHING").ok();
+    if named.is_none() {
+        skip(test, "no MCP server from npm is named; ./scripts/test does that");
+    }
+    named
+}
+
+/// How often a start has installed something.
+fn counting() -> (Progress, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+    let count: std::sync::Arc<std::sync::atomic::AtomicUsize> = std::sync::Arc::default();
+    let counter = std::sync::Arc::clone(&count);
+    let progress = Progress::new(move |step| {
+        if step.starts_with("installing") {
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    (progress, count)
+}
+
+async fn start_counted(host: &Host, settings: StdioSettings, progress: &Progress) -> Result<Hosted, StartFailure> {
+    tokio::time::timeout(Duration::from_secs(300), host.start(&entry(settings), progress)).await.expect("it starts in time")
+}
+
+#[tokio::test]
+async fn a_server_from_npm_is_installed_once_and_starts_offline() {
+    let Some(everything) = everything("hosting_start::npm") else { return };
+    let cache = tempfile::tempdir().expect("a directory");
+    let (progress, installed) = counting();
+    let host = host(cache.path());
+    let settings = stdio("npx", &["-y", &everything]);
+    // Two at once install once.
+    let (one, other) =
+        tokio::join!(start_counted(&host, settings.clone(), &progress), start_counted(&host, settings.clone(), &progress));
+    for server in [one, other] {
+        let mut server = server.expect("it starts");
+        assert!(initialize(&mut server).await.contains("everything"));
+        server.stop().await;
+    }
+    assert_eq!(installed.load(std::sync::atomic::Ordering::Relaxed), 1);
+    let mut offline = settings;
+    offline.sandbox_settings.network = false;
+    let mut server = start_counted(&host, offline, &progress).await.expect("it starts without a network");
+    assert!(initialize(&mut server).await.contains("everything"));
+    server.stop().await;
+    let left: Vec<_> = std::fs::read_dir(cache.path().join("packages/new")).expect("it is there").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_installed_says_why() {
+    if everything("hosting_start::dep_install").is_none() {
+        return;
+    }
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let (progress, _) = counting();
+    let no_such = start_counted(&host, stdio("npx", &["-y", "@ringfence-test/no-such-package-4711"]), &progress).await;
+    let failure = no_such.err().expect("there is no such package");
+    assert_eq!((failure.phase, failure.is_transient), (Phase::DepInstall, false), "{failure:?}");
+    assert!(failure.message.contains("npm exited with code") && failure.message.contains("404"), "{failure:?}");
+    assert!(failure.message.chars().count() < 700, "{failure:?}");
+    let mut offline = stdio("uvx", &["mcp-server-time"]);
+    offline.sandbox_settings.network = false;
+    let failure = start_counted(&host, offline, &progress).await.err().expect("it is not installed");
+    assert_eq!((failure.phase, failure.is_transient), (Phase::DepInstall, false), "{failure:?}");
+    let project = project(&[("server.py", EVALUATOR), ("requirements.txt", "ringfence-test-no-such-package==4711\n")]);
+    let settings = stdio("python3", &[text(&project.path().join("server.py"))]);
+    let failure = start_counted(&host, settings, &progress).await.err().expect("there is no such package");
+    assert!(failure.message.contains("exited with code 1") && failure.message.contains("No matching distribution"), "{failure:?}");
+    let left: Vec<_> = std::fs::read_dir(cache.path().join("packages/ready")).expect("it is there").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+    eventually("what failed is left", || std::fs::read_dir(cache.path().join("packages/new")).expect("it is there").count() == 0);
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_python_project_has_what_its_requirements_name() {
+    if everything("hosting_start::requirements").is_none() {
+        return;
+    }
+    let project = project(&[("server.py", EVALUATOR), ("requirements.txt", "-r requirements-base.txt\n"), ("requirements-base.txt", "iniconfig==2.0.0\n")]);
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let (progress, installed) = counting();
+    let settings = stdio("python3", &[text(&project.path().join("server.py"))]);
+    for _ in 0..2 {
+        let mut server = start_counted(&host, settings.clone(), &progress).await.expect("it starts");
+        let mut talk = Talk::with(&mut server);
+        assert_eq!(talk.ask("__import__('importlib.metadata').metadata.version('iniconfig')").await, "2.0.0");
+        // What was installed cannot be changed from inside.
+        let write = "__import__('subprocess').call(['touch', __import__('iniconfig').__file__], stderr=-3) != 0";
+        assert_eq!(talk.ask(write).await, "True");
+        drop(talk);
+        server.stop().await;
+    }
+    assert_eq!(installed.load(std::sync::atomic::Ordering::Relaxed), 1);
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_python_package_is_installed_and_its_code_is_what_it_is_now() {
+    if everything("hosting_start::pyproject").is_none() {
+        return;
+    }
+    let manifest = "[build-system]\nrequires = ['setuptools>=64']\nbuild-backend = 'setuptools.build_meta'\n\
+                    [project]\nname = 'tiny'\nversion = '1'\n[project.scripts]\ntiny-server = 'tiny:main'\n";
+    let code = "def main():\n    print('first', flush=True)\n    input()\n";
+    let project = project(&[("pyproject.toml", manifest), ("src/tiny/__init__.py", code), (".venv/bin/tiny-server", "")]);
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let (progress, installed) = counting();
+    let settings = stdio(text(&project.path().join(".venv/bin/tiny-server")), &[]);
+    let mut server = start_counted(&host, settings.clone(), &progress).await.expect("it starts");
+    assert_eq!(Talk::with(&mut server).line().await, "first");
+    server.stop().await;
+    std::fs::write(project.path().join("src/tiny/__init__.py"), code.replace("first", "second")).expect("a file");
+    let uv = stdio("uv", &["--directory", text(project.path()), "run", "tiny-server"]);
+    let mut server = start_counted(&host, uv, &progress).await.expect("it starts");
+    assert_eq!(Talk::with(&mut server).line().await, "second");
+    server.stop().await;
+    assert_eq!(installed.load(std::sync::atomic::Ordering::Relaxed), 1);
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_node_project_finds_its_packages_beside_its_code() {
+    if everything("hosting_start::package_json").is_none() {
+        return;
+    }
+    let manifest = r#"{"name": "tiny", "type": "module", "dependencies": {"ms": "2.1.3"}, "scripts": {"prepare": "exit 1"}}"#;
+    let code = "import ms from 'ms'; console.log(ms(60000)); process.stdin.resume();";
+    let project = project(&[("package.json", manifest), ("dist/index.js", code)]);
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let (progress, _) = counting();
+    let mut settings = stdio("node", &[text(&project.path().join("dist/index.js"))]);
+    for shared in [false, true] {
+        settings.sandbox_settings.shared = shared;
+        let mut server = start_counted(&host, settings.clone(), &progress).await.expect("it starts");
+        assert_eq!(Talk::with(&mut server).line().await, "1m");
+        server.stop().await;
+    }
     host.shut_down().await;
 }

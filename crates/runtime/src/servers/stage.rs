@@ -70,8 +70,8 @@ pub(super) struct Project {
     pub(super) host: Option<PathBuf>,
     /// Beneath the workspace.
     pub(super) guest: PathBuf,
-    /// A link to make at its top, in place of what was left out.
-    pub(super) link: Option<(&'static str, PathBuf)>,
+    /// A link to make in it, in place of what was left out.
+    pub(super) link: Option<(PathBuf, PathBuf)>,
 }
 
 /// How long an unpacker may take to end once it has read everything.

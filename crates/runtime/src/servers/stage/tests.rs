@@ -100,7 +100,7 @@ fn a_place_of_its_own_and_a_link_in_place_of_what_was_left_out() {
     let from = tempfile::tempdir().unwrap();
     write(from.path(), "index.js", "");
     let guest = Path::new(WORKSPACE).join(".mcp/id/workspace");
-    let project = Project { host: Some(from.path().to_owned()), guest, link: Some(("node_modules", "/packages/m".into())) };
+    let project = Project { host: Some(from.path().to_owned()), guest, link: Some(("node_modules".into(), "/packages/m".into())) };
     let copy = unpacked(&project, WIDE).unwrap();
     let top = copy.path().join(".mcp/id/workspace");
     assert!(top.join("index.js").is_file());
