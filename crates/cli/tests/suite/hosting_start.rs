@@ -7,11 +7,11 @@ use ringfence_runtime::servers::{
     Ended, Host, HostPathMode, HostSettings, Hosted, Phase, Progress, Reach, ServerEntry, ServerInput, ServerOutput,
     StartFailure, StdioSettings,
 };
-use ringfence_testkit::skip;
+use ringfence_testkit::{Who, skip};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::cleanup::{eventually, is_running};
-use crate::everyone::BINARY;
+use crate::everyone::{BINARY, for_everyone};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -248,6 +248,113 @@ async fn only_an_entry_that_says_so_runs_on_the_host() {
     drop(talk);
     server.stop().await;
     eventually("its group is left", || !is_running(&word));
+    host.shut_down().await;
+}
+
+/// Variable by which this test program becomes a host of servers; its value is the cache.
+const ROLE: &str = "RINGFENCE_TEST_HOST_IN";
+
+/// Not a test but what some tests start, as another user or to be killed: hosts servers, says so, and waits.
+#[test]
+fn host_servers_for_another_test() {
+    let Some(cache) = std::env::var_os(ROLE) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let host = host(Path::new(&cache));
+        let script = |word: &str| {
+            format!("import os, subprocess\nsubprocess.Popen(['sh', '-c', 'while :; do sleep 1; done', '{word}'], start_new_session=True)\n{EVALUATOR}")
+        };
+        let word = std::env::var("WORD").expect("a word");
+        let directory = project(&[("server.py", &script(&word)), ("requirements.txt", "")]);
+        let settings = stdio("python3", &[text(&directory.path().join("server.py"))]);
+        let mut alone = start(&host, settings.clone()).await.expect("it starts");
+        let mut shared = settings.clone();
+        shared.sandbox_settings.shared = true;
+        let mut shared = start(&host, shared).await.expect("it starts");
+        let mut writing = settings;
+        writing.sandbox_settings.host_path_mode = HostPathMode::ReadWrite;
+        let mut writing = start(&host, writing).await.expect("it starts");
+        for server in [&mut alone, &mut shared, &mut writing] {
+            assert_eq!(Talk::with(server).ask("open('new', 'w').write('x'), os.getuid()").await, "(1, 1000)");
+        }
+        assert_eq!(std::fs::read_to_string(directory.path().join("new")).expect("one may write"), "x");
+        if std::env::var_os("STAY").is_some() {
+            std::fs::write(Path::new(&cache).join("up"), "").expect("a file");
+            std::future::pending::<()>().await;
+        }
+        shared.stop().await;
+        alone.stop().await;
+        writing.stop().await;
+        host.shut_down().await;
+        std::fs::write(Path::new(&cache).join("done"), "").expect("a file");
+    });
+}
+
+/// Starts this program as a host of servers.
+fn other_host(who: Who, cache: &Path, word: &str) -> std::process::Command {
+    let own = std::env::current_exe().expect("it is running");
+    // Where the others may not enter, a copy is made where they may.
+    let copy = cache.join("host");
+    std::fs::copy(own, &copy).expect("a copy");
+    let mut command = who.program(&copy);
+    command.args(["--exact", "hosting_start::host_servers_for_another_test", "--nocapture"]);
+    command.env(ROLE, cache).env("WORD", word);
+    command
+}
+
+#[test]
+fn servers_are_hosted_by_everyone() {
+    for_everyone("hosting_start", |who| {
+        let cache = who.directory();
+        let word = format!("everyone-{:x}", rand());
+        let output = other_host(who, cache.path(), &word).output().expect("it runs");
+        assert!(cache.path().join("done").exists(), "{who:?}: {output:?}");
+        assert!(!is_running(&word), "{who:?}");
+    });
+}
+
+#[test]
+fn nothing_is_left_of_a_host_that_is_killed() {
+    let cache = Who::Root.directory();
+    let word = format!("killed-{:x}", rand());
+    let mut child = other_host(Who::Root, cache.path(), &word).env("STAY", "1").spawn().expect("it starts");
+    eventually("it does not come up", || cache.path().join("up").exists());
+    assert!(is_running(&word));
+    child.kill().expect("it lives");
+    child.wait().expect("it ends");
+    eventually("a server is left", || !is_running(&word));
+}
+
+#[tokio::test]
+async fn a_server_reaches_what_its_entry_allows_and_nothing_else() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let served = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut request).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\npage").await;
+        }
+    });
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let mut settings = stdio("python3", &["-c", EVALUATOR]);
+    settings.sandbox_settings.allow = vec![address.to_string()];
+    let mut server = start(&host, settings.clone()).await.expect("it starts");
+    let mut talk = Talk::with(&mut server);
+    // Not through the variables: they leave loopback out.
+    let get = |place: &str| {
+        format!("(lambda c: (c.request('GET', 'http://{place}/'), c.getresponse().read())[1])(__import__('http.client').client.HTTPConnection('127.0.0.1', 3128))")
+    };
+    assert_eq!(talk.ask(&get(&address.to_string())).await, "b'page'");
+    let refused = talk.ask(&get("127.0.0.1:1")).await;
+    assert!(refused.starts_with("b'") && refused != "b'page'", "{refused}");
+    let tail = server.stderr_tail();
+    assert!(tail.iter().any(|line| line.contains("egress to 127.0.0.1:1: ")), "{tail:?}");
+    settings.sandbox_settings.allow = vec!["not a host".into()];
+    let refused = start(&host, settings).await.err().expect("it does not start");
+    assert_eq!((refused.phase, refused.hints.is_empty()), (Phase::SessionCreate, false), "{refused:?}");
+    served.abort();
     host.shut_down().await;
 }
 

@@ -77,8 +77,7 @@ pub(super) async fn ensure(
             .hint("set `network = true` in the box; it is for installations only"));
     }
     let unusable = |error: std::io::Error| failed(format!("the package cache {} cannot be used: {error}", host.cache().display()));
-    progress.say("waiting for another installation");
-    let making = installed.packages.lock().await.map_err(unusable)?;
+    let making = installed.packages.lock(progress).await.map_err(unusable)?;
     if installed.packages.is_ready() {
         return Ok(installed);
     }

@@ -6,7 +6,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::Read as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock, openat2};
 use sha2::{Digest as _, Sha256};
 
 use super::needs::{NODE_MANIFESTS, Need, PYTHON_MANIFESTS};
+use super::progress::Progress;
 
 /// Where packages are found inside.
 const GUEST: &str = "/run/ringfence/packages";
@@ -61,20 +62,23 @@ impl Packages {
     /// All there is, for a sandbox whose servers come and go.
     pub(super) fn whole(cache: &Path) -> std::io::Result<Volume> {
         let ready = cache.join("packages/ready");
-        make_directory(&ready)?;
+        make_directory(&cache.join("packages"), PRIVATE)?;
+        make_directory(&ready, SHOWN)?;
         Ok(Volume { host: fs::canonicalize(ready)?, guest: GUEST.into(), access: Access::ReadOnly })
     }
 
-    /// Waits for the right to make it. Nobody else makes it while this is held.
-    pub(super) async fn lock(&self) -> std::io::Result<Making> {
-        for part in ["ready", "new", "locks"] {
-            make_directory(&self.cache.join(part))?;
+    /// Waits for the right to make it, and says so if it must. Nobody else makes it while this is held.
+    pub(super) async fn lock(&self, progress: &Progress) -> std::io::Result<Making> {
+        make_directory(&self.cache, PRIVATE)?;
+        for (part, mode) in [("ready", SHOWN), ("new", PRIVATE), ("locks", PRIVATE)] {
+            make_directory(&self.cache.join(part), mode)?;
         }
         let path = self.cache.join("locks").join(&self.key);
         let lock = loop {
             if let Some(lock) = try_lock(&path)? {
                 break lock;
             }
+            progress.say("waiting for another installation");
             tokio::time::sleep(BETWEEN_TRIES).await;
         };
         Ok(Making { packages: self.clone(), lock })
@@ -93,8 +97,8 @@ impl Making {
         self.sweep();
         let new = self.new_directory();
         let _ = fs::remove_dir_all(&new);
-        DirBuilder::new().mode(0o755).create(&new)?;
-        DirBuilder::new().mode(0o755).create(new.join(TEMPORARY))?;
+        make_directory(&new, SHOWN)?;
+        make_directory(&new.join(TEMPORARY), SHOWN)?;
         Ok(Volume { host: fs::canonicalize(new)?, guest: self.packages.guest(), access: Access::ReadWrite })
     }
 
@@ -144,8 +148,16 @@ impl Drop for Making {
 /// For what an installation needs only meanwhile; on disk, since a sandbox's own /tmp is its memory.
 pub(super) const TEMPORARY: &str = ".tmp";
 
-fn make_directory(path: &Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
+/// For the owner alone.
+const PRIVATE: u32 = 0o700;
+
+/// For whoever a sandbox's guest is on the host; what lies above it keeps the others out.
+const SHOWN: u32 = 0o755;
+
+fn make_directory(path: &Path, mode: u32) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(PRIVATE).create(path)?;
+    // Whatever the mask is that this process was started with.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
 fn try_lock(path: &Path) -> std::io::Result<Option<File>> {
@@ -264,7 +276,7 @@ mod tests {
     async fn one_is_made_at_a_time_and_appears_when_it_is_complete() {
         let cache = tempfile::tempdir().unwrap();
         let packages = Packages::place(cache.path(), &npm("a"), "20").unwrap();
-        let making = packages.lock().await.unwrap();
+        let making = packages.lock(&Progress::default()).await.unwrap();
         let volume = making.begin().unwrap();
         fs::write(volume.host.join("x"), "").unwrap();
         assert!(!packages.is_ready());
@@ -274,7 +286,7 @@ mod tests {
         // What a killed one has left: a directory that nobody holds.
         let left = cache.path().join("packages/new/left");
         fs::create_dir(&left).unwrap();
-        let other = Packages::place(cache.path(), &npm("b"), "20").unwrap().lock().await.unwrap();
+        let other = Packages::place(cache.path(), &npm("b"), "20").unwrap().lock(&Progress::default()).await.unwrap();
         let volume = other.begin().unwrap();
         assert!(!left.exists());
         drop(other);

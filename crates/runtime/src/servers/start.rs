@@ -89,6 +89,7 @@ pub(super) async fn start(
     if walls.shared {
         let kind = serde_json::to_string(&(&spec, &walls.allow)).unwrap_or_default();
         let cell = host.0.lodgings.enter(kind, make(spec, None)).await?;
+        let mut lodger = Lodger::new(Arc::clone(&cell), &entry.uuid);
         let area = Lodger::area(&entry.uuid);
         let mut environment = environment(&plan, &path, &area, &walls.allow);
         environment.insert(MARK.into(), entry.uuid.clone());
@@ -96,8 +97,9 @@ pub(super) async fn start(
         progress.say("copying its files");
         stage::copy_in(&cell, &project, bounds).await?;
         progress.say("starting its process");
-        let inmate = run(&cell, &command, &environment).await?;
-        let lodger = Lodger::new(cell, inmate.handle(), &entry.uuid);
+        let inmate = cell.start(&command, &environment)?;
+        lodger.runs(inmate.handle());
+        started(&inmate, &command).await?;
         return Ok(Hosted::lodging(lodger, inmate, memory_limit, tail));
     }
     let cell = make(spec, Some(Arc::clone(&tail))).await?;
@@ -107,7 +109,8 @@ pub(super) async fn start(
     }
     progress.say("starting its process");
     // Not the workspace: files of the project must not be taken for a person's settings.
-    let inmate = run(&cell, &command, &environment(&plan, &path, "/tmp", &walls.allow)).await?;
+    let inmate = cell.start(&command, &environment(&plan, &path, "/tmp", &walls.allow))?;
+    started(&inmate, &command).await?;
     Ok(Hosted::alone(cell, inmate, memory_limit, tail))
 }
 
@@ -227,15 +230,16 @@ fn environment(plan: &Plan, path: &str, home: &str, allow: &[String]) -> BTreeMa
     environment
 }
 
-async fn run(cell: &Cell, command: &Command, environment: &BTreeMap<String, String>) -> Result<Inmate, StartFailure> {
-    let inmate = cell.start(command, environment)?;
+/// Waits until the process runs.
+async fn started(inmate: &Inmate, command: &Command) -> Result<(), StartFailure> {
     let started = tokio::time::timeout(PATIENCE, inmate.handle().started()).await;
     match started {
-        Ok(Ok(())) => Ok(inmate),
+        Ok(Ok(())) => Ok(()),
         Ok(Err(why)) => {
             let program = command.argv.first().map(|program| program.display().to_string()).unwrap_or_default();
             let message = format!("{program} cannot be started in {}: {why}", command.workdir.display());
-            let hint = "a program is looked for inside the sandbox: in the host's /usr, in its project, and among its packages";
+            let hint =
+                "a program is looked for inside the sandbox: in the host's /usr, in its project, and among its packages";
             Err(StartFailure::lasting(Phase::ProcessStart, message).hint(hint))
         }
         Err(_) => Err(StartFailure::transient(Phase::ProcessStart, "the sandbox did not start the process in time")),
