@@ -7,10 +7,11 @@ use ringfence_runtime::servers::{
     Ended, Host, HostPathMode, HostSettings, Hosted, Phase, Progress, Reach, ServerEntry, ServerInput, ServerOutput,
     StartFailure, StdioSettings,
 };
+use ringfence_testkit::{Who, skip};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::cleanup::{eventually, is_running};
-use crate::everyone::BINARY;
+use crate::everyone::{BINARY, for_everyone};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -254,5 +255,269 @@ async fn only_an_entry_that_says_so_runs_on_the_host() {
     drop(talk);
     server.stop().await;
     eventually("its group is left", || !is_running(&word));
+    host.shut_down().await;
+}
+
+/// Variable by which this test program becomes a host of servers; its value is the cache.
+const ROLE: &str = "RINGFENCE_TEST_HOST_IN";
+
+/// Not a test but what some tests start, as another user or to be killed: hosts servers, says so, and waits.
+#[test]
+fn host_servers_for_another_test() {
+    let Some(cache) = std::env::var_os(ROLE) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let host = host(Path::new(&cache));
+        let script = |word: &str| {
+            format!("import os, subprocess\nsubprocess.Popen(['sh', '-c', 'while :; do sleep 1; done', '{word}'], start_new_session=True)\n{EVALUATOR}")
+        };
+        let word = std::env::var("WORD").expect("a word");
+        let directory = project(&[("server.py", &script(&word)), ("requirements.txt", "")]);
+        let settings = stdio("python3", &[text(&directory.path().join("server.py"))]);
+        let mut alone = start(&host, settings.clone()).await.expect("it starts");
+        let mut shared = settings.clone();
+        shared.sandbox_settings.shared = true;
+        let mut shared = start(&host, shared).await.expect("it starts");
+        let mut writing = settings;
+        writing.sandbox_settings.host_path_mode = HostPathMode::ReadWrite;
+        let mut writing = start(&host, writing).await.expect("it starts");
+        for server in [&mut alone, &mut shared, &mut writing] {
+            assert_eq!(Talk::with(server).ask("open('new', 'w').write('x'), os.getuid()").await, "(1, 1000)");
+        }
+        assert_eq!(std::fs::read_to_string(directory.path().join("new")).expect("one may write"), "x");
+        if std::env::var_os("STAY").is_some() {
+            std::fs::write(Path::new(&cache).join("up"), "").expect("a file");
+            std::future::pending::<()>().await;
+        }
+        shared.stop().await;
+        alone.stop().await;
+        writing.stop().await;
+        host.shut_down().await;
+        std::fs::write(Path::new(&cache).join("done"), "").expect("a file");
+    });
+}
+
+/// Starts this program as a host of servers.
+fn other_host(who: Who, cache: &Path, word: &str) -> std::process::Command {
+    let own = std::env::current_exe().expect("it is running");
+    // Where the others may not enter, a copy is made where they may.
+    let copy = cache.join("host");
+    std::fs::copy(own, &copy).expect("a copy");
+    let mut command = who.program(&copy);
+    command.args(["--exact", "hosting_start::host_servers_for_another_test", "--nocapture"]);
+    command.env(ROLE, cache).env("WORD", word);
+    command
+}
+
+#[test]
+fn servers_are_hosted_by_everyone() {
+    for_everyone("hosting_start", |who| {
+        let cache = who.directory();
+        let word = format!("everyone-{:x}", rand());
+        let output = other_host(who, cache.path(), &word).output().expect("it runs");
+        assert!(cache.path().join("done").exists(), "{who:?}: {output:?}");
+        assert!(!is_running(&word), "{who:?}");
+    });
+}
+
+#[test]
+fn nothing_is_left_of_a_host_that_is_killed() {
+    let cache = Who::Root.directory();
+    let word = format!("killed-{:x}", rand());
+    let mut child = other_host(Who::Root, cache.path(), &word).env("STAY", "1").spawn().expect("it starts");
+    eventually("it does not come up", || cache.path().join("up").exists());
+    assert!(is_running(&word));
+    child.kill().expect("it lives");
+    child.wait().expect("it ends");
+    eventually("a server is left", || !is_running(&word));
+}
+
+#[tokio::test]
+async fn a_server_reaches_what_its_entry_allows_and_nothing_else() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let served = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut request).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\npage").await;
+        }
+    });
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let mut settings = stdio("python3", &["-c", EVALUATOR]);
+    settings.sandbox_settings.allow = vec![address.to_string()];
+    let mut server = start(&host, settings.clone()).await.expect("it starts");
+    let mut talk = Talk::with(&mut server);
+    // Not through the variables: they leave loopback out.
+    let get = |place: &str| {
+        format!("(lambda c: (c.request('GET', 'http://{place}/'), c.getresponse().read())[1])(__import__('http.client').client.HTTPConnection('127.0.0.1', 3128))")
+    };
+    assert_eq!(talk.ask(&get(&address.to_string())).await, "b'page'");
+    let refused = talk.ask(&get("127.0.0.1:1")).await;
+    assert!(refused.starts_with("b'") && refused != "b'page'", "{refused}");
+    let tail = server.stderr_tail();
+    assert!(tail.iter().any(|line| line.contains("egress to 127.0.0.1:1: ")), "{tail:?}");
+    settings.sandbox_settings.allow = vec!["not a host".into()];
+    let refused = start(&host, settings).await.err().expect("it does not start");
+    assert_eq!((refused.phase, refused.hints.is_empty()), (Phase::SessionCreate, false), "{refused:?}");
+    served.abort();
+    host.shut_down().await;
+}
+
+/// Speaks the first words of the protocol, and gives the server's name.
+async fn initialize(server: &mut Hosted) -> String {
+    let request = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
+    let mut talk = Talk::with(server);
+    let answer = talk.ask(request).await;
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    answer["result"]["serverInfo"]["name"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+/// The server from npm that `scripts/test` names.
+fn everything(test: &str) -> Option<String> {
+    let named = std::env::var("RINGFENCE_TEST_SERVER_EVERYTHING").ok();
+    if named.is_none() {
+        skip(test, "no MCP server from npm is named; ./scripts/test does that");
+    }
+    named
+}
+
+/// How often a start has installed something.
+fn counting() -> (Progress, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+    let count: std::sync::Arc<std::sync::atomic::AtomicUsize> = std::sync::Arc::default();
+    let counter = std::sync::Arc::clone(&count);
+    let progress = Progress::new(move |step| {
+        if step.starts_with("installing") {
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    (progress, count)
+}
+
+async fn start_counted(host: &Host, settings: StdioSettings, progress: &Progress) -> Result<Hosted, StartFailure> {
+    tokio::time::timeout(Duration::from_secs(300), host.start(&entry(settings), progress)).await.expect("it starts in time")
+}
+
+#[tokio::test]
+async fn a_server_from_npm_is_installed_once_and_starts_offline() {
+    let Some(everything) = everything("hosting_start::npm") else { return };
+    let cache = tempfile::tempdir().expect("a directory");
+    let (progress, installed) = counting();
+    let host = host(cache.path());
+    let settings = stdio("npx", &["-y", &everything]);
+    // Two at once install once.
+    let (one, other) =
+        tokio::join!(start_counted(&host, settings.clone(), &progress), start_counted(&host, settings.clone(), &progress));
+    for server in [one, other] {
+        let mut server = server.expect("it starts");
+        assert!(initialize(&mut server).await.contains("everything"));
+        server.stop().await;
+    }
+    assert_eq!(installed.load(std::sync::atomic::Ordering::Relaxed), 1);
+    let mut offline = settings;
+    offline.sandbox_settings.network = false;
+    let mut server = start_counted(&host, offline, &progress).await.expect("it starts without a network");
+    assert!(initialize(&mut server).await.contains("everything"));
+    server.stop().await;
+    let left: Vec<_> = std::fs::read_dir(cache.path().join("packages/new")).expect("it is there").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_installed_says_why() {
+    if everything("hosting_start::dep_install").is_none() {
+        return;
+    }
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let (progress, _) = counting();
+    let no_such = start_counted(&host, stdio("npx", &["-y", "@ringfence-test/no-such-package-4711"]), &progress).await;
+    let failure = no_such.err().expect("there is no such package");
+    assert_eq!((failure.phase, failure.is_transient), (Phase::DepInstall, false), "{failure:?}");
+    assert!(failure.message.contains("npm exited with code") && failure.message.contains("404"), "{failure:?}");
+    assert!(failure.message.chars().count() < 700, "{failure:?}");
+    let mut offline = stdio("uvx", &["mcp-server-time"]);
+    offline.sandbox_settings.network = false;
+    let failure = start_counted(&host, offline, &progress).await.err().expect("it is not installed");
+    assert_eq!((failure.phase, failure.is_transient), (Phase::DepInstall, false), "{failure:?}");
+    let project = project(&[("server.py", EVALUATOR), ("requirements.txt", "ringfence-test-no-such-package==4711\n")]);
+    let settings = stdio("python3", &[text(&project.path().join("server.py"))]);
+    let failure = start_counted(&host, settings, &progress).await.err().expect("there is no such package");
+    assert!(failure.message.contains("exited with code 1") && failure.message.contains("No matching distribution"), "{failure:?}");
+    let left: Vec<_> = std::fs::read_dir(cache.path().join("packages/ready")).expect("it is there").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+    eventually("what failed is left", || std::fs::read_dir(cache.path().join("packages/new")).expect("it is there").count() == 0);
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_python_project_has_what_its_requirements_name() {
+    if everything("hosting_start::requirements").is_none() {
+        return;
+    }
+    let project = project(&[("server.py", EVALUATOR), ("requirements.txt", "-r requirements-base.txt\n"), ("requirements-base.txt", "iniconfig==2.0.0\n")]);
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let (progress, installed) = counting();
+    let settings = stdio("python3", &[text(&project.path().join("server.py"))]);
+    for _ in 0..2 {
+        let mut server = start_counted(&host, settings.clone(), &progress).await.expect("it starts");
+        let mut talk = Talk::with(&mut server);
+        assert_eq!(talk.ask("__import__('importlib.metadata').metadata.version('iniconfig')").await, "2.0.0");
+        // What was installed cannot be changed from inside.
+        let write = "__import__('subprocess').call(['touch', __import__('iniconfig').__file__], stderr=-3) != 0";
+        assert_eq!(talk.ask(write).await, "True");
+        drop(talk);
+        server.stop().await;
+    }
+    assert_eq!(installed.load(std::sync::atomic::Ordering::Relaxed), 1);
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_python_package_is_installed_and_its_code_is_what_it_is_now() {
+    if everything("hosting_start::pyproject").is_none() {
+        return;
+    }
+    let manifest = "[build-system]\nrequires = ['setuptools>=64']\nbuild-backend = 'setuptools.build_meta'\n\
+                    [project]\nname = 'tiny'\nversion = '1'\n[project.scripts]\ntiny-server = 'tiny:main'\n";
+    let code = "def main():\n    print('first', flush=True)\n    input()\n";
+    let project = project(&[("pyproject.toml", manifest), ("src/tiny/__init__.py", code), (".venv/bin/tiny-server", "")]);
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let (progress, installed) = counting();
+    let settings = stdio(text(&project.path().join(".venv/bin/tiny-server")), &[]);
+    let mut server = start_counted(&host, settings.clone(), &progress).await.expect("it starts");
+    assert_eq!(Talk::with(&mut server).line().await, "first");
+    server.stop().await;
+    std::fs::write(project.path().join("src/tiny/__init__.py"), code.replace("first", "second")).expect("a file");
+    let uv = stdio("uv", &["--directory", text(project.path()), "run", "tiny-server"]);
+    let mut server = start_counted(&host, uv, &progress).await.expect("it starts");
+    assert_eq!(Talk::with(&mut server).line().await, "second");
+    server.stop().await;
+    assert_eq!(installed.load(std::sync::atomic::Ordering::Relaxed), 1);
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_node_project_finds_its_packages_beside_its_code() {
+    if everything("hosting_start::package_json").is_none() {
+        return;
+    }
+    let manifest = r#"{"name": "tiny", "type": "module", "dependencies": {"ms": "2.1.3"}, "scripts": {"prepare": "exit 1"}}"#;
+    let code = "import ms from 'ms'; console.log(ms(60000)); process.stdin.resume();";
+    let project = project(&[("package.json", manifest), ("dist/index.js", code)]);
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let (progress, _) = counting();
+    let mut settings = stdio("node", &[text(&project.path().join("dist/index.js"))]);
+    for shared in [false, true] {
+        settings.sandbox_settings.shared = shared;
+        let mut server = start_counted(&host, settings.clone(), &progress).await.expect("it starts");
+        assert_eq!(Talk::with(&mut server).line().await, "1m");
+        server.stop().await;
+    }
     host.shut_down().await;
 }

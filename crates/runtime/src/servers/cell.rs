@@ -4,6 +4,7 @@
 //! ends at once, and every such sandbox with it. None is ever taken over by another server.
 
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -109,19 +110,13 @@ impl Cell {
         rules: Vec<Rule>,
         tail: Option<Arc<Tail>>,
     ) -> Result<Self, StartFailure> {
-        let environment = spec.environment.clone();
-        let (mut launched, launcher) = launchers.launch(spec, false, None).await.map_err(|failure| {
-            let made = match failure.kind {
-                // The launcher was not to be had.
-                Kind::Connection => StartFailure::transient(Phase::SessionCreate, failure.message),
-                _ => StartFailure::lasting(Phase::BoxUnavailable, failure.message),
-            };
-            failure.suggestions.into_iter().fold(made, StartFailure::hint)
-        })?;
-        let proxy = launched.listener.take().map(|listener| AbortOnDropHandle::new(serve(listener, rules, tail)));
-        let guest = Guest::new(launched, launcher, environment).map_err(|error| {
-            StartFailure::transient(Phase::SessionCreate, format!("the sandbox cannot be spoken to: {error}"))
-        })?;
+        let launchers = launchers.clone();
+        // Goes on if nobody waits for it any more: only so is the sandbox that it makes ended, too.
+        let launching = tokio::spawn(async move { launch(&launchers, spec).await });
+        let (guest, listener) = launching
+            .await
+            .map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??;
+        let proxy = listener.map(|listener| AbortOnDropHandle::new(serve(listener, rules, tail)));
         let inner = Arc::new(Inner { guest, table: Mutex::default() });
         let listening = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&inner).listen()));
         Ok(Self { inner, _listening: listening, _proxy: proxy })
@@ -163,6 +158,11 @@ impl Cell {
         }
     }
 
+    /// Kills a process and its group unless it has ended by then.
+    pub(super) fn kill_at_last<'a>(&'a self, process: &InmateHandle) -> KillAtLast<'a> {
+        KillAtLast { cell: self, process: process.clone() }
+    }
+
     pub(super) fn signal(&self, process: &InmateHandle, signal: Signal) {
         // A sandbox that is gone says so by itself.
         let _ = self.inner.guest.control().signal(process.number, signal, Target::Group);
@@ -196,6 +196,18 @@ impl Cell {
             .await;
         }
         self.inner.guest.freed().await;
+    }
+}
+
+/// Dropped, it kills a process that has not ended: whoever waited for it has given up.
+pub(super) struct KillAtLast<'a> {
+    cell: &'a Cell,
+    process: InmateHandle,
+}
+
+impl Drop for KillAtLast<'_> {
+    fn drop(&mut self) {
+        self.cell.signal(&self.process, Signal::KILL);
     }
 }
 
@@ -302,8 +314,29 @@ impl Table {
     }
 }
 
+async fn launch(launchers: &Launchers, spec: Spec) -> Result<(Guest, Option<TcpListener>), StartFailure> {
+    let environment = spec.environment.clone();
+    let (mut launched, launcher) = launchers.launch(spec, false, None).await.map_err(|failure| {
+        let made = match failure.kind {
+            // The launcher was not to be had.
+            Kind::Connection => StartFailure::transient(Phase::SessionCreate, failure.message),
+            _ => StartFailure::lasting(Phase::BoxUnavailable, failure.message),
+        };
+        failure.suggestions.into_iter().fold(made, StartFailure::hint)
+    })?;
+    let listener = launched.listener.take();
+    let guest = Guest::new(launched, launcher, environment).map_err(|error| {
+        StartFailure::transient(Phase::SessionCreate, format!("the sandbox cannot be spoken to: {error}"))
+    })?;
+    Ok((guest, listener))
+}
+
 /// Serves the way out until it is aborted.
-fn serve(listener: std::net::TcpListener, rules: Vec<Rule>, tail: Option<Arc<Tail>>) -> tokio::task::JoinHandle<()> {
+fn serve(
+    listener: TcpListener,
+    rules: Vec<Rule>,
+    tail: Option<Arc<Tail>>,
+) -> tokio::task::JoinHandle<()> {
     let (log, mut decisions) = DecisionLog::bounded(PENDING);
     let proxy = Proxy::new(Policy { rules }, log);
     tokio::spawn(async move {

@@ -55,6 +55,12 @@ const VIRTUALENVS: [&str; 4] = [".venv", "venv", "env", ".env"];
 const INTERPRETERS: [&str; 14] =
     ["python", "pip", "pipx", "uv", "uvx", "node", "npm", "npx", "pnpm", "yarn", "bun", "bunx", "deno", "sh"];
 
+/// What stands at the top of a project.
+const MANIFESTS: [&str; 5] = ["pyproject.toml", "setup.py", "requirements.txt", "package.json", "deno.json"];
+
+/// How far above its code the top of a project is looked for.
+const MOST_LEVELS: usize = 4;
+
 /// What every sandbox has at the same place.
 const IN_VIEW: [&str; 15] = [
     "/usr",
@@ -84,7 +90,11 @@ const TOO_WIDE: [&str; 17] = [
 ];
 
 /// Decides what is shown.
-pub(super) fn infer(invocation: &Invocation<'_>, given: Option<&Path>, probe: &impl Probe) -> Result<Shown, Refused> {
+pub(super) fn infer(
+    invocation: &Invocation<'_>,
+    given: Option<&Path>,
+    probe: &impl Probe,
+) -> Result<Shown, Refused> {
     if let Some(given) = given {
         if probe.kind(given) != Some(Kind::Directory) {
             return Err(Refused { path: given.to_owned(), why: "there is no such directory" });
@@ -148,19 +158,27 @@ pub(super) fn path_in(argument: &str) -> &str {
 
 struct Named {
     path: PathBuf,
-    /// Itself, or the directory that it is in.
+    /// Itself, or the directory that it is in; of code, that of its project.
     directory: PathBuf,
 }
 
 fn named_paths(invocation: &Invocation<'_>, probe: &impl Probe) -> Vec<Named> {
-    let command = Some(invocation.command)
-        .filter(|command| interpreter_name(command).is_none() || unwrap_virtualenv(Path::new(command)).is_some());
-    let arguments = invocation.args.iter().map(|argument| path_in(argument));
-    let texts = invocation.cwd.and_then(Path::to_str).into_iter().chain(command).chain(arguments);
-    texts.filter_map(|text| name(Path::new(text), probe)).collect()
+    let command = Some(invocation.command).filter(|command| {
+        interpreter_name(command).is_none() || unwrap_virtualenv(Path::new(command)).is_some()
+    });
+    // An interpreter's first argument that is no option is its script.
+    let script = match command {
+        None => invocation.args.iter().position(|argument| !argument.starts_with('-')),
+        Some(_) => None,
+    };
+    let arguments = invocation.args.iter().enumerate();
+    let arguments = arguments.map(|(index, argument)| (path_in(argument), Some(index) == script));
+    let cwd = invocation.cwd.and_then(Path::to_str).map(|cwd| (cwd, false));
+    let texts = cwd.into_iter().chain(command.map(|command| (command, true))).chain(arguments);
+    texts.filter_map(|(text, is_code)| name(Path::new(text), is_code, probe)).collect()
 }
 
-fn name(path: &Path, probe: &impl Probe) -> Option<Named> {
+fn name(path: &Path, is_code: bool, probe: &impl Probe) -> Option<Named> {
     if !path.is_absolute() || path == Path::new("/") {
         return None;
     }
@@ -174,9 +192,18 @@ fn name(path: &Path, probe: &impl Probe) -> Option<Named> {
     }
     let directory = match kind {
         Kind::Directory => path.clone(),
+        Kind::File if is_code => top_of(path.parent()?, probe),
         Kind::File => path.parent()?.to_owned(),
     };
     Some(Named { path, directory })
+}
+
+/// The project that code belongs to: `dist/index.js` needs what stands beside `dist`.
+fn top_of(directory: &Path, probe: &impl Probe) -> PathBuf {
+    let has_manifest =
+        |directory: &&Path| MANIFESTS.iter().any(|name| probe.kind(&directory.join(name)) == Some(Kind::File));
+    let mut above = directory.ancestors().take(MOST_LEVELS).take_while(|directory| check(directory, probe).is_ok());
+    above.find(has_manifest).unwrap_or(directory).to_owned()
 }
 
 /// What all have in common; where that is too much, what the first has in common with those near it.

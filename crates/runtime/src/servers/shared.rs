@@ -65,16 +65,21 @@ impl Lodgings {
     }
 }
 
-/// A server in a shared sandbox. Dropped, its processes are killed in the background.
+/// A server in a shared sandbox, from its first file there. Dropped, its processes are killed in the background.
 pub(super) struct Lodger {
     cell: Option<Arc<Cell>>,
-    process: InmateHandle,
+    process: Option<InmateHandle>,
     uuid: String,
 }
 
 impl Lodger {
-    pub(super) fn new(cell: Arc<Cell>, process: InmateHandle, uuid: &str) -> Self {
-        Self { cell: Some(cell), process, uuid: uuid.into() }
+    pub(super) fn new(cell: Arc<Cell>, uuid: &str) -> Self {
+        Self { cell: Some(cell), process: None, uuid: uuid.into() }
+    }
+
+    /// Its process has been started.
+    pub(super) fn runs(&mut self, process: InmateHandle) {
+        self.process = Some(process);
     }
 
     /// Where its own files are.
@@ -88,32 +93,41 @@ impl Lodger {
     }
 
     pub(super) async fn ended(&self) -> Ended {
-        self.process.ended().await
+        match &self.process {
+            Some(process) => process.ended().await,
+            None => Ended::Lost { for_memory: false },
+        }
     }
 
     pub(super) async fn leave(mut self, grace: Duration) {
         let Some(cell) = self.cell.take() else { return };
-        cell.signal(&self.process, Signal::TERM);
-        let _ = tokio::time::timeout(grace, self.process.ended()).await;
-        clear(cell, &self.process, &self.uuid).await;
+        if let Some(process) = &self.process {
+            cell.signal(process, Signal::TERM);
+            let _ = tokio::time::timeout(grace, process.ended()).await;
+        }
+        clear(cell, self.process.as_ref(), &self.uuid).await;
     }
 }
 
 impl Drop for Lodger {
     fn drop(&mut self) {
         let Some(cell) = self.cell.take() else { return };
-        cell.signal(&self.process, Signal::KILL);
-        let (process, uuid) = (self.process.clone(), self.uuid.clone());
+        if let Some(process) = &self.process {
+            cell.signal(process, Signal::KILL);
+        }
+        let (process, uuid) = (self.process.take(), std::mem::take(&mut self.uuid));
         // Where there is no runtime any more, the sandbox ends with it.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { clear(cell, &process, &uuid).await });
+            runtime.spawn(async move { clear(cell, process.as_ref(), &uuid).await });
         }
     }
 }
 
 /// Ends all of one lodger's processes; with the last lodger, the sandbox.
-async fn clear(cell: Arc<Cell>, process: &InmateHandle, uuid: &str) {
-    cell.signal(process, Signal::KILL);
+async fn clear(cell: Arc<Cell>, process: Option<&InmateHandle>, uuid: &str) {
+    if let Some(process) = process {
+        cell.signal(process, Signal::KILL);
+    }
     let cell = match Arc::try_unwrap(cell) {
         Ok(last) => return last.end().await,
         Err(shared) => shared,

@@ -70,8 +70,8 @@ pub(super) struct Project {
     pub(super) host: Option<PathBuf>,
     /// Beneath the workspace.
     pub(super) guest: PathBuf,
-    /// A link to make at its top, in place of what was left out.
-    pub(super) link: Option<(&'static str, PathBuf)>,
+    /// A link to make in it, in place of what was left out.
+    pub(super) link: Option<(PathBuf, PathBuf)>,
 }
 
 /// How long an unpacker may take to end once it has read everything.
@@ -84,6 +84,8 @@ pub(super) async fn copy_in(cell: &Cell, project: &Project, bounds: Bounds) -> R
     let environment = [("PATH".to_owned(), crate::template::PATH.to_owned())].into();
     let inmate = cell.start(&Command { argv, workdir: WORKSPACE.into() }, &environment)?;
     let mut handle = inmate.handle();
+    // Else a copy that nobody waits for would go on in a sandbox that others live in.
+    let _unpacker = cell.kill_at_last(&handle);
     handle.started().await.map_err(|why| {
         failed(format!("the project cannot be copied into the sandbox: tar: {why}"))
             .hint("install `tar` where the sandbox finds it, in the host's /usr/bin or in the entry's image")

@@ -1,7 +1,8 @@
 //! The start of a server in a sandbox: what it needs is looked at, installed, copied in, and then it is run.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +11,14 @@ use ringfence_sandbox::{Command, Network, Root, Spec};
 use super::cell::{Cell, Inmate};
 use super::entry::{BoxSettings, HostPathMode, ServerEntry, StdioSettings};
 use super::host::Host;
+use super::host_path::interpreter_name;
 use super::hosted::Hosted;
+use super::install::{self, Installed};
+use super::needs::{Need, Needs, Program};
+use super::packages::Packages;
 use super::phase::{Phase, StartFailure};
 use super::plan::Plan;
+use super::programs;
 use super::progress::Progress;
 use super::shared::{Lodger, MARK};
 use super::stage::{self, Bounds, Project};
@@ -38,51 +44,112 @@ pub(super) async fn start(
     let walls = &settings.sandbox_settings;
     let rules = rules(&walls.allow)?;
     progress.say(Phase::SessionCreate, "looking at what it needs");
-    let plan = {
+    let (plan, needs) = {
         let (entry, settings) = (entry.clone(), settings.clone());
-        let planned = tokio::task::spawn_blocking(move || Plan::of(&entry, &settings)).await;
-        planned.map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??
+        let planned = tokio::task::spawn_blocking(move || {
+            let plan = Plan::of(&entry, &settings)?;
+            let needs = Needs::of(&plan, &settings)?;
+            Ok((plan, needs))
+        });
+        planned.await.map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??
     };
-    let tail: Arc<Tail> = Arc::default();
+    let mut installed = Vec::new();
+    for need in &needs.needs {
+        if plan.mode == HostPathMode::ReadWrite && matches!(need, Need::NodeProject { .. }) {
+            // A project that is mounted brings its packages: they are looked for in it, and nothing is written there.
+            continue;
+        }
+        installed.push(install::ensure(host, need, walls, plan.project.as_ref(), progress).await?);
+    }
+    let program = program(&needs, &installed)?;
 
     progress.say(Phase::SessionCreate, "making its sandbox");
+    let tail: Arc<Tail> = Arc::default();
     let mut spec = specify(host, walls);
     spec.volumes.extend(plan.volumes.iter().cloned());
-    add_interpreters(&mut spec, &["python3", "node", &plan.command]);
+    if walls.shared {
+        spec.volumes.push(Packages::whole(host.cache()).map_err(|error| {
+            StartFailure::lasting(Phase::SessionCreate, format!("the package cache cannot be used: {error}"))
+        })?);
+        add_interpreters(&mut spec, &["python3", "node"]);
+    } else {
+        spec.volumes.extend(installed.iter().map(|installed| installed.packages.volume()));
+        add_interpreters(&mut spec, &["python3", "node", &program]);
+    }
     let memory_limit = spec.limits.memory_bytes;
     let bounds = Bounds::of(&spec.workspace);
-    let path = spec.environment.get("PATH").cloned().unwrap_or_default();
+    let mut path = spec.environment.get("PATH").cloned().unwrap_or_default();
+    for installed in &installed {
+        path = format!("{}:{path}", installed.programs().display());
+    }
+    let argv: Vec<OsString> = std::iter::once(&program).chain(&needs.args).map(Into::into).collect();
+    let command = Command { argv, workdir: needs.workdir.clone() };
     let make = |spec: Spec, tail| Cell::make(&host.0.launchers, spec, rules.clone(), tail);
 
     if walls.shared {
         let kind = serde_json::to_string(&(&spec, &walls.allow)).unwrap_or_default();
         let cell = host.0.lodgings.enter(kind, make(spec, None)).await?;
+        let mut lodger = Lodger::new(Arc::clone(&cell), &entry.uuid);
         let area = Lodger::area(&entry.uuid);
         let mut environment = environment(&plan, &path, &area, &walls.allow);
         environment.insert(MARK.into(), entry.uuid.clone());
-        let project = staged(&plan).unwrap_or_else(|| empty(&area));
+        let project = staged(&plan, &installed).unwrap_or_else(|| empty(&area));
         progress.say(Phase::SessionCreate, "copying its files");
         stage::copy_in(&cell, &project, bounds).await?;
         progress.say(Phase::ProcessStart, "starting its process");
-        let inmate = run(&cell, &plan, &environment).await?;
-        let lodger = Lodger::new(cell, inmate.handle(), &entry.uuid);
+        let inmate = cell.start(&command, &environment)?;
+        lodger.runs(inmate.handle());
+        started(&inmate, &command).await?;
         return Ok(Hosted::lodging(lodger, inmate, memory_limit, tail));
     }
     let cell = make(spec, Some(Arc::clone(&tail))).await?;
-    if let Some(project) = staged(&plan) {
+    if let Some(project) = staged(&plan, &installed) {
         progress.say(Phase::SessionCreate, "copying its files");
         stage::copy_in(&cell, &project, bounds).await?;
     }
     progress.say(Phase::ProcessStart, "starting its process");
     // Not the workspace: files of the project must not be taken for a person's settings.
-    let inmate = run(&cell, &plan, &environment(&plan, &path, "/tmp", &walls.allow)).await?;
+    let inmate = cell.start(&command, &environment(&plan, &path, "/tmp", &walls.allow))?;
+    started(&inmate, &command).await?;
     Ok(Hosted::alone(cell, inmate, memory_limit, tail))
 }
 
+/// The program to start, now that all is installed.
+fn program(needs: &Needs, installed: &[Installed]) -> Result<String, StartFailure> {
+    let is_python = |installed: &&Installed| matches!(installed.need, Need::Pip { .. } | Need::PythonProject { .. });
+    match &needs.program {
+        Program::OfNpm(package) => {
+            let from = installed.iter().find(|installed| matches!(installed.need, Need::Npm { .. }));
+            let from = from.ok_or_else(|| StartFailure::lasting(Phase::DepInstall, "nothing was installed"))?;
+            let name = programs::of_npm_package(&from.packages.host(), package)?;
+            Ok(from.programs().join(name).display().to_string())
+        }
+        // The interpreter that has the packages, whatever place the entry names.
+        Program::Named(name) if interpreter_name(name) == Some("python3") => {
+            let found = installed.iter().find(is_python);
+            Ok(found.map_or_else(|| name.clone(), |found| found.programs().join("python3").display().to_string()))
+        }
+        Program::Named(name) => {
+            if let [Installed { need: Need::Pip { .. }, packages }] = installed {
+                programs::check_brought(&packages.host().join("bin"), name)?;
+            }
+            Ok(name.clone())
+        }
+    }
+}
+
 /// A project that is copied.
-fn staged(plan: &Plan) -> Option<Project> {
+fn staged(plan: &Plan, installed: &[Installed]) -> Option<Project> {
     let moved = plan.project.clone().filter(|_| plan.mode == HostPathMode::ReadOnly)?;
-    Some(Project { host: Some(moved.host), guest: moved.guest, link: None })
+    // Node looks for packages beside the code.
+    let link = installed.iter().find_map(|installed| match &installed.need {
+        Need::NodeProject { guest, .. } => {
+            let below = guest.strip_prefix(&moved.guest).unwrap_or(Path::new(""));
+            Some((below.join("node_modules"), installed.packages.guest().join("node_modules")))
+        }
+        _ => None,
+    });
+    Some(Project { host: Some(moved.host), guest: moved.guest, link })
 }
 
 /// Only the place of one.
@@ -163,19 +230,18 @@ fn environment(plan: &Plan, path: &str, home: &str, allow: &[String]) -> BTreeMa
     environment
 }
 
-async fn run(cell: &Cell, plan: &Plan, environment: &BTreeMap<String, String>) -> Result<Inmate, StartFailure> {
-    let argv = std::iter::once(&plan.command).chain(&plan.args).map(Into::into).collect();
-    let inmate = cell.start(&Command { argv, workdir: plan.workdir.clone() }, environment)?;
+/// Waits until the process runs.
+async fn started(inmate: &Inmate, command: &Command) -> Result<(), StartFailure> {
     let started = tokio::time::timeout(PATIENCE, inmate.handle().started()).await;
     match started {
-        Ok(Ok(())) => Ok(inmate),
-        Ok(Err(why)) => Err(StartFailure::lasting(
-            Phase::ProcessStart,
-            format!("{} cannot be started in {}: {why}", plan.command, plan.workdir.display()),
-        )
-        .hint(
-            "a program is looked for inside the sandbox: in the host's /usr, in its project, and among its packages",
-        )),
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(why)) => {
+            let program = command.argv.first().map(|program| program.display().to_string()).unwrap_or_default();
+            let message = format!("{program} cannot be started in {}: {why}", command.workdir.display());
+            let hint =
+                "a program is looked for inside the sandbox: in the host's /usr, in its project, and among its packages";
+            Err(StartFailure::lasting(Phase::ProcessStart, message).hint(hint))
+        }
         Err(_) => Err(StartFailure::transient(Phase::ProcessStart, "the sandbox did not start the process in time")),
     }
 }

@@ -5,6 +5,7 @@ struct Tree(&'static [&'static str]);
 
 impl Probe for Tree {
     fn kind(&self, path: &Path) -> Option<Kind> {
+        let path = plain(path);
         let text = path.to_str()?;
         if self.0.contains(&text) {
             return Some(Kind::File);
@@ -32,6 +33,9 @@ const TREE: Tree = Tree(&[
     "/etc/ssl/certs/ca.crt",
     "/opt/node/bin/npx",
     "/opt/tool/bin/tool",
+    "/home/u/app/package.json",
+    "/home/u/app/dist/index.js",
+    "/home/u/app/docs/a.txt",
     "/usr/bin/python3",
     "/dev/null",
 ]);
@@ -71,6 +75,14 @@ fn the_common_directory_of_existing_paths() {
     assert_eq!(shown("/opt/tool/bin/tool", &[]), project("/opt/tool/bin"));
     assert_eq!(shown("python3", &["/home/u/proj/src/../server.py", "/no/such/file"]), project("/home/u/proj"));
     assert_eq!(shown_with("python3", &["server.py"], Some("/home/u/proj"), None), project("/home/u/proj"));
+}
+
+#[test]
+fn code_stands_for_its_project_and_data_for_itself() {
+    assert_eq!(shown("node", &["--x", "/home/u/app/dist/index.js"]), project("/home/u/app"));
+    assert_eq!(shown("/home/u/app/dist/index.js", &[]), project("/home/u/app"));
+    assert_eq!(shown("npx", &["server-filesystem", "/home/u/app/docs"]), project("/home/u/app/docs"));
+    assert_eq!(shown("npx", &["x", "--config=/home/u/app/docs/a.txt"]), project("/home/u/app/docs"));
 }
 
 #[test]

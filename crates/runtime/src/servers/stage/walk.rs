@@ -65,8 +65,7 @@ impl<'a> Walk<'a> {
         for entry in Dir::read_from(directory).map_err(unreadable(host))? {
             let name = OsString::from_vec(entry.map_err(unreadable(host))?.file_name().to_bytes().to_vec());
             let is_left_out = LEFT_OUT.iter().any(|left_out| name == *left_out);
-            let is_replaced = self.project.link.as_ref().is_some_and(|(link, _)| name == *link && host == self.host);
-            if name == OsStr::new(".") || name == OsStr::new("..") || is_left_out || is_replaced {
+            if name == OsStr::new(".") || name == OsStr::new("..") || is_left_out {
                 continue;
             }
             self.count_file()?;

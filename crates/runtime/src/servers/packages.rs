@@ -1,0 +1,312 @@
+//! The package cache: a directory for everything that was installed, named by what it was made from.
+//!
+//! Each is made aside and appears under its name when it is complete. Servers see theirs read-only; only an
+//! installation writes, and only into the new one that it makes. Two that need the same install it once: a lock tells
+//! them apart, across processes too. What a killed installation has left is swept by the next.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::Read as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ringfence_sandbox::{Access, Volume};
+use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock, openat2};
+use sha2::{Digest as _, Sha256};
+
+use super::needs::{NODE_MANIFESTS, Need, PYTHON_MANIFESTS};
+use super::progress::Progress;
+
+/// Where packages are found inside.
+const GUEST: &str = "/run/ringfence/packages";
+
+/// Changed when what is installed from the same manifests becomes another.
+const FORMAT: &str = "1";
+
+const MOST_MANIFEST_BYTES: u64 = 16 << 20;
+
+/// How often a lock that another has is tried again.
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+
+/// Something installed, or the place for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Packages {
+    cache: PathBuf,
+    key: String,
+}
+
+impl Packages {
+    /// The place for what a need comes to with this interpreter. Reads the manifests; may block.
+    pub(super) fn place(cache: &Path, need: &Need, interpreter: &str) -> std::io::Result<Self> {
+        Ok(Self { cache: cache.join("packages"), key: key(need, interpreter)? })
+    }
+
+    /// Where it is on the host once it is complete.
+    pub(super) fn host(&self) -> PathBuf {
+        self.cache.join("ready").join(&self.key)
+    }
+
+    /// Where it is inside: the same for whoever installs and whoever uses it, since paths are written into it.
+    pub(super) fn guest(&self) -> PathBuf {
+        Path::new(GUEST).join(&self.key)
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.host().is_dir()
+    }
+
+    pub(super) fn volume(&self) -> Volume {
+        Volume { host: self.host(), guest: self.guest(), access: Access::ReadOnly }
+    }
+
+    /// All there is, for a sandbox whose servers come and go.
+    pub(super) fn whole(cache: &Path) -> std::io::Result<Volume> {
+        let ready = cache.join("packages/ready");
+        make_directory(&cache.join("packages"), PRIVATE)?;
+        make_directory(&ready, SHOWN)?;
+        Ok(Volume { host: fs::canonicalize(ready)?, guest: GUEST.into(), access: Access::ReadOnly })
+    }
+
+    /// Waits for the right to make it, and says so if it must. Nobody else makes it while this is held.
+    pub(super) async fn lock(&self, progress: &Progress) -> std::io::Result<Making> {
+        make_directory(&self.cache, PRIVATE)?;
+        for (part, mode) in [("ready", SHOWN), ("new", PRIVATE), ("locks", PRIVATE)] {
+            make_directory(&self.cache.join(part), mode)?;
+        }
+        let path = self.cache.join("locks").join(&self.key);
+        let lock = loop {
+            if let Some(lock) = try_lock(&path)? {
+                break lock;
+            }
+            progress.say(Phase::DepInstall, "waiting for another installation");
+            tokio::time::sleep(BETWEEN_TRIES).await;
+        };
+        Ok(Making { packages: self.clone(), lock })
+    }
+}
+
+/// The right to make one. Dropped before it is complete, what there is of it is removed.
+pub(super) struct Making {
+    packages: Packages,
+    lock: File,
+}
+
+impl Making {
+    /// An empty directory to install into, to be shown at the place where it will be used.
+    pub(super) fn begin(&self) -> std::io::Result<Volume> {
+        self.sweep();
+        let new = self.new_directory();
+        let _ = fs::remove_dir_all(&new);
+        make_directory(&new, SHOWN)?;
+        make_directory(&new.join(TEMPORARY), SHOWN)?;
+        Ok(Volume { host: fs::canonicalize(new)?, guest: self.packages.guest(), access: Access::ReadWrite })
+    }
+
+    pub(super) fn new_directory(&self) -> PathBuf {
+        self.packages.cache.join("new").join(&self.packages.key)
+    }
+
+    /// Gives it its name. Nothing may write to it any more.
+    pub(super) fn complete(self) -> std::io::Result<()> {
+        let new = self.new_directory();
+        fs::remove_dir_all(new.join(TEMPORARY))?;
+        fs::rename(new, self.packages.host())
+    }
+
+    /// Removes what killed installations have left.
+    fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(self.packages.cache.join("new")) else { return };
+        for entry in entries.flatten() {
+            let lock = self.packages.cache.join("locks").join(entry.file_name());
+            if let Ok(Some(_lock)) = try_lock(&lock) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        let new = self.new_directory();
+        if !new.exists() {
+            return;
+        }
+        let lock = self.lock.try_clone();
+        // Whoever wrote it is being killed just now. Should this be too early, the next installation sweeps.
+        std::thread::spawn(move || {
+            for _ in 0..50 {
+                if fs::remove_dir_all(&new).is_ok() || !new.exists() {
+                    break;
+                }
+                std::thread::sleep(BETWEEN_TRIES);
+            }
+            drop(lock);
+        });
+    }
+}
+
+/// For what an installation needs only meanwhile; on disk, since a sandbox's own /tmp is its memory.
+pub(super) const TEMPORARY: &str = ".tmp";
+
+/// For the owner alone.
+const PRIVATE: u32 = 0o700;
+
+/// For whoever a sandbox's guest is on the host; what lies above it keeps the others out.
+const SHOWN: u32 = 0o755;
+
+fn make_directory(path: &Path, mode: u32) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(PRIVATE).create(path)?;
+    // Whatever the mask is that this process was started with.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+fn try_lock(path: &Path) -> std::io::Result<Option<File>> {
+    let file = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn key(need: &Need, interpreter: &str) -> std::io::Result<String> {
+    let mut hash = Sha256::new();
+    let mut add = |text: &[u8]| {
+        // With its length, so that no two lists run into the same text.
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    };
+    add(FORMAT.as_bytes());
+    add(interpreter.as_bytes());
+    match need {
+        Need::Npm { packages } => {
+            add(b"npm");
+            packages.iter().for_each(|package| add(package.as_bytes()));
+        }
+        Need::Pip { requirements } => {
+            add(b"pip");
+            requirements.iter().for_each(|requirement| add(requirement.as_bytes()));
+        }
+        Need::PythonProject { root, guest, requirements } => {
+            add(b"python");
+            // An installed project points to its files.
+            add(guest.as_os_str().as_encoded_bytes());
+            requirements.iter().for_each(|requirement| add(requirement.as_bytes()));
+            let mut names: Vec<String> = PYTHON_MANIFESTS.map(Into::into).to_vec();
+            names.extend(requirement_files(root));
+            add_manifests(root, &names, &mut add)?;
+        }
+        Need::NodeProject { root, .. } => {
+            add(b"node");
+            add_manifests(root, &NODE_MANIFESTS.map(Into::into), &mut add)?;
+        }
+    }
+    Ok(hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn add_manifests(root: &Path, names: &[String], add: &mut impl FnMut(&[u8])) -> std::io::Result<()> {
+    for name in names {
+        if let Some(content) = read_beneath(root, name, MOST_MANIFEST_BYTES)? {
+            add(name.as_bytes());
+            add(&content);
+        }
+    }
+    Ok(())
+}
+
+/// Those that one may include another of.
+fn requirement_files(root: &Path) -> Vec<String> {
+    let entries = fs::read_dir(root).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_one = |name: &String| name.starts_with("requirements") && name.ends_with(".txt") && name != "requirements.txt";
+    let mut names: Vec<String> = names.filter(is_one).collect();
+    names.sort();
+    names
+}
+
+/// A regular file beneath a directory whose content is not ours: no link is followed. None if it is not there.
+pub(super) fn read_beneath(directory: &Path, name: impl AsRef<Path>, most: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let directory = File::open(directory)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let file = match openat2(&directory, name.as_ref(), flags, Mode::empty(), resolve) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
+    };
+    if !file.metadata()?.is_file() {
+        return Ok(None);
+    }
+    let mut content = Vec::new();
+    file.take(most + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > most {
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "it is too large"));
+    }
+    Ok(Some(content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn npm(package: &str) -> Need {
+        Need::Npm { packages: vec![package.into()] }
+    }
+
+    #[test]
+    fn keys_tell_apart_what_differs_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("requirements.txt"), "a").unwrap();
+        let project = Need::PythonProject { root: root.path().into(), guest: "/workspace".into(), requirements: vec![] };
+        let first = key(&project, "3.11").unwrap();
+        fs::write(root.path().join("server.py"), "changed").unwrap();
+        assert_eq!(key(&project, "3.11").unwrap(), first, "code is not installed");
+        assert_ne!(key(&project, "3.12").unwrap(), first);
+        fs::write(root.path().join("requirements-base.txt"), "b").unwrap();
+        let second = key(&project, "3.11").unwrap();
+        assert_ne!(second, first);
+        fs::write(root.path().join("requirements.txt"), "b").unwrap();
+        assert_ne!(key(&project, "3.11").unwrap(), second);
+        assert_ne!(key(&npm("a@1"), "20").unwrap(), key(&npm("a@2"), "20").unwrap());
+        let two = Need::Npm { packages: vec!["a".into(), "b".into()] };
+        assert_ne!(key(&two, "20").unwrap(), key(&npm("ab"), "20").unwrap());
+    }
+
+    #[tokio::test]
+    async fn one_is_made_at_a_time_and_appears_when_it_is_complete() {
+        let cache = tempfile::tempdir().unwrap();
+        let packages = Packages::place(cache.path(), &npm("a"), "20").unwrap();
+        let making = packages.lock(&Progress::default()).await.unwrap();
+        let volume = making.begin().unwrap();
+        fs::write(volume.host.join("x"), "").unwrap();
+        assert!(!packages.is_ready());
+        assert!(try_lock(&cache.path().join("packages/locks").join(&packages.key)).unwrap().is_none());
+        making.complete().unwrap();
+        assert!(packages.is_ready() && packages.host().join("x").exists() && !packages.host().join(TEMPORARY).exists());
+        // What a killed one has left: a directory that nobody holds.
+        let left = cache.path().join("packages/new/left");
+        fs::create_dir(&left).unwrap();
+        let other = Packages::place(cache.path(), &npm("b"), "20").unwrap().lock(&Progress::default()).await.unwrap();
+        let volume = other.begin().unwrap();
+        assert!(!left.exists());
+        drop(other);
+        for _ in 0..100 {
+            std::thread::sleep(Duration::from_millis(20));
+            if !volume.host.exists() {
+                return;
+            }
+        }
+        panic!("an installation that was given up leaves its directory");
+    }
+
+    #[test]
+    fn nothing_is_read_through_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let outside = tempfile::NamedTempFile::new().unwrap();
+        std::os::unix::fs::symlink(outside.path(), directory.path().join("package.json")).unwrap();
+        assert_eq!(read_beneath(directory.path(), "package.json", 10).unwrap(), None);
+        fs::write(directory.path().join("large"), "x".repeat(11)).unwrap();
+        assert!(read_beneath(directory.path(), "large", 10).is_err());
+        assert_eq!(read_beneath(directory.path(), "missing", 10).unwrap(), None);
+    }
+}
