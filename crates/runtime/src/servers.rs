@@ -8,6 +8,7 @@ mod identity;
 pub mod import;
 mod name;
 mod parse;
+mod source;
 mod syntax;
 mod to_json;
 
@@ -17,4 +18,5 @@ pub use expand::{ExpandError, expand, needed_variables};
 pub use identity::{derived_uuid, new_uuid};
 pub use name::{adapt_name, check_name};
 pub use parse::{EntryError, Warning, entry_from_json};
+pub use source::{EntryOrigin, Listed, Listing, Problem, ServerSource, list};
 pub use to_json::{entry_to_json, entry_to_shown_json, veil, veil_url};

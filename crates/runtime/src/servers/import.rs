@@ -20,6 +20,7 @@ use serde_json::Value;
 pub use clients::{CLIENTS, Client};
 pub use places::{Os, Places};
 pub use shapes::Reason;
+pub(super) use shapes::server_values;
 
 use super::file::{self, Links};
 use super::name::adapt_name;
