@@ -167,7 +167,7 @@ impl Scan<'_> {
         let usable = adapt_name(&name)
             .ok_or_else(|| Reason::new("its name cannot be used").hint("give it another name in the client"))?;
         if usable != name {
-            notes.push(format!("it is called `{usable}` here"));
+            notes.push(format!("there it is called `{}`", name.escape_debug()));
         }
         let (entry, warnings) = entry_from_json(&usable, &value).map_err(|error| {
             let reason = Reason::new(error.to_string());
