@@ -7,4 +7,5 @@ pub(crate) mod escape;
 pub(crate) mod launcher;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod server;
 pub(crate) mod session;

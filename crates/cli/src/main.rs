@@ -28,6 +28,7 @@ struct Arguments {
 enum Command {
     Serve(commands::serve::Arguments),
     Session(commands::session::Arguments),
+    Server(Box<commands::server::Arguments>),
     Run(Box<commands::run::Arguments>),
     Doctor(commands::doctor::Arguments),
     Config(commands::config::Arguments),
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Session(arguments) => commands::session::run(&arguments),
+        Command::Server(arguments) => commands::server::run(&arguments),
         Command::Run(arguments) => commands::run::run(*arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Config(arguments) => commands::config::run(arguments),

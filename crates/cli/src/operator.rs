@@ -13,6 +13,9 @@ use crate::state::Servers;
 /// Longer than any call may take.
 const PATIENCE: Duration = Duration::from_secs(900);
 
+/// For what a server knows by heart.
+const SHORT_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A session, and the server that has it.
 pub(crate) struct Found {
     servers: Servers,
@@ -29,7 +32,7 @@ pub(crate) fn sessions() -> Result<Vec<(u32, Value)>, Failure> {
         servers.connect_all().map_err(|error| Failure::new("the servers cannot be listed").because(&error))?;
     for (pid, stream) in connected {
         // One that ends just now has no sessions any more.
-        let Ok((200, mut answer)) = ask(stream, "GET", "/v1/sessions", None) else { continue };
+        let Ok((200, mut answer)) = ask(stream, "GET", "/v1/sessions", None, PATIENCE) else { continue };
         let Value::Array(sessions) = answer["sessions"].take() else { continue };
         found.extend(sessions.into_iter().map(|session| (pid, session)));
     }
@@ -59,14 +62,60 @@ impl Found {
         let gone = |error: std::io::Error| Failure::new(format!("the server {} is gone", self.server)).because(&error);
         let stream = self.servers.connect(self.server).map_err(gone)?;
         let id = self.session["session_id"].as_str().unwrap_or_default();
-        let (status, answer) = ask(stream, method, &format!("/v1/sessions/{id}{what}"), body).map_err(gone)?;
-        if status < 300 {
-            return Ok(answer);
-        }
-        let failure = Failure::new(answer["error"].as_str().unwrap_or("the server refused"));
-        let hints = answer["recovery_suggestions"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        Err(hints.fold(failure, Failure::hint))
+        let (status, answer) =
+            ask(stream, method, &format!("/v1/sessions/{id}{what}"), body, PATIENCE).map_err(gone)?;
+        if status < 300 { Ok(answer) } else { Err(refusal(&answer)) }
     }
+}
+
+/// What all servers that run know of the MCP servers that they host: for each, by whom.
+pub(crate) fn hosted() -> Result<Vec<(u32, Value)>, Failure> {
+    let mut found = Vec::new();
+    for (pid, stream) in running()? {
+        let Ok((200, mut answer)) = ask(stream, "GET", "/v1/servers", None, SHORT_PATIENCE) else { continue };
+        let Value::Array(hosted) = answer["servers"].take() else { continue };
+        found.extend(hosted.into_iter().map(|server| (pid, server)));
+    }
+    Ok(found)
+}
+
+/// Asks about one hosted server; the first server that knows it answers.
+pub(crate) fn ask_hosted(name: &str, method: &str, what: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    let path = format!("/v1/servers/{}{what}", segment(name));
+    let mut refused = None;
+    for (_, stream) in running()? {
+        match ask(stream, method, &path, body, PATIENCE) {
+            Ok((status, answer)) if status < 300 => return Ok(answer),
+            Ok((404, answer)) => refused = refused.or(Some(refusal(&answer))),
+            Ok((_, answer)) => return Err(refusal(&answer)),
+            // One that ends just now hosts nothing any more.
+            Err(_) => {}
+        }
+    }
+    Err(refused.unwrap_or_else(|| {
+        Failure::new(format!("no server runs that could tell about `{name}`"))
+            .hint("start one with `ringfence serve`, or leave it to a client to do so")
+    }))
+}
+
+fn running() -> Result<Vec<(u32, UnixStream)>, Failure> {
+    let Some(servers) = servers()? else { return Ok(Vec::new()) };
+    servers.connect_all().map_err(|error| Failure::new("the servers cannot be listed").because(&error))
+}
+
+/// A server's own words.
+fn refusal(answer: &Value) -> Failure {
+    let failure = Failure::new(answer["error"].as_str().unwrap_or("the server refused"));
+    let hints = answer["recovery_suggestions"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    hints.fold(failure, Failure::hint)
+}
+
+/// A name as a part of a path.
+fn segment(name: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes().fold(String::new(), |path, byte| {
+        if is_plain(byte) { path + &char::from(byte).to_string() } else { path + &format!("%{byte:02X}") }
+    })
 }
 
 fn servers() -> Result<Option<Servers>, Failure> {
@@ -81,11 +130,32 @@ fn servers() -> Result<Option<Servers>, Failure> {
     }
 }
 
-fn ask(stream: UnixStream, method: &str, path: &str, body: Option<&Value>) -> std::io::Result<(u16, Value)> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn ask(
+    stream: UnixStream,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+    patience: Duration,
+) -> std::io::Result<(u16, Value)> {
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     let body = body.map(Value::to_string).unwrap_or_default();
     let request = Request { method, path, host: "localhost", head: "Connection: close\r\n", body: &body };
     let (status, answer) = Connection::new(stream).ask(&request)?;
-    Ok((status, serde_json::from_slice(&answer)?))
+    // Some refusals have no body, or none of ours.
+    Ok((
+        status,
+        serde_json::from_slice(&answer).or_else(|error| if status < 300 { Err(error) } else { Ok(Value::Null) })?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_is_one_part_of_a_path() {
+        assert_eq!(segment("a b?c#d/é%"), "a%20b%3Fc%23d%2F%C3%A9%25");
+        assert_eq!(segment("io.github.x-y_z~"), "io.github.x-y_z~");
+    }
 }

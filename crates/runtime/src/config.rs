@@ -58,6 +58,13 @@ pub struct Sources {
     pub flags: Vec<Flag>,
 }
 
+impl Sources {
+    /// The files that may be the configuration, there or not.
+    pub fn files(&self) -> Vec<PathBuf> {
+        find::candidates(self.file.as_deref(), &self.environment)
+    }
+}
+
 /// Reads, merges and checks everything.
 pub fn load(sources: &Sources) -> Result<Configuration, ConfigError> {
     let file = find::read_file(sources.file.as_deref(), &sources.environment)?;

@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
 }
 
-fn print(text: &str) -> Result<ExitCode, Failure> {
+pub(super) fn print(text: &str) -> Result<ExitCode, Failure> {
     match anstream::stdout().write_all(text.as_bytes()) {
         // Whoever reads it has read enough.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -53,12 +53,12 @@ fn print(text: &str) -> Result<ExitCode, Failure> {
     }
 }
 
-fn print_json(value: &Value) -> Result<ExitCode, Failure> {
+pub(super) fn print_json(value: &Value) -> Result<ExitCode, Failure> {
     print(&format!("{value:#}\n"))
 }
 
 /// Columns as wide as what is in them. Control characters, which may come from a guest, are shown and not obeyed.
-fn table(rows: &[Vec<String>]) -> String {
+pub(super) fn table(rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| visible(cell)).collect()).collect();
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -70,7 +70,7 @@ fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
-fn visible(text: &str) -> String {
+pub(super) fn visible(text: &str) -> String {
     text.chars().flat_map(|char| if char.is_control() { char.escape_default().collect() } else { vec![char] }).collect()
 }
 
@@ -84,7 +84,7 @@ fn ago(seconds_since_epoch: &Value) -> String {
     }
 }
 
-fn word(value: &Value) -> String {
+pub(super) fn word(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "-".into(),

@@ -31,6 +31,21 @@ fn session_exec() {
 }
 
 #[test]
+fn server() {
+    insta::assert_snapshot!(help(&["server", "--help"]));
+}
+
+#[test]
+fn server_add() {
+    insta::assert_snapshot!(help(&["server", "add", "--help"]));
+}
+
+#[test]
+fn server_import() {
+    insta::assert_snapshot!(help(&["server", "import", "--help"]));
+}
+
+#[test]
 fn doctor() {
     insta::assert_snapshot!(help(&["doctor", "--help"]));
 }

@@ -26,6 +26,7 @@ mod rest;
 mod run;
 mod serve;
 mod server;
+mod server_entries;
 mod session_commands;
 mod sessions;
 mod tokens;

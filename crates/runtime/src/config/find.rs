@@ -47,6 +47,15 @@ impl std::fmt::Debug for Environment {
     }
 }
 
+/// The files that may be the configuration, the first that there is.
+pub(super) fn candidates(asked: Option<&Path>, environment: &Environment) -> Vec<PathBuf> {
+    if let Some(path) = asked {
+        return vec![path.to_owned()];
+    }
+    let own = environment.base("XDG_CONFIG_HOME", ".config").map(|base| base.join("ringfence").join(NAME));
+    [Some(PathBuf::from(NAME)), own].into_iter().flatten().collect()
+}
+
 /// Reads the file that was asked for, or the first that there is.
 pub(super) fn read_file(
     asked: Option<&Path>,
@@ -55,8 +64,7 @@ pub(super) fn read_file(
     if let Some(path) = asked {
         return read(path).map(|text| Some((path.to_owned(), text)));
     }
-    let own = environment.base("XDG_CONFIG_HOME", ".config").map(|base| base.join("ringfence").join(NAME));
-    for path in [Some(PathBuf::from(NAME)), own].into_iter().flatten() {
+    for path in candidates(None, environment) {
         match read(&path) {
             Err(ConfigError::Unreadable { source, .. })
                 if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}

@@ -49,7 +49,7 @@ pub struct Server {
 }
 
 /// Where further servers come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hosting {
     pub files: Vec<PathBuf>,
     pub import: bool,

@@ -20,6 +20,7 @@ use serde_json::Value;
 pub use clients::{CLIENTS, Client};
 pub use places::{Os, Places};
 pub use shapes::Reason;
+pub(super) use shapes::server_values;
 
 use super::file::{self, Links};
 use super::name::adapt_name;
@@ -166,7 +167,7 @@ impl Scan<'_> {
         let usable = adapt_name(&name)
             .ok_or_else(|| Reason::new("its name cannot be used").hint("give it another name in the client"))?;
         if usable != name {
-            notes.push(format!("it is called `{usable}` here"));
+            notes.push(format!("there it is called `{}`", name.escape_debug()));
         }
         let (entry, warnings) = entry_from_json(&usable, &value).map_err(|error| {
             let reason = Reason::new(error.to_string());

@@ -15,6 +15,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock, openat2};
 use sha2::{Digest as _, Sha256};
 
 use super::needs::{NODE_MANIFESTS, Need, PYTHON_MANIFESTS};
+use super::phase::Phase;
 use super::progress::Progress;
 
 /// Where packages are found inside.

@@ -128,3 +128,12 @@ fn loose(document: &Value, stem: &str) -> Result<Vec<Item>, Reason> {
     }
     Err(Reason::new("there are no servers in it").hint("servers are looked for under `mcpServers`"))
 }
+
+/// The servers of a file in the `mcpServers` shape, as they are written.
+pub(in crate::servers) fn server_values(document: &Value, stem: &str) -> Result<Vec<(String, Value)>, String> {
+    if document.is_null() {
+        return Ok(Vec::new());
+    }
+    let items = loose(document, stem).map_err(|reason| reason.why)?;
+    Ok(items.into_iter().filter_map(|item| Some((item.name, item.entry.ok()?))).collect())
+}

@@ -1,0 +1,170 @@
+//! `ringfence server add NAME … -- COMMAND ARGS…`.
+#![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use ringfence_runtime::servers::{EntryError, anchor_paths, entry_from_json, needed_variables};
+use ringfence_runtime::store::{StoreError, Taken};
+use serde_json::{Map, Value, json};
+
+use super::box_option::BoxOption;
+use super::registry::Registry;
+use crate::commands::session::print;
+use crate::failure::{Failure, notice};
+
+/// Add a server: a command that is started in a sandbox, or a URL.
+///
+/// ${VAR}, ${env:VAR} and ${VAR:-DEFAULT} in any value are replaced when the server starts, and are stored as they are
+/// written here; mind your shell's quotes.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ringfence server add time -- uvx mcp-server-time
+  ringfence server add github --env GITHUB_TOKEN --box allow=api.github.com -- npx -y @modelcontextprotocol/server-github
+  ringfence server add docs --url https://docs.example/mcp --header 'Authorization=Bearer ${DOCS_TOKEN}'")]
+pub(crate) struct Arguments {
+    /// What the server is called here; its tools are NAME__TOOL
+    name: String,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "url", conflicts_with = "url")]
+    command: Vec<String>,
+    /// A variable of the command; without a value it is taken from where ringfence is started
+    #[arg(long, value_name = "NAME[=VALUE]", conflicts_with = "url")]
+    env: Vec<Pair>,
+    /// Where the command is started
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "url")]
+    cwd: Option<String>,
+    /// The walls around it: allow=HOST[:PORT][+private],… (what it may reach), network=on|off (while its dependencies
+    /// are installed), host_path=PATH, host_path_mode=ro|rw, env.NAME=VALUE, memory_mb, cpus, pids_limit,
+    /// startup_timeout_sec, read_only_rootfs, shared, image
+    #[arg(long = "box", value_name = "KEY=VALUE", conflicts_with = "url")]
+    walls: Vec<BoxOption>,
+    /// Run the command on this host without any protection
+    #[arg(long, conflicts_with = "url")]
+    no_sandbox: bool,
+    /// Where a server elsewhere is
+    #[arg(long)]
+    url: Option<String>,
+    /// How the server at the URL is spoken to [default: remote, which is http or else sse; websocket for ws:// URLs]
+    #[arg(long, value_enum, requires = "url")]
+    mode: Option<ModeOption>,
+    /// A header of every request to the URL
+    #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
+    headers: Vec<Header>,
+    /// How long to wait for the server at the URL, in seconds [default: 10]
+    #[arg(long, value_name = "SECONDS", requires = "url")]
+    timeout: Option<f64>,
+    /// What the server is for
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Do not start it yet
+    #[arg(long)]
+    disabled: bool,
+    /// Replace a server of this name
+    #[arg(long)]
+    replace: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ModeOption {
+    Http,
+    Sse,
+    Websocket,
+    Remote,
+}
+
+/// `NAME=VALUE`, or `NAME` for what it is where the server is started.
+#[derive(Debug, Clone)]
+struct Pair(String, String);
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, value.to_owned()),
+            None => (text, format!("${{{text}}}")),
+        };
+        if name.is_empty() { Err(format!("`{text}` has no name")) } else { Ok(Self(name.into(), value)) }
+    }
+}
+
+/// `NAME=VALUE`, or `NAME: VALUE` as in a request.
+#[derive(Debug, Clone)]
+struct Header(String, String);
+
+impl FromStr for Header {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text.split_once(['=', ':']).ok_or_else(|| format!("`{text}` is not NAME=VALUE"))?;
+        Ok(Self(name.trim().into(), value.trim().into()))
+    }
+}
+
+pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<ExitCode, Failure> {
+    let mut value = arguments.entry();
+    let here =
+        std::env::current_dir().map_err(|error| Failure::new("there is no current directory").because(&error))?;
+    anchor_paths(&mut value, &here);
+    let (entry, warnings) = entry_from_json(&arguments.name, &value).map_err(|error| refused(&error))?;
+    warnings.iter().for_each(|warning| notice(&warning.to_string()));
+    for variable in needed_variables(&entry).iter().filter(|name| std::env::var_os(name).is_none()) {
+        notice(&format!("{variable} is not set here; it must be where ringfence is started"));
+    }
+    let registry = Registry::open(config)?;
+    let taken = if arguments.replace { Taken::Replace } else { Taken::Refuse };
+    let added = registry.wait(registry.store.add_server(entry, None, taken)).map_err(|error| match error {
+        StoreError::NameTaken { name } => Failure::new(format!("there is a server `{name}` already"))
+            .hint("choose another name, or replace it with --replace"),
+        other => other.into(),
+    })?;
+    print(&format!("added {} ({})\n", added.name, added.reach.mode()))
+}
+
+fn refused(error: &EntryError) -> Failure {
+    error.hints().into_iter().fold(Failure::new(error.to_string()), Failure::hint)
+}
+
+impl Arguments {
+    /// The entry as a file would have it.
+    fn entry(&self) -> Value {
+        let mut entry = Map::new();
+        let table = |pairs: Vec<(&String, &String)>| -> Value {
+            pairs
+                .into_iter()
+                .map(|(name, value)| (name.clone(), Value::from(value.as_str())))
+                .collect::<Map<_, _>>()
+                .into()
+        };
+        if let Some(url) = &self.url {
+            entry.insert("url".into(), url.as_str().into());
+            entry.insert(
+                "headers".into(),
+                table(self.headers.iter().map(|Header(name, value)| (name, value)).collect()),
+            );
+            let mode = self.mode.map(|mode| match mode {
+                ModeOption::Http => "http",
+                ModeOption::Sse => "sse",
+                ModeOption::Websocket => "websocket",
+                ModeOption::Remote => "remote",
+            });
+            entry.extend(mode.map(|mode| ("mode".to_owned(), mode.into())));
+            entry.extend(self.timeout.map(|seconds| ("timeout".to_owned(), json!(seconds))));
+        } else {
+            entry.insert("command".into(), self.command.clone().into());
+            entry.insert("env".into(), table(self.env.iter().map(|Pair(name, value)| (name, value)).collect()));
+            entry.extend(self.cwd.as_ref().map(|cwd| ("cwd".to_owned(), cwd.as_str().into())));
+            let mut walls = Map::new();
+            self.walls.iter().for_each(|option| option.put(&mut walls));
+            entry.insert("box".into(), walls.into());
+            entry.insert("sandbox".into(), (!self.no_sandbox).into());
+        }
+        entry.extend(self.description.as_ref().map(|text| ("description".to_owned(), text.as_str().into())));
+        entry.insert("enable".into(), (!self.disabled).into());
+        entry.into()
+    }
+}

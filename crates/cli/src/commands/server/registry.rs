@@ -1,0 +1,53 @@
+//! What is known of servers without asking one that runs.
+
+use std::path::PathBuf;
+
+use ringfence_runtime::config::{Configuration, Environment, Sources};
+use ringfence_runtime::servers::{EntryOrigin, Listing, list};
+use ringfence_runtime::store::Store;
+use tokio::runtime::Runtime;
+
+use crate::failure::Failure;
+
+pub(super) struct Registry {
+    pub(super) store: Store,
+    configuration: Configuration,
+    sources: Sources,
+    runtime: Runtime,
+}
+
+impl Registry {
+    pub(super) fn open(config: Option<&PathBuf>) -> Result<Self, Failure> {
+        let sources = Sources { file: config.cloned(), environment: Environment::of_process(), flags: Vec::new() };
+        let configuration = ringfence_runtime::config::load(&sources)?;
+        let store = Store::open(&configuration.state_directory()?)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::new("the store cannot be read").because(&error))?;
+        Ok(Self { store, configuration, sources, runtime })
+    }
+
+    pub(super) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// All servers from all places.
+    pub(super) fn listing(&self) -> Listing {
+        self.wait(list(self.sources.clone(), &self.configuration, &self.store))
+    }
+
+    /// Why a server that the store does not have cannot be changed here.
+    pub(super) fn missing(&self, name: &str) -> Failure {
+        let listing = self.listing();
+        let Some(listed) = listing.find(name) else {
+            return Failure::new(format!("server not found: {name}"))
+                .hint("`ringfence server list` shows those there are");
+        };
+        let failure = Failure::new(format!("the server `{name}` is not kept in the store, but in {}", listed.origin));
+        match listed.origin {
+            EntryOrigin::Client { .. } => {
+                failure.hint("import it with `ringfence server import`, or set hosting.import = false")
+            }
+            _ => failure.hint("change it there; a server that runs takes it up within a second"),
+        }
+    }
+}

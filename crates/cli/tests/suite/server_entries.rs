@@ -1,0 +1,227 @@
+//! `ringfence server`: entries are added, seen, switched, removed and imported, with no server running.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::everyone::BINARY;
+use crate::server::Server;
+use ringfence_testkit::Who;
+
+/// A home and a state directory of its own.
+struct Desk(TempDir);
+
+impl Desk {
+    fn new() -> Self {
+        let desk = Self(tempfile::tempdir().expect("a directory"));
+        for name in ["home", "project"] {
+            std::fs::create_dir(desk.at(name)).expect("it is made");
+        }
+        desk
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.at(path);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("it is made");
+        std::fs::write(path, text).expect("it is written");
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(BINARY);
+        command.arg("server").args(arguments).current_dir(self.at("project")).env_clear();
+        command.env("HOME", self.at("home")).env("RINGFENCE_STATE_DIR", self.at("state"));
+        command.output().expect("it runs")
+    }
+
+    /// What it prints when all is well.
+    fn says(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("it is text")
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.says(arguments)).expect("it is JSON")
+    }
+
+    /// What it complains of, with its code for that.
+    fn complains(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(125), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stderr).expect("it is text")
+    }
+
+    fn entry(&self, name: &str) -> Value {
+        self.json(&["show", name, "--json", "--reveal"])["entry"].take()
+    }
+
+    /// Names and statuses.
+    fn listed(&self) -> Vec<(String, String)> {
+        let list = self.json(&["list", "--json"]);
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let servers = list["servers"].as_array().expect("a list").iter();
+        servers.map(|server| (text(&server["name"]), text(&server["status"]))).collect()
+    }
+}
+
+fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+    expected.iter().map(|(name, status)| ((*name).to_owned(), (*status).to_owned())).collect()
+}
+
+#[test]
+fn servers_are_added_seen_switched_and_removed() {
+    let desk = Desk::new();
+    assert_eq!(desk.says(&["list"]), "no servers\n");
+    let options = ["--env", "TOKEN", "--env", "KEY=s3cret=", "--cwd", "here", "--description", "Tells the time"];
+    let walls = [
+        "--box",
+        "allow=a.example,b.example:8443",
+        "--box",
+        "memory_mb=256",
+        "--box",
+        "host_path=.",
+        "--box",
+        "env.A=b",
+    ];
+    let command = ["--", "uvx", "mcp-server-time", "--local-timezone", "Europe/Paris"];
+    let added = [&["add", "time"], &options[..], &walls, &command].concat();
+    assert_eq!(desk.says(&added), "added time (stdio)\n");
+    let project = desk.at("project").canonicalize().expect("it is there");
+    let expected = json!({
+        "mode": "stdio", "description": "Tells the time", "command": "uvx",
+        "args": ["mcp-server-time", "--local-timezone", "Europe/Paris"],
+        "env": {"KEY": "s3cret=", "TOKEN": "${TOKEN}"}, "cwd": project.join("here"),
+        "box": {"host_path": project, "allow": ["a.example", "b.example:8443"], "env": {"A": "b"}, "memory_mb": 256},
+    });
+    assert_eq!(desk.entry("time"), expected);
+    assert!(
+        !desk.says(&["show", "time"]).contains("s3cret") && !desk.says(&["show", "time", "--json"]).contains("s3cret")
+    );
+
+    let far = [
+        "add",
+        "far",
+        "--disabled",
+        "--url",
+        "https://far.example/mcp",
+        "--mode",
+        "sse",
+        "--header",
+        "X-A=b",
+        "--header",
+        "X-C: d=e",
+    ];
+    assert_eq!(desk.says(&far), "added far (sse)\n");
+    let expected = json!({"mode": "sse", "enable": false, "url": "https://far.example/mcp", "headers": {"X-A": "b", "X-C": "d=e"}});
+    assert_eq!(desk.entry("far"), expected);
+    assert_eq!(desk.listed(), pairs(&[("far", "disabled"), ("time", "not running")]));
+
+    assert_eq!(desk.says(&["enable", "far"]), "enabled far\n");
+    assert_eq!(desk.says(&["disable", "time"]), "disabled time\n");
+    assert_eq!(desk.listed(), pairs(&[("far", "not running"), ("time", "disabled")]));
+
+    let uuid = desk.json(&["show", "time", "--json"])["uuid"].take();
+    assert!(desk.complains(&["add", "time", "--", "other"]).contains("hint: choose another name"));
+    desk.says(&["add", "time", "--replace", "--", "other"]);
+    assert_eq!(desk.entry("time"), json!({"mode": "stdio", "command": "other"}));
+    assert_eq!(desk.json(&["show", "time", "--json"])["uuid"], uuid, "it is still the same server");
+
+    assert_eq!(desk.says(&["remove", "time", "far"]), "removed time\nremoved far\n");
+    assert_eq!(desk.says(&["list"]), "no servers\n");
+}
+
+#[test]
+fn what_does_not_hold_is_refused_with_a_hint() {
+    let desk = Desk::new();
+    desk.write("project/ringfence.toml", "[servers.fixed]\ncommand = \"x\"\n");
+    let complaints = [
+        desk.complains(&["add", "a__b", "--", "x"]),
+        desk.complains(&["add", "a", "--url", "ftp://h"]),
+        desk.complains(&["add", "a", "--box", "allow=https://h", "--", "x"]),
+        desk.complains(&["add", "a", "--box", "memory_mb=lots", "--", "x"]),
+        desk.complains(&["remove", "nobody"]),
+        desk.complains(&["disable", "fixed"]),
+        desk.complains(&["show", "nobody"]),
+        desk.complains(&["tools", "fixed"]),
+        desk.complains(&["logs", "fixed"]),
+        desk.complains(&["pin", "fixed"]),
+    ];
+    insta::assert_snapshot!(complaints.join("\n"));
+    assert_eq!(desk.listed(), pairs(&[("fixed", "not running")]), "nothing was added");
+}
+
+#[test]
+fn servers_of_all_places_are_listed_and_clashes_told() {
+    let desk = Desk::new();
+    desk.write(
+        "project/ringfence.toml",
+        "[hosting]\nfiles = [\"more.json\"]\n[servers.a]\ncommand = \"configured\"\n[servers.a.box]\ncolour = 1\n",
+    );
+    desk.write(
+        "project/more.json",
+        r#"{"mcpServers": {"a": {"command": "filed"}, "b": {"url": "https://b.example"}}}"#,
+    );
+    desk.says(&["add", "c", "--", "stored"]);
+    let listed = desk.run(&["list"]);
+    let shown = format!("{}{}", String::from_utf8_lossy(&listed.stdout), String::from_utf8_lossy(&listed.stderr));
+    insta::assert_snapshot!(shown);
+    let other = desk.run(&["list", "--config", "/nonexistent.toml"]);
+    assert_eq!(other.status.code(), Some(125), "another configuration can be named");
+}
+
+#[test]
+fn clients_are_imported_with_a_reason_for_all_that_is_not() {
+    let desk = Desk::new();
+    assert_eq!(desk.says(&["import"]), "no client here has servers\n");
+    desk.write(
+        "home/.cursor/mcp.json",
+        r#"{"mcpServers": { // as Cursor has it
+            "github": {"command": "npx", "args": ["-y", "github"], "env": {"TOKEN": "${env:TOKEN}"}, "disabled": true},
+            "ringfence": {"command": "ringfence", "args": ["serve", "--stdio"]},
+        }}"#,
+    );
+    desk.write(
+        "home/.codex/config.toml",
+        "[mcp_servers.docs]\nurl = \"https://docs.example/mcp\"\n[mcp_servers.github]\ncommand = \"x\"\n",
+    );
+    desk.write("project/.vscode/mcp.json", r#"{"servers": {"asks": {"command": "x", "args": ["${input:key}"]}}}"#);
+    desk.write("project/.mcp.json", "{broken");
+
+    let shown = desk.says(&["import", "--dry-run"]);
+    let home = desk.at("home").display().to_string();
+    let project = desk.at("project").canonicalize().expect("it is there").display().to_string();
+    insta::assert_snapshot!(shown.replace(&project, "PROJECT").replace(&home, "HOME"));
+    assert_eq!(desk.says(&["list"]), "no servers\n", "a dry run changes nothing");
+
+    let imported = desk.json(&["import", "--from", "cursor", "--json"]);
+    assert_eq!(imported["imported"][0]["name"], "github");
+    assert_eq!(imported["skipped"][0]["name"], "ringfence");
+    assert_eq!(desk.entry("github")["env"], json!({"TOKEN": "${env:TOKEN}"}), "it is not expanded");
+    assert!(desk.says(&["import"]).ends_with("1 imported, 5 skipped\n"));
+    assert_eq!(desk.listed(), pairs(&[("docs", "not running"), ("github", "disabled")]));
+    assert!(desk.says(&["import"]).ends_with("0 imported, 6 skipped\n"), "what is there stays");
+    desk.says(&["enable", "github"]);
+    assert!(desk.says(&["import", "--replace"]).ends_with("2 imported, 4 skipped\n"));
+    assert_eq!(desk.listed(), pairs(&[("docs", "not running"), ("github", "disabled")]));
+    assert!(desk.complains(&["import", "--from", "nobody"]).contains("claude-desktop"));
+}
+
+/// A server that does not know of the requests is no reason to fail.
+#[test]
+fn lists_are_given_also_beside_a_server_that_runs() {
+    let server = Server::start_as(Who::Root, &[], &[]);
+    let run = |arguments: &[&str]| {
+        let mut command = Who::Root.ringfence(Path::new(BINARY));
+        command.arg("server").args(arguments).env("RINGFENCE_STATE_DIR", server.state.path()).output().expect("it runs")
+    };
+    assert!(run(&["add", "far", "--disabled", "--url", "https://far.example/mcp"]).status.success());
+    let listed = run(&["list"]);
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("far"), "{listed:?}");
+    assert!(run(&["remove", "far"]).status.success());
+}
