@@ -54,7 +54,7 @@ pub(super) async fn sandbox(
     } else {
         None
     };
-    spec.files = language::files(template.language, compiled);
+    spec.files = language::files(template.language, compiled.as_deref());
     let mute = |error: std::io::Error| {
         Failure::new(Kind::SandboxCreation, format!("the sandbox cannot be spoken to: {error}"))
     };
