@@ -78,9 +78,14 @@ impl Starting {
         Ok((Self { kernel: Kernel::new(spoken, process, socket), kept: None }, opening))
     }
 
-    /// The interpreter as it is, if nothing but itself must be waited for: what it is asked now waits in its socket.
-    pub(super) fn hurry(self) -> Result<Kernel, Self> {
-        if self.kept.is_none() { Ok(self.kernel) } else { Err(self) }
+    /// Whether nothing but the interpreter itself must be waited for.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept.is_none()
+    }
+
+    /// The interpreter as it is: what it is asked now waits in its socket. Only if it [`Self::is_kept`].
+    pub(super) fn hurry(self) -> Kernel {
+        self.kernel
     }
 
     /// Starts the interpreter, and leaves its streams with the launcher meanwhile.

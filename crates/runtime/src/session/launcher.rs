@@ -87,9 +87,8 @@ impl LauncherHandle {
                     question(&launcher);
                 }
                 match message {
-                    Message::Launch(_) => {}
                     Message::Ask(question) => question(&launcher),
-                    Message::Wake => {}
+                    Message::Wake | Message::Launch(_) => {}
                     Message::End(done) => {
                         launcher.end();
                         if let Some(process) = process {

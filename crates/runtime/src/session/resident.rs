@@ -170,9 +170,9 @@ impl Resident {
     }
 
     async fn start_kernel(&mut self) -> Result<Kernel, String> {
-        match self.starting.take().map(Starting::hurry) {
-            Some(Ok(kernel)) => Ok(kernel),
-            Some(Err(starting)) => starting.finish(&self.guest).await,
+        match self.starting.take() {
+            Some(starting) if starting.is_kept() => Ok(starting.hurry()),
+            Some(starting) => starting.finish(&self.guest).await,
             None => Kernel::start(&mut self.guest, self.language).await,
         }
     }
