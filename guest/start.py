@@ -1,6 +1,6 @@
 # Starts the kernel of a session that has no warm interpreter: python3 -I -S -c SOURCE FD
 # Compiling the kernel takes longer than all else that it does before its first cell, so the host does that once
-# (compile.py), with the interpreter that sessions have. What is another starts it from the source.
+# (compile.py), with the interpreter that sessions have. Until it has, the sources are there.
 import sys
 
 directory = "/run/ringfence"

@@ -3,6 +3,7 @@
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -45,7 +46,7 @@ pub enum Stdio {
 ///
 /// The calling process must have one thread: the init goes on with a copy of its memory.
 pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
-    start_from(spec, stdio, &mut Birth::Clone, None)
+    begin(spec, stdio, &mut Birth::Clone, None)?.finish(spec)
 }
 
 /// How an init comes to be.
@@ -56,13 +57,29 @@ pub(crate) enum Birth<'a> {
     Zygote(&'a mut Zygote),
 }
 
-/// `first` is what the init shall start by itself when the walls stand, with its descriptors.
-pub(crate) fn start_from(
+/// A sandbox whose init builds its walls.
+pub(crate) struct Begun {
+    sandbox: Sandbox,
+    streams: Streams,
+}
+
+impl Begun {
+    /// Waits until the walls stand and the command runs, if there is one.
+    pub(crate) fn finish(self, spec: &Spec) -> Result<(Sandbox, Streams), Error> {
+        let Self { mut sandbox, mut streams } = self;
+        await_start(&mut sandbox, &mut streams, spec)?;
+        Ok((sandbox, streams))
+    }
+}
+
+/// Gives the init all that it needs. `first` is what it shall start by itself when the walls stand, with its
+/// descriptors.
+pub(crate) fn begin(
     spec: &Spec,
     stdio: Stdio,
     birth: &mut Birth<'_>,
     first: Option<(&First, &[OwnedFd])>,
-) -> Result<(Sandbox, Streams), Error> {
+) -> Result<Begun, Error> {
     spec.validate()?;
     first.map_or(Ok(()), |(first, _)| first.command.validate())?;
     host::require_single_thread()?;
@@ -77,7 +94,7 @@ pub(crate) fn start_from(
         source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
     })?;
     let (volumes, placeholders) = volume::check(&spec.volumes)?;
-    let (main, mut streams) = match command {
+    let (main, streams) = match command {
         Some(command) => wire(stdio).map(|(wiring, streams)| (Some((command, wiring)), streams))?,
         None => (None, Streams::default()),
     };
@@ -140,8 +157,7 @@ pub(crate) fn start_from(
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         sandbox.control().order(&first_order(first, birth), &descriptors)?;
     }
-    await_start(&mut sandbox, &mut streams, spec)?;
-    Ok((sandbox, streams))
+    Ok(Begun { sandbox, streams })
 }
 
 fn first_order(first: &First, birth: &Birth<'_>) -> Order {
@@ -158,9 +174,17 @@ pub(crate) fn clone_init(birth_place: Option<BorrowedFd<'_>>, parent: Parent) ->
 }
 
 fn find_place(spec: &Spec) -> Result<Option<Place>, Error> {
+    /// A good place stays one: this process does not leave its groups.
+    static GOOD: OnceLock<Place> = OnceLock::new();
+    if let Some(place) = GOOD.get() {
+        return Ok(Some(place.clone()));
+    }
     let found = Place::find();
     let why = match &found {
-        Ok(place) if Enforcement::of(Some(place)).is_complete() => None,
+        Ok(place) if Enforcement::of(Some(place)).is_complete() => {
+            let _ = GOOD.set(place.clone());
+            None
+        }
         Ok(_) => Some("some of the controllers memory, pids and cpu are not to be had".to_owned()),
         Err(why) => Some(why.clone()),
     };

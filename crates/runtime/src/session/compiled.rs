@@ -1,13 +1,12 @@
 //! The Python kernel, compiled by the interpreter that sessions have.
 //!
-//! Made on the host, from the text in this program, once in the life of a server and when it is first of use. Until
-//! then, and wherever a session has another interpreter, the kernel starts from its text. Nothing here ever comes from
-//! a guest.
+//! Made on the host, from the text in this program, when it is first of use, and again when the interpreter has been
+//! replaced. Until then the kernel starts from its text. Nothing here ever comes from a guest.
 
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{language, warmth};
@@ -20,18 +19,49 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Compiled, it is about as long as its text.
 const MOST_BYTES: usize = 256 << 10;
 
-static COMPILED: OnceLock<String> = OnceLock::new();
-static IS_BEGUN: AtomicBool = AtomicBool::new(false);
+static LATEST: Mutex<Option<Compiled>> = Mutex::new(None);
+
+struct Compiled {
+    by: Interpreter,
+    /// Not there yet while it is being made, or for good if that failed.
+    code: Option<Arc<str>>,
+}
+
+/// A file that is another once it has been replaced.
+#[derive(Clone, PartialEq, Eq)]
+struct Interpreter {
+    path: PathBuf,
+    identity: (u64, u64, i64, i64),
+}
+
+impl Interpreter {
+    fn look(path: PathBuf) -> Option<Self> {
+        let found = std::fs::metadata(&path).ok()?;
+        let identity = (found.dev(), found.ino(), found.ctime(), found.ctime_nsec());
+        Some(Self { path, identity })
+    }
+}
 
 /// What has been compiled; begins with it where it has not.
-pub(super) fn python(interpreter_directory: Option<&Path>) -> Option<&'static str> {
-    if !IS_BEGUN.swap(true, Ordering::Relaxed)
-        && let Some(python) = warmth::find("python3", interpreter_directory)
+pub(super) fn python(interpreter_directory: Option<&Path>) -> Option<Arc<str>> {
+    let by = Interpreter::look(warmth::find("python3", interpreter_directory)?)?;
+    let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(compiled) = &*latest
+        && compiled.by == by
     {
-        // Detached: it ends by itself within its deadline, and nobody waits for it.
-        std::thread::spawn(move || compile(&python).map(|code| COMPILED.set(code)));
+        return compiled.code.clone();
     }
-    COMPILED.get().map(String::as_str)
+    *latest = Some(Compiled { by: by.clone(), code: None });
+    // Detached: it ends by itself within its deadline, and nobody waits for it.
+    std::thread::spawn(move || {
+        let code = compile(&by.path).map(Arc::from);
+        let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+        // Unless it was replaced meanwhile.
+        if Interpreter::look(by.path.clone()).as_ref() == Some(&by) {
+            *latest = Some(Compiled { by, code });
+        }
+    });
+    None
 }
 
 fn compile(python: &Path) -> Option<String> {

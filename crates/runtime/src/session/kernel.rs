@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::call::{Captured, Impatience, Outcome, Patience, failed};
@@ -35,6 +35,8 @@ pub(super) struct Kernel {
     last_cell: u64,
     /// It was another's before, and may be in the middle of something.
     is_foreign: bool,
+    /// It has said so.
+    is_ready: bool,
 }
 
 /// Where an interpreter is found that was another's.
@@ -53,6 +55,8 @@ pub(super) enum Fate {
     Lives,
     /// It died or was killed; the sandbox lives on.
     Died,
+    /// It ended before it was ready for anything. The notice says why.
+    NeverReady,
     /// The whole sandbox is gone.
     SandboxLost,
 }
@@ -71,8 +75,17 @@ impl Starting {
         environment: BTreeMap<String, String>,
     ) -> std::io::Result<(Self, Opening)> {
         let (opening, process, socket) = Opening::new(language::command(spoken), environment)?;
-        let kernel = Kernel { spoken, process, socket, received: Vec::new(), last_cell: 0, is_foreign: false };
-        Ok((Self { kernel, kept: None }, opening))
+        Ok((Self { kernel: Kernel::new(spoken, process, socket), kept: None }, opening))
+    }
+
+    /// Whether nothing but the interpreter itself must be waited for.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept.is_none()
+    }
+
+    /// The interpreter as it is: what it is asked now waits in its socket. Only if it [`Self::is_kept`].
+    pub(super) fn hurry(self) -> Kernel {
+        self.kernel
     }
 
     /// Starts the interpreter, and leaves its streams with the launcher meanwhile.
@@ -85,8 +98,7 @@ impl Starting {
         // The kernel has it now; were it held here too, its end would never be seen.
         drop(theirs);
         let kept = guest.keep(&process, &socket)?;
-        let kernel = Kernel { spoken, process, socket, received: Vec::new(), last_cell: 0, is_foreign: false };
-        Ok(Self { kernel, kept: Some(kept) })
+        Ok(Self { kernel: Kernel::new(spoken, process, socket), kept: Some(kept) })
     }
 
     /// Whether this says that it will never be ready.
@@ -121,6 +133,10 @@ impl Starting {
 }
 
 impl Kernel {
+    fn new(spoken: Language, process: Process, socket: UnixStream) -> Self {
+        Self { spoken, process, socket, received: Vec::new(), last_cell: 0, is_foreign: false, is_ready: false }
+    }
+
     /// Starts the interpreter and waits until it is ready.
     pub(super) async fn start(guest: &mut Guest, spoken: Language) -> Result<Self, String> {
         Starting::begin(guest, spoken)?.finish(guest).await
@@ -141,6 +157,7 @@ impl Kernel {
             // Answers to a server before are then not taken for answers to this one.
             last_cell: u64::from(generation) << 32,
             is_foreign: true,
+            is_ready: true,
         })
     }
 
@@ -215,6 +232,7 @@ impl Kernel {
                     received?;
                     let message = language::next_message(self.spoken, 0, &mut self.received)?;
                     if message == Some(Message::Ready) {
+                        self.is_ready = true;
                         return Ok(());
                     }
                 }
@@ -233,11 +251,18 @@ impl Kernel {
         let mut captured = Captured::default();
         let mut display = Vec::new();
         let mut is_lost = false;
+        let unready = sleep(START_DEADLINE);
+        tokio::pin!(unready);
+        let mut why_unready = "the interpreter ended at once".to_owned();
         let ended = loop {
             tokio::select! {
                 biased;
                 event = guest.event() => match event {
                     Event::Ended { process, .. } if process == self.process.number => break Err(Fate::Died),
+                    Event::Refused { process, errno } if process == self.process.number => {
+                        why_unready = format!("the interpreter cannot be executed: {errno}");
+                        break Err(Fate::Died);
+                    }
                     Event::Lost => break Err(Fate::SandboxLost),
                     _ => {}
                 },
@@ -252,10 +277,15 @@ impl Kernel {
                         Err(_) => is_lost = self.give_up(guest),
                     }
                 }
-                impatience = patience.lose() => guest.signal(self.process.number, match impatience {
+                // Before it is ready, an interrupt would end it.
+                impatience = patience.lose(), if self.is_ready => guest.signal(self.process.number, match impatience {
                     Impatience::Interrupt => Signal::INT,
                     Impatience::Kill => Signal::KILL,
                 }),
+                () = &mut unready, if !self.is_ready && !is_lost => {
+                    why_unready = "it was not ready in time".into();
+                    is_lost = self.give_up(guest);
+                }
                 () = captured.take(&mut self.process) => {}
             }
         };
@@ -274,6 +304,11 @@ impl Kernel {
                 outcome.result = done.result;
                 outcome.error = done.error;
                 (outcome, Fate::Lives)
+            }
+            Err(Fate::Died) if !self.is_ready => {
+                let said = String::from_utf8_lossy(&outcome.stderr.head);
+                outcome.notices.push(format!("{why_unready} {}", said.trim()).trim().to_owned());
+                (outcome, Fate::NeverReady)
             }
             Err(fate) => {
                 let why = match (fate, patience.reason) {
@@ -301,7 +336,7 @@ impl Kernel {
                     display.truncate(MOST_DISPLAY);
                 }
                 Message::Done(done) => return Ok(Some(done)),
-                Message::Ready => {}
+                Message::Ready => self.is_ready = true,
             }
         }
         Ok(None)

@@ -31,18 +31,18 @@ const FILES: [(&str, &str); 4] = [
     ("kernel.sh", include_str!("../../../../guest/kernel.sh")),
 ];
 
-/// The kernel of a language, as files of the guest; `compiled` is the same as the one interpreter has it that it was
-/// compiled by.
+/// The kernel of a language, as files of the guest: what is compiled, or the texts.
 pub(super) fn files(language: Language, compiled: Option<&str>) -> BTreeMap<PathBuf, String> {
+    if let Some(compiled) = compiled {
+        return [(PathBuf::from(DIRECTORY).join("kernel.code"), compiled.to_owned())].into();
+    }
     let suffix = match language {
         Language::Python => ".py",
         Language::Node => ".mjs",
         Language::Bash => ".sh",
     };
     let own = FILES.iter().filter(|(name, _)| name.ends_with(suffix));
-    let compiled = compiled.map(|text| ("kernel.code", text));
-    let files = own.copied().chain(compiled);
-    files.map(|(name, text)| (PathBuf::from(DIRECTORY).join(name), text.to_owned())).collect()
+    own.map(|(name, text)| (PathBuf::from(DIRECTORY).join(name), (*text).to_owned())).collect()
 }
 
 /// Those of Python, by module.

@@ -26,7 +26,16 @@ const FAREWELL: Duration = Duration::from_secs(20);
 
 type Question = Box<dyn FnOnce(&Launcher) + Send>;
 
+/// A sandbox to make, and who waits for it.
+struct Launch {
+    spec: Box<Spec>,
+    warm: bool,
+    opening: Option<Arc<Opening>>,
+    reply: oneshot::Sender<Result<launcher::Launched, Error>>,
+}
+
 enum Message {
+    Launch(Launch),
     Ask(Question),
     /// Something urgent waits.
     Wake,
@@ -66,13 +75,20 @@ impl LauncherHandle {
         let first = Arc::clone(&urgent);
         // It ends with its last handle. Detached: nothing waits for it but through `end`.
         std::thread::spawn(move || {
-            while let Some(message) = inbox.blocking_recv() {
+            let mut launches = Launches::default();
+            while let Some(message) = launches.next_message(&launcher, &mut inbox) {
+                if let Message::Launch(launch) = message {
+                    launches.begin(&launcher, launch);
+                    continue;
+                }
+                // Answers have the order of the questions.
+                launches.finish_all(&launcher);
                 while let Some(question) = next(&first) {
                     question(&launcher);
                 }
                 match message {
                     Message::Ask(question) => question(&launcher),
-                    Message::Wake => {}
+                    Message::Wake | Message::Launch(_) => {}
                     Message::End(done) => {
                         launcher.end();
                         if let Some(process) = process {
@@ -102,11 +118,10 @@ impl LauncherHandle {
         warm: bool,
         opening: Option<Arc<Opening>>,
     ) -> Result<launcher::Launched, Error> {
-        self.ask(move |launcher| match &opening {
-            Some(opening) => launcher.launch(&spec, warm, Some((&opening.first, &opening.descriptors()))),
-            None => launcher.launch(&spec, warm, None),
-        })
-        .await
+        let (reply, answered) = oneshot::channel();
+        let launch = Launch { spec: Box::new(spec), warm, opening, reply };
+        self.messages.send(Message::Launch(launch)).await.map_err(|_| Error::Lost)?;
+        answered.await.map_err(|_| Error::Lost)?
     }
 
     pub(super) async fn warm_up(&self) -> Result<launcher::Temperature, Error> {
@@ -159,6 +174,52 @@ impl LauncherHandle {
         });
         self.messages.send(Message::Ask(question)).await.map_err(|_| Error::Lost)?;
         answered.await.map_err(|_| Error::Lost)?
+    }
+}
+
+/// Sandboxes that the launcher has been asked for and has not given yet.
+#[derive(Default)]
+struct Launches(VecDeque<oneshot::Sender<Result<launcher::Launched, Error>>>);
+
+/// What the launcher is asked for at once. It makes some side by side; the others need not wait for this thread.
+const LAUNCHES_AT_ONCE: usize = 4;
+
+impl Launches {
+    /// The next message. While sandboxes are on their way and nothing else is to be done, waits for those.
+    fn next_message(&mut self, launcher: &Launcher, inbox: &mut mpsc::Receiver<Message>) -> Option<Message> {
+        while !self.0.is_empty() {
+            if self.0.len() < LAUNCHES_AT_ONCE
+                && let Ok(message) = inbox.try_recv()
+            {
+                return Some(message);
+            }
+            self.finish_oldest(launcher);
+        }
+        inbox.blocking_recv()
+    }
+
+    fn begin(&mut self, launcher: &Launcher, launch: Launch) {
+        let Launch { spec, warm, opening, reply } = launch;
+        let asked = match &opening {
+            Some(opening) => launcher.launch(spec, warm, Some((&opening.first, &opening.descriptors()))),
+            None => launcher.launch(spec, warm, None),
+        };
+        match asked {
+            Ok(()) => self.0.push_back(reply),
+            Err(error) => drop(reply.send(Err(error))),
+        }
+    }
+
+    fn finish_oldest(&mut self, launcher: &Launcher) {
+        if let Some(reply) = self.0.pop_front() {
+            let _ = reply.send(launcher.launched());
+        }
+    }
+
+    fn finish_all(&mut self, launcher: &Launcher) {
+        while !self.0.is_empty() {
+            self.finish_oldest(launcher);
+        }
     }
 }
 

@@ -44,10 +44,17 @@ pub(super) async fn sandbox(
     settings: &Settings,
     interpreter: Interpreter,
 ) -> Result<Prepared, Failure> {
-    let spec = specify(template, flavor, settings);
+    let mut spec = specify(template, flavor, settings);
     let environment = spec.environment.clone();
     // The warm interpreter is the host's; a root of its own brings its own.
     let warm = template.language == Language::Python && template.root == Root::Host;
+    // Warm ones start cold only after the interpreter's death; to carry this along for that would cost them more.
+    let compiled = if warm && !launchers.has_warmth() {
+        compiled::python(interpreter_directory(Language::Python).as_deref())
+    } else {
+        None
+    };
+    spec.files = language::files(template.language, compiled.as_deref());
     let mute = |error: std::io::Error| {
         Failure::new(Kind::SandboxCreation, format!("the sandbox cannot be spoken to: {error}"))
     };
@@ -79,18 +86,12 @@ pub(super) fn environment(template: &Template, flavor: &Flavor, settings: &Setti
 fn specify(template: &Template, flavor: &Flavor, settings: &Settings) -> Spec {
     let mut spec = template.spec(flavor, Vec::new());
     spec.command = None;
-    let is_hosts = template.root == Root::Host;
-    let found = if is_hosts { interpreter::find(template.language.interpreter()) } else { None };
-    let compiled = if is_hosts && template.language == Language::Python {
-        compiled::python(found.as_ref().map(|found| &*found.directory))
-    } else {
-        None
-    };
-    spec.files = language::files(template.language, compiled);
     spec.volumes.clone_from(&settings.volumes);
     spec.accept.clone_from(&settings.accept);
     // A root of its own brings its own interpreter.
-    if let Some(found) = found {
+    if template.root == Root::Host
+        && let Some(found) = interpreter::find(template.language.interpreter())
+    {
         spec.volumes.push(found.volume);
         let path = spec.environment.entry("PATH".into()).or_default();
         *path = format!("{}:{path}", found.directory.display());

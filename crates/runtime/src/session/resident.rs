@@ -171,9 +171,15 @@ impl Resident {
 
     async fn start_kernel(&mut self) -> Result<Kernel, String> {
         match self.starting.take() {
+            Some(starting) if starting.is_kept() => Ok(starting.hurry()),
             Some(starting) => starting.finish(&self.guest).await,
             None => Kernel::start(&mut self.guest, self.language).await,
         }
+    }
+
+    fn not_started(&self, why: &str) -> Failure {
+        let message = format!("the {} interpreter could not be started: {why}", self.language.interpreter());
+        Failure::new(Kind::SandboxCreation, message).suggest("`ringfence doctor` shows what this host has")
     }
 
     async fn execute(
@@ -186,16 +192,13 @@ impl Resident {
             Some(live) => live,
             None => match self.start_kernel().await {
                 Ok(started) => started,
-                Err(why) => {
-                    let message =
-                        format!("the {} interpreter could not be started: {why}", self.language.interpreter());
-                    let failure = Failure::new(Kind::SandboxCreation, message)
-                        .suggest("`ringfence doctor` shows what this host has");
-                    return (Err(failure), Fate::Died);
-                }
+                Err(why) => return (Err(self.not_started(&why)), Fate::Died),
             },
         };
         let (outcome, fate) = live.execute(&self.guest, code, patience).await;
+        if fate == Fate::NeverReady {
+            return (Err(self.not_started(&outcome.notices.concat())), Fate::Died);
+        }
         if fate == Fate::Lives {
             *kernel = Some(live);
         }

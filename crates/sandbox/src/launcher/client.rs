@@ -77,23 +77,24 @@ impl Launcher {
         }
     }
 
-    /// Makes a sandbox without a command of its own. Blocks until it stands.
+    /// Asks for a sandbox without a command of its own; [`Self::launched`] gives it. Several may be asked for before
+    /// the first is given, and nothing else in between.
     ///
     /// With a first process come its descriptors, as many as it gets, and those to be kept for a next owner.
-    pub fn launch(
-        &self,
-        spec: &Spec,
-        warm: bool,
-        first: Option<(&First, &[BorrowedFd<'_>])>,
-    ) -> Result<Launched, Error> {
+    pub fn launch(&self, spec: Box<Spec>, warm: bool, first: Option<(&First, &[BorrowedFd<'_>])>) -> Result<(), Error> {
         let (first, passed) = first.map_or((None, [].as_slice()), |(first, passed)| (Some(first.clone()), passed));
-        let request = Request::Launch { spec: Box::new(spec.clone()), warm, first };
-        self.handed(&request, passed).map(|adopted| adopted.launched)
+        self.0.send(&Request::Launch { spec, warm, first }, passed).map_err(|_| Error::Lost)
+    }
+
+    /// The next one that was asked for. Blocks until it stands.
+    pub fn launched(&self) -> Result<Launched, Error> {
+        self.handed().map(|adopted| adopted.launched)
     }
 
     /// Takes over a sandbox.
     pub fn take(&self, pid: Pid) -> Result<Adopted, Error> {
-        self.handed(&Request::Take { pid: pid.as_raw_nonzero().get() }, &[])
+        self.0.send(&Request::Take { pid: pid.as_raw_nonzero().get() }, &[]).map_err(|_| Error::Lost)?;
+        self.handed()
     }
 
     /// Has the streams of a sandbox's interpreter kept for a next owner.
@@ -124,8 +125,7 @@ impl Launcher {
         let _ = self.0.send(&Request::End, &[]);
     }
 
-    fn handed(&self, request: &Request, passed: &[BorrowedFd<'_>]) -> Result<Adopted, Error> {
-        self.0.send(request, passed).map_err(|_| Error::Lost)?;
+    fn handed(&self) -> Result<Adopted, Error> {
         let (handed, passed) = match self.answer()? {
             (Reply::Handed(handed), passed) => (handed, passed),
             (other, _) => return Err(unexpected(other)),

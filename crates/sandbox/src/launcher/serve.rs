@@ -1,5 +1,6 @@
 //! The launcher's side.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use super::sandboxes::Sandboxes;
 use super::{Charter, First, Reply, Request, Temperature, short_path};
 use crate::error::Error;
 use crate::frame::Channel;
-use crate::launch::{Birth, Stdio, start_from};
+use crate::launch::{Begun, Birth, Stdio, begin};
 use crate::spec::Spec;
 use crate::sys::SignalSet;
 use crate::zygote::{Warmth, Zygote};
@@ -31,6 +32,8 @@ pub fn serve(socket: OwnedFd, library: &'static [u8]) -> Result<(), Error> {
         lease: Duration::ZERO,
         alone_since: Instant::now(),
         sandboxes: Sandboxes::default(),
+        launches: VecDeque::new(),
+        swept_at: None,
         nursery: Nursery { warmth: None, library, current: None, next: None, failures: 0, retry_at: None },
     };
     while launcher.turn(&children)? == Turn::GoOn {}
@@ -50,7 +53,24 @@ struct Launcher {
     /// Since when there is no client.
     alone_since: Instant,
     sandboxes: Sandboxes,
+    /// Sandboxes whose inits build their walls, in the order in which they were asked for.
+    launches: VecDeque<Launching>,
+    swept_at: Option<Instant>,
     nursery: Nursery,
+}
+
+/// Inits that build their walls side by side.
+const LAUNCHES_AT_ONCE: usize = 3;
+
+/// Other launchers are seldom killed, and what they leave costs little.
+const BETWEEN_SWEEPS: Duration = Duration::from_secs(60);
+
+struct Launching {
+    spec: Box<Spec>,
+    begun: Result<Begun, Error>,
+    is_warm: bool,
+    /// The process that it starts with, and the streams of it that are kept.
+    first: Option<(u32, Vec<OwnedFd>)>,
 }
 
 impl Launcher {
@@ -82,6 +102,8 @@ impl Launcher {
         // that had still asked for. A farewell is heard all the same.
         let turn = if events.is_empty() { Turn::GoOn } else { self.attend()? };
         if events.contains(PollFlags::HUP) && self.client.take().is_some() {
+            // Nobody waits for them any more.
+            self.launches.clear();
             self.alone_since = Instant::now();
         }
         if turn == Turn::GoOn && self.door.is_some() && ready.next().is_some_and(|events| !events.is_empty()) {
@@ -104,10 +126,73 @@ impl Launcher {
     fn attend(&mut self) -> Result<Turn, Error> {
         let Some(client) = &self.client else { return Ok(Turn::GoOn) };
         let Ok(Some((request, passed))) = client.receive::<Request>() else {
+            // Nobody waits for them any more.
+            self.launches.clear();
             self.client = None;
             self.alone_since = Instant::now();
             return Ok(Turn::GoOn);
         };
+        let answered = match request {
+            Request::Launch { spec, warm, first } => {
+                let launching = self.nursery.begin(spec, warm, first, passed);
+                self.launches.push_back(launching);
+                self.finish_launches()
+            }
+            // Answers have the order of the requests.
+            request => self.finish_all_launches().and_then(|()| self.answer(request, passed)),
+        };
+        // A client that cannot be answered is gone, and is found to be so at its next turn.
+        match answered {
+            Ok(turn) => Ok(turn),
+            Err(Error::Lost) => Ok(Turn::GoOn),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for the oldest ones, unless another can be begun meanwhile.
+    fn finish_launches(&mut self) -> Result<Turn, Error> {
+        while !self.launches.is_empty() {
+            let Some(client) = &self.client else { return Ok(Turn::GoOn) };
+            let mut watched = [PollFd::new(client, PollFlags::IN)];
+            let has_more = poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
+            if has_more && self.launches.len() < LAUNCHES_AT_ONCE {
+                break;
+            }
+            self.finish_oldest_launch()?;
+        }
+        Ok(Turn::GoOn)
+    }
+
+    fn finish_all_launches(&mut self) -> Result<(), Error> {
+        while !self.launches.is_empty() {
+            self.finish_oldest_launch()?;
+        }
+        Ok(())
+    }
+
+    fn finish_oldest_launch(&mut self) -> Result<(), Error> {
+        let Some(Launching { spec, begun, is_warm, first }) = self.launches.pop_front() else { return Ok(()) };
+        let Some(client) = &self.client else { return Ok(()) };
+        let (sandbox, streams) = match begun.and_then(|begun| begun.finish(&spec)) {
+            Ok(started) => started,
+            Err(error) => return refuse(client, &error),
+        };
+        let pid = sandbox.pid().as_raw_nonzero().get();
+        let (handed, passed) = self.sandboxes.admit(sandbox, is_warm, streams.listener.map(Into::into))?;
+        if let Some((process, streams)) = first {
+            self.sandboxes.keep(pid, process, streams);
+        }
+        let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
+        reply(client, &Reply::Handed(handed), &passed)?;
+        if self.swept_at.is_none_or(|at| at.elapsed() > BETWEEN_SWEEPS) {
+            self.sandboxes.sweep(pid);
+            self.swept_at = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, request: Request, passed: Vec<OwnedFd>) -> Result<Turn, Error> {
+        let Some(client) = &self.client else { return Ok(Turn::GoOn) };
         let answered = match request {
             Request::End => return Ok(Turn::End),
             Request::Begin(charter) => self.begin(charter),
@@ -116,10 +201,8 @@ impl Launcher {
                 reply(client, &Reply::Adopted { sandboxes: self.sandboxes.pids() }, &[])
             }
             Request::WarmUp => reply(client, &Reply::Warmth(self.nursery.warm_up()), &[]),
-            Request::Launch { spec, warm, first } => {
-                let first = first.as_ref().map(|first| (first, passed));
-                launch(client, &spec, warm, first, &mut self.sandboxes, &mut self.nursery)
-            }
+            // Begun as they come.
+            Request::Launch { .. } => Ok(()),
             Request::Keep { pid, process } => {
                 self.sandboxes.keep(pid, process, passed);
                 reply(client, &Reply::Done, &[])
@@ -135,13 +218,7 @@ impl Launcher {
                 reply(client, &Reply::Examined { is_breached: self.sandboxes.is_breached(pid) }, &[])
             }
         };
-        // A client that cannot be answered is gone, and is found to be so at its next turn.
-        if let Err(error) = answered
-            && !matches!(error, Error::Lost)
-        {
-            return Err(error);
-        }
-        Ok(Turn::GoOn)
+        answered.map(|()| Turn::GoOn)
     }
 
     fn begin(&mut self, charter: Charter) -> Result<(), Error> {
@@ -215,42 +292,23 @@ impl Nursery {
             (false, None) => Temperature::Cold,
         }
     }
-}
 
-fn launch(
-    client: &Channel,
-    spec: &Spec,
-    warm: bool,
-    first: Option<(&First, Vec<OwnedFd>)>,
-    sandboxes: &mut Sandboxes,
-    nursery: &mut Nursery,
-) -> Result<(), Error> {
-    let is_warm = warm && nursery.warm_up() == Temperature::Warm;
-    let (first, mut passed) = first.map_or((None, Vec::new()), |(first, passed)| (Some(first), passed));
-    let kept = passed.split_off(First::DESCRIPTORS.min(passed.len()));
-    let start = |birth: &mut Birth<'_>| start_from(spec, Stdio::Pipes, birth, first.map(|first| (first, &*passed)));
-    let mut started = match nursery.current.as_mut().filter(|_| is_warm) {
-        Some(zygote) => start(&mut Birth::Zygote(zygote)).map(|started| (started, true)),
-        None => Err(Error::ZygoteLost),
-    };
-    if matches!(started, Err(Error::ZygoteLost)) {
-        started = start(&mut Birth::Clone).map(|started| (started, false));
-    }
-    // The process has them now; were they held here too, its end would never be seen.
-    drop(passed);
-    match started {
-        Ok(((sandbox, streams), is_warm)) => {
-            let pid = sandbox.pid().as_raw_nonzero().get();
-            let (handed, passed) = sandboxes.admit(sandbox, is_warm, streams.listener.map(Into::into))?;
-            if let Some(first) = first {
-                sandboxes.keep(pid, first.process, kept);
-            }
-            let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
-            reply(client, &Reply::Handed(handed), &passed)?;
-            sandboxes.sweep(pid);
-            Ok(())
+    /// Begins a sandbox, warm where that is wanted and possible.
+    fn begin(&mut self, spec: Box<Spec>, warm: bool, first: Option<First>, mut passed: Vec<OwnedFd>) -> Launching {
+        let kept = passed.split_off(First::DESCRIPTORS.min(passed.len()));
+        let mut is_warm = warm && self.warm_up() == Temperature::Warm;
+        let start =
+            |birth: &mut Birth<'_>| begin(&spec, Stdio::Pipes, birth, first.as_ref().map(|first| (first, &*passed)));
+        let mut begun = match self.current.as_mut().filter(|_| is_warm) {
+            Some(zygote) => start(&mut Birth::Zygote(zygote)),
+            None => Err(Error::ZygoteLost),
+        };
+        if matches!(begun, Err(Error::ZygoteLost)) {
+            is_warm = false;
+            begun = start(&mut Birth::Clone);
         }
-        Err(error) => refuse(client, &error),
+        // What was passed is the process's now; were it held here too, its end would never be seen.
+        Launching { spec, begun, is_warm, first: first.map(|first| (first.process, kept)) }
     }
 }
 
