@@ -11,15 +11,15 @@ mod told;
 mod view;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use ringfence_runtime::audit::{Audit, AuditEvent, AuditKind};
-use ringfence_runtime::servers::{Host, Profile, SEPARATOR, ServerEntry, alias};
+use ringfence_runtime::servers::{Host, Listing, Profile, SEPARATOR, ServerSource, alias};
 use ringfence_runtime::session::{Failure, Kind as FailureKind};
 use ringfence_runtime::store::Store;
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -61,7 +61,7 @@ struct Inner {
     profiles: BTreeMap<String, Arc<Profile>>,
     pins: Pins,
     store: Store,
-    reload: Arc<Notify>,
+    source: ServerSource,
     parked: Parked,
     audit: Audit,
     clients: Clients,
@@ -70,7 +70,7 @@ struct Inner {
     views: Mutex<HashMap<String, (u64, Arc<View>)>>,
     changes: watch::Sender<Changes>,
     started: Instant,
-    teller: Mutex<Option<AbortOnDropHandle<()>>>,
+    tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
 }
 
 /// What hosting needs.
@@ -80,12 +80,12 @@ pub struct HostingOptions {
     pub audit: Audit,
     /// Where pins and added servers are kept.
     pub store: Store,
-    /// Told when the entries are to be read again.
-    pub reload: Arc<Notify>,
+    /// Which servers there are.
+    pub source: ServerSource,
 }
 
 impl Hosting {
-    /// Begins with no servers; [`Self::apply`] names them.
+    /// Starts the servers that there are, without waiting for any, and follows what becomes of their entries.
     pub fn start(options: HostingOptions) -> Self {
         let (said, heard) = mpsc::channel(UNHEARD);
         let connector = Connector::new(options.host.clone(), said);
@@ -95,7 +95,7 @@ impl Hosting {
             profiles: options.profiles.into_iter().map(|(name, profile)| (name, Arc::new(profile))).collect(),
             pins: Pins::new(options.store.clone()),
             store: options.store,
-            reload: options.reload,
+            source: options.source,
             parked: Parked::default(),
             audit: options.audit,
             clients: Clients::default(),
@@ -103,20 +103,19 @@ impl Hosting {
             views: Mutex::default(),
             changes: watch::Sender::default(),
             started: Instant::now(),
-            teller: Mutex::default(),
+            tasks: Mutex::default(),
         }));
         let teller = told::tell(Arc::downgrade(&hosting.0), hosting.0.fleet.changes(), heard);
-        *lock(&hosting.0.teller) = Some(AbortOnDropHandle::new(tokio::spawn(teller)));
+        let follower = follow(Arc::downgrade(&hosting.0), hosting.0.source.subscribe());
+        hosting.0.apply();
+        let tasks = [tokio::spawn(teller), tokio::spawn(follower)];
+        *lock(&hosting.0.tasks) = tasks.map(AbortOnDropHandle::new).into();
         hosting
-    }
-
-    /// Makes the servers those of the entries, without waiting for any.
-    pub fn apply(&self, entries: Vec<ServerEntry>) {
-        self.0.fleet.apply(entries);
     }
 
     /// Ends all servers.
     pub async fn shut_down(&self) {
+        lock(&self.0.tasks).clear();
         self.0.fleet.shut_down().await;
         self.0.host.shut_down().await;
     }
@@ -130,8 +129,9 @@ impl Hosting {
     }
 
     /// Has the entries read again, after one was changed here.
-    pub(crate) fn reload(&self) {
-        self.0.reload.notify_one();
+    pub(crate) async fn reload(&self) {
+        self.0.source.refresh().await;
+        self.0.apply();
     }
 
     pub(crate) fn pins(&self) -> &Pins {
@@ -243,7 +243,19 @@ impl Hosting {
     }
 }
 
+/// Makes the servers those of the entries whenever these change.
+async fn follow(hosting: Weak<Inner>, mut listings: watch::Receiver<Arc<Listing>>) {
+    while listings.changed().await.is_ok() {
+        let Some(hosting) = hosting.upgrade() else { return };
+        hosting.apply();
+    }
+}
+
 impl Inner {
+    fn apply(&self) {
+        self.fleet.apply(self.source.current().entries());
+    }
+
     /// Connected servers, and those that are on their way back with what they offered last.
     fn members(&self) -> Vec<Member> {
         let mut known = lock(&self.known);

@@ -49,6 +49,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 
 /// The configuration of this process with these flags.
 pub(crate) fn load(file: Option<PathBuf>, flags: Vec<Flag>) -> Result<Configuration, Failure> {
-    let sources = Sources { file, environment: Environment::of_process(), flags };
-    config::load(&sources).map_err(Failure::from)
+    config::load(&sources(file, flags)).map_err(Failure::from)
+}
+
+/// What the configuration of this process is made from.
+pub(crate) fn sources(file: Option<PathBuf>, flags: Vec<Flag>) -> Sources {
+    Sources { file, environment: Environment::of_process(), flags }
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use ringfence_gateway::{Gateway, HttpOptions, Token, check, serve_http, serve_stdio};
-use ringfence_runtime::config::{Configuration, Flag, Log, LogFormat, parse_volume};
+use ringfence_runtime::config::{self, Configuration, Flag, Log, LogFormat, parse_volume};
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
 use tokio::net::TcpListener;
@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-use super::config::load;
+use super::config::sources;
 use crate::failure::Failure;
 
 /// Serve sandbox sessions to agents over MCP.
@@ -77,7 +77,8 @@ fn volume(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let configuration = load(arguments.config.clone(), arguments.flags())?;
+    let sources = sources(arguments.config.clone(), arguments.flags());
+    let configuration = config::load(&sources)?;
     start_log(&configuration.log);
     let failed = |error: std::io::Error| Failure::new("the server cannot start").because(&error);
     let program = std::env::current_exe().map_err(failed)?;
@@ -94,8 +95,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     runtime.block_on(async {
         let sessions =
             Sessions::kept(configuration.sessions.clone(), program.clone(), store.clone(), launchers).await?;
-        let hosting = hosting::start(&configuration, program, &sessions, &store)?;
-        let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.servers.clone());
+        let hosting = hosting::start(sources, &configuration, program, &sessions, &store).await?;
+        let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
         let served = serve(http, &directory, gateway).await;
         tokio::join!(hosting.shut_down(), sessions.shut_down());
         store.close().await;

@@ -351,7 +351,9 @@ async fn a_server_reaches_what_its_entry_allows_and_nothing_else() {
     let mut talk = Talk::with(&mut server);
     // Not through the variables: they leave loopback out.
     let get = |place: &str| {
-        format!("(lambda c: (c.request('GET', 'http://{place}/'), c.getresponse().read())[1])(__import__('http.client').client.HTTPConnection('127.0.0.1', 3128))")
+        format!(
+            "(lambda c: (c.request('GET', 'http://{place}/'), c.getresponse().read())[1])(__import__('http.client').client.HTTPConnection('127.0.0.1', 3128))"
+        )
     };
     assert_eq!(talk.ask(&get(&address.to_string())).await, "b'page'");
     let refused = talk.ask(&get("127.0.0.1:1")).await;
@@ -396,7 +398,9 @@ fn counting() -> (Progress, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
 }
 
 async fn start_counted(host: &Host, settings: StdioSettings, progress: &Progress) -> Result<Hosted, StartFailure> {
-    tokio::time::timeout(Duration::from_secs(300), host.start(&entry(settings), progress)).await.expect("it starts in time")
+    tokio::time::timeout(Duration::from_secs(300), host.start(&entry(settings), progress))
+        .await
+        .expect("it starts in time")
 }
 
 #[tokio::test]
@@ -407,8 +411,10 @@ async fn a_server_from_npm_is_installed_once_and_starts_offline() {
     let host = host(cache.path());
     let settings = stdio("npx", &["-y", &everything]);
     // Two at once install once.
-    let (one, other) =
-        tokio::join!(start_counted(&host, settings.clone(), &progress), start_counted(&host, settings.clone(), &progress));
+    let (one, other) = tokio::join!(
+        start_counted(&host, settings.clone(), &progress),
+        start_counted(&host, settings.clone(), &progress)
+    );
     for server in [one, other] {
         let mut server = server.expect("it starts");
         assert!(initialize(&mut server).await.contains("everything"));
@@ -445,10 +451,15 @@ async fn what_cannot_be_installed_says_why() {
     let project = project(&[("server.py", EVALUATOR), ("requirements.txt", "ringfence-test-no-such-package==4711\n")]);
     let settings = stdio("python3", &[text(&project.path().join("server.py"))]);
     let failure = start_counted(&host, settings, &progress).await.err().expect("there is no such package");
-    assert!(failure.message.contains("exited with code 1") && failure.message.contains("No matching distribution"), "{failure:?}");
+    assert!(
+        failure.message.contains("exited with code 1") && failure.message.contains("No matching distribution"),
+        "{failure:?}"
+    );
     let left: Vec<_> = std::fs::read_dir(cache.path().join("packages/ready")).expect("it is there").flatten().collect();
     assert!(left.is_empty(), "{left:?}");
-    eventually("what failed is left", || std::fs::read_dir(cache.path().join("packages/new")).expect("it is there").count() == 0);
+    eventually("what failed is left", || {
+        std::fs::read_dir(cache.path().join("packages/new")).expect("it is there").count() == 0
+    });
     host.shut_down().await;
 }
 
@@ -457,7 +468,11 @@ async fn a_python_project_has_what_its_requirements_name() {
     if everything("hosting_start::requirements").is_none() {
         return;
     }
-    let project = project(&[("server.py", EVALUATOR), ("requirements.txt", "-r requirements-base.txt\n"), ("requirements-base.txt", "iniconfig==2.0.0\n")]);
+    let project = project(&[
+        ("server.py", EVALUATOR),
+        ("requirements.txt", "-r requirements-base.txt\n"),
+        ("requirements-base.txt", "iniconfig==2.0.0\n"),
+    ]);
     let cache = tempfile::tempdir().expect("a directory");
     let host = host(cache.path());
     let (progress, installed) = counting();
@@ -484,7 +499,8 @@ async fn a_python_package_is_installed_and_its_code_is_what_it_is_now() {
     let manifest = "[build-system]\nrequires = ['setuptools>=64']\nbuild-backend = 'setuptools.build_meta'\n\
                     [project]\nname = 'tiny'\nversion = '1'\n[project.scripts]\ntiny-server = 'tiny:main'\n";
     let code = "def main():\n    print('first', flush=True)\n    input()\n";
-    let project = project(&[("pyproject.toml", manifest), ("src/tiny/__init__.py", code), (".venv/bin/tiny-server", "")]);
+    let project =
+        project(&[("pyproject.toml", manifest), ("src/tiny/__init__.py", code), (".venv/bin/tiny-server", "")]);
     let cache = tempfile::tempdir().expect("a directory");
     let host = host(cache.path());
     let (progress, installed) = counting();
@@ -506,7 +522,8 @@ async fn a_node_project_finds_its_packages_beside_its_code() {
     if everything("hosting_start::package_json").is_none() {
         return;
     }
-    let manifest = r#"{"name": "tiny", "type": "module", "dependencies": {"ms": "2.1.3"}, "scripts": {"prepare": "exit 1"}}"#;
+    let manifest =
+        r#"{"name": "tiny", "type": "module", "dependencies": {"ms": "2.1.3"}, "scripts": {"prepare": "exit 1"}}"#;
     let code = "import ms from 'ms'; console.log(ms(60000)); process.stdin.resume();";
     let project = project(&[("package.json", manifest), ("dist/index.js", code)]);
     let cache = tempfile::tempdir().expect("a directory");

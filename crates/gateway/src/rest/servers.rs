@@ -63,7 +63,7 @@ pub(super) async fn add(
     })?;
     let (entry, warnings) = read(name, &entry)?;
     let entry = store.add_server(entry, None, Taken::Refuse).await.map_err(not_stored)?;
-    rest.hosting()?.reload();
+    rest.hosting()?.reload().await;
     let location = format!("/v1/servers/{}", entry.name);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(shown(&entry, &warnings))).into_response())
 }
@@ -91,7 +91,7 @@ pub(super) async fn edit(
     }
     let (entry, warnings) = read(&name, &entry)?;
     let entry = store.add_server(entry, stored.origin, Taken::Replace).await.map_err(not_stored)?;
-    rest.hosting()?.reload();
+    rest.hosting()?.reload().await;
     Ok(Json(shown(&entry, &warnings)).into_response())
 }
 
@@ -104,7 +104,7 @@ pub(super) async fn remove(
     if !store.remove_server(&name).await.map_err(not_stored)? {
         return Err(not_ours(&name).into());
     }
-    rest.hosting()?.reload();
+    rest.hosting()?.reload().await;
     Ok(Json(json!({"name": name, "removed": true})).into_response())
 }
 

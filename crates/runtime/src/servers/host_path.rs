@@ -90,11 +90,7 @@ const TOO_WIDE: [&str; 17] = [
 ];
 
 /// Decides what is shown.
-pub(super) fn infer(
-    invocation: &Invocation<'_>,
-    given: Option<&Path>,
-    probe: &impl Probe,
-) -> Result<Shown, Refused> {
+pub(super) fn infer(invocation: &Invocation<'_>, given: Option<&Path>, probe: &impl Probe) -> Result<Shown, Refused> {
     if let Some(given) = given {
         if probe.kind(given) != Some(Kind::Directory) {
             return Err(Refused { path: given.to_owned(), why: "there is no such directory" });
@@ -163,9 +159,8 @@ struct Named {
 }
 
 fn named_paths(invocation: &Invocation<'_>, probe: &impl Probe) -> Vec<Named> {
-    let command = Some(invocation.command).filter(|command| {
-        interpreter_name(command).is_none() || unwrap_virtualenv(Path::new(command)).is_some()
-    });
+    let command = Some(invocation.command)
+        .filter(|command| interpreter_name(command).is_none() || unwrap_virtualenv(Path::new(command)).is_some());
     // An interpreter's first argument that is no option is its script.
     let script = match command {
         None => invocation.args.iter().position(|argument| !argument.starts_with('-')),

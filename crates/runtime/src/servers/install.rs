@@ -72,11 +72,13 @@ pub(super) async fn ensure(
         return Ok(installed);
     }
     if !walls.network {
-        let message = format!("{} is not installed, and the entry's box has no network to install it", steps::name(need));
+        let message =
+            format!("{} is not installed, and the entry's box has no network to install it", steps::name(need));
         return Err(StartFailure::lasting(Phase::DepInstall, message)
             .hint("set `network = true` in the box; it is for installations only"));
     }
-    let unusable = |error: std::io::Error| failed(format!("the package cache {} cannot be used: {error}", host.cache().display()));
+    let unusable =
+        |error: std::io::Error| failed(format!("the package cache {} cannot be used: {error}", host.cache().display()));
     let making = installed.packages.lock(progress).await.map_err(unusable)?;
     if installed.packages.is_ready() {
         return Ok(installed);
@@ -152,7 +154,10 @@ impl Installation<'_> {
             if refused.is_empty() {
                 return failure;
             }
-            failure.hint(format!("it may not reach every host ({}); add what it needs to `hosting.install_allow`", refused.join("; ")))
+            failure.hint(format!(
+                "it may not reach every host ({}); add what it needs to `hosting.install_allow`",
+                refused.join("; ")
+            ))
         })
     }
 
@@ -254,7 +259,10 @@ impl Installation<'_> {
             how => {
                 let told: String = complaints.chars().take(TOLD).collect();
                 let message = format!("installing {name} failed: {program} {how}: {told}");
-                let failure = StartFailure { is_transient: !is_final(&complaints), ..StartFailure::lasting(Phase::DepInstall, message) };
+                let failure = StartFailure {
+                    is_transient: !is_final(&complaints),
+                    ..StartFailure::lasting(Phase::DepInstall, message)
+                };
                 Err(failure)
             }
         }

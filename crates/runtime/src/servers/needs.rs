@@ -2,20 +2,31 @@
 
 use std::path::{Path, PathBuf};
 
+use super::entry::StdioSettings;
 use super::host_path::{interpreter_name, unwrap_virtualenv};
 use super::phase::{Phase, StartFailure};
 use super::plan::Plan;
-use super::entry::StdioSettings;
 use super::tool::{Tool, npm_name};
 
 /// One thing to install, into a place of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Need {
-    Npm { packages: Vec<String> },
-    Pip { requirements: Vec<String> },
+    Npm {
+        packages: Vec<String>,
+    },
+    Pip {
+        requirements: Vec<String>,
+    },
     /// A project that is installed from its own manifests; `root` is where they are on the host, `guest` inside.
-    PythonProject { root: PathBuf, guest: PathBuf, requirements: Vec<String> },
-    NodeProject { root: PathBuf, guest: PathBuf },
+    PythonProject {
+        root: PathBuf,
+        guest: PathBuf,
+        requirements: Vec<String>,
+    },
+    NodeProject {
+        root: PathBuf,
+        guest: PathBuf,
+    },
 }
 
 /// The program to run once all is installed.

@@ -219,7 +219,8 @@ fn add_manifests(root: &Path, names: &[String], add: &mut impl FnMut(&[u8])) -> 
 fn requirement_files(root: &Path) -> Vec<String> {
     let entries = fs::read_dir(root).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let is_one = |name: &String| name.starts_with("requirements") && name.ends_with(".txt") && name != "requirements.txt";
+    let is_one =
+        |name: &String| name.starts_with("requirements") && name.ends_with(".txt") && name != "requirements.txt";
     let mut names: Vec<String> = names.filter(is_one).collect();
     names.sort();
     names
@@ -258,7 +259,8 @@ mod tests {
     fn keys_tell_apart_what_differs_and_nothing_else() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("requirements.txt"), "a").unwrap();
-        let project = Need::PythonProject { root: root.path().into(), guest: "/workspace".into(), requirements: vec![] };
+        let project =
+            Need::PythonProject { root: root.path().into(), guest: "/workspace".into(), requirements: vec![] };
         let first = key(&project, "3.11").unwrap();
         fs::write(root.path().join("server.py"), "changed").unwrap();
         assert_eq!(key(&project, "3.11").unwrap(), first, "code is not installed");

@@ -238,8 +238,7 @@ async fn started(inmate: &Inmate, command: &Command) -> Result<(), StartFailure>
         Ok(Err(why)) => {
             let program = command.argv.first().map(|program| program.display().to_string()).unwrap_or_default();
             let message = format!("{program} cannot be started in {}: {why}", command.workdir.display());
-            let hint =
-                "a program is looked for inside the sandbox: in the host's /usr, in its project, and among its packages";
+            let hint = "a program is looked for inside the sandbox: in the host's /usr, in its project, and among its packages";
             Err(StartFailure::lasting(Phase::ProcessStart, message).hint(hint))
         }
         Err(_) => Err(StartFailure::transient(Phase::ProcessStart, "the sandbox did not start the process in time")),
