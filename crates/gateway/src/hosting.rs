@@ -43,13 +43,13 @@ use crate::rpc::{Outcome, RpcError};
 use crate::upstream::UpstreamError;
 
 /// How long a call waits for a server that is being started.
-const START_PATIENCE: Duration = Duration::from_secs(30);
+const START_PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long after the start lists wait for servers that have not been tried yet.
 const FIRST_STARTS: Duration = Duration::from_secs(5);
 
 /// What servers say unasked that may wait to be passed on.
-const UNHEARD: usize = 1024;
+const UNHEARD: usize = 64;
 
 /// All hosted servers. Cheap to clone; all clones are one.
 #[derive(Clone)]

@@ -15,7 +15,6 @@ use fetched::{Fetched, Remote};
 use gateway::Gateway;
 
 #[test]
-#[ignore = "the gateway does not host servers yet"]
 fn server_everything_over_stdio() {
     let Some(fetched) = Fetched::look("server_everything_over_stdio") else { return };
     let gateway = Gateway::hosting("everything", &fetched.npm("server-everything", &[]));
@@ -25,7 +24,6 @@ fn server_everything_over_stdio() {
 }
 
 #[test]
-#[ignore = "the gateway does not reach servers yet"]
 fn server_everything_over_sse() {
     let Some(fetched) = Fetched::look("server_everything_over_sse") else { return };
     let remote = Remote::start(&fetched, "sse");
@@ -37,7 +35,6 @@ fn server_everything_over_sse() {
 }
 
 #[test]
-#[ignore = "the gateway does not reach servers yet"]
 fn server_everything_over_streamable_http() {
     let Some(fetched) = Fetched::look("server_everything_over_streamable_http") else { return };
     let remote = Remote::start(&fetched, "streamableHttp");
@@ -59,7 +56,6 @@ fn everything(gateway: &Gateway) {
 }
 
 #[test]
-#[ignore = "the gateway does not host servers yet"]
 fn server_filesystem_on_a_volume() {
     let Some(fetched) = Fetched::look("server_filesystem_on_a_volume") else { return };
     let data = Who::Root.directory();
@@ -75,7 +71,6 @@ fn server_filesystem_on_a_volume() {
 }
 
 #[test]
-#[ignore = "the gateway does not host servers yet"]
 fn server_memory() {
     let Some(fetched) = Fetched::look("server_memory") else { return };
     let mut entry = fetched.npm("server-memory", &[]);
@@ -88,7 +83,6 @@ fn server_memory() {
 }
 
 #[test]
-#[ignore = "the gateway does not host servers yet"]
 fn server_sequential_thinking() {
     let Some(fetched) = Fetched::look("server_sequential_thinking") else { return };
     let gateway = Gateway::hosting("thinking", &fetched.npm("server-sequential-thinking", &[]));
@@ -102,7 +96,6 @@ fn server_sequential_thinking() {
 }
 
 #[test]
-#[ignore = "the gateway does not host servers yet"]
 fn mcp_server_git() {
     let Some(fetched) = Fetched::look("mcp_server_git") else { return };
     let repository = Who::Root.directory();
@@ -138,7 +131,6 @@ fn mcp_server_git() {
 }
 
 #[test]
-#[ignore = "the gateway does not host servers yet"]
 fn mcp_server_time() {
     let Some(fetched) = Fetched::look("mcp_server_time") else { return };
     let gateway = Gateway::hosting("time", &fetched.pypi("mcp-server-time", &["--local-timezone", "UTC"]));
@@ -148,7 +140,6 @@ fn mcp_server_time() {
 }
 
 #[test]
-#[ignore = "the gateway does not host servers yet"]
 fn mcp_server_fetch_reaches_what_is_allowed() {
     let Some(fetched) = Fetched::look("mcp_server_fetch") else { return };
     let page = "<html><body><article><h1>A page</h1><p>The word is heliotrope.</p></article></body></html>";
@@ -166,14 +157,12 @@ fn mcp_server_fetch_reaches_what_is_allowed() {
 }
 
 #[test]
-#[ignore = "the gateway does not host servers yet"]
 fn a_project_with_requirements() {
     let program = fixture_file("project_requirements/server.py");
     shout(&json!({"command": "python", "args": [program]}));
 }
 
 #[test]
-#[ignore = "the gateway does not host servers yet"]
 fn a_project_with_a_pyproject() {
     let project = fixture_file("project_pyproject");
     shout(&json!({"command": "python", "args": ["-m", "shouting"], "box": {"host_path": project}}));

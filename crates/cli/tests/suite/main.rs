@@ -14,6 +14,7 @@ mod everyone;
 mod faults;
 mod files;
 mod help;
+mod hosted_badly;
 mod hosted_servers;
 mod hosting_start;
 mod leases;

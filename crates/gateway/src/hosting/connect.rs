@@ -14,7 +14,7 @@ use crate::fleet::{Connect, ConnectFailure, Stage};
 use crate::upstream::{ClientIdentity, ConnectOptions, Eras, Incoming, Upstream, UpstreamError, Wire};
 
 /// What servers may say unasked before it is heard; more is dropped.
-const UNHEARD: usize = 256;
+const UNHEARD: usize = 64;
 
 /// The fleet has a deadline of its own for all of it, which is shorter.
 const LONGEST: Duration = Duration::from_secs(3600);
