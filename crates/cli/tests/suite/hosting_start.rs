@@ -92,7 +92,8 @@ async fn a_hosted_server_sees_its_project_and_nothing_else_of_the_host() {
     let cache = tempfile::tempdir().expect("a directory");
     let host = host(cache.path());
     let server_py = directory.path().join("server.py");
-    let mut settings = stdio("python3", &[text(&server_py), &format!("--data={}", text(&directory.path().join("data")))]);
+    let mut settings =
+        stdio("python3", &[text(&server_py), &format!("--data={}", text(&directory.path().join("data")))]);
     settings.env.insert("TOKEN".into(), "of the entry".into());
     settings.env.insert("DATA".into(), text(&directory.path().join("data")).into());
     settings.sandbox_settings.env.insert("BOX".into(), "of the box".into());
@@ -100,11 +101,17 @@ async fn a_hosted_server_sees_its_project_and_nothing_else_of_the_host() {
     let mut talk = Talk::with(&mut server);
     assert_eq!(talk.ask("sys.argv").await, "['/workspace/server.py', '--data=/workspace/data']");
     assert_eq!(talk.ask("open(os.environ['DATA'] + '/x').read()").await, "in the project");
-    assert_eq!(talk.ask("sorted(os.environ)").await, "['BOX', 'DATA', 'HOME', 'LANG', 'PATH', 'TMPDIR', 'TOKEN', 'USER']");
+    assert_eq!(
+        talk.ask("sorted(os.environ)").await,
+        "['BOX', 'DATA', 'HOME', 'LANG', 'PATH', 'TMPDIR', 'TOKEN', 'USER']"
+    );
     assert_eq!(talk.ask("sorted(os.listdir('/workspace'))").await, "['data', 'server.py']");
     let secret = format!("os.path.exists({:?})", beside.path().join("secret"));
     assert_eq!(talk.ask(&secret).await, "False");
-    assert_eq!(talk.ask("os.path.exists('/etc/shadow'), os.path.exists('/home'), os.path.exists('/root')").await, "(False, False, False)");
+    assert_eq!(
+        talk.ask("os.path.exists('/etc/shadow'), os.path.exists('/home'), os.path.exists('/root')").await,
+        "(False, False, False)"
+    );
     let connect = "__import__('socket').socket().connect_ex(('127.0.0.1', 3128)), os.listdir('/sys/class/net') if os.path.exists('/sys') else []";
     assert_eq!(talk.ask(connect).await, "(111, [])", "there is no way out");
     assert_eq!(talk.ask("open('/workspace/server.py', 'w').write('changed')").await, "7");
@@ -344,7 +351,9 @@ async fn a_server_reaches_what_its_entry_allows_and_nothing_else() {
     let mut talk = Talk::with(&mut server);
     // Not through the variables: they leave loopback out.
     let get = |place: &str| {
-        format!("(lambda c: (c.request('GET', 'http://{place}/'), c.getresponse().read())[1])(__import__('http.client').client.HTTPConnection('127.0.0.1', 3128))")
+        format!(
+            "(lambda c: (c.request('GET', 'http://{place}/'), c.getresponse().read())[1])(__import__('http.client').client.HTTPConnection('127.0.0.1', 3128))"
+        )
     };
     assert_eq!(talk.ask(&get(&address.to_string())).await, "b'page'");
     let refused = talk.ask(&get("127.0.0.1:1")).await;
@@ -389,7 +398,9 @@ fn counting() -> (Progress, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
 }
 
 async fn start_counted(host: &Host, settings: StdioSettings, progress: &Progress) -> Result<Hosted, StartFailure> {
-    tokio::time::timeout(Duration::from_secs(300), host.start(&entry(settings), progress)).await.expect("it starts in time")
+    tokio::time::timeout(Duration::from_secs(300), host.start(&entry(settings), progress))
+        .await
+        .expect("it starts in time")
 }
 
 #[tokio::test]
@@ -400,8 +411,10 @@ async fn a_server_from_npm_is_installed_once_and_starts_offline() {
     let host = host(cache.path());
     let settings = stdio("npx", &["-y", &everything]);
     // Two at once install once.
-    let (one, other) =
-        tokio::join!(start_counted(&host, settings.clone(), &progress), start_counted(&host, settings.clone(), &progress));
+    let (one, other) = tokio::join!(
+        start_counted(&host, settings.clone(), &progress),
+        start_counted(&host, settings.clone(), &progress)
+    );
     for server in [one, other] {
         let mut server = server.expect("it starts");
         assert!(initialize(&mut server).await.contains("everything"));
@@ -416,6 +429,43 @@ async fn a_server_from_npm_is_installed_once_and_starts_offline() {
     let left: Vec<_> = std::fs::read_dir(cache.path().join("packages/new")).expect("it is there").flatten().collect();
     assert!(left.is_empty(), "{left:?}");
     host.shut_down().await;
+}
+
+#[tokio::test]
+async fn an_installation_goes_on_when_a_start_is_given_up_and_ends_with_the_host() {
+    let Some(everything) = everything("hosting_start::given_up") else { return };
+    let cache = tempfile::tempdir().expect("a directory");
+    let first = host(cache.path());
+    let settings = stdio("npx", &["-y", &everything]);
+    let begun = std::sync::Arc::new(tokio::sync::Notify::new());
+    let beginning = std::sync::Arc::clone(&begun);
+    let progress = Progress::new(move |step| {
+        if step.starts_with("installing") {
+            begun.notify_one();
+        }
+    });
+    let give_up = async |host: &Host| {
+        let entry = entry(settings.clone());
+        tokio::select! {
+            _ = host.start(&entry, &progress) => panic!("it is started"),
+            () = beginning.notified() => {}
+        }
+    };
+    give_up(&first).await;
+    let (quiet, installed) = counting();
+    let mut server = start_counted(&first, settings.clone(), &quiet).await.expect("it starts");
+    assert!(initialize(&mut server).await.contains("everything"));
+    assert_eq!(installed.load(std::sync::atomic::Ordering::Relaxed), 0, "the first start has installed it");
+    server.stop().await;
+    first.shut_down().await;
+    let other_cache = tempfile::tempdir().expect("a directory");
+    let second = host(other_cache.path());
+    give_up(&second).await;
+    second.shut_down().await;
+    let count =
+        |part: &str| std::fs::read_dir(other_cache.path().join("packages").join(part)).expect("it is there").count();
+    eventually("an installation is left", || count("new") == 0);
+    assert_eq!(count("ready"), 0, "it was ended");
 }
 
 #[tokio::test]
@@ -438,10 +488,15 @@ async fn what_cannot_be_installed_says_why() {
     let project = project(&[("server.py", EVALUATOR), ("requirements.txt", "ringfence-test-no-such-package==4711\n")]);
     let settings = stdio("python3", &[text(&project.path().join("server.py"))]);
     let failure = start_counted(&host, settings, &progress).await.err().expect("there is no such package");
-    assert!(failure.message.contains("exited with code 1") && failure.message.contains("No matching distribution"), "{failure:?}");
+    assert!(
+        failure.message.contains("exited with code 1") && failure.message.contains("No matching distribution"),
+        "{failure:?}"
+    );
     let left: Vec<_> = std::fs::read_dir(cache.path().join("packages/ready")).expect("it is there").flatten().collect();
     assert!(left.is_empty(), "{left:?}");
-    eventually("what failed is left", || std::fs::read_dir(cache.path().join("packages/new")).expect("it is there").count() == 0);
+    eventually("what failed is left", || {
+        std::fs::read_dir(cache.path().join("packages/new")).expect("it is there").count() == 0
+    });
     host.shut_down().await;
 }
 
@@ -450,7 +505,11 @@ async fn a_python_project_has_what_its_requirements_name() {
     if everything("hosting_start::requirements").is_none() {
         return;
     }
-    let project = project(&[("server.py", EVALUATOR), ("requirements.txt", "-r requirements-base.txt\n"), ("requirements-base.txt", "iniconfig==2.0.0\n")]);
+    let project = project(&[
+        ("server.py", EVALUATOR),
+        ("requirements.txt", "-r requirements-base.txt\n"),
+        ("requirements-base.txt", "iniconfig==2.0.0\n"),
+    ]);
     let cache = tempfile::tempdir().expect("a directory");
     let host = host(cache.path());
     let (progress, installed) = counting();
@@ -477,7 +536,8 @@ async fn a_python_package_is_installed_and_its_code_is_what_it_is_now() {
     let manifest = "[build-system]\nrequires = ['setuptools>=64']\nbuild-backend = 'setuptools.build_meta'\n\
                     [project]\nname = 'tiny'\nversion = '1'\n[project.scripts]\ntiny-server = 'tiny:main'\n";
     let code = "def main():\n    print('first', flush=True)\n    input()\n";
-    let project = project(&[("pyproject.toml", manifest), ("src/tiny/__init__.py", code), (".venv/bin/tiny-server", "")]);
+    let project =
+        project(&[("pyproject.toml", manifest), ("src/tiny/__init__.py", code), (".venv/bin/tiny-server", "")]);
     let cache = tempfile::tempdir().expect("a directory");
     let host = host(cache.path());
     let (progress, installed) = counting();
@@ -499,7 +559,8 @@ async fn a_node_project_finds_its_packages_beside_its_code() {
     if everything("hosting_start::package_json").is_none() {
         return;
     }
-    let manifest = r#"{"name": "tiny", "type": "module", "dependencies": {"ms": "2.1.3"}, "scripts": {"prepare": "exit 1"}}"#;
+    let manifest =
+        r#"{"name": "tiny", "type": "module", "dependencies": {"ms": "2.1.3"}, "scripts": {"prepare": "exit 1"}}"#;
     let code = "import ms from 'ms'; console.log(ms(60000)); process.stdin.resume();";
     let project = project(&[("package.json", manifest), ("dist/index.js", code)]);
     let cache = tempfile::tempdir().expect("a directory");
@@ -512,5 +573,39 @@ async fn a_node_project_finds_its_packages_beside_its_code() {
         assert_eq!(Talk::with(&mut server).line().await, "1m");
         server.stop().await;
     }
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn many_starts_stops_and_crashes_leave_nothing() {
+    let directory = project(&[("server.py", EVALUATOR)]);
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let word = format!("cycle-{:x}", rand());
+    let settings = stdio("python3", &[text(&directory.path().join("server.py")), &word]);
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("it is there").count();
+    let cycle = async |number: usize| {
+        let mut settings = settings.clone();
+        settings.sandbox_settings.shared = number % 3 == 2;
+        let mut server = start(&host, settings).await.expect("it starts");
+        let sandbox = server.sandbox_id();
+        let mut talk = Talk::with(&mut server);
+        assert_eq!(talk.ask("1 + 1").await, "2");
+        if number % 2 == 0 {
+            talk.input.write_all(b"os.kill(os.getpid(), 9)\n").await.expect("it reads");
+            assert!(matches!(ended(&server).await, Ended::Killed { signal: 9, .. }));
+        }
+        drop(talk);
+        server.stop().await;
+        assert!(!Path::new("/proc").join(sandbox).exists(), "the sandbox is gone");
+    };
+    cycle(2).await;
+    let before = descriptors();
+    for number in 0..24 {
+        cycle(number).await;
+    }
+    assert!(!is_running(&word));
+    // Other tests run beside this one, in the same process.
+    eventually("descriptors are left", || descriptors() <= before + 20);
     host.shut_down().await;
 }

@@ -113,9 +113,8 @@ impl Cell {
         let launchers = launchers.clone();
         // Goes on if nobody waits for it any more: only so is the sandbox that it makes ended, too.
         let launching = tokio::spawn(async move { launch(&launchers, spec).await });
-        let (guest, listener) = launching
-            .await
-            .map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??;
+        let (guest, listener) =
+            launching.await.map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??;
         let proxy = listener.map(|listener| AbortOnDropHandle::new(serve(listener, rules, tail)));
         let inner = Arc::new(Inner { guest, table: Mutex::default() });
         let listening = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&inner).listen()));
@@ -332,11 +331,7 @@ async fn launch(launchers: &Launchers, spec: Spec) -> Result<(Guest, Option<TcpL
 }
 
 /// Serves the way out until it is aborted.
-fn serve(
-    listener: TcpListener,
-    rules: Vec<Rule>,
-    tail: Option<Arc<Tail>>,
-) -> tokio::task::JoinHandle<()> {
+fn serve(listener: TcpListener, rules: Vec<Rule>, tail: Option<Arc<Tail>>) -> tokio::task::JoinHandle<()> {
     let (log, mut decisions) = DecisionLog::bounded(PENDING);
     let proxy = Proxy::new(Policy { rules }, log);
     tokio::spawn(async move {

@@ -36,9 +36,8 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    pub(super) fn hint(&self) -> &'static str {
-        "put the server's files into a directory of their own, and name it as `host_path` in the entry's box"
-    }
+    pub(super) const HINT: &'static str =
+        "put the server's files into a directory of their own, and name it as `host_path` in the entry's box";
 }
 
 /// A command as far as it matters here.
@@ -90,11 +89,7 @@ const TOO_WIDE: [&str; 17] = [
 ];
 
 /// Decides what is shown.
-pub(super) fn infer(
-    invocation: &Invocation<'_>,
-    given: Option<&Path>,
-    probe: &impl Probe,
-) -> Result<Shown, Refused> {
+pub(super) fn infer(invocation: &Invocation<'_>, given: Option<&Path>, probe: &impl Probe) -> Result<Shown, Refused> {
     if let Some(given) = given {
         if probe.kind(given) != Some(Kind::Directory) {
             return Err(Refused { path: given.to_owned(), why: "there is no such directory" });
@@ -163,9 +158,8 @@ struct Named {
 }
 
 fn named_paths(invocation: &Invocation<'_>, probe: &impl Probe) -> Vec<Named> {
-    let command = Some(invocation.command).filter(|command| {
-        interpreter_name(command).is_none() || unwrap_virtualenv(Path::new(command)).is_some()
-    });
+    let command = Some(invocation.command)
+        .filter(|command| interpreter_name(command).is_none() || unwrap_virtualenv(Path::new(command)).is_some());
     // An interpreter's first argument that is no option is its script.
     let script = match command {
         None => invocation.args.iter().position(|argument| !argument.starts_with('-')),

@@ -2,20 +2,31 @@
 
 use std::path::{Path, PathBuf};
 
+use super::entry::StdioSettings;
 use super::host_path::{interpreter_name, unwrap_virtualenv};
 use super::phase::{Phase, StartFailure};
 use super::plan::Plan;
-use super::entry::StdioSettings;
 use super::tool::{Tool, npm_name};
 
 /// One thing to install, into a place of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Need {
-    Npm { packages: Vec<String> },
-    Pip { requirements: Vec<String> },
+    Npm {
+        packages: Vec<String>,
+    },
+    Pip {
+        requirements: Vec<String>,
+    },
     /// A project that is installed from its own manifests; `root` is where they are on the host, `guest` inside.
-    PythonProject { root: PathBuf, guest: PathBuf, requirements: Vec<String> },
-    NodeProject { root: PathBuf, guest: PathBuf },
+    PythonProject {
+        root: PathBuf,
+        guest: PathBuf,
+        requirements: Vec<String>,
+    },
+    NodeProject {
+        root: PathBuf,
+        guest: PathBuf,
+    },
 }
 
 /// The program to run once all is installed.
@@ -30,7 +41,7 @@ pub(super) enum Program {
 /// All that a plan comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Needs {
-    pub(super) needs: Vec<Need>,
+    pub(super) wanted: Vec<Need>,
     pub(super) program: Program,
     pub(super) args: Vec<String>,
     pub(super) workdir: PathBuf,
@@ -51,7 +62,7 @@ impl Needs {
                 .hint("write the entry with the package and its arguments alone, such as `npx -y PACKAGE ARGS` or `uvx --from PACKAGE COMMAND ARGS`")
         })?;
         let mut workdir = plan.workdir.clone();
-        let (needs, program, args) = match tool {
+        let (wanted, program, args) = match tool {
             Some(Tool::Npm { packages, program, args }) => {
                 let made_for = packages.first().map(|package| npm_name(package).to_owned()).unwrap_or_default();
                 let program = program.map_or_else(|| Program::OfNpm(made_for.clone()), Program::Named);
@@ -77,7 +88,7 @@ impl Needs {
             }
             None => (own_needs(plan, settings), Program::Named(plan.command.clone()), plan.args.clone()),
         };
-        Ok(Self { needs, program, args, workdir })
+        Ok(Self { wanted, program, args, workdir })
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ringfence_sandbox::{Access, Volume, WORKSPACE};
 
 use super::entry::{HostPathMode, ServerEntry, StdioSettings};
-use super::host_path::{self, Disk, Invocation, Shown};
+use super::host_path::{self, Disk, Invocation, Refused, Shown};
 use super::phase::{Phase, StartFailure};
 use super::rewrite::{Moved, Moves};
 use super::shared::Lodger;
@@ -31,11 +31,11 @@ impl Plan {
     /// Looks at the host's files; may block.
     pub(super) fn of(entry: &ServerEntry, settings: &StdioSettings) -> Result<Self, StartFailure> {
         let walls = &settings.sandbox_settings;
-        let invocation =
-            Invocation { command: &settings.command, args: &settings.args, cwd: settings.cwd.as_deref() };
+        let invocation = Invocation { command: &settings.command, args: &settings.args, cwd: settings.cwd.as_deref() };
         let Shown { project, others } = host_path::infer(&invocation, walls.host_path.as_deref(), &Disk)
-            .map_err(|refused| StartFailure::lasting(Phase::SessionCreate, refused.to_string()).hint(refused.hint()))?;
-        let mut volumes = others.iter().map(|path| volume(path, path, Access::ReadOnly)).collect::<Result<Vec<_>, _>>()?;
+            .map_err(|refused| StartFailure::lasting(Phase::SessionCreate, refused.to_string()).hint(Refused::HINT))?;
+        let mut volumes =
+            others.iter().map(|path| volume(path, path, Access::ReadOnly)).collect::<Result<Vec<_>, _>>()?;
         let mut moves = Moves::default();
         let mut moved = None;
         if let Some(project) = project {
@@ -81,7 +81,9 @@ fn place(entry: &ServerEntry, shared: bool, mode: HostPathMode, project: &Path) 
     match mode {
         HostPathMode::ReadOnly if shared => Path::new(&Lodger::area(&entry.uuid)).join("workspace"),
         HostPathMode::ReadOnly => workspace.to_owned(),
-        HostPathMode::ReadWrite => project.file_name().map_or_else(|| workspace.join("project"), |name| workspace.join(name)),
+        HostPathMode::ReadWrite => {
+            project.file_name().map_or_else(|| workspace.join("project"), |name| workspace.join(name))
+        }
     }
 }
 

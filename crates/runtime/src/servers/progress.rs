@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 /// Told of every step of a start.
 #[derive(Clone, Default)]
-pub struct Progress(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+pub struct Progress(Option<Arc<Tell>>);
+
+type Tell = dyn Fn(&str) + Send + Sync;
 
 impl Progress {
     /// `tell` gets a short text, such as `installing mcp-server-time`; it must not block.

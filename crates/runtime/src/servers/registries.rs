@@ -91,20 +91,20 @@ pub(super) async fn npm() -> Result<Registry, String> {
         serde_json::from_str(&told).map_err(|error| format!("npm does not tell which registry it uses: {error}"))?;
     let text = |key: &str| told.get(key).and_then(serde_json::Value::as_str);
     let mut registry = Registry::default();
-    let mut lines = String::new();
+    let mut lines = Vec::new();
     for (key, value) in &told {
         if (key == "registry" || (key.starts_with('@') && key.ends_with(":registry")))
             && let Some(url) = value.as_str().and_then(without_credentials)
         {
             registry.allow(&url);
-            lines.push_str(&format!("{key}={url}\n"));
+            lines.push(format!("{key}={url}"));
         }
     }
     registry.add_authorities();
     if let Some(file) = text("cafile").and_then(|file| registry.show(Path::new(file))) {
-        lines.push_str(&format!("cafile={}\n", file.display()));
+        lines.push(format!("cafile={}", file.display()));
     }
-    registry.files.insert(NPMRC.into(), lines);
+    registry.files.insert(NPMRC.into(), lines.join("\n") + "\n");
     registry.environment.insert("npm_config_userconfig".into(), NPMRC.into());
     Ok(registry.resolve().await)
 }
@@ -116,7 +116,8 @@ pub(super) async fn python() -> Result<(Registry, Installer), String> {
     for python in [path_of("python3"), Some("python3".into()), Some("python".into())].into_iter().flatten() {
         let told = ask(&python, &["-c", ASK_PIP]).await.and_then(|told| serde_json::from_str(&told).ok());
         let Some(told): Option<Pip> = told else { continue };
-        let has_more = (told.package.is_some(), told.wheel.is_some()) > (found.package.is_some(), found.wheel.is_some());
+        let has_more =
+            (told.package.is_some(), told.wheel.is_some()) > (found.package.is_some(), found.wheel.is_some());
         if has_more {
             found = told;
         }
@@ -211,9 +212,11 @@ impl Registry {
         let rules = std::mem::take(&mut self.rules);
         let marked = tokio::task::spawn_blocking(move || {
             let is_private = |rule: &str| {
-                let place = rule.to_owned() + if rule.rsplit(']').next().is_some_and(|end| end.contains(':')) { "" } else { ":443" };
+                let place = rule.to_owned()
+                    + if rule.rsplit(']').next().is_some_and(|end| end.contains(':')) { "" } else { ":443" };
                 let addresses = place.to_socket_addrs();
-                addresses.is_ok_and(|mut all| all.any(|address| Reach::of(address.ip().to_canonical()) == Reach::Private))
+                addresses
+                    .is_ok_and(|mut all| all.any(|address| Reach::of(address.ip().to_canonical()) == Reach::Private))
             };
             rules.into_iter().map(|rule| if is_private(&rule) { rule + "+private" } else { rule }).collect()
         });
@@ -247,7 +250,11 @@ mod tests {
     fn places_and_addresses_without_secrets() {
         for (url, clean, place) in [
             ("https://registry.example/", "https://registry.example/", "registry.example"),
-            ("https://me:secret@registry.example:8443/a@b", "https://registry.example:8443/a@b", "registry.example:8443"),
+            (
+                "https://me:secret@registry.example:8443/a@b",
+                "https://registry.example:8443/a@b",
+                "registry.example:8443",
+            ),
             ("http://[::1]:4873", "http://[::1]:4873", "[::1]:4873"),
         ] {
             assert_eq!(without_credentials(url).as_deref(), Some(clean));
@@ -269,7 +276,11 @@ mod tests {
 
     #[test]
     fn indexes_of_a_configuration_replace_the_default() {
-        let mut pip = Pip { index: Some("https://default.example/simple".into()), files: Some("files.example".into()), ..Pip::default() };
+        let mut pip = Pip {
+            index: Some("https://default.example/simple".into()),
+            files: Some("files.example".into()),
+            ..Pip::default()
+        };
         let mut registry = Registry::default();
         registry.set_indexes(&pip);
         assert_eq!(registry.rules.iter().collect::<Vec<_>>(), ["default.example", "files.example"]);

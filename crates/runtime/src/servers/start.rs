@@ -54,7 +54,7 @@ pub(super) async fn start(
         planned.await.map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??
     };
     let mut installed = Vec::new();
-    for need in &needs.needs {
+    for need in &needs.wanted {
         if plan.mode == HostPathMode::ReadWrite && matches!(need, Need::NodeProject { .. }) {
             // A project that is mounted brings its packages: they are looked for in it, and nothing is written there.
             continue;
@@ -238,8 +238,7 @@ async fn started(inmate: &Inmate, command: &Command) -> Result<(), StartFailure>
         Ok(Err(why)) => {
             let program = command.argv.first().map(|program| program.display().to_string()).unwrap_or_default();
             let message = format!("{program} cannot be started in {}: {why}", command.workdir.display());
-            let hint =
-                "a program is looked for inside the sandbox: in the host's /usr, in its project, and among its packages";
+            let hint = "a program is looked for inside the sandbox: in the host's /usr, in its project, and among its packages";
             Err(StartFailure::lasting(Phase::ProcessStart, message).hint(hint))
         }
         Err(_) => Err(StartFailure::transient(Phase::ProcessStart, "the sandbox did not start the process in time")),

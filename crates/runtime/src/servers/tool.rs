@@ -101,7 +101,9 @@ fn uv(args: &[String]) -> Result<Option<Tool>, ToolError> {
         }
     }
     match options.args {
-        [tool, run, rest @ ..] if tool == "tool" && run == "run" => return python("uv tool run", rest, "--from").map(Some),
+        [tool, run, rest @ ..] if tool == "tool" && run == "run" => {
+            return python("uv tool run", rest, "--from").map(Some);
+        }
         [run, rest @ ..] if run == "run" => options = Options { command: "uv run", args: rest },
         _ => return Ok(None),
     }
@@ -257,7 +259,10 @@ mod tests {
             program: program.into(),
             args: strings(args),
         };
-        assert_eq!(read("uvx mcp-server-time --zone X"), plain(&["mcp-server-time"], "mcp-server-time", &["--zone", "X"]));
+        assert_eq!(
+            read("uvx mcp-server-time --zone X"),
+            plain(&["mcp-server-time"], "mcp-server-time", &["--zone", "X"])
+        );
         assert_eq!(read("uvx mcp-server-time@1.2"), plain(&["mcp-server-time==1.2"], "mcp-server-time", &[]));
         assert_eq!(read("uvx x@latest"), plain(&["x"], "x", &[]));
         assert_eq!(read("uvx x[cli]==2"), plain(&["x[cli]==2"], "x", &[]));
@@ -287,7 +292,9 @@ mod tests {
             let command = words.next().unwrap();
             assert_eq!(Tool::read(&command, &words.collect::<Vec<_>>()), Ok(None), "{line}");
         }
-        for (command, args) in [("npx", "--call x"), ("npx", "-y"), ("uvx", "--python 3.9 x"), ("uvx", ""), ("uv", "run --with")] {
+        for (command, args) in
+            [("npx", "--call x"), ("npx", "-y"), ("uvx", "--python 3.9 x"), ("uvx", ""), ("uv", "run --with")]
+        {
             let args: Vec<String> = args.split_whitespace().map(Into::into).collect();
             assert!(Tool::read(command, &args).is_err(), "{command} {args:?}");
         }

@@ -63,15 +63,7 @@ impl<W: Write> Archive<W> {
         self.block(kind, &name, target, mode, size, modified)
     }
 
-    fn block(
-        &mut self,
-        kind: Type,
-        name: &[u8],
-        target: &[u8],
-        mode: u32,
-        size: u64,
-        modified: u64,
-    ) -> io::Result<()> {
+    fn block(&mut self, kind: Type, name: &[u8], target: &[u8], mode: u32, size: u64, modified: u64) -> io::Result<()> {
         let mut block = [0; BLOCK];
         let mut put = |at: usize, text: &[u8]| block[at..at + text.len()].copy_from_slice(text);
         put(0, &name[..name.len().min(NAME)]);

@@ -72,7 +72,8 @@ fn links_stay_links_and_nothing_special_is_copied() {
     std::os::unix::fs::symlink(outside.path(), host.join("out")).unwrap();
     std::os::unix::fs::symlink(outside.path().join("secret"), host.join("secret")).unwrap();
     std::os::unix::fs::symlink(host.join("own"), host.join("inside")).unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, host.join("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, host.join("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+        .unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(host.join("socket")).unwrap();
     let copy = unpacked(&project(&host), WIDE).unwrap();
     assert_eq!(all(copy.path()), ["inside", "out", "own", "secret"]);
@@ -100,7 +101,11 @@ fn a_place_of_its_own_and_a_link_in_place_of_what_was_left_out() {
     let from = tempfile::tempdir().unwrap();
     write(from.path(), "index.js", "");
     let guest = Path::new(WORKSPACE).join(".mcp/id/workspace");
-    let project = Project { host: Some(from.path().to_owned()), guest, link: Some(("node_modules".into(), "/packages/m".into())) };
+    let project = Project {
+        host: Some(from.path().to_owned()),
+        guest,
+        link: Some(("node_modules".into(), "/packages/m".into())),
+    };
     let copy = unpacked(&project, WIDE).unwrap();
     let top = copy.path().join(".mcp/id/workspace");
     assert!(top.join("index.js").is_file());
