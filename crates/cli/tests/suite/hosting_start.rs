@@ -432,6 +432,43 @@ async fn a_server_from_npm_is_installed_once_and_starts_offline() {
 }
 
 #[tokio::test]
+async fn an_installation_goes_on_when_a_start_is_given_up_and_ends_with_the_host() {
+    let Some(everything) = everything("hosting_start::given_up") else { return };
+    let cache = tempfile::tempdir().expect("a directory");
+    let first = host(cache.path());
+    let settings = stdio("npx", &["-y", &everything]);
+    let begun = std::sync::Arc::new(tokio::sync::Notify::new());
+    let beginning = std::sync::Arc::clone(&begun);
+    let progress = Progress::new(move |step| {
+        if step.starts_with("installing") {
+            begun.notify_one();
+        }
+    });
+    let give_up = async |host: &Host| {
+        let entry = entry(settings.clone());
+        tokio::select! {
+            _ = host.start(&entry, &progress) => panic!("it is started"),
+            () = beginning.notified() => {}
+        }
+    };
+    give_up(&first).await;
+    let (quiet, installed) = counting();
+    let mut server = start_counted(&first, settings.clone(), &quiet).await.expect("it starts");
+    assert!(initialize(&mut server).await.contains("everything"));
+    assert_eq!(installed.load(std::sync::atomic::Ordering::Relaxed), 0, "the first start has installed it");
+    server.stop().await;
+    first.shut_down().await;
+    let other_cache = tempfile::tempdir().expect("a directory");
+    let second = host(other_cache.path());
+    give_up(&second).await;
+    second.shut_down().await;
+    let count =
+        |part: &str| std::fs::read_dir(other_cache.path().join("packages").join(part)).expect("it is there").count();
+    eventually("an installation is left", || count("new") == 0);
+    assert_eq!(count("ready"), 0, "it was ended");
+}
+
+#[tokio::test]
 async fn what_cannot_be_installed_says_why() {
     if everything("hosting_start::dep_install").is_none() {
         return;
@@ -536,5 +573,39 @@ async fn a_node_project_finds_its_packages_beside_its_code() {
         assert_eq!(Talk::with(&mut server).line().await, "1m");
         server.stop().await;
     }
+    host.shut_down().await;
+}
+
+#[tokio::test]
+async fn many_starts_stops_and_crashes_leave_nothing() {
+    let directory = project(&[("server.py", EVALUATOR)]);
+    let cache = tempfile::tempdir().expect("a directory");
+    let host = host(cache.path());
+    let word = format!("cycle-{:x}", rand());
+    let settings = stdio("python3", &[text(&directory.path().join("server.py")), &word]);
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("it is there").count();
+    let cycle = async |number: usize| {
+        let mut settings = settings.clone();
+        settings.sandbox_settings.shared = number % 3 == 2;
+        let mut server = start(&host, settings).await.expect("it starts");
+        let sandbox = server.sandbox_id();
+        let mut talk = Talk::with(&mut server);
+        assert_eq!(talk.ask("1 + 1").await, "2");
+        if number % 2 == 0 {
+            talk.input.write_all(b"os.kill(os.getpid(), 9)\n").await.expect("it reads");
+            assert!(matches!(ended(&server).await, Ended::Killed { signal: 9, .. }));
+        }
+        drop(talk);
+        server.stop().await;
+        assert!(!Path::new("/proc").join(sandbox).exists(), "the sandbox is gone");
+    };
+    cycle(2).await;
+    let before = descriptors();
+    for number in 0..24 {
+        cycle(number).await;
+    }
+    assert!(!is_running(&word));
+    // Other tests run beside this one, in the same process.
+    eventually("descriptors are left", || descriptors() <= before + 20);
     host.shut_down().await;
 }

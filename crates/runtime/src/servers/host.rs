@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_sandbox::Weakness;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::bare::Bare;
 use super::entry::{Reach, ServerEntry, StdioSettings};
@@ -54,21 +56,28 @@ pub(super) struct Inner {
     /// Without doors: whatever they made ends with this process.
     pub(super) launchers: Launchers,
     pub(super) lodgings: Lodgings,
+    /// Installations, which outlast the starts that wait for them.
+    pub(super) tasks: TaskTracker,
+    pub(super) ending: CancellationToken,
 }
 
 impl Host {
     pub fn new(settings: HostSettings) -> Self {
         let launchers = Launchers::new(settings.program.clone(), None, Duration::ZERO, None);
-        Self(Arc::new(Inner { settings, launchers, lodgings: Lodgings::default() }))
+        let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
+        Self(Arc::new(Inner { settings, launchers, lodgings: Lodgings::default(), tasks, ending }))
     }
 
     /// Starts a server whose texts are expanded already. Whoever calls sets the deadline; what a start that is given
-    /// up has made goes with it.
+    /// up has made goes with it, but for an installation, which the next start waits for.
     pub async fn start(&self, entry: &ServerEntry, progress: &Progress) -> Result<Hosted, StartFailure> {
         let Reach::Stdio(settings) = &entry.reach else {
             let message = format!("{} is reached by {}, and not started here", entry.name, entry.reach.mode());
             return Err(StartFailure::lasting(Phase::ProcessStart, message));
         };
+        if self.0.ending.is_cancelled() {
+            return Err(StartFailure::lasting(Phase::SessionCreate, "ringfence is shutting down"));
+        }
         if settings.sandbox {
             return self.start_in_sandbox(entry, settings, progress).await;
         }
@@ -77,8 +86,12 @@ impl Host {
         Ok(Hosted::bare(bare, streams))
     }
 
-    /// Ends what makes sandboxes, and with it every server that is left.
+    /// Ends what makes sandboxes, and with it every installation and every server that is left. Nothing can be
+    /// started afterwards.
     pub async fn shut_down(&self) {
+        self.0.ending.cancel();
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
         self.0.launchers.end().await;
     }
 

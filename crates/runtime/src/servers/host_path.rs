@@ -36,9 +36,8 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    pub(super) fn hint(&self) -> &'static str {
-        "put the server's files into a directory of their own, and name it as `host_path` in the entry's box"
-    }
+    pub(super) const HINT: &'static str =
+        "put the server's files into a directory of their own, and name it as `host_path` in the entry's box";
 }
 
 /// A command as far as it matters here.

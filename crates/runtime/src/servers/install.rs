@@ -1,4 +1,7 @@
 //! Installs what a server needs, in a sandbox of its own that may reach the registries and nothing else.
+//!
+//! An installation goes on when the start that asked for it is given up, within a deadline of its own: the next start
+//! waits for it, instead of beginning anew and being given up at the same point again.
 
 mod steps;
 mod watch;
@@ -32,6 +35,9 @@ const TOLD: usize = 500;
 
 /// For an installer to say whether it could be started.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// For a whole installation.
+const DEADLINE: Duration = Duration::from_secs(15 * 60);
 
 /// A need that is met.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,18 +83,37 @@ pub(super) async fn ensure(
         return Err(StartFailure::lasting(Phase::DepInstall, message)
             .hint("set `network = true` in the box; it is for installations only"));
     }
-    let unusable =
-        |error: std::io::Error| failed(format!("the package cache {} cannot be used: {error}", host.cache().display()));
-    let making = installed.packages.lock(progress).await.map_err(unusable)?;
+    let making = installed.packages.lock(progress).await.map_err(|error| unusable(host, &error))?;
     if installed.packages.is_ready() {
         return Ok(installed);
     }
     progress.say(Phase::DepInstall, &format!("installing {}", steps::name(need)));
-    let volume = making.begin().map_err(unusable)?;
-    let cell = Installation { host, need, walls, project, prefix: installed.packages.guest() };
-    cell.run(volume, &making.new_directory()).await?;
-    making.complete().map_err(unusable)?;
+    let installation = Installation {
+        host: host.clone(),
+        need: need.clone(),
+        image: walls.image.clone(),
+        project: project.cloned(),
+        prefix: installed.packages.guest(),
+    };
+    let work = async move {
+        let volume = making.begin().map_err(|error| unusable(&installation.host, &error))?;
+        installation.run(volume, &making.new_directory()).await?;
+        making.complete().map_err(|error| unusable(&installation.host, &error))
+    };
+    let bounded = async move {
+        let too_slow = || StartFailure::transient(Phase::DepInstall, "the installation did not end within 15 minutes");
+        tokio::time::timeout(DEADLINE, work).await.unwrap_or_else(|_| Err(too_slow()))
+    };
+    let ended = || Err(StartFailure::transient(Phase::DepInstall, "ringfence is shutting down"));
+    let ending = host.0.ending.clone();
+    let task = host.0.tasks.spawn(async move { ending.run_until_cancelled(bounded).await.unwrap_or_else(ended) });
+    task.await.map_err(|error| failed(error.to_string()))??;
     Ok(installed)
+}
+
+fn unusable(host: &Host, error: &std::io::Error) -> StartFailure {
+    let message = format!("the package cache {} cannot be used: {error}", host.cache().display());
+    StartFailure::transient(Phase::DepInstall, message)
 }
 
 /// The interpreter that packages are for, with its version.
@@ -106,27 +131,27 @@ async fn interpreter_for(need: &Need, walls: &BoxSettings) -> Result<String, Sta
     })
 }
 
-struct Installation<'a> {
-    host: &'a Host,
-    need: &'a Need,
-    walls: &'a BoxSettings,
-    project: Option<&'a Moved>,
+struct Installation {
+    host: Host,
+    need: Need,
+    image: Option<PathBuf>,
+    project: Option<Moved>,
     /// Where it goes, inside.
     prefix: PathBuf,
 }
 
-impl Installation<'_> {
+impl Installation {
     async fn run(&self, volume: ringfence_sandbox::Volume, new: &Path) -> Result<(), StartFailure> {
         let (registry, installer) = self.registry().await?;
         let refusals: Arc<Tail> = Arc::default();
         let walls = BoxSettings {
-            image: self.walls.image.clone(),
+            image: self.image.clone(),
             cpus: Some(2.0),
             memory_mb: Some(2048),
             pids_limit: Some(512),
             ..BoxSettings::default()
         };
-        let mut spec = specify(self.host, &walls);
+        let mut spec = specify(&self.host, &walls);
         spec.network = Network::Proxy;
         spec.volumes.push(volume);
         spec.volumes.extend(registry.volumes.iter().cloned());
@@ -137,7 +162,7 @@ impl Installation<'_> {
         let bounds = Bounds::of(&spec.workspace);
         let rules = rules(&allow)?;
         let cell = Cell::make(&self.host.0.launchers, spec, rules, Some(Arc::clone(&refusals))).await?;
-        if let (Some(project), true) = (self.project, self.needs_project()) {
+        if let (Some(project), true) = (&self.project, self.needs_project()) {
             let project = Project { host: Some(project.host.clone()), guest: project.guest.clone(), link: None };
             stage::copy_in(&cell, &project, bounds).await?;
         }
@@ -239,7 +264,7 @@ impl Installation<'_> {
         argv: &[String],
         workdir: Option<&Path>,
     ) -> Result<(), StartFailure> {
-        let name = steps::name(self.need);
+        let name = steps::name(&self.need);
         let program = argv.first().map_or("", |program| program.rsplit('/').next().unwrap_or(program));
         let command = Command {
             argv: argv.iter().map(Into::into).collect(),

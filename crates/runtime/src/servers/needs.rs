@@ -41,7 +41,7 @@ pub(super) enum Program {
 /// All that a plan comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Needs {
-    pub(super) needs: Vec<Need>,
+    pub(super) wanted: Vec<Need>,
     pub(super) program: Program,
     pub(super) args: Vec<String>,
     pub(super) workdir: PathBuf,
@@ -62,7 +62,7 @@ impl Needs {
                 .hint("write the entry with the package and its arguments alone, such as `npx -y PACKAGE ARGS` or `uvx --from PACKAGE COMMAND ARGS`")
         })?;
         let mut workdir = plan.workdir.clone();
-        let (needs, program, args) = match tool {
+        let (wanted, program, args) = match tool {
             Some(Tool::Npm { packages, program, args }) => {
                 let made_for = packages.first().map(|package| npm_name(package).to_owned()).unwrap_or_default();
                 let program = program.map_or_else(|| Program::OfNpm(made_for.clone()), Program::Named);
@@ -88,7 +88,7 @@ impl Needs {
             }
             None => (own_needs(plan, settings), Program::Named(plan.command.clone()), plan.args.clone()),
         };
-        Ok(Self { needs, program, args, workdir })
+        Ok(Self { wanted, program, args, workdir })
     }
 }
 

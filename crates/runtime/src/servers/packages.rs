@@ -182,17 +182,17 @@ fn key(need: &Need, interpreter: &str) -> std::io::Result<String> {
     match need {
         Need::Npm { packages } => {
             add(b"npm");
-            packages.iter().for_each(|package| add(package.as_bytes()));
+            add_all(packages, &mut add);
         }
         Need::Pip { requirements } => {
             add(b"pip");
-            requirements.iter().for_each(|requirement| add(requirement.as_bytes()));
+            add_all(requirements, &mut add);
         }
         Need::PythonProject { root, guest, requirements } => {
             add(b"python");
             // An installed project points to its files.
             add(guest.as_os_str().as_encoded_bytes());
-            requirements.iter().for_each(|requirement| add(requirement.as_bytes()));
+            add_all(requirements, &mut add);
             let mut names: Vec<String> = PYTHON_MANIFESTS.map(Into::into).to_vec();
             names.extend(requirement_files(root));
             add_manifests(root, &names, &mut add)?;
@@ -202,7 +202,15 @@ fn key(need: &Need, interpreter: &str) -> std::io::Result<String> {
             add_manifests(root, &NODE_MANIFESTS.map(Into::into), &mut add)?;
         }
     }
-    Ok(hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
+    let digest = hash.finalize();
+    let half = u128::from_be_bytes(std::array::from_fn(|index| digest[index]));
+    Ok(format!("{half:032x}"))
+}
+
+fn add_all(texts: &[String], add: &mut impl FnMut(&[u8])) {
+    for text in texts {
+        add(text.as_bytes());
+    }
 }
 
 fn add_manifests(root: &Path, names: &[String], add: &mut impl FnMut(&[u8])) -> std::io::Result<()> {
@@ -219,8 +227,10 @@ fn add_manifests(root: &Path, names: &[String], add: &mut impl FnMut(&[u8])) -> 
 fn requirement_files(root: &Path) -> Vec<String> {
     let entries = fs::read_dir(root).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let is_one =
-        |name: &String| name.starts_with("requirements") && name.ends_with(".txt") && name != "requirements.txt";
+    let is_one = |name: &String| {
+        let rest = name.strip_prefix("requirements").and_then(|rest| rest.strip_suffix(".txt"));
+        rest.is_some_and(|rest| !rest.is_empty())
+    };
     let mut names: Vec<String> = names.filter(is_one).collect();
     names.sort();
     names

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ringfence_sandbox::{Access, Volume, WORKSPACE};
 
 use super::entry::{HostPathMode, ServerEntry, StdioSettings};
-use super::host_path::{self, Disk, Invocation, Shown};
+use super::host_path::{self, Disk, Invocation, Refused, Shown};
 use super::phase::{Phase, StartFailure};
 use super::rewrite::{Moved, Moves};
 use super::shared::Lodger;
@@ -33,7 +33,7 @@ impl Plan {
         let walls = &settings.sandbox_settings;
         let invocation = Invocation { command: &settings.command, args: &settings.args, cwd: settings.cwd.as_deref() };
         let Shown { project, others } = host_path::infer(&invocation, walls.host_path.as_deref(), &Disk)
-            .map_err(|refused| StartFailure::lasting(Phase::SessionCreate, refused.to_string()).hint(refused.hint()))?;
+            .map_err(|refused| StartFailure::lasting(Phase::SessionCreate, refused.to_string()).hint(Refused::HINT))?;
         let mut volumes =
             others.iter().map(|path| volume(path, path, Access::ReadOnly)).collect::<Result<Vec<_>, _>>()?;
         let mut moves = Moves::default();

@@ -6,7 +6,9 @@ use super::phase::Phase;
 
 /// Told of every step of a start.
 #[derive(Clone, Default)]
-pub struct Progress(Option<Arc<dyn Fn(Phase, &str) + Send + Sync>>);
+pub struct Progress(Option<Arc<Tell>>);
+
+type Tell = dyn Fn(Phase, &str) + Send + Sync;
 
 impl Progress {
     /// `tell` gets the phase and a short text, such as `installing mcp-server-time`; it must not block.

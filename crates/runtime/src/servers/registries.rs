@@ -91,20 +91,20 @@ pub(super) async fn npm() -> Result<Registry, String> {
         serde_json::from_str(&told).map_err(|error| format!("npm does not tell which registry it uses: {error}"))?;
     let text = |key: &str| told.get(key).and_then(serde_json::Value::as_str);
     let mut registry = Registry::default();
-    let mut lines = String::new();
+    let mut lines = Vec::new();
     for (key, value) in &told {
         if (key == "registry" || (key.starts_with('@') && key.ends_with(":registry")))
             && let Some(url) = value.as_str().and_then(without_credentials)
         {
             registry.allow(&url);
-            lines.push_str(&format!("{key}={url}\n"));
+            lines.push(format!("{key}={url}"));
         }
     }
     registry.add_authorities();
     if let Some(file) = text("cafile").and_then(|file| registry.show(Path::new(file))) {
-        lines.push_str(&format!("cafile={}\n", file.display()));
+        lines.push(format!("cafile={}", file.display()));
     }
-    registry.files.insert(NPMRC.into(), lines);
+    registry.files.insert(NPMRC.into(), lines.join("\n") + "\n");
     registry.environment.insert("npm_config_userconfig".into(), NPMRC.into());
     Ok(registry.resolve().await)
 }

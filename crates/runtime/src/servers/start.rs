@@ -54,7 +54,7 @@ pub(super) async fn start(
         planned.await.map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??
     };
     let mut installed = Vec::new();
-    for need in &needs.needs {
+    for need in &needs.wanted {
         if plan.mode == HostPathMode::ReadWrite && matches!(need, Need::NodeProject { .. }) {
             // A project that is mounted brings its packages: they are looked for in it, and nothing is written there.
             continue;

@@ -58,31 +58,33 @@ fn shown_with(
         .map_err(|refused| refused.to_string())
 }
 
-fn project(path: &str) -> Result<(Option<String>, Vec<String>), String> {
-    Ok((Some(path.into()), Vec::new()))
+macro_rules! project {
+    ($path:literal) => {
+        Ok((Some($path.into()), Vec::new()))
+    };
 }
 
 const NOTHING: Result<(Option<String>, Vec<String>), String> = Ok((None, Vec::new()));
 
 #[test]
 fn the_common_directory_of_existing_paths() {
-    assert_eq!(shown("python3", &["/home/u/proj/server.py"]), project("/home/u/proj"));
+    assert_eq!(shown("python3", &["/home/u/proj/server.py"]), project!("/home/u/proj"));
     assert_eq!(
         shown("python3", &["/home/u/proj/src/main.py", "--config=/home/u/proj/conf/a.json"]),
-        project("/home/u/proj")
+        project!("/home/u/proj")
     );
-    assert_eq!(shown("npx", &["-y", "server-filesystem", "/home/u/docs"]), project("/home/u/docs"));
-    assert_eq!(shown("/opt/tool/bin/tool", &[]), project("/opt/tool/bin"));
-    assert_eq!(shown("python3", &["/home/u/proj/src/../server.py", "/no/such/file"]), project("/home/u/proj"));
-    assert_eq!(shown_with("python3", &["server.py"], Some("/home/u/proj"), None), project("/home/u/proj"));
+    assert_eq!(shown("npx", &["-y", "server-filesystem", "/home/u/docs"]), project!("/home/u/docs"));
+    assert_eq!(shown("/opt/tool/bin/tool", &[]), project!("/opt/tool/bin"));
+    assert_eq!(shown("python3", &["/home/u/proj/src/../server.py", "/no/such/file"]), project!("/home/u/proj"));
+    assert_eq!(shown_with("python3", &["server.py"], Some("/home/u/proj"), None), project!("/home/u/proj"));
 }
 
 #[test]
 fn code_stands_for_its_project_and_data_for_itself() {
-    assert_eq!(shown("node", &["--x", "/home/u/app/dist/index.js"]), project("/home/u/app"));
-    assert_eq!(shown("/home/u/app/dist/index.js", &[]), project("/home/u/app"));
-    assert_eq!(shown("npx", &["server-filesystem", "/home/u/app/docs"]), project("/home/u/app/docs"));
-    assert_eq!(shown("npx", &["x", "--config=/home/u/app/docs/a.txt"]), project("/home/u/app/docs"));
+    assert_eq!(shown("node", &["--x", "/home/u/app/dist/index.js"]), project!("/home/u/app"));
+    assert_eq!(shown("/home/u/app/dist/index.js", &[]), project!("/home/u/app"));
+    assert_eq!(shown("npx", &["server-filesystem", "/home/u/app/docs"]), project!("/home/u/app/docs"));
+    assert_eq!(shown("npx", &["x", "--config=/home/u/app/docs/a.txt"]), project!("/home/u/app/docs"));
 }
 
 #[test]
@@ -101,9 +103,9 @@ fn what_every_sandbox_has_is_not_counted() {
 
 #[test]
 fn a_virtualenv_stands_for_its_project() {
-    assert_eq!(shown("/home/u/proj/.venv/bin/python", &["-m", "pkg"]), project("/home/u/proj"));
-    assert_eq!(shown("/home/u/proj/.venv/bin/my-server", &[]), project("/home/u/proj"));
-    assert_eq!(shown("/home/u/proj/.venv/bin/python", &["/home/u/proj/src/main.py"]), project("/home/u/proj"));
+    assert_eq!(shown("/home/u/proj/.venv/bin/python", &["-m", "pkg"]), project!("/home/u/proj"));
+    assert_eq!(shown("/home/u/proj/.venv/bin/my-server", &[]), project!("/home/u/proj"));
+    assert_eq!(shown("/home/u/proj/.venv/bin/python", &["/home/u/proj/src/main.py"]), project!("/home/u/proj"));
 }
 
 #[test]

@@ -37,13 +37,13 @@ impl<'a> Walk<'a> {
         let host = self.host;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(CWD, host, flags, Mode::empty()).map_err(unreadable(host))?;
-        self.directory(archive, directory, Path::new(""), top, 0)
+        self.directory(archive, &directory, Path::new(""), top, 0)
     }
 
     fn directory(
         &mut self,
         archive: &mut Archive<impl Write>,
-        directory: OwnedFd,
+        directory: &OwnedFd,
         below: &Path,
         top: &Path,
         depth: usize,
@@ -52,9 +52,9 @@ impl<'a> Walk<'a> {
         if depth > MOST_DEPTH {
             return Err(StageError::TooDeep { path: host });
         }
-        for name in self.names(&directory, &host)? {
+        for name in self.names(directory, &host)? {
             let path = below.join(&name);
-            self.entry(archive, &directory, &name, &path, top, depth)?;
+            self.entry(archive, directory, &name, &path, top, depth)?;
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ impl<'a> Walk<'a> {
                 let opened = opened.map_err(unreadable(&host))?;
                 let written = archive.directory(&guest, permissions(found.st_mode, 0o700));
                 written.map_err(StageError::NotTaken)?;
-                self.directory(archive, opened, path, top, depth + 1)
+                self.directory(archive, &opened, path, top, depth + 1)
             }
             FileType::RegularFile => {
                 let opened = openat(directory, name, CAREFUL, Mode::empty()).map_err(unreadable(&host))?;
