@@ -53,6 +53,9 @@ impl Store {
                     .optional()?;
                 let Some(text) = text else { return Ok(false) };
                 let mut entry: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+                if !entry.is_object() {
+                    return Err(StoreError::Write(format!("the entry of `{name}` makes no sense")));
+                }
                 // Under this one spelling, since whatever is stored was written by us.
                 entry["enable"] = enable.into();
                 transaction
