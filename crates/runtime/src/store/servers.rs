@@ -40,7 +40,10 @@ impl Store {
         origin: Option<String>,
         taken: Taken,
     ) -> Result<ServerEntry, StoreError> {
-        self.with(move |connection| durably(connection, |transaction| add(transaction, entry, origin, taken))).await
+        self.with(move |connection| {
+            durably(connection, |transaction| add(transaction, entry, origin.as_deref(), taken))
+        })
+        .await
     }
 
     /// Enables or disables a server; false if there is none of this name.
@@ -116,7 +119,7 @@ fn list(connection: &Connection) -> rusqlite::Result<Vec<StoredServer>> {
 fn add(
     transaction: &Transaction<'_>,
     entry: ServerEntry,
-    origin: Option<String>,
+    origin: Option<&str>,
     taken: Taken,
 ) -> Result<ServerEntry, StoreError> {
     let known: Option<String> = transaction

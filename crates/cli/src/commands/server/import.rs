@@ -168,7 +168,7 @@ fn as_text(outcomes: &[Outcome], files: &[(&str, &Path, usize)], arguments: &Arg
         }
     }
     if !remarks.is_empty() {
-        text += &format!("\n{remarks}");
+        text.extend(["\n", &remarks]);
     }
     let skipped = outcomes.iter().filter(|outcome| outcome.skipped.is_some()).count();
     text + &format!("\n{} {imported}, {skipped} skipped\n", outcomes.len() - skipped)

@@ -1,5 +1,6 @@
 //! A home full of clients: what is found in it, and why the rest is not.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 
@@ -34,7 +35,7 @@ impl Machine {
         let (home, cwd) = (at("home"), at("project"));
         fs::create_dir_all(&home).unwrap();
         fs::create_dir_all(&cwd).unwrap();
-        let places = Places { config_dir: home.join(".config"), home, cwd, os, env: Default::default() };
+        let places = Places { config_dir: home.join(".config"), home, cwd, os, env: BTreeMap::new() };
         Self { directory, places }
     }
 
