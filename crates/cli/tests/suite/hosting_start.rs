@@ -389,7 +389,7 @@ fn everything(test: &str) -> Option<String> {
 fn counting() -> (Progress, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
     let count: std::sync::Arc<std::sync::atomic::AtomicUsize> = std::sync::Arc::default();
     let counter = std::sync::Arc::clone(&count);
-    let progress = Progress::new(move |step| {
+    let progress = Progress::new(move |_, step| {
         if step.starts_with("installing") {
             counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
@@ -439,7 +439,7 @@ async fn an_installation_goes_on_when_a_start_is_given_up_and_ends_with_the_host
     let settings = stdio("npx", &["-y", &everything]);
     let begun = std::sync::Arc::new(tokio::sync::Notify::new());
     let beginning = std::sync::Arc::clone(&begun);
-    let progress = Progress::new(move |step| {
+    let progress = Progress::new(move |_, step| {
         if step.starts_with("installing") {
             begun.notify_one();
         }

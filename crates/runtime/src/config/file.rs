@@ -129,7 +129,7 @@ pub struct TemplateConfig {
 pub struct HostingConfig {
     /// Files in the `mcpServers` shape of clients; read again when they change.
     pub files: Option<Vec<String>>,
-    /// Also host what clients of this user are configured with, without a `ringfence server import`.
+    /// Also host what clients of this user are configured with in the home, without a `ringfence server import`.
     pub import: Option<bool>,
 }
 

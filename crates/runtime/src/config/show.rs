@@ -55,14 +55,13 @@ impl Configuration {
         let mut lines: Vec<Line> = Vec::new();
         for (key, given) in self.values.iter() {
             // Where a secret lies is nobody's business either.
-            let (key, value) = match key.strip_prefix(TOKENS).and_then(|rest| rest.rsplit_once('.')) {
-                Some((name, _)) => {
-                    (format!("{TOKENS}{name}"), if self.has_secret(name) { SET } else { NOT_SET }.into())
-                }
-                None => {
-                    let value = shown(&key, &given.value);
-                    (key, value)
-                }
+            let token =
+                key.strip_prefix(TOKENS).and_then(|rest| rest.rsplit_once('.')).map(|(name, _)| name.to_owned());
+            let (key, value) = if let Some(name) = token {
+                (format!("{TOKENS}{name}"), if self.has_secret(&name) { SET } else { NOT_SET }.into())
+            } else {
+                let value = shown(&key, &given.value);
+                (key, value)
             };
             lines.push(Line { key, value: Some(value), origin: given.origin.clone() });
         }
@@ -82,7 +81,7 @@ impl Configuration {
 /// Variables, headers and URLs of servers may hold secrets.
 fn shown(key: &str, value: &toml::Value) -> toml::Value {
     let (true, Some(text)) = (key.starts_with("servers."), value.as_str()) else { return value.clone() };
-    if key.ends_with(".url") {
+    if key.rsplit('.').next() == Some("url") {
         return veil_url(text).into();
     }
     let is_secret = [".env.", ".headers."].iter().any(|part| key.contains(part));

@@ -68,11 +68,26 @@ pub struct Skipped {
     pub reason: Reason,
 }
 
+/// Whose files are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of this user.
+    User,
+    /// Also those that lie in the directory one is in, which a stranger may have put there.
+    UserAndProject,
+}
+
+impl Scope {
+    fn has(self, location: &Location) -> bool {
+        self == Self::UserAndProject || location.base != Base::Project
+    }
+}
+
 /// Looks at all places of all clients, or of one.
-pub fn scan(places: &Places, only: Option<&Client>) -> Import {
+pub fn scan(places: &Places, scope: Scope, only: Option<&Client>) -> Import {
     let mut scan = Scan { places, seen: BTreeSet::new(), import: Import::default() };
     for client in CLIENTS.iter().filter(|client| only.is_none_or(|only| only.id == client.id)) {
-        for location in client.locations {
+        for location in client.locations.iter().filter(|location| scope.has(location)) {
             for path in location.base.files(location.pattern, places) {
                 scan.file(*client, location, &path);
             }
@@ -87,8 +102,8 @@ pub fn client(id: &str) -> Option<&'static Client> {
 }
 
 /// Every file that a scan would look at, there or not.
-pub fn watched_files(places: &Places) -> Vec<PathBuf> {
-    let locations = CLIENTS.iter().flat_map(|client| client.locations);
+pub fn watched_files(places: &Places, scope: Scope) -> Vec<PathBuf> {
+    let locations = CLIENTS.iter().flat_map(|client| client.locations).filter(|location| scope.has(location));
     locations.flat_map(|location| location.base.files(location.pattern, places)).collect()
 }
 
@@ -206,7 +221,9 @@ fn guard(value: &mut Value, location: &Location) -> Vec<String> {
     const SIGN_IN: [&str; 4] = ["oauth", "auth", "authProviderType", "oauth_resource"];
     let Value::Object(entry) = value else { return Vec::new() };
     let mut notes = Vec::new();
-    OF_CLIENTS.iter().for_each(|key| drop(entry.shift_remove(*key)));
+    for key in OF_CLIENTS {
+        entry.shift_remove(key);
+    }
     if entry.get("tools").is_some_and(|tools| *tools == serde_json::json!(["*"])) {
         entry.shift_remove("tools");
     }

@@ -88,7 +88,7 @@ mod tests {
         let mut laughs = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
         for level in 1..12 {
             let below = format!("*a{}", level - 1);
-            laughs += &format!("a{level}: &a{level} [{}]\n", vec![below; 9].join(","));
+            laughs = format!("{laughs}a{level}: &a{level} [{}]\n", vec![below; 9].join(","));
         }
         assert!(parse(&laughs, Syntax::Yaml).is_err());
     }

@@ -40,7 +40,10 @@ impl Store {
         origin: Option<String>,
         taken: Taken,
     ) -> Result<ServerEntry, StoreError> {
-        self.with(move |connection| durably(connection, |transaction| add(transaction, entry, origin, taken))).await
+        self.with(move |connection| {
+            durably(connection, |transaction| add(transaction, entry, origin.as_deref(), taken))
+        })
+        .await
     }
 
     /// Enables or disables a server; false if there is none of this name.
@@ -53,6 +56,9 @@ impl Store {
                     .optional()?;
                 let Some(text) = text else { return Ok(false) };
                 let mut entry: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+                if !entry.is_object() {
+                    return Err(StoreError::Write(format!("the entry of `{name}` makes no sense")));
+                }
                 // Under this one spelling, since whatever is stored was written by us.
                 entry["enable"] = enable.into();
                 transaction
@@ -113,7 +119,7 @@ fn list(connection: &Connection) -> rusqlite::Result<Vec<StoredServer>> {
 fn add(
     transaction: &Transaction<'_>,
     entry: ServerEntry,
-    origin: Option<String>,
+    origin: Option<&str>,
     taken: Taken,
 ) -> Result<ServerEntry, StoreError> {
     let known: Option<String> = transaction

@@ -111,7 +111,9 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
         std::env::current_dir().map_err(|error| Failure::new("there is no current directory").because(&error))?;
     anchor_paths(&mut value, &here);
     let (entry, warnings) = entry_from_json(&arguments.name, &value).map_err(|error| refused(&error))?;
-    warnings.iter().for_each(|warning| notice(&warning.to_string()));
+    for warning in &warnings {
+        notice(&warning.to_string());
+    }
     for variable in needed_variables(&entry).iter().filter(|name| std::env::var_os(name).is_none()) {
         notice(&format!("{variable} is not set here; it must be where ringfence is started"));
     }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_runtime::servers::entry_to_shown_json;
-use ringfence_runtime::servers::import::{CLIENTS, Client, Found, Places, Reason, client, scan};
+use ringfence_runtime::servers::import::{CLIENTS, Client, Found, Places, Reason, Scope, client, scan};
 use ringfence_runtime::store::Taken;
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     let places = Places::of_process().ok_or_else(|| {
         Failure::new("there is no home to look in").hint("set HOME to the home of whose clients are meant")
     })?;
-    let import = scan(&places, arguments.from);
+    let import = scan(&places, Scope::UserAndProject, arguments.from);
     let registry = Registry::open(config)?;
     let there: BTreeSet<String> =
         registry.wait(registry.store.servers())?.into_iter().map(|server| server.name).collect();
@@ -168,7 +168,7 @@ fn as_text(outcomes: &[Outcome], files: &[(&str, &Path, usize)], arguments: &Arg
         }
     }
     if !remarks.is_empty() {
-        text += &format!("\n{remarks}");
+        text.extend(["\n", &remarks]);
     }
     let skipped = outcomes.iter().filter(|outcome| outcome.skipped.is_some()).count();
     text + &format!("\n{} {imported}, {skipped} skipped\n", outcomes.len() - skipped)

@@ -28,7 +28,9 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
         let problems: Vec<String> = listing.problems.iter().map(ToString::to_string).collect();
         return print_json(&json!({"servers": servers, "problems": problems}));
     }
-    listing.problems.iter().for_each(|problem| notice(&problem.to_string()));
+    for problem in &listing.problems {
+        notice(&problem.to_string());
+    }
     if listing.servers.is_empty() {
         return print("no servers\n");
     }

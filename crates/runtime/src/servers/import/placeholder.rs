@@ -24,7 +24,7 @@ pub(super) fn replace(text: &str, begin: &str, end: &str, new_begin: &str, new_e
     while let Some((before, after)) = rest.split_once(begin) {
         let Some((inner, after)) = after.split_once(end) else { break };
         replaced += before;
-        replaced += &format!("{new_begin}{}{new_end}", inner.trim());
+        replaced.extend([new_begin, inner.trim(), new_end]);
         rest = after;
     }
     replaced + rest
@@ -37,7 +37,7 @@ pub(super) fn secrets(text: &str) -> String {
     while let Some((before, after)) = rest.split_once("${{") {
         let Some((inner, after)) = after.split_once("}}") else { break };
         let name = inner.trim().rsplit(['.', '/']).next().unwrap_or_default();
-        plain += &format!("{before}${{{name}}}");
+        plain.extend([before, "${", name, "}"]);
         rest = after;
     }
     plain + rest
@@ -52,8 +52,13 @@ pub(super) fn brace_dollars(entry: &mut Value) {
             braced += before;
             let end = after.find(|char: char| !(char.is_ascii_alphanumeric() || char == '_')).unwrap_or(after.len());
             let is_name = end > 0 && !after.starts_with(|first: char| first.is_ascii_digit());
-            braced += &if is_name { format!("${{{}}}", &after[..end]) } else { "$".to_owned() };
-            rest = if is_name { &after[end..] } else { after };
+            if is_name {
+                braced.extend(["${", &after[..end], "}"]);
+                rest = &after[end..];
+            } else {
+                braced.push('$');
+                rest = after;
+            }
         }
         *text = braced + rest;
     });
@@ -93,8 +98,7 @@ fn meaning(inner: &str, places: &Places, project: Option<&Path>) -> Result<Strin
         "workspaceFolderBasename" => project.map(file_name).ok_or_else(outside),
         "pathSeparator" | "/" => Ok("/".into()),
         _ => match inner.split_once(':') {
-            None => Ok(format!("${{{inner}}}")),
-            Some(("env", _)) => Ok(format!("${{{inner}}}")),
+            None | Some(("env", _)) => Ok(format!("${{{inner}}}")),
             Some((_, default)) if default.starts_with('-') => Ok(format!("${{{inner}}}")),
             Some(("input", name)) => {
                 let (name, variable) = (name.escape_debug().to_string(), variable_for(name));

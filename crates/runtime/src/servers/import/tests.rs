@@ -1,5 +1,6 @@
 //! A home full of clients: what is found in it, and why the rest is not.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 
@@ -34,7 +35,7 @@ impl Machine {
         let (home, cwd) = (at("home"), at("project"));
         fs::create_dir_all(&home).unwrap();
         fs::create_dir_all(&cwd).unwrap();
-        let places = Places { config_dir: home.join(".config"), home, cwd, os, env: Default::default() };
+        let places = Places { config_dir: home.join(".config"), home, cwd, os, env: BTreeMap::new() };
         Self { directory, places }
     }
 
@@ -62,7 +63,7 @@ impl Machine {
 
     /// All that a scan tells, with no trace of this machine.
     fn told(&self) -> String {
-        let import = scan(&self.places, None);
+        let import = scan(&self.places, Scope::UserAndProject, None);
         let mut text = String::new();
         for file in &import.files {
             writeln!(text, "{}: {} ({})", file.client.id, file.path.display(), file.servers).unwrap();
@@ -86,7 +87,8 @@ impl Machine {
 fn every_client_is_understood() {
     let machine = Machine::full(Os::Linux);
     insta::assert_snapshot!(machine.told());
-    let read: BTreeSet<&str> = scan(&machine.places, None).files.iter().map(|file| file.client.id).collect();
+    let read: BTreeSet<&str> =
+        scan(&machine.places, Scope::UserAndProject, None).files.iter().map(|file| file.client.id).collect();
     assert_eq!(read, CLIENTS.iter().map(|client| client.id).collect(), "there is a fixture for each");
 }
 
@@ -94,7 +96,7 @@ fn every_client_is_understood() {
 fn the_same_is_found_on_a_mac() {
     let entries = |os| {
         let machine = Machine::full(os);
-        let found = scan(&machine.places, None).found.into_iter();
+        let found = scan(&machine.places, Scope::UserAndProject, None).found.into_iter();
         found.map(|found| (found.entry.name, found.client.id)).collect::<Vec<_>>()
     };
     assert_eq!(entries(Os::Macos), entries(Os::Linux));
@@ -103,9 +105,23 @@ fn the_same_is_found_on_a_mac() {
 #[test]
 fn one_client_can_be_asked_alone() {
     let machine = Machine::full(Os::Linux);
-    let import = scan(&machine.places, client("codex"));
+    let import = scan(&machine.places, Scope::UserAndProject, client("codex"));
     assert!(import.found.iter().all(|found| found.client.id == "codex") && !import.found.is_empty());
     assert!(client("nobody").is_none());
+}
+
+#[test]
+fn a_project_is_only_looked_at_if_asked_for() {
+    let machine = Machine::full(Os::Linux);
+    let import = scan(&machine.places, Scope::User, None);
+    let of_project = |path: &Path| path.starts_with(&machine.places.cwd);
+    // The variable names a file there, and is this user's own.
+    let found: Vec<&str> =
+        import.found.iter().filter(|found| of_project(&found.path)).map(|found| found.client.id).collect();
+    assert_eq!(found, ["variable"]);
+    assert!(
+        watched_files(&machine.places, Scope::User).len() < watched_files(&machine.places, Scope::UserAndProject).len()
+    );
 }
 
 #[test]
@@ -128,7 +144,7 @@ fn ringfence_itself_is_imported_only_if_that_is_said() {
         }}"#,
     );
     let names = |places: &Places| -> Vec<String> {
-        scan(places, None).found.into_iter().map(|found| found.entry.name).collect()
+        scan(places, Scope::UserAndProject, None).found.into_iter().map(|found| found.entry.name).collect()
     };
     assert_eq!(names(&machine.places), ["fenced"]);
     machine.places.env.insert("RINGFENCE_ALLOW_SELF_SERVER".into(), "1".into());
@@ -148,7 +164,7 @@ fn variables_move_the_places() {
         machine.places.env.insert(variable.into(), elsewhere.clone());
     }
     machine.places.env.insert("MCP_SERVERS_CONFIG".into(), format!("{elsewhere}/none.json"));
-    let import = scan(&machine.places, None);
+    let import = scan(&machine.places, Scope::UserAndProject, None);
     let names: Vec<&str> = import.found.iter().map(|found| found.entry.name.as_str()).collect();
     assert_eq!(names, ["claude", "codex", "copilot"]);
     assert_eq!(import.skipped[0].reason.why, "there is no such file", "one that was named is missed");
@@ -180,7 +196,7 @@ fn what_cannot_be_read_is_a_reason() {
     machine.write("home/.lmstudio/mcp.json/directory", "");
     let many: Vec<String> = (0..=MOST_SERVERS).map(|number| format!(r#""s{number}": {{"command": "x"}}"#)).collect();
     machine.write("home/MCPs/many.json", &format!("{{{}}}", many.join(",")));
-    let import = scan(&machine.places, None);
+    let import = scan(&machine.places, Scope::UserAndProject, None);
     assert!(import.found.is_empty());
     let told: Vec<String> =
         import.skipped.iter().map(|skipped| format!("{}: {}", skipped.client.id, skipped.reason.why)).collect();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{EntryOrigin, Listed, Problem};
 use crate::config::{self, Configuration, ConfiguredServer, Hosting, Sources};
 use crate::servers::file::{self, Links};
-use crate::servers::import::{self, Places, server_values};
+use crate::servers::import::{self, Places, Scope, server_values};
 use crate::servers::{anchor_paths, entry_from_json, syntax};
 
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Files {
         let mut watched = self.sources.files();
         watched.extend(self.hosting.files.iter().cloned());
         if let Some(places) = self.places.as_ref().filter(|_| self.hosting.import) {
-            watched.extend(import::watched_files(places));
+            watched.extend(import::watched_files(places, Scope::User));
         }
         watched
     }
@@ -86,9 +86,10 @@ impl Files {
         }
     }
 
+    /// Not those of a project: nobody has been asked about them.
     fn read_clients(&self, all: &mut Vec<Listed>, problems: &mut Vec<Problem>) {
         let Some(places) = &self.places else { return };
-        let found = import::scan(places, None);
+        let found = import::scan(places, Scope::User, None);
         for import::Found { entry, client, path, notes } in found.found {
             problems.extend(notes.iter().map(|note| problem(&path, Some(&entry.name), note)));
             all.push(Listed { entry, origin: EntryOrigin::Client { title: client.title, path } });

@@ -63,9 +63,8 @@ impl Stage {
             let (found, told) = self.shown(listing);
             found == servers && told == problems
         };
-        if tokio::time::timeout(DEADLINE, listings.wait_for(matches)).await.is_err() {
-            panic!("{servers:?} {problems:?} was expected; there is {:#?}", self.shown(&source.current()));
-        }
+        let came = tokio::time::timeout(DEADLINE, listings.wait_for(matches)).await.is_ok();
+        assert!(came, "{servers:?} {problems:?} was expected; there is {:#?}", self.shown(&source.current()));
     }
 }
 

@@ -44,7 +44,7 @@ impl Watcher {
     /// Waits until something has happened.
     pub(super) async fn event(&mut self) {
         if self.events.recv().await.is_none() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

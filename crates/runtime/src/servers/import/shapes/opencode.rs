@@ -1,4 +1,4 @@
-//! OpenCode: `mcp`, with the command as a list and `{env:VAR}` for variables.
+//! `OpenCode`: `mcp`, with the command as a list and `{env:VAR}` for variables.
 
 use serde_json::Value;
 
