@@ -5,6 +5,7 @@ mod fetched;
 mod gateway;
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ringfence_testkit::{Who, fixture_file};
@@ -63,11 +64,17 @@ fn server_filesystem_on_a_volume() {
     let mut entry = fetched.npm("server-filesystem", &[data.path().to_str().expect("it is text")]);
     entry["box"] = json!({"host_path": data.path(), "host_path_mode": "rw"});
     let gateway = Gateway::hosting("files", &entry);
-    assert_eq!(gateway.text("read_text_file", &json!({"path": "/workspace/note.txt"})), "a note\n");
-    gateway.call("write_file", &json!({"path": "/workspace/new.txt", "content": "from inside"}));
+    let inside = |name: &str| seen_inside(data.path()).join(name);
+    assert_eq!(gateway.text("read_text_file", &json!({"path": inside("note.txt")})), "a note\n");
+    gateway.call("write_file", &json!({"path": inside("new.txt"), "content": "from inside"}));
     assert_eq!(fs::read_to_string(data.path().join("new.txt")).expect("it is on the host"), "from inside");
     let refused = gateway.answer("read_text_file", &json!({"path": "/etc/passwd"}));
     assert_eq!(refused["result"]["isError"], true, "{refused}");
+}
+
+/// Where a server finds a directory of the host that it may write.
+fn seen_inside(directory: &Path) -> PathBuf {
+    Path::new("/workspace").join(directory.file_name().expect("it has a name"))
 }
 
 #[test]
@@ -124,9 +131,10 @@ fn mcp_server_git() {
         entry["env"][name] = json!(value);
     }
     let gateway = Gateway::hosting("git", &entry);
-    let log = gateway.text("git_log", &json!({"repo_path": "/workspace"}));
+    let inside = seen_inside(repository.path());
+    let log = gateway.text("git_log", &json!({"repo_path": inside}));
     assert!(log.contains("Message: The first"), "{log}");
-    let status = gateway.text("git_status", &json!({"repo_path": "/workspace"}));
+    let status = gateway.text("git_status", &json!({"repo_path": inside}));
     assert!(status.contains("On branch main"), "{status}");
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -25,10 +26,27 @@ impl Gateway {
         let servers = BTreeMap::from([("servers", BTreeMap::from([(name, entry)]))]);
         fs::write(&config, toml::to_string(&servers).expect("JSON can be TOML")).expect("it is written");
         let options = ["--config", config.to_str().expect("it is text")];
-        Self { server: Server::start(&options, &[("HOST_SECRET", SECRET)]), name, _directory: directory }
+        let gateway = Self { server: Server::start(&options, &[("HOST_SECRET", SECRET)]), name, _directory: directory };
+        gateway.await_start();
+        gateway
     }
 
-    /// The whole answer. The first call waits until the server has started.
+    /// What a server needs may have to be installed first, on a machine that is busy with other tests.
+    fn await_start(&self) {
+        let deadline = Instant::now() + Duration::from_secs(600);
+        let headers = format!("Host: {}\r\n", self.server.address);
+        loop {
+            let (_, info) = self.server.ask(&format!("GET /v1/servers/{}", self.name), &headers, "");
+            let info: Value = serde_json::from_str(&info).expect("it is JSON");
+            if info["status"] == "connected" {
+                return;
+            }
+            assert!(info["status"] == "connecting" && Instant::now() < deadline, "{info}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The whole answer.
     pub(super) fn answer(&self, tool: &str, arguments: &Value) -> Value {
         self.server.call(&format!("{}__{tool}", self.name), arguments)
     }
