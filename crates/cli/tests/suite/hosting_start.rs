@@ -591,7 +591,7 @@ async fn many_starts_stops_and_crashes_leave_nothing() {
         let sandbox = server.sandbox_id();
         let mut talk = Talk::with(&mut server);
         assert_eq!(talk.ask("1 + 1").await, "2");
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             talk.input.write_all(b"os.kill(os.getpid(), 9)\n").await.expect("it reads");
             assert!(matches!(ended(&server).await, Ended::Killed { signal: 9, .. }));
         }
