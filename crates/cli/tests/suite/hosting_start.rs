@@ -68,7 +68,11 @@ impl Talk {
 const EVALUATOR: &str = "import sys, os\nfor line in sys.stdin:\n    print(eval(line), flush=True)\n";
 
 fn project(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let directory = tempfile::Builder::new().prefix("ringfence-test-").tempdir_in("/tmp").expect("a directory");
+    project_in(Path::new("/tmp"), files)
+}
+
+fn project_in(place: &Path, files: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::Builder::new().prefix("ringfence-test-").tempdir_in(place).expect("a directory");
     for (name, content) in files {
         let path = directory.path().join(name);
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
@@ -272,7 +276,8 @@ fn host_servers_for_another_test() {
             format!("import os, subprocess\nsubprocess.Popen(['sh', '-c', 'while :; do sleep 1; done', '{word}'], start_new_session=True)\n{EVALUATOR}")
         };
         let word = std::env::var("WORD").expect("a word");
-        let directory = project(&[("server.py", &script(&word)), ("requirements.txt", "")]);
+        // In the cache, which is not this process's to remove: it may be killed.
+        let directory = project_in(Path::new(&cache), &[("server.py", &script(&word)), ("requirements.txt", "")]);
         let settings = stdio("python3", &[text(&directory.path().join("server.py"))]);
         let mut alone = start(&host, settings.clone()).await.expect("it starts");
         let mut shared = settings.clone();
@@ -591,7 +596,7 @@ async fn many_starts_stops_and_crashes_leave_nothing() {
         let sandbox = server.sandbox_id();
         let mut talk = Talk::with(&mut server);
         assert_eq!(talk.ask("1 + 1").await, "2");
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             talk.input.write_all(b"os.kill(os.getpid(), 9)\n").await.expect("it reads");
             assert!(matches!(ended(&server).await, Ended::Killed { signal: 9, .. }));
         }
