@@ -527,6 +527,10 @@ def prepare(preload):
             __import__(name)
         except Exception:
             missing.append(name)
+    if "ssl" in sys.modules:
+        # Has OpenSSL make its tables here, once, which it otherwise would in every child for the first randomness
+        # that is asked of it: 3 MB each. The children reseed what comes of it.
+        sys.modules["ssl"].RAND_status()
     gc.collect()
     gc.freeze()  # or each child's collector would touch, and so copy, every page
     return missing

@@ -300,6 +300,10 @@ class ZygoteTest(unittest.TestCase):
         setup = "import ssl; ssl.RAND_add = lambda data, entropy: setattr(ssl, 'added', data)"
         self.assert_siblings_differ(["ssl"], "import ssl; ssl.added", setup)
 
+    def test_openssl_draws_differently(self):
+        code = "import ssl; (ssl.RAND_bytes(16), ssl.RAND_bytes(16))"
+        self.assert_siblings_differ(["ssl"], code, "import ssl; ssl.RAND_bytes(16)")
+
     @needs("numpy")
     def test_numpy_random(self):
         code = "import numpy; numpy.random.random()"
