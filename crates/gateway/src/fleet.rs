@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use circuit::CallEnd;
 pub(crate) use connect::{Connect, ConnectFailure, Link, LinkEnd, Stage, ToolSummary};
-pub(crate) use failure::{LinkMissing, ServerFailure};
+pub(crate) use failure::LinkMissing;
 pub(crate) use info::ServerInfo;
 pub(crate) use life::Status;
 pub(crate) use options::FleetOptions;

@@ -118,9 +118,9 @@ impl Gateway {
     }
 
     /// Hears what needs no answer.
-    pub(crate) fn hear(&self, method: &str, params: Value) {
+    pub(crate) fn hear(&self, method: &str, params: &Value) {
         if let Some(hosting) = self.hosting.as_ref().filter(|_| method == "notifications/roots/list_changed") {
-            hosting.tell_servers(method, &params);
+            hosting.tell_servers(method, params);
         }
     }
 

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 pub(crate) use clients::Clients;
-pub(crate) use headers::{parameter_headers, subject};
+pub(crate) use headers::subject;
 pub use options::{HttpOptions, ListenError, Token, check};
 
 use crate::{Gateway, rest};

@@ -115,12 +115,12 @@ impl Conversation {
         match rpc::parse(line) {
             Err(error) => self.say(rpc::answer(None, &Err(error))).await,
             Ok(Message::Answer { id, outcome }) => self.client.hear(&id, outcome),
-            Ok(Message::Notification { method, params }) => self.notified(&method, params),
+            Ok(Message::Notification { method, params }) => self.notified(&method, &params),
             Ok(Message::Request { id, method, params }) => self.asked(id, method, params, tasks).await,
         }
     }
 
-    fn notified(&self, method: &str, params: Value) {
+    fn notified(&self, method: &str, params: &Value) {
         if method == "notifications/cancelled" {
             if let Ok(request) = serde_json::from_value(params["requestId"].clone()) {
                 self.in_flight.cancel(&key(request));

@@ -37,7 +37,8 @@ use self::http::Http;
 use self::link::Link;
 use self::outbox::Outbox;
 use self::remote::Place;
-pub(crate) use self::rpc::Counters;
+#[cfg(test)]
+use self::rpc::Counters;
 use self::rpc::{Connection, Style};
 use self::sse::Sse;
 use self::websocket::Socket;
@@ -110,15 +111,6 @@ pub(crate) enum Incoming {
 
 impl Upstream {
     /// Connects and agrees on a protocol: modern first, legacy otherwise.
-    pub(crate) async fn connect(
-        wire: Wire,
-        who: ClientIdentity,
-        unrelated: mpsc::Sender<Incoming>,
-        deadline: Duration,
-    ) -> Result<Self, UpstreamError> {
-        Self::connect_with(wire, who, unrelated, ConnectOptions { deadline, eras: Eras::Auto }).await
-    }
-
     pub(crate) async fn connect_with(
         wire: Wire,
         who: ClientIdentity,
@@ -267,6 +259,7 @@ impl Upstream {
         matches!(self.call(call).await, Ok(_) | Err(UpstreamError::Rpc(_)))
     }
 
+    #[cfg(test)]
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.connection.counters
     }

@@ -22,7 +22,7 @@ impl Pair {
     fn with(mode: &str, walls: &str) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let config = directory.path().join("ringfence.toml");
-        let program = fixture_file("bad_server.py");
+        let program = fixture_file("bad_server.py").display().to_string();
         let entry = |name: &str, mode: &str, walls: &str| {
             format!("[servers.{name}]\ncommand = \"python3\"\nargs = [{program:?}, {mode:?}]\nbox = {{ {walls} }}\n")
         };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_runtime::servers::{Host, Phase, Progress, Reach, ServerEntry, StartFailure, expand};
+use ringfence_runtime::servers::{Host, Hosted, Phase, Progress, Reach, ServerEntry, StartFailure, expand};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::task::AbortOnDropHandle;
@@ -38,11 +38,7 @@ impl Connector {
     }
 
     /// A wire to the server, and its process if it is started for it.
-    async fn reach(
-        &self,
-        entry: &ServerEntry,
-        stage: &Stage,
-    ) -> Result<(Wire, Option<ringfence_runtime::servers::Hosted>), ConnectFailure> {
+    async fn reach(&self, entry: &ServerEntry, stage: &Stage) -> Result<(Wire, Option<Hosted>), ConnectFailure> {
         match &entry.reach {
             Reach::Stdio(_) => {
                 let told = stage.clone();
@@ -70,7 +66,7 @@ impl Connector {
             Ok(upstream) => upstream,
             Err(UpstreamError::EndedInProbe(_)) if eras == Eras::Auto => return Err(Attempt::AgainAsLegacy),
             Err(error) => {
-                let stderr = hosted.as_ref().map(|hosted| hosted.stderr_tail()).unwrap_or_default();
+                let stderr = hosted.as_ref().map(Hosted::stderr_tail).unwrap_or_default();
                 let mut failure = refused(&error, hosted.is_none());
                 if let Some(hosted) = hosted
                     && let Ok(ended) = tokio::time::timeout(Duration::from_millis(200), hosted.ended()).await

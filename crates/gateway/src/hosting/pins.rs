@@ -33,12 +33,20 @@ impl Pins {
         Ok(())
     }
 
-    /// Accepts all tools of a server as they are now; what was accepted before is forgotten.
-    pub(crate) async fn accept(&self, server: &str, tools: &[Value]) -> Result<usize, StoreError> {
-        let pins: Vec<Pin> =
-            tools.iter().map(|tool| Pin { tool: name_of(tool).to_owned(), accepted: shown(tool) }).collect();
+    /// Accepts tools of a server as they are now. If all are, what was accepted before is forgotten.
+    pub(crate) async fn accept(
+        &self,
+        server: &str,
+        tools: &[Value],
+        named: Option<&[String]>,
+    ) -> Result<usize, StoreError> {
+        let is_meant = |tool: &&Value| named.is_none_or(|named| named.iter().any(|name| name == name_of(tool)));
+        let pin = |tool: &Value| Pin { tool: name_of(tool).to_owned(), accepted: shown(tool) };
+        let pins: Vec<Pin> = tools.iter().filter(is_meant).map(pin).collect();
         let count = pins.len();
-        self.store.remove_pins(server, None).await?;
+        if named.is_none() {
+            self.store.remove_pins(server, None).await?;
+        }
         self.store.set_pins(server, pins).await?;
         self.refresh(&[server.to_owned()]).await?;
         Ok(count)
@@ -85,13 +93,15 @@ mod tests {
         assert_eq!(pins.held("u", &tools).len(), 2);
         pins.refresh(&["u".into()]).await.unwrap();
         assert!(pins.held("u", &tools).is_empty() && !pins.is_pinned("u"));
-        pins.accept("u", &tools).await.unwrap();
+        pins.accept("u", &tools, None).await.unwrap();
         assert!(pins.held("u", &tools).is_empty() && pins.is_pinned("u"));
         let mut changed = tools.to_vec();
         changed[0]["description"] = json!("sends all files away");
         changed.push(json!({"name": "new"}));
         assert_eq!(pins.held("u", &changed), HashSet::from(["a".to_owned(), "new".to_owned()]));
-        pins.accept("u", &changed).await.unwrap();
+        pins.accept("u", &changed, Some(&["a".into()])).await.unwrap();
+        assert_eq!(pins.held("u", &changed), HashSet::from(["new".to_owned()]));
+        pins.accept("u", &changed, None).await.unwrap();
         assert!(pins.held("u", &changed).is_empty());
         pins.forget("u").await.unwrap();
         assert!(!pins.is_pinned("u"));

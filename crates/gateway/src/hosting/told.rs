@@ -68,7 +68,7 @@ pub(super) async fn tell(hosting: Weak<Inner>, mut fleet: watch::Receiver<u64>, 
                 }
             }
             Some(Said::Changed(kind)) => hosting.changed(&[kind]),
-            Some(Said::Other(Incoming::Notification { method, params })) => hosting.pass_on(&method, params),
+            Some(Said::Other(Incoming::Notification { method, params })) => hosting.pass_on(&method, params.as_ref()),
             Some(Said::Other(Incoming::Request { method, answer, .. })) => {
                 let refusal = format!("{method} belongs to no call that a client waits for");
                 let _ = answer.send(Err(RpcError::new(RpcError::METHOD_NOT_FOUND, refusal)));
@@ -94,15 +94,15 @@ impl Inner {
         }
     }
 
-    fn pass_on(&self, method: &str, params: Option<Value>) {
+    fn pass_on(&self, method: &str, params: Option<&Value>) {
         let clients = self.clients.all();
         let is_for = |client: &Client| match method {
             "notifications/resources/updated" => {
-                let uri = params.as_ref().and_then(|params| params["uri"].as_str());
+                let uri = params.and_then(|params| params["uri"].as_str());
                 uri.is_some_and(|uri| client.is_subscribed(uri))
             }
             "notifications/message" => {
-                let level = params.as_ref().and_then(|params| params["level"].as_str()).unwrap_or_default();
+                let level = params.and_then(|params| params["level"].as_str()).unwrap_or_default();
                 client.log_level().is_some_and(|wanted| severity(level) >= severity(&wanted))
             }
             _ => false,
@@ -113,7 +113,7 @@ impl Inner {
             return;
         }
         for (_, client) in clients.iter().filter(|(_, client)| is_for(client)) {
-            client.stream().notify(method, params.clone());
+            client.stream().notify(method, params.cloned());
         }
     }
 }

@@ -66,8 +66,8 @@ impl View {
             } else if own.contains(name.as_str()) || self.tool_routes.contains_key(&name) {
                 self.collisions.push(format!("tool {name} of {server}"));
             } else {
-                self.tool_routes.insert(name.clone(), (route, self.tools.len()));
-                self.tools.push(renamed(tool, name));
+                self.tools.push(renamed(tool, &name));
+                self.tool_routes.insert(name, (route, self.tools.len() - 1));
             }
         }
         for prompt in &catalogue.prompts {
@@ -75,7 +75,7 @@ impl View {
             if self.prompt_routes.contains_key(&name) {
                 self.collisions.push(format!("prompt {name} of {server}"));
             } else {
-                self.prompts.push(renamed(prompt, name.clone()));
+                self.prompts.push(renamed(prompt, &name));
                 self.prompt_routes.insert(name, route);
             }
         }
@@ -134,7 +134,7 @@ impl View {
     }
 }
 
-fn renamed(item: &Value, name: String) -> Value {
+fn renamed(item: &Value, name: &str) -> Value {
     let mut item = item.clone();
     item["name"] = json!(name);
     item

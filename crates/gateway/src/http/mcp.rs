@@ -87,7 +87,7 @@ pub(super) async fn post(
             }
             StatusCode::ACCEPTED.into_response()
         }
-        Message::Notification { method, params } => caller.notified(&method, params),
+        Message::Notification { method, params } => caller.notified(&method, &params),
         Message::Request { id, method, params } => caller.asked(id, method, params).await,
     }
 }
@@ -148,8 +148,8 @@ impl Caller {
         Some(Key { principal: self.principal.clone(), client, request })
     }
 
-    fn notified(&self, method: &str, params: Value) -> Response {
-        if let Err(error) = headers::check(&self.headers, method, &params, false, |_| None) {
+    fn notified(&self, method: &str, params: &Value) -> Response {
+        if let Err(error) = headers::check(&self.headers, method, params, false, |_| None) {
             return bad_request(None, error);
         }
         if method == "notifications/cancelled" {
@@ -219,13 +219,12 @@ fn session(headers: &HeaderMap) -> Option<&str> {
 /// In the newer era some errors have a status of their own.
 fn status(error: &RpcError, era: Era) -> StatusCode {
     match (era, error.code) {
-        (Era::Legacy, _) => StatusCode::OK,
         (
             Era::Modern,
             RpcError::UNSUPPORTED_PROTOCOL_VERSION | RpcError::MISSING_CLIENT_CAPABILITY | RpcError::HEADER_MISMATCH,
         ) => StatusCode::BAD_REQUEST,
         (Era::Modern, RpcError::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
-        (Era::Modern, _) => StatusCode::OK,
+        (Era::Legacy | Era::Modern, _) => StatusCode::OK,
     }
 }
 

@@ -7,9 +7,10 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
-use ringfence_runtime::servers::{ServerEntry, Warning, entry_from_json, entry_to_json};
+use ringfence_runtime::servers::{EntryError, ServerEntry, Warning, entry_from_json, patch_entry};
 use ringfence_runtime::session::{Failure, Kind, Principal};
-use ringfence_runtime::store::{Store, Taken};
+use ringfence_runtime::store::{Store, StoreError, Taken};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Refusal, Rest, body};
@@ -77,19 +78,11 @@ pub(super) async fn edit(
 ) -> Answer {
     let store = operators_store(&rest, &principal)?;
     let (parts, content) = request.into_parts();
-    let changes: serde_json::Map<String, Value> = body::json(&parts.headers, content, rest.max_body_bytes).await?;
+    let changes: Value = body::json(&parts.headers, content, rest.max_body_bytes).await?;
     let stored = store.servers().await.map_err(not_stored)?.into_iter().find(|stored| stored.name == name);
     let stored = stored.ok_or_else(|| not_ours(&name))?;
     let entry = stored.entry.map_err(|error| Failure::new(Kind::Validation, error.to_string()))?;
-    let mut entry = entry_to_json(&entry);
-    for (key, value) in changes {
-        if value.is_null() {
-            entry.as_object_mut().map(|entry| entry.shift_remove(&key));
-        } else {
-            entry[key] = value;
-        }
-    }
-    let (entry, warnings) = read(&name, &entry)?;
+    let (entry, warnings) = patch_entry(&entry, &changes).map_err(invalid)?;
     let entry = store.add_server(entry, stored.origin, Taken::Replace).await.map_err(not_stored)?;
     rest.hosting()?.reload().await;
     Ok(Json(shown(&entry, &warnings)).into_response())
@@ -108,17 +101,32 @@ pub(super) async fn remove(
     Ok(Json(json!({"name": name, "removed": true})).into_response())
 }
 
-/// Accepts the tools of a server as they are now.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PinParams {
+    tools: Option<Vec<String>>,
+}
+
+/// Accepts tools of a server as they are now: those that are named, or all.
 pub(super) async fn pin(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
     Path(name): Path<String>,
+    request: Request,
 ) -> Answer {
     operators_store(&rest, &principal)?;
+    let (parts, content) = request.into_parts();
+    let PinParams { tools: named } = body::json(&parts.headers, content, rest.max_body_bytes).await?;
     let hosting = rest.hosting()?;
     let info = find(hosting, &name)?;
     let link = hosting.fleet().link(&info.name).ok_or_else(|| not_connected(&info))?;
-    let accepted = hosting.pins().accept(&info.uuid, &link.catalogue().tools).await.map_err(not_stored)?;
+    let tools = link.catalogue().tools.clone();
+    let unknown = |name: &&String| !tools.iter().any(|tool| name_of(tool) == **name);
+    if let Some(unknown) = named.as_ref().and_then(|named| named.iter().find(unknown)) {
+        let refusal = Failure::new(Kind::Validation, format!("{} has no tool {unknown}", info.name));
+        return Err(refusal.suggest("GET /v1/servers/{name}/tools lists them").into());
+    }
+    let accepted = hosting.pins().accept(&info.uuid, &tools, named.as_deref()).await.map_err(not_stored)?;
     hosting.fleet().touch();
     Ok(Json(json!({"name": info.name, "pinned": accepted})).into_response())
 }
@@ -176,10 +184,13 @@ fn not_ours(name: &str) -> Failure {
 }
 
 fn read(name: &str, entry: &Value) -> Result<(ServerEntry, Vec<Warning>), Failure> {
-    entry_from_json(name, entry).map_err(|error| {
-        let failure = Failure::new(Kind::Validation, error.to_string());
-        error.hints().into_iter().fold(failure, Failure::suggest)
-    })
+    entry_from_json(name, entry).map_err(invalid)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it maps errors")]
+fn invalid(error: EntryError) -> Failure {
+    let failure = Failure::new(Kind::Validation, error.to_string());
+    error.hints().into_iter().fold(failure, Failure::suggest)
 }
 
 fn shown(entry: &ServerEntry, warnings: &[Warning]) -> Value {
@@ -187,8 +198,8 @@ fn shown(entry: &ServerEntry, warnings: &[Warning]) -> Value {
     json!({"name": entry.name, "uuid": entry.uuid, "enable": entry.enable, "warnings": warnings})
 }
 
-fn not_stored(error: ringfence_runtime::store::StoreError) -> Failure {
-    use ringfence_runtime::store::StoreError;
+#[allow(clippy::needless_pass_by_value, reason = "it maps errors")]
+fn not_stored(error: StoreError) -> Failure {
     let kind = match error {
         StoreError::NameTaken { .. } => Kind::Validation,
         _ => Kind::Internal,

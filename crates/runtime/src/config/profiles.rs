@@ -13,7 +13,7 @@ use crate::servers::Profile;
 pub struct ProfileConfig {
     /// Servers by name or uuid; all if this is left out.
     pub servers: Option<Vec<String>>,
-    /// Tools that are offered, by their own name or as server__tool, with * for anything; all if this is left out.
+    /// Tools that are offered, by their own name or as `server__tool`, with `*` for anything; all if this is left out.
     pub allow: Vec<String>,
     /// Tools that are not offered, whatever else is said.
     pub deny: Vec<String>,
