@@ -66,6 +66,30 @@ fn a_warm_kernel_stands_behind_the_walls_of_a_cold_one() {
 }
 
 #[test]
+fn a_cold_kernel_is_compiled_once_and_behaves_like_its_text() {
+    let server = Server::start(&[], &[("RINGFENCE_SESSIONS_POOL", "python=0")]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let facts = "import os, sys; print(sys.path[0] == '', 'exit' in dir(__builtins__), len(sys.path) > 4, sys.argv)";
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        let session = begin(&server, "python", "def f(): return 1 / 0");
+        let files = run(&server, &session, "import os; print(*sorted(os.listdir('/run/ringfence')))")["stdout"].clone();
+        let known = run(&server, &session, facts)["stdout"].clone();
+        let failed = run(&server, &session, "f()");
+        assert_eq!(failed["error"]["name"], "ZeroDivisionError", "{failed}");
+        let traceback = failed["error"]["traceback"].as_str().unwrap_or_default();
+        assert!(traceback.contains("def f(): return 1 / 0") && !traceback.contains("kernel"), "{traceback}");
+        server.call("stop_session", &json!({"session_id": session}));
+        if !seen.iter().any(|(found, _)| *found == files) {
+            seen.push((files, known));
+        }
+        assert!(Instant::now() < deadline, "the kernel is never compiled: {seen:?}");
+    }
+    assert_eq!(seen[1].0, "kernel.code\n");
+    assert_eq!(seen[0].1, seen[1].1);
+}
+
+#[test]
 fn siblings_draw_different_numbers() {
     let server = Server::start(&[], &[]);
     let draw = "import random, uuid, tempfile, secrets\n\
