@@ -273,6 +273,9 @@ class Kernel:
 
         self.has_site = True
         site.main()
+        # Interpreters that this one starts are told the same flags, and must not go without it.
+        flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if name[0] != "_"}
+        sys.flags = type(sys.implementation)(**{**flags, "no_site": 0})
         self.open_workspace()
 
     def open_workspace(self):

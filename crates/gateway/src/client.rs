@@ -11,7 +11,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::era::Era;
+use crate::http::Replays;
 use crate::rpc::{self, Id, Outcome, RpcError};
+
+/// The first version in which a stream begins with an event that says how to take it up again.
+const SINCE_RESUMING: &str = "2025-11-25";
 
 /// Messages that may wait for a client which reads slowly; more of what is not an answer are dropped.
 pub(crate) const WAITING: usize = 64;
@@ -32,11 +36,13 @@ pub(crate) struct Client {
     state: Mutex<State>,
     questions: Mutex<HashMap<Id, oneshot::Sender<Outcome>>>,
     last_question: AtomicI64,
+    replays: Replays,
 }
 
 #[derive(Default)]
 struct State {
     capabilities: Arc<Value>,
+    version: &'static str,
     /// For what it has not asked for: its own stream.
     stream: Outlet,
     log_level: Option<String>,
@@ -91,9 +97,21 @@ impl Outlet {
 }
 
 impl Client {
-    /// What it has said of itself when it opened the conversation.
-    pub(crate) fn introduce(&self, capabilities: Value) {
-        self.state().capabilities = Arc::new(capabilities);
+    /// What it has said of itself when it opened the conversation, and what was agreed on.
+    pub(crate) fn introduce(&self, capabilities: Value, version: &'static str) {
+        let mut state = self.state();
+        state.capabilities = Arc::new(capabilities);
+        state.version = version;
+    }
+
+    /// Its event streams, which it may take up again.
+    pub(crate) fn replays(&self) -> &Replays {
+        &self.replays
+    }
+
+    /// Whether it knows that streams can be taken up again.
+    pub(crate) fn can_resume(&self) -> bool {
+        self.state().version >= SINCE_RESUMING
     }
 
     pub(crate) fn capabilities(&self) -> Arc<Value> {

@@ -85,6 +85,11 @@ impl Gateway {
         Some(Self { profile, profile_name: name.into(), ..self.clone() })
     }
 
+    /// Whether it stands for one server, and so answers as servers do.
+    pub(crate) fn is_sole(&self) -> bool {
+        self.profile.sole_server().is_some()
+    }
+
     pub(crate) fn hosting(&self) -> Option<&Hosting> {
         self.hosting.as_ref()
     }
@@ -197,7 +202,7 @@ impl Gateway {
             return Err(invalid("an object `clientInfo`"));
         }
         if let Some(client) = &context.client {
-            client.introduce(params["capabilities"].clone());
+            client.introduce(params["capabilities"].clone(), era::negotiate(requested));
         }
         let About { capabilities, server_info, instructions } = self.about(Era::Legacy).await?;
         let mut result = json!({

@@ -10,6 +10,7 @@ mod mcp;
 mod options;
 mod patience;
 mod peers;
+mod replay;
 mod status;
 
 use std::time::Duration;
@@ -27,6 +28,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 pub(crate) use clients::Clients;
 pub(crate) use headers::subject;
 pub use options::{HttpOptions, ListenError, Token, check};
+pub(crate) use replay::Replays;
 
 use crate::{Gateway, rest};
 use gate::Gate;

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::clients::Clients;
+use super::patience::Manner;
 use super::{headers, patience, refuse};
 use crate::Gateway;
 use crate::client::{Context, Outlet};
@@ -110,6 +111,10 @@ pub(super) async fn get(
         refusal.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
         return refusal;
     };
+    let last_event = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    if let Some(rest) = last_event.and_then(|id| patience::resume(&client, id)) {
+        return rest;
+    }
     let (stream, messages) = Outlet::new();
     client.listen(stream);
     // Such a stream has no end of its own.
@@ -191,6 +196,10 @@ impl Caller {
             Era::Modern => Arc::new(params["_meta"][CAPABILITIES_KEY].clone()),
             Era::Legacy => client.as_ref().map(|client| client.capabilities()).unwrap_or_default(),
         };
+        let manner = Manner {
+            always_streams: self.gateway.is_sole() && !is_opening,
+            client: client.clone().filter(|client| !is_opening && client.can_resume()),
+        };
         let principal = self.principal.clone();
         let cancel = self.mcp.shutdown.child_token();
         let context = Context { principal, era, capabilities, outlet, client, cancel, request: id.clone() };
@@ -202,7 +211,7 @@ impl Caller {
             let status = outcome.as_ref().err().map_or(StatusCode::OK, |error| status(error, era));
             (status, rpc::answer(Some(&id), &outcome))
         };
-        let mut response = patience::respond(Box::pin(answer), messages, ticket).await;
+        let mut response = patience::respond(Box::pin(answer), messages, ticket, manner).await;
         if response.status() == StatusCode::OK
             && let Some(Ok(id)) = opened.as_deref().map(HeaderValue::from_str)
         {

@@ -2,58 +2,90 @@
 //!
 //! An answer that comes soon, with nothing before it, is plain JSON. Any other becomes an event stream with a sign
 //! of life now and then, since proxies and clients give up on connections that are silent.
-//! Dropping the response, at any time, drops the call.
+//! Dropping the response, at any time, drops the call, unless its client may come back for the rest (`replay`).
 
+use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use super::replay::event;
+use crate::client::Client;
 use crate::in_flight::Ticket;
 
 /// Every refusal that has an HTTP status of its own is decided well before this.
 const SOON: Duration = Duration::from_secs(10);
-const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+pub(super) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// The answer to a request, with the status that it has if nothing was sent before it.
 pub(super) type Answer = Pin<Box<dyn Future<Output = (StatusCode, Value)> + Send>>;
 
+/// How an answer is given.
+#[derive(Clone, Default)]
+pub(super) struct Manner {
+    /// As an event stream also where nothing comes before it.
+    pub(super) always_streams: bool,
+    /// Where streams are kept for a client that may come back.
+    pub(super) client: Option<Arc<Client>>,
+}
+
 /// Answers as soon as there is something to say, or with nothing once the ticket is cancelled. Without `messages` the
 /// client takes nothing but the answer.
-pub(super) async fn respond(mut answer: Answer, messages: Option<mpsc::Receiver<Value>>, ticket: Ticket) -> Response {
+pub(super) async fn respond(
+    mut answer: Answer,
+    messages: Option<mpsc::Receiver<Value>>,
+    ticket: Ticket,
+    manner: Manner,
+) -> Response {
     let Some(mut messages) = messages else {
         return tokio::select! {
             (status, answer) = &mut answer => (status, axum::Json(answer)).into_response(),
             () = ticket.token.cancelled() => StatusCode::ACCEPTED.into_response(),
         };
     };
-    tokio::select! {
+    let wait = tokio::select! {
         biased;
-        (status, answer) = &mut answer => match messages.try_recv() {
-            Err(_) => (status, axum::Json(answer)).into_response(),
-            Ok(first) => {
-                let rest = Wait { answer: None, last: Some(answer), messages, ticket };
-                event_stream(Some(first), rest)
+        (status, answer) = &mut answer => {
+            let first = messages.try_recv().ok();
+            if first.is_none() && !(manner.always_streams && status == StatusCode::OK) {
+                return (status, axum::Json(answer)).into_response();
             }
-        },
-        Some(first) = messages.recv() => event_stream(Some(first), Wait::new(answer, messages, ticket)),
-        () = tokio::time::sleep(SOON) => event_stream(None, Wait::new(answer, messages, ticket)),
-        () = ticket.token.cancelled() => StatusCode::ACCEPTED.into_response(),
+            Wait { first, answer: None, last: Some(answer), messages, ticket }
+        }
+        Some(first) = messages.recv() => Wait { first: Some(first), ..Wait::new(answer, messages, ticket) },
+        () = tokio::time::sleep(SOON) => Wait::new(answer, messages, ticket),
+        () = ticket.token.cancelled() => return StatusCode::ACCEPTED.into_response(),
+    };
+    let recorded = match manner.client {
+        Some(client) => client.replays().record(Box::new(wait)),
+        None => Err(Box::new(wait)),
+    };
+    match recorded {
+        Ok(events) => stream_of(events),
+        Err(wait) => stream_of(wait.events()),
     }
 }
 
 /// An event stream of messages as they come, until whoever sends them is gone.
 pub(super) fn endless(messages: mpsc::Receiver<Value>, ticket: Ticket) -> Response {
-    event_stream(None, Wait { answer: None, last: None, messages, ticket })
+    stream_of(Box::new(Wait { first: None, answer: None, last: None, messages, ticket }).events())
+}
+
+/// The rest of a stream whose connection broke.
+pub(super) fn resume(client: &Client, last_event: &str) -> Option<Response> {
+    client.replays().resume(last_event).map(stream_of)
 }
 
 /// What a stream still waits for.
-struct Wait {
+pub(super) struct Wait {
+    first: Option<Value>,
     answer: Option<Answer>,
     /// The answer, where it has come before all messages were sent.
     last: Option<Value>,
@@ -62,35 +94,42 @@ struct Wait {
 }
 
 impl Wait {
-    fn new(answer: Answer, messages: mpsc::Receiver<Value>, ticket: Ticket) -> Self {
-        Self { answer: Some(answer), last: None, messages, ticket }
+    pub(super) fn new(answer: Answer, messages: mpsc::Receiver<Value>, ticket: Ticket) -> Self {
+        Self { first: None, answer: Some(answer), last: None, messages, ticket }
     }
 
-    async fn next(mut self) -> Option<(Bytes, Self)> {
+    /// The next message; none after the answer, and none once the ticket is cancelled. Cancel-safe.
+    pub(super) async fn message(&mut self) -> Option<Value> {
         loop {
-            if let Ok(message) = self.messages.try_recv() {
-                return Some((event(&message), self));
+            if let Some(message) = self.first.take().or_else(|| self.messages.try_recv().ok()) {
+                return Some(message);
             }
             if let Some(last) = self.last.take() {
-                // What is dropped with it ends the stream.
                 self.messages.close();
-                return Some((event(&last), self));
+                return Some(last);
             }
             let is_silent = self.messages.is_closed();
             if is_silent && self.answer.is_none() {
                 return None;
             }
             tokio::select! {
-                Some(message) = self.messages.recv(), if !is_silent => return Some((event(&message), self)),
+                Some(message) = self.messages.recv(), if !is_silent => return Some(message),
                 (_, answer) = poll_answer(&mut self.answer) => {
                     self.answer = None;
                     self.last = Some(answer);
                 }
-                () = tokio::time::sleep(SIGN_OF_LIFE) => {
-                    return Some((Bytes::from_static(b": still running\n\n"), self));
-                }
+                () = self.ticket.token.cancelled() => return None,
             }
         }
+    }
+
+    fn events(self: Box<Self>) -> impl Stream<Item = Bytes> + Send {
+        stream::unfold(self, |mut wait| async move {
+            match tokio::time::timeout(SIGN_OF_LIFE, wait.message()).await {
+                Ok(message) => message.map(|message| (event(&message), wait)),
+                Err(_) => Some((Bytes::from_static(b": still running\n\n"), wait)),
+            }
+        })
     }
 }
 
@@ -101,21 +140,12 @@ async fn poll_answer(answer: &mut Option<Answer>) -> (StatusCode, Value) {
     }
 }
 
-fn event_stream(first: Option<Value>, wait: Wait) -> Response {
-    let cancelled = wait.ticket.token.clone().cancelled_owned();
-    let first = stream::iter(first.map(|message| event(&message)));
-    let rest = stream::unfold(wait, Wait::next);
-    let events = first.chain(rest).map(Ok::<_, std::convert::Infallible>).take_until(cancelled);
+fn stream_of(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
-    (headers, Body::from_stream(events)).into_response()
-}
-
-/// JSON as serde writes it holds no line break, so it is one line of an event.
-fn event(message: &Value) -> Bytes {
-    format!("event: message\ndata: {message}\n\n").into()
+    (headers, Body::from_stream(events.map(Ok::<_, Infallible>))).into_response()
 }
 
 #[cfg(test)]
@@ -144,21 +174,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_quick_answer_is_json() {
         let (_outlet, messages) = Outlet::new();
-        let response = respond(json_after(3), Some(messages), InFlight::default().enter(None)).await;
+        let response = respond(json_after(3), Some(messages), InFlight::default().enter(None), Manner::default()).await;
         assert_eq!(text(response).await, r#"{"id":1}"#);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_answer_is_a_stream_with_signs_of_life() {
         let (_outlet, messages) = Outlet::new();
-        let response = respond(json_after(50), Some(messages), InFlight::default().enter(None)).await;
+        let response =
+            respond(json_after(50), Some(messages), InFlight::default().enter(None), Manner::default()).await;
         assert!(is_event_stream(&response));
         assert_eq!(text(response).await, ": still running\n\n: still running\n\nevent: message\ndata: {\"id\":1}\n\n");
     }
 
     #[tokio::test(start_paused = true)]
+    async fn it_can_be_a_stream_at_once() {
+        let (_outlet, messages) = Outlet::new();
+        let manner = Manner { always_streams: true, client: None };
+        let response = respond(json_after(1), Some(messages), InFlight::default().enter(None), manner).await;
+        assert_eq!(text(response).await, "event: message\ndata: {\"id\":1}\n\n");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_only_json_gets_it_in_the_end() {
-        let response = respond(json_after(1000), None, InFlight::default().enter(None)).await;
+        let response = respond(json_after(1000), None, InFlight::default().enter(None), Manner::default()).await;
         assert_eq!(text(response).await, r#"{"id":1}"#);
     }
 
@@ -172,7 +211,8 @@ mod tests {
                 outlet.notify("b", None);
                 json_after(answer - at).await
             });
-            let body = text(respond(answer, Some(messages), InFlight::default().enter(None)).await).await;
+            let body =
+                text(respond(answer, Some(messages), InFlight::default().enter(None), Manner::default()).await).await;
             let place = |what: &str| body.find(what).unwrap_or_else(|| panic!("{what}: {body}"));
             assert!(place("\"a\"") < place("\"b\"") && place("\"b\"") < place("\"id\""), "{body}");
         }
@@ -193,7 +233,7 @@ mod tests {
                 json_after(100).await
             });
             let (_outlet, messages) = Outlet::new();
-            let body = text(respond(answer, Some(messages), ticket).await).await;
+            let body = text(respond(answer, Some(messages), ticket, Manner::default()).await).await;
             assert!(!body.contains("data:"), "{body}");
             assert_eq!(witness.recv().await, None);
         }
