@@ -25,7 +25,7 @@ fn class(kind: Kind) -> Class {
         Kind::Configuration => (RpcError::INTERNAL_ERROR, "CONFIGURATION_ERROR", "configuration", "high"),
         Kind::SandboxCreation => (RpcError::INTERNAL_ERROR, "SANDBOX_CREATION_ERROR", "sandbox", "high"),
         Kind::Connection => (RpcError::INTERNAL_ERROR, "CONNECTION_ERROR", "connection", "high"),
-        Kind::Internal => (RpcError::INTERNAL_ERROR, "RpcError::INTERNAL_ERROR", "internal", "critical"),
+        Kind::Internal => (RpcError::INTERNAL_ERROR, "INTERNAL_ERROR", "internal", "critical"),
     };
     Class { code, error_code, category, severity }
 }
