@@ -321,6 +321,10 @@ class WithoutSiteTest(KernelTest):
         self.assertEqual(self.run_ok("import sys; print(sys.path[1:], sys.prefix)").stdout, self.bare)
         self.assertEqual(self.run_ok("sys.path[0], exit").result[:4], "('',")
 
+    def test_interpreters_that_it_starts_have_it(self):
+        code = "import subprocess, sys; print(subprocess._args_from_interpreter_flags(), sys.flags.isolated)"
+        self.assertEqual(self.run_ok(code).stdout, "['-I'] 1\n")
+
     def test_the_first_cell_may_fail(self):
         cell = self.run_error("def f():\n    1 / 0\nf()", "ZeroDivisionError")
         self.assertIn('File "<cell 1>", line 2, in f\n    1 / 0\n', cell.traceback)

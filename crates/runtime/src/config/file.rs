@@ -131,6 +131,8 @@ pub struct HostingConfig {
     pub files: Option<Vec<String>>,
     /// Also host what clients of this user are configured with in the home, without a `ringfence server import`.
     pub import: Option<bool>,
+    /// Hosts that installations may reach besides the registries that this machine is set to, as `HOST[:PORT][+private]`.
+    pub install_allow: Option<Vec<String>>,
 }
 
 /// What is logged on standard error.

@@ -38,7 +38,7 @@ const fn key(name: &'static str, reads: Reads, aliases: &'static [&'static str])
 /// The token that a variable sets.
 pub(super) const TOKEN: &str = "server.tokens.token";
 
-pub(super) const KEYS: [Key; 26] = [
+pub(super) const KEYS: [Key; 27] = [
     key("server.host", Reads::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
     key("server.port", Reads::Number, &["RINGFENCE_PORT", "MCP_SERVER_PORT"]),
     key("server.enable_cors", Reads::Switch, &["MCP_ENABLE_CORS"]),
@@ -63,6 +63,7 @@ pub(super) const KEYS: [Key; 26] = [
     key("sessions.state_dir", Reads::Text, &["RINGFENCE_STATE_DIR"]),
     key("hosting.files", Reads::List, &["MCP_SERVERS_CONFIG"]),
     key("hosting.import", Reads::Switch, &[]),
+    key("hosting.install_allow", Reads::List, &[]),
     key("log.level", Reads::Text, &["RINGFENCE_LOG"]),
     key("log.format", Reads::Text, &[]),
 ];

@@ -8,13 +8,14 @@ use ringfence_sandbox::{Limits, Root};
 
 use super::check;
 use super::error::ConfigError;
-use super::file::{Config, Count, LogFormat, LogLevel, Seconds, SessionsConfig};
+use super::file::{Config, Count, HostingConfig, LogFormat, LogLevel, Seconds, SessionsConfig};
 use super::find::Environment;
 use super::profiles;
 use super::servers::{self, ConfiguredServer};
 use super::token::{self, Token, TokenSource};
 use super::values::Values;
 use super::volume::parse_volume;
+use crate::egress::Rule;
 use crate::flavor::{Flavor, Flavors};
 use crate::servers::Profile;
 use crate::session::Settings;
@@ -53,6 +54,8 @@ pub struct Server {
 pub struct Hosting {
     pub files: Vec<PathBuf>,
     pub import: bool,
+    /// Hosts that installations may reach besides the registries.
+    pub install_allow: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +103,7 @@ pub(super) fn resolve(
     let hosting = Hosting {
         files: files.map(|path| values.origin(&["hosting", "files"]).anchor(Path::new(path))).collect(),
         import: config.hosting.import.unwrap_or_default(),
+        install_allow: install_allow(&config.hosting, &values)?,
     };
     let servers = servers::resolve(&config.servers, &values)?;
     let profiles = profiles::resolve(config.profiles);
@@ -119,6 +123,18 @@ pub(super) fn resolve(
         tokens,
         environment,
     })
+}
+
+fn install_allow(given: &HostingConfig, values: &Values) -> Result<Vec<String>, ConfigError> {
+    let rules = given.install_allow.clone().unwrap_or_default();
+    for rule in &rules {
+        rule.parse::<Rule>().map_err(|error| ConfigError::Wrong {
+            origin: values.origin(&["hosting", "install_allow"]),
+            problem: format!("hosting.install_allow: `{rule}`: {error}"),
+            hint: Some("write HOST, HOST:PORT or HOST:PORT+private".into()),
+        })?;
+    }
+    Ok(rules)
 }
 
 fn settings(config: &Config, values: &Values) -> Result<Settings, ConfigError> {

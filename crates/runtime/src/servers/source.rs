@@ -6,14 +6,13 @@
 
 mod files;
 mod stamp;
-mod watch;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch as channel};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use super::ServerEntry;
@@ -22,8 +21,8 @@ use crate::store::Store;
 use files::Files;
 use stamp::Stamps;
 
-/// How often is looked for changes that nobody tells of: those of the store by other processes, and those of files
-/// where the kernel does not say.
+/// How often is looked for changes, of the store by other processes and of files. To be told of them by the kernel would
+/// take a watch on whole directories, of which one is whatever ringfence was started in: every build there would wake it.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// An editor writes a file in several steps.
@@ -104,7 +103,7 @@ pub async fn list(sources: Sources, configuration: &Configuration, store: &Store
 
 /// Reads everything whenever something changes. Dropped, it no longer looks.
 pub struct ServerSource {
-    listings: channel::Receiver<Arc<Listing>>,
+    listings: watch::Receiver<Arc<Listing>>,
     refresh: mpsc::Sender<oneshot::Sender<()>>,
     task: AbortHandle,
 }
@@ -115,7 +114,7 @@ impl ServerSource {
         let stamps = reader.stamps().await;
         let first = reader.read().await;
         tell(&first.problems, &[]);
-        let (sender, listings) = channel::channel(Arc::new(first));
+        let (sender, listings) = watch::channel(Arc::new(first));
         let (refresh, requests) = mpsc::channel(16);
         let task = tokio::spawn(follow(reader, stamps, sender, requests)).abort_handle();
         Self { listings, refresh, task }
@@ -125,7 +124,7 @@ impl ServerSource {
         Arc::clone(&self.listings.borrow())
     }
 
-    pub fn subscribe(&self) -> channel::Receiver<Arc<Listing>> {
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Listing>> {
         self.listings.clone()
     }
 
@@ -147,11 +146,9 @@ impl Drop for ServerSource {
 async fn follow(
     mut reader: Reader,
     mut stamps: (Option<u64>, Stamps),
-    listings: channel::Sender<Arc<Listing>>,
+    listings: watch::Sender<Arc<Listing>>,
     mut requests: mpsc::Receiver<oneshot::Sender<()>>,
 ) {
-    let mut watcher = watch::Watcher::new();
-    watcher.look_at(&reader.files.watched());
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -161,14 +158,14 @@ async fn follow(
                 Some(request) => asked = Some(request),
                 None => return,
             },
-            () = watcher.event() => {
-                tokio::time::sleep(SETTLES_IN).await;
-                watcher.forget();
-            }
             _ = ticks.tick() => {}
         }
-        let now = reader.stamps().await;
+        let mut now = reader.stamps().await;
         if asked.is_some() || now != stamps {
+            if asked.is_none() {
+                tokio::time::sleep(SETTLES_IN).await;
+                now = reader.stamps().await;
+            }
             stamps = now;
             let listing = reader.read().await;
             listings.send_if_modified(|current| {
@@ -179,7 +176,6 @@ async fn follow(
                 }
                 is_new
             });
-            watcher.look_at(&reader.files.watched());
         }
         if let Some(asked) = asked {
             let _ = asked.send(());

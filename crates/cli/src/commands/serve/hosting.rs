@@ -19,8 +19,11 @@ pub(super) async fn start(
 ) -> Result<Hosting, Failure> {
     let cache = cache_directory()
         .ok_or_else(|| Failure::new("there is no directory for packages").hint("set RINGFENCE_CACHE_DIR, or HOME"))?;
-    let host =
-        Host::new(HostSettings { accept: configuration.sessions.accept.clone(), ..HostSettings::new(program, cache) });
+    let host = Host::new(HostSettings {
+        accept: configuration.sessions.accept.clone(),
+        install_allow: configuration.hosting.install_allow.clone(),
+        ..HostSettings::new(program, cache)
+    });
     Ok(Hosting::start(HostingOptions {
         host,
         profiles: configuration.profiles.clone(),
