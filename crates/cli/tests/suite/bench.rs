@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::everyone::BINARY;
 
-const SECTIONS: [&str; 7] = ["burst", "cold", "density", "flood", "round_trip", "server", "warm"];
+const SECTIONS: [&str; 7] = ["warm", "cold", "round_trip", "burst", "density", "flood", "server"];
 
 fn command(who: Who, directory: &Path, arguments: &[&str]) -> Command {
     let mut command = who.ringfence(Path::new(BINARY));

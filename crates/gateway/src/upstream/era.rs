@@ -5,16 +5,15 @@
 
 use serde_json::{Map, Value};
 
+use crate::era::{CAPABILITIES_KEY, VERSION_KEY};
+
 /// The modern versions that are spoken, newest first.
 pub(super) const MODERN_VERSIONS: &[&str] = &["2026-07-28"];
 /// The legacy versions that are accepted, newest first; the first is what is offered.
 pub(super) const LEGACY_VERSIONS: &[&str] = &["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 const CLIENT_KEY: &str = "io.modelcontextprotocol/clientInfo";
-const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 const LOG_LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
-pub(super) const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// What both sides speak.
 #[derive(Debug, Clone, PartialEq, Eq)]

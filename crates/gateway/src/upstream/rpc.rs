@@ -24,10 +24,11 @@ use self::asked::Asked;
 pub(super) use self::message::MAX_MESSAGE_BYTES;
 use self::message::{AnswerId, Message};
 use self::table::{Outcome, Pending, Table};
-use super::era::{self, ClientIdentity, Era, SUBSCRIPTION_KEY};
+use super::era::{self, ClientIdentity, Era};
 use super::error::{EndReason, RpcError, UpstreamError};
 use super::link::{Link, Parcel};
 use super::{Incoming, Outgoing};
+use crate::era::SUBSCRIPTION_KEY;
 
 /// A notification larger than this is dropped: it may wait in a queue with many others.
 const MAX_NOTIFICATION_BYTES: usize = 1024 * 1024;
