@@ -266,13 +266,17 @@ impl Gateway {
         let is_own = self.own_tools().iter().any(|tool| tool["name"] == *name);
         if let Some(hosting) = self.hosting.as_ref().filter(|_| !is_own) {
             let view = hosting_view(self);
-            let route = view.tool(&name).cloned().or_else(|| hosting.guess(&self.profile, &name));
-            if let Some(Route { server, name }) = route {
-                params["name"] = name.into();
-                return hosting.pass(&server, "tools/call", params, context).await;
-            }
-            if let Some(Route { server, name }) = view.held(&name) {
-                return Err(self.refuse(context, held(server, name)));
+            let known = view.tool(&name).or_else(|| view.held(&name)).cloned();
+            if let Some(route) = known.or_else(|| hosting.guess(&self.profile, &name)) {
+                // It can be judged only once its server is there.
+                if hosting.fleet().link(&route.server).is_none() {
+                    hosting.link(&route.server).await?;
+                }
+                if hosting.is_held(&route) {
+                    return Err(self.refuse(context, held(&route.server, &route.name)));
+                }
+                params["name"] = route.name.into();
+                return hosting.pass(&route.server, "tools/call", params, context).await;
             }
         }
         let token = params["_meta"].get("progressToken").cloned();
@@ -307,7 +311,7 @@ impl Gateway {
     async fn get_prompt(&self, mut params: Value, context: &Context) -> Outcome {
         let route = self.view().and_then(|view| view.prompt(params["name"].as_str()?).cloned());
         match (&self.hosting, route) {
-            (Some(hosting), Some(Route { server, name })) => {
+            (Some(hosting), Some(Route { server, name, .. })) => {
                 params["name"] = name.into();
                 hosting.pass(&server, "prompts/get", params, context).await
             }

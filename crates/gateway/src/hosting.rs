@@ -59,7 +59,7 @@ struct Inner {
     fleet: Fleet<Connector>,
     host: Host,
     profiles: BTreeMap<String, Arc<Profile>>,
-    pins: Pins,
+    pins: Arc<Pins>,
     store: Store,
     source: ServerSource,
     parked: Parked,
@@ -88,12 +88,13 @@ impl Hosting {
     /// Starts the servers that there are, without waiting for any, and follows what becomes of their entries.
     pub fn start(options: HostingOptions) -> Self {
         let (said, heard) = mpsc::channel(UNHEARD);
-        let connector = Connector::new(options.host.clone(), said);
+        let pins = Arc::new(Pins::new(options.store.clone()));
+        let connector = Connector::new(options.host.clone(), Arc::clone(&pins), said);
         let hosting = Self(Arc::new(Inner {
             fleet: Fleet::new(connector, options.audit.clone(), FleetOptions::default()),
             host: options.host,
             profiles: options.profiles.into_iter().map(|(name, profile)| (name, Arc::new(profile))).collect(),
-            pins: Pins::new(options.store.clone()),
+            pins,
             store: options.store,
             source: options.source,
             parked: Parked::default(),
@@ -182,7 +183,7 @@ impl Hosting {
         view
     }
 
-    /// A name that no list has, of a server that is not connected: it may come back for the call.
+    /// A name that no list has, of a server that may come back for the call.
     pub(crate) fn guess(&self, profile: &Profile, name: &str) -> Option<Route> {
         if !profile.prefix {
             return None;
@@ -191,9 +192,18 @@ impl Hosting {
         let found =
             all.iter().filter(|info| info.enable && profile.has_server(&info.name, &info.uuid)).find_map(|info| {
                 let own = name.strip_prefix(&alias(&info.name))?.strip_prefix(SEPARATOR)?;
-                Some(Route { server: info.name.clone(), name: own.to_owned() })
+                Some(Route { server: info.name.clone(), uuid: info.uuid.clone(), name: own.to_owned() })
             })?;
-        (self.0.fleet.link(&found.server).is_none() && profile.has_tool(&found.server, &found.name)).then_some(found)
+        // One that has just been connected may not be in the lists yet.
+        let may_have = |link: Arc<ServerLink>| link.catalogue().tools.iter().any(|tool| name_of(tool) == found.name);
+        let is_possible = self.0.fleet.link(&found.server).is_none_or(may_have);
+        (is_possible && profile.has_tool(&found.server, &found.name)).then_some(found)
+    }
+
+    /// Whether a tool is, at this moment, not what was accepted of it: lists are a little behind.
+    pub(crate) fn is_held(&self, Route { server, uuid, name }: &Route) -> bool {
+        let Some(link) = self.0.fleet.link(server).filter(|_| !self.0.pins.accepts_all(uuid)) else { return false };
+        self.0.pins.held(uuid, &link.catalogue().tools).contains(name)
     }
 
     /// The conversation with a server, waited for if it is being started.

@@ -15,6 +15,7 @@ mod faults;
 mod files;
 mod help;
 mod hosted_badly;
+mod hosted_entries;
 mod hosted_servers;
 mod hosting_start;
 mod leases;

@@ -10,6 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::catalogue::{Catalogue, Kind};
 use super::link::{Legacy, ServerLink, lock};
+use super::pins::Pins;
 use crate::fleet::{Connect, ConnectFailure, Stage};
 use crate::upstream::{ClientIdentity, ConnectOptions, Eras, Incoming, Upstream, UpstreamError, Wire};
 
@@ -29,12 +30,13 @@ pub(crate) enum Said {
 /// Connects servers, and hands on what they say unasked.
 pub(crate) struct Connector {
     host: Host,
+    pins: Arc<Pins>,
     said: mpsc::Sender<Said>,
 }
 
 impl Connector {
-    pub(crate) fn new(host: Host, said: mpsc::Sender<Said>) -> Self {
-        Self { host, said }
+    pub(crate) fn new(host: Host, pins: Arc<Pins>, said: mpsc::Sender<Said>) -> Self {
+        Self { host, pins, said }
     }
 
     /// A wire to the server, and its process if it is started for it.
@@ -81,6 +83,11 @@ impl Connector {
         stage.reached(Phase::McpInit);
         let catalogue = Catalogue::read(&upstream).await.map_err(|error| {
             let message = format!("its lists cannot be read: {error}");
+            Attempt::Failed(ConnectFailure::new(Phase::McpInit, message))
+        })?;
+        // Before anybody can call it: as long as it is not known what was accepted, all is held back.
+        self.pins.refresh(std::slice::from_ref(&entry.uuid)).await.map_err(|error| {
+            let message = format!("what was accepted of its tools cannot be read: {error}");
             Attempt::Failed(ConnectFailure::new(Phase::McpInit, message))
         })?;
         let catalogue = Arc::new(Mutex::new(Arc::new(catalogue)));

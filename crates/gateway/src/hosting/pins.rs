@@ -57,6 +57,11 @@ impl Pins {
         self.refresh(&[server.to_owned()]).await
     }
 
+    /// Whether nothing of it was ever accepted, so that all is offered.
+    pub(crate) fn accepts_all(&self, server: &str) -> bool {
+        lock(&self.accepted).get(server).is_some_and(HashMap::is_empty)
+    }
+
     pub(crate) fn is_pinned(&self, server: &str) -> bool {
         lock(&self.accepted).get(server).is_some_and(|accepted| !accepted.is_empty())
     }

@@ -17,10 +17,17 @@ pub(crate) struct Member {
     pub(crate) held: HashSet<String>,
 }
 
+impl Member {
+    fn route(&self, item: &Value) -> Route {
+        Route { server: self.name.clone(), uuid: self.uuid.clone(), name: name_of(item).to_owned() }
+    }
+}
+
 /// Where a name leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) server: String,
+    pub(crate) uuid: String,
     /// As the server itself calls it.
     pub(crate) name: String,
 }
@@ -60,7 +67,7 @@ impl View {
             if profile.prefix { format!("{}{SEPARATOR}{own_name}", alias(server)) } else { own_name.to_owned() }
         };
         for tool in catalogue.tools.iter().filter(|tool| profile.has_tool(server, name_of(tool))) {
-            let (name, route) = (named(tool), Route { server: server.clone(), name: name_of(tool).to_owned() });
+            let (name, route) = (named(tool), member.route(tool));
             if member.held.contains(&route.name) {
                 self.held.insert(name, route);
             } else if own.contains(name.as_str()) || self.tool_routes.contains_key(&name) {
@@ -71,7 +78,7 @@ impl View {
             }
         }
         for prompt in &catalogue.prompts {
-            let (name, route) = (named(prompt), Route { server: server.clone(), name: name_of(prompt).to_owned() });
+            let (name, route) = (named(prompt), member.route(prompt));
             if self.prompt_routes.contains_key(&name) {
                 self.collisions.push(format!("prompt {name} of {server}"));
             } else {
@@ -186,7 +193,10 @@ mod tests {
     fn tools_carry_the_name_of_their_server_and_all_else_unchanged() {
         let view = View::of(&Profile::default(), &[member("my git", &["log"])], &HashSet::new());
         assert_eq!(view.tools[0].to_string(), r#"{"name":"my_git__log","x-kept":[1,{"z":1,"a":2}]}"#);
-        assert_eq!(view.tool("my_git__log"), Some(&Route { server: "my git".into(), name: "log".into() }));
+        assert_eq!(
+            view.tool("my_git__log"),
+            Some(&Route { server: "my git".into(), uuid: "uuid-my git".into(), name: "log".into() })
+        );
         assert_eq!(view.prompt("my_git__p").unwrap().name, "p");
     }
 
