@@ -57,6 +57,27 @@ fn everything(gateway: &Gateway) {
 }
 
 #[test]
+fn a_question_of_a_legacy_server_reaches_a_modern_client() {
+    let Some(fetched) = Fetched::look("a_question_of_a_legacy_server_reaches_a_modern_client") else { return };
+    let gateway = Gateway::hosting("everything", &fetched.npm("server-everything", &[]));
+    let tool = "trigger-elicitation-request";
+    let asked = gateway.modern_answer(tool, json!({"arguments": {}}));
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let questions = asked["result"]["inputRequests"].as_object().expect("questions");
+    let (key, question) = questions.iter().next().expect("one question");
+    assert_eq!(question["method"], "elicitation/create", "{asked}");
+    let answers = json!({key: {"action": "accept", "content": {"name": "Ada"}}});
+    let again = json!({
+        "arguments": {}, "inputResponses": answers, "requestState": asked["result"]["requestState"],
+    });
+    let answer = gateway.modern_answer(tool, again.clone());
+    assert!(answer["result"]["content"].to_string().contains("Name: Ada"), "{answer}");
+    // It was one call, and is over.
+    let replayed = gateway.modern_answer(tool, again);
+    assert_eq!(replayed["error"]["code"], -32602, "{replayed}");
+}
+
+#[test]
 fn server_filesystem_on_a_volume() {
     let Some(fetched) = Fetched::look("server_filesystem_on_a_volume") else { return };
     let data = Who::Root.directory();

@@ -62,4 +62,22 @@ impl Gateway {
         let result = self.call(tool, arguments);
         result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {result}")).to_owned()
     }
+
+    /// The whole answer to a call by a client of the modern era that can be asked by forms.
+    pub(super) fn modern_answer(&self, tool: &str, mut params: Value) -> Value {
+        let name = format!("{}__{tool}", self.name);
+        params["name"] = json!(name);
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+        });
+        let headers = format!(
+            "Host: {}\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {name}\r\n",
+            self.server.address
+        );
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
+        let (_, body) = self.server.ask("POST /mcp", &headers, &request);
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+    }
 }
