@@ -23,6 +23,9 @@ pub(crate) const WAITING: usize = 64;
 /// How long a person may think about a question of a server's.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// Resources that one client may be told of.
+const MOST_SUBSCRIPTIONS: usize = 1024;
+
 /// Questions to one client that may be open at a time.
 const MOST_QUESTIONS: usize = 64;
 
@@ -135,8 +138,14 @@ impl Client {
         self.state().log_level.clone()
     }
 
-    pub(crate) fn subscribe(&self, uri: &str) {
-        self.state().subscribed.insert(uri.to_owned());
+    /// Remembers that it wants to hear of a resource; whether there was room for that.
+    pub(crate) fn subscribe(&self, uri: &str) -> bool {
+        let mut state = self.state();
+        if state.subscribed.len() >= MOST_SUBSCRIPTIONS && !state.subscribed.contains(uri) {
+            return false;
+        }
+        state.subscribed.insert(uri.to_owned());
+        true
     }
 
     pub(crate) fn unsubscribe(&self, uri: &str) {
@@ -165,9 +174,12 @@ impl Client {
             questions.insert(id.clone(), reply);
         }
         let question = Question { client: self, id };
-        outlet.send(rpc::request(&question.id, method, params)).await?;
+        let exchange = async {
+            outlet.send(rpc::request(&question.id, method, params)).await?;
+            answered.await.unwrap_or_else(|_| Err(RpcError::new(RpcError::INTERNAL_ERROR, "the client is gone")))
+        };
         tokio::select! {
-            answer = answered => answer.unwrap_or_else(|_| Err(RpcError::new(RpcError::INTERNAL_ERROR, "the client is gone"))),
+            answer = exchange => answer,
             () = cancel.cancelled() => {
                 question.withdraw(outlet);
                 Err(RpcError::new(RpcError::INTERNAL_ERROR, "the call was cancelled before the client answered"))
@@ -249,6 +261,27 @@ mod tests {
         assert_eq!(sent.recv().await.unwrap()["method"], "elicitation/create");
         assert_eq!(sent.recv().await.unwrap()["params"]["requestId"], 1);
         assert!(client.questions().is_empty());
+    }
+
+    #[test]
+    fn subscriptions_are_bounded() {
+        let client = Client::default();
+        for number in 0..MOST_SUBSCRIPTIONS {
+            assert!(client.subscribe(&number.to_string()));
+        }
+        assert!(!client.subscribe("one more") && client.subscribe("0"));
+        client.unsubscribe("0");
+        assert!(client.subscribe("one more") && client.is_subscribed("one more"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_is_not_waited_for_for_ever() {
+        let client = Client::default();
+        let (outlet, _unread) = Outlet::new();
+        for _ in 0..WAITING {
+            outlet.notify("x", None);
+        }
+        assert!(client.ask(&outlet, "roots/list", None, &CancellationToken::new()).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -341,11 +341,15 @@ impl Gateway {
         let uri = params["uri"].as_str().unwrap_or_default().to_owned();
         let server = hosting_view(self).resource(&uri).map(str::to_owned);
         let server = server.ok_or_else(|| no_resource(&uri))?;
-        let result = hosting.pass(&server, method, params, context).await?;
-        if let Some(client) = &context.client {
-            if method == "resources/subscribe" { client.subscribe(&uri) } else { client.unsubscribe(&uri) }
+        let is_subscribing = method == "resources/subscribe";
+        if is_subscribing && context.client.as_ref().is_some_and(|client| !client.subscribe(&uri)) {
+            return Err(RpcError::new(RpcError::INVALID_REQUEST, "too many resources are subscribed to"));
         }
-        Ok(result)
+        let result = hosting.pass(&server, method, params, context).await;
+        if let Some(client) = context.client.as_ref().filter(|_| !is_subscribing || result.is_err()) {
+            client.unsubscribe(&uri);
+        }
+        result
     }
 
     async fn set_log_level(&self, params: Value, context: &Context) -> Outcome {

@@ -19,7 +19,7 @@ use ringfence_runtime::servers::{Host, Listing, Profile, SEPARATOR, ServerSource
 use ringfence_runtime::session::{Failure, Kind as FailureKind};
 use ringfence_runtime::store::Store;
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -48,6 +48,12 @@ const START_PATIENCE: Duration = Duration::from_secs(120);
 /// How long after the start lists wait for servers that have not been tried yet.
 const FIRST_STARTS: Duration = Duration::from_secs(5);
 
+/// How long one server may take to set its level of logging.
+const LEVEL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Messages to servers that no client waits for, at a time.
+const TELLING: usize = 64;
+
 /// What servers say unasked that may wait to be passed on.
 const UNHEARD: usize = 64;
 
@@ -63,6 +69,7 @@ struct Inner {
     store: Store,
     source: ServerSource,
     parked: Parked,
+    telling: Arc<Semaphore>,
     audit: Audit,
     clients: Clients,
     /// What servers offered last, for the time in which they are restarted.
@@ -98,6 +105,7 @@ impl Hosting {
             store: options.store,
             source: options.source,
             parked: Parked::default(),
+            telling: Arc::new(Semaphore::new(TELLING)),
             audit: options.audit,
             clients: Clients::default(),
             known: Mutex::default(),
@@ -214,9 +222,14 @@ impl Hosting {
     /// Tells every connected server of the legacy era; the modern one has no such notifications.
     pub(crate) fn tell_servers(&self, method: &str, params: &Value) {
         for (_, link) in self.0.fleet.connected() {
+            // A client that says it all the time is not heard all the time.
+            let Ok(permit) = Arc::clone(&self.0.telling).try_acquire_owned() else { return };
             let (method, params) = (method.to_owned(), Some(params.clone()).filter(|params| !params.is_null()));
             // It ends as soon as the message is written, or the connection is given up.
-            tokio::spawn(async move { link.upstream.notify(&method, params).await });
+            tokio::spawn(async move {
+                let _ = link.upstream.notify(&method, params).await;
+                drop(permit);
+            });
         }
     }
 
@@ -225,8 +238,9 @@ impl Hosting {
         let logs = |link: &ServerLink| link.upstream.about()["capabilities"].get("logging").is_some();
         for (entry, link) in self.0.fleet.connected() {
             if profile.has_server(&entry.name, &entry.uuid) && logs(&link) {
-                // One that does not obey is no reason to refuse the client.
-                let _ = self.pass(&entry.name, "logging/setLevel", params.clone(), context).await;
+                // One that does not obey, or not at once, is no reason to keep the client waiting.
+                let set = self.pass(&entry.name, "logging/setLevel", params.clone(), context);
+                let _ = tokio::time::timeout(LEVEL_PATIENCE, set).await;
             }
         }
         Ok(serde_json::json!({}))

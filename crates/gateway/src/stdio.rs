@@ -14,7 +14,7 @@ use crate::Gateway;
 use crate::client::{Client, Context, Outlet, WAITING};
 use crate::era::{self, CAPABILITIES_KEY, Era};
 use crate::in_flight::{InFlight, Key};
-use crate::rpc::{self, Id, Message};
+use crate::rpc::{self, Id, Message, RpcError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StdioError {
@@ -27,8 +27,9 @@ pub enum StdioError {
 /// The longest message of a client's.
 const LONGEST: u64 = 16 << 20;
 
-/// Requests at a time; further ones wait unread.
-const AT_ONCE: usize = 256;
+/// Requests at a time; further ones are refused. They cannot wait unread: what comes behind them may be the answer to a
+/// question that the others wait for.
+const AT_ONCE: usize = 1024;
 
 /// How long calls under way may still take once the client is gone.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -131,7 +132,10 @@ impl Conversation {
     }
 
     async fn asked(&self, id: Id, method: String, params: Value, tasks: &TaskTracker) {
-        let Ok(permit) = Arc::clone(&self.room).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
+            let refusal = RpcError::new(RpcError::INVALID_REQUEST, "too many requests at a time: try again shortly");
+            return self.say(rpc::answer(Some(&id), &Err(refusal))).await;
+        };
         let era = match era::of_request(&method, &params) {
             Ok(era) => era,
             Err(error) => return self.say(rpc::answer(Some(&id), &Err(error))).await,

@@ -68,15 +68,22 @@ impl Catalogue {
             return Ok(());
         }
         match kind {
-            Kind::Tools => self.tools = upstream.list("tools/list", "tools").await?,
-            Kind::Prompts => self.prompts = upstream.list("prompts/list", "prompts").await?,
+            Kind::Tools => self.tools = with(upstream.list("tools/list", "tools").await?, "name"),
+            Kind::Prompts => self.prompts = with(upstream.list("prompts/list", "prompts").await?, "name"),
             Kind::Resources => {
-                self.resources = or_none(upstream.list("resources/list", "resources").await)?;
-                self.templates = or_none(upstream.list("resources/templates/list", "resourceTemplates").await)?;
+                self.resources = with(or_none(upstream.list("resources/list", "resources").await)?, "uri");
+                let templates = or_none(upstream.list("resources/templates/list", "resourceTemplates").await)?;
+                self.templates = with(templates, "uriTemplate");
             }
         }
         Ok(())
     }
+}
+
+/// Those that are what they should be: whatever else a server lists cannot be offered, nor written into.
+fn with(items: Vec<Value>, key: &str) -> Vec<Value> {
+    let is_named = |item: &Value| item.get(key).and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+    items.into_iter().filter(is_named).collect()
 }
 
 /// A server that has resources need not have both kinds.
@@ -89,4 +96,24 @@ fn or_none(list: Result<Vec<Value>, UpstreamError>) -> Result<Vec<Value>, Upstre
 
 pub(crate) fn name_of(item: &Value) -> &str {
     item["name"].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_item_is_left_out() {
+        let listed = vec![
+            json!("x"),
+            json!(["name"]),
+            json!(null),
+            json!({"name": 7}),
+            json!({"name": ""}),
+            json!({"name": "a"}),
+        ];
+        assert_eq!(with(listed, "name"), [json!({"name": "a"})]);
+    }
 }

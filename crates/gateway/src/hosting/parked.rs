@@ -1,7 +1,8 @@
 //! Calls to legacy servers on behalf of modern clients, who are asked by an answer and come back with another request.
 //!
 //! While the client thinks, the call waits here, under a name that cannot be guessed and that is good for its owner
-//! alone. One that is not taken up in time is given up, and the server told so.
+//! alone. One that is not taken up in time is lost to its client; the server is told when the next one is parked, or when
+//! it has waited as long as any question may.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;

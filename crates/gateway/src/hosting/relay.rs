@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::parked::{Parked, Running};
 use crate::client::{Context, Outlet};
-use crate::era::Era;
+use crate::era::{CAPABILITIES_KEY, Era};
 use crate::http::subject;
 use crate::rpc::RpcError;
 use crate::upstream::{Incoming, Outgoing, Upstream, UpstreamError};
@@ -124,6 +124,18 @@ pub(super) fn capability(method: &str) -> Option<&'static str> {
     }
 }
 
+/// Tells a modern server what the client can do. What a client sent in the place of objects is not kept.
+fn declare(params: &mut Value, capabilities: &Value) {
+    if !params.is_object() {
+        *params = json!({});
+    }
+    if !params["_meta"].is_object() {
+        params["_meta"] = json!({});
+    }
+    let declared = if capabilities.is_object() { capabilities.clone() } else { json!({}) };
+    params["_meta"][CAPABILITIES_KEY] = declared;
+}
+
 /// Calls a modern server for a legacy client: its questions are asked, and it is called again with the answers.
 async fn ask_in_rounds(
     upstream: &Upstream,
@@ -131,13 +143,7 @@ async fn ask_in_rounds(
     mut params: Value,
     context: &Context,
 ) -> Result<Value, UpstreamError> {
-    if params.is_null() {
-        params = Value::Object(Map::new());
-    }
-    params["_meta"][crate::era::CAPABILITIES_KEY] = Value::clone(&context.capabilities);
-    if !params["_meta"][crate::era::CAPABILITIES_KEY].is_object() {
-        params["_meta"][crate::era::CAPABILITIES_KEY] = json!({});
-    }
+    declare(&mut params, &context.capabilities);
     for _ in 0..MOST_ROUNDS {
         let mut result = attend(upstream, method, params.clone(), context).await?;
         if result["resultType"] != "input_required" {
@@ -162,4 +168,20 @@ async fn ask_in_rounds(
     }
     let message = format!("the server asked for input {MOST_ROUNDS} times");
     Err(UpstreamError::Rpc(RpcError::new(RpcError::INVALID_PARAMS, message)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_parameters_become_plain_ones() {
+        for odd in [json!(null), json!([1]), json!("x"), json!({"_meta": "x"}), json!({"_meta": [1], "a": 1})] {
+            let mut params = odd.clone();
+            declare(&mut params, &json!({"roots": {}}));
+            assert_eq!(params["_meta"][CAPABILITIES_KEY], json!({"roots": {}}), "{odd}");
+            declare(&mut params, &Value::Null);
+            assert_eq!(params["_meta"][CAPABILITIES_KEY], json!({}), "{odd}");
+        }
+    }
 }

@@ -46,7 +46,10 @@ fn item(at: usize, entry: &Value, stem: &str) -> Item {
     let mut notes = Vec::new();
     if let Some(Value::String(key)) = fields.shift_remove("apiKey") {
         let headers = fields.entry("headers").or_insert_with(|| Value::Object(Map::new()));
-        headers["Authorization"] = format!("Bearer {key}").into();
+        // What is no table is refused with the rest of the entry.
+        if let Value::Object(headers) = headers {
+            headers.insert("Authorization".into(), format!("Bearer {key}").into());
+        }
     }
     let mut entry = Value::Object(fields);
     let mut has_secret = false;
