@@ -251,6 +251,19 @@ fn hundreds_of_tools_are_listed() {
 }
 
 #[test]
+fn what_is_no_tool_is_not_offered_and_harms_nobody() {
+    let pair = Pair::with("odd-list", "");
+    pair.echo();
+    assert_eq!(pair.tools(), ["echo", "env", "fetch", "pid", "read_path", "write_path", "sleep"]);
+    for odd in [json!("x"), json!([1]), json!(null)] {
+        let call = json!({"name": "bad__echo", "arguments": {"message": "m"}, "_meta": odd});
+        let answer = pair.server.request("tools/call", &call);
+        assert_eq!(answer["result"]["content"][0]["text"], "m", "{answer}");
+    }
+    pair.the_other_answers();
+}
+
+#[test]
 fn a_server_sees_nothing_of_the_host() {
     let directory = tempfile::tempdir().expect("a directory");
     let secret = directory.path().join("secret");
