@@ -16,7 +16,7 @@ const NAME: &str = "ringfence.db";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// From each format to the next; never changed once released, only added to.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -60,6 +60,47 @@ const MIGRATIONS: [&str; 2] = [
     CREATE TRIGGER pins_inserted AFTER INSERT ON pins BEGIN UPDATE server_changes SET number = number + 1; END;
     CREATE TRIGGER pins_updated AFTER UPDATE ON pins BEGIN UPDATE server_changes SET number = number + 1; END;
     CREATE TRIGGER pins_deleted AFTER DELETE ON pins BEGIN UPDATE server_changes SET number = number + 1; END;
+",
+    // For code that calls tools. What belongs to a session goes with it.
+    "
+    CREATE TABLE catalogues (
+        server TEXT PRIMARY KEY,
+        tools TEXT NOT NULL,
+        updated INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE saved_tools (
+        principal TEXT NOT NULL,
+        name TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        language TEXT NOT NULL,
+        source TEXT NOT NULL,
+        doc TEXT NOT NULL,
+        saved INTEGER NOT NULL,
+        PRIMARY KEY (principal, name, version)
+    ) STRICT;
+    CREATE TABLE memories (
+        principal TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        metadata TEXT NOT NULL,
+        created INTEGER NOT NULL,
+        updated INTEGER NOT NULL,
+        PRIMARY KEY (principal, key)
+    ) STRICT;
+    CREATE TABLE code_sessions (
+        session TEXT PRIMARY KEY,
+        principal TEXT NOT NULL,
+        profile TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE session_servers (
+        session TEXT NOT NULL,
+        server TEXT NOT NULL,
+        PRIMARY KEY (session, server)
+    ) STRICT;
+    CREATE TRIGGER sessions_deleted AFTER DELETE ON sessions BEGIN
+        DELETE FROM code_sessions WHERE session = OLD.id;
+        DELETE FROM session_servers WHERE session = OLD.id;
+    END;
 ",
 ];
 
