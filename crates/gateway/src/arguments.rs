@@ -110,6 +110,7 @@ impl Call {
                     flavor: params.flavor,
                     session_id: params.session_id.map(session_id).transpose()?,
                     timeout: params.timeout.map(timeout).transpose()?,
+                    host: None,
                 }))
             }
             tools::EXECUTE_COMMAND => {

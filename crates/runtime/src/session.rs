@@ -14,6 +14,7 @@ mod exchange;
 mod failure;
 mod files;
 pub(crate) mod guest;
+mod host_calls;
 mod id;
 mod kernel;
 mod language;
@@ -40,6 +41,7 @@ pub use exchange::{
 };
 pub use failure::{Failure, Kind};
 pub use files::{Directory, FileContent, FileRange, FileWritten, MOST_ENTRIES, MOST_FILE_BYTES};
+pub use host_calls::{Asked, CallNote, HostAnswer, HostCall, HostCalls, Json, MOST_OPEN_CALLS, Reply};
 pub use id::{Principal, SessionId};
 pub use launcher::LAUNCHER_ROLE;
 pub use log::LogEntry;

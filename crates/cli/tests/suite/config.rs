@@ -74,7 +74,7 @@ async fn a_template_and_a_flavor_of_the_configuration_are_used() {
     let settings = ringfence_runtime::config::load(&sources).expect("it holds").sessions;
     let sessions = Sessions::new(settings, BINARY.into());
     let code = "echo $GREETING".to_owned();
-    let request = CodeRequest { code, template: None, flavor: None, session_id: None, timeout: None };
+    let request = CodeRequest { code, template: None, flavor: None, session_id: None, timeout: None, host: None };
     let answer = sessions.execute(&Principal::local(), request, CancellationToken::new()).await.expect("it runs");
     assert_eq!(answer.stdout.head, b"hello\n");
     let info = sessions.info(&Principal::local(), &answer.session_id).expect("it is there");

@@ -40,7 +40,7 @@ pub(super) async fn run(
     let answer = match (params.code, params.command) {
         (Some(code), None) => {
             let code = not_blank("code", code)?;
-            let request = CodeRequest { code, template, flavor, session_id, timeout };
+            let request = CodeRequest { code, template, flavor, session_id, timeout, host: None };
             to_its_end(async move { sessions.execute(&principal, request, cancel).await }).await?
         }
         (None, Some(command)) => {

@@ -1,6 +1,7 @@
 //! One call in a session: runs code or a command to its end, its time limit, or its caller's end.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_sandbox::{End, Event};
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::capture::Capture;
 use super::guest::{Guest, Process};
+use super::host_calls::CallNote;
 use super::{CellError, DisplayItem, Output, Status};
 
 /// An interrupt can come at a moment when it is lost, so it is repeated before the kill.
@@ -29,6 +31,7 @@ pub(super) struct Outcome {
     pub(super) error: Option<CellError>,
     pub(super) display: Vec<DisplayItem>,
     pub(super) notices: Vec<String>,
+    pub(super) open_calls: Vec<Arc<CallNote>>,
 }
 
 /// The two streams of a process while a call runs.
@@ -191,7 +194,17 @@ pub(super) async fn run_command(guest: &mut Guest, line: &str, mut patience: Pat
         notices.push("the sandbox was killed; variables and files of the session are lost".into());
     }
     let (stdout, stderr) = captured.finish();
-    Outcome { status, exit_code, stdout, stderr, result: None, error: None, display: Vec::new(), notices }
+    Outcome {
+        status,
+        exit_code,
+        stdout,
+        stderr,
+        result: None,
+        error: None,
+        display: Vec::new(),
+        notices,
+        open_calls: Vec::new(),
+    }
 }
 
 fn code_of(end: End) -> i32 {
@@ -211,6 +224,7 @@ pub(super) fn failed(notice: String) -> Outcome {
         error: None,
         display: Vec::new(),
         notices: vec![notice],
+        open_calls: Vec::new(),
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn ended(principal: &Principal, id: &SessionId, reason: EndReason, ag
 
 pub(super) fn call_started(principal: &Principal, id: &SessionId, work: &Work, timeout: Duration) -> AuditEvent {
     let (what, length) = match work {
-        Work::Code(code) => ("code", code.len()),
+        Work::Code(code, _) => ("code", code.len()),
         Work::Command(line) => ("command", line.len()),
     };
     AuditEvent::new(AuditKind::CallStarted, "ok")

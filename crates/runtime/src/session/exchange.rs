@@ -1,9 +1,11 @@
 //! What a caller asks of sessions, and what it gets back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::host_calls::{CallNote, HostCalls};
 use super::{SessionId, Whole};
 
 /// Code to run in a session.
@@ -14,6 +16,8 @@ pub struct CodeRequest {
     pub flavor: Option<String>,
     pub session_id: Option<SessionId>,
     pub timeout: Option<Duration>,
+    /// Who answers what the code asks of the host; without one it can ask nothing.
+    pub host: Option<HostCalls>,
 }
 
 /// One shell line to run in a session.
@@ -84,6 +88,8 @@ pub struct Answer {
     pub duration: Duration,
     /// What the caller should know besides: that state was lost, that a limit was met.
     pub notices: Vec<String>,
+    /// What the code had asked of the host and not been answered when it ended.
+    pub open_calls: Vec<Arc<CallNote>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_sandbox::Event;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::call::{Captured, Impatience, Outcome, Patience, failed};
 use super::guest::{Guest, Kept, Opening, Process, control_pair};
+use super::host_calls::{Calls, HostCalls, Outbox};
 use super::language::{self, Done, Message};
 use super::{DisplayItem, Status};
 use crate::template::Language;
@@ -33,6 +35,9 @@ pub(super) struct Kernel {
     socket: UnixStream,
     received: Vec<u8>,
     last_cell: u64,
+    last_call: u64,
+    /// What it was last told before a cell.
+    prefaced: Option<Arc<str>>,
     /// It was another's before, and may be in the middle of something.
     is_foreign: bool,
     /// It has said so.
@@ -134,7 +139,17 @@ impl Starting {
 
 impl Kernel {
     fn new(spoken: Language, process: Process, socket: UnixStream) -> Self {
-        Self { spoken, process, socket, received: Vec::new(), last_cell: 0, is_foreign: false, is_ready: false }
+        Self {
+            spoken,
+            process,
+            socket,
+            received: Vec::new(),
+            last_cell: 0,
+            last_call: 0,
+            prefaced: None,
+            is_foreign: false,
+            is_ready: false,
+        }
     }
 
     /// Starts the interpreter and waits until it is ready.
@@ -156,6 +171,8 @@ impl Kernel {
             received: Vec::new(),
             // Answers to a server before are then not taken for answers to this one.
             last_cell: u64::from(generation) << 32,
+            last_call: 0,
+            prefaced: None,
             is_foreign: true,
             is_ready: true,
         })
@@ -231,7 +248,7 @@ impl Kernel {
                 received = receive(&self.socket, &mut self.received) => {
                     received?;
                     let message = language::next_message(self.spoken, 0, &mut self.received)?;
-                    if message == Some(Message::Ready) {
+                    if matches!(message, Some(Message::Ready)) {
                         self.is_ready = true;
                         return Ok(());
                     }
@@ -241,13 +258,32 @@ impl Kernel {
         }
     }
 
-    /// Runs one cell.
-    pub(super) async fn execute(&mut self, guest: &Guest, code: &str, mut patience: Patience) -> (Outcome, Fate) {
+    /// What is sent for a cell.
+    fn request(&mut self, code: &str, preface: Option<&Arc<str>>) -> Vec<u8> {
         self.last_cell += 1;
         let request = language::request(self.spoken, self.last_cell, code);
+        match preface.filter(|preface| self.prefaced.as_ref() != Some(preface)) {
+            None => request,
+            Some(preface) => {
+                self.prefaced = Some(Arc::clone(preface));
+                [language::preface(self.spoken, preface), request].concat()
+            }
+        }
+    }
+
+    /// Runs one cell.
+    pub(super) async fn execute(
+        &mut self,
+        guest: &Guest,
+        code: &str,
+        host: Option<HostCalls>,
+        mut patience: Patience,
+    ) -> (Outcome, Fate) {
+        let request = self.request(code, host.as_ref().and_then(|host| host.preface.as_ref()));
         // A kernel at rest takes it at once; if not, that is found out below.
         let sent = self.socket.try_write(&request).unwrap_or_default();
-        let mut unsent = &request[sent..];
+        let mut outbox = Outbox::of(request, sent);
+        let mut calls = Calls::new(self.spoken, host);
         let mut captured = Captured::default();
         let mut display = Vec::new();
         let mut is_lost = false;
@@ -266,12 +302,19 @@ impl Kernel {
                     Event::Lost => break Err(Fate::SandboxLost),
                     _ => {}
                 },
-                sent = send_some(&self.socket, unsent), if !unsent.is_empty() && !is_lost => match sent {
-                    Ok(length) => unsent = &unsent[length..],
+                sent = send_some(&self.socket, outbox.front()), if !outbox.is_empty() && !is_lost => match sent {
+                    Ok(length) => outbox.advance(length),
                     Err(_) => is_lost = self.give_up(guest),
                 },
-                received = receive(&self.socket, &mut self.received), if !is_lost => {
-                    match received.and_then(|()| self.take_messages(&mut display)) {
+                (number, answer) = calls.answer() => outbox.answer(self.spoken, number, answer),
+                received = receive(&self.socket, &mut self.received), if !is_lost && !outbox.is_full() => {
+                    let mut heard = Heard {
+                        display: &mut display,
+                        calls: &mut calls,
+                        outbox: &mut outbox,
+                        is_being_ended: patience.reason.is_some(),
+                    };
+                    match received.and_then(|()| self.take_messages(&mut heard)) {
                         Ok(Some(done)) => break Ok(done),
                         Ok(None) => {}
                         Err(_) => is_lost = self.give_up(guest),
@@ -291,7 +334,8 @@ impl Kernel {
         };
         captured.drain(&mut self.process);
         let (stdout, stderr) = captured.finish();
-        let mut outcome = Outcome { stdout, stderr, display, ..failed(String::new()) };
+        let open_calls = calls.end();
+        let mut outcome = Outcome { stdout, stderr, display, open_calls, ..failed(String::new()) };
         outcome.notices.clear();
         match ended {
             Ok(done) => {
@@ -328,19 +372,33 @@ impl Kernel {
         true
     }
 
-    fn take_messages(&mut self, display: &mut Vec<DisplayItem>) -> Result<Option<Done>, String> {
+    fn take_messages(&mut self, heard: &mut Heard<'_>) -> Result<Option<Done>, String> {
         while let Some(message) = language::next_message(self.spoken, self.last_cell, &mut self.received)? {
             match message {
                 Message::Display(items) => {
-                    display.extend(items);
-                    display.truncate(MOST_DISPLAY);
+                    heard.display.extend(items);
+                    heard.display.truncate(MOST_DISPLAY);
                 }
                 Message::Done(done) => return Ok(Some(done)),
                 Message::Ready => self.is_ready = true,
+                Message::Call(call) if call.cell != self.last_cell => {
+                    heard.calls.forged("a call of another piece of code than the one that runs");
+                }
+                Message::Call(call) => heard.calls.take(call, &mut self.last_call, heard.outbox),
+                Message::Cancel(number) => heard.calls.withdraw(number, heard.is_being_ended),
             }
         }
         Ok(None)
     }
+}
+
+/// Where the messages of a kernel go.
+struct Heard<'a> {
+    display: &'a mut Vec<DisplayItem>,
+    calls: &'a mut Calls,
+    outbox: &'a mut Outbox,
+    /// The cell is over its time, or nobody waits for it.
+    is_being_ended: bool,
 }
 
 async fn receive(socket: &UnixStream, received: &mut Vec<u8>) -> Result<(), String> {

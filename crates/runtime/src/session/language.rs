@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::host_calls::{HostAnswer, Json, Request};
 use super::{CellError, DisplayItem};
 use crate::template::Language;
 
@@ -61,11 +64,16 @@ pub(super) fn command(language: Language) -> Vec<OsString> {
 }
 
 /// What a kernel has said about a cell.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) enum Message {
     Ready,
     Display(Vec<DisplayItem>),
     Done(Done),
+    /// Code asks the host something.
+    Call(Request),
+    /// It no longer waits for the answer.
+    Cancel(u64),
 }
 
 /// The end of a cell. `exit_code` is the shell's.
@@ -80,13 +88,54 @@ pub(super) struct Done {
 /// No kernel has reason to send more at once.
 const MOST_BYTES: usize = 12 << 20;
 
+/// In place of the number of a cell: what follows is the answer to a call of that number.
+const ANSWER: u64 = 1 << 63;
+
+/// Likewise: what follows is told before a cell.
+const PREFACE: u64 = 1 << 62;
+
+/// Up to this an answer is sent in one piece.
+const SMALL_ANSWER: usize = 64 << 10;
+
+fn framed(parts: &[&[u8]]) -> Vec<u8> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    [&[head(length).as_slice()], parts].concat().concat()
+}
+
+fn head(length: usize) -> [u8; 4] {
+    u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
+}
+
+/// The bytes that tell a kernel something before a cell.
+pub(super) fn preface(language: Language, json: &str) -> Vec<u8> {
+    match language {
+        Language::Bash => Vec::new(),
+        Language::Python => framed(&[&PREFACE.to_be_bytes(), json.as_bytes()]),
+        Language::Node => framed(&[br#"{"type":"preface","#, json.as_bytes().strip_prefix(b"{").unwrap_or(b"}")]),
+    }
+}
+
+/// The answer to a call, in the pieces in which it is sent: what is large is not copied.
+pub(super) fn answer(language: Language, number: u64, answer: HostAnswer) -> Vec<Json> {
+    let start = match language {
+        Language::Python => [(ANSWER | number).to_be_bytes().as_slice(), b"{"].concat(),
+        Language::Bash | Language::Node => format!(r#"{{"type":"answer","call":{number},"#).into_bytes(),
+    };
+    let (key, body) = match answer {
+        HostAnswer::Result(json) => (r#""result":"#, json),
+        HostAnswer::Error(error) => (r#""error":"#, Box::new(error.to_string().into_bytes()) as Json),
+    };
+    let json = (*body).as_ref();
+    if json.len() <= SMALL_ANSWER {
+        return vec![Box::new(framed(&[&start, key.as_bytes(), json, b"}"]))];
+    }
+    let length = start.len() + key.len() + json.len() + 1;
+    let before = [head(length).as_slice(), &start, key.as_bytes()].concat();
+    vec![Box::new(before), body, Box::new(b"}".to_vec())]
+}
+
 /// The bytes that ask for a cell to be run.
 pub(super) fn request(language: Language, id: u64, code: &str) -> Vec<u8> {
-    let framed = |parts: &[&[u8]]| {
-        let length: usize = parts.iter().map(|part| part.len()).sum();
-        let length = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
-        [&[length.as_slice()], parts].concat().concat()
-    };
     match language {
         Language::Bash => [format!("{id} {}\n", code.len()).as_bytes(), code.as_bytes(), BASH_RUN.as_bytes()].concat(),
         Language::Python => framed(&[&id.to_be_bytes(), code.as_bytes()]),
@@ -167,27 +216,57 @@ fn read_line(id: u64, line: &[u8]) -> Option<Message> {
     (first.parse() == Ok(id)).then_some(Message::Done(done))
 }
 
+/// What a kernel says, as far as all of its messages are alike.
+#[derive(Deserialize)]
+struct Frame<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    id: Option<u64>,
+    #[serde(default, borrow)]
+    items: Option<&'a RawValue>,
+    #[serde(default)]
+    status: Value,
+    #[serde(default)]
+    result: Value,
+    #[serde(default)]
+    error: Value,
+    #[serde(default)]
+    call: Option<u64>,
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(default, borrow)]
+    params: Option<&'a RawValue>,
+}
+
 fn read_json(id: u64, body: &[u8]) -> Option<Message> {
-    let value: Value = serde_json::from_slice(body).ok()?;
-    let of_this_cell = value["id"].as_u64() == Some(id);
-    match value["type"].as_str()? {
+    let frame: Frame = serde_json::from_slice(body).ok()?;
+    let of_this_cell = frame.id == Some(id);
+    match frame.kind.as_str() {
         "ready" => Some(Message::Ready),
         "display" if of_this_cell => {
+            let items: Vec<Value> = serde_json::from_str(frame.items?.get()).ok()?;
             let item = |item: &Value| {
                 Some(DisplayItem { mime: item["mime"].as_str()?.to_owned(), data: item["data"].clone() })
             };
-            Some(Message::Display(value["items"].as_array()?.iter().filter_map(item).collect()))
+            Some(Message::Display(items.iter().filter_map(item).collect()))
         }
         "done" if of_this_cell => {
             let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
-            let error = value["error"].as_object().map(|error| CellError {
+            let error = frame.error.as_object().map(|error| CellError {
                 name: error.get("name").and_then(text).unwrap_or_default(),
                 message: error.get("message").and_then(text).unwrap_or_default(),
                 traceback: error.get("traceback").and_then(text).unwrap_or_default(),
             });
-            let interrupted = value["status"] == "interrupted";
-            Some(Message::Done(Done { interrupted, result: text(&value["result"]), error, exit_code: None }))
+            let interrupted = frame.status == "interrupted";
+            Some(Message::Done(Done { interrupted, result: text(&frame.result), error, exit_code: None }))
         }
+        "call" => {
+            let (cell, number, method) = (frame.id?, frame.call?, frame.method?);
+            let params = frame.params.map_or_else(|| RawValue::from_string("{}".into()).ok(), |it| Some(it.to_owned()));
+            Some(Message::Call(Request { cell, number, method, params: params? }))
+        }
+        "cancel" if of_this_cell => Some(Message::Cancel(frame.call?)),
         _ => None,
     }
 }
@@ -246,6 +325,24 @@ mod tests {
         assert_eq!(request(Language::Python, 7, "ü"), b"\0\0\0\x0a\0\0\0\0\0\0\0\x07\xc3\xbc");
         let asked = request(Language::Node, 7, "1");
         assert_eq!(asked, frame(r#"{"type":"execute","id":7,"code":"1"}"#));
+    }
+
+    #[test]
+    fn a_call_is_heard_whatever_cell_it_names() {
+        let mut received = frame(r#"{"type":"call","id":6,"call":3,"method":"tools/call","params":{"b":1, "a":2}}"#);
+        received.extend(frame(r#"{"type":"call","id":7,"call":-1,"method":"x"}"#));
+        received.extend(frame(r#"{"type":"cancel","id":6,"call":3}"#));
+        received.extend(frame(r#"{"type":"cancel","id":7,"call":4}"#));
+        let Ok(Some(Message::Call(call))) = next_message(Language::Python, 7, &mut received) else { panic!("no call") };
+        assert_eq!((call.cell, call.number, call.params.get()), (6, 3, r#"{"b":1, "a":2}"#));
+        assert_eq!(next_message(Language::Python, 7, &mut received), Ok(Some(Message::Cancel(4))));
+    }
+
+    #[test]
+    fn a_preface_is_told_in_the_kernels_own_way() {
+        assert_eq!(preface(Language::Node, r#"{"servers":[]}"#), frame(r#"{"type":"preface","servers":[]}"#));
+        assert_eq!(preface(Language::Python, "{}"), b"\0\0\0\x0a\x40\0\0\0\0\0\0\0{}");
+        assert!(preface(Language::Bash, "{}").is_empty());
     }
 
     #[test]

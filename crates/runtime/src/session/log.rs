@@ -53,7 +53,7 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn begin(log: &Arc<Log>, work: &Work) -> Self {
         let (kind, text) = match work {
-            Work::Code(code) => ("code", code),
+            Work::Code(code, _) => ("code", code),
             Work::Command(line) => ("command", line),
         };
         let what: String = text.trim_start().lines().next().unwrap_or_default().chars().take(MOST_CHARS).collect();

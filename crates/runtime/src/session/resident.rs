@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::call::{Outcome, Patience, failed, run_command};
 use super::guest::Guest;
+use super::host_calls::HostCalls;
 use super::kernel::{Fate, Kernel, Starting};
 use super::shared::{Shared, Visit};
 use super::state::{Change, EndReason};
@@ -21,7 +22,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is to be run.
 pub(super) enum Work {
-    Code(String),
+    Code(String, Option<HostCalls>),
     Command(String),
 }
 
@@ -143,7 +144,7 @@ impl Resident {
                     let fate = if outcome.status == Status::Killed { Fate::SandboxLost } else { Fate::Lives };
                     (Ok(outcome), fate)
                 }
-                Work::Code(code) => self.execute(&code, patience, kernel).await,
+                Work::Code(code, host) => self.execute(&code, host, patience, kernel).await,
             }
         };
         let (mut answer, fate) = tokio::select! {
@@ -185,6 +186,7 @@ impl Resident {
     async fn execute(
         &mut self,
         code: &str,
+        host: Option<HostCalls>,
         patience: Patience,
         kernel: &mut Option<Kernel>,
     ) -> (Result<Outcome, Failure>, Fate) {
@@ -195,7 +197,7 @@ impl Resident {
                 Err(why) => return (Err(self.not_started(&why)), Fate::Died),
             },
         };
-        let (outcome, fate) = live.execute(&self.guest, code, patience).await;
+        let (outcome, fate) = live.execute(&self.guest, code, host, patience).await;
         if fate == Fate::NeverReady {
             return (Err(self.not_started(&outcome.notices.concat())), Fate::Died);
         }

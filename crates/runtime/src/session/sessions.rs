@@ -107,10 +107,10 @@ impl Sessions {
             let failure = Failure::new(Kind::Validation, "code is empty").suggest("send the code to run");
             return Err(self.refused(principal, request.session_id.as_ref(), failure));
         }
-        let CodeRequest { code, template, flavor, session_id, timeout } = request;
+        let CodeRequest { code, template, flavor, session_id, timeout, host } = request;
         let wanted = Wanted { template, flavor, session_id, timeout };
         let asked = wanted.session_id.clone();
-        let called = self.call(principal, wanted, Work::Code(code), cancel).await;
+        let called = self.call(principal, wanted, Work::Code(code, host), cancel).await;
         called.map_err(|failure| self.refused(principal, asked.as_ref(), failure))
     }
 
@@ -202,7 +202,7 @@ impl Sessions {
             let visit = handle.shared.enter().ok_or_else(|| Failure::not_found(id))?;
             (id.clone(), handle, visit)
         } else {
-            let is_code = matches!(work, Work::Code(_));
+            let is_code = matches!(work, Work::Code(..));
             let interpreter = if is_code { Interpreter::NeededNow } else { Interpreter::MaybeLater };
             self.create(principal, &wanted, interpreter).await?
         };
@@ -220,7 +220,8 @@ impl Sessions {
         // A session that ends while the call waits in it is no longer there.
         let outcome = answered.await.map_err(|_| Failure::not_found(&id))??;
         self.0.audit.record(events::call_finished(principal, &id, &outcome, start.elapsed()));
-        let Outcome { status, exit_code, mut stdout, mut stderr, result, error, display, notices } = outcome;
+        let Outcome { status, exit_code, mut stdout, mut stderr, result, error, display, notices, open_calls } =
+            outcome;
         handle.outputs.keep([&mut stdout, &mut stderr]);
         let duration = start.elapsed();
         record.end(status, exit_code);
@@ -236,6 +237,7 @@ impl Sessions {
             display,
             duration,
             notices,
+            open_calls,
         })
     }
 

@@ -1,0 +1,298 @@
+//! What code asks of the host while it runs, and what it is told.
+//!
+//! Only carried here: who answers, and what may be asked, is the business of whoever gave the code. The guest's side is
+//! hostile, so what waits is bounded in number and size, and a number is taken once.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::language;
+use crate::template::Language;
+
+/// Calls of one cell that may be open.
+pub const MOST_OPEN_CALLS: usize = 1024;
+
+/// What the open calls of one cell may hold together.
+const MOST_OPEN_BYTES: usize = 32 << 20;
+
+/// Answers that may wait for a guest that does not read; then it is not heard any more until it does.
+const MOST_UNREAD: usize = 2 * MOST_OPEN_CALLS;
+
+/// Answers that may wait to be passed on; those who have more wait themselves.
+const ANSWERS_AT_ONCE: usize = 16;
+
+/// Who answers code, given along with it.
+#[derive(Clone)]
+pub struct HostCalls {
+    /// What the interpreter is told before the code: a JSON object.
+    pub preface: Option<Arc<str>>,
+    /// Called for each thing that is asked; must not take long.
+    pub ask: Arc<dyn Fn(Asked) + Send + Sync>,
+}
+
+impl fmt::Debug for HostCalls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("HostCalls").field("preface", &self.preface).finish_non_exhaustive()
+    }
+}
+
+/// Something that code has asked.
+#[derive(Debug)]
+pub enum Asked {
+    Call(HostCall),
+    /// A frame that no kernel of ours sends, and why. It is not answered.
+    Forged(&'static str),
+}
+
+#[derive(Debug)]
+pub struct HostCall {
+    pub method: String,
+    /// JSON as the guest wrote it.
+    pub params: Box<RawValue>,
+    /// Cancelled when nobody waits for the answer any more.
+    pub cancel: CancellationToken,
+    pub note: Arc<CallNote>,
+    pub reply: Reply,
+}
+
+/// What is known of a call when its cell ends before it.
+#[derive(Debug, Default)]
+pub struct CallNote {
+    about: OnceLock<(String, String)>,
+    has_started: AtomicBool,
+}
+
+impl CallNote {
+    pub fn describe(&self, server: &str, tool: &str) {
+        let _ = self.about.set((server.to_owned(), tool.to_owned()));
+    }
+
+    /// From now on it may have had an effect.
+    pub fn start(&self) {
+        self.has_started.store(true, Ordering::Release);
+    }
+
+    pub fn has_started(&self) -> bool {
+        self.has_started.load(Ordering::Acquire)
+    }
+
+    /// The server and its tool; nothing for a call that reaches no server.
+    pub fn about(&self) -> Option<(&str, &str)> {
+        self.about.get().map(|(server, tool)| (server.as_str(), tool.as_str()))
+    }
+}
+
+/// JSON that lives as long as it is needed.
+pub type Json = Box<dyn AsRef<[u8]> + Send + Sync>;
+
+/// What a call is answered with.
+pub enum HostAnswer {
+    Result(Json),
+    Error(Value),
+}
+
+impl HostAnswer {
+    pub fn result(value: &Value) -> Self {
+        Self::Result(Box::new(value.to_string().into_bytes()))
+    }
+}
+
+impl fmt::Debug for HostAnswer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Result(json) => write!(formatter, "Result({} bytes)", json.as_ref().as_ref().len()),
+            Self::Error(error) => write!(formatter, "Error({error})"),
+        }
+    }
+}
+
+/// Where the answer to a call goes.
+#[derive(Debug)]
+pub struct Reply {
+    number: u64,
+    answers: mpsc::Sender<(u64, HostAnswer)>,
+}
+
+impl Reply {
+    /// To a cell that has ended, nothing is said any more.
+    pub async fn send(self, answer: HostAnswer) {
+        let _ = self.answers.send((self.number, answer)).await;
+    }
+}
+
+/// A call as the kernel put it.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) cell: u64,
+    pub(super) number: u64,
+    pub(super) method: String,
+    pub(super) params: Box<RawValue>,
+}
+
+struct Answers {
+    sender: mpsc::Sender<(u64, HostAnswer)>,
+    receiver: mpsc::Receiver<(u64, HostAnswer)>,
+}
+
+#[cfg(test)]
+impl PartialEq for Request {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |it: &Self| (it.cell, it.number, it.method.clone(), it.params.get().to_owned());
+        key(self) == key(other)
+    }
+}
+
+struct Open {
+    note: Arc<CallNote>,
+    cancel: CancellationToken,
+    bytes: usize,
+}
+
+/// The calls of one cell. Dropped, those that are open are cancelled.
+pub(super) struct Calls {
+    language: Language,
+    host: Option<HostCalls>,
+    /// Made by the first call: most cells make none.
+    answers: Option<Answers>,
+    open: HashMap<u64, Open>,
+    open_bytes: usize,
+    given_up: Vec<Arc<CallNote>>,
+}
+
+impl Calls {
+    pub(super) fn new(language: Language, host: Option<HostCalls>) -> Self {
+        Self { language, host, answers: None, open: HashMap::new(), open_bytes: 0, given_up: Vec::new() }
+    }
+
+    /// Takes a call of the cell that runs. What is answered at once goes into `outbox`.
+    pub(super) fn take(&mut self, request: Request, last_number: &mut u64, outbox: &mut Outbox) {
+        let Request { cell: _, number, method, params } = request;
+        if number <= *last_number {
+            return self.forged("the number of a call was used again");
+        }
+        *last_number = number;
+        let bytes = params.get().len();
+        let Some(host) = &self.host else {
+            let nobody = json!({"kind": "refused", "message": "this session has nobody to ask"});
+            return outbox.answer(self.language, number, HostAnswer::Error(nobody));
+        };
+        let limit = if self.open.len() >= MOST_OPEN_CALLS {
+            Some("too many calls at once: wait for some of them")
+        } else if self.open_bytes + bytes > MOST_OPEN_BYTES {
+            Some("the arguments of the calls that are open are too large together")
+        } else {
+            None
+        };
+        if let Some(message) = limit {
+            let refusal = HostAnswer::Error(json!({"kind": "limit", "message": message}));
+            return outbox.answer(self.language, number, refusal);
+        }
+        let (note, cancel) = (Arc::new(CallNote::default()), CancellationToken::new());
+        let answers = self.answers.get_or_insert_with(|| {
+            let (sender, receiver) = mpsc::channel(ANSWERS_AT_ONCE);
+            Answers { sender, receiver }
+        });
+        let reply = Reply { number, answers: answers.sender.clone() };
+        self.open_bytes += bytes;
+        self.open.insert(number, Open { note: Arc::clone(&note), cancel: cancel.clone(), bytes });
+        (host.ask)(Asked::Call(HostCall { method, params, cancel, note, reply }));
+    }
+
+    pub(super) fn forged(&self, why: &'static str) {
+        if let Some(host) = &self.host {
+            (host.ask)(Asked::Forged(why));
+        }
+    }
+
+    /// Nobody in the guest waits for a call any more: of its own accord, or because its cell is being ended.
+    pub(super) fn withdraw(&mut self, number: u64, is_being_ended: bool) {
+        if let Some(call) = self.close(number) {
+            call.cancel.cancel();
+            if is_being_ended {
+                self.given_up.push(call.note);
+            }
+        }
+    }
+
+    fn close(&mut self, number: u64) -> Option<Open> {
+        let call = self.open.remove(&number)?;
+        self.open_bytes -= call.bytes;
+        Some(call)
+    }
+
+    /// Waits for the next answer to a call that is still open.
+    pub(super) async fn answer(&mut self) -> (u64, HostAnswer) {
+        while let Some(answers) = &mut self.answers
+            && let Some((number, answer)) = answers.receiver.recv().await
+        {
+            if self.close(number).is_some() {
+                return (number, answer);
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// What was not answered when the cell ended.
+    pub(super) fn end(mut self) -> Vec<Arc<CallNote>> {
+        let mut notes = std::mem::take(&mut self.given_up);
+        notes.extend(self.open.values().map(|call| Arc::clone(&call.note)));
+        notes
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        for call in self.open.values() {
+            call.cancel.cancel();
+        }
+    }
+}
+
+/// What is on its way to the kernel.
+#[derive(Default)]
+pub(super) struct Outbox {
+    pieces: VecDeque<Json>,
+    /// Of the first.
+    sent: usize,
+}
+
+impl Outbox {
+    pub(super) fn of(bytes: Vec<u8>, sent: usize) -> Self {
+        if sent == bytes.len() { Self::default() } else { Self { pieces: [Box::new(bytes) as Json].into(), sent } }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Whether the guest leaves too much unread.
+    pub(super) fn is_full(&self) -> bool {
+        self.pieces.len() >= MOST_UNREAD
+    }
+
+    pub(super) fn front(&self) -> &[u8] {
+        self.pieces.front().map_or(&[], |piece| &piece.as_ref().as_ref()[self.sent..])
+    }
+
+    pub(super) fn advance(&mut self, length: usize) {
+        self.sent += length;
+        if self.front().is_empty() {
+            self.pieces.pop_front();
+            self.sent = 0;
+        }
+    }
+
+    pub(super) fn answer(&mut self, language: Language, number: u64, answer: HostAnswer) {
+        self.pieces.extend(language::answer(language, number, answer));
+    }
+}
+
+#[cfg(test)]
+mod tests;
