@@ -1,14 +1,19 @@
-//! What outlives the server: its sessions, the servers it hosts, and the audit, in one database in the state directory.
+//! What outlives the server: its sessions, the servers it hosts, what callers keep, and the audit, in one database in the
+//! state directory.
 //!
 //! One thread owns the connection and writes in batches; what was answered is committed, and survives the death of the
 //! process at any moment. Several servers may share a directory: the locks of `SQLite` keep them apart.
 //! Recording for the audit never waits: what does not fit the queue is counted, and the count recorded. Events are
 //! written together, so the last of them, of some milliseconds, can be lost when the process is killed.
 
+mod code_sessions;
 mod database;
 mod directory;
 mod error;
+mod memories;
+mod not_kept;
 mod pins;
+mod saved_tools;
 mod servers;
 mod writer;
 
@@ -22,7 +27,10 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
 pub use error::StoreError;
+pub use memories::{Memory, MemoryInfo, MemorySaved};
+pub use not_kept::NotKept;
 pub use pins::Pin;
+pub use saved_tools::{SavedTool, SavedToolInfo};
 pub use servers::{StoredServer, Taken};
 
 use crate::audit::AuditEvent;

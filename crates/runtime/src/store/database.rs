@@ -70,13 +70,20 @@ const MIGRATIONS: [&str; 3] = [
     ) STRICT;
     CREATE TABLE saved_tools (
         principal TEXT NOT NULL,
+        language TEXT NOT NULL,
         name TEXT NOT NULL,
         version INTEGER NOT NULL,
-        language TEXT NOT NULL,
         source TEXT NOT NULL,
         doc TEXT NOT NULL,
         saved INTEGER NOT NULL,
-        PRIMARY KEY (principal, name, version)
+        PRIMARY KEY (principal, language, name, version)
+    ) STRICT;
+    CREATE TABLE deleted_tools (
+        principal TEXT NOT NULL,
+        language TEXT NOT NULL,
+        name TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        PRIMARY KEY (principal, language, name)
     ) STRICT;
     CREATE TABLE memories (
         principal TEXT NOT NULL,

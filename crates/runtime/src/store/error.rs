@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::NotKept;
+
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("the state directory {} cannot be used", path.display())]
@@ -19,6 +21,8 @@ pub enum StoreError {
     Write(String),
     #[error("there is a server `{name}` already")]
     NameTaken { name: String },
+    #[error(transparent)]
+    NotKept(#[from] NotKept),
     #[error("the store is closed")]
     Closed,
 }
@@ -33,6 +37,7 @@ impl StoreError {
             Self::Newer { .. } => "run the newer ringfence, or choose another state directory".into(),
             Self::Database(_) | Self::Write(_) => "check that the disk is not full and the directory writable".into(),
             Self::NameTaken { .. } => "choose another name, or say that it is to be replaced".into(),
+            Self::NotKept(reason) => reason.hint(),
             Self::Closed => return Vec::new(),
         };
         vec![hint]

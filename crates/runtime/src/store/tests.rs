@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use super::*;
 use crate::audit::AuditKind;
 use crate::session::Principal;
+use crate::template::Language;
 
 /// A directory whose child does not exist yet.
 fn directory() -> (tempfile::TempDir, PathBuf) {
@@ -169,7 +170,13 @@ async fn child_that_writes() {
     let before = store.sessions().await.unwrap().len() as u64;
     for number in before.. {
         store.record(event("one"));
-        store.upsert_session(record(&number.to_string(), number)).await.unwrap();
+        let session = record(&number.to_string(), number);
+        let id = session.id.clone();
+        store.upsert_session(session).await.unwrap();
+        store.set_code_session(&id, "ci", "code").await.unwrap();
+        store.grant(&id, &[number.to_string()]).await.unwrap();
+        store.save_memory("ci", "number", number.to_string(), None).await.unwrap();
+        store.save_tool("ci", Language::Python, "number", number.to_string(), "").await.unwrap();
         writeln!(std::io::stdout(), "\nwritten {number}").unwrap();
     }
 }
@@ -177,7 +184,7 @@ async fn child_that_writes() {
 #[tokio::test]
 async fn nothing_written_is_lost_when_the_server_is_killed() {
     let (_parent, path) = directory();
-    let mut written: u64 = 0;
+    let (mut written, mut untold) = (0_u64, 0);
     for round in 0..20 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "store::tests::child_that_writes", "--ignored", "--nocapture"])
@@ -202,6 +209,15 @@ async fn nothing_written_is_lost_when_the_server_is_killed() {
         // The last may have been committed and not yet told.
         assert!(found.len() as u64 >= written, "{} of {written} are there", found.len());
         assert!(found.iter().enumerate().all(|(number, row)| *row == record(&number.to_string(), number as u64)));
+        // What was told to be written has all that belongs to it; of one that was not told, anything may be missing.
+        let at_least = |text: String| assert!(text.parse::<u64>().unwrap() + 1 >= written, "{text} of {written}");
+        at_least(store.load_memory("ci", "number").await.unwrap().unwrap().value);
+        at_least(store.saved_tool("ci", Language::Python, "number", None).await.unwrap().unwrap().source);
+        let noted = store.code_sessions("ci", "code").await.unwrap();
+        assert!(noted.len() as u64 + untold >= written, "{} of {written}", noted.len());
+        let last = SessionId::from_caller((written - 1).to_string());
+        assert_eq!(store.granted(&last).await.unwrap(), [(written - 1).to_string()]);
+        untold += found.len() as u64 - written;
         written = found.len() as u64;
     }
     assert!(!path.join("ringfence.db.broken-1").exists());
