@@ -1,5 +1,9 @@
 //! The MCP server proper: what every transport hands its requests to.
 
+mod about;
+mod resources;
+mod subscriptions;
+
 use std::sync::Arc;
 
 use ringfence_runtime::audit::{Audit, AuditEvent};
@@ -9,13 +13,11 @@ use serde_json::{Value, json};
 
 use crate::arguments::Call;
 use crate::client::Context;
-use crate::era::{self, Era, SERVER_INFO_KEY, SUBSCRIPTION_KEY, VERSIONS};
-use crate::hosting::{Hosting, Kind as List, Route, View};
+use crate::era::{self, Era};
+use crate::hosting::{Hosting, View};
 use crate::http::Clients;
 use crate::rpc::{Outcome, RpcError};
 use crate::{failure, resource, tools};
-
-const INSTRUCTIONS: &str = "Runs code in isolated sandboxes. Pass the session_id of an answer to keep its state.";
 
 /// Where calls go.
 #[derive(Clone)]
@@ -192,72 +194,6 @@ impl Gateway {
         }
     }
 
-    async fn open(&self, params: &Value, context: &Context) -> Outcome {
-        let invalid = |what: &str| RpcError::new(RpcError::INVALID_PARAMS, format!("initialize takes {what}"));
-        let requested = params["protocolVersion"].as_str().ok_or_else(|| invalid("a `protocolVersion`"))?;
-        if !params["capabilities"].is_object() {
-            return Err(invalid("an object of `capabilities`"));
-        }
-        if !params["clientInfo"].is_object() {
-            return Err(invalid("an object `clientInfo`"));
-        }
-        if let Some(client) = &context.client {
-            client.introduce(params["capabilities"].clone(), era::negotiate(requested));
-        }
-        let About { capabilities, server_info, instructions } = self.about(Era::Legacy).await?;
-        let mut result = json!({
-            "protocolVersion": era::negotiate(requested),
-            "capabilities": capabilities,
-            "serverInfo": server_info,
-        });
-        if let Some(instructions) = instructions {
-            result["instructions"] = instructions;
-        }
-        Ok(result)
-    }
-
-    async fn describe(&self) -> Outcome {
-        let About { capabilities, server_info, instructions } = self.about(Era::Modern).await?;
-        let mut result = json!({"resultType": "complete", "supportedVersions": VERSIONS, "capabilities": capabilities});
-        if let Some(instructions) = instructions {
-            result["instructions"] = instructions;
-        }
-        result["ttlMs"] = 0.into();
-        result["cacheScope"] = "private".into();
-        result["_meta"] = json!({SERVER_INFO_KEY: server_info});
-        Ok(result)
-    }
-
-    /// What is said of the server: of the one that is offered as itself, or of this one.
-    async fn about(&self, era: Era) -> Result<About, RpcError> {
-        let own = json!({"name": "ringfence", "version": env!("CARGO_PKG_VERSION")});
-        let (hosting, sole) = (self.hosting.as_ref(), self.profile.sole_server());
-        if let (Some(hosting), Some(server)) = (hosting, sole) {
-            let link = hosting.link(server).await?;
-            let about = link.upstream_for(era).await.about();
-            let info = about.get("serverInfo").or_else(|| about["_meta"].get(SERVER_INFO_KEY)).cloned();
-            return Ok(About {
-                capabilities: about["capabilities"].clone(),
-                server_info: info.unwrap_or(own),
-                instructions: about.get("instructions").cloned(),
-            });
-        }
-        let capabilities = if hosting.is_some_and(|hosting| !hosting.is_empty()) {
-            // Servers come and go, and clients read this once: all that any of them may have.
-            json!({
-                "tools": {"listChanged": true},
-                "resources": {"subscribe": true, "listChanged": true},
-                "prompts": {"listChanged": true},
-                "completions": {},
-                "logging": {},
-            })
-        } else {
-            json!({"tools": {}, "resources": {}, "prompts": {}})
-        };
-        let instructions = self.profile.own_tools.then(|| INSTRUCTIONS.into());
-        Ok(About { capabilities, server_info: own, instructions })
-    }
-
     async fn call_tool(&self, mut params: Value, context: &Context) -> Outcome {
         let Some(name) = params["name"].as_str().map(str::to_owned) else { return Err(not_a_call()) };
         if params.get("arguments").is_some_and(|arguments| !arguments.is_object() && !arguments.is_null()) {
@@ -293,107 +229,6 @@ impl Gateway {
         self.audit().record(AuditEvent::refusal(&refusal).of(&context.principal, None));
         failure::render(refusal)
     }
-
-    async fn read_resource(&self, params: Value, context: &Context) -> Outcome {
-        let uri = params["uri"]
-            .as_str()
-            .ok_or_else(|| RpcError::new(RpcError::INVALID_PARAMS, "resources/read takes a `uri`"))?;
-        if let Some(hosting) = self.hosting.as_ref().filter(|_| !resource::is_own(uri) || !self.profile.own_tools) {
-            let server = hosting_view(self).resource(uri).map(str::to_owned);
-            let server = server.ok_or_else(|| no_resource(uri))?;
-            return hosting.pass(&server, "resources/read", params, context).await;
-        }
-        let sessions = self.sessions().map_err(failure::render)?;
-        let read = resource::read(sessions, &context.principal, uri).await;
-        read.map(|contents| json!(contents)).map_err(failure::render)
-    }
-
-    async fn get_prompt(&self, mut params: Value, context: &Context) -> Outcome {
-        let route = self.view().and_then(|view| view.prompt(params["name"].as_str()?).cloned());
-        match (&self.hosting, route) {
-            (Some(hosting), Some(Route { server, name, .. })) => {
-                params["name"] = name.into();
-                hosting.pass(&server, "prompts/get", params, context).await
-            }
-            _ => Err(RpcError::new(RpcError::INVALID_PARAMS, "there is no such prompt")),
-        }
-    }
-
-    async fn complete(&self, mut params: Value, context: &Context) -> Outcome {
-        let view = self.view();
-        let reference = &params["ref"];
-        let server = match (&view, reference["name"].as_str(), reference["uri"].as_str()) {
-            (Some(view), Some(prompt), _) => view.prompt(prompt).cloned().map(|route| {
-                params["ref"]["name"] = route.name.into();
-                route.server
-            }),
-            (Some(view), None, Some(uri)) => view.resource(uri).map(str::to_owned),
-            _ => None,
-        };
-        match (&self.hosting, server) {
-            (Some(hosting), Some(server)) => hosting.pass(&server, "completion/complete", params, context).await,
-            _ => Ok(json!({"completion": {"values": []}})),
-        }
-    }
-
-    async fn subscribe(&self, method: &str, params: Value, context: &Context) -> Outcome {
-        let Some(hosting) = &self.hosting else { return Err(RpcError::method_not_found(method)) };
-        let uri = params["uri"].as_str().unwrap_or_default().to_owned();
-        let server = hosting_view(self).resource(&uri).map(str::to_owned);
-        let server = server.ok_or_else(|| no_resource(&uri))?;
-        let is_subscribing = method == "resources/subscribe";
-        if is_subscribing && context.client.as_ref().is_some_and(|client| !client.subscribe(&uri)) {
-            return Err(RpcError::new(RpcError::INVALID_REQUEST, "too many resources are subscribed to"));
-        }
-        let result = hosting.pass(&server, method, params, context).await;
-        if let Some(client) = context.client.as_ref().filter(|_| !is_subscribing || result.is_err()) {
-            client.unsubscribe(&uri);
-        }
-        result
-    }
-
-    async fn set_log_level(&self, params: Value, context: &Context) -> Outcome {
-        let Some(hosting) = self.hosting.as_ref().filter(|hosting| !hosting.is_empty()) else {
-            return Err(RpcError::method_not_found("logging/setLevel"));
-        };
-        if let (Some(client), Some(level)) = (&context.client, params["level"].as_str()) {
-            client.set_log_level(level);
-        }
-        hosting.set_log_level(&self.profile, params, context).await
-    }
-
-    /// Tells a modern client of changes until it goes away.
-    async fn listen(&self, params: &Value, context: &Context) -> Outcome {
-        let Some(hosting) = self.hosting.as_ref().filter(|hosting| !hosting.is_empty()) else {
-            return Err(RpcError::method_not_found("subscriptions/listen"));
-        };
-        let wanted: Vec<List> =
-            List::ALL.into_iter().filter(|kind| params["notifications"][kind.filter()] == true).collect();
-        let accepted: Value = wanted.iter().map(|kind| (kind.filter().to_owned(), json!(true))).collect();
-        let meta = json!({SUBSCRIPTION_KEY: context.request});
-        let acknowledged = json!({"_meta": meta, "notifications": accepted});
-        let mut changes = hosting.changes();
-        let mut before = *changes.borrow_and_update();
-        context.outlet.notify("notifications/subscriptions/acknowledged", Some(acknowledged));
-        loop {
-            tokio::select! {
-                () = context.cancel.cancelled() => break,
-                changed = changes.changed() => if changed.is_err() { break },
-            }
-            let now = *changes.borrow_and_update();
-            for kind in now.since(before).filter(|kind| wanted.contains(kind)) {
-                context.outlet.notify(kind.notification(), Some(json!({"_meta": meta})));
-            }
-            before = now;
-        }
-        Ok(json!({"resultType": "complete", "_meta": meta}))
-    }
-}
-
-struct About {
-    capabilities: Value,
-    server_info: Value,
-    instructions: Option<Value>,
 }
 
 fn hosting_view(gateway: &Gateway) -> Arc<View> {
