@@ -8,6 +8,9 @@
 //     controller  owns FD, hands cells to main one at a time, and stops them
 //     sentinel    sleeps until SIGINT, which a busy main thread would not notice
 //
+// Where code calls the tools of other servers, mcp_bridge.mjs is loaded into main; its questions to the
+// host, and the answers, pass through the controller like cells.
+//
 // The guest shares this process and can break it, which costs it its own session and no more: the
 // host trusts nothing that arrives on FD.
 
@@ -15,6 +18,7 @@ import { writeSync } from 'node:fs';
 import inspector from 'node:inspector';
 import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
 import { Socket } from 'node:net';
+import { setImmediate } from 'node:timers';
 import { pathToFileURL } from 'node:url';
 import { inspect, types } from 'node:util';
 import { promiseHooks } from 'node:v8';
@@ -22,6 +26,7 @@ import { Script } from 'node:vm';
 import { MessageChannel, Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 
 const MAX_FRAME_BYTES = 16 << 20;
+const MAX_ANSWER_BYTES = 72 << 20;
 const MAX_RESULT_BYTES = 64 << 10;
 const MAX_TRACEBACK_BYTES = 32 << 10;
 const MAX_DISPLAY_ITEMS = 32;
@@ -51,6 +56,8 @@ class Guest {
   #cell = null; // { id, code, displayed }
   #directory;
   #unsettled = new Set(); // the promises of cells, also of those that were abandoned
+  #bridge = null; // for code that calls tools; loaded for the first cell that may
+  #preface = null; // what the host has said of servers and saved tools
 
   constructor(controller) {
     this.#controller = controller;
@@ -68,16 +75,47 @@ class Guest {
     controller.on('message', (message) => this.#hear(message));
   }
 
-  #hear({ type, id, code, generation }) {
-    this.#cell = type === 'execute' ? { id, code, displayed: 0 } : null;
-    if (type === 'execute') this.#execute(this.#cell);
-    else this.#controller.postMessage({ type: 'abandoned', generation });
+  #hear({ type, id, code, generation, body, preface }) {
+    if (type === 'answer') return this.#bridge?.answer(body);
+    if (type === 'execute') return this.#start({ id, code, displayed: 0 });
+    if (type === 'preface') {
+      this.#preface = preface;
+      return this.#bridge?.tell(preface);
+    }
+    this.#cell = null;
+    this.#afterCalls(() => this.#controller.postMessage({ type: 'abandoned', generation }));
+  }
+
+  #start(cell) {
+    this.#cell = cell;
+    const mayCall = this.#preface?.servers?.length || this.#preface?.saved?.length || /\bmcp\b/.test(cell.code);
+    if (this.#bridge || !mayCall) this.#execute(cell);
+    else this.#loadBridge(cell);
+  }
+
+  async #loadBridge(cell) {
+    try {
+      const { Bridge } = await import('./mcp_bridge.mjs');
+      this.#bridge ??= new Bridge((type, id, text) => this.#controller.postMessage({ type, id, text }), this.#preface);
+      if (!('mcp' in globalThis)) define('mcp', this.#bridge.mcp);
+    } catch (error) {
+      return this.#settle(cell, describeError(error));
+    }
+    if (cell === this.#cell) this.#execute(cell); // or it was abandoned meanwhile
+  }
+
+  // Calls that are open fail with their cell. What the guest's code does about it belongs to that cell: it is
+  // still stopped if it does not end, and what it prints comes before `done`.
+  #afterCalls(action) {
+    if (this.#bridge?.end()) setImmediate(action);
+    else action();
   }
 
   // A cell is an async function to V8. Its promise is taken hold of with a hook and not through the
   // inspector, which reports a promise that was collected at a moment when V8 aborts on JavaScript.
   #execute(cell) {
     this.#followDirectory();
+    this.#bridge?.begin(cell);
     const adapted = adaptImports(cell.code, (text) => this.#findSyntaxError(text));
     const expression = `${adapted}\n//# sourceURL=cell-${cell.id}`;
     let promise;
@@ -99,7 +137,8 @@ class Guest {
     if (value !== undefined) define('_', value);
     const result = value === undefined ? null : cut(inspectSafely(value), 'result', MAX_RESULT_BYTES);
     this.#cell = null;
-    this.#controller.postMessage({ type: 'done', id: cell.id, status: error ? 'error' : 'ok', result, error });
+    const done = { type: 'done', id: cell.id, status: error ? 'error' : 'ok', result, error };
+    this.#afterCalls(() => this.#controller.postMessage(done));
   }
 
   // A session on its own thread answers before `post` returns.
@@ -241,9 +280,11 @@ function cut(text, what, maxBytes = MAX_TRACEBACK_BYTES) {
   return bytes.toString('utf8', 0, maxBytes - 2); // half a character becomes one of three bytes
 }
 
-// Frames of Node and of this file are left out: they are the same in every trace.
+// Frames of Node and of the kernel's files are left out: they are the same in every trace.
+const OWN_DIRECTORY = new URL('.', import.meta.url).href;
+
 function formatStack(error, frames) {
-  const own = frames.map(String).filter((it) => !it.includes(import.meta.url) && !/\bnode:/.test(it));
+  const own = frames.map(String).filter((it) => !it.includes(OWN_DIRECTORY) && !/\bnode:/.test(it));
   const lines = own.map((it) => `    at ${it.replace(/\bcell-(\d+):/, 'cell $1:')}`);
   return [attempt(() => Error.prototype.toString.call(error), 'Error'), ...lines].join('\n');
 }
@@ -300,7 +341,7 @@ class Controller {
     this.#main.connectToMainThread();
     this.#socket = new Socket({ fd, readable: true, writable: true });
     for (const event of ['end', 'error', 'close']) this.#socket.on(event, () => exitAtOnce());
-    readFrames(this.#socket, (frame) => this.#accept(frame));
+    readFrames(this.#socket, (body) => this.#accept(body));
     parentPort.on('message', (message) => this.#hear(message));
     const ready = { type: 'ready', language: 'javascript', version: process.versions.node };
     sentinel.once('message', () => this.#send(ready));
@@ -309,16 +350,28 @@ class Controller {
     });
   }
 
-  #accept({ type, id, code }) {
-    if (type !== 'execute') exitAtOnce(`the host sent a frame of an unknown type: ${type}`);
-    this.#queue.push({ type, id, code });
+  // An answer may be large: main alone takes it apart.
+  #accept(body) {
+    const { type, id, code, ...rest } = startsLikeAnswer(body) ? { type: 'answer' } : JSON.parse(body);
+    if (type === 'answer') {
+      const isWhole = body.length === body.buffer.byteLength; // else it shares its memory with other frames
+      const own = isWhole ? body : new Uint8Array(body);
+      return parentPort.postMessage({ type, body: own }, [own.buffer]);
+    }
+    if (body.length > MAX_FRAME_BYTES) refuseFrame(body.length, MAX_FRAME_BYTES);
+    if (type === 'execute') this.#queue.push({ type, id, code });
+    else if (type === 'preface') this.#queue.push({ type, preface: rest });
+    else exitAtOnce(`the host sent a frame of an unknown type: ${type}`);
     this.#startNext();
   }
 
+  // A preface is about the cells that come after it.
   #startNext() {
-    if (this.#cell !== null || this.#ending || !this.#queue.length) return;
-    this.#cell = this.#queue[0].id;
-    parentPort.postMessage(this.#queue.shift());
+    while (this.#cell === null && !this.#ending && this.#queue.length) {
+      const next = this.#queue.shift();
+      if (next.type === 'execute') this.#cell = next.id;
+      parentPort.postMessage(next);
+    }
   }
 
   #hear(message) {
@@ -331,8 +384,8 @@ class Controller {
       const isStopped = this.#ending && !this.#terminating && generation === this.#generation;
       if (isStopped) this.#finish({ type: 'done', id: this.#cell, result: null, ...this.#ending });
     } else if (id === this.#cell && !this.#ending) {
-      if (type === 'display') this.#send(message);
-      else this.#finish(message);
+      if (type === 'done') this.#finish(message);
+      else this.#send(message);
     }
   }
 
@@ -374,7 +427,8 @@ class Controller {
 
   #send(message) {
     // A lone surrogate has no UTF-8, and a strict reader would refuse its escape.
-    const text = JSON.stringify(message, (_, it) => (typeof it === 'string' ? it.toWellFormed() : it));
+    const json = message.text ?? JSON.stringify(message);
+    const text = json.replace(/\\(?:\\|ud[89a-f]..)/g, (it) => (it === '\\\\' ? it : '\\ufffd'));
     const frame = Buffer.from(`\0\0\0\0${text}`);
     if (frame.length - 4 > MAX_FRAME_BYTES) return warn(`${message.type} dropped: it does not fit a frame`);
     frame.writeUInt32BE(frame.length - 4);
@@ -386,14 +440,18 @@ function readFrames(socket, accept) {
   let length;
   socket.on('readable', () => {
     while ((length ??= socket.read(4)?.readUInt32BE()) !== undefined) {
-      if (length > MAX_FRAME_BYTES) exitAtOnce(`the host sent a frame of ${length} bytes, over ${MAX_FRAME_BYTES}`);
+      if (length > MAX_ANSWER_BYTES) refuseFrame(length, MAX_ANSWER_BYTES);
       const body = socket.read(length);
       if (!body) return;
       length = undefined;
-      accept(JSON.parse(body));
+      accept(body);
     }
   });
 }
+
+const ANSWER_HEAD = '{"type":"answer",';
+const startsLikeAnswer = (body) => body.latin1Slice(0, ANSWER_HEAD.length) === ANSWER_HEAD;
+const refuseFrame = (bytes, most) => exitAtOnce(`the host sent a frame of ${bytes} bytes, over ${most}`);
 
 // Main may be stuck in the guest's code, so asking it to exit would not do.
 function exitAtOnce(reason) {

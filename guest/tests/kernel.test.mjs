@@ -1,110 +1,18 @@
 // kernel.mjs as the host sees it: a process, a socket, two output pipes.
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, afterEach, beforeEach, describe, it } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe } from 'node:test';
 
-const KERNEL = fileURLToPath(new URL('../kernel.mjs', import.meta.url));
-const test = (name, body) => it(name, { timeout: 60_000 }, body);
-const directory = mkdtempSync(join(tmpdir(), 'kernel-test-'));
-after(() => rmSync(directory, { recursive: true }));
+import { KERNEL, Kernel, directory, endKernels, pack, test } from './kernel_driver.mjs';
 
-class Kernel {
-  output = { stdout: '', stderr: '' };
-  #lastId = 0;
-  #held = Buffer.alloc(0);
-  #frames = [];
-  #waiting = [];
-
-  constructor(command = [process.execPath, KERNEL, '3']) {
-    const stdio = ['ignore', 'pipe', 'pipe', 'pipe'];
-    this.process = spawn(command[0], command.slice(1), { stdio, cwd: directory });
-    this.exit = new Promise((resolve) => this.process.on('exit', (code, signal) => resolve(signal ?? code)));
-    this.closed = new Promise((resolve) => this.process.on('close', () => resolve(true)));
-    this.control = this.process.stdio[3];
-    kernels.push(this);
-    this.control.on('data', (chunk) => this.#receive(chunk)).on('error', () => {});
-    this.process.stdout.on('data', (chunk) => (this.output.stdout += chunk));
-    this.process.stderr.on('data', (chunk) => (this.output.stderr += chunk));
-  }
-
-  #receive(chunk) {
-    this.#held = Buffer.concat([this.#held, chunk]);
-    while (this.#held.length >= 4 && this.#held.length >= 4 + this.#held.readUInt32BE()) {
-      const end = 4 + this.#held.readUInt32BE();
-      const text = new TextDecoder('utf-8', { fatal: true }).decode(this.#held.subarray(4, end));
-      this.#held = this.#held.subarray(end);
-      const frame = JSON.parse(text);
-      if (this.#waiting.length) this.#waiting.shift()(frame);
-      else this.#frames.push(frame);
-    }
-  }
-
-  next() {
-    if (this.#frames.length) return this.#frames.shift();
-    return new Promise((resolve) => this.#waiting.push(resolve));
-  }
-
-  frame(code) {
-    const body = Buffer.from(JSON.stringify({ type: 'execute', id: ++this.#lastId, code }));
-    const head = Buffer.alloc(4);
-    head.writeUInt32BE(body.length);
-    return Buffer.concat([head, body]);
-  }
-
-  // Sends a cell and gives its `done`, with the items that were displayed before it.
-  async run(code, meanwhile = () => {}) {
-    this.control.write(this.frame(code));
-    const id = this.#lastId;
-    await meanwhile();
-    for (const items = []; ; ) {
-      const frame = await this.next();
-      assert.equal(frame.id, id);
-      if (frame.type === 'done') return { ...frame, items };
-      items.push(...frame.items);
-    }
-  }
-
-  async result(code) {
-    const { status, result, error } = await this.run(code);
-    assert.equal(status, 'ok', error?.traceback);
-    return result;
-  }
-
-  // Output is written before `done`, but this process may read it after.
-  async printed(stream, pattern) {
-    for (let isOver = false; !pattern.test(this.output[stream]); ) {
-      assert.ok(!isOver, `${pattern} was not printed: ${this.output[stream].slice(0, 1000)}`);
-      isOver = await Promise.race([this.closed, new Promise((resolve) => setTimeout(resolve, 5))]);
-    }
-  }
-
-  end() {
-    this.process.kill('SIGKILL');
-    for (const stream of this.process.stdio) stream?.destroy();
-  }
-
-  // Interrupts a cell when it calls `loop` or says by itself that it runs.
-  async interrupt(code) {
-    this.output.stdout = '';
-    return this.run(code, async () => {
-      await this.printed('stdout', /running/);
-      this.process.kill('SIGINT');
-    });
-  }
-}
-
-const kernels = [];
 let kernel;
 beforeEach(async () => {
   kernel = new Kernel();
   assert.equal((await kernel.next()).type, 'ready');
 });
-afterEach(() => kernels.splice(0).forEach((it) => it.end()));
+afterEach(endKernels);
 
 describe('protocol', () => {
   test('says once that it is ready', async () => {
@@ -130,10 +38,21 @@ describe('protocol', () => {
     assert.equal((await kernel.next()).result, String(10 << 20));
   });
 
-  test('refuses a frame over 16 MiB', async () => {
-    kernel.control.write(Buffer.from([1, 0, 0, 1]));
+  test('refuses a frame over 72 MiB, and over 16 if it is no answer', async () => {
+    kernel.control.write(Buffer.from([4, 0x80, 0, 1]));
     assert.equal(await kernel.exit, 'SIGKILL');
-    await kernel.printed('stderr', /16777217 bytes, over 16777216/);
+    await kernel.printed('stderr', /75497473 bytes, over 75497472/);
+    const other = new Kernel();
+    await other.next();
+    other.control.write(other.frame('x'.repeat(16 << 20)));
+    assert.equal(await other.exit, 'SIGKILL');
+    await other.printed('stderr', /1677\d+ bytes, over 16777216/);
+  });
+
+  test('refuses a frame of a type it does not know', async () => {
+    kernel.control.write(pack({ type: 'verdict', id: 1 }));
+    assert.equal(await kernel.exit, 'SIGKILL');
+    await kernel.printed('stderr', /unknown type: verdict/);
   });
 
   test('ends when the host hangs up, also in an endless loop', async () => {

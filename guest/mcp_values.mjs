@@ -1,0 +1,63 @@
+// What a tool answers, as plain values; and its failures, as MCPError.
+
+export class MCPError extends Error {
+  // `kind` says what went wrong: `tool` (its own error), or one of the host's (`refused`, `not_found`, `invalid`,
+  // `limit`, `upstream`, `timeout`, `lost`, `cancelled`, `internal`). `mayHaveRun`: no answer came, and the tool
+  // may have done its work all the same.
+  constructor(message, { cause, ...fields } = {}) {
+    super(message, cause === undefined ? undefined : { cause });
+    const given = Object.entries({ kind: 'internal', mayHaveRun: false, ...fields });
+    Object.assign(this, Object.fromEntries(given.filter(([, value]) => value !== undefined)));
+  }
+}
+Object.defineProperty(MCPError.prototype, 'name', { value: 'MCPError', writable: true, configurable: true });
+
+const UNCERTAIN = new Set(['timeout', 'lost', 'cancelled']);
+
+// `about`: { server, tool } if it was a call of a tool; nothing else can have done anything.
+export function errorOfHost({ kind = 'internal', message, code, data, may_have_run, cause }, about) {
+  const mayHaveRun = Boolean(may_have_run ?? (about.tool !== undefined && UNCERTAIN.has(kind)));
+  return new MCPError(message ?? `the host reports an error: ${kind}`, { ...about, kind, code, data, mayHaveRun, cause });
+}
+
+export function errorOfTool(result, about) {
+  const parts = Array.isArray(result.content) ? result.content : [];
+  const text = parts.map((it) => it?.text).filter((it) => typeof it === 'string').join('\n');
+  const message = text || `${about.server}.${about.tool} failed without saying why`;
+  return new MCPError(message, { ...about, kind: 'tool', data: result.structuredContent ?? undefined });
+}
+
+export function valueOfResult(result) {
+  if (result === null || typeof result !== 'object') return result;
+  if (result.structuredContent !== undefined && result.structuredContent !== null) return result.structuredContent;
+  if (!Array.isArray(result.content)) return result;
+  const values = result.content.map(valueOfPart);
+  return values.length > 1 ? values : (values[0] ?? null);
+}
+
+function valueOfPart(part) {
+  const { type, text, data, mimeType, resource } = part ?? {};
+  if (type === 'text' && typeof text === 'string') return parseIfJson(text);
+  if ((type === 'image' || type === 'audio') && typeof data === 'string') return bytes(data, { mimeType });
+  if (type !== 'resource') return part;
+  if (typeof resource?.blob === 'string') return bytes(resource.blob, { mimeType: resource.mimeType, uri: resource.uri });
+  return typeof resource?.text === 'string' ? parseIfJson(resource.text) : part;
+}
+
+function bytes(base64, fields) {
+  return Object.assign(Buffer.from(base64, 'base64'), { mimeType: 'application/octet-stream' }, dropUndefined(fields));
+}
+
+const dropUndefined = (fields) => JSON.parse(JSON.stringify(fields));
+const JSON_START = /^\s*(?:[[{"\d-]|true|false|null)/;
+
+// A lone number that would not be the same afterwards, such as a long id, stays text.
+function parseIfJson(text) {
+  if (!JSON_START.test(text)) return text;
+  try {
+    const value = JSON.parse(text);
+    return typeof value === 'number' && Math.abs(value) > Number.MAX_SAFE_INTEGER ? text : value;
+  } catch {
+    return text;
+  }
+}
