@@ -16,10 +16,16 @@ use crate::tools;
 /// Longer than any id that was ever handed out; keeps what is echoed in an error short.
 const MAX_SESSION_ID_BYTES: usize = 128;
 
+/// Tools that a search gives unless more are asked for.
+const USUALLY_FOUND: usize = 5;
+
 /// A tool call whose arguments hold.
 #[derive(Debug)]
 pub(crate) enum Call {
-    ExecuteCode(CodeRequest),
+    /// With the servers that the code may call.
+    ExecuteCode(CodeRequest, Vec<String>),
+    RunPython(RunPython),
+    SearchTools(SearchTools),
     ExecuteCommand(CommandRequest),
     GetSessions(Option<SessionId>),
     StopSession(SessionId),
@@ -27,6 +33,19 @@ pub(crate) enum Call {
     ReadFile(SessionId, OsString, FileRange),
     WriteFile(SessionId, OsString, Vec<u8>),
     ListFiles(SessionId, OsString),
+}
+
+#[derive(Debug)]
+pub(crate) struct RunPython {
+    pub(crate) code: String,
+    pub(crate) servers: Vec<String>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub(crate) struct SearchTools {
+    pub(crate) query: String,
+    pub(crate) limit: usize,
 }
 
 #[derive(Deserialize)]
@@ -37,6 +56,22 @@ struct ExecuteCodeParams {
     flavor: Option<String>,
     session_id: Option<String>,
     timeout: Option<f64>,
+    servers: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunPythonParams {
+    code: String,
+    servers: Option<Vec<String>>,
+    timeout: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SearchToolsParams {
+    query: String,
+    limit: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -104,14 +139,32 @@ impl Call {
         match tool {
             tools::EXECUTE_CODE => {
                 let params: ExecuteCodeParams = read(tool, arguments)?;
-                Ok(Self::ExecuteCode(CodeRequest {
+                let request = CodeRequest {
                     code: not_blank("code", params.code)?,
                     template: params.template,
                     flavor: params.flavor,
                     session_id: params.session_id.map(session_id).transpose()?,
                     timeout: params.timeout.map(timeout).transpose()?,
                     host: None,
+                };
+                Ok(Self::ExecuteCode(request, params.servers.unwrap_or_default()))
+            }
+            tools::RUN_PYTHON => {
+                let params: RunPythonParams = read(tool, arguments)?;
+                Ok(Self::RunPython(RunPython {
+                    code: not_blank("code", params.code)?,
+                    servers: params.servers.unwrap_or_default(),
+                    timeout: params.timeout.map(timeout).transpose()?,
                 }))
+            }
+            tools::SEARCH_TOOLS => {
+                let SearchToolsParams { query, limit } = read(tool, arguments)?;
+                let limit = limit.unwrap_or(USUALLY_FOUND);
+                if !(1..=tools::MOST_FOUND).contains(&limit) {
+                    let message = format!("limit is not between 1 and {}", tools::MOST_FOUND);
+                    return Err(Failure::new(Kind::Validation, message).with("field", "limit"));
+                }
+                Ok(Self::SearchTools(SearchTools { query: not_blank("query", query)?, limit }))
             }
             tools::EXECUTE_COMMAND => {
                 let params: ExecuteCommandParams = read(tool, arguments)?;

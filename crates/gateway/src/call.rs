@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use ringfence_runtime::session::{Answer, Failure, Kind};
+use ringfence_runtime::session::{Failure, Kind};
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval_at};
 
-use crate::arguments::Call;
+use crate::arguments::{Call, RunPython, SearchTools};
 use crate::client::Context;
 use crate::{Gateway, reply};
 
@@ -25,9 +25,32 @@ impl Gateway {
         let sessions = self.sessions()?.clone();
         let (principal, cancel) = (context.principal.clone(), context.cancel.clone());
         match call {
-            Call::ExecuteCode(request) => {
-                let task = tokio::spawn(async move { sessions.execute(&principal, request, cancel).await });
+            Call::ExecuteCode(request, servers) => {
+                let Some(code) = self.code_mode().cloned() else {
+                    if !servers.is_empty() {
+                        return Err(no_servers());
+                    }
+                    let task = tokio::spawn(async move { sessions.execute(&principal, request, cancel).await });
+                    return attend(task, token, context).await.map(|answer| reply::answer(&answer));
+                };
+                let caller = self.caller(context);
+                let task = tokio::spawn(async move { code.execute(&caller, request, &servers, cancel).await });
                 attend(task, token, context).await.map(|answer| reply::answer(&answer))
+            }
+            Call::RunPython(RunPython { code, servers, timeout }) => {
+                let mode = self.code_mode().cloned().ok_or_else(no_servers)?;
+                let (output_mode, caller) = (mode.settings().output_mode, self.caller(context));
+                let task =
+                    tokio::spawn(async move { mode.run(&caller, code, &servers, timeout, cancel).await });
+                match attend(task, token, context).await {
+                    Ok(ran) => Ok(reply::code_answer(&ran, output_mode)),
+                    Err(failure) if failure.kind == Kind::Validation => Ok(reply::invalid_code(&failure, output_mode)),
+                    Err(failure) => Err(failure),
+                }
+            }
+            Call::SearchTools(SearchTools { query, limit }) => {
+                let mode = self.code_mode().ok_or_else(no_servers)?;
+                Ok(reply::found_tools(&mode.search(&self.caller(context), &query, limit)))
             }
             Call::ExecuteCommand(request) => {
                 let task = tokio::spawn(async move { sessions.run_command(&principal, request, cancel).await });
@@ -52,6 +75,10 @@ impl Gateway {
     }
 }
 
+fn no_servers() -> Failure {
+    Failure::new(Kind::Configuration, "this server has no servers that code could call")
+}
+
 /// Runs something in a task of its own, so that it comes to its end even if its caller goes away.
 pub(crate) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
@@ -60,11 +87,11 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
 }
 
 /// Waits for a call that runs in a task of its own, so that it always comes to its own orderly end.
-async fn attend(
-    mut task: JoinHandle<Result<Answer, Failure>>,
+async fn attend<T>(
+    mut task: JoinHandle<Result<T, Failure>>,
     token: Option<Value>,
     context: &Context,
-) -> Result<Answer, Failure> {
+) -> Result<T, Failure> {
     let token = token.filter(|_| context.outlet.is_open());
     let start = Instant::now();
     let mut ticks = interval_at(start + PROGRESS_PERIOD, PROGRESS_PERIOD);

@@ -7,12 +7,14 @@ mod subscriptions;
 use std::sync::Arc;
 
 use ringfence_runtime::audit::{Audit, AuditEvent};
-use ringfence_runtime::servers::Profile;
+use ringfence_runtime::config::CodeSettings;
+use ringfence_runtime::servers::{Mode, Profile};
 use ringfence_runtime::session::{Failure, Kind, Sessions};
 use serde_json::{Value, json};
 
 use crate::arguments::Call;
 use crate::client::Context;
+use crate::code::{Caller, CodeMode};
 use crate::era::{self, Era};
 use crate::hosting::{Hosting, View};
 use crate::http::Clients;
@@ -32,6 +34,9 @@ enum Backend {
 pub struct Gateway {
     backend: Backend,
     tools: Arc<[Value]>,
+    /// Those of code mode, which are also the last of all.
+    code_tools: Arc<[Value]>,
+    code: Option<CodeMode>,
     clients: Clients,
     hosting: Option<Hosting>,
     profile: Arc<Profile>,
@@ -52,13 +57,46 @@ impl Gateway {
     fn on(backend: Backend) -> Self {
         let tools = tools::all().into_iter().map(|tool| json!(tool)).collect();
         let (clients, profile) = (Clients::default(), Arc::default());
-        Self { backend, tools, clients, hosting: None, profile, profile_name: "".into() }
+        let code_tools = Arc::new([]);
+        Self { backend, tools, code_tools, code: None, clients, hosting: None, profile, profile_name: "".into() }
     }
 
     /// Offers servers beside the sandboxes.
     #[must_use]
     pub fn with_hosting(self, hosting: Hosting) -> Self {
         Self { clients: hosting.clients().clone(), hosting: Some(hosting), ..self }
+    }
+
+    /// Lets code in the sandboxes call the servers.
+    #[must_use]
+    pub fn with_code(self, settings: CodeSettings) -> Self {
+        let (Some(hosting), Backend::Ready(sessions)) = (&self.hosting, &self.backend) else { return self };
+        let code = CodeMode::new(hosting.clone(), sessions.clone(), settings);
+        let code_tools: Arc<[Value]> = tools::code_mode().into_iter().map(|tool| json!(tool)).collect();
+        let tools = self.tools.iter().chain(&*code_tools).cloned().collect();
+        Self { tools, code_tools, code: Some(code), ..self }
+    }
+
+    /// Offers a profile where none is asked for.
+    pub fn offering(self, profile: &str) -> Option<Self> {
+        self.with_profile(profile)
+    }
+
+    pub(crate) fn code_mode(&self) -> Option<&CodeMode> {
+        self.code.as_ref()
+    }
+
+    /// Who calls, and what is offered here.
+    pub(crate) fn caller(&self, context: &Context) -> Caller {
+        let (profile, profile_name) = (Arc::clone(&self.profile), Arc::clone(&self.profile_name));
+        Caller { principal: context.principal.clone(), profile, profile_name }
+    }
+
+    /// Waits a little for what code has asked.
+    pub async fn end(&self) {
+        if let Some(code) = &self.code {
+            code.end().await;
+        }
     }
 
     /// Why no session could be started now, if so.
@@ -96,14 +134,25 @@ impl Gateway {
         self.hosting.as_ref()
     }
 
-    /// What servers add to what is offered.
+    /// What servers add to what is offered; nothing where code calls them.
     fn view(&self) -> Option<Arc<View>> {
+        if self.profile.mode == Mode::Code {
+            return None;
+        }
         let own = self.own_tools().iter().filter_map(|tool| tool["name"].as_str()).collect();
         Some(self.hosting.as_ref()?.view(&self.profile_name, &self.profile, &own))
     }
 
     fn own_tools(&self) -> &[Value] {
-        if self.profile.own_tools { &self.tools } else { &[] }
+        match self.profile.mode {
+            Mode::Code => &self.code_tools,
+            Mode::Direct if self.profile.own_tools => &self.tools,
+            Mode::Direct => &[],
+        }
+    }
+
+    fn is_own_offered(&self) -> bool {
+        self.profile.own_tools || self.profile.mode == Mode::Code
     }
 
     pub(crate) fn sessions(&self) -> Result<&Sessions, Failure> {
@@ -185,9 +234,13 @@ impl Gateway {
             }
             // There are no prompts of our own; but clients ask, and what is answered is declared.
             "prompts/list" => json!({"prompts": hosted(|view| &view.prompts).collect::<Vec<_>>()}),
-            "resources/list" => json!({"resources": hosted(|view| &view.resources).collect::<Vec<_>>()}),
+            "resources/list" => {
+                let own = self.code.as_ref().filter(|_| self.is_own_offered()).map(|_| json!(resource::capabilities()));
+                let resources: Vec<Value> = own.into_iter().chain(hosted(|view| &view.resources)).collect();
+                json!({"resources": resources})
+            }
             _ => {
-                let own = self.profile.own_tools.then(|| json!(resource::template()));
+                let own = self.is_own_offered().then(|| json!(resource::template()));
                 let templates: Vec<Value> = own.into_iter().chain(hosted(|view| &view.templates)).collect();
                 json!({"resourceTemplates": templates})
             }
@@ -200,7 +253,7 @@ impl Gateway {
             return Err(not_a_call());
         }
         let is_own = self.own_tools().iter().any(|tool| tool["name"] == *name);
-        if let Some(hosting) = self.hosting.as_ref().filter(|_| !is_own) {
+        if let Some(hosting) = self.hosting.as_ref().filter(|_| !is_own && self.profile.mode == Mode::Direct) {
             let view = hosting_view(self);
             let known = view.tool(&name).or_else(|| view.held(&name)).cloned();
             if let Some(route) = known.or_else(|| hosting.guess(&self.profile, &name)) {

@@ -1,22 +1,32 @@
-//! Resources: outputs that were too long for their answer.
+//! Resources of our own: outputs that were too long for their answer, and what code mode can do.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_runtime::session::{Failure, Kind, Principal, SessionId, Sessions, Whole};
-use rmcp::model::{ReadResourceResult, ResourceContents, ResourceTemplate};
+use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 
 use crate::arguments;
+use crate::code::CAPABILITIES;
 
 const PREFIX: &str = "ringfence://sessions/";
 
-/// The one kind of resource that there is.
+/// Long outputs.
 pub(crate) fn template() -> ResourceTemplate {
     ResourceTemplate::new(format!("{PREFIX}{{session_id}}/outputs/{{number}}"), "output")
         .with_description("A long output in full, up to 8 MiB; answers name it where they had to drop something.")
 }
 
+/// What explains the helpers of code mode.
+const CAPABILITIES_URI: &str = "resource://ringfence/capabilities";
+
+pub(crate) fn capabilities() -> Resource {
+    Resource::new(CAPABILITIES_URI, "capabilities")
+        .with_description("What code in run_python can use.")
+        .with_mime_type("text/markdown")
+}
+
 pub(crate) fn is_own(uri: &str) -> bool {
-    uri.starts_with(PREFIX)
+    uri.starts_with(PREFIX) || uri == CAPABILITIES_URI
 }
 
 pub(crate) fn uri(session: &SessionId, whole: &Whole) -> String {
@@ -24,6 +34,10 @@ pub(crate) fn uri(session: &SessionId, whole: &Whole) -> String {
 }
 
 pub(crate) async fn read(sessions: &Sessions, principal: &Principal, uri: &str) -> Result<ReadResourceResult, Failure> {
+    if uri == CAPABILITIES_URI {
+        let text = ResourceContents::text(CAPABILITIES, uri).with_mime_type("text/markdown");
+        return Ok(ReadResourceResult::new(vec![text]));
+    }
     let (session, number) = parse(uri).ok_or_else(|| {
         Failure::new(Kind::NotFound, "there is no such resource").suggest("resources/templates/list says what there is")
     })?;

@@ -13,11 +13,51 @@ pub(crate) const GET_VOLUME_PATH: &str = "get_volume_path";
 pub(crate) const READ_FILE: &str = "read_file";
 pub(crate) const WRITE_FILE: &str = "write_file";
 pub(crate) const LIST_FILES: &str = "list_files";
+pub(crate) const RUN_PYTHON: &str = "run_python";
+pub(crate) const SEARCH_TOOLS: &str = "search_tools";
 
 /// How the content of a file travels.
 pub(crate) const ENCODINGS: [&str; 2] = ["utf-8", "base64"];
 
-/// All tools, in the order in which they are listed.
+/// All that a search may find at once.
+pub(crate) const MOST_FOUND: usize = 20;
+
+/// The tools by which an agent reaches those of servers from code: without schemas of their answers, since they are to
+/// cost little.
+pub(crate) fn code_mode() -> Vec<Tool> {
+    let runs = ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true);
+    let reads = ToolAnnotations::new().read_only(true).open_world(false);
+    let run_python = Tool::new(
+        RUN_PYTHON,
+        "Run Python in your own sandbox, which keeps variables, functions and imports from call to call; top-level \
+         await works. MCP servers named in `servers` are there as async functions: `await \
+         mcp_<server>.<tool>(arg=...)`, with plain Python as result; asyncio.gather runs calls at once. Find tools with \
+         search_tools or `runtime.search_tool_docs_sync(query)`. Print what you want to see. More: \
+         resource://ringfence/capabilities",
+        input(
+            json!({
+                "code": {"type": "string", "minLength": 1},
+                "servers": {"type": "array", "items": {"type": "string"}, "description": "stay for later calls"},
+                "timeout": {"type": "integer", "minimum": 1, "description": "seconds; 30 by default"},
+            }),
+            &["code"],
+        ),
+    );
+    let search_tools = Tool::new(
+        SEARCH_TOOLS,
+        "Find tools of all MCP servers by what they do.",
+        input(
+            json!({
+                "query": {"type": "string", "minLength": 1},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MOST_FOUND, "description": "5 by default"},
+            }),
+            &["query"],
+        ),
+    );
+    vec![run_python.with_annotations(runs), search_tools.with_annotations(reads)]
+}
+
+/// All tools of sessions, in the order in which they are listed.
 pub(crate) fn all() -> Vec<Tool> {
     // Code may write to shared volumes and, where a policy allows, reach the network: the hints of
     // the two that run something promise nothing that a configuration could take back.
@@ -29,7 +69,7 @@ pub(crate) fn all() -> Vec<Tool> {
         tool(
             EXECUTE_CODE,
             "Run code in a sandbox; variables and files stay for the next call with its session_id.",
-            run_input("code"),
+            code_input(),
             run_output(),
             &runs,
         ),
@@ -137,6 +177,15 @@ fn run_input(what: &str) -> JsonObject {
     input(properties, &[what])
 }
 
+fn code_input() -> JsonObject {
+    let mut schema = run_input("code");
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        let servers = json!({"type": "array", "items": {"type": "string"}, "description": "MCP servers for the code"});
+        properties.insert("servers".into(), servers);
+    }
+    schema
+}
+
 fn file_input(mut properties: Value, required: &[&str]) -> JsonObject {
     properties["session_id"] = json!({"type": "string"});
     properties["path"] = json!({"type": "string", "description": "in /workspace"});
@@ -207,8 +256,13 @@ mod tests {
     }
 
     #[test]
+    fn the_list_of_code_mode() {
+        insta::assert_json_snapshot!(code_mode());
+    }
+
+    #[test]
     fn every_listed_tool_is_known() {
-        for tool in all() {
+        for tool in all().into_iter().chain(code_mode()) {
             let refusal = Call::parse(&tool.name, None).err().map(|failure| failure.message).unwrap_or_default();
             assert!(!refusal.contains("no such tool"), "{}", tool.name);
         }

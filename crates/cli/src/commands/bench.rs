@@ -6,6 +6,7 @@
 
 mod burst;
 mod client;
+mod code;
 mod cold;
 mod density;
 mod effort;
@@ -65,7 +66,7 @@ pub(crate) struct Arguments {
 /// In the order in which they are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// All that follow, but for the gateway
+    /// All that follow, but for the gateway and code
     Sessions,
     /// From no session to its first print, with sandboxes waiting ready
     Warm,
@@ -83,11 +84,22 @@ enum What {
     Server,
     /// A tool of another server through the gateway, beside calling it directly and other gateways (only if named)
     Gateway,
+    /// A tool called from code in a session, beside the same call through the gateway (only if named)
+    Code,
 }
 
 impl What {
-    const EACH: [Self; 8] =
-        [Self::Warm, Self::Cold, Self::RoundTrip, Self::Burst, Self::Density, Self::Flood, Self::Server, Self::Gateway];
+    const EACH: [Self; 9] = [
+        Self::Warm,
+        Self::Cold,
+        Self::RoundTrip,
+        Self::Burst,
+        Self::Density,
+        Self::Flood,
+        Self::Server,
+        Self::Gateway,
+        Self::Code,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -100,6 +112,7 @@ impl What {
             Self::Flood => "flood",
             Self::Server => "server",
             Self::Gateway => "gateway",
+            Self::Code => "code",
         }
     }
 
@@ -114,6 +127,7 @@ impl What {
             Self::Flood => flood::measure(effort, host),
             Self::Server => start::measure(effort),
             Self::Gateway => gateway::measure(effort),
+            Self::Code => code::measure(effort),
         }
     }
 }
@@ -123,7 +137,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let host = Host::look();
     let is_wanted = |what: &What| {
         let are_sessions = arguments.what.is_empty() || arguments.what.contains(&What::Sessions);
-        arguments.what.contains(what) || are_sessions && *what != What::Gateway
+        arguments.what.contains(what) || are_sessions && !matches!(what, What::Gateway | What::Code)
     };
     let (is_quick, sections) = (arguments.quick, Vec::new());
     let mut report = Report { host: host.to_json(), caption: host.caption(), is_quick, sections };

@@ -1,7 +1,7 @@
 //! Servers that people use, from the registries, and projects of their own: each hosted in a sandbox or reached by its
 //! address, and called through the gateway as an agent would.
 
-mod fetched;
+pub(crate) mod fetched;
 mod gateway;
 
 use std::fs;

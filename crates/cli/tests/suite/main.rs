@@ -5,6 +5,7 @@ mod bad_input;
 mod bench;
 mod cleanup;
 mod clients;
+mod code_mode;
 mod config;
 mod conformance;
 mod conformance_hosted;

@@ -1,5 +1,6 @@
 //! What a client is told of the server when it opens a conversation, or asks.
 
+use ringfence_runtime::servers::Mode;
 use serde_json::{Value, json};
 
 use super::Gateway;
@@ -8,6 +9,8 @@ use crate::era::{self, Era, SERVER_INFO_KEY, VERSIONS};
 use crate::rpc::{Outcome, RpcError};
 
 const INSTRUCTIONS: &str = "Runs code in isolated sandboxes. Pass the session_id of an answer to keep its state.";
+
+const CODE_INSTRUCTIONS: &str = "Runs Python in an isolated sandbox, where MCP servers are there as async functions.";
 
 struct About {
     capabilities: Value,
@@ -78,7 +81,10 @@ impl Gateway {
         } else {
             json!({"tools": {}, "resources": {}, "prompts": {}})
         };
-        let instructions = self.profile.own_tools.then(|| INSTRUCTIONS.into());
+        let instructions = match self.profile.mode {
+            Mode::Code => Some(CODE_INSTRUCTIONS.into()),
+            Mode::Direct => self.profile.own_tools.then(|| INSTRUCTIONS.into()),
+        };
         Ok(About { capabilities, server_info: own, instructions })
     }
 }

@@ -13,7 +13,7 @@ impl Gateway {
         let uri = params["uri"]
             .as_str()
             .ok_or_else(|| RpcError::new(RpcError::INVALID_PARAMS, "resources/read takes a `uri`"))?;
-        if let Some(hosting) = self.hosting.as_ref().filter(|_| !resource::is_own(uri) || !self.profile.own_tools) {
+        if let Some(hosting) = self.hosting.as_ref().filter(|_| !resource::is_own(uri) || !self.is_own_offered()) {
             let server = hosting_view(self).resource(uri).map(str::to_owned);
             let server = server.ok_or_else(|| no_resource(uri))?;
             return hosting.pass(&server, "resources/read", params, context).await;

@@ -147,6 +147,24 @@ impl Sessions {
         Ok(handle.describe(&self.0.settings))
     }
 
+    /// Whether there is such a session, whoever's it is.
+    pub fn is_live(&self, id: &SessionId) -> bool {
+        self.live().contains_key(id)
+    }
+
+    /// What is spoken in a session.
+    pub fn language(&self, principal: &Principal, id: &SessionId) -> Result<Language, Failure> {
+        let handle = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?;
+        Ok(handle.tenancy.template.language)
+    }
+
+    /// What would be spoken in a session of this template.
+    pub fn template_language(&self, template: Option<&str>) -> Result<Language, Failure> {
+        let settings = &self.0.settings;
+        let found = settings.templates.find(template.unwrap_or(&settings.default_template));
+        found.map(|template| template.language).map_err(|error| invalid(&error))
+    }
+
     /// Ends a session and frees everything it had.
     pub async fn stop(&self, principal: &Principal, id: &SessionId) -> Result<Stopped, Failure> {
         let handle = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?;
@@ -161,7 +179,8 @@ impl Sessions {
         &self.0.audit
     }
 
-    fn refused(&self, principal: &Principal, session: Option<&SessionId>, failure: Failure) -> Failure {
+    /// Notes that a request was not served.
+    pub fn refused(&self, principal: &Principal, session: Option<&SessionId>, failure: Failure) -> Failure {
         self.0.audit.record(AuditEvent::refusal(&failure).of(principal, session));
         failure
     }

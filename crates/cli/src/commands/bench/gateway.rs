@@ -134,19 +134,23 @@ fn compared(rows: Vec<Row>, pairs: &[(&str, &str)]) -> Vec<Row> {
 
 /// Both upstreams, as a person would write them.
 fn configuration(echo: &str, program: &Program) -> Result<String> {
+    Ok(format!("[servers.http]\nurl = \"http://{echo}/mcp\"\n\n{}", pipe_entry(program)?))
+}
+
+/// The upstream on standard streams.
+pub(super) fn pipe_entry(program: &Program) -> Result<String> {
     let path = program.path.to_str().context("the temporary directory has an odd name")?;
-    let pipe = format!("[servers.pipe]\ncommand = {path:?}\nargs = [{ROLE:?}]\n");
-    Ok(format!("[servers.http]\nurl = \"http://{echo}/mcp\"\n\n{pipe}"))
+    Ok(format!("[servers.pipe]\ncommand = {path:?}\nargs = [{ROLE:?}]\n"))
 }
 
 /// This program in a directory of its own: what is beside it would be staged with it.
-struct Program {
+pub(super) struct Program {
     path: std::path::PathBuf,
     _directory: TempDir,
 }
 
 impl Program {
-    fn copy() -> Result<Self> {
+    pub(super) fn copy() -> Result<Self> {
         let directory = tempfile::tempdir().context("there is no temporary directory")?;
         let path = directory.path().join("ringfence");
         fs::copy(std::env::current_exe()?, &path).context("the program cannot be copied")?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ringfence_testkit::skip;
 use serde_json::{Value, json};
 
-pub(super) struct Fetched {
+pub(crate) struct Fetched {
     cache: PathBuf,
     /// `@modelcontextprotocol/NAME@VERSION`, with spaces between.
     npm: String,
@@ -18,7 +18,7 @@ pub(super) struct Fetched {
 }
 
 impl Fetched {
-    pub(super) fn look(test: &str) -> Option<Self> {
+    pub(crate) fn look(test: &str) -> Option<Self> {
         let variable = |name: &str| std::env::var(format!("RINGFENCE_TEST_{name}")).ok();
         let found = || {
             let cache = variable("CACHE")?.into();
@@ -33,14 +33,14 @@ impl Fetched {
     }
 
     /// An entry for a server from npm, as its documentation has it.
-    pub(super) fn npm(&self, name: &str, arguments: &[&str]) -> Value {
+    pub(crate) fn npm(&self, name: &str, arguments: &[&str]) -> Value {
         let package = pinned(&self.npm, &format!("@modelcontextprotocol/{name}@"));
         let arguments: Vec<&str> = ["-y", package].iter().chain(arguments).copied().collect();
         json!({"command": "npx", "args": arguments, "env": {"npm_config_registry": self.registry}})
     }
 
     /// An entry for a server from the Python index.
-    pub(super) fn pypi(&self, name: &str, arguments: &[&str]) -> Value {
+    pub(crate) fn pypi(&self, name: &str, arguments: &[&str]) -> Value {
         let package = pinned(&self.pypi, &format!("{name}=="));
         let arguments: Vec<&str> = [package].iter().chain(arguments).copied().collect();
         json!({"command": "uvx", "args": arguments, "env": {}})
@@ -53,14 +53,14 @@ fn pinned<'a>(packages: &'a str, beginning: &str) -> &'a str {
 }
 
 /// server-everything as somebody else runs it, reached by its address. Dropped, it is killed.
-pub(super) struct Remote {
+pub(crate) struct Remote {
     process: Child,
-    pub(super) port: u16,
+    pub(crate) port: u16,
 }
 
 impl Remote {
     /// `sse` or `streamableHttp`.
-    pub(super) fn start(fetched: &Fetched, transport: &str) -> Self {
+    pub(crate) fn start(fetched: &Fetched, transport: &str) -> Self {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
         let port = free.local_addr().expect("it has an address").port();
         drop(free);

@@ -9,6 +9,9 @@ use crate::failure::Failure;
 
 pub(crate) const ROLE: &str = "bench-echo-stdio";
 
+/// Of a text that it makes.
+const MOST_BYTES: usize = 64 << 20;
+
 /// Answers until its input ends.
 pub(crate) fn serve() -> Result<ExitCode, Failure> {
     answer_all(std::io::stdin().lock(), std::io::stdout().lock())
@@ -41,11 +44,19 @@ fn answer(message: &Value) -> Option<Value> {
         "ping" => Some(json!({})),
         "tools/list" => {
             let schema = json!({"type": "object", "properties": {"message": {"type": "string"}}});
-            Some(json!({"tools": [{"name": "echo", "description": "Says it again.", "inputSchema": schema}]}))
+            let many = json!({"type": "object", "properties": {"bytes": {"type": "integer"}}});
+            Some(json!({"tools": [
+                {"name": "echo", "description": "Says it again.", "inputSchema": schema},
+                {"name": "text", "description": "A text of that many bytes.", "inputSchema": many},
+            ]}))
         }
         "tools/call" => {
-            let message = &message["params"]["arguments"]["message"];
-            Some(json!({"content": [{"type": "text", "text": message}]}))
+            let arguments = &message["params"]["arguments"];
+            let text = match arguments["bytes"].as_u64().and_then(|bytes| usize::try_from(bytes).ok()) {
+                Some(bytes) => json!("x".repeat(bytes.min(MOST_BYTES))),
+                None => arguments["message"].clone(),
+            };
+            Some(json!({"content": [{"type": "text", "text": text}]}))
         }
         _ => None,
     }

@@ -1,0 +1,87 @@
+//! What code is told of a call that came to nothing.
+
+use ringfence_runtime::session::{Failure, HostAnswer, Kind as FailureKind};
+use ringfence_runtime::store::StoreError;
+use serde_json::{Map, Value, json};
+
+/// By which code can tell what happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It may not.
+    Refused,
+    NotFound,
+    Invalid,
+    Limit,
+    /// The server answered with an error.
+    Upstream,
+    Timeout,
+    /// The server was not there, or was lost.
+    Lost,
+    Cancelled,
+    Internal,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::NotFound => "not_found",
+            Self::Invalid => "invalid",
+            Self::Limit => "limit",
+            Self::Upstream => "upstream",
+            Self::Timeout => "timeout",
+            Self::Lost => "lost",
+            Self::Cancelled => "cancelled",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct CallError {
+    pub(super) kind: Kind,
+    pub(super) message: String,
+    more: Map<String, Value>,
+}
+
+impl CallError {
+    pub(super) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), more: Map::new() }
+    }
+
+    pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(key.into(), value.into());
+        self
+    }
+
+    pub(super) fn into_answer(self) -> HostAnswer {
+        let mut error = Map::from_iter([
+            ("kind".to_owned(), json!(self.kind.name())),
+            ("message".to_owned(), json!(self.message)),
+        ]);
+        error.extend(self.more);
+        HostAnswer::Error(Value::Object(error))
+    }
+
+    /// As it stands in the audit.
+    pub(super) fn as_failure(&self) -> Failure {
+        let kind = if self.kind == Kind::Limit { FailureKind::ResourceLimit } else { FailureKind::Policy };
+        Failure::new(kind, self.message.clone())
+    }
+}
+
+impl From<StoreError> for CallError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NotKept(reason) => {
+                let kind = if reason.is_limit() { Kind::Limit } else { Kind::Invalid };
+                Self::new(kind, format!("{reason}; {}", reason.hint()))
+            }
+            error => {
+                // What is wrong with the host's disk is not the guest's business.
+                tracing::error!("the store failed a call from code: {error}");
+                Self::new(Kind::Internal, "the host could not do it; its log says why")
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What code keeps for later sessions of its caller: functions, and values.
+
+use ringfence_runtime::session::HostAnswer;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::cell::{Cell, told};
+use super::failure::{CallError, Kind};
+use super::requests::{MemoryParams, SaveMemoryParams, SaveToolParams, SavedToolParams, read};
+
+type Answered = Result<HostAnswer, CallError>;
+
+impl Cell {
+    fn owner(&self) -> &str {
+        self.caller.principal.name()
+    }
+
+    pub(super) async fn save_tool(&self, params: &str) -> Answered {
+        let SaveToolParams { name, source, doc } = read(params)?;
+        let (store, language) = (self.mode.store(), self.room.language);
+        let version = store.save_tool(self.owner(), language, &name, source, &doc).await?;
+        self.mode.0.prefaces.forget(&self.caller.principal, language);
+        Ok(told(&json!({"name": name, "version": version})))
+    }
+
+    pub(super) async fn list_saved(&self) -> Answered {
+        let tools = self.mode.store().saved_tools(self.owner(), self.room.language).await?;
+        Ok(told(&json!({"tools": tools})))
+    }
+
+    pub(super) async fn load_saved(&self, params: &str) -> Answered {
+        let SavedToolParams { name, version } = read(params)?;
+        let found = self.mode.store().saved_tool(self.owner(), self.room.language, &name, version).await?;
+        let found = found.ok_or_else(|| CallError::new(Kind::NotFound, "no such tool has been saved"))?;
+        Ok(told(&json!(found)))
+    }
+
+    pub(super) async fn delete_saved(&self, params: &str) -> Answered {
+        let SavedToolParams { name, .. } = read(params)?;
+        let language = self.room.language;
+        let deleted = self.mode.store().delete_saved_tool(self.owner(), language, &name).await?;
+        self.mode.0.prefaces.forget(&self.caller.principal, language);
+        Ok(told(&json!({"deleted": deleted})))
+    }
+
+    pub(super) async fn save_memory(&self, params: &str) -> Answered {
+        let SaveMemoryParams { key, value, metadata } = read(params)?;
+        let value = String::from(Box::<str>::from(value));
+        let saved = self.mode.store().save_memory(self.owner(), &key, value, metadata).await?;
+        Ok(told(&json!({"key": key, "created": saved.created, "updated": saved.updated})))
+    }
+
+    pub(super) async fn load_memory(&self, params: &str) -> Answered {
+        let MemoryParams { key } = read(params)?;
+        let Some(memory) = self.mode.store().load_memory(self.owner(), &key).await? else {
+            return Ok(told(&json!({"key": key, "found": false})));
+        };
+        // As it was saved, without being read.
+        let value = RawValue::from_string(memory.value).map_err(|_| CallError::new(Kind::Internal, "it is broken"))?;
+        let text = format!(
+            r#"{{"key":{},"found":true,"value":{},"metadata":{}}}"#,
+            json!(key),
+            value.get(),
+            Value::Object(memory.metadata)
+        );
+        Ok(HostAnswer::Result(Box::new(text.into_bytes())))
+    }
+
+    pub(super) async fn delete_memory(&self, params: &str) -> Answered {
+        let MemoryParams { key } = read(params)?;
+        let deleted = self.mode.store().delete_memory(self.owner(), &key).await?;
+        Ok(told(&json!({"deleted": deleted})))
+    }
+
+    pub(super) async fn list_memories(&self) -> Answered {
+        Ok(told(&json!({"memories": self.mode.store().memories(self.owner()).await?})))
+    }
+
+    pub(super) async fn memory_info(&self, params: &str) -> Answered {
+        let MemoryParams { key } = read(params)?;
+        let Some(info) = self.mode.store().memory_info(self.owner(), &key).await? else {
+            return Ok(told(&json!({"key": key, "found": false})));
+        };
+        let mut answer = json!(info);
+        answer["found"] = true.into();
+        Ok(told(&answer))
+    }
+}

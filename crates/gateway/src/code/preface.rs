@@ -1,0 +1,66 @@
+//! What an interpreter is told before code runs in it: which servers it may call, and what its caller has saved.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ringfence_runtime::session::Principal;
+use ringfence_runtime::store::{Store, StoreError};
+use ringfence_runtime::template::Language;
+use serde_json::{Value, json};
+
+use crate::hosting::KnownServer;
+
+/// Callers whose saved tools are remembered.
+const MOST_CALLERS: usize = 1024;
+
+/// What callers have saved, as it is told; read once, and again when it changes here.
+#[derive(Default)]
+pub(super) struct Prefaces(Mutex<HashMap<(Principal, Language), Arc<Vec<Value>>>>);
+
+impl Prefaces {
+    pub(super) async fn saved(
+        &self,
+        store: &Store,
+        principal: &Principal,
+        language: Language,
+    ) -> Result<Arc<Vec<Value>>, StoreError> {
+        let key = (principal.clone(), language);
+        if let Some(saved) = self.known().get(&key) {
+            return Ok(Arc::clone(saved));
+        }
+        let tools = store.saved_tools(principal.name(), language).await?;
+        let told = tools.iter().map(|tool| json!({"name": tool.name, "version": tool.version, "doc": tool.doc}));
+        let saved = Arc::new(told.collect::<Vec<_>>());
+        let mut known = self.known();
+        if known.len() >= MOST_CALLERS {
+            known.clear();
+        }
+        known.insert(key, Arc::clone(&saved));
+        Ok(saved)
+    }
+
+    /// Something was saved or deleted.
+    pub(super) fn forget(&self, principal: &Principal, language: Language) {
+        self.known().remove(&(principal.clone(), language));
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<(Principal, Language), Arc<Vec<Value>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nothing, where there is nothing to tell.
+pub(super) fn compose<'a>(servers: impl Iterator<Item = &'a KnownServer>, saved: &[Value]) -> Option<Arc<str>> {
+    let servers: Vec<Value> = servers
+        .map(|server| {
+            json!({
+                "name": server.name,
+                "alias": server.alias,
+                "description": server.description,
+                "version": server.version,
+            })
+        })
+        .collect();
+    let is_empty = servers.is_empty() && saved.is_empty();
+    (!is_empty).then(|| json!({"servers": servers, "saved": saved}).to_string().into())
+}

@@ -1,0 +1,147 @@
+//! Code with servers: the session it runs in, what it may call there, and what came of it.
+
+use std::sync::Arc;
+
+use ringfence_runtime::session::{Answer, CallNote, CodeRequest, Failure, HostCalls, Kind, SessionId};
+use tokio_util::sync::CancellationToken;
+
+use super::cell::Cell;
+use super::grants::Granted;
+use super::homes::unkept;
+use super::{Caller, CodeMode, Inner, Room, preface};
+use crate::hosting::KnownServer;
+
+/// Servers that one call may name.
+pub(crate) const MOST_NAMED: usize = 64;
+
+/// What came of `run_python`.
+pub(crate) struct Ran {
+    pub(crate) answer: Answer,
+    /// The caller had a session before, which is gone.
+    pub(crate) is_new_session: bool,
+}
+
+impl CodeMode {
+    /// Runs code in the caller's own session.
+    pub(crate) async fn run(
+        &self,
+        caller: &Caller,
+        code: String,
+        named: &[String],
+        timeout: Option<std::time::Duration>,
+        cancel: CancellationToken,
+    ) -> Result<Ran, Failure> {
+        let servers = self.resolve(caller, named)?;
+        let mut attempts = 0;
+        loop {
+            let (session, is_new_session) = self.home(caller).await?;
+            let Ok(language) = self.0.sessions.language(&caller.principal, &session) else { continue };
+            let room = Room { session: Some(session.clone()), language };
+            let host = self.host_calls(caller, room, &servers).await?;
+            let request = CodeRequest {
+                code: code.clone(),
+                template: None,
+                flavor: None,
+                session_id: Some(session),
+                timeout: Some(timeout.unwrap_or(self.0.settings.timeout)),
+                host: Some(host),
+            };
+            attempts += 1;
+            match self.0.sessions.execute(&caller.principal, request, cancel.clone()).await {
+                // It has expired in between; nothing ran.
+                Err(failure) if failure.kind == Kind::SessionNotFound && attempts == 1 => {}
+                answered => return answered.map(|answer| Ran { answer, is_new_session }),
+            }
+        }
+    }
+
+    /// Runs code in whichever session it asks for.
+    pub(crate) async fn execute(
+        &self,
+        caller: &Caller,
+        mut request: CodeRequest,
+        named: &[String],
+        cancel: CancellationToken,
+    ) -> Result<Answer, Failure> {
+        let servers = self.resolve(caller, named)?;
+        let Inner { sessions, .. } = &*self.0;
+        let language = match &request.session_id {
+            // Before anything is granted to it: it must be the caller's.
+            Some(session) => sessions.language(&caller.principal, session)?,
+            None => {
+                let language = sessions.template_language(request.template.as_deref());
+                language.map_err(|failure| sessions.refused(&caller.principal, None, failure))?
+            }
+        };
+        let mut is_new = false;
+        if !servers.is_empty() && request.session_id.is_none() {
+            // What it may call is written down with the session, so that has to be there first.
+            let (template, flavor) = (request.template.take(), request.flavor.take());
+            let made = sessions.create_session(&caller.principal, template, flavor).await?;
+            request.session_id = Some(made.session_id);
+            is_new = true;
+        }
+        let room = Room { session: request.session_id.clone(), language };
+        request.host = Some(self.host_calls(caller, room, &servers).await?);
+        let mut answer = sessions.execute(&caller.principal, request, cancel).await?;
+        answer.session_created |= is_new;
+        Ok(answer)
+    }
+
+    /// The servers that a caller has named.
+    fn resolve(&self, caller: &Caller, named: &[String]) -> Result<Vec<KnownServer>, Failure> {
+        if named.is_empty() {
+            return Ok(Vec::new());
+        }
+        let refused = |failure: Failure| self.0.sessions.refused(&caller.principal, None, failure);
+        if named.len() > MOST_NAMED {
+            let message = format!("more than {MOST_NAMED} servers are named");
+            return Err(refused(Failure::new(Kind::Validation, message).with("field", "servers")));
+        }
+        let known = self.0.hosting.known_servers(&caller.profile_name, &caller.profile);
+        let find = |name: &String| {
+            super::tool_call::find(&known, name).cloned().map_err(|error| {
+                let failure = Failure::new(Kind::Validation, error.message).with("field", "servers");
+                refused(failure.suggest("search_tools finds tools of all servers, and names the server of each"))
+            })
+        };
+        named.iter().map(find).collect()
+    }
+
+    async fn host_calls(&self, caller: &Caller, room: Room, named: &[KnownServer]) -> Result<HostCalls, Failure> {
+        let granted = match &room.session {
+            None => Granted::default(),
+            Some(session) => self.grant(session, named).await?,
+        };
+        let saved = self.0.prefaces.saved(self.store(), &caller.principal, room.language).await.map_err(unkept)?;
+        let binds = caller.profile.binds_for_code();
+        let preface = if granted.is_empty() && !binds {
+            preface::compose(std::iter::empty(), &saved)
+        } else {
+            let known = self.0.hosting.known_servers(&caller.profile_name, &caller.profile);
+            preface::compose(known.iter().filter(|server| binds || granted.has(&server.uuid)), &saved)
+        };
+        Ok(Cell::new(self.clone(), caller.clone(), room, granted).host_calls(preface))
+    }
+
+    async fn grant(&self, session: &SessionId, named: &[KnownServer]) -> Result<Granted, Failure> {
+        let granted = self.0.grants.of(session, &self.0.sessions).await.map_err(unkept)?;
+        let servers = named.iter().map(|server| server.uuid.clone()).collect();
+        self.0.grants.add(session, &granted, servers).await.map_err(unkept)?;
+        Ok(granted)
+    }
+}
+
+/// The calls to servers that were open when the code ended.
+pub(crate) fn unfinished(notes: &[Arc<CallNote>]) -> Vec<crate::reply::UnfinishedCall> {
+    let mut calls: Vec<_> = notes
+        .iter()
+        .filter_map(|note| {
+            let (server, tool) = note.about()?;
+            let (server, tool) = (server.to_owned(), tool.to_owned());
+            Some(crate::reply::UnfinishedCall { server, tool, has_started: note.has_started() })
+        })
+        .collect();
+    calls.sort_by(|one, other| (!one.has_started, &one.server, &one.tool).cmp(&(!other.has_started, &other.server, &other.tool)));
+    calls
+}

@@ -1,0 +1,160 @@
+//! A tool of a server, called by code.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_runtime::session::{CallNote, HostAnswer};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::cell::{Cell, told};
+use super::failure::{CallError, Kind};
+use super::requests::{ServerParams, ToolCallParams, invalid, read};
+use crate::hosting::{CallFailure, KnownServer, RawCall, Route};
+
+/// Parsed JSON takes many times the memory of its text: values that the arguments of one call may have.
+const MOST_VALUES: usize = 100_000;
+
+impl Cell {
+    /// The servers that the caller may know of.
+    pub(super) fn servers(&self) -> Arc<[KnownServer]> {
+        self.mode.0.hosting.known_servers(&self.caller.profile_name, &self.caller.profile)
+    }
+
+    /// Whether the code may call it: it was named for this session, or the profile is bound to it.
+    fn may_call(&self, server: &KnownServer) -> bool {
+        self.granted.has(&server.uuid) || self.caller.profile.binds_for_code()
+    }
+
+    pub(super) async fn call_tool(
+        &self,
+        params: &str,
+        cancel: &CancellationToken,
+        note: &CallNote,
+    ) -> Result<HostAnswer, CallError> {
+        let ToolCallParams { server, tool, arguments, timeout } =
+            serde_json::from_str(params).map_err(|error| invalid(&error))?;
+        let server = find(&self.servers(), &server)?.clone();
+        if !self.may_call(&server) {
+            let message = format!("server `{0}` is not loaded here; name it in `servers` of the call", server.name);
+            return Err(CallError::new(Kind::Refused, message).with("server", server.name));
+        }
+        let deadline = self.deadline(timeout)?;
+        let text = arguments.map_or("{}", |arguments| arguments.get());
+        if count_values(text) > MOST_VALUES {
+            return Err(CallError::new(Kind::Limit, format!("the arguments have more than {MOST_VALUES} values")));
+        }
+        note.describe(&server.name, &tool);
+        let place = tokio::select! {
+            place = self.mode.0.places.take(&self.caller.principal, &server.uuid) => place,
+            () = cancel.cancelled() => None,
+        };
+        let Some(_place) = place else { return Err(cancelled()) };
+        let arguments: Value = serde_json::from_str(text).map_err(|error| invalid(&error))?;
+        if !arguments.is_object() {
+            return Err(CallError::new(Kind::Invalid, "the arguments of a tool are an object"));
+        }
+        let hosting = &self.mode.0.hosting;
+        let call = RawCall {
+            route: Route { server: server.name.clone(), uuid: server.uuid.clone(), name: tool.clone() },
+            profile: &self.caller.profile,
+            arguments,
+            principal: &self.caller.principal,
+            session: self.room.session.as_ref(),
+            deadline,
+            cancel: cancel.clone(),
+        };
+        let answer = hosting.call_raw(call, || note.start()).await;
+        answer.map(|answer| HostAnswer::Result(Box::new(answer))).map_err(|failure| explain(&server, &tool, failure))
+    }
+
+    fn deadline(&self, timeout: Option<f64>) -> Result<Duration, CallError> {
+        let settings = self.mode.settings();
+        let Some(seconds) = timeout else { return Ok(settings.call_timeout) };
+        let given = Duration::try_from_secs_f64(seconds).ok();
+        given.filter(|timeout| !timeout.is_zero() && *timeout <= settings.most_timeout).ok_or_else(|| {
+            let most = settings.most_timeout.as_secs();
+            CallError::new(Kind::Invalid, format!("a timeout is between 0 and {most} seconds"))
+        })
+    }
+
+    pub(super) fn list_tools(&self, params: &str) -> Result<HostAnswer, CallError> {
+        let ServerParams { server } = read(params)?;
+        let servers = self.servers();
+        let server = find(&servers, &server)?;
+        let tools: Vec<Value> = server
+            .tools
+            .iter()
+            .zip(server.tool_aliases.iter())
+            .map(|(tool, alias)| {
+                let mut tool = tool.clone();
+                if let Some(fields) = tool.as_object_mut() {
+                    fields.insert("alias".into(), json!(alias));
+                }
+                tool
+            })
+            .collect();
+        Ok(told(&json!({"server": self.describe(server), "tools": tools})))
+    }
+
+    pub(super) fn list_servers(&self) -> HostAnswer {
+        let servers: Vec<Value> = self.servers().iter().map(|server| self.describe(server)).collect();
+        told(&json!({"servers": servers}))
+    }
+
+    fn describe(&self, server: &KnownServer) -> Value {
+        json!({
+            "name": server.name,
+            "alias": server.alias,
+            "description": server.description,
+            "version": server.version,
+            "status": server.status,
+            "tool_count": server.tools.len(),
+            "loaded": self.may_call(server),
+        })
+    }
+}
+
+/// By name or alias; what a caller may not see is not there.
+pub(super) fn find<'a>(servers: &'a [KnownServer], name: &str) -> Result<&'a KnownServer, CallError> {
+    let found = servers.iter().find(|server| server.name == name);
+    found.or_else(|| servers.iter().find(|server| server.alias == name)).ok_or_else(|| {
+        let known: Vec<&str> = servers.iter().take(20).map(|server| server.name.as_str()).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let name: String = name.chars().take(64).collect();
+        CallError::new(Kind::NotFound, format!("there is no server `{name}`; there are: {known}"))
+    })
+}
+
+fn explain(server: &KnownServer, tool: &str, failure: CallFailure) -> CallError {
+    let named = |kind, message: String| CallError::new(kind, message).with("server", server.name.clone());
+    match failure {
+        CallFailure::Refused(message) => named(Kind::Refused, message),
+        CallFailure::NoTool => {
+            named(Kind::NotFound, format!("server `{}` has no tool `{tool}`", server.name)).with("tool", tool)
+        }
+        CallFailure::Upstream(error) => named(Kind::Upstream, error.message)
+            .with("code", error.code)
+            .with("data", error.data.unwrap_or_default()),
+        CallFailure::TimedOut => {
+            named(Kind::Timeout, "it did not answer in time; the call may have run".into()).with("may_have_run", true)
+        }
+        CallFailure::Lost { why, may_have_run } => {
+            let ran = if may_have_run { "the call may have run" } else { "the call has not run" };
+            named(Kind::Lost, format!("{why}; {ran}")).with("may_have_run", may_have_run)
+        }
+        CallFailure::TooLarge => {
+            named(Kind::Limit, "its answer is too large; the call has run".into()).with("may_have_run", true)
+        }
+        CallFailure::Cancelled => cancelled(),
+    }
+}
+
+fn cancelled() -> CallError {
+    CallError::new(Kind::Cancelled, "the call was cancelled")
+}
+
+/// Roughly, and never too few.
+fn count_values(json: &str) -> usize {
+    json.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count()
+}
