@@ -5,10 +5,12 @@
 //! was given follows it. Secrets are named here and read only by [`Configuration::tokens`].
 
 mod check;
+mod code;
 mod document;
 mod error;
 mod file;
 mod find;
+mod foreign;
 mod keys;
 mod origin;
 mod profiles;
@@ -22,6 +24,7 @@ mod volume;
 
 use std::path::PathBuf;
 
+pub use code::{CODE_FLAVOR, CodeSettings, OutputMode};
 pub use error::ConfigError;
 pub use file::{Config, LogFormat, LogLevel};
 pub use find::Environment;

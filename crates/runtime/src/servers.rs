@@ -45,7 +45,7 @@ pub use name::{adapt_name, check_name};
 pub use parse::{EntryError, Warning, entry_from_json};
 pub use patch::patch_entry;
 pub use phase::{Phase, StartFailure};
-pub use profile::{Profile, SEPARATOR, alias};
+pub use profile::{Mode, Profile, SEPARATOR, alias};
 pub use progress::Progress;
 pub use source::{EntryOrigin, Listed, Listing, Problem, ServerSource, list};
 pub use to_json::{entry_to_json, entry_to_shown_json, veil, veil_url};

@@ -44,6 +44,10 @@ pub(crate) struct Arguments {
     /// Speak MCP on standard input and output instead
     #[arg(long, conflicts_with_all = ["host", "port"])]
     stdio: bool,
+    /// The profile that is offered at /mcp and over stdio: `code` for code that calls tools, or one of [profiles.NAME]
+    /// [default: everything] [env: RINGFENCE_PROFILE]
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     /// Let web pages of this host call it
     #[arg(long)]
     enable_cors: bool,
@@ -80,6 +84,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let sources = sources(arguments.config.clone(), arguments.flags());
     let configuration = config::load(&sources)?;
     start_log(&configuration.log);
+    for warning in &configuration.warnings {
+        tracing::warn!("{warning}");
+    }
     let failed = |error: std::io::Error| Failure::new("the server cannot start").because(&error);
     let program = std::env::current_exe().map_err(failed)?;
     // The other half of the CPUs is for the guests; and on a small host a call need not pass from thread to thread.
@@ -184,6 +191,7 @@ impl Arguments {
         [
             self.host.map(|host| Flag::new("--host", "server.host", host.to_string())),
             self.port.map(|port| Flag::new("--port", "server.port", i64::from(port))),
+            self.profile.clone().map(|profile| Flag::new("--profile", "server.profile", profile)),
             self.enable_cors.then(|| Flag::new("--enable-cors", "server.enable_cors", true)),
             volumes.map(|volumes| Flag::new("--volume", "sessions.volumes", volumes)),
             self.max_sessions.map(|most| Flag::new("--max-sessions", "sessions.max_sessions", i64::from(most))),

@@ -3,25 +3,30 @@
 //! Two that were given and contradict each other are an error that names both. A default that contradicts a given one
 //! follows it. The idle timeout may be shorter than a call: a session with a call under way is not idle.
 
+mod code;
+
 use std::time::Duration;
 
 use ringfence_sandbox::bytes;
 
+use super::code::CodeSettings;
 use super::error::ConfigError;
 use super::origin::Origin;
 use super::values::Values;
 use crate::flavor::Flavor;
 use crate::session::Settings;
 
-pub(super) fn check(settings: &mut Settings, values: &mut Values) -> Result<(), ConfigError> {
+pub(super) fn check(settings: &mut Settings, code: &mut CodeSettings, values: &mut Values) -> Result<(), ConfigError> {
     known_names(settings, values)?;
+    code::reach(settings, code, values)?;
     timeouts(settings, values)?;
     pools(settings, values)?;
     memory(settings, values)?;
     for flavor in settings.flavors.iter() {
         workspace(flavor, values)?;
     }
-    sandboxes(settings, values)
+    sandboxes(settings, values)?;
+    code::check(settings, code, values)
 }
 
 /// `sessions.timeout_s (30, default)`.
@@ -57,7 +62,7 @@ fn timeouts(settings: &mut Settings, values: &mut Values) -> Result<(), ConfigEr
     if settings.timeout <= settings.most_timeout {
         return Ok(());
     }
-    if values.get(key).is_some_and(|given| given.origin != Origin::Default) {
+    if was_given(values, key) {
         return Err(ConfigError::Conflict {
             problem: format!("{} is more than {}", tell(values, key), tell(values, most)),
             hint: format!("lower sessions.timeout_s, or raise {most}"),
@@ -71,8 +76,7 @@ fn timeouts(settings: &mut Settings, values: &mut Values) -> Result<(), ConfigEr
 fn pools(settings: &mut Settings, values: &mut Values) -> Result<(), ConfigError> {
     let most = settings.most_sessions;
     let keys: Vec<String> = settings.pool.keys().map(|name| format!("sessions.pool.{name}")).collect();
-    let was_given = |key: &String| values.get(key).is_some_and(|given| given.origin != Origin::Default);
-    let given: Vec<&String> = keys.iter().filter(|key| was_given(key)).collect();
+    let given: Vec<&String> = keys.iter().filter(|key| was_given(values, key)).collect();
     let size = |settings: &Settings, key: &String| settings.pool.get(&key[POOL.len()..]).copied().unwrap_or_default();
     let mut left = most;
     for key in &given {
@@ -151,6 +155,10 @@ fn sandboxes(settings: &Settings, values: &Values) -> Result<(), ConfigError> {
     let mut spec = template.spec(flavor, vec!["true".into()]);
     spec.volumes.clone_from(&settings.volumes);
     spec.validate().map_err(|error| wrong(values, "sessions.volumes", &error))
+}
+
+fn was_given(values: &Values, key: &str) -> bool {
+    values.get(key).is_some_and(|given| given.origin != Origin::Default)
 }
 
 fn follow(values: &mut Values, key: &str, value: i64) {

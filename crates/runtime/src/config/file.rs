@@ -8,6 +8,7 @@ use ringfence_sandbox::Weakness;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::code::CodeConfig;
 use super::profiles::ProfileConfig;
 use super::servers::ServerEntryConfig;
 use super::size::ByteSize;
@@ -24,6 +25,7 @@ pub struct Config {
     pub flavors: BTreeMap<String, FlavorConfig>,
     /// What sandboxes are for, by name: new ones, or changes to python, node and bash.
     pub templates: BTreeMap<String, TemplateConfig>,
+    pub code: CodeConfig,
     pub hosting: HostingConfig,
     /// MCP servers that are hosted or reached, by name.
     pub servers: BTreeMap<String, ServerEntryConfig>,
@@ -44,6 +46,8 @@ pub struct ServerConfig {
     pub enable_cors: Option<bool>,
     /// Names besides the loopback ones by which the server may be called, and whose pages may call it.
     pub allowed_hosts: Option<Vec<String>>,
+    /// The profile at /mcp and over stdio: one of [profiles.NAME], or `code`; everything unless given.
+    pub profile: Option<String>,
     /// Bearer tokens by the name of their holder. With any, every request needs one.
     pub tokens: BTreeMap<String, TokenConfig>,
 }

@@ -15,7 +15,12 @@ use super::values::Values;
 pub(super) enum Reads {
     Text,
     Number,
+    Fraction,
     Switch,
+    /// A word, in any case.
+    Word,
+    /// A word, or one that Python has for it.
+    Level,
     /// A JSON list, or names with commas between.
     List,
     Megabytes,
@@ -38,11 +43,18 @@ const fn key(name: &'static str, reads: Reads, aliases: &'static [&'static str])
 /// The token that a variable sets.
 pub(super) const TOKEN: &str = "server.tokens.token";
 
-pub(super) const KEYS: [Key; 27] = [
+/// Variables of another program that are looked at, and stand for no key of ours.
+pub(super) const IMAGE: &str = "MCP_BRIDGE_IMAGE";
+pub(super) const RUNTIME: &str = "MCP_BRIDGE_RUNTIME";
+/// What its variables begin with. One that is empty is not set.
+const BRIDGE: &str = "MCP_BRIDGE_";
+
+pub(super) const KEYS: [Key; 37] = [
     key("server.host", Reads::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
     key("server.port", Reads::Number, &["RINGFENCE_PORT", "MCP_SERVER_PORT"]),
     key("server.enable_cors", Reads::Switch, &["MCP_ENABLE_CORS"]),
     key("server.allowed_hosts", Reads::List, &[]),
+    key("server.profile", Reads::Text, &["RINGFENCE_PROFILE"]),
     key(TOKEN, Reads::Secret, &["RINGFENCE_AUTH_TOKEN", "MCP_AUTH_TOKEN", "MSB_API_KEY"]),
     key("sessions.default_template", Reads::Text, &[]),
     key("sessions.default_flavor", Reads::Text, &["MSB_DEFAULT_FLAVOR"]),
@@ -60,11 +72,20 @@ pub(super) const KEYS: [Key; 27] = [
     key("sessions.accept", Reads::List, &[]),
     key("sessions.pool", Reads::Counts, &[]),
     key("sessions.preload", Reads::List, &[]),
-    key("sessions.state_dir", Reads::Text, &["RINGFENCE_STATE_DIR"]),
+    key("sessions.state_dir", Reads::Text, &["RINGFENCE_STATE_DIR", "MCP_BRIDGE_STATE_DIR"]),
+    key("code.timeout_s", Reads::Number, &["MCP_BRIDGE_TIMEOUT"]),
+    key("code.max_timeout_s", Reads::Number, &["MCP_BRIDGE_MAX_TIMEOUT"]),
+    key("code.memory", Reads::Text, &["MCP_BRIDGE_MEMORY"]),
+    key("code.pids", Reads::Number, &["MCP_BRIDGE_PIDS"]),
+    key("code.cpus", Reads::Fraction, &["MCP_BRIDGE_CPUS"]),
+    key("code.template", Reads::Text, &[]),
+    key("code.output_mode", Reads::Word, &["MCP_BRIDGE_OUTPUT_MODE"]),
+    key("code.calls_per_server", Reads::Number, &[]),
+    key("code.call_timeout_s", Reads::Number, &[]),
     key("hosting.files", Reads::List, &["MCP_SERVERS_CONFIG"]),
     key("hosting.import", Reads::Switch, &[]),
     key("hosting.install_allow", Reads::List, &[]),
-    key("log.level", Reads::Text, &["RINGFENCE_LOG"]),
+    key("log.level", Reads::Level, &["RINGFENCE_LOG", "MCP_BRIDGE_LOG_LEVEL"]),
     key("log.format", Reads::Text, &[]),
 ];
 
@@ -81,6 +102,9 @@ impl Key {
         match self.reads {
             Reads::Text => one(text.into()),
             Reads::Number => one(number(text)?.into()),
+            Reads::Fraction => one(fraction(text)?.into()),
+            Reads::Word => one(text.trim().to_lowercase().into()),
+            Reads::Level => one(level(text).into()),
             Reads::Switch => one(switch(text)?.into()),
             Reads::List => one(list(text)?.into()),
             Reads::Megabytes => one(format!("{}M", number(text)?).into()),
@@ -95,6 +119,7 @@ pub(super) fn from_environment(environment: &Environment) -> Result<Values, Conf
     // From the last to the first, since an earlier one of the same key is stronger.
     for key in KEYS.iter().rev() {
         let set = key.variables().find_map(|name| environment.get(&name).map(|text| (name, text)));
+        let set = set.filter(|(name, text)| !(name.starts_with(BRIDGE) && text.trim().is_empty()));
         let Some((name, text)) = set else { continue };
         let origin = Origin::Variable(name.clone());
         let wrong = |problem| ConfigError::Wrong { origin: origin.clone(), problem, hint: None };
@@ -123,6 +148,20 @@ pub(super) fn from_environment(environment: &Environment) -> Result<Values, Conf
 
 fn number(text: &str) -> Result<i64, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not a whole number"))
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not a number"))
+}
+
+fn level(text: &str) -> String {
+    let word = text.trim().to_lowercase();
+    match word.as_str() {
+        "warning" => "warn".into(),
+        "critical" | "fatal" => "error".into(),
+        "notset" => "trace".into(),
+        _ => word,
+    }
 }
 
 fn switch(text: &str) -> Result<bool, String> {

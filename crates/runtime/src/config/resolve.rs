@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use ringfence_sandbox::{Limits, Root};
 
 use super::check;
+use super::code::{self, CodeSettings};
 use super::error::ConfigError;
 use super::file::{Config, Count, HostingConfig, LogFormat, LogLevel, Seconds, SessionsConfig};
 use super::find::Environment;
+use super::foreign;
 use super::profiles;
 use super::servers::{self, ConfiguredServer};
 use super::token::{self, Token, TokenSource};
@@ -28,12 +30,15 @@ pub struct Configuration {
     pub file: Option<PathBuf>,
     pub server: Server,
     pub sessions: Settings,
+    pub code: CodeSettings,
     pub hosting: Hosting,
     /// The servers of the file, by name.
     pub servers: Vec<ConfiguredServer>,
-    /// What is offered at `/mcp/NAME`.
+    /// What is offered at `/mcp/NAME`: those of the file, and `code`.
     pub profiles: BTreeMap<String, Profile>,
     pub log: Log,
+    /// What was given and is not followed, for the log.
+    pub warnings: Vec<String>,
     pub(super) values: Values,
     state_directory: Option<PathBuf>,
     tokens: Vec<TokenSource>,
@@ -47,6 +52,8 @@ pub struct Server {
     pub port: u16,
     pub enable_cors: bool,
     pub allowed_hosts: Vec<String>,
+    /// The profile of the default endpoint and of stdio, one of those that there are; nothing means all.
+    pub profile: Option<String>,
 }
 
 /// Where further servers come from.
@@ -90,7 +97,12 @@ pub(super) fn resolve(
         hint: "`ringfence config show` tells where each value comes from".into(),
     })?;
     let mut sessions = settings(&config, &values)?;
-    check::check(&mut sessions, &mut values)?;
+    let warnings = foreign::follow(&mut values, &sessions.templates, &environment);
+    let mut code = code::resolve(&config.code);
+    if let Some(template) = values.get("code.template").and_then(|given| given.value.as_str()) {
+        template.clone_into(&mut code.template);
+    }
+    check::check(&mut sessions, &mut code, &mut values)?;
     let tokens = token::sources(&config.server.tokens, &values)?;
     let given = config.sessions.state_dir.map(|path| values.origin(&["sessions", "state_dir"]).anchor(&path));
     let server = Server {
@@ -98,6 +110,7 @@ pub(super) fn resolve(
         port: config.server.port.unwrap_or(8000),
         enable_cors: config.server.enable_cors.unwrap_or_default(),
         allowed_hosts: config.server.allowed_hosts.unwrap_or_default(),
+        profile: config.server.profile,
     };
     let files = config.hosting.files.iter().flatten();
     let hosting = Hosting {
@@ -107,6 +120,7 @@ pub(super) fn resolve(
     };
     let servers = servers::resolve(&config.servers, &values)?;
     let profiles = profiles::resolve(config.profiles);
+    profiles::check_default(server.profile.as_deref(), &profiles, &values)?;
     let log =
         Log { level: config.log.level.unwrap_or(LogLevel::Info), format: config.log.format.unwrap_or(LogFormat::Text) };
     let state_directory = given.or_else(|| environment.state_directory());
@@ -114,10 +128,12 @@ pub(super) fn resolve(
         file,
         server,
         sessions,
+        code,
         hosting,
         servers,
         profiles,
         log,
+        warnings,
         values,
         state_directory,
         tokens,

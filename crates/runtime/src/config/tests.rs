@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::keys::KEYS;
 use super::*;
+use crate::servers::Mode;
 use crate::session::Settings;
 
 /// Loads a file of this text, with these variables and flags.
@@ -33,6 +34,8 @@ fn without_directory(shown: &str) -> String {
 fn the_defaults_are_those_of_the_program() {
     let configuration = load_text("", &[], Vec::new()).unwrap();
     assert_eq!(configuration.sessions, Settings::default());
+    assert_eq!(configuration.code, CodeSettings::default());
+    assert_eq!(configuration.warnings, Vec::<String>::new());
     assert_eq!((configuration.server.host.to_string().as_str(), configuration.server.port), ("127.0.0.1", 8000));
     assert_eq!(configuration.state_directory().unwrap(), PathBuf::from("/home/agent/.local/state/ringfence"));
     insta::assert_snapshot!(without_directory(&configuration.show()));
@@ -144,6 +147,21 @@ fn bad_files_say_what_is_wrong_and_where() {
         "[server.tokens.ci]\nenv = \"A\"\nfile = \"b\"\n",
         "[server.tokens.local]\nenv = \"A\"\n",
         "[log]\nlevel = \"loud\"\n",
+        "[server]\nprofile = \"cod\"\n",
+        "[server]\nprofile = \"review\"\n",
+        "[profiles.x]\nmode = \"indirect\"\n",
+        "[code]\ntimeout_s = 121\n",
+        "[code]\nmax_timeout_s = 300\n[sessions]\nmax_timeout_s = 200\n",
+        "[code]\nmemory = \"2G\"\n[sessions]\nmax_total_memory = \"1G\"\n",
+        "[code]\nmemory = \"1M\"\n",
+        "[code]\npids = 1\n",
+        "[code]\ncpus = -1.0\n",
+        "[code]\ntemplate = \"node\"\n",
+        "[code]\ntemplate = \"ruby\"\n",
+        "[code]\noutput_mode = \"yaml\"\n",
+        "[code]\ncalls_per_server = 0\n",
+        "[code]\ncall_timeout = 5\n",
+        "[flavors.code]\ncpus = 1.0\nmemory = \"1G\"\n",
         "[hosting]\nfiles = \"x\"\n",
         "[servers.x]\n",
         "[servers.x]\ncommand = \"x\"\n\ncolour = 1\n",
@@ -167,6 +185,13 @@ fn bad_variables_and_flags_are_named() {
         ("RINGFENCE_SESSIONS_POOL", "python"),
         ("MSB_DEFAULT_FLAVOR", "huge"),
         ("RINGFENCE_SESSIONS_ACCEPT", "cgroup,all"),
+        ("MCP_BRIDGE_TIMEOUT", "soon"),
+        ("MCP_BRIDGE_CPUS", "many"),
+        ("MCP_BRIDGE_CPUS", "nan"),
+        ("MCP_BRIDGE_MEMORY", "512 parsecs"),
+        ("MCP_BRIDGE_OUTPUT_MODE", "yaml"),
+        ("MCP_BRIDGE_LOG_LEVEL", "LOUD"),
+        ("RINGFENCE_PROFILE", "none"),
     ];
     let mut said: Vec<String> = variables
         .iter()
@@ -193,9 +218,88 @@ fn a_file_that_is_asked_for_must_be_there_and_others_need_not() {
 }
 
 #[test]
+fn code_mode_is_set_by_the_file_and_by_variables_that_others_know() {
+    let text = "[code]\ntimeout_s = 5\npids = 64\ntemplate = \"python\"\n\
+                [templates.science]\nlanguage = \"python\"\n\
+                [profiles.review]\nmode = \"code\"\nservers = [\"git\"]\n[profiles.plain]\n";
+    let variables = [
+        ("MCP_BRIDGE_TIMEOUT", "10"),
+        ("MCP_BRIDGE_MAX_TIMEOUT", "600"),
+        ("MCP_BRIDGE_MEMORY", "256m"),
+        ("MCP_BRIDGE_CPUS", "0.5"),
+        ("MCP_BRIDGE_PIDS", ""),
+        ("MCP_BRIDGE_OUTPUT_MODE", "TOON"),
+        ("MCP_BRIDGE_STATE_DIR", "/srv/state"),
+        ("MCP_BRIDGE_LOG_LEVEL", "WARNING"),
+        ("MCP_BRIDGE_IMAGE", "science"),
+        ("MCP_BRIDGE_RUNTIME", "native"),
+    ];
+    let flags = vec![Flag::new("--profile", "server.profile", "review")];
+    let configuration = load_text(text, &variables, flags).unwrap();
+    let expected = CodeSettings {
+        timeout: Duration::from_secs(10),
+        most_timeout: Duration::from_secs(600),
+        memory_bytes: 256 << 20,
+        pids: 64,
+        cpus: 0.5,
+        template: "science".into(),
+        output_mode: OutputMode::Toon,
+        ..CodeSettings::default()
+    };
+    assert_eq!(configuration.code, expected);
+    assert_eq!(configuration.warnings, Vec::<String>::new());
+    assert_eq!(configuration.sessions.most_timeout, expected.most_timeout, "a default follows what was given");
+    assert_eq!(
+        (configuration.state_directory().unwrap(), configuration.log.level),
+        ("/srv/state".into(), LogLevel::Warn)
+    );
+    let flavor = configuration.code.flavor();
+    assert_eq!((&*flavor.name, flavor.limits.memory_bytes, flavor.limits.pids), ("code", 256 << 20, 64));
+    assert_eq!(configuration.server.profile.as_deref(), Some("review"));
+    let modes: Vec<(&str, Mode)> =
+        configuration.profiles.iter().map(|(name, profile)| (name.as_str(), profile.mode)).collect();
+    assert_eq!(modes, [("code", Mode::Code), ("plain", Mode::Direct), ("review", Mode::Code)]);
+    assert_eq!(configuration.profiles["code"].servers, None);
+    let shown = configuration.show();
+    assert!(shown.contains("code.template = \"science\"  # the variable MCP_BRIDGE_IMAGE"), "{shown}");
+}
+
+#[test]
+fn a_profile_of_ones_own_can_be_called_code() {
+    let configuration = load_text("[profiles.code]\nservers = []\n", &[], Vec::new()).unwrap();
+    assert_eq!((configuration.profiles.len(), configuration.profiles["code"].mode), (1, Mode::Direct));
+}
+
+#[test]
+fn variables_without_a_counterpart_are_warned_about() {
+    let warnings = |variables: &[(&str, &str)]| load_text("", variables, Vec::new()).unwrap().warnings;
+    let docker = [("MCP_BRIDGE_IMAGE", "docker.io/python:3.14"), ("MCP_BRIDGE_RUNTIME", "podman")];
+    let node = [("MCP_BRIDGE_IMAGE", "node")];
+    insta::assert_snapshot!([warnings(&docker), warnings(&node)].concat().join("\n"), @r"
+    MCP_BRIDGE_IMAGE is ignored: container images are not used here; name a template of Python, with a root file system if need be: [templates.NAME]
+    MCP_BRIDGE_RUNTIME is ignored: sandboxes are native here, and need no container runtime
+    MCP_BRIDGE_IMAGE is ignored: the template `node` is not one of Python
+    ");
+    assert_eq!(warnings(&[("MCP_BRIDGE_IMAGE", " "), ("MCP_BRIDGE_RUNTIME", "")]), Vec::<String>::new());
+    let own = [("MCP_BRIDGE_IMAGE", "science"), ("RINGFENCE_CODE_TEMPLATE", "python")];
+    let science = "[templates.science]\nlanguage = \"python\"\n";
+    assert_eq!(load_text(science, &own, Vec::new()).unwrap().code.template, "python", "our own name is stronger");
+    assert_eq!(load_text(science, &own[..1], Vec::new()).unwrap().code.template, "science");
+}
+
+#[test]
+fn defaults_of_code_mode_follow_what_was_given() {
+    let text = "[sessions]\nmax_timeout_s = 20\nmax_total_memory = \"256M\"\ndefault_flavor = \"tiny\"\n\
+                [flavors.tiny]\ncpus = 1.0\nmemory = \"64M\"\n";
+    let code = load_text(text, &[], Vec::new()).unwrap().code;
+    let times = (code.timeout.as_secs(), code.most_timeout.as_secs());
+    assert_eq!((times, code.memory_bytes), ((20, 20), 256 << 20));
+}
+
+#[test]
 fn every_key_of_the_file_has_a_variable() {
     let schema = schema();
-    for section in ["Server", "Sessions", "Hosting", "Log"] {
+    for section in ["Server", "Sessions", "Code", "Hosting", "Log"] {
         let definition = &schema["$defs"][format!("{section}Config")]["properties"];
         for name in definition.as_object().unwrap().keys().filter(|name| *name != "tokens") {
             let key = format!("{}.{name}", section.to_lowercase());

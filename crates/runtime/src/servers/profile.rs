@@ -1,8 +1,23 @@
 //! What is offered at one endpoint: which servers, which of their tools, under which names.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// How the tools of servers reach an agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Each as a tool.
+    #[default]
+    Direct,
+    /// As functions of code that the agent writes: it is offered one tool that runs it.
+    Code,
+}
+
 /// A named selection. The one without a name offers all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
+    pub mode: Mode,
     /// By name or uuid; nothing means all.
     pub servers: Option<Vec<String>>,
     /// Tools that are offered, by their own name or as `server__tool`, with `*` for anything; none means all.
@@ -17,7 +32,7 @@ pub struct Profile {
 
 impl Default for Profile {
     fn default() -> Self {
-        Self { servers: None, allow: Vec::new(), deny: Vec::new(), prefix: true, own_tools: true }
+        Self { mode: Mode::Direct, servers: None, allow: Vec::new(), deny: Vec::new(), prefix: true, own_tools: true }
     }
 }
 
@@ -36,7 +51,7 @@ impl Profile {
     /// The one server that is offered as if it were reached directly, if that is what the profile is for.
     pub fn sole_server(&self) -> Option<&str> {
         match self.servers.as_deref() {
-            Some([server]) if !self.prefix && !self.own_tools => Some(server),
+            Some([server]) if self.mode == Mode::Direct && !self.prefix && !self.own_tools => Some(server),
             _ => None,
         }
     }
@@ -109,6 +124,7 @@ mod tests {
         let sole = Profile { servers: Some(vec!["a".into()]), prefix: false, own_tools: false, ..Profile::default() };
         assert_eq!(sole.sole_server(), Some("a"));
         assert_eq!(Profile { own_tools: true, ..sole.clone() }.sole_server(), None);
+        assert_eq!(Profile { mode: Mode::Code, ..sole.clone() }.sole_server(), None);
         assert_eq!(Profile { servers: None, ..sole }.sole_server(), None);
     }
 }

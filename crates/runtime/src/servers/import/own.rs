@@ -7,9 +7,12 @@ use super::shapes::Reason;
 
 const OURS: &str = "ringfence";
 const ALLOW: &str = "RINGFENCE_ALLOW_SELF_SERVER";
+/// Its name in the program that code mode takes the place of.
+const ALLOW_TOO: &str = "MCP_BRIDGE_ALLOW_SELF_SERVER";
 
 pub(super) fn check(name: &str, entry: &Value, places: &Places) -> Result<(), Reason> {
-    if places.env.get(ALLOW).is_some_and(|value| value == "1") {
+    let is_on = |name| places.env.get(name).is_some_and(|value: &String| is_yes(value));
+    if is_on(ALLOW) || is_on(ALLOW_TOO) {
         return Ok(());
     }
     let texts = |key: &str| match entry.get(key) {
@@ -27,6 +30,10 @@ pub(super) fn check(name: &str, entry: &Value, places: &Places) -> Result<(), Re
         return Ok(());
     };
     Err(Reason::new(format!("it would start ringfence itself, by {by}")).hint(format!("set {ALLOW}=1 to import it")))
+}
+
+fn is_yes(value: &str) -> bool {
+    matches!(value.trim().to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on")
 }
 
 /// Any word of a text: an argument may be a whole line for a shell.

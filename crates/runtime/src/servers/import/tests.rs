@@ -147,8 +147,13 @@ fn ringfence_itself_is_imported_only_if_that_is_said() {
         scan(places, Scope::UserAndProject, None).found.into_iter().map(|found| found.entry.name).collect()
     };
     assert_eq!(names(&machine.places), ["fenced"]);
-    machine.places.env.insert("RINGFENCE_ALLOW_SELF_SERVER".into(), "1".into());
-    assert_eq!(names(&machine.places), ["Ringfence", "a", "b", "c", "fenced"]);
+    for (variable, value) in [("RINGFENCE_ALLOW_SELF_SERVER", "1"), ("MCP_BRIDGE_ALLOW_SELF_SERVER", "True")] {
+        machine.places.env.insert(variable.into(), "0".into());
+        assert_eq!(names(&machine.places), ["fenced"]);
+        machine.places.env.insert(variable.into(), value.into());
+        assert_eq!(names(&machine.places), ["Ringfence", "a", "b", "c", "fenced"]);
+        machine.places.env.clear();
+    }
 }
 
 #[test]
