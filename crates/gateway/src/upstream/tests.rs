@@ -9,3 +9,5 @@ mod peer;
 mod real;
 mod sse;
 mod websocket;
+
+pub(super) use self::peer::who;

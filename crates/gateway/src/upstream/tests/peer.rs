@@ -67,7 +67,7 @@ impl Peer {
     }
 }
 
-pub(super) fn who() -> ClientIdentity {
+pub(in crate::upstream) fn who() -> ClientIdentity {
     ClientIdentity { name: "test".into(), version: "0".into(), capabilities: json!({"elicitation": {}}) }
 }
 
