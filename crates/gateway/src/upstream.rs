@@ -21,7 +21,7 @@ mod rpc;
 mod sse;
 mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod websocket;
 
 use std::sync::Arc;
@@ -141,20 +141,14 @@ impl Upstream {
             }
             Wire::Http(settings) => Self::open_http(&settings, side, eras).await.map_err(|(error, _)| error),
             Wire::Sse(settings) => Self::open_sse(&settings, side).await,
-            Wire::Websocket(settings) => {
-                match Self::open_socket(&settings, side.clone(), eras).await {
-                    Err(UpstreamError::EndedInProbe(_)) => {
-                        Self::open_socket(&settings, side, Eras::LegacyOnly).await
-                    }
-                    opened => opened,
-                }
-            }
+            Wire::Websocket(settings) => match Self::open_socket(&settings, side.clone(), eras).await {
+                Err(UpstreamError::EndedInProbe(_)) => Self::open_socket(&settings, side, Eras::LegacyOnly).await,
+                opened => opened,
+            },
             Wire::Remote(settings) => match Self::open_http(&settings, side.clone(), eras).await {
-                Err((error, Some(400 | 404 | 405))) => {
-                    Self::open_sse(&settings, side).await.map_err(|other| {
-                        UpstreamError::Refused(format!("neither streamable HTTP ({error}) nor SSE ({other})"))
-                    })
-                }
+                Err((error, Some(400 | 404 | 405))) => Self::open_sse(&settings, side).await.map_err(|other| {
+                    UpstreamError::Refused(format!("neither streamable HTTP ({error}) nor SSE ({other})"))
+                }),
                 opened => opened.map_err(|(error, _)| error),
             },
         }
@@ -178,10 +172,7 @@ impl Upstream {
         Ok(upstream)
     }
 
-    async fn open_sse(
-        settings: &RemoteSettings,
-        side: Side,
-    ) -> Result<Self, UpstreamError> {
+    async fn open_sse(settings: &RemoteSettings, side: Side) -> Result<Self, UpstreamError> {
         let (sse, stream) = Sse::open(Place::new(settings)?).await?;
         let connection = Connection::new(Link::Sse(Box::new(sse)), side);
         connection.spawn(sse::read(Arc::clone(&connection), stream));
@@ -189,11 +180,7 @@ impl Upstream {
         Self::agree(connection, Eras::LegacyOnly).await
     }
 
-    async fn open_socket(
-        settings: &RemoteSettings,
-        side: Side,
-        eras: Eras,
-    ) -> Result<Self, UpstreamError> {
+    async fn open_socket(settings: &RemoteSettings, side: Side, eras: Eras) -> Result<Self, UpstreamError> {
         let (socket, halves) = Socket::open(settings).await?;
         let connection = Connection::new(Link::Socket(socket), side);
         connection.spawn(websocket::run(Arc::clone(&connection), halves));

@@ -102,9 +102,10 @@ impl Parser {
         }
         let head = self.data.as_deref().unwrap_or(&self.line);
         tell(Event::TooLarge { head: &head[..head.len().min(KEPT_BYTES)], why: self.room.excess() });
+        let is_in_line = more > 0 || self.is_in_data || !self.line.is_empty();
         self.restart();
         self.is_past_start = true;
-        self.skipping = Skipping::Line;
+        self.skipping = if is_in_line { Skipping::Line } else { Skipping::BlankLine };
     }
 
     fn keep(&mut self, part: &[u8], tell: &mut impl FnMut(Event<'_>)) {

@@ -167,7 +167,7 @@ mod tests {
     use crate::upstream::outbox::Outbox;
     use crate::upstream::room::Slots;
     use crate::upstream::rpc::{MAX_MESSAGE_BYTES, Side};
-    use crate::upstream::tests::who;
+    use crate::upstream::tests::peer::who;
 
     fn connection() -> Arc<Connection> {
         let link = Link::Lines(Outbox::new(Box::new(tokio::io::sink())));

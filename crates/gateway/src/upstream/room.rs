@@ -20,6 +20,8 @@ pub(super) const SMALL_BYTES: usize = 1024 * 1024;
 pub(super) const GLANCE: Duration = Duration::from_secs(1);
 
 const SLOTS: usize = 4;
+/// What readers allow beyond the limit for what is not the message itself.
+const SLACK_BYTES: usize = 4096;
 /// How long a message waits for a slot, and all that comes after it on its connection. Less than a server that is
 /// probed has for its answer.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -124,7 +126,7 @@ impl Room {
     /// costs nothing, and a buffer that grows in steps would be copied, or twice as large as its content.
     pub(super) fn prepare(&self, buffer: &mut Vec<u8>) {
         if self.is_large() && buffer.capacity() < MAX_RAW_BYTES {
-            buffer.reserve_exact(MAX_RAW_BYTES - buffer.len());
+            buffer.reserve_exact(MAX_RAW_BYTES + SLACK_BYTES - buffer.len());
         }
     }
 }
