@@ -208,9 +208,9 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(async {
                 let (ours, mut theirs) = tokio::io::duplex(chunk);
-                let whole = texts.iter().fold(String::new(), |whole, text| whole + text + "\n");
+                let all = texts.iter().fold(String::new(), |all, text| all + text + "\n");
                 let writer = tokio::spawn(async move {
-                    tokio::io::AsyncWriteExt::write_all(&mut theirs, whole.as_bytes()).await.unwrap();
+                    tokio::io::AsyncWriteExt::write_all(&mut theirs, all.as_bytes()).await.unwrap();
                 });
                 let (mut lines, connection) = (Lines::new(ours), connection());
                 for text in &texts {
