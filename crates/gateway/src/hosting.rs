@@ -6,6 +6,7 @@ mod connect;
 mod link;
 mod parked;
 mod pins;
+mod raw_call;
 mod relay;
 mod told;
 mod view;
@@ -26,6 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub(crate) use catalogue::{Kind, name_of};
 pub(crate) use link::ServerLink;
 pub(crate) use pins::Pins;
+pub(crate) use raw_call::CallFailure;
 pub(crate) use told::Changes;
 pub(crate) use view::{Route, View};
 
@@ -335,7 +337,7 @@ fn unanswered(server: &str, error: UpstreamError) -> RpcError {
         UpstreamError::Cancelled => return RpcError::new(RpcError::INTERNAL_ERROR, "the call was cancelled"),
         UpstreamError::Closed { may_have_run, why } => (why, may_have_run),
         UpstreamError::TimedOut => ("it did not answer in time".to_owned(), true),
-        UpstreamError::TooLarge => ("its answer is too large".to_owned(), true),
+        UpstreamError::TooLarge | UpstreamError::Busy => ("its answer is too large".to_owned(), true),
         error => (error.to_string(), false),
     };
     let ran = if may_have_run { "the call may have run" } else { "the call has not run" };

@@ -14,11 +14,14 @@ mod link;
 mod list;
 mod listen;
 mod outbox;
+mod raw;
 mod remote;
+mod room;
 mod rpc;
 mod sse;
+mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod websocket;
 
 use std::sync::Arc;
@@ -36,10 +39,13 @@ pub(crate) use self::error::{EndReason, RpcError, UpstreamError};
 use self::http::Http;
 use self::link::Link;
 use self::outbox::Outbox;
+pub(crate) use self::raw::RawAnswer;
 use self::remote::Place;
+pub(crate) use self::room::MAX_RAW_BYTES;
+use self::room::Slots;
 #[cfg(test)]
 use self::rpc::Counters;
-use self::rpc::{Connection, Style};
+use self::rpc::{Connection, Side, Style};
 use self::sse::Sse;
 use self::websocket::Socket;
 
@@ -117,39 +123,32 @@ impl Upstream {
         unrelated: mpsc::Sender<Incoming>,
         options: ConnectOptions,
     ) -> Result<Self, UpstreamError> {
-        let connect = Self::open(wire, who, unrelated, options.eras);
+        Self::connect_as(wire, Side { who, unrelated, slots: Slots::shared() }, options).await
+    }
+
+    async fn connect_as(wire: Wire, side: Side, options: ConnectOptions) -> Result<Self, UpstreamError> {
+        let connect = Self::open(wire, side, options.eras);
         tokio::time::timeout(options.deadline, connect).await.unwrap_or(Err(UpstreamError::TimedOut))
     }
 
-    async fn open(
-        wire: Wire,
-        who: ClientIdentity,
-        unrelated: mpsc::Sender<Incoming>,
-        eras: Eras,
-    ) -> Result<Self, UpstreamError> {
+    async fn open(wire: Wire, side: Side, eras: Eras) -> Result<Self, UpstreamError> {
         match wire {
             Wire::Lines(output, input) => {
-                let connection = Connection::new(Link::Lines(Outbox::new(input)), who, unrelated);
+                let connection = Connection::new(Link::Lines(Outbox::new(input)), side);
                 connection.spawn(lines::read(Arc::clone(&connection), output));
                 connection.spawn(lines::write(Arc::clone(&connection)));
                 Self::agree(connection, eras).await
             }
-            Wire::Http(settings) => Self::open_http(&settings, who, unrelated, eras).await.map_err(|(error, _)| error),
-            Wire::Sse(settings) => Self::open_sse(&settings, who, unrelated).await,
-            Wire::Websocket(settings) => {
-                match Self::open_socket(&settings, who.clone(), unrelated.clone(), eras).await {
-                    Err(UpstreamError::EndedInProbe(_)) => {
-                        Self::open_socket(&settings, who, unrelated, Eras::LegacyOnly).await
-                    }
-                    opened => opened,
-                }
-            }
-            Wire::Remote(settings) => match Self::open_http(&settings, who.clone(), unrelated.clone(), eras).await {
-                Err((error, Some(400 | 404 | 405))) => {
-                    Self::open_sse(&settings, who, unrelated).await.map_err(|other| {
-                        UpstreamError::Refused(format!("neither streamable HTTP ({error}) nor SSE ({other})"))
-                    })
-                }
+            Wire::Http(settings) => Self::open_http(&settings, side, eras).await.map_err(|(error, _)| error),
+            Wire::Sse(settings) => Self::open_sse(&settings, side).await,
+            Wire::Websocket(settings) => match Self::open_socket(&settings, side.clone(), eras).await {
+                Err(UpstreamError::EndedInProbe(_)) => Self::open_socket(&settings, side, Eras::LegacyOnly).await,
+                opened => opened,
+            },
+            Wire::Remote(settings) => match Self::open_http(&settings, side.clone(), eras).await {
+                Err((error, Some(400 | 404 | 405))) => Self::open_sse(&settings, side).await.map_err(|other| {
+                    UpstreamError::Refused(format!("neither streamable HTTP ({error}) nor SSE ({other})"))
+                }),
                 opened => opened.map_err(|(error, _)| error),
             },
         }
@@ -158,12 +157,11 @@ impl Upstream {
     /// The error comes with the last HTTP status that was no success.
     async fn open_http(
         settings: &RemoteSettings,
-        who: ClientIdentity,
-        unrelated: mpsc::Sender<Incoming>,
+        side: Side,
         eras: Eras,
     ) -> Result<Self, (UpstreamError, Option<u16>)> {
         let http = Http::new(Place::new(settings).map_err(|error| (error, None))?);
-        let connection = Connection::new(Link::Http(Box::new(http)), who, unrelated);
+        let connection = Connection::new(Link::Http(Box::new(http)), side);
         let upstream = Self::agree(Arc::clone(&connection), eras).await.map_err(|error| {
             let Link::Http(http) = &connection.link else { return (error, None) };
             (error, http.refusal())
@@ -174,26 +172,17 @@ impl Upstream {
         Ok(upstream)
     }
 
-    async fn open_sse(
-        settings: &RemoteSettings,
-        who: ClientIdentity,
-        unrelated: mpsc::Sender<Incoming>,
-    ) -> Result<Self, UpstreamError> {
+    async fn open_sse(settings: &RemoteSettings, side: Side) -> Result<Self, UpstreamError> {
         let (sse, stream) = Sse::open(Place::new(settings)?).await?;
-        let connection = Connection::new(Link::Sse(Box::new(sse)), who, unrelated);
+        let connection = Connection::new(Link::Sse(Box::new(sse)), side);
         connection.spawn(sse::read(Arc::clone(&connection), stream));
         // The transport is older than the modern era.
         Self::agree(connection, Eras::LegacyOnly).await
     }
 
-    async fn open_socket(
-        settings: &RemoteSettings,
-        who: ClientIdentity,
-        unrelated: mpsc::Sender<Incoming>,
-        eras: Eras,
-    ) -> Result<Self, UpstreamError> {
+    async fn open_socket(settings: &RemoteSettings, side: Side, eras: Eras) -> Result<Self, UpstreamError> {
         let (socket, halves) = Socket::open(settings).await?;
-        let connection = Connection::new(Link::Socket(socket), who, unrelated);
+        let connection = Connection::new(Link::Socket(socket), side);
         connection.spawn(websocket::run(Arc::clone(&connection), halves));
         Self::agree(connection, eras).await
     }
@@ -223,6 +212,12 @@ impl Upstream {
     /// The raw `result`, untouched.
     pub(crate) async fn call(&self, call: Outgoing) -> Result<Value, UpstreamError> {
         self.0.connection.call(call, Style::Agreed).await.map(|(result, _)| result)
+    }
+
+    /// The `result` as the server wrote it, up to [`MAX_RAW_BYTES`] and not parsed. Over 1 MiB it takes one of a few
+    /// slots, from when it is received to when it is dropped.
+    pub(crate) async fn call_raw(&self, call: Outgoing) -> Result<RawAnswer, UpstreamError> {
+        self.0.connection.call_raw(call).await
     }
 
     pub(crate) async fn notify(&self, method: &str, params: Option<Value>) -> Result<(), UpstreamError> {
@@ -255,8 +250,14 @@ impl Upstream {
             deadline: Some(deadline),
             related: None,
         };
-        // An error is an answer too.
-        matches!(self.call(call).await, Ok(_) | Err(UpstreamError::Rpc(_)))
+        let began = Instant::now();
+        match self.call(call).await {
+            // An error is an answer too.
+            Ok(_) | Err(UpstreamError::Rpc(_)) => true,
+            // An answer may be stuck behind a large message that keeps coming.
+            Err(UpstreamError::TimedOut) => self.last_heard() > began,
+            Err(_) => false,
+        }
     }
 
     #[cfg(test)]

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::parked::{Parked, Running};
 use crate::client::{Context, Outlet};
 use crate::era::{CAPABILITIES_KEY, Era};
 use crate::http::subject;
 use crate::rpc::RpcError;
-use crate::upstream::{Incoming, Outgoing, Upstream, UpstreamError};
+use crate::upstream::{Incoming, Outgoing, RawAnswer, Upstream, UpstreamError};
 
 /// Messages of one call that may wait to be passed on.
 const WAITING: usize = 64;
@@ -78,6 +79,38 @@ async fn attend(upstream: &Upstream, method: &str, params: Value, context: &Cont
                 }
                 return result;
             }
+        }
+    }
+}
+
+/// Calls a tool for code, which hears nothing on the way and cannot be asked anything.
+pub(super) async fn pass_raw(
+    upstream: &Upstream,
+    mut params: Value,
+    cancel: &CancellationToken,
+) -> Result<RawAnswer, UpstreamError> {
+    if upstream.era().is_modern() {
+        declare(&mut params, &json!({}));
+    }
+    // What belongs to this call must not be taken for that of another one, whose client would be asked.
+    let (related, mut incoming) = mpsc::channel(WAITING);
+    let call = upstream.call_raw(Outgoing {
+        method: "tools/call".to_owned(),
+        params: Some(params),
+        cancel: cancel.clone(),
+        // However much it is heard of: the caller sets a limit to the whole.
+        deadline: Some(Duration::MAX),
+        related: Some(related),
+    });
+    let mut call = std::pin::pin!(call);
+    loop {
+        tokio::select! {
+            biased;
+            Some(message) = incoming.recv() => if let Incoming::Request { method, answer, .. } = message {
+                let refusal = format!("{method} is not offered: the call was made by code");
+                let _ = answer.send(Err(RpcError::new(RpcError::METHOD_NOT_FOUND, refusal)));
+            },
+            answer = &mut call => return answer,
         }
     }
 }
@@ -173,6 +206,8 @@ async fn ask_in_rounds(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::Eras;
+    use crate::upstream::tests::peer::{Peer, connect_with, legacy};
 
     #[test]
     fn odd_parameters_become_plain_ones() {
@@ -183,5 +218,39 @@ mod tests {
             declare(&mut params, &Value::Null);
             assert_eq!(params["_meta"][CAPABILITIES_KEY], json!({}), "{odd}");
         }
+    }
+
+    #[tokio::test]
+    async fn code_is_not_asked_and_hears_no_progress() {
+        let (upstream, mut peer, _incoming) = legacy().await;
+        let never = CancellationToken::new();
+        let call = pass_raw(&upstream, json!({"name": "t"}), &never);
+        let (answer, ()) = tokio::join!(call, async {
+            let request = peer.hear().await;
+            assert_eq!(request["params"], json!({"name": "t"}));
+            for method in ["elicitation/create", "sampling/createMessage", "roots/list"] {
+                peer.say(json!({"jsonrpc": "2.0", "id": method, "method": method})).await;
+                assert_eq!(peer.hear().await["error"]["code"], RpcError::METHOD_NOT_FOUND, "{method}");
+            }
+            for _ in 0..2 * WAITING {
+                peer.say(json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {}})).await;
+            }
+            peer.say_raw(&format!("{{\"id\":{},\"result\":{{\"z\":1.50,  \"a\":1}}}}\n", request["id"])).await;
+        });
+        assert_eq!(answer.unwrap().json(), br#"{"z":1.50,  "a":1}"#);
+    }
+
+    #[tokio::test]
+    async fn a_modern_server_is_told_that_code_can_do_nothing_for_it() {
+        let (upstream, mut peer, _incoming) =
+            connect_with(Eras::Auto, async |peer: &mut Peer| peer.be_modern(json!({})).await).await;
+        let upstream = upstream.unwrap();
+        let never = CancellationToken::new();
+        let (answer, ()) = tokio::join!(pass_raw(&upstream, json!({"name": "t"}), &never), async {
+            let request = peer.hear().await;
+            assert_eq!(request["params"]["_meta"][CAPABILITIES_KEY], json!({}));
+            peer.answer(&request, json!({"resultType": "input_required", "inputRequests": {}})).await;
+        });
+        assert!(answer.unwrap().head().asks_for_input);
     }
 }

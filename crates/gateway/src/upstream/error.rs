@@ -24,6 +24,9 @@ pub(crate) enum UpstreamError {
     Denied { status: u16, why: String },
     #[error("the message is larger than 16 MiB")]
     TooLarge,
+    /// The server has answered; what it said was thrown away.
+    #[error("the answer is larger than 1 MiB, and too many such answers are held already")]
+    Busy,
     /// The server ended when it was asked which era it speaks. Its streams cannot be opened again here:
     /// start it anew and connect with `Eras::LegacyOnly`.
     #[error("{0}")]

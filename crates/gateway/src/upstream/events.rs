@@ -2,22 +2,25 @@
 
 use std::time::Duration;
 
-use super::rpc::MAX_MESSAGE_BYTES;
+use super::error::UpstreamError;
+use super::raw::Received;
+use super::room::Room;
 
 /// Names and ids beyond this are not believed.
 const MAX_FIELD_BYTES: usize = 1024;
 /// Of an event that is too large, so much is kept of its beginning.
 const KEPT_BYTES: usize = 1024;
+const BOM: &[u8] = b"\xef\xbb\xbf";
+const DATA: &[u8] = b"data:";
 
-#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event<'a> {
     Message {
         /// `message` unless the server said otherwise.
         name: &'a str,
-        data: &'a [u8],
+        data: Received<'static>,
     },
     /// It is over the bound and will be skipped up to its end. Told once, when that is known.
-    TooLarge { head: &'a [u8] },
+    TooLarge { head: &'a [u8], why: UpstreamError },
 }
 
 #[derive(Debug, Default)]
@@ -25,6 +28,10 @@ pub(super) struct Parser {
     /// A line that has not ended.
     line: Vec<u8>,
     data: Option<Vec<u8>>,
+    /// The line is one of data, and what comes of it goes there at once: the largest part is not held twice.
+    is_in_data: bool,
+    /// How large the event may become.
+    pub(super) room: Room,
     name: String,
     id: Option<String>,
     last_id: Option<String>,
@@ -83,19 +90,63 @@ impl Parser {
         }
     }
 
+    /// How much of the event is held.
+    pub(super) fn held(&self) -> usize {
+        self.line.len() + self.data.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Gives an event up that is larger, with so much more, than there is room for.
+    pub(super) fn fit(&mut self, more: usize, tell: &mut impl FnMut(Event<'_>)) {
+        if self.held() + more <= self.room.limit() + MAX_FIELD_BYTES {
+            return;
+        }
+        let head = self.data.as_deref().unwrap_or(&self.line);
+        tell(Event::TooLarge { head: &head[..head.len().min(KEPT_BYTES)], why: self.room.excess() });
+        let is_in_line = more > 0 || self.is_in_data || !self.line.is_empty();
+        self.restart();
+        self.is_past_start = true;
+        self.skipping = if is_in_line { Skipping::Line } else { Skipping::BlankLine };
+    }
+
     fn keep(&mut self, part: &[u8], tell: &mut impl FnMut(Event<'_>)) {
-        let held = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
+        if matches!(self.skipping, Skipping::No) {
+            self.fit(part.len(), tell);
+        }
         match self.skipping {
-            Skipping::No if held + part.len() > MAX_MESSAGE_BYTES + MAX_FIELD_BYTES => {
-                let head = self.data.as_deref().or(self.line.strip_prefix(b"data:")).unwrap_or(&self.line);
-                tell(Event::TooLarge { head: &head[..head.len().min(KEPT_BYTES)] });
-                self.restart();
-                self.is_past_start = true;
-                self.skipping = Skipping::Line;
-            }
-            Skipping::No => self.line.extend_from_slice(part),
+            Skipping::No => self.take(part),
             Skipping::BlankLine if !part.is_empty() => self.skipping = Skipping::Line,
             Skipping::BlankLine | Skipping::Line => {}
+        }
+    }
+
+    fn take(&mut self, part: &[u8]) {
+        if let Some(data) = self.data.as_mut().filter(|_| self.is_in_data) {
+            self.room.prepare(data);
+            return data.extend_from_slice(part);
+        }
+        self.line.extend_from_slice(part);
+        if !self.is_past_start && self.line.len() >= BOM.len() {
+            self.is_past_start = true;
+            if self.line.starts_with(BOM) {
+                self.line.drain(..BOM.len());
+            }
+        }
+        // One byte more tells whether a space follows.
+        if self.line.len() > DATA.len() && self.line.starts_with(DATA) {
+            let line = std::mem::take(&mut self.line);
+            let value = &line[DATA.len()..];
+            self.add_data(value.strip_prefix(b" ").unwrap_or(value));
+            self.is_in_data = true;
+        }
+    }
+
+    fn add_data(&mut self, value: &[u8]) {
+        match &mut self.data {
+            Some(data) => {
+                data.push(b'\n');
+                data.extend_from_slice(value);
+            }
+            None => self.data = Some(value.to_vec()),
         }
     }
 
@@ -105,11 +156,11 @@ impl Parser {
             Skipping::BlankLine => return self.skipping = Skipping::No,
             Skipping::Line => return self.skipping = Skipping::BlankLine,
         }
-        let line = std::mem::take(&mut self.line);
-        let mut line = line.as_slice();
-        if !std::mem::replace(&mut self.is_past_start, true) {
-            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        self.is_past_start = true;
+        if std::mem::take(&mut self.is_in_data) {
+            return;
         }
+        let line = std::mem::take(&mut self.line);
         if line.is_empty() {
             return self.end_event(tell);
         }
@@ -117,12 +168,7 @@ impl Parser {
         let (field, value) = (&line[..colon], line.get(colon + 1..).unwrap_or_default());
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match field {
-            b"data" => {
-                if let Some(data) = &mut self.data {
-                    data.push(b'\n');
-                }
-                self.data.get_or_insert_default().extend_from_slice(value);
-            }
+            b"data" => self.add_data(value),
             b"event" => self.name = text(value).unwrap_or_default(),
             b"id" if !value.contains(&0) => self.id = text(value),
             b"retry" => {
@@ -134,13 +180,17 @@ impl Parser {
     }
 
     fn end_event(&mut self, tell: &mut impl FnMut(Event<'_>)) {
+        let slot = self.room.leave();
         if let Some(id) = self.id.take() {
             self.last_id = Some(id).filter(|id| !id.is_empty());
         }
         let name = std::mem::take(&mut self.name);
-        if let Some(data) = self.data.take().filter(|data| !data.is_empty()) {
+        if let Some(mut data) = self.data.take().filter(|data| !data.is_empty()) {
             let name = if name.is_empty() { "message" } else { &name };
-            tell(Event::Message { name, data: &data });
+            if slot.is_some() {
+                data.shrink_to_fit();
+            }
+            tell(Event::Message { name, data: Received::own(data, slot) });
         }
     }
 }
@@ -155,13 +205,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::upstream::rpc::MAX_MESSAGE_BYTES;
 
     fn events(parser: &mut Parser, chunks: &[&[u8]]) -> Vec<(String, String)> {
         let mut found = Vec::new();
         for chunk in chunks {
             parser.feed(chunk, |event| match event {
                 Event::Message { name, data } => {
-                    found.push((name.to_owned(), String::from_utf8(data.to_vec()).unwrap()));
+                    found.push((name.to_owned(), String::from_utf8(data.bytes().to_vec()).unwrap()));
                 }
                 Event::TooLarge { .. } => found.push(("too large".to_owned(), String::new())),
             });
@@ -191,11 +242,11 @@ mod tests {
         parser.feed(b"data: {\"id\":3", |_| told += 1);
         for _ in 0..64 {
             parser.feed(&megabyte, |event| {
-                let Event::TooLarge { head } = event else { panic!() };
-                assert!(head.starts_with(b" {\"id\":3xx"));
+                let Event::TooLarge { head, .. } = event else { panic!() };
+                assert!(head.starts_with(b"{\"id\":3xx"));
                 told += 1;
             });
-            assert!(parser.line.capacity() <= 2 * MAX_MESSAGE_BYTES);
+            assert!(parser.held() <= MAX_MESSAGE_BYTES + MAX_FIELD_BYTES);
         }
         assert_eq!(told, 1);
         assert_eq!((parser.line.capacity(), &parser.data), (0, &None));

@@ -22,11 +22,14 @@ use self::headers::Promoted;
 pub(super) use self::unasked::hear;
 use super::era::Era;
 use super::error::{EndReason, UpstreamError};
-use super::events::{Event, Parser};
+use super::events::Parser;
 use super::handshake;
 use super::link::Parcel;
+use super::raw::Received;
 use super::remote::{self, Place};
-use super::rpc::{Connection, MAX_MESSAGE_BYTES};
+use super::room::{MAX_RAW_BYTES, Room};
+use super::rpc::Connection;
+use super::stream;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -172,10 +175,10 @@ impl Http {
             self.follow(connection, id, response).await?;
             return Ok(Posted::Done);
         }
-        match remote::body(response, MAX_MESSAGE_BYTES).await.map_err(remote::broken)? {
-            None => connection.receive_oversized(&[], &[], Some(id)),
-            Some(body) => {
-                if !connection.receive(&body, Some(id)) || connection.awaits(id) {
+        match answer(connection, id, response).await.map_err(remote::broken)? {
+            Err(why) => connection.receive_oversized(&[], &[], Some(id), why),
+            Ok(answer) => {
+                if !connection.receive(answer, Some(id)) || connection.awaits(id) {
                     return Err(UpstreamError::lost(true, "the server answered, but not to the call"));
                 }
             }
@@ -189,8 +192,7 @@ impl Http {
         let mut response = response;
         for _ in 0..=MAX_RESUMES {
             // A stream that breaks is as one that ends.
-            while let Ok(Some(chunk)) = response.chunk().await {
-                feed(connection, &mut parser, &chunk, Some(id));
+            while let Ok(true) = stream::pump(connection, &mut response, &mut parser, Some(id)).await {
                 if !connection.awaits(id) {
                     connection.spawn(drain(response));
                     return Ok(());
@@ -280,7 +282,7 @@ async fn refused(
         }
         if let Some(id) = id
             && message.is_some()
-            && connection.receive(&body, Some(id))
+            && connection.receive(body.as_slice().into(), Some(id))
             && !connection.awaits(id)
         {
             return Ok(Posted::Done);
@@ -289,20 +291,44 @@ async fn refused(
     Err(remote::denied(status))
 }
 
-fn names_session(message: &str) -> bool {
-    message.to_ascii_lowercase().contains("session")
+/// The whole of an answer that is no stream, or why it is not taken.
+async fn answer(
+    connection: &Connection,
+    id: u64,
+    mut response: Response,
+) -> Result<Result<Received<'static>, UpstreamError>, reqwest::Error> {
+    let mut room = Room::default();
+    let length = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+    if length > MAX_RAW_BYTES {
+        return Ok(Err(UpstreamError::TooLarge));
+    }
+    connection.make_room(&mut room, length, Some(id)).await;
+    if length > room.limit() {
+        return Ok(Err(room.excess()));
+    }
+    let mut whole = Vec::new();
+    if room.is_large() {
+        whole.reserve_exact(length);
+    }
+    while let Some(chunk) = response.chunk().await? {
+        connection.make_room(&mut room, whole.len() + chunk.len(), Some(id)).await;
+        if whole.len() + chunk.len() > room.limit() || matches!(room, Room::Denied) {
+            return Ok(Err(room.excess()));
+        }
+        if whole.len() + chunk.len() > length {
+            room.prepare(&mut whole);
+        }
+        whole.extend_from_slice(&chunk);
+    }
+    let slot = room.leave();
+    if slot.is_some() {
+        whole.shrink_to_fit();
+    }
+    Ok(Ok(Received::own(whole, slot)))
 }
 
-/// Hands on what a piece of a stream ends.
-fn feed(connection: &Arc<Connection>, parser: &mut Parser, chunk: &[u8], origin: Option<u64>) {
-    connection.heard();
-    parser.feed(chunk, |event| match event {
-        Event::Message { name: "message", data } => {
-            connection.receive(data, origin);
-        }
-        Event::Message { .. } => {}
-        Event::TooLarge { head } => connection.receive_oversized(head, &[], origin),
-    });
+fn names_session(message: &str) -> bool {
+    message.to_ascii_lowercase().contains("session")
 }
 
 async fn drain(mut response: Response) {

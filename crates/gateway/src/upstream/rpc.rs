@@ -5,7 +5,9 @@
 //! is new, and a request that nobody takes is answered with an error.
 
 mod asked;
+mod envelope;
 mod message;
+mod receive;
 mod table;
 
 use std::future::Future;
@@ -21,17 +23,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::asked::Asked;
+pub(super) use self::envelope::{ResultHead, head_of};
 pub(super) use self::message::MAX_MESSAGE_BYTES;
-use self::message::{AnswerId, Message};
-use self::table::{Outcome, Pending, Table};
+use self::table::{Outcome, Pending, Table, Waiter};
 use super::era::{self, ClientIdentity, Era};
-use super::error::{EndReason, RpcError, UpstreamError};
+use super::error::{EndReason, UpstreamError};
 use super::link::{Link, Parcel};
-use super::{Incoming, Outgoing};
-use crate::era::SUBSCRIPTION_KEY;
-
-/// A notification larger than this is dropped: it may wait in a queue with many others.
-const MAX_NOTIFICATION_BYTES: usize = 1024 * 1024;
+use super::room::{Room, SMALL_BYTES, Slots};
+use super::{Incoming, Outgoing, RawAnswer};
 
 /// Messages of no call of ours that are posted at once.
 const MAX_CONTROLS: usize = 64;
@@ -64,6 +63,15 @@ pub(super) struct Connection {
     end: OnceLock<EndReason>,
     closed: CancellationToken,
     controls: Arc<Semaphore>,
+    slots: Slots,
+}
+
+/// What this side brings to a connection.
+#[derive(Clone)]
+pub(super) struct Side {
+    pub(super) who: ClientIdentity,
+    pub(super) unrelated: mpsc::Sender<Incoming>,
+    pub(super) slots: Slots,
 }
 
 /// In which words a request is put.
@@ -78,7 +86,8 @@ pub(super) enum Style<'a> {
 }
 
 impl Connection {
-    pub(super) fn new(link: Link, who: ClientIdentity, unrelated: mpsc::Sender<Incoming>) -> Arc<Self> {
+    pub(super) fn new(link: Link, side: Side) -> Arc<Self> {
+        let Side { who, unrelated, slots } = side;
         Arc::new(Self {
             link,
             who,
@@ -93,6 +102,7 @@ impl Connection {
             end: OnceLock::new(),
             closed: CancellationToken::new(),
             controls: Arc::new(Semaphore::new(MAX_CONTROLS)),
+            slots,
         })
     }
 
@@ -148,18 +158,59 @@ impl Connection {
         self.heard_ms.store(since, Ordering::Relaxed);
     }
 
+    fn wants_raw(&self, origin: Option<u64>) -> bool {
+        origin.map_or_else(|| self.table.has_raw(), |id| self.table.is_raw(id))
+    }
+
+    /// To be asked before a message grows to a size: it gets a slot if it may be a raw answer, and loses it when it
+    /// cannot be one any more. `origin` is the call on whose own stream it comes.
+    pub(super) async fn make_room(&self, room: &mut Room, size: usize, origin: Option<u64>) {
+        if size <= SMALL_BYTES {
+            return;
+        }
+        match room {
+            Room::Ordinary if self.wants_raw(origin) => {
+                let slot = self.slots.take(|| {
+                    // It is we who are silent.
+                    self.heard();
+                    self.wants_raw(origin)
+                });
+                *room = slot.await.map_or(Room::Denied, Room::large);
+            }
+            Room::Large { .. } if room.is_over() || !self.wants_raw(origin) => *room = Room::Denied,
+            Room::Ordinary | Room::Large { .. } | Room::Denied => {}
+        }
+    }
+
     /// Whether the answer is still awaited.
     pub(super) fn awaits(&self, id: u64) -> bool {
         self.table.contains(id)
     }
 
+    /// The result as values, and the size of its message.
     pub(super) async fn call(self: &Arc<Self>, call: Outgoing, style: Style<'_>) -> Outcome {
+        let (done, answer) = oneshot::channel();
+        self.exchange(call, style, Waiter::Parsed(done), answer).await
+    }
+
+    /// The result as the server wrote it.
+    pub(super) async fn call_raw(self: &Arc<Self>, call: Outgoing) -> Result<RawAnswer, UpstreamError> {
+        let (done, answer) = oneshot::channel();
+        self.exchange(call, Style::Agreed, Waiter::Raw(done), answer).await
+    }
+
+    async fn exchange<T>(
+        self: &Arc<Self>,
+        call: Outgoing,
+        style: Style<'_>,
+        waiter: Waiter,
+        mut answer: oneshot::Receiver<Result<T, UpstreamError>>,
+    ) -> Result<T, UpstreamError> {
         let Outgoing { method, mut params, cancel, deadline, related } = call;
         let silence = deadline.or(self.link.patience());
         let token = params.as_ref().and_then(|params| params.get("_meta")?.get("progressToken")).cloned();
-        let (done, mut answer) = oneshot::channel();
         let has_token = token.is_some();
-        let id = self.table.add(Pending { done, related, token, heard: Instant::now(), asked: 0 })?;
+        let id = self.table.add(Pending { waiter, related, token, heard: Instant::now(), asked: 0 })?;
         let mut in_flight = InFlight { connection: self, id, withdraw: false };
         if has_token
             && let Some(token) = params.as_mut().and_then(|params| params.get_mut("_meta")?.get_mut("progressToken"))
@@ -249,154 +300,6 @@ impl Connection {
         let body = message::notification("notifications/cancelled", Some(&params));
         self.link.post(self, body);
     }
-
-    /// Takes a message, or a batch, from the server. `origin` is the call on whose own stream it came.
-    /// Says whether it was one.
-    pub(super) fn receive(self: &Arc<Self>, bytes: &[u8], origin: Option<u64>) -> bool {
-        self.heard();
-        let Ok((messages, left_out)) = message::read(bytes) else {
-            count(&self.counters.malformed, 1);
-            return false;
-        };
-        count(&self.counters.malformed, left_out);
-        for message in messages {
-            match message {
-                Message::Answer { id, outcome } => self.receive_answer(id, outcome, bytes.len(), origin),
-                Message::Request { id, method, params } => {
-                    self.receive_request(id, method, params, bytes.len(), origin);
-                }
-                Message::Notification { method, params } => {
-                    self.receive_notification(method, params, bytes.len(), origin);
-                }
-            }
-        }
-        true
-    }
-
-    /// A message that is too large to be read was skipped: the call it answers, if that can be told, fails.
-    pub(super) fn receive_oversized(&self, head: &[u8], tail: &[u8], origin: Option<u64>) {
-        self.heard();
-        count(&self.counters.oversized, 1);
-        let id = origin.or_else(|| message::id_of_oversized(head, tail)).or_else(|| self.table.only());
-        if let Some(call) = id.and_then(|id| self.table.remove(id)) {
-            let _ = call.done.send(Err(UpstreamError::TooLarge));
-        }
-    }
-
-    fn receive_answer(&self, id: AnswerId, outcome: Result<Value, RpcError>, size: usize, origin: Option<u64>) {
-        let call = match id {
-            AnswerId::Ours(id) => self.table.remove(id),
-            // Only an error can be about a request that was not understood.
-            AnswerId::Unnamed if outcome.is_err() => {
-                origin.or_else(|| self.table.only()).and_then(|id| self.table.remove(id))
-            }
-            AnswerId::Unnamed => None,
-        };
-        let Some(call) = call else {
-            count(&self.counters.unknown_answers, 1);
-            return;
-        };
-        let _ = call.done.send(outcome.map(|result| (result, size)).map_err(UpstreamError::Rpc));
-    }
-
-    fn receive_notification(&self, method: String, params: Option<Value>, size: usize, origin: Option<u64>) {
-        match method.as_str() {
-            "notifications/progress" => return self.receive_progress(method, params),
-            "notifications/cancelled" => {
-                if let Some(id) = params.as_ref().and_then(|params| params.get("requestId")) {
-                    self.asked.withdrawn(id);
-                }
-                return;
-            }
-            "notifications/subscriptions/acknowledged" => return,
-            _ => {}
-        }
-        if size > MAX_NOTIFICATION_BYTES {
-            return count(&self.counters.dropped, 1);
-        }
-        // These are about the server as a whole, whatever call they come with.
-        let is_global = method.ends_with("/list_changed") || method == "notifications/resources/updated";
-        let call = if is_global { None } else { origin.or_else(|| self.table.only_related()) };
-        let params = without_subscription(params);
-        let related = call.and_then(|id| self.table.heard(id, |call| call.related.clone()).flatten());
-        let queue = related.as_ref().unwrap_or(&self.unrelated);
-        if queue.try_send(Incoming::Notification { method, params }).is_err() {
-            count(&self.counters.dropped, 1);
-        }
-    }
-
-    fn receive_progress(&self, method: String, params: Option<Value>) {
-        let mut params = params.unwrap_or_default();
-        let id = params.get("progressToken").and_then(message::own_number);
-        let found = id.and_then(|id| self.table.heard(id, |call| call.token.clone().zip(call.related.clone())));
-        match (found, params.get_mut("progressToken")) {
-            (Some(Some((token, related))), Some(named)) => {
-                *named = token;
-                if related.try_send(Incoming::Notification { method, params: Some(params) }).is_err() {
-                    count(&self.counters.dropped, 1);
-                }
-            }
-            // Nobody asked for it.
-            _ => count(&self.counters.dropped, 1),
-        }
-    }
-
-    fn receive_request(
-        self: &Arc<Self>,
-        id: Value,
-        method: String,
-        params: Option<Value>,
-        size: usize,
-        origin: Option<u64>,
-    ) {
-        if method == "ping" {
-            return self.link.post(self, message::answer(&id, &Ok(json!({}))));
-        }
-        let Some(withdrawn) = self.asked.add(&id, size) else {
-            let busy = RpcError::new(RpcError::INTERNAL_ERROR, "too many requests wait for this client");
-            return self.link.post(self, message::answer(&id, &Err(busy)));
-        };
-        let (answer, answered) = oneshot::channel();
-        let call = origin.or_else(|| self.table.only_related());
-        let related = call.and_then(|id| {
-            let related = self.table.heard(id, |call| {
-                call.asked += usize::from(call.related.is_some());
-                call.related.clone()
-            });
-            related.flatten().map(|queue| (id, queue))
-        });
-        let queue = related.as_ref().map_or(&self.unrelated, |(_, queue)| queue);
-        let is_taken = queue.try_send(Incoming::Request { method, params, answer }).is_ok();
-        let call = related.map(|(id, _)| id);
-        if !is_taken {
-            count(&self.counters.dropped, 1);
-        }
-        let connection = Arc::clone(self);
-        self.spawn(async move {
-            let outcome = asked::outcome(answered, &withdrawn).await;
-            connection.asked.remove(&id);
-            if let Some(call) = call {
-                connection.table.heard(call, |call| call.asked = call.asked.saturating_sub(1));
-            }
-            if let Some(outcome) = outcome {
-                let body = message::answer(&id, &outcome);
-                let _ = connection.link.deliver(&connection, Parcel::bare(body)).await;
-            }
-        });
-    }
-}
-
-/// Which subscription a notification came through is between the server and us.
-fn without_subscription(mut params: Option<Value>) -> Option<Value> {
-    let object = params.as_mut()?.as_object_mut()?;
-    let Some(meta) = object.get_mut("_meta").and_then(Value::as_object_mut) else { return params };
-    if meta.shift_remove(SUBSCRIPTION_KEY).is_none() {
-        return params;
-    }
-    if meta.is_empty() {
-        object.shift_remove("_meta");
-    }
-    if object.is_empty() { None } else { params }
 }
 
 /// A call that is under way: dropped before its answer, it is forgotten, and the server told.

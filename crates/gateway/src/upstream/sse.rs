@@ -12,8 +12,10 @@ use reqwest::{Response, Url};
 use super::error::{EndReason, UpstreamError};
 use super::events::{Event, Parser};
 use super::link::Parcel;
+use super::raw::Received;
 use super::remote::{self, Place};
 use super::rpc::Connection;
+use super::stream;
 
 /// So much may come before the address.
 const MAX_PREAMBLE_BYTES: usize = 64 * 1024;
@@ -28,7 +30,7 @@ pub(super) struct Stream {
     response: Response,
     parser: Parser,
     /// Messages that came with the address.
-    early: Vec<Vec<u8>>,
+    early: Vec<Received<'static>>,
 }
 
 impl Sse {
@@ -56,9 +58,9 @@ impl Sse {
             bytes += chunk.len();
             parser.feed(&chunk, |event| match event {
                 Event::Message { name: "endpoint", data } if endpoint.is_none() => {
-                    endpoint = Some(String::from_utf8_lossy(data).into_owned());
+                    endpoint = Some(String::from_utf8_lossy(data.bytes()).into_owned());
                 }
-                Event::Message { name: "message", data } => early.push(data.to_vec()),
+                Event::Message { name: "message", data } => early.push(data),
                 _ => {}
             });
             if let Some(endpoint) = endpoint {
@@ -95,24 +97,15 @@ fn same_origin(base: &Url, endpoint: &str) -> Result<Url, UpstreamError> {
 }
 
 /// Reads what the server says, until it ends or the connection does.
-pub(super) async fn read(connection: Arc<Connection>, stream: Stream) {
-    let Stream { mut response, mut parser, early } = stream;
+pub(super) async fn read(connection: Arc<Connection>, opened: Stream) {
+    let Stream { mut response, mut parser, early } = opened;
     for message in early {
-        connection.receive(&message, None);
+        connection.receive(message, None);
     }
     let why = loop {
-        match response.chunk().await {
-            Ok(Some(chunk)) => {
-                connection.heard();
-                parser.feed(&chunk, |event| match event {
-                    Event::Message { name: "message", data } => {
-                        connection.receive(data, None);
-                    }
-                    Event::Message { .. } => {}
-                    Event::TooLarge { head } => connection.receive_oversized(head, &[], None),
-                });
-            }
-            Ok(None) => break "the server ended the stream of events".to_owned(),
+        match stream::pump(&connection, &mut response, &mut parser, None).await {
+            Ok(true) => {}
+            Ok(false) => break "the server ended the stream of events".to_owned(),
             Err(error) => break remote::describe(error),
         }
     };

@@ -3,9 +3,10 @@
 mod eras;
 mod hostile;
 mod http;
+mod large;
 mod lines;
 mod loopback;
-mod peer;
+pub(crate) mod peer;
 mod real;
 mod sse;
 mod websocket;

@@ -6,11 +6,12 @@ use std::time::Duration;
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
 
-use super::{Http, feed};
+use super::Http;
 use crate::upstream::events::Parser;
 use crate::upstream::link::Link;
 use crate::upstream::remote;
 use crate::upstream::rpc::Connection;
+use crate::upstream::stream;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -67,8 +68,6 @@ async fn hear_once(connection: &Arc<Connection>, http: &Http, parser: &mut Parse
     if !remote::is_type(&response, "text/event-stream") {
         return false;
     }
-    while let Ok(Some(chunk)) = response.chunk().await {
-        feed(connection, parser, &chunk, None);
-    }
+    while let Ok(true) = stream::pump(connection, &mut response, parser, None).await {}
     true
 }

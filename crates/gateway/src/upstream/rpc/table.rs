@@ -1,14 +1,15 @@
 //! The calls that wait for an answer, by our own ids.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::upstream::Incoming;
 use crate::upstream::error::UpstreamError;
+use crate::upstream::{Incoming, RawAnswer};
 
 /// More calls at once than this are refused.
 const MAX_PENDING: usize = 4096;
@@ -16,8 +17,27 @@ const MAX_PENDING: usize = 4096;
 /// What a call ends with: the raw result and the size of its message.
 pub(super) type Outcome = Result<(Value, usize), UpstreamError>;
 
+/// Whoever waits for an answer, by what is made of it.
+pub(super) enum Waiter {
+    Parsed(oneshot::Sender<Outcome>),
+    Raw(oneshot::Sender<Result<RawAnswer, UpstreamError>>),
+}
+
+impl Waiter {
+    pub(super) fn fail(self, error: UpstreamError) {
+        match self {
+            Self::Parsed(done) => drop(done.send(Err(error))),
+            Self::Raw(done) => drop(done.send(Err(error))),
+        }
+    }
+
+    pub(super) fn is_raw(&self) -> bool {
+        matches!(self, Self::Raw(_))
+    }
+}
+
 pub(super) struct Pending {
-    pub(super) done: oneshot::Sender<Outcome>,
+    pub(super) waiter: Waiter,
     pub(super) related: Option<mpsc::Sender<Incoming>>,
     /// The progress token of the caller's, if it gave one.
     pub(super) token: Option<Value>,
@@ -36,11 +56,15 @@ struct State {
 }
 
 #[derive(Default)]
-pub(super) struct Table(Mutex<State>);
+pub(super) struct Table {
+    state: Mutex<State>,
+    /// How many of them want raw answers: looked at for every message, so without the lock.
+    raw: AtomicUsize,
+}
 
 impl Table {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a call in and gives its id.
@@ -54,12 +78,25 @@ impl Table {
         }
         state.next_id += 1;
         let id = state.next_id;
+        self.raw.fetch_add(usize::from(pending.waiter.is_raw()), Ordering::Relaxed);
         state.pending.insert(id, pending);
         Ok(id)
     }
 
     pub(super) fn remove(&self, id: u64) -> Option<Pending> {
-        self.lock().pending.remove(&id)
+        let call = self.lock().pending.remove(&id)?;
+        self.raw.fetch_sub(usize::from(call.waiter.is_raw()), Ordering::Relaxed);
+        Some(call)
+    }
+
+    /// Whether any call wants a raw answer.
+    pub(super) fn has_raw(&self) -> bool {
+        self.raw.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether that call waits, and wants a raw answer.
+    pub(super) fn is_raw(&self, id: u64) -> bool {
+        self.has_raw() && self.lock().pending.get(&id).is_some_and(|call| call.waiter.is_raw())
     }
 
     /// The only call that waits, if there is exactly one.
@@ -100,10 +137,11 @@ impl Table {
         let pending = {
             let mut state = self.lock();
             state.closed.get_or_insert_with(|| why.to_owned());
+            self.raw.store(0, Ordering::Relaxed);
             std::mem::take(&mut state.pending)
         };
         for call in pending.into_values() {
-            let _ = call.done.send(Err(UpstreamError::lost(true, why)));
+            call.waiter.fail(UpstreamError::lost(true, why));
         }
     }
 }

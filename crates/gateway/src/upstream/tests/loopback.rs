@@ -19,6 +19,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::peer::who;
+use crate::upstream::room::Slots;
+use crate::upstream::rpc::Side;
 use crate::upstream::{ConnectOptions, Eras, Incoming, Outgoing, Upstream, UpstreamError, Wire};
 
 /// No limit of these tests' own: real time passes in them, on machines that may be busy.
@@ -54,9 +56,18 @@ pub(super) fn settings(url: String) -> RemoteSettings {
 }
 
 pub(super) async fn connect(wire: Wire) -> (Result<Upstream, UpstreamError>, mpsc::Receiver<Incoming>) {
+    connect_sharing(&Slots::shared(), wire).await
+}
+
+/// The same, with slots of the test's own.
+pub(super) async fn connect_sharing(
+    slots: &Slots,
+    wire: Wire,
+) -> (Result<Upstream, UpstreamError>, mpsc::Receiver<Incoming>) {
     let (unrelated, incoming) = mpsc::channel(8);
     let options = ConnectOptions { deadline: LONG, eras: Eras::Auto };
-    (Upstream::connect_with(wire, who(), unrelated, options).await, incoming)
+    let side = Side { who: who(), unrelated, slots: slots.clone() };
+    (Upstream::connect_as(wire, side, options).await, incoming)
 }
 
 pub(super) fn events(stream: impl Stream<Item = String> + Send + 'static) -> Response {
@@ -232,6 +243,12 @@ fn tool(server: &Streamable, body: &Value) -> Response {
                 String::new()
             })))
         }
+        "sized" => json_answer(id, &json!("x".repeat(megabytes(body)))),
+        "sized stream" => {
+            let first = stream::iter([format!("id: 1\ndata: {{\"id\":{id},\"result\":\"")]);
+            let middle = stream::iter((0..megabytes(body) / 1_000_000).map(|_| "x".repeat(1_000_000)));
+            events(first.chain(middle).chain(stream::iter(["\"}\n\n".to_owned()])))
+        }
         "large" => json_answer(id, &json!("x".repeat(17 << 20))),
         "noise" => ([(header::CONTENT_TYPE, "application/json")], "<html>").into_response(),
         "other" => json_answer(&json!(99_999), &json!({})),
@@ -243,4 +260,9 @@ fn tool(server: &Streamable, body: &Value) -> Response {
         }
         name => json_answer(id, &json!({"name": name})),
     }
+}
+
+/// How large an answer the caller wants, in bytes.
+fn megabytes(body: &Value) -> usize {
+    body["params"]["arguments"]["megabytes"].as_u64().unwrap() as usize * 1_000_000
 }

@@ -17,12 +17,12 @@ use crate::upstream::{EndReason, Era, Incoming, UpstreamError, Wire};
 
 /// One client at a time.
 #[derive(Clone)]
-struct Old {
+pub(super) struct Old {
     endpoint: &'static str,
     stream: Arc<Mutex<Option<mpsc::Sender<String>>>>,
 }
 
-async fn old(endpoint: &'static str) -> (Served, RemoteSettings, Old) {
+pub(super) async fn old(endpoint: &'static str) -> (Served, RemoteSettings, Old) {
     let old = Old { endpoint, stream: Arc::default() };
     let router = Router::new()
         .route("/sse", get(open).post(async || StatusCode::METHOD_NOT_ALLOWED))

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::loopback::{Served, call, connect, serve, settings};
 use crate::upstream::{EndReason, Era, UpstreamError, Wire};
 
-async fn served(is_fragile: bool) -> (Served, Wire) {
+pub(super) async fn served(is_fragile: bool) -> (Served, Wire) {
     let upgrade = async move |upgrade: WebSocketUpgrade, headers: HeaderMap| {
         assert_eq!(
             (&headers["x-secret"], &headers["sec-websocket-protocol"]),
@@ -32,7 +32,7 @@ async fn play(mut socket: WebSocket, is_fragile: bool) {
             "initialize" => json!({"protocolVersion": "2025-06-18", "capabilities": {}}),
             "echo" => request["params"].clone(),
             "die" => return,
-            "large" => json!("x".repeat(17 << 20)),
+            "large" => json!("x".repeat(request["params"]["megabytes"].as_u64().unwrap() as usize * 1_000_000)),
             method if method.starts_with("notifications/") => continue,
             _ => {
                 let error = json!({"id": request["id"], "error": {"code": -32601, "message": "?"}});
@@ -61,11 +61,15 @@ async fn calls_go_over_a_socket() {
 }
 
 #[tokio::test]
-async fn a_frame_over_the_bound_ends_the_connection() {
+async fn a_frame_far_over_the_bound_ends_the_connection() {
     let (_served, wire) = served(false).await;
     let (upstream, _incoming) = connect(wire).await;
     let upstream = upstream.unwrap();
-    assert_eq!(upstream.call(call("large", json!({}))).await, Err(UpstreamError::TooLarge));
+    let large = |megabytes: usize| upstream.call(call("large", json!({"megabytes": megabytes})));
+    assert_eq!(large(16).await.unwrap().as_str().unwrap().len(), 16_000_000);
+    assert_eq!(large(17).await, Err(UpstreamError::TooLarge));
+    assert_eq!(upstream.call(call("echo", json!({"odd": 1}))).await.unwrap(), json!({"odd": 1}));
+    assert_eq!(large(30).await, Err(UpstreamError::TooLarge));
     let EndReason::Lost(why) = upstream.ended().await else { panic!() };
     assert!(why.contains("16 MiB"), "{why}");
 }

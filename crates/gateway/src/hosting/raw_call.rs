@@ -1,0 +1,219 @@
+//! Calls of tools for code in a sandbox: the answer is passed on as the server wrote it.
+//!
+//! Code has no client behind it: nobody hears of progress, and nobody can be asked. Its deadline is the whole time that
+//! it waits, for a server that is being started too.
+
+use std::time::Duration;
+
+use ringfence_runtime::audit::{AuditEvent, AuditKind};
+use serde_json::{Map, Value};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Hosting, Route, START_PATIENCE, relay, short};
+use crate::client::Context;
+use crate::fleet::{CallEnd, LinkMissing};
+use crate::rpc::RpcError;
+use crate::upstream::{MAX_RAW_BYTES, RawAnswer, UpstreamError};
+
+/// Who gives a server less time than this has not found out that it does not answer.
+const FAIR_DEADLINE: Duration = Duration::from_secs(30);
+
+/// No call is waited for longer, whatever its deadline.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Why code has no answer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub(crate) enum CallFailure {
+    /// It is not what was accepted of it.
+    #[error("tool {tool} of server {server} has changed since it was accepted, and is held back")]
+    Held { server: String, tool: String },
+    #[error("{}", missing)]
+    NotThere {
+        missing: LinkMissing,
+        /// By the name that programs know it by.
+        phase: Option<&'static str>,
+    },
+    #[error("{}", .0.message)]
+    Upstream(RpcError),
+    #[error("the server asks for input, which code cannot give")]
+    AsksForInput,
+    #[error("no answer came within {} s", deadline.as_secs_f32())]
+    TimedOut { deadline: Duration, may_have_run: bool },
+    #[error("{why}")]
+    Lost { why: String, may_have_run: bool },
+    #[error("the call was cancelled")]
+    Cancelled { may_have_run: bool },
+    #[error("the answer is larger than {} MiB, the most that is passed on", MAX_RAW_BYTES >> 20)]
+    TooLarge,
+    /// The answer came, and was thrown away.
+    #[error("the answer is larger than 1 MiB, and too many such answers wait to be taken")]
+    Busy,
+}
+
+impl CallFailure {
+    /// The kind that the sandbox knows it by.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Held { .. } => "refused",
+            Self::NotThere { missing, .. } if missing.status.is_none() => "not_found",
+            Self::NotThere { .. } | Self::Lost { .. } => "lost",
+            Self::Upstream(_) | Self::AsksForInput => "upstream",
+            Self::TimedOut { .. } => "timeout",
+            Self::Cancelled { .. } => "cancelled",
+            Self::TooLarge | Self::Busy => "limit",
+        }
+    }
+
+    /// Whether the tool may have had an effect although there is no answer.
+    pub(crate) fn may_have_run(&self) -> bool {
+        match self {
+            Self::Held { .. } | Self::NotThere { .. } | Self::AsksForInput => false,
+            Self::Upstream(_) | Self::TooLarge | Self::Busy => true,
+            Self::TimedOut { may_have_run, .. }
+            | Self::Lost { may_have_run, .. }
+            | Self::Cancelled { may_have_run } => *may_have_run,
+        }
+    }
+
+    pub(crate) fn hints(&self) -> &[String] {
+        match self {
+            Self::NotThere { missing, .. } => &missing.hints,
+            _ => &[],
+        }
+    }
+
+    fn of(error: UpstreamError, deadline: Duration) -> Self {
+        match error {
+            UpstreamError::Rpc(error) => Self::Upstream(error),
+            UpstreamError::Cancelled => Self::Cancelled { may_have_run: true },
+            UpstreamError::TimedOut => Self::TimedOut { deadline, may_have_run: true },
+            UpstreamError::TooLarge => Self::TooLarge,
+            UpstreamError::Busy => Self::Busy,
+            UpstreamError::Closed { why, may_have_run } => Self::Lost { why, may_have_run },
+            UpstreamError::Refused(_) | UpstreamError::Denied { .. } | UpstreamError::EndedInProbe(_) => {
+                Self::Lost { why: error.to_string(), may_have_run: false }
+            }
+        }
+    }
+
+    /// What it says of the server; nothing where that could not show what it can.
+    fn end(&self) -> Option<CallEnd> {
+        match self {
+            Self::Upstream(_) | Self::AsksForInput | Self::TooLarge | Self::Busy => Some(CallEnd::Answered),
+            Self::Lost { .. } => Some(CallEnd::Unanswered),
+            Self::TimedOut { deadline, .. } => (*deadline >= FAIR_DEADLINE).then_some(CallEnd::Unanswered),
+            Self::Held { .. } | Self::NotThere { .. } | Self::Cancelled { .. } => None,
+        }
+    }
+
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Upstream(_) | Self::AsksForInput => "error",
+            Self::TimedOut { .. } => "timed_out",
+            Self::Cancelled { .. } => "cancelled",
+            _ => "lost",
+        }
+    }
+}
+
+impl From<LinkMissing> for CallFailure {
+    fn from(missing: LinkMissing) -> Self {
+        let phase = missing.phase.map(|phase| phase.name());
+        Self::NotThere { missing, phase }
+    }
+}
+
+impl Hosting {
+    /// Calls a tool, and gives the text of its result. Whether the caller may call it is for others to say; whether it
+    /// is what was accepted is found out here, when its server is there.
+    pub(crate) async fn pass_raw(
+        &self,
+        route: &Route,
+        arguments: Value,
+        deadline: Duration,
+        context: &Context,
+    ) -> Result<RawAnswer, CallFailure> {
+        let begun = Instant::now();
+        let until = begun + deadline.min(LONGEST);
+        let link = tokio::select! {
+            link = timeout_at(until, self.0.fleet.await_link(&route.server, START_PATIENCE)) => {
+                link.map_err(|_| CallFailure::TimedOut { deadline, may_have_run: false })??
+            }
+            () = context.cancel.cancelled() => return Err(CallFailure::Cancelled { may_have_run: false }),
+        };
+        if self.is_held(route) {
+            return Err(CallFailure::Held { server: route.server.clone(), tool: route.name.clone() });
+        }
+        let call = relay::pass_raw(&link.upstream, params(route, arguments), &context.cancel);
+        let answer = timeout_at(until, call).await.unwrap_or(Err(UpstreamError::TimedOut));
+        let answer = answer.map_err(|error| CallFailure::of(error, deadline));
+        let head = answer.as_ref().map(RawAnswer::head).unwrap_or_default();
+        let answer = if head.asks_for_input { Err(CallFailure::AsksForInput) } else { answer };
+        let (end, outcome) = match &answer {
+            Ok(_) => (Some(CallEnd::Answered), if head.is_error { "tool_error" } else { "ok" }),
+            Err(failure) => (failure.end(), failure.outcome()),
+        };
+        if let Some(end) = end {
+            self.0.fleet.call_ended(&route.server, &link, end);
+        }
+        let event = AuditEvent::new(AuditKind::ToolCalled, outcome).of(&context.principal, None);
+        let event = event.lasting(begun.elapsed()).with("server", route.server.clone());
+        self.0.audit.record(event.with("tool", short(&route.name)));
+        answer
+    }
+}
+
+fn params(route: &Route, arguments: Value) -> Value {
+    let mut params = Map::from_iter([("name".to_owned(), Value::from(route.name.as_str()))]);
+    if !arguments.is_null() {
+        params.insert("arguments".to_owned(), arguments);
+    }
+    Value::Object(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn failures_have_the_kinds_that_the_sandbox_knows() {
+        let deadline = Duration::from_secs(60);
+        let seen = [
+            UpstreamError::Rpc(RpcError::new(-32602, "bad arguments")),
+            UpstreamError::Cancelled,
+            UpstreamError::TimedOut,
+            UpstreamError::TooLarge,
+            UpstreamError::Busy,
+            UpstreamError::Closed { may_have_run: false, why: "it is gone".into() },
+            UpstreamError::Denied { status: 403, why: "HTTP 403".into() },
+        ]
+        .map(|error| {
+            let failure = CallFailure::of(error, deadline);
+            format!("{}, {}: {failure}", failure.kind(), failure.may_have_run())
+        });
+        insta::assert_snapshot!(seen.join("\n"), @r"
+        upstream, true: bad arguments
+        cancelled, true: the call was cancelled
+        timeout, true: no answer came within 60 s
+        limit, true: the answer is larger than 64 MiB, the most that is passed on
+        limit, true: the answer is larger than 1 MiB, and too many such answers wait to be taken
+        lost, false: it is gone
+        lost, false: HTTP 403
+        ");
+    }
+
+    #[test]
+    fn a_short_deadline_of_the_codes_own_says_nothing_of_the_server() {
+        let end = |seconds| CallFailure::of(UpstreamError::TimedOut, Duration::from_secs(seconds)).end();
+        assert_eq!((end(1), end(60)), (None, Some(CallEnd::Unanswered)));
+    }
+
+    #[test]
+    fn a_tool_is_called_by_its_own_name() {
+        let route = Route { server: "s".into(), uuid: "u".into(), name: "t".into() };
+        assert_eq!(params(&route, json!({"a": 1})), json!({"name": "t", "arguments": {"a": 1}}));
+        assert_eq!(params(&route, Value::Null), json!({"name": "t"}));
+    }
+}

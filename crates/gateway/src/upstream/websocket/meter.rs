@@ -1,0 +1,130 @@
+//! Counts what comes from a stream, and holds it up where more than was allowed wants to come.
+//!
+//! The library that reads the frames gives messages only when they are whole, and takes the memory for them itself.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+
+pub(super) struct Metered<S> {
+    stream: S,
+    meter: Arc<Meter>,
+}
+
+pub(super) struct Meter {
+    state: Mutex<State>,
+    full: Notify,
+}
+
+struct State {
+    received: usize,
+    allowed: usize,
+    held_up: Option<Waker>,
+}
+
+impl Meter {
+    /// Lets so many bytes through.
+    pub(super) fn new(allowed: usize) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(State { received: 0, allowed, held_up: None }), full: Notify::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn received(&self) -> usize {
+        self.state().received
+    }
+
+    /// Waits until all that was allowed has come.
+    pub(super) async fn is_full(&self) {
+        self.full.notified().await;
+    }
+
+    /// So much counts as not received.
+    pub(super) fn forget(&self, bytes: usize) {
+        let mut state = self.state();
+        state.received = state.received.saturating_sub(bytes);
+    }
+
+    /// Lets more through, up to this altogether.
+    pub(super) fn allow(&self, allowed: usize) {
+        let held_up = {
+            let mut state = self.state();
+            state.allowed = allowed;
+            state.held_up.take()
+        };
+        if let Some(held_up) = held_up {
+            held_up.wake();
+        }
+    }
+}
+
+impl<S> Metered<S> {
+    pub(super) fn new(stream: S, meter: Arc<Meter>) -> Self {
+        Self { stream, meter }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        {
+            let mut state = this.meter.state();
+            if state.received >= state.allowed {
+                state.held_up = Some(context.waker().clone());
+                this.meter.full.notify_one();
+                return Poll::Pending;
+            }
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(context, buffer);
+        this.meter.state().received += buffer.filled().len() - before;
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_more_comes_than_is_allowed_and_a_buffer() {
+        let meter = Meter::new(100);
+        let mut stream = Metered::new(tokio::io::repeat(b'x'), Arc::clone(&meter));
+        let mut buffer = [0; 60];
+        for _ in 0..2 {
+            assert_eq!(stream.read(&mut buffer).await.unwrap(), 60);
+        }
+        tokio::select! {
+            biased;
+            _ = stream.read(&mut buffer) => panic!("it is full"),
+            () = meter.is_full() => {}
+        }
+        assert_eq!(meter.received(), 120);
+        let (read, ()) = tokio::join!(stream.read(&mut buffer), async { meter.allow(200) });
+        assert_eq!((read.unwrap(), meter.received()), (60, 180));
+        meter.forget(100);
+        assert_eq!(meter.received(), 80);
+    }
+}
