@@ -5,9 +5,9 @@
 // so all that is left of a cell's calls is let go at its end, and nothing is kept that was only begun.
 
 import { makeGlobal } from './mcp_global.mjs';
-import { errorOfHost } from './mcp_values.mjs';
 import { SavedTools } from './mcp_saved.mjs';
 import { Servers } from './mcp_servers.mjs';
+import { MCPError, errorOfHost } from './mcp_values.mjs';
 
 const MAX_OPEN = 256; // the host takes 1,024
 const MAX_CALL_BYTES = 8 << 20;
@@ -21,10 +21,9 @@ export class Bridge {
   // `send(type, cell, text)` takes a frame to the host.
   constructor(send, preface) {
     this.#calls = new Calls(send);
-    const ask = (...question) => this.#calls.ask(...question);
-    this.#servers = new Servers(ask);
-    this.#saved = new SavedTools(ask);
-    this.mcp = makeGlobal(ask, this.#servers, this.#saved);
+    this.#servers = new Servers(this.#calls);
+    this.#saved = new SavedTools(this.#calls);
+    this.mcp = makeGlobal(this.#calls, this.#servers, this.#saved);
     if (preface) this.tell(preface);
   }
 
@@ -53,7 +52,8 @@ class Calls {
   #send;
   #cell = null;
   #last = 0;
-  #open = new Map(); // by number
+  #tasks = new Set(); // what the guest's code waits for
+  #open = new Map(); // calls that the host has, by number
   #queued = new Set();
   #refusals = 0;
 
@@ -66,10 +66,28 @@ class Calls {
     this.#refusals = 0;
   }
 
-  // The result of a method of the host. `about` is told of the call in errors. The error is made here and not where
-  // the answer comes in: V8 finds the lines of the guest that wait for this function.
-  async ask(method, params = {}, { signal, ...about } = {}) {
-    const outcome = await this.#exchange({ method, params, signal, name: nameOf(method, about) });
+  // The promise of an action that asks the host. Its cell's end fails it directly: a cell that is terminated loses
+  // its microtasks, and with them all that an action would do about it. `about` is { server, tool }, or nothing.
+  run(name, about, action) {
+    if (this.#cell === null) return this.#refuse(name);
+    return new Promise((resolve, reject) => {
+      const task = { name, about, reject };
+      this.#tasks.add(task);
+      const act = async () => {
+        try {
+          return await action();
+        } finally {
+          this.#tasks.delete(task);
+        }
+      };
+      act().then(resolve, reject);
+    });
+  }
+
+  // The result of a method of the host, for an action. The error is made here and not where the answer comes in:
+  // V8 finds the lines of the guest that wait for this function.
+  async ask(method, params = {}, about = {}, signal) {
+    const outcome = await this.#exchange({ method, params, about, signal });
     if (outcome.error) throw errorOfHost(outcome.error, about);
     return outcome.result;
   }
@@ -84,20 +102,24 @@ class Calls {
 
   end() {
     this.#cell = null;
-    const isAny = this.#open.size + this.#queued.size > 0;
-    const ended = 'the cell ended before';
-    for (const { name, settle } of this.#open.values()) {
-      settle(cancelled(`${ended} ${name} answered; it may have run (await it to have its answer)`));
+    const isAny = this.#tasks.size > 0;
+    const sent = new Set(Array.from(this.#open.values(), (it) => it.about));
+    for (const { name, about, reject } of this.#tasks) {
+      const mayHaveRun = about.tool === undefined || sent.has(about);
+      const what = mayHaveRun ? 'answered; it may have run (await it to have its answer)' : 'was sent; it has not run';
+      reject(new MCPError(`the cell ended before ${nameOf(name, about)} ${what}`, { ...about, kind: 'cancelled', mayHaveRun }));
     }
-    for (const { name, settle } of this.#queued) settle(cancelled(`${ended} ${name} was sent; it has not run`, false));
+    for (const { release } of [...this.#open.values(), ...this.#queued]) release();
     this.#open.clear();
     this.#queued.clear();
+    this.#tasks.clear();
     return isAny;
   }
 
-  #exchange({ method, params, signal, name }) {
-    if (this.#cell === null) return this.#refuse(name);
-    if (signal?.aborted) return cancelled(`${name} was aborted before it was sent`, false, signal.reason);
+  #exchange({ method, params, about, signal }) {
+    if (this.#cell === null) return new Promise(() => {}); // its task has failed with its cell
+    const name = nameOf(method, about);
+    if (signal?.aborted) return cancelled(`${name} was aborted before it was sent`, false, signal);
     const json = toJson(params); // the guest's own toJSON may make calls, so the number comes after
     if (json.error) return json;
     const number = ++this.#last;
@@ -109,18 +131,19 @@ class Calls {
     }
     return new Promise((resolve) => {
       const abort = () => this.#abort(call);
+      const release = () => signal?.removeEventListener('abort', abort);
       const settle = (outcome) => {
-        signal?.removeEventListener('abort', abort);
+        release();
         resolve(outcome);
       };
-      const call = { number, cell: this.#cell, text, name, signal, settle };
+      const call = { number, cell: this.#cell, text, about, name, signal, settle, release };
       signal?.addEventListener('abort', abort);
       this.#queued.add(call);
       this.#sendQueued();
     });
   }
 
-  // Numbers go up in the order in which calls were made, and this is the order in which they are sent.
+  // In the order in which calls were made, which is that of their numbers.
   #sendQueued() {
     for (const call of this.#queued) {
       if (this.#open.size >= MAX_OPEN) return;
@@ -133,10 +156,10 @@ class Calls {
 
   #abort(call) {
     const { number, cell, name, signal, settle } = call;
-    if (this.#queued.delete(call)) return settle(cancelled(`${name} was aborted before it was sent`, false, signal.reason));
+    if (this.#queued.delete(call)) return settle(cancelled(`${name} was aborted before it was sent`, false, signal));
     if (!this.#open.delete(number)) return;
     this.#send('cancel', cell, JSON.stringify({ type: 'cancel', id: cell, call: number }));
-    settle(cancelled(`${name} was aborted; it may have run`, undefined, signal.reason));
+    settle(cancelled(`${name} was aborted; it may have run`, true, signal));
     this.#sendQueued();
   }
 
@@ -144,14 +167,15 @@ class Calls {
   #refuse(name) {
     if (++this.#refusals > MAX_REFUSALS) return new Promise(() => {});
     const message = `${name} was not sent: no cell is running, and calls are possible only while one does`;
-    return { error: { kind: 'refused', message } };
+    return Promise.reject(new MCPError(message, { kind: 'refused' }));
   }
 }
 
-const nameOf = (method, { server, tool }) => (tool === undefined ? method : `${server}.${tool}`);
+const nameOf = (name, { server, tool }) => (tool === undefined ? name : `${server}.${tool}`);
 
-// `may_have_run` is left to be told from the method if it is not given.
-const cancelled = (message, may_have_run, cause) => ({ error: { kind: 'cancelled', message, may_have_run, cause } });
+const cancelled = (message, may_have_run, { reason }) => ({
+  error: { kind: 'cancelled', message, may_have_run, cause: reason },
+});
 
 function toJson(params) {
   try {

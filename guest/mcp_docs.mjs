@@ -4,7 +4,7 @@ import { camelCase, nameOfTool, namesInError, quote } from './mcp_servers.mjs';
 import { MCPError } from './mcp_values.mjs';
 
 // `pathOf(alias)` is how code gets to a server.
-export function makeLookups(ask, servers, pathOf) {
+export function makeLookups(calls, servers, pathOf) {
   const pathTo = (alias, tool) => pathOf(alias) + (isIdentifier(tool) ? `.${tool}` : `[${quote(tool)}]`);
   const describe = (tool, list, detail) => {
     const { name, description, inputSchema } = tool;
@@ -12,10 +12,10 @@ export function makeLookups(ask, servers, pathOf) {
     return { server: list.server.name, tool: name, call, description, ...(detail === 'full' && { inputSchema }) };
   };
   return {
-    listServers: async () => (await ask('servers/list')).servers,
+    listServers: async () => (await calls.ask('servers/list')).servers,
     listTools: async (server) => (await servers.lookUp(server)).tools,
     searchTools: async (query, { limit = 5, detail = 'summary' } = {}) => {
-      const { tools } = await ask('tools/search', { query: String(query), limit, detail });
+      const { tools } = await calls.ask('tools/search', { query: String(query), limit, detail });
       return tools.map((it) => ({ ...it, call: pathTo(it.server_alias, camelCase(it.alias)) }));
     },
     docs: async (server, tool, { detail = 'summary' } = {}) => {

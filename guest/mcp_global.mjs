@@ -18,66 +18,77 @@ const HELP = `Tools of other servers, from code. All calls are async: await them
   await mcp.savedTools()            await mcp.deleteTool(name)
 Results are plain values, images and other bytes Buffers with a mimeType. Failures throw mcp.MCPError.`;
 
-export function makeGlobal(ask, servers, saved) {
-  const callTool = makeCallTool(ask, servers);
+export function makeGlobal(calls, servers, saved) {
+  const callTool = makeCallTool(calls, servers);
   const proxies = new Map();
   const server = (name) => {
     const key = String(name);
     return proxies.get(key) ?? proxies.set(key, makeServer(key, servers, callTool)).get(key);
   };
-  const api = {
-    MCPError,
-    callTool,
-    server,
-    memory: makeMemory(ask),
-    help: () => `${HELP}\nLoaded: ${servers.loaded.map((it) => pathOf(it.alias)).join(', ') || 'none'}`,
-    saveTool: (run, options) => saved.save(run, options),
-    savedTools: () => saved.list(),
-    deleteTool: (name) => saved.delete(name),
-    ...makeLookups(ask, servers, (alias) => pathOf(alias)),
-  };
   const pathOf = (alias) => {
     const name = camelCase(alias);
     return name in target ? `mcp.server(${quote(name)})` : `mcp.${name}`;
   };
-  const target = Object.defineProperties({}, {
-    ...Object.getOwnPropertyDescriptors(api),
-    servers: { get: () => servers.loaded.map((it) => it.alias), enumerable: true, configurable: true },
-    [inspect.custom]: { value: () => `mcp { servers: [${target.servers.join(', ')}], see mcp.help() }` },
-  });
+  const lookups = makeLookups(calls, servers, pathOf);
+  const tools = {
+    saveTool: (run, options) => saved.save(run, options),
+    savedTools: () => saved.list(),
+    deleteTool: (name) => saved.delete(name),
+  };
+  const target = {
+    MCPError,
+    callTool,
+    server,
+    ...asActions(calls, 'mcp', { ...lookups, ...tools }),
+    memory: asActions(calls, 'mcp.memory', makeMemory(calls)),
+    help: () => `${HELP}\nLoaded: ${servers.loaded.map((it) => pathOf(it.alias)).join(', ') || 'none'}`,
+    get servers() {
+      return servers.loaded.map((it) => it.alias);
+    },
+  };
+  const describe = () => `mcp { servers: [${target.servers.join(', ')}], see mcp.help() }`;
+  Object.defineProperty(target, inspect.custom, { value: describe });
   const isServer = (key) => typeof key === 'string' && !(key in target) && !NOT_NAMES.has(key);
   return new Proxy(target, { get: (_, key) => (isServer(key) ? server(key) : target[key]) });
 }
 
-function makeCallTool(ask, servers) {
-  return async function callTool(server, tool, args = {}, { raw = false, timeout, signal } = {}) {
-    const found = await servers.find(server);
-    const list = await servers.list(found);
-    const known = list.byName.get(tool);
-    const about = { server: found.name, tool: known?.name ?? String(tool) };
-    if (args === null || typeof args !== 'object' || Array.isArray(args)) {
-      const usage = known ? `${nameOfTool(known, list)}(${argumentsOf(known)})` : `${tool}({ … })`;
-      throw new MCPError(`${tool} takes one object of arguments: ${usage}`, { ...about, kind: 'invalid' });
-    }
-    const params = { server: about.server, tool: about.tool, arguments: args, timeout };
-    let result;
-    try {
-      result = await ask('tools/call', params, { ...about, signal });
-    } catch (error) {
-      if (error.kind !== 'not_found' || known) throw error;
-      servers.forget(found); // it may have changed
-      throw new MCPError(`${error.message} (tools of ${about.server}: ${namesInError(list)})`, { ...about, kind: error.kind });
-    }
-    if (raw) return result;
-    if (result?.isError === true) throw errorOfTool(result, about);
-    return valueOfResult(result);
+function asActions(calls, path, functions) {
+  const wrap = ([name, act]) => [name, (...given) => calls.run(`${path}.${name}`, {}, () => act(...given))];
+  return Object.fromEntries(Object.entries(functions).map(wrap));
+}
+
+function makeCallTool(calls, servers) {
+  return (server, tool, args = {}, { raw = false, timeout, signal } = {}) => {
+    const about = { server: String(server), tool: String(tool) }; // until their exact names are known
+    return calls.run(`${about.server}.${about.tool}`, about, async () => {
+      const found = await servers.find(server);
+      about.server = found.name;
+      const list = await servers.list(found);
+      const known = list.byName.get(tool);
+      about.tool = known?.name ?? about.tool;
+      if (!isPlain(args)) {
+        const usage = known ? `${nameOfTool(known, list)}(${argumentsOf(known)})` : `${tool}({ … })`;
+        throw new MCPError(`${tool} takes one object of arguments: ${usage}`, { ...about, kind: 'invalid' });
+      }
+      const params = { ...about, arguments: args, timeout };
+      const result = await calls.ask('tools/call', params, about, signal).catch((error) => {
+        if (error.kind === 'not_found' && !known) {
+          servers.forget(found); // it may have changed
+          error.message += ` (tools of ${about.server}: ${namesInError(list)})`;
+        }
+        throw error;
+      });
+      if (raw) return result;
+      if (result?.isError === true) throw errorOfTool(result, about);
+      return valueOfResult(result);
+    });
   };
 }
 
-function makeMemory(ask) {
-  const load = (key) => ask('memory/load', { key });
-  const info = (key) => ask('memory/info', { key });
-  const save = (key, value, metadata) => ask('memory/save', { key, value: value ?? null, metadata });
+function makeMemory(calls) {
+  const load = (key) => calls.ask('memory/load', { key });
+  const info = (key) => calls.ask('memory/info', { key });
+  const save = (key, value, metadata) => calls.ask('memory/save', { key, value: value ?? null, metadata });
   return {
     save,
     load: async (key, fallback = null) => {
@@ -93,8 +104,8 @@ function makeMemory(ask) {
       await save(key, updated, metadata);
       return updated;
     },
-    delete: async (key) => (await ask('memory/delete', { key })).deleted,
-    list: async () => (await ask('memory/list')).memories,
+    delete: async (key) => (await calls.ask('memory/delete', { key })).deleted,
+    list: async () => (await calls.ask('memory/list')).memories,
     exists: async (key) => (await info(key)).found,
     info: async (key) => {
       const { found, ...about } = await info(key);

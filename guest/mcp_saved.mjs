@@ -7,14 +7,14 @@ import { MCPError } from './mcp_values.mjs';
 const IDENTIFIER = /^[A-Za-z_$][\w$]*$/;
 
 export class SavedTools {
-  #ask;
+  #calls;
   #code = ''; // of the cell that runs
   #versions = new Map(); // of the preface, by name
   #stubs = new Map(); // the functions that stand for them among the globals, by name
   #loaded = new Map(); // { version, run } by name
 
-  constructor(ask) {
-    this.#ask = ask;
+  constructor(calls) {
+    this.#calls = calls;
   }
 
   begin(code) {
@@ -33,24 +33,24 @@ export class SavedTools {
     if (this.#stubs.get(name) === run) throw new MCPError(`${name} is saved already`, { kind: 'invalid' });
     const isTaken = name in globalThis && globalThis[name] !== run && globalThis[name] !== this.#stubs.get(name);
     if (isTaken) throw new MCPError(`${name} is a global already: choose another name`, { kind: 'invalid' });
-    const saved = await this.#ask('saved/save', { name, source, doc: doc ?? findDoc(source, this.#code) });
+    const saved = await this.#calls.ask('saved/save', { name, source, doc: doc ?? findDoc(source, this.#code) });
     this.#loaded.delete(name);
     return saved;
   }
 
   async list() {
-    return (await this.#ask('saved/list')).tools;
+    return (await this.#calls.ask('saved/list')).tools;
   }
 
   async delete(name) {
-    const { deleted } = await this.#ask('saved/delete', { name });
+    const { deleted } = await this.#calls.ask('saved/delete', { name });
     this.#withdraw(name);
     return deleted;
   }
 
   // Found out only when it is called: whether it is still there, and whether it is sound.
   #offer(name) {
-    const stub = async (...given) => (await this.#load(name))(...given);
+    const stub = async (...given) => (await this.#calls.run(`the saved tool ${name}`, {}, () => this.#load(name)))(...given);
     Object.defineProperty(stub, 'name', { value: name });
     this.#stubs.set(name, stub);
     Object.defineProperty(globalThis, name, { value: stub, writable: true, configurable: true });
@@ -67,7 +67,7 @@ export class SavedTools {
     const version = this.#versions.get(name);
     const known = this.#loaded.get(name);
     if (known?.version === version && known) return known.run;
-    const { source } = await this.#ask('saved/load', { name });
+    const { source } = await this.#calls.ask('saved/load', { name });
     const run = compile(name, source);
     this.#loaded.set(name, { version, run });
     return run;

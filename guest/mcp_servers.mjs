@@ -9,13 +9,13 @@ const MAX_NAMES_IN_ERROR = 30;
 export const NOT_NAMES = new Set(['then', 'toJSON']);
 
 export class Servers {
-  #ask;
+  #calls;
   #told = null; // those of the preface; until one comes, the host is asked
   #lists = new Map(); // by server: { version, tools, byName }
   #pending = new Map(); // lists that are asked for in this cell
 
-  constructor(ask) {
-    this.#ask = ask;
+  constructor(calls) {
+    this.#calls = calls;
   }
 
   tell(servers) {
@@ -37,7 +37,7 @@ export class Servers {
 
   // A server by its name or any of its aliases.
   async find(wanted) {
-    const all = this.#told ?? (await this.#ask('servers/list')).servers.filter((it) => it.loaded);
+    const all = this.#told ?? (await this.#calls.ask('servers/list')).servers.filter((it) => it.loaded);
     const found = pick(all, wanted);
     if (found) return found;
     const names = all.map((it) => it.alias).join(', ') || 'none';
@@ -57,7 +57,7 @@ export class Servers {
   // The same, for any server that the caller may see, loaded or not: { server, tools, byName }.
   async lookUp(wanted) {
     const loaded = pick(this.loaded, wanted);
-    const { server, tools } = await this.#ask('tools/list', { server: loaded?.name ?? String(wanted) });
+    const { server, tools } = await this.#calls.ask('tools/list', { server: loaded?.name ?? String(wanted) });
     const list = { server, version: loaded?.version, tools, byName: indexTools(tools) };
     if (loaded || !this.#told) this.#lists.set(server.name, list);
     return list;

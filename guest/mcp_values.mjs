@@ -14,9 +14,8 @@ Object.defineProperty(MCPError.prototype, 'name', { value: 'MCPError', writable:
 
 const UNCERTAIN = new Set(['timeout', 'lost', 'cancelled']);
 
-// `about`: { server, tool } if it was a call of a tool; nothing else can have done anything.
 export function errorOfHost({ kind = 'internal', message, code, data, may_have_run, cause }, about) {
-  const mayHaveRun = Boolean(may_have_run ?? (about.tool !== undefined && UNCERTAIN.has(kind)));
+  const mayHaveRun = may_have_run ?? UNCERTAIN.has(kind);
   return new MCPError(message ?? `the host reports an error: ${kind}`, { ...about, kind, code, data, mayHaveRun, cause });
 }
 
