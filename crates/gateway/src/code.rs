@@ -12,9 +12,9 @@ mod keeping;
 mod places;
 mod preface;
 mod requests;
-mod tool_call;
 mod run;
 mod search;
+mod tool_call;
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ use ringfence_runtime::store::Store;
 use ringfence_runtime::template::Language;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use run::Ran;
-pub(crate) use search::{Found, found};
+pub(crate) use failure::ErrorKind;
+pub(crate) use search::Found;
 
 use grants::Grants;
 use homes::Homes;

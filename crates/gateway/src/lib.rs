@@ -6,6 +6,7 @@
 mod arguments;
 mod call;
 mod client;
+mod code;
 mod echo;
 mod era;
 mod failure;

@@ -7,7 +7,7 @@ use ringfence_runtime::audit::AuditEvent;
 use ringfence_runtime::session::{Asked, Failure, HostAnswer, HostCall, HostCalls, Kind as FailureKind};
 use serde_json::Value;
 
-use super::failure::{CallError, Kind};
+use super::failure::{CallError, ErrorKind};
 use super::grants::Granted;
 use super::{Caller, CodeMode, Room};
 
@@ -61,10 +61,10 @@ impl Cell {
             "memory/delete" => self.delete_memory(params.get()).await,
             "memory/list" => self.list_memories().await,
             "memory/info" => self.memory_info(params.get()).await,
-            _ => Err(CallError::new(Kind::Refused, "there is nothing of that name to ask")),
+            _ => Err(CallError::new(ErrorKind::Refused, "there is nothing of that name to ask")),
         };
         let answer = answered.unwrap_or_else(|error| {
-            if matches!(error.kind, Kind::Refused) {
+            if matches!(error.kind, ErrorKind::Refused) {
                 self.refused(&error.as_failure());
             }
             error.into_answer()

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// By which code can tell what happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum ErrorKind {
     /// It may not.
     Refused,
     NotFound,
@@ -21,8 +21,8 @@ pub(super) enum Kind {
     Internal,
 }
 
-impl Kind {
-    pub(super) fn name(self) -> &'static str {
+impl ErrorKind {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Refused => "refused",
             Self::NotFound => "not_found",
@@ -39,13 +39,13 @@ impl Kind {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CallError {
-    pub(super) kind: Kind,
+    pub(super) kind: ErrorKind,
     pub(super) message: String,
     more: Map<String, Value>,
 }
 
 impl CallError {
-    pub(super) fn new(kind: Kind, message: impl Into<String>) -> Self {
+    pub(super) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), more: Map::new() }
     }
 
@@ -65,7 +65,7 @@ impl CallError {
 
     /// As it stands in the audit.
     pub(super) fn as_failure(&self) -> Failure {
-        let kind = if self.kind == Kind::Limit { FailureKind::ResourceLimit } else { FailureKind::Policy };
+        let kind = if self.kind == ErrorKind::Limit { FailureKind::ResourceLimit } else { FailureKind::Policy };
         Failure::new(kind, self.message.clone())
     }
 }
@@ -74,13 +74,13 @@ impl From<StoreError> for CallError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::NotKept(reason) => {
-                let kind = if reason.is_limit() { Kind::Limit } else { Kind::Invalid };
+                let kind = if reason.is_limit() { ErrorKind::Limit } else { ErrorKind::Invalid };
                 Self::new(kind, format!("{reason}; {}", reason.hint()))
             }
             error => {
                 // What is wrong with the host's disk is not the guest's business.
                 tracing::error!("the store failed a call from code: {error}");
-                Self::new(Kind::Internal, "the host could not do it; its log says why")
+                Self::new(ErrorKind::Internal, "the host could not do it; its log says why")
             }
         }
     }

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::cell::{Cell, told};
-use super::failure::{CallError, Kind};
+use super::failure::{CallError, ErrorKind};
 use super::requests::{MemoryParams, SaveMemoryParams, SaveToolParams, SavedToolParams, read};
 
 type Answered = Result<HostAnswer, CallError>;
@@ -31,7 +31,7 @@ impl Cell {
     pub(super) async fn load_saved(&self, params: &str) -> Answered {
         let SavedToolParams { name, version } = read(params)?;
         let found = self.mode.store().saved_tool(self.owner(), self.room.language, &name, version).await?;
-        let found = found.ok_or_else(|| CallError::new(Kind::NotFound, "no such tool has been saved"))?;
+        let found = found.ok_or_else(|| CallError::new(ErrorKind::NotFound, "no such tool has been saved"))?;
         Ok(told(&json!(found)))
     }
 
@@ -56,7 +56,7 @@ impl Cell {
             return Ok(told(&json!({"key": key, "found": false})));
         };
         // As it was saved, without being read.
-        let value = RawValue::from_string(memory.value).map_err(|_| CallError::new(Kind::Internal, "it is broken"))?;
+        let value = RawValue::from_string(memory.value).map_err(|_| CallError::new(ErrorKind::Internal, "it is broken"))?;
         let text = format!(
             r#"{{"key":{},"found":true,"value":{},"metadata":{}}}"#,
             json!(key),

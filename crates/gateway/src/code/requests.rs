@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::failure::{CallError, Kind};
+use super::failure::{CallError, ErrorKind};
 
 #[derive(Deserialize)]
 pub(super) struct ToolCallParams<'a> {
@@ -74,5 +74,5 @@ pub(super) fn read<T: DeserializeOwned>(params: &str) -> Result<T, CallError> {
 }
 
 pub(super) fn invalid(error: &serde_json::Error) -> CallError {
-    CallError::new(Kind::Invalid, format!("the arguments do not hold: {error}"))
+    CallError::new(ErrorKind::Invalid, format!("the arguments do not hold: {error}"))
 }

@@ -1,8 +1,8 @@
 //! Code with servers: the session it runs in, what it may call there, and what came of it.
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use ringfence_runtime::session::{Answer, CallNote, CodeRequest, Failure, HostCalls, Kind, SessionId};
+use ringfence_runtime::session::{Answer, CodeRequest, Failure, HostCalls, Kind, SessionId};
 use tokio_util::sync::CancellationToken;
 
 use super::cell::Cell;
@@ -14,13 +14,6 @@ use crate::hosting::KnownServer;
 /// Servers that one call may name.
 pub(crate) const MOST_NAMED: usize = 64;
 
-/// What came of `run_python`.
-pub(crate) struct Ran {
-    pub(crate) answer: Answer,
-    /// The caller had a session before, which is gone.
-    pub(crate) is_new_session: bool,
-}
-
 impl CodeMode {
     /// Runs code in the caller's own session.
     pub(crate) async fn run(
@@ -28,10 +21,11 @@ impl CodeMode {
         caller: &Caller,
         code: String,
         named: &[String],
-        timeout: Option<std::time::Duration>,
+        timeout: Option<Duration>,
         cancel: CancellationToken,
-    ) -> Result<Ran, Failure> {
+    ) -> Result<Answer, Failure> {
         let servers = self.resolve(caller, named)?;
+        let timeout = self.check_timeout(timeout)?;
         let mut attempts = 0;
         loop {
             let (session, is_new_session) = self.home(caller).await?;
@@ -43,16 +37,26 @@ impl CodeMode {
                 template: None,
                 flavor: None,
                 session_id: Some(session),
-                timeout: Some(timeout.unwrap_or(self.0.settings.timeout)),
+                timeout: Some(timeout),
                 host: Some(host),
             };
             attempts += 1;
             match self.0.sessions.execute(&caller.principal, request, cancel.clone()).await {
                 // It has expired in between; nothing ran.
                 Err(failure) if failure.kind == Kind::SessionNotFound && attempts == 1 => {}
-                answered => return answered.map(|answer| Ran { answer, is_new_session }),
+                answered => return answered.map(|answer| Answer { session_created: is_new_session, ..answer }),
             }
         }
+    }
+
+    fn check_timeout(&self, wanted: Option<Duration>) -> Result<Duration, Failure> {
+        let most = self.0.settings.most_timeout;
+        let timeout = wanted.unwrap_or(self.0.settings.timeout.min(most));
+        if timeout > most {
+            let message = format!("a timeout of {} s is more than {} s", timeout.as_secs_f64(), most.as_secs());
+            return Err(Failure::new(Kind::Validation, message).with("field", "timeout"));
+        }
+        Ok(timeout)
     }
 
     /// Runs code in whichever session it asks for.
@@ -130,18 +134,4 @@ impl CodeMode {
         self.0.grants.add(session, &granted, servers).await.map_err(unkept)?;
         Ok(granted)
     }
-}
-
-/// The calls to servers that were open when the code ended.
-pub(crate) fn unfinished(notes: &[Arc<CallNote>]) -> Vec<crate::reply::UnfinishedCall> {
-    let mut calls: Vec<_> = notes
-        .iter()
-        .filter_map(|note| {
-            let (server, tool) = note.about()?;
-            let (server, tool) = (server.to_owned(), tool.to_owned());
-            Some(crate::reply::UnfinishedCall { server, tool, has_started: note.has_started() })
-        })
-        .collect();
-    calls.sort_by(|one, other| (!one.has_started, &one.server, &one.tool).cmp(&(!other.has_started, &other.server, &other.tool)));
-    calls
 }

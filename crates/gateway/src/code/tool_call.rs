@@ -8,9 +8,12 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::cell::{Cell, told};
-use super::failure::{CallError, Kind};
+use super::failure::{CallError, ErrorKind};
 use super::requests::{ServerParams, ToolCallParams, invalid, read};
-use crate::hosting::{CallFailure, KnownServer, RawCall, Route};
+use crate::client::{Context, Outlet};
+use crate::era::Era;
+use crate::hosting::{CallFailure, KnownServer, Route, name_of};
+use crate::rpc::Id;
 
 /// Parsed JSON takes many times the memory of its text: values that the arguments of one call may have.
 const MOST_VALUES: usize = 100_000;
@@ -37,12 +40,19 @@ impl Cell {
         let server = find(&self.servers(), &server)?.clone();
         if !self.may_call(&server) {
             let message = format!("server `{0}` is not loaded here; name it in `servers` of the call", server.name);
-            return Err(CallError::new(Kind::Refused, message).with("server", server.name));
+            return Err(CallError::new(ErrorKind::Refused, message).with("server", server.name));
+        }
+        // Until its list is known, the server itself says what it has; but no more than the profile offers.
+        let is_listed = server.tools.iter().any(|listed| name_of(listed) == tool);
+        if !is_listed && !(server.tools.is_empty() && self.caller.profile.has_tool(&server.name, &tool)) {
+            let tool: String = tool.chars().take(64).collect();
+            let message = format!("server `{}` has no tool `{tool}`", server.name);
+            return Err(CallError::new(ErrorKind::NotFound, message).with("server", server.name).with("tool", tool));
         }
         let deadline = self.deadline(timeout)?;
         let text = arguments.map_or("{}", |arguments| arguments.get());
         if count_values(text) > MOST_VALUES {
-            return Err(CallError::new(Kind::Limit, format!("the arguments have more than {MOST_VALUES} values")));
+            return Err(CallError::new(ErrorKind::Limit, format!("the arguments have more than {MOST_VALUES} values")));
         }
         note.describe(&server.name, &tool);
         let place = tokio::select! {
@@ -52,20 +62,25 @@ impl Cell {
         let Some(_place) = place else { return Err(cancelled()) };
         let arguments: Value = serde_json::from_str(text).map_err(|error| invalid(&error))?;
         if !arguments.is_object() {
-            return Err(CallError::new(Kind::Invalid, "the arguments of a tool are an object"));
+            return Err(CallError::new(ErrorKind::Invalid, "the arguments of a tool are an object"));
         }
-        let hosting = &self.mode.0.hosting;
-        let call = RawCall {
-            route: Route { server: server.name.clone(), uuid: server.uuid.clone(), name: tool.clone() },
-            profile: &self.caller.profile,
-            arguments,
-            principal: &self.caller.principal,
-            session: self.room.session.as_ref(),
-            deadline,
+        let route = Route { server: server.name.clone(), uuid: server.uuid.clone(), name: tool };
+        note.start();
+        let answer = self.mode.0.hosting.pass_raw(&route, arguments, deadline, &self.context(cancel)).await;
+        answer.map(|answer| HostAnswer::Result(Box::new(answer))).map_err(|failure| explain(&server, failure))
+    }
+
+    /// Of a request without a client that could be asked, or told of progress.
+    fn context(&self, cancel: &CancellationToken) -> Context {
+        Context {
+            principal: self.caller.principal.clone(),
+            era: Era::Modern,
+            capabilities: Arc::default(),
+            outlet: Outlet::closed(),
+            client: None,
             cancel: cancel.clone(),
-        };
-        let answer = hosting.call_raw(call, || note.start()).await;
-        answer.map(|answer| HostAnswer::Result(Box::new(answer))).map_err(|failure| explain(&server, &tool, failure))
+            request: Id::Number(0),
+        }
     }
 
     fn deadline(&self, timeout: Option<f64>) -> Result<Duration, CallError> {
@@ -74,7 +89,7 @@ impl Cell {
         let given = Duration::try_from_secs_f64(seconds).ok();
         given.filter(|timeout| !timeout.is_zero() && *timeout <= settings.most_timeout).ok_or_else(|| {
             let most = settings.most_timeout.as_secs();
-            CallError::new(Kind::Invalid, format!("a timeout is between 0 and {most} seconds"))
+            CallError::new(ErrorKind::Invalid, format!("a timeout is between 0 and {most} seconds"))
         })
     }
 
@@ -122,36 +137,33 @@ pub(super) fn find<'a>(servers: &'a [KnownServer], name: &str) -> Result<&'a Kno
         let known: Vec<&str> = servers.iter().take(20).map(|server| server.name.as_str()).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         let name: String = name.chars().take(64).collect();
-        CallError::new(Kind::NotFound, format!("there is no server `{name}`; there are: {known}"))
+        CallError::new(ErrorKind::NotFound, format!("there is no server `{name}`; there are: {known}"))
     })
 }
 
-fn explain(server: &KnownServer, tool: &str, failure: CallFailure) -> CallError {
-    let named = |kind, message: String| CallError::new(kind, message).with("server", server.name.clone());
+fn explain(server: &KnownServer, failure: CallFailure) -> CallError {
+    let kind = failure.kind();
+    let ran = match (kind, failure.may_have_run()) {
+        // It says itself what became of the call.
+        (ErrorKind::Upstream | ErrorKind::Refused | ErrorKind::NotFound, _) => "",
+        (_, true) => "; the call may have run",
+        (_, false) => "; the call has not run",
+    };
+    let hints: String = failure.hints().iter().map(|hint| format!("; {hint}")).collect();
+    let error = CallError::new(kind, format!("{failure}{ran}{hints}"))
+        .with("server", server.name.clone())
+        .with("may_have_run", failure.may_have_run());
     match failure {
-        CallFailure::Refused(message) => named(Kind::Refused, message),
-        CallFailure::NoTool => {
-            named(Kind::NotFound, format!("server `{}` has no tool `{tool}`", server.name)).with("tool", tool)
+        CallFailure::Upstream(upstream) => {
+            error.with("code", upstream.code).with("data", upstream.data.unwrap_or_default())
         }
-        CallFailure::Upstream(error) => named(Kind::Upstream, error.message)
-            .with("code", error.code)
-            .with("data", error.data.unwrap_or_default()),
-        CallFailure::TimedOut => {
-            named(Kind::Timeout, "it did not answer in time; the call may have run".into()).with("may_have_run", true)
-        }
-        CallFailure::Lost { why, may_have_run } => {
-            let ran = if may_have_run { "the call may have run" } else { "the call has not run" };
-            named(Kind::Lost, format!("{why}; {ran}")).with("may_have_run", may_have_run)
-        }
-        CallFailure::TooLarge => {
-            named(Kind::Limit, "its answer is too large; the call has run".into()).with("may_have_run", true)
-        }
-        CallFailure::Cancelled => cancelled(),
+        CallFailure::NotThere { phase: Some(phase), .. } => error.with("phase", phase),
+        _ => error,
     }
 }
 
 fn cancelled() -> CallError {
-    CallError::new(Kind::Cancelled, "the call was cancelled")
+    CallError::new(ErrorKind::Cancelled, "the call was cancelled")
 }
 
 /// Roughly, and never too few.

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Hosting, Route, START_PATIENCE, relay, short};
 use crate::client::Context;
+use crate::code::ErrorKind;
 use crate::fleet::{CallEnd, LinkMissing};
 use crate::rpc::RpcError;
 use crate::upstream::{MAX_RAW_BYTES, RawAnswer, UpstreamError};
@@ -52,15 +53,15 @@ pub(crate) enum CallFailure {
 
 impl CallFailure {
     /// The kind that the sandbox knows it by.
-    pub(crate) fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> ErrorKind {
         match self {
-            Self::Held { .. } => "refused",
-            Self::NotThere { missing, .. } if missing.status.is_none() => "not_found",
-            Self::NotThere { .. } | Self::Lost { .. } => "lost",
-            Self::Upstream(_) | Self::AsksForInput => "upstream",
-            Self::TimedOut { .. } => "timeout",
-            Self::Cancelled { .. } => "cancelled",
-            Self::TooLarge | Self::Busy => "limit",
+            Self::Held { .. } => ErrorKind::Refused,
+            Self::NotThere { missing, .. } if missing.status.is_none() => ErrorKind::NotFound,
+            Self::NotThere { .. } | Self::Lost { .. } => ErrorKind::Lost,
+            Self::Upstream(_) | Self::AsksForInput => ErrorKind::Upstream,
+            Self::TimedOut { .. } => ErrorKind::Timeout,
+            Self::Cancelled { .. } => ErrorKind::Cancelled,
+            Self::TooLarge | Self::Busy => ErrorKind::Limit,
         }
     }
 
@@ -191,7 +192,7 @@ mod tests {
         ]
         .map(|error| {
             let failure = CallFailure::of(error, deadline);
-            format!("{}, {}: {failure}", failure.kind(), failure.may_have_run())
+            format!("{}, {}: {failure}", failure.kind().name(), failure.may_have_run())
         });
         insta::assert_snapshot!(seen.join("\n"), @r"
         upstream, true: bad arguments

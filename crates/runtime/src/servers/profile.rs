@@ -48,6 +48,11 @@ impl Profile {
         (self.allow.is_empty() || is_named(&self.allow)) && !is_named(&self.deny)
     }
 
+    /// Whether code may call all of its servers, without naming them: they have been named here.
+    pub fn binds_for_code(&self) -> bool {
+        self.mode == Mode::Code && self.servers.is_some()
+    }
+
     /// The one server that is offered as if it were reached directly, if that is what the profile is for.
     pub fn sole_server(&self) -> Option<&str> {
         match self.servers.as_deref() {

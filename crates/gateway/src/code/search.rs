@@ -1,0 +1,63 @@
+//! Finding tools by what they do, without starting anything.
+
+use ringfence_runtime::session::HostAnswer;
+use serde_json::{Value, json};
+
+use super::cell::{Cell, told};
+use super::failure::{CallError, ErrorKind};
+use super::requests::{Detail, SearchParams, read};
+use super::{Caller, CodeMode};
+use crate::tools::MOST_FOUND;
+
+/// A tool that was found.
+pub(crate) struct Found {
+    pub(crate) server: String,
+    pub(crate) server_alias: String,
+    /// As its server lists it.
+    pub(crate) tool: Value,
+    pub(crate) alias: String,
+    pub(crate) score: f64,
+}
+
+impl Found {
+    pub(crate) fn name(&self) -> &str {
+        crate::hosting::name_of(&self.tool)
+    }
+
+    pub(crate) fn description(&self) -> &str {
+        self.tool["description"].as_str().unwrap_or_default()
+    }
+}
+
+impl CodeMode {
+    pub(crate) fn search(&self, caller: &Caller, query: &str, limit: usize) -> Vec<Found> {
+        self.0.hosting.search(&caller.profile_name, &caller.profile, query, limit)
+    }
+}
+
+impl Cell {
+    pub(super) fn search_tools(&self, params: &str) -> Result<HostAnswer, CallError> {
+        let SearchParams { query, limit, detail } = read(params)?;
+        if !(1..=MOST_FOUND).contains(&limit) {
+            return Err(CallError::new(ErrorKind::Invalid, format!("limit is not between 1 and {MOST_FOUND}")));
+        }
+        let found = self.mode.search(&self.caller, &query, limit);
+        let tools: Vec<Value> = found.iter().map(|found| describe(found, detail)).collect();
+        Ok(told(&json!({"tools": tools})))
+    }
+}
+
+fn describe(found: &Found, detail: Detail) -> Value {
+    let mut described = json!({
+        "server": found.server,
+        "server_alias": found.server_alias,
+        "tool": found.name(),
+        "alias": found.alias,
+        "description": found.description(),
+        "score": found.score,
+    });
+    if detail == Detail::Full {
+        described["inputSchema"] = found.tool["inputSchema"].clone();
+    }
+    described
+}
