@@ -1,10 +1,13 @@
 //! The only place that shapes what an agent sees.
 //!
-//! Each source has a content block of its own: stdout, stderr, result, traceback, then what the code
+//! `run_python` has rules of its own (`code`). Elsewhere each source has a content block of its own: stdout, stderr, result, traceback, then what the code
 //! displayed. The last block is always the host's, so that nothing a guest writes can pass for it.
 //! The fields of `structuredContent` come from the host; guest text stays inside its own strings.
 //! Everything is bounded here, whatever the runtime hands over.
 
+// Not called yet.
+#[allow(dead_code, unused_imports)]
+mod code;
 mod display;
 mod files;
 mod output;
@@ -17,6 +20,8 @@ use ringfence_sandbox::{Access, Volume};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
 
+#[allow(unused_imports)]
+pub(crate) use code::{code_answer, validation_answer};
 pub(crate) use files::{directory, directory_fields, file, written};
 use output::Excerpt;
 

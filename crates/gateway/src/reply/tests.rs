@@ -4,7 +4,7 @@ use ringfence_runtime::session::{CellError, DisplayItem, Output};
 
 use super::*;
 
-fn plain_answer() -> Answer {
+pub(super) fn plain_answer() -> Answer {
     Answer {
         session_id: SessionId::from_caller("session-1"),
         session_created: false,
@@ -17,10 +17,11 @@ fn plain_answer() -> Answer {
         display: Vec::new(),
         duration: Duration::from_millis(12),
         notices: Vec::new(),
+        open_calls: Vec::new(),
     }
 }
 
-fn printed(text: &str) -> Output {
+pub(super) fn printed(text: &str) -> Output {
     Output { head: text.into(), ..Output::default() }
 }
 
