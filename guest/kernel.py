@@ -4,13 +4,19 @@
 
 FD is a Unix stream socket to the host and carries frames: a length (4 bytes, big-endian), then as many bytes.
 
-    host → kernel   the number of a cell (8 bytes, big-endian), then its code; end of file ends the kernel
+    host → kernel   a number (8 bytes, big-endian), then
+                    the code of the cell of that number, where its two highest bits are 0
+                    with bit 63: the answer to the call of the rest of that number, JSON
+                    with bit 62: the preface of the cells that follow, JSON: what they may call
+                    end of file ends the kernel
     kernel → host   JSON:
                     {"type": "ready", "language": "python", "version": "3.11.2"}, once
                     {"type": "display", "id": 7, "items": [{"mime": …, "data": …}]}, as rich output arises
                     {"type": "done", "id": 7, "status": "ok", "result": "42", "error": null}, once a cell,
                     or "error", "interrupted", "exited" with {"name": …, "message": …, "traceback": …}
                     {"type": "rejected", "id": null, "message": "…"}, for a frame that is no request
+                    {"type": "call", "id": 7, "call": 3, "method": …, "params": …} and, if its answer is not
+                    waited for any more, {"type": "cancel", "id": 7, "call": 3}
 
 What always holds: control data goes to FD only and output to descriptors 1 and 2 only; everything
 printed through Python is flushed before `done`; a forked child never speaks on FD.
@@ -22,7 +28,9 @@ Top-level `await` runs on one event loop that lives as long as the kernel but tu
 awaits: background tasks rest in between. SIGINT raises KeyboardInterrupt in the cell that runs (in an
 `await` it cancels the cell's task, as asyncio.run does) and is ignored between cells.
 
-What a cell's values and errors look like is in kernel_output.py, which lies beside this file.
+What a cell's values and errors look like is in kernel_output.py, which lies beside this file. Calls, and all
+that cells can reach with them, are in mcp_bridge.py and its parts, which are loaded when a preface comes or a cell
+imports `mcp`; only they read from the host while a cell runs.
 
 A session may wait for this program to start, so it is made of what every interpreter has in it: `posix`
 and `_signal` rather than `os` and `signal`, and no `json`, each of which takes longer to import than all
@@ -39,10 +47,23 @@ import sys
 from _thread import allocate_lock, get_ident
 
 FRAME_LIMIT = 16 << 20
+ANSWER_LIMIT = 72 << 20
 CHUNK = 1 << 20
 PAGE = 1 << 12
 ID_SIZE = 8
+PREFACE = 1 << 62
+ANSWER = 1 << 63
 LOOP_PACKAGES = ("asyncio", "selectors", "_weakrefset")
+BRIDGE_PARTS = (  # each needs those before it at most
+    "mcp_bridge_calls",
+    "mcp_bridge_results",
+    "mcp_bridge_functions",
+    "mcp_bridge_servers",
+    "mcp_bridge_source",
+    "mcp_bridge_saved",
+    "mcp_bridge_runtime",
+    "mcp_bridge",
+)
 KEPT_CELLS = 1000  # whose source a traceback can show
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the import
 TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, likewise
@@ -68,11 +89,14 @@ def move_high(fd):
 class Channel:
     """Frames to and from the host. The process ends when the socket does."""
 
+    move_high = staticmethod(move_high)
+
     def __init__(self, fd):
         self.fd = move_high(fd)
         posix.close(fd)
         self.lock = allocate_lock()
         self.received = b""
+        self.early = []  # frames that came while a cell ran, and are not for it
         posix.register_at_fork(after_in_child=self.disown)
 
     def disown(self):
@@ -100,16 +124,23 @@ class Channel:
         return received[:size]
 
     def receive(self):
-        """The number and the code of a cell; ValueError if the frame is no request, with the stream in step."""
+        """The number of a frame and the rest of it; ValueError if it is none, with the stream in step."""
         size = int.from_bytes(self.read(4), "big")
         if size > FRAME_LIMIT:
-            for offset in range(0, size, CHUNK):
-                self.read(min(CHUNK, size - offset))
-            raise ValueError(f"a frame of {size} bytes exceeds {FRAME_LIMIT}")
+            return self.receive_large(size)
         frame = self.read(size)
         if size < ID_SIZE:
             raise ValueError("a request needs the number of its cell")
-        return int.from_bytes(frame[:ID_SIZE], "big"), frame[ID_SIZE:].decode()
+        return int.from_bytes(frame[:ID_SIZE], "big"), frame[ID_SIZE:]
+
+    def receive_large(self, size):
+        number = int.from_bytes(self.read(ID_SIZE), "big")
+        rest = size - ID_SIZE
+        if number & ANSWER and size <= ANSWER_LIMIT:
+            return number, self.read(rest)
+        for offset in range(0, rest, CHUNK):
+            self.read(min(CHUNK, rest - offset))
+        raise ValueError(f"a frame of {size} bytes exceeds {ANSWER_LIMIT if number & ANSWER else FRAME_LIMIT}")
 
     def send(self, frame):
         frame = memoryview(frame)
@@ -233,7 +264,8 @@ class Kernel:
         self.loop = None
         self.task = None  # the cell's, while it awaits
         self.is_cancelled = False
-        # SIGINT: acted on while armed, put off while a frame is being sent.
+        self.bridge = None  # once it is needed
+        # SIGINT: acted on while armed, put off while a frame is being sent, or read by the bridge.
         self.armed = self.sending = self.put_off = False
         self.has_site = "site" in sys.modules
         self.tidy()
@@ -249,8 +281,14 @@ class Kernel:
         if self.has_site:
             self.open_workspace()
         while True:
+            early = self.channel.early
             try:
-                cell_id, code = self.channel.receive()
+                cell_id, code = early.pop(0) if early else self.channel.receive()
+                if cell_id >= PREFACE:
+                    if cell_id == PREFACE:
+                        self.take_preface(code)
+                    continue  # or an answer that nobody waits for any more
+                code = code.decode()
             except ValueError as refusal:
                 self.send({"type": "rejected", "id": None, "message": str(refusal)})
                 continue
@@ -266,6 +304,18 @@ class Kernel:
         self.output = import_output()
         self.gallery = self.output.Gallery(self.send_items)
         builtins.display = self.gallery.display
+        sys.meta_path.insert(0, BridgeFinder(self.load_bridge))
+
+    def load_bridge(self):
+        if self.bridge is None:
+            self.bridge = import_bridge(self.output.OWN_FILES).Bridge(self)
+        return self.bridge
+
+    def take_preface(self, preface):
+        try:
+            self.load_bridge().take_preface(preface)
+        except Exception as failure:  # a cell may have broken what the bridge needs; the rest need not suffer
+            raise ValueError(f"preface: {self.output.explain(failure)}") from None
 
     def run_site(self):
         """What the interpreter does before all else, unless it is told not to (-S)."""
@@ -303,6 +353,8 @@ class Kernel:
         if posix.getpid() != self.pid:
             self.end_child(status, error)
         self.cell_id = None
+        if self.bridge is not None:
+            self.bridge.end_cell()
         return {"type": "done", "id": cell_id, "status": status, "result": result, "error": error}
 
     def attempt(self, code):
@@ -479,16 +531,53 @@ def import_own(name):
         sys.path = path
 
 
-def import_output():
-    """kernel_output.py from beside this file: `-I` leaves that directory out of the path."""
-    sys.path.insert(0, __file__.rpartition("/")[0])
+def import_beside(name):
+    """A module from beside this file: `-I` leaves that directory out of the path."""
+    path = sys.path
+    sys.path = [__file__.rpartition("/")[0], *OWN_PATH]
     try:
-        import kernel_output
+        return __import__(name)
     finally:
-        del sys.path[0]
+        sys.path = path
+
+
+def import_output():
+    kernel_output = import_beside("kernel_output")
     kernel_output.OWN_FILES.add(Kernel.run.__code__.co_filename)
     kernel_output.import_own = import_own
     return kernel_output
+
+
+def import_bridge(own_files):
+    """mcp_bridge.py with its parts, whose frames no traceback shows from then on."""
+    if LATER and "mcp_bridge" not in sys.modules:
+        import binascii
+        import marshal
+        import zlib
+
+        codes = marshal.loads(zlib.decompress(binascii.a2b_base64(LATER)))
+        for name in BRIDGE_PARTS:
+            module = type(sys)(name)
+            module.__file__ = codes[name].co_filename
+            sys.modules[name] = module
+            exec(codes[name], module.__dict__)
+    bridge = import_beside("mcp_bridge")
+    for name in BRIDGE_PARTS:
+        own_files.add(sys.modules[name].__file__)
+    sys.modules["mcp_bridge_calls"].import_own = import_own
+    return bridge
+
+
+class BridgeFinder:
+    """Finds `mcp`, `mcp.runtime` and `mcp.servers`, which the bridge makes."""
+
+    def __init__(self, load_bridge):
+        self.load_bridge = load_bridge
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "mcp" or name.startswith(("mcp.runtime", "mcp.servers")):
+            return self.load_bridge().find_spec(name)
+        return None
 
 
 def reseed():
@@ -523,7 +612,9 @@ def prepare(preload):
     import gc
 
     choose_plots()
-    import_output().prepare()
+    output = import_output()
+    output.prepare()
+    import_bridge(output.OWN_FILES).prepare()
     missing = []
     for name in ("asyncio", *preload):
         try:
@@ -548,6 +639,7 @@ def serve(fd):
 
 
 OWN_PATH = list(sys.path)
+LATER = None  # the parts of the bridge as start.py has them, compiled
 
 if __name__ == "__main__":
     serve(int(sys.argv[1]))

@@ -6,7 +6,7 @@ import sys
 directory = "/run/ringfence"
 try:
     with open(f"{directory}/kernel.code", "rb") as file:
-        made_for, compiled = file.read().split(b"\n")
+        made_for, compiled, later = file.read().split(b"\n")
 except OSError:
     made_for = None
 if made_for == repr(sys.version).encode():
@@ -18,6 +18,7 @@ if made_for == repr(sys.version).encode():
         module.__file__ = f"{directory}/{name}.py"
         exec(code, module.__dict__)
     kernel = sys.modules["kernel"]
+    kernel.LATER = later
 else:
     sys.path.insert(0, directory)
     import kernel

@@ -30,6 +30,8 @@ def main(socket, library):
     sources = given["sources"]
     sys.modules["kernel_output"] = load("kernel_output", sources["kernel_output"])
     kernel = load("kernel", sources["kernel"])
+    for name in kernel.BRIDGE_PARTS:
+        sys.modules[name] = load(name, sources[name])
     kernel.prepare(given["preload"])
 
     @ctypes.PYFUNCTYPE(None, ctypes.c_char_p)

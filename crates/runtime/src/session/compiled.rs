@@ -96,10 +96,12 @@ mod tests {
     fn the_kernel_is_compiled_for_the_interpreter_that_did_it() {
         let Some(python) = warmth::find("python3", None) else { return };
         let compiled = compile(&python).unwrap();
-        let check = "import sys, marshal, binascii; made_for, code = sys.argv[1].split('\\n'); \
+        let check = "import sys, marshal, binascii, zlib; made_for, now, later = sys.argv[1].split('\\n'); \
                      assert made_for == repr(sys.version); \
-                     modules = marshal.loads(binascii.a2b_base64(code)); \
-                     print(*(code.co_filename for code in modules.values()))";
+                     now, later = (binascii.a2b_base64(part) for part in (now, later)); \
+                     now, later = (marshal.loads(part) for part in (now, zlib.decompress(later))); \
+                     assert len(later) == 8 and all(name.startswith('mcp_bridge') for name in later); \
+                     print(*(code.co_filename for code in now.values()))";
         let output = Command::new(python).args(["-I", "-S", "-c", check, &compiled]).output().unwrap();
         assert_eq!(
             String::from_utf8_lossy(&output.stdout),

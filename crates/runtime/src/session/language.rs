@@ -27,9 +27,17 @@ const BASH_RUN: &str = "eval \"$__rf_code\" </dev/null 250>&-\n";
 /// Starts the Python kernel where no zygote has.
 const PYTHON_START: &str = include_str!("../../../../guest/start.py");
 
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 12] = [
     ("kernel.py", include_str!("../../../../guest/kernel.py")),
     ("kernel_output.py", include_str!("../../../../guest/kernel_output.py")),
+    ("mcp_bridge.py", include_str!("../../../../guest/mcp_bridge.py")),
+    ("mcp_bridge_calls.py", include_str!("../../../../guest/mcp_bridge_calls.py")),
+    ("mcp_bridge_functions.py", include_str!("../../../../guest/mcp_bridge_functions.py")),
+    ("mcp_bridge_results.py", include_str!("../../../../guest/mcp_bridge_results.py")),
+    ("mcp_bridge_runtime.py", include_str!("../../../../guest/mcp_bridge_runtime.py")),
+    ("mcp_bridge_saved.py", include_str!("../../../../guest/mcp_bridge_saved.py")),
+    ("mcp_bridge_servers.py", include_str!("../../../../guest/mcp_bridge_servers.py")),
+    ("mcp_bridge_source.py", include_str!("../../../../guest/mcp_bridge_source.py")),
     ("kernel.mjs", include_str!("../../../../guest/kernel.mjs")),
     ("kernel.sh", include_str!("../../../../guest/kernel.sh")),
 ];

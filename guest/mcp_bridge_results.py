@@ -1,0 +1,84 @@
+"""What a tool answered, as plain Python.
+
+`structuredContent` where the tool gives it. Otherwise its parts: a text is parsed if it is a JSON object or array
+and stays a text if not (a tool that answers `123` means the text: what it is should not hang on its digits);
+images, audio and binary resources are `Blob`s. No part is None, one part is itself, several are a list.
+"""
+
+import binascii
+import json
+
+from mcp_bridge_calls import MCPError
+
+
+class Blob(bytes):
+    """Bytes with a `mime_type`, and a `uri` where they have one. An image is shown by `display()`."""
+
+    __module__ = "mcp.runtime"
+
+    def __new__(cls, data, mime_type="application/octet-stream", uri=None):
+        blob = super().__new__(cls, data)
+        blob.mime_type, blob.uri = mime_type, uri
+        return blob
+
+    def __reduce__(self):
+        return Blob, (bytes(self), self.mime_type, self.uri)
+
+    def __repr__(self):
+        return f"<{self.mime_type}, {len(self)} bytes>"
+
+    def _repr_mimebundle_(self):
+        return {self.mime_type: bytes(self)} if self.mime_type.startswith("image/") else None
+
+
+def convert(result, server, tool):
+    """The value of a tool's result; raises MCPError where that is an error."""
+    if not isinstance(result, dict):
+        return result
+    parts = result.get("content")
+    parts = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    if result.get("isError"):
+        raise MCPError(describe_error(result, parts), kind="tool", server=server, tool=tool, data=result)
+    if result.get("structuredContent") is not None:
+        return result["structuredContent"]
+    if len(parts) == 1:
+        return convert_part(parts[0])
+    return [convert_part(part) for part in parts] or None
+
+
+def describe_error(result, parts):
+    texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+    if texts:
+        return "\n".join(texts)
+    said = result.get("structuredContent")
+    return json.dumps(said) if said is not None else "the tool reported an error and did not say which"
+
+
+def convert_part(part):
+    kind = part.get("type")
+    if kind == "text" and isinstance(part.get("text"), str):
+        return parse(part["text"])
+    if kind in ("image", "audio"):
+        return decode(part, part.get("data"), part.get("mimeType"), None)
+    if kind == "resource" and isinstance(part.get("resource"), dict):
+        resource = part["resource"]
+        if isinstance(resource.get("text"), str):
+            return parse(resource["text"])
+        return decode(part, resource.get("blob"), resource.get("mimeType"), resource.get("uri"))
+    return part  # a link, or something newer than this
+
+
+def parse(text):
+    if text[:256].lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def decode(part, data, mime_type, uri):
+    try:
+        return Blob(binascii.a2b_base64(data), mime_type or "application/octet-stream", uri)
+    except (TypeError, ValueError):
+        return part  # not what it says it is: better seen than lost
