@@ -43,8 +43,10 @@ impl Gateway {
                 let task =
                     tokio::spawn(async move { mode.run(&caller, code, &servers, timeout, cancel).await });
                 match attend(task, token, context).await {
-                    Ok(ran) => Ok(reply::code_answer(&ran, output_mode)),
-                    Err(failure) if failure.kind == Kind::Validation => Ok(reply::invalid_code(&failure, output_mode)),
+                    Ok(answer) => Ok(reply::code_answer(&answer, output_mode)),
+                    Err(failure) if failure.kind == Kind::Validation => {
+                        Ok(reply::validation_answer(&failure, output_mode))
+                    }
                     Err(failure) => Err(failure),
                 }
             }

@@ -103,3 +103,4 @@ impl CodeMode {
         self.0.sessions.audit()
     }
 }
+pub(crate) const CAPABILITIES: &str = "mcp_";

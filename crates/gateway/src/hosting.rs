@@ -3,6 +3,7 @@
 
 mod catalogue;
 mod connect;
+mod known;
 mod link;
 mod parked;
 mod pins;
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use catalogue::{Kind, name_of};
+pub(crate) use known::KnownServer;
 pub(crate) use link::ServerLink;
 pub(crate) use pins::Pins;
 pub(crate) use raw_call::CallFailure;

@@ -10,6 +10,7 @@
 mod code;
 mod display;
 mod files;
+mod found;
 mod output;
 mod terminal;
 
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 
 #[allow(unused_imports)]
 pub(crate) use code::{code_answer, validation_answer};
+pub(crate) use found::found_tools;
 pub(crate) use files::{directory, directory_fields, file, written};
 use output::Excerpt;
 

@@ -37,6 +37,13 @@ impl Flavors {
         Self(flavors)
     }
 
+    /// The same and one more, which stands for any of its name.
+    #[must_use]
+    pub fn with(self, flavor: Flavor) -> Self {
+        let others = self.0.into_iter().filter(|other| other.name != flavor.name);
+        Self::new(others.chain([flavor.clone()]).collect())
+    }
+
     pub fn find(&self, name: &str) -> Result<&Flavor, UnknownFlavor> {
         let unknown = || UnknownFlavor { name: name.into(), known: list(self.iter().map(|flavor| &*flavor.name)) };
         self.iter().find(|flavor| &*flavor.name == name).ok_or_else(unknown)

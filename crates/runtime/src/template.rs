@@ -11,7 +11,7 @@ use crate::flavor::Flavor;
 use crate::named::list;
 
 /// What the kernel of a session speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Language {
     Python,
     Node,

@@ -100,12 +100,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let launchers = directory.join("launchers");
     std::fs::create_dir_all(&launchers).map_err(failed)?;
     runtime.block_on(async {
-        let sessions =
-            Sessions::kept(configuration.sessions.clone(), program.clone(), store.clone(), launchers).await?;
+        let mut settings = configuration.sessions.clone();
+        settings.flavors = settings.flavors.with(configuration.code.flavor());
+        let sessions = Sessions::kept(settings, program.clone(), store.clone(), launchers).await?;
         let hosting = hosting::start(sources, &configuration, program, &sessions, &store).await?;
         let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
-        let served = serve(http, &directory, gateway).await;
+        let gateway = gateway.with_code(configuration.code.clone());
+        let gateway = match &configuration.server.profile {
+            Some(profile) => gateway.offering(profile).ok_or_else(|| Failure::new("there is no such profile"))?,
+            None => gateway,
+        };
+        let served = serve(http, &directory, gateway.clone()).await;
         tokio::join!(hosting.shut_down(), sessions.shut_down());
+        gateway.end().await;
         store.close().await;
         served.map(|()| ExitCode::SUCCESS)
     })

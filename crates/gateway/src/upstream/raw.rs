@@ -52,6 +52,12 @@ pub(crate) struct RawAnswer {
     _slot: Option<Slot>,
 }
 
+impl AsRef<[u8]> for RawAnswer {
+    fn as_ref(&self) -> &[u8] {
+        &self.json
+    }
+}
+
 impl RawAnswer {
     pub(super) fn new(json: Bytes, slot: Option<Slot>) -> Self {
         Self { json, _slot: slot }
