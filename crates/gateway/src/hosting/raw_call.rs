@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use ringfence_runtime::audit::{AuditEvent, AuditKind};
+use ringfence_runtime::servers::Phase;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 
@@ -119,7 +120,7 @@ impl CallFailure {
 
 impl From<LinkMissing> for CallFailure {
     fn from(missing: LinkMissing) -> Self {
-        let phase = missing.phase.map(|phase| phase.name());
+        let phase = missing.phase.map(Phase::name);
         Self::NotThere { missing, phase }
     }
 }

@@ -178,7 +178,7 @@ impl Http {
         match answer(connection, id, response).await.map_err(remote::broken)? {
             Err(why) => connection.receive_oversized(&[], &[], Some(id), why),
             Ok(answer) => {
-                if !connection.receive(answer, Some(id)) || connection.awaits(id) {
+                if !connection.receive(&answer, Some(id)) || connection.awaits(id) {
                     return Err(UpstreamError::lost(true, "the server answered, but not to the call"));
                 }
             }
@@ -282,7 +282,7 @@ async fn refused(
         }
         if let Some(id) = id
             && message.is_some()
-            && connection.receive(body.as_slice().into(), Some(id))
+            && connection.receive(&body.as_slice().into(), Some(id))
             && !connection.awaits(id)
         {
             return Ok(Posted::Done);

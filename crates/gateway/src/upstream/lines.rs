@@ -133,7 +133,7 @@ pub(super) async fn read(connection: Arc<Connection>, input: Box<dyn AsyncRead +
         match line {
             Ok(Some(Line::Whole(line))) if line.bytes().trim_ascii().is_empty() => {}
             Ok(Some(Line::Whole(line))) => {
-                if connection.receive(line, None) {
+                if connection.receive(&line, None) {
                     malformed = 0;
                     continue;
                 }

@@ -100,7 +100,7 @@ fn same_origin(base: &Url, endpoint: &str) -> Result<Url, UpstreamError> {
 pub(super) async fn read(connection: Arc<Connection>, opened: Stream) {
     let Stream { mut response, mut parser, early } = opened;
     for message in early {
-        connection.receive(message, None);
+        connection.receive(&message, None);
     }
     let why = loop {
         match stream::pump(&connection, &mut response, &mut parser, None).await {

@@ -18,7 +18,7 @@ pub(super) async fn pump(
 ) -> Result<bool, reqwest::Error> {
     let mut tell = |event: Event<'_>| match event {
         Event::Message { name: "message", data } => {
-            connection.receive(data, origin);
+            connection.receive(&data, origin);
         }
         Event::Message { .. } => {}
         Event::TooLarge { head, why } => connection.receive_oversized(head, &[], origin, why),

@@ -138,7 +138,7 @@ pub(super) async fn run(connection: Arc<Connection>, halves: Halves) {
             };
             meter.forget(usize::MAX);
             meter.allow(SMALL_BYTES);
-            let is_message = connection.receive(Received::own(data, room.leave()), None);
+            let is_message = connection.receive(&Received::own(data, room.leave()), None);
             malformed = if is_message { 0 } else { malformed + 1 };
             if malformed >= MAX_MALFORMED_IN_A_ROW {
                 return format!("the server sent {malformed} messages in a row that are not JSON-RPC");

@@ -46,14 +46,14 @@ pub(super) fn messages(bytes: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
 
 pub(super) fn read(text: &[u8]) -> Result<Envelope<'_>, Malformed> {
     let [id, method, result, error] = pick(text, ["id", "method", "result", "error"], Repeats::Refused)?;
-    let is_given = |member: &&RawValue| member.get() != "null";
-    if method.filter(is_given).is_some() {
+    let is_given = |member: &RawValue| member.get() != "null";
+    if method.is_some_and(is_given) {
         return Ok(Envelope::Other);
     }
     let id = id.filter(|id| id.get().len() <= MAX_NAME_BYTES);
     let id = id.and_then(|id| own_number(&serde_json::from_str::<Value>(id.get()).ok()?));
     let id = id.map_or(AnswerId::Unnamed, AnswerId::Ours);
-    match (result, error.filter(is_given)) {
+    match (result, error.filter(|error| is_given(error))) {
         (_, Some(_)) => Ok(Envelope::Error(id)),
         (Some(result), None) => Ok(Envelope::Result(id, result.get().as_bytes())),
         (None, None) => Err(Malformed),

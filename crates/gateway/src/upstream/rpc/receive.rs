@@ -22,10 +22,10 @@ const MAX_NOTIFICATION_BYTES: usize = 1024 * 1024;
 impl Connection {
     /// Takes a message, or a batch, from the server. `origin` is the call on whose own stream it came.
     /// Says whether it was one.
-    pub(in crate::upstream) fn receive(self: &Arc<Self>, received: Received<'_>, origin: Option<u64>) -> bool {
+    pub(in crate::upstream) fn receive(self: &Arc<Self>, received: &Received<'_>, origin: Option<u64>) -> bool {
         self.heard();
         if self.table.has_raw() || received.bytes().len() > MAX_MESSAGE_BYTES {
-            return self.receive_beside_raw(&received, origin);
+            return self.receive_beside_raw(received, origin);
         }
         self.receive_parsed(received.bytes(), origin)
     }
@@ -81,8 +81,12 @@ impl Connection {
             {
                 self.fail(Some(id), UpstreamError::TooLarge);
             }
-            _ if text.len() > MAX_MESSAGE_BYTES => self.fail(None, UpstreamError::TooLarge),
-            _ => return self.receive_parsed(text, origin),
+            Envelope::Result(..) | Envelope::Error(_) | Envelope::Other => {
+                if text.len() <= MAX_MESSAGE_BYTES {
+                    return self.receive_parsed(text, origin);
+                }
+                self.fail(None, UpstreamError::TooLarge);
+            }
         }
         true
     }
@@ -91,11 +95,11 @@ impl Connection {
         let is_small = received.bytes().len() <= SMALL_BYTES;
         let slot = received.slot.clone().or_else(|| if is_small { None } else { self.slots.try_take() });
         let Some(call) = self.table.remove(id) else { return };
-        match call.waiter {
-            waiter if slot.is_none() && !is_small => waiter.fail(UpstreamError::Busy),
-            Waiter::Raw(done) => drop(done.send(Ok(RawAnswer::new(received.cut(result), slot)))),
-            waiter @ Waiter::Parsed(_) => waiter.fail(UpstreamError::lost(true, "the call was forgotten")),
-        }
+        // Ids are used once, so it is still the call that was found to want it raw.
+        let Waiter::Raw(done) = call.waiter else { return };
+        let has_room = is_small || slot.is_some();
+        let answer = has_room.then(|| RawAnswer::new(received.cut(result), slot)).ok_or(UpstreamError::Busy);
+        let _ = done.send(answer);
     }
 
     /// A message that is too large to be read, or that there was no room for, was skipped: the call it answers, if that

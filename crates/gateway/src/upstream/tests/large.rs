@@ -65,8 +65,8 @@ async fn assert_answers(upstream: &Upstream, peer: &mut Peer) {
 fn assert_whole(answer: &RawAnswer, megabytes: usize) {
     let json = answer.json();
     assert_eq!(json.len(), megabytes * MEGABYTE + 2);
-    assert!(json.starts_with(b"\"x") && json.ends_with(b"x\""));
-    assert!(json[1..json.len() - 1].iter().all(|&byte| byte == b'x'));
+    let expected = format!("\"{}\"", "x".repeat(megabytes * MEGABYTE));
+    assert!(json == expected.as_bytes());
 }
 
 #[tokio::test]
@@ -262,6 +262,39 @@ async fn a_call_that_is_cancelled_within_its_answer_frees_the_slot() {
         peer.say_raw("\"}\n").await;
         assert_answers(&upstream, &mut peer).await;
     }
+}
+
+#[tokio::test]
+async fn so_does_one_whose_answer_has_a_stream_of_its_own() {
+    let slots = Slots::new(1);
+    let (upstream, _served, _incoming) = http(&slots).await;
+    let cancel = CancellationToken::new();
+    let outgoing = Outgoing { cancel: cancel.clone(), ..sized("stalled", 0) };
+    let (answer, ()) = tokio::join!(upstream.call_raw(outgoing), async {
+        while slots.free() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        cancel.cancel();
+    });
+    assert_eq!((answer.unwrap_err(), slots.free()), (UpstreamError::Cancelled, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_in_the_middle_of_a_large_message_is_alive() {
+    let (upstream, mut peer, _incoming) = lines(&Slots::new(1)).await;
+    let (answer, is_alive, ()) =
+        tokio::join!(upstream.call_raw(tool()), upstream.ping(Duration::from_secs(5)), async {
+            let (request, _ping) = (peer.hear().await, peer.hear().await);
+            peer.say_raw(&format!("{{\"id\":{},\"result\":\"", request["id"])).await;
+            for _ in 0..10 {
+                say_megabytes(&mut peer, 1).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            peer.say_raw("\"}\n").await;
+        });
+    assert!(is_alive);
+    assert_whole(&answer.unwrap(), 10);
+    assert!(!upstream.ping(Duration::from_secs(5)).await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -243,11 +243,18 @@ fn tool(server: &Streamable, body: &Value) -> Response {
                 String::new()
             })))
         }
-        "sized" => json_answer(id, &json!("x".repeat(megabytes(body)))),
+        "sized" => {
+            let answer = format!("{{\"id\":{id},\"result\":\"{}\"}}", "x".repeat(size(body)));
+            ([(header::CONTENT_TYPE, "application/json")], answer).into_response()
+        }
         "sized stream" => {
             let first = stream::iter([format!("id: 1\ndata: {{\"id\":{id},\"result\":\"")]);
-            let middle = stream::iter((0..megabytes(body) / 1_000_000).map(|_| "x".repeat(1_000_000)));
+            let middle = stream::iter((0..size(body) / 1_000_000).map(|_| "x".repeat(1_000_000)));
             events(first.chain(middle).chain(stream::iter(["\"}\n\n".to_owned()])))
+        }
+        "stalled" => {
+            let part = format!("data: {{\"id\":{id},\"result\":\"{}", "x".repeat(3_000_000));
+            events(stream::iter([part]).chain(stream::pending()))
         }
         "large" => json_answer(id, &json!("x".repeat(17 << 20))),
         "noise" => ([(header::CONTENT_TYPE, "application/json")], "<html>").into_response(),
@@ -263,6 +270,6 @@ fn tool(server: &Streamable, body: &Value) -> Response {
 }
 
 /// How large an answer the caller wants, in bytes.
-fn megabytes(body: &Value) -> usize {
-    body["params"]["arguments"]["megabytes"].as_u64().unwrap() as usize * 1_000_000
+fn size(body: &Value) -> usize {
+    usize::try_from(body["params"]["arguments"]["megabytes"].as_u64().unwrap()).unwrap() * 1_000_000
 }

@@ -32,7 +32,12 @@ async fn play(mut socket: WebSocket, is_fragile: bool) {
             "initialize" => json!({"protocolVersion": "2025-06-18", "capabilities": {}}),
             "echo" => request["params"].clone(),
             "die" => return,
-            "large" => json!("x".repeat(request["params"]["megabytes"].as_u64().unwrap() as usize * 1_000_000)),
+            "large" => {
+                let size = usize::try_from(request["params"]["megabytes"].as_u64().unwrap()).unwrap() * 1_000_000;
+                let answer = format!("{{\"id\":{},\"result\":\"{}\"}}", request["id"], "x".repeat(size));
+                let _ = socket.send(Message::Text(answer.into())).await;
+                continue;
+            }
             method if method.starts_with("notifications/") => continue,
             _ => {
                 let error = json!({"id": request["id"], "error": {"code": -32601, "message": "?"}});
