@@ -52,10 +52,12 @@ fn names<'a>(calls: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let mut more = 0;
     for (server, tool) in calls {
         let name = format!("{}.{}", cut(server), cut(tool));
-        match counted.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, count)) => *count += 1,
-            None if counted.len() < MOST_NAMED => counted.push((name, 1)),
-            None => more += 1,
+        if let Some((_, count)) = counted.iter_mut().find(|(known, _)| *known == name) {
+            *count += 1;
+        } else if counted.len() < MOST_NAMED {
+            counted.push((name, 1));
+        } else {
+            more += 1;
         }
     }
     let show = |(name, count)| if count == 1 { name } else { format!("{name} ({count})") };
