@@ -21,7 +21,7 @@ use crate::resource;
 const SUCCESS: &str = "success";
 
 /// What there is to say; what is empty is not said.
-struct Said<'a> {
+struct Said {
     status: &'static str,
     exit_code: Option<i32>,
     stdout: Option<String>,
@@ -31,7 +31,7 @@ struct Said<'a> {
     error: Option<String>,
     /// The host's own words.
     notes: Vec<String>,
-    unfinished: Unfinished<'a>,
+    unfinished: Unfinished,
     /// Further fields for programs.
     details: Map<String, Value>,
 }
@@ -49,7 +49,6 @@ pub(crate) fn code_answer(answer: &Answer, mode: OutputMode) -> CallToolResult {
     // Where the code itself was heard last, this is not said yet.
     notes.extend(answer.error.as_ref().and_then(|_| interruption(answer)));
     notes.extend(answer.notices.iter().map(|notice| Excerpt::of_text(notice).text));
-    notes.extend(unfinished.notes());
     let mut details = Map::new();
     for (name, excerpt, output) in [("stdout", &stdout, &answer.stdout), ("stderr", &stderr, &answer.stderr)] {
         notes.extend(dropped(answer, name, excerpt, output));
@@ -139,7 +138,7 @@ fn dropped(answer: &Answer, name: &str, excerpt: &Excerpt, output: &Output) -> O
     is_told.then(|| format!("{} bytes of {name} dropped{}", excerpt.dropped_bytes, whole.unwrap_or_default()))
 }
 
-impl Said<'_> {
+impl Said {
     fn render(self, mode: OutputMode, displayed: Vec<ContentBlock>) -> CallToolResult {
         let fields = self.fields();
         let text = match mode {

@@ -105,3 +105,14 @@ fn volumes_and_a_stop() {
         sessions(&[]),
     ]);
 }
+
+#[test]
+fn the_capabilities_cost_little() {
+    // 379 tokens of o200k_base when this was written, of 400: shorten it if it grows.
+    assert!(CAPABILITIES.len() <= 1600, "{}", CAPABILITIES.len());
+    for helper in
+        ["mcp_servers", "search_tool_docs", "query_tool_docs", "gather", "save_tool", "save_memory", "MCPError"]
+    {
+        assert!(CAPABILITIES.contains(helper), "{helper}");
+    }
+}

@@ -7,7 +7,7 @@ use super::{SUCCESS, Said, one_line};
 /// What the host's own lines begin with.
 const LABELS: [&str; 5] = ["status:", "exit:", "stderr:", "error:", "note:"];
 
-pub(super) fn text(said: &Said<'_>) -> String {
+pub(super) fn text(said: &Said) -> String {
     let mut text = String::new();
     if said.status != SUCCESS {
         let _ = writeln!(text, "status: {}", said.status);
@@ -32,8 +32,8 @@ pub(super) fn text(said: &Said<'_>) -> String {
             }
         }
     }
-    for note in &said.notes {
-        let _ = writeln!(text, "note: {}", one_line(note));
+    for note in said.notes.iter().cloned().chain(said.unfinished.notes()) {
+        let _ = writeln!(text, "note: {}", one_line(&note));
     }
     // Nothing at all would look like something that was lost.
     if text.is_empty() { format!("status: {SUCCESS}") } else { text.trim_end().to_owned() }

@@ -162,6 +162,16 @@ fn bad_arguments_are_said_to_be_that() {
             .suggest("send the arguments of the tool's inputSchema, and no others");
     let reply = validation_answer(&failure, OutputMode::Compact);
     assert_eq!(reply.is_error, Some(true));
-    insta::assert_snapshot!(text(&reply), @"");
-    insta::assert_snapshot!(text(&validation_answer(&failure, OutputMode::Toon)), @"");
+    insta::assert_snapshot!(text(&reply), @r#"
+    status: validation_error
+    error: run_python: servers: invalid type: string "x", expected a sequence
+    note: send the arguments of the tool's inputSchema, and no others
+    "#);
+    insta::assert_snapshot!(text(&validation_answer(&failure, OutputMode::Toon)), @r#"
+    ```toon
+    status: validation_error
+    error: "run_python: servers: invalid type: string \"x\", expected a sequence"
+    notes[1]: "send the arguments of the tool's inputSchema, and no others"
+    ```
+    "#);
 }

@@ -3,69 +3,66 @@
 use std::sync::Arc;
 
 use ringfence_runtime::session::CallNote;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use super::one_line;
 
-/// Calls that are named; there may be a thousand.
+/// Names that are given; there may be a thousand.
 const MOST_NAMED: usize = 20;
 const MOST_NAME_CHARS: usize = 100;
 
-/// In the order in which they were asked for.
+/// Each once, as `server.tool`, and with how often if that is more than once.
 #[derive(Default)]
-pub(super) struct Unfinished<'a>(Vec<Call<'a>>);
-
-struct Call<'a> {
-    server: &'a str,
-    tool: &'a str,
-    may_have_run: bool,
+pub(super) struct Unfinished {
+    /// To do these again may do harm.
+    may_have_run: Vec<String>,
+    not_started: Vec<String>,
 }
 
-impl<'a> Unfinished<'a> {
-    pub(super) fn of(notes: &'a [Arc<CallNote>]) -> Self {
-        let call = |note: &'a Arc<CallNote>| {
-            let (server, tool) = note.about()?;
-            Some(Call { server, tool, may_have_run: note.has_started() })
+impl Unfinished {
+    pub(super) fn of(notes: &[Arc<CallNote>]) -> Self {
+        let calls = |has_started: bool| {
+            let of_this_kind = notes.iter().filter(move |note| note.has_started() == has_started);
+            names(of_this_kind.filter_map(|note| note.about()))
         };
-        Self(notes.iter().filter_map(call).collect())
+        Self { may_have_run: calls(true), not_started: calls(false) }
     }
 
-    /// What could be harmful to do again, and what is not.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
-        let (started, others): (Vec<&Call<'_>>, Vec<&Call<'_>>) = self.0.iter().partition(|call| call.may_have_run);
-        [(started, "under way and may have run"), (others, "not started")]
-            .into_iter()
-            .filter(|(calls, _)| !calls.is_empty())
-            .map(|(calls, how)| format!("tool calls {how}: {}", names(&calls)))
+        let note = |how: &str, names: &[String]| {
+            (!names.is_empty()).then(|| format!("tool calls that {how}: {}", names.join(", ")))
+        };
+        let started = note("were under way and may have run", &self.may_have_run);
+        started.into_iter().chain(note("had not started", &self.not_started))
     }
 
     pub(super) fn fields(&self) -> Option<Value> {
-        let calls = self.0.iter().take(MOST_NAMED);
-        let calls: Vec<Value> = calls
-            .map(|call| json!({"server": cut(call.server), "tool": cut(call.tool), "may_have_run": call.may_have_run}))
+        let kinds = [("may_have_run", &self.may_have_run), ("not_started", &self.not_started)];
+        let fields: Map<String, Value> = kinds
+            .into_iter()
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(kind, names)| (kind.to_owned(), names.clone().into()))
             .collect();
-        (!calls.is_empty()).then(|| calls.into())
+        (!fields.is_empty()).then_some(Value::Object(fields))
     }
 }
 
-/// `github.create_issue (3), slack.post`.
-fn names(calls: &[&Call<'_>]) -> String {
+fn names<'a>(calls: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let mut counted: Vec<(String, usize)> = Vec::new();
-    for call in calls {
-        let name = format!("{}.{}", cut(call.server), cut(call.tool));
-        match counted.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, count)) => *count += 1,
-            None => counted.push((name, 1)),
+    let mut more = 0;
+    for (server, tool) in calls {
+        let name = format!("{}.{}", cut(server), cut(tool));
+        if let Some((_, count)) = counted.iter_mut().find(|(known, _)| *known == name) {
+            *count += 1;
+        } else if counted.len() < MOST_NAMED {
+            counted.push((name, 1));
+        } else {
+            more += 1;
         }
     }
-    let more = counted.iter().skip(MOST_NAMED).map(|(_, count)| count).sum::<usize>();
-    let named = counted.into_iter().take(MOST_NAMED);
-    let mut named: Vec<String> =
-        named.map(|(name, count)| if count == 1 { name } else { format!("{name} ({count})") }).collect();
-    if more > 0 {
-        named.push(format!("and {more} more"));
-    }
-    named.join(", ")
+    let show = |(name, count)| if count == 1 { name } else { format!("{name} ({count})") };
+    let named = counted.into_iter().map(show);
+    named.chain((more > 0).then(|| format!("{more} more"))).collect()
 }
 
 /// The guest may have chosen it.
