@@ -24,10 +24,16 @@ const BASH_RUN: &str = "eval \"$__rf_code\" </dev/null 250>&-\n";
 /// Starts the Python kernel where no zygote has.
 const PYTHON_START: &str = include_str!("../../../../guest/start.py");
 
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 10] = [
     ("kernel.py", include_str!("../../../../guest/kernel.py")),
     ("kernel_output.py", include_str!("../../../../guest/kernel_output.py")),
     ("kernel.mjs", include_str!("../../../../guest/kernel.mjs")),
+    ("mcp_bridge.mjs", include_str!("../../../../guest/mcp_bridge.mjs")),
+    ("mcp_docs.mjs", include_str!("../../../../guest/mcp_docs.mjs")),
+    ("mcp_global.mjs", include_str!("../../../../guest/mcp_global.mjs")),
+    ("mcp_saved.mjs", include_str!("../../../../guest/mcp_saved.mjs")),
+    ("mcp_servers.mjs", include_str!("../../../../guest/mcp_servers.mjs")),
+    ("mcp_values.mjs", include_str!("../../../../guest/mcp_values.mjs")),
     ("kernel.sh", include_str!("../../../../guest/kernel.sh")),
 ];
 
