@@ -266,6 +266,16 @@ describe('a cell that ends', () => {
     });
   }
 
+  test('by a termination loses no call, however early', async () => {
+    host.preface();
+    const { status } = await host.interrupt(`var calls = [mcp.githubIssues.echo(), mcp.memory.load('a')]; ${RUN} while (true) {}`);
+    assert.equal(status, 'interrupted');
+    const early = await failure('calls[0]');
+    assert.match(early.message, /^the cell ended before .*\.echo was sent; it has not run$/);
+    assert.deepEqual([early.kind, early.mayHaveRun], ['cancelled', false]);
+    assert.match((await failure('calls[1]')).message, /^the cell ended before mcp\.memory\.load answered/);
+  });
+
   test('by an interrupt lets go of what is queued', async () => {
     host.preface();
     host.tools.echo = ({ it }) => (it ? text(it) : null);

@@ -27,7 +27,7 @@ const BASH_RUN: &str = "eval \"$__rf_code\" </dev/null 250>&-\n";
 /// Starts the Python kernel where no zygote has.
 const PYTHON_START: &str = include_str!("../../../../guest/start.py");
 
-const FILES: [(&str, &str); 12] = [
+const FILES: [(&str, &str); 18] = [
     ("kernel.py", include_str!("../../../../guest/kernel.py")),
     ("kernel_output.py", include_str!("../../../../guest/kernel_output.py")),
     ("mcp_bridge.py", include_str!("../../../../guest/mcp_bridge.py")),
@@ -39,6 +39,12 @@ const FILES: [(&str, &str); 12] = [
     ("mcp_bridge_servers.py", include_str!("../../../../guest/mcp_bridge_servers.py")),
     ("mcp_bridge_source.py", include_str!("../../../../guest/mcp_bridge_source.py")),
     ("kernel.mjs", include_str!("../../../../guest/kernel.mjs")),
+    ("mcp_bridge.mjs", include_str!("../../../../guest/mcp_bridge.mjs")),
+    ("mcp_docs.mjs", include_str!("../../../../guest/mcp_docs.mjs")),
+    ("mcp_global.mjs", include_str!("../../../../guest/mcp_global.mjs")),
+    ("mcp_saved.mjs", include_str!("../../../../guest/mcp_saved.mjs")),
+    ("mcp_servers.mjs", include_str!("../../../../guest/mcp_servers.mjs")),
+    ("mcp_values.mjs", include_str!("../../../../guest/mcp_values.mjs")),
     ("kernel.sh", include_str!("../../../../guest/kernel.sh")),
 ];
 
