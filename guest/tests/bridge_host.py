@@ -1,0 +1,202 @@
+"""A host for tests of the bridge: it answers calls from a world of a few servers, saved tools and memories."""
+
+import json
+import unittest
+
+from test_kernel import Cell, Host, KernelTest
+
+ANSWER = 1 << 63
+PREFACE = 1 << 62
+
+GITHUB = {"name": "git-hub", "alias": "git_hub", "description": "Code.", "version": "1"}
+PLAIN = {"name": "plain", "alias": "plain", "description": "", "version": "1"}
+
+CREATE_ISSUE = {
+    "name": "create-issue",
+    "alias": "create_issue",
+    "description": "Opens an issue.\n\nIn a repository.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "labels": {"type": "array", "items": {"type": "string"}},
+            "title": {"type": "string", "description": "What it is about"},
+            "from": {"type": "integer"},
+            "state": {"type": "string", "enum": ["open", "closed"], "default": "open"},
+            "note": {"type": ["string", "null"]},
+        },
+        "required": ["title"],
+        "additionalProperties": False,
+    },
+}
+
+
+def tool(name, alias=None, **properties):
+    schema = {"type": "object", "properties": properties}
+    return {"name": name, "alias": alias or name, "description": f"Does {name}.", "inputSchema": schema}
+
+
+class World:
+    """What the host knows. `tools/call` gives back its arguments as JSON, unless a test says otherwise."""
+
+    def __init__(self):
+        self.servers = {"git-hub": GITHUB, "plain": PLAIN}
+        self.tools = {"git-hub": [CREATE_ISSUE, tool("class", "class_")], "plain": [tool("echo"), tool("wait")]}
+        self.saved, self.memories = {}, {}
+        self.call = lambda params: text_result(json.dumps(params["arguments"]))
+
+    def answer(self, method, params):
+        if method == "tools/call":
+            return self.call(params)
+        return getattr(self, method.replace("/", "_"))(**params)
+
+    def find(self, server):
+        for known in self.servers.values():
+            if server in (known["name"], known["alias"]):
+                return known
+        raise Refusal("not_found", f"no server {server}")
+
+    def tools_list(self, server):
+        server = self.find(server)
+        return {"server": {**server, "status": "ready", "loaded": True}, "tools": self.tools[server["name"]]}
+
+    def servers_list(self):
+        more = {"status": "ready", "tool_count": 2}
+        listed = [{**server, **more, "loaded": True} for server in self.servers.values()]
+        return {"servers": [*listed, {"name": "far", "alias": "far", "description": "", **more, "loaded": False}]}
+
+    def tools_search(self, **params):
+        return {"tools": [params]}
+
+    def saved_save(self, name, source, doc):
+        versions = self.saved.setdefault(name, [])
+        versions.append({"name": name, "version": len(versions) + 1, "source": source, "doc": doc})
+        return {"name": name, "version": len(versions)}
+
+    def saved_load(self, name):
+        return self.saved[name][-1]
+
+    def saved_list(self):
+        return {"tools": self.preface()["saved"]}
+
+    def saved_delete(self, name):
+        return {"deleted": self.saved.pop(name, None) is not None}
+
+    def memory_save(self, key, value, metadata=None):
+        self.memories[key] = {"key": key, "value": value, "metadata": metadata}
+        return {"key": key, "created": 1, "updated": 2}
+
+    def memory_load(self, key):
+        return {"found": key in self.memories, **self.memories.get(key, {"key": key})}
+
+    def memory_delete(self, key):
+        return {"deleted": self.memories.pop(key, None) is not None}
+
+    def memory_list(self):
+        return {"memories": [{"key": key} for key in self.memories]}
+
+    def memory_info(self, key):
+        return {"found": key in self.memories, "key": key, "size": 1}
+
+    def preface(self):
+        saved = [{key: tools[-1][key] for key in ("name", "version", "doc")} for tools in self.saved.values()]
+        return {"servers": list(self.servers.values()), "saved": saved}
+
+
+class Refusal(Exception):
+    def __init__(self, kind, message, **more):
+        super().__init__(message)
+        self.error = {"kind": kind, "message": message, **more}
+
+
+LATER = object()  # in place of an answer: the test gives it
+
+
+def text_result(*texts):
+    return {"content": [{"type": "text", "text": text} for text in texts]}
+
+
+class BridgeHost(Host):
+    def __init__(self, world, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.world = world
+        self.calls, self.cancelled = [], []
+
+    def preface(self, preface=None):
+        body = json.dumps(self.world.preface() if preface is None else preface).encode()
+        self.send(PREFACE.to_bytes(8, "big") + body)
+
+    def answer(self, call, result=None, **more):
+        answer = more or {"result": result}
+        self.send((ANSWER | call).to_bytes(8, "big") + json.dumps(answer).encode())
+
+    def next_call(self):
+        """The next call of the cell that runs, which the test answers."""
+        while True:
+            frame = self.frame()
+            if frame["type"] == "call":
+                self.calls.append(frame)
+                return frame
+            if frame["type"] != "cancel":
+                raise AssertionError(f"no call: {frame}, {self.text(self.err)}")
+            self.cancelled.append(frame["call"])
+
+    def finish(self):
+        shown = []
+        while True:
+            frame = self.frame()
+            if frame is None:
+                raise AssertionError(f"the kernel ended: {self.text(self.err)}")
+            if frame["id"] != 100 + self.cells:
+                raise AssertionError(f"not of this cell: {frame}")
+            if frame["type"] == "done":
+                break
+            if frame["type"] == "call":
+                self.calls.append(frame)
+                self.respond(frame)
+            elif frame["type"] == "cancel":
+                self.cancelled.append(frame["call"])
+            else:
+                shown += frame["items"]
+        self.drain()
+        cell = Cell(frame, shown, self.text(self.out), self.text(self.err))
+        for taken in self.pipes.values():
+            taken.clear()
+        return cell
+
+    def respond(self, frame):
+        try:
+            result = self.world.answer(frame["method"], frame["params"])
+        except Refusal as refusal:
+            self.answer(frame["call"], error=refusal.error)
+            return
+        if result is not LATER:
+            self.answer(frame["call"], result)
+
+
+class BridgeTest(KernelTest):
+    """Each test has a kernel that was told of the servers `git-hub` and `plain`."""
+
+    HAS_PREFACE = True
+
+    def setUp(self):
+        self.world = World()
+        self.host = self.new_host()
+
+    def new_host(self, *args, **kwargs):
+        host = BridgeHost(self.world, *args, **kwargs)
+        self.addCleanup(host.close)
+        self.ready = host.frame()
+        if self.HAS_PREFACE:
+            host.preface()
+        return host
+
+    def value(self, code):
+        """The value of a cell's last expression."""
+        cell = self.run_ok(code)
+        return None if cell.result is None else eval(cell.result, {})
+
+    def methods(self):
+        return [call["method"] for call in self.host.calls]
+
+
+__all__ = ["BridgeTest", "BridgeHost", "LATER", "Refusal", "World", "text_result", "tool", "unittest"]
