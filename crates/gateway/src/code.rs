@@ -36,6 +36,9 @@ use preface::Prefaces;
 
 use crate::hosting::Hosting;
 
+/// What code can use, for models to read.
+pub(crate) const CAPABILITIES: &str = include_str!("code/capabilities.md");
+
 /// How long what code has asked may take to end with the server.
 const LAST_ANSWERS: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -103,4 +106,3 @@ impl CodeMode {
         self.0.sessions.audit()
     }
 }
-pub(crate) const CAPABILITIES: &str = "mcp_";

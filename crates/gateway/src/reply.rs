@@ -29,10 +29,6 @@ use output::Excerpt;
 
 use crate::resource;
 
-/// What code may use inside, for agents that ask: `resource://ringfence/capabilities`.
-#[allow(dead_code)] // Not offered yet.
-pub(crate) const CAPABILITIES: &str = include_str!("reply/capabilities.md");
-
 /// Renders what came of running something.
 pub(crate) fn answer(answer: &Answer) -> CallToolResult {
     let stdout = Excerpt::of(&answer.stdout);

@@ -42,7 +42,7 @@ impl Caller {
     async fn command(&mut self, command: &str) -> Answer {
         let (template, session_id) = (Some(self.template.into()), self.session.clone());
         let request =
-            CommandRequest { command: command.into(), template, flavor: None, session_id, timeout: self.timeout, host: None };
+            CommandRequest { command: command.into(), template, flavor: None, session_id, timeout: self.timeout };
         let answer = self.sessions.run_command(&Principal::local(), request, CancellationToken::new()).await;
         let answer = answer.unwrap_or_else(|failure| panic!("{command}: {failure:?}"));
         self.session = Some(answer.session_id.clone());

@@ -3,6 +3,7 @@ use std::time::Duration;
 use ringfence_runtime::session::{CellError, DisplayItem, Output};
 
 use super::*;
+use crate::code::CAPABILITIES;
 
 pub(super) fn plain_answer() -> Answer {
     Answer {

@@ -52,6 +52,7 @@ pub(crate) struct RawAnswer {
     _slot: Option<Slot>,
 }
 
+/// The text of `result`. Its room is free for others when this is dropped.
 impl AsRef<[u8]> for RawAnswer {
     fn as_ref(&self) -> &[u8] {
         &self.json
@@ -66,10 +67,5 @@ impl RawAnswer {
     /// Whether it is the result of a tool that says it has failed, and whether it is a question in the place of one.
     pub(crate) fn head(&self) -> ResultHead {
         head_of(&self.json)
-    }
-
-    /// The text of `result`. Its room is free for others when this is dropped.
-    pub(crate) fn json(&self) -> &[u8] {
-        &self.json
     }
 }

@@ -63,7 +63,7 @@ async fn assert_answers(upstream: &Upstream, peer: &mut Peer) {
 
 /// It is one text of so many megabytes.
 fn assert_whole(answer: &RawAnswer, megabytes: usize) {
-    let json = answer.json();
+    let json = answer.as_ref();
     assert_eq!(json.len(), megabytes * MEGABYTE + 2);
     let expected = format!("\"{}\"", "x".repeat(megabytes * MEGABYTE));
     assert!(json == expected.as_bytes());
@@ -142,10 +142,10 @@ async fn an_event_of_the_old_transport_arrives_whole() {
     let (upstream, _incoming) = connect_sharing(&slots, Wire::Sse(settings)).await;
     let upstream = upstream.unwrap();
     let answer = upstream.call_raw(call("large", json!({}))).await.unwrap();
-    assert_eq!((answer.json().len(), slots.free()), ((17 << 20) + 2, 0));
+    assert_eq!((answer.as_ref().len(), slots.free()), ((17 << 20) + 2, 0));
     drop(answer);
     assert_eq!(upstream.call(call("large", json!({}))).await, Err(UpstreamError::TooLarge));
-    assert_eq!(upstream.call_raw(call("echo", json!({"odd": 1}))).await.unwrap().json(), br#"{"odd":1}"#);
+    assert_eq!(upstream.call_raw(call("echo", json!({"odd": 1}))).await.unwrap().as_ref(), br#"{"odd":1}"#);
     assert_eq!(slots.free(), 1);
 }
 
@@ -159,7 +159,7 @@ async fn a_line_over_64_mib_fails_its_call_only() {
         peer.answer(&other, json!(1)).await;
     });
     assert_eq!(large.unwrap_err(), UpstreamError::TooLarge);
-    assert_eq!(other.unwrap().json(), b"1");
+    assert_eq!(other.unwrap().as_ref(), b"1");
     assert_eq!((slots.free(), upstream.counters().oversized.load(Ordering::Relaxed)), (1, 1));
     assert_answers(&upstream, &mut peer).await;
 }
@@ -177,7 +177,7 @@ async fn ordinary_calls_keep_their_bound_beside_raw_ones() {
         });
     assert_eq!(large, Err(UpstreamError::TooLarge));
     assert_eq!(fits.unwrap().as_str().unwrap().len(), 3 * MEGABYTE);
-    assert_eq!(raw.unwrap().json(), br#"{"a":1}"#);
+    assert_eq!(raw.unwrap().as_ref(), br#"{"a":1}"#);
     assert_eq!(slots.free(), 1);
 }
 
@@ -203,7 +203,7 @@ async fn without_a_slot_a_raw_answer_is_dropped_and_an_ordinary_one_is_not() {
             answer_large(&mut peer, &requests[2]["id"], 20).await;
         }
     );
-    assert_eq!(small.unwrap().json(), b"\"small\"");
+    assert_eq!(small.unwrap().as_ref(), b"\"small\"");
     assert_eq!((late.unwrap_err(), huge.unwrap_err()), (UpstreamError::Busy, UpstreamError::Busy));
     assert_eq!(ordinary.unwrap().as_str().unwrap().len(), 2 * MEGABYTE);
     assert_whole(&held, 2);
@@ -344,7 +344,7 @@ async fn what_is_no_message_is_skipped_however_large() {
         peer.say_raw(&format!("{{\"id\":{id},\"result\":[\"{}\"],\"id\":{id}}}\n", "x".repeat(2 * MEGABYTE))).await;
         peer.answer(&request, json!("at last")).await;
     });
-    assert_eq!(answer.unwrap().json(), b"\"at last\"");
+    assert_eq!(answer.unwrap().as_ref(), b"\"at last\"");
     assert_eq!((slots.free(), upstream.counters().malformed.load(Ordering::Relaxed)), (1, 3));
 }
 
@@ -365,7 +365,7 @@ async fn a_batch_answers_raw_and_ordinary_calls() {
         });
     let (first, second) = (first.unwrap(), second.unwrap());
     assert_whole(&first, 2);
-    assert_eq!((second.json(), third.unwrap()), (b"[1.0]".as_slice(), json!("o")));
+    assert_eq!((second.as_ref(), third.unwrap()), (b"[1.0]".as_slice(), json!("o")));
     assert_eq!(upstream.counters().malformed.load(Ordering::Relaxed), 2);
     // They are parts of one message.
     drop(first);
