@@ -32,11 +32,12 @@ impl NotKept {
             Self::MemoryKey { .. } => "choose a key of 1 to 256 printable characters".into(),
             Self::NoJson => "save what json can hold: text, numbers, lists, dictionaries with text as keys".into(),
             Self::TooLarge { .. } => "keep less of it, or in several parts".into(),
-            Self::TooMany { what, .. } => format!("delete {what} that are no longer needed"),
             Self::Full { what, .. } if *what == super::saved_tools::WHAT => {
                 "delete saved tools that are no longer needed; the last 20 versions of each count".into()
             }
-            Self::Full { what, .. } => format!("delete {what} that are no longer needed"),
+            Self::TooMany { what, .. } | Self::Full { what, .. } => {
+                format!("delete {what} that are no longer needed")
+            }
         }
     }
 }
