@@ -6,6 +6,7 @@
 mod arguments;
 mod call;
 mod client;
+mod code_tools;
 mod echo;
 mod era;
 mod failure;
@@ -24,9 +25,10 @@ mod stdio;
 mod tools;
 mod upstream;
 
+pub use code_tools::code_mode_tools;
 pub use echo::serve_echo;
 pub use gateway::Gateway;
-pub use hosting::{Hosting, HostingOptions};
+pub use hosting::{Hosting, HostingOptions, KnownServer, KnownServers, stored_servers};
 pub use http::{HttpOptions, ListenError, ServeError, Token, check, serve_http};
 pub use operator::serve_operator;
 pub use search::{Hit, Index, Searched};
