@@ -52,7 +52,7 @@ impl Gateway {
             }
             Call::SearchTools(SearchTools { query, limit }) => {
                 let mode = self.code_mode().ok_or_else(no_servers)?;
-                Ok(reply::found_tools(&mode.search(&self.caller(context), &query, limit)))
+                Ok(reply::found_tools(&mode.search(&self.caller(context), &query, limit).await))
             }
             Call::ExecuteCommand(request) => {
                 let task = tokio::spawn(async move { sessions.run_command(&principal, request, cancel).await });

@@ -72,7 +72,7 @@ impl Gateway {
     pub fn with_code(self, settings: CodeSettings) -> Self {
         let (Some(hosting), Backend::Ready(sessions)) = (&self.hosting, &self.backend) else { return self };
         let code = CodeMode::new(hosting.clone(), sessions.clone(), settings);
-        let code_tools: Arc<[Value]> = tools::code_mode().into_iter().map(|tool| json!(tool)).collect();
+        let code_tools: Arc<[Value]> = tools::code_mode_tools().into();
         let tools = self.tools.iter().chain(&*code_tools).cloned().collect();
         Self { tools, code_tools, code: Some(code), ..self }
     }

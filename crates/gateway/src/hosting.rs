@@ -8,7 +8,9 @@ mod link;
 mod parked;
 mod pins;
 mod raw_call;
+mod ready;
 mod relay;
+mod remembered;
 mod told;
 mod view;
 
@@ -25,8 +27,9 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use known::{KnownServer, KnownServers, stored_servers};
+
 pub(crate) use catalogue::{Kind, name_of};
-pub(crate) use known::KnownServer;
 pub(crate) use link::ServerLink;
 pub(crate) use pins::Pins;
 pub(crate) use raw_call::CallFailure;
@@ -37,6 +40,8 @@ use catalogue::Catalogue;
 use connect::Connector;
 use link::lock;
 use parked::Parked;
+use ready::Ready;
+use remembered::Remembered;
 use view::Member;
 
 use crate::client::Context;
@@ -51,6 +56,9 @@ const START_PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long after the start lists wait for servers that have not been tried yet.
 const FIRST_STARTS: Duration = Duration::from_secs(5);
+
+/// How long after the start is waited for what is known of servers from before; it is read within milliseconds.
+const FIRST_READING: Duration = Duration::from_secs(5);
 
 /// How long one server may take to set its level of logging.
 const LEVEL_PATIENCE: Duration = Duration::from_secs(5);
@@ -79,6 +87,8 @@ struct Inner {
     /// What servers offered last, for the time in which they are restarted.
     known: Mutex<HashMap<String, Arc<Catalogue>>>,
     views: Mutex<HashMap<String, (u64, Arc<View>)>>,
+    remembered: Remembered,
+    ready: Mutex<Ready>,
     changes: watch::Sender<Changes>,
     started: Instant,
     tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
@@ -100,6 +110,7 @@ impl Hosting {
     pub fn start(options: HostingOptions) -> Self {
         let (said, heard) = mpsc::channel(UNHEARD);
         let pins = Arc::new(Pins::new(options.store.clone()));
+        let remembered = Remembered::new(options.store.clone());
         let connector = Connector::new(options.host.clone(), Arc::clone(&pins), said);
         let hosting = Self(Arc::new(Inner {
             fleet: Fleet::new(connector, options.audit.clone(), FleetOptions::default()),
@@ -114,6 +125,8 @@ impl Hosting {
             clients: Clients::default(),
             known: Mutex::default(),
             views: Mutex::default(),
+            remembered,
+            ready: Mutex::default(),
             changes: watch::Sender::default(),
             started: Instant::now(),
             tasks: Mutex::default(),
@@ -193,6 +206,13 @@ impl Hosting {
         }
         lock(&self.0.views).insert(key.to_owned(), (version, Arc::clone(&view)));
         view
+    }
+
+    /// All servers of a profile with their tools, whether they run or not. Cheap as long as nothing changes.
+    pub async fn known_servers(&self, profile: &Profile) -> Arc<KnownServers> {
+        let mut changes = self.0.changes.subscribe();
+        let _ = tokio::time::timeout(FIRST_READING, changes.wait_for(|changes| changes.fleet > 0)).await;
+        self.0.known_servers(profile)
     }
 
     /// A name that no list has, of a server that may come back for the call.

@@ -20,13 +20,16 @@ mod reply;
 mod resource;
 mod rest;
 mod rpc;
+mod search;
 mod stdio;
 mod tools;
 mod upstream;
 
+pub use tools::code_mode_tools;
 pub use echo::serve_echo;
 pub use gateway::Gateway;
-pub use hosting::{Hosting, HostingOptions};
+pub use hosting::{Hosting, HostingOptions, KnownServer, KnownServers, stored_servers};
 pub use http::{HttpOptions, ListenError, ServeError, Token, check, serve_http};
 pub use operator::serve_operator;
+pub use search::{Hit, Index, Searched};
 pub use stdio::{StdioError, serve_stdio};

@@ -6,7 +6,6 @@
 //! Everything is bounded here, whatever the runtime hands over.
 
 // Not called yet.
-#[allow(dead_code, unused_imports)]
 mod code;
 mod display;
 mod files;

@@ -57,6 +57,11 @@ pub(crate) fn code_mode() -> Vec<Tool> {
     vec![run_python.with_annotations(runs), search_tools.with_annotations(reads)]
 }
 
+/// The same, as they are listed.
+pub fn code_mode_tools() -> Vec<Value> {
+    code_mode().into_iter().map(|tool| json!(tool)).collect()
+}
+
 /// All tools of sessions, in the order in which they are listed.
 pub(crate) fn all() -> Vec<Tool> {
     // Code may write to shared volumes and, where a policy allows, reach the network: the hints of

@@ -3,6 +3,7 @@
 mod anchor;
 mod bare;
 mod cell;
+mod code_alias;
 mod entry;
 mod expand;
 mod file;
@@ -36,6 +37,7 @@ mod tool;
 
 pub use anchor::anchor_paths;
 pub use cell::Ended;
+pub use code_alias::{server_aliases, tool_aliases};
 pub use entry::{BoxSettings, HostPathMode, Reach, RemoteSettings, ServerEntry, StdioSettings};
 pub use expand::{ExpandError, expand, needed_variables};
 pub use host::{Host, HostSettings, cache_directory};

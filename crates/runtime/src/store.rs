@@ -6,6 +6,7 @@
 //! Recording for the audit never waits: what does not fit the queue is counted, and the count recorded. Events are
 //! written together, so the last of them, of some milliseconds, can be lost when the process is killed.
 
+mod catalogues;
 mod code_sessions;
 mod database;
 mod directory;
@@ -26,6 +27,7 @@ use rusqlite::Connection;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
+pub use catalogues::StoredCatalogue;
 pub use error::StoreError;
 pub use memories::{Memory, MemoryInfo, MemorySaved};
 pub use not_kept::NotKept;

@@ -1,4 +1,4 @@
-//! `ringfence bench`: what sessions cost on this host, each figure beside its peers in the same run.
+//! `ringfence bench`: what sessions and tools cost on this host, each figure beside its peers in the same run.
 //!
 //! The server that is measured is this program itself, started as `ringfence serve` with a state directory of its own
 //! and spoken to over HTTP. Nothing is judged by the exit code: figures are shown beside their targets.
@@ -20,15 +20,19 @@ mod report;
 mod roles;
 mod round_trip;
 mod rows;
+mod search;
 mod server;
 mod sessions;
 mod start;
 mod statistics;
 mod table;
+mod tokens;
+mod tool_data;
 mod turns;
 mod warm;
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -61,12 +65,16 @@ pub(crate) struct Arguments {
     /// How many live sessions `density` makes [default: 200]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     sessions: Option<u32>,
+    /// Tools and questions for `search` and `tokens`, in the shape of tests/data/tools.json [default: for `tokens` the
+    /// servers that are configured, if tools of any are known; else those that ringfence brings along]
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
 }
 
 /// In the order in which they are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// All that follow, but for the gateway and code
+    /// All that follow, up to the server itself
     Sessions,
     /// From no session to its first print, with sandboxes waiting ready
     Warm,
@@ -86,10 +94,14 @@ enum What {
     Gateway,
     /// A tool called from code in a session, beside the same call through the gateway (only if named)
     Code,
+    /// How often a question finds the tool that answers it (only if named)
+    Search,
+    /// What the tools of servers cost in tokens, beside code mode (only if named)
+    Tokens,
 }
 
 impl What {
-    const EACH: [Self; 9] = [
+    const EACH: [Self; 11] = [
         Self::Warm,
         Self::Cold,
         Self::RoundTrip,
@@ -99,7 +111,14 @@ impl What {
         Self::Server,
         Self::Gateway,
         Self::Code,
+        Self::Search,
+        Self::Tokens,
     ];
+
+    /// Measured only if it is named.
+    fn is_apart(self) -> bool {
+        matches!(self, Self::Gateway | Self::Code | Self::Search | Self::Tokens)
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -113,10 +132,12 @@ impl What {
             Self::Server => "server",
             Self::Gateway => "gateway",
             Self::Code => "code",
+            Self::Search => "search",
+            Self::Tokens => "tokens",
         }
     }
 
-    fn measure(self, effort: &Effort, host: &Host) -> anyhow::Result<Section> {
+    fn measure(self, effort: &Effort, host: &Host, data: Option<&Path>) -> anyhow::Result<Section> {
         match self {
             Self::Sessions => Ok(Section::default()),
             Self::Warm => warm::measure(effort, host),
@@ -128,6 +149,8 @@ impl What {
             Self::Server => start::measure(effort),
             Self::Gateway => gateway::measure(effort),
             Self::Code => code::measure(effort),
+            Self::Search => search::measure(effort, data),
+            Self::Tokens => tokens::measure(data),
         }
     }
 }
@@ -137,14 +160,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let host = Host::look();
     let is_wanted = |what: &What| {
         let are_sessions = arguments.what.is_empty() || arguments.what.contains(&What::Sessions);
-        arguments.what.contains(what) || are_sessions && !matches!(what, What::Gateway | What::Code)
+        arguments.what.contains(what) || are_sessions && !what.is_apart()
     };
     let (is_quick, sections) = (arguments.quick, Vec::new());
     let mut report = Report { host: host.to_json(), caption: host.caption(), is_quick, sections };
     for what in What::EACH.into_iter().filter(is_wanted) {
         notice(&format!("measuring {}", what.name()));
         // What cannot be measured here is no reason to leave out the rest.
-        let section = what.measure(&effort, &host).unwrap_or_else(|error| Section::failed(&format!("{error:#}")));
+        let measured = what.measure(&effort, &host, arguments.data.as_deref());
+        let section = measured.unwrap_or_else(|error| Section::failed(&format!("{error:#}")));
         report.sections.push((what.name(), section));
     }
     let text = if arguments.json { format!("{:#}\n", report.to_json()) } else { table::show(&report) };

@@ -9,8 +9,9 @@ mod import;
 mod list;
 mod logs;
 mod pin;
-mod registry;
+pub(super) mod registry;
 mod remove;
+mod search;
 mod show;
 mod tools;
 
@@ -44,6 +45,7 @@ enum Command {
     Disable(disable::Arguments),
     Import(import::Arguments),
     Tools(tools::Arguments),
+    Search(search::Arguments),
     Logs(logs::Arguments),
     Pin(pin::Arguments),
 }
@@ -59,6 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Disable(arguments) => enable::run(&arguments.names, enable::Switch::Off, config),
         Command::Import(arguments) => import::run(arguments, config),
         Command::Tools(arguments) => tools::run(arguments),
+        Command::Search(arguments) => search::run(arguments, config),
         Command::Logs(arguments) => logs::run(arguments),
         Command::Pin(arguments) => pin::run(arguments),
     }

@@ -49,9 +49,9 @@ impl Cell {
         let HostCall { method, params, cancel, note, reply } = call;
         let answered = match method.as_str() {
             "tools/call" => self.call_tool(params.get(), &cancel, &note).await,
-            "tools/list" => self.list_tools(params.get()),
-            "tools/search" => self.search_tools(params.get()),
-            "servers/list" => Ok(self.list_servers()),
+            "tools/list" => self.list_tools(params.get()).await,
+            "tools/search" => self.search_tools(params.get()).await,
+            "servers/list" => Ok(self.list_servers().await),
             "saved/save" => self.save_tool(params.get()).await,
             "saved/list" => self.list_saved().await,
             "saved/load" => self.load_saved(params.get()).await,

@@ -24,7 +24,7 @@ impl CodeMode {
         timeout: Option<Duration>,
         cancel: CancellationToken,
     ) -> Result<Answer, Failure> {
-        let servers = self.resolve(caller, named)?;
+        let servers = self.resolve(caller, named).await?;
         let timeout = self.check_timeout(timeout)?;
         let mut attempts = 0;
         loop {
@@ -67,7 +67,7 @@ impl CodeMode {
         named: &[String],
         cancel: CancellationToken,
     ) -> Result<Answer, Failure> {
-        let servers = self.resolve(caller, named)?;
+        let servers = self.resolve(caller, named).await?;
         let Inner { sessions, .. } = &*self.0;
         let language = match &request.session_id {
             // Before anything is granted to it: it must be the caller's.
@@ -93,7 +93,7 @@ impl CodeMode {
     }
 
     /// The servers that a caller has named.
-    fn resolve(&self, caller: &Caller, named: &[String]) -> Result<Vec<KnownServer>, Failure> {
+    async fn resolve(&self, caller: &Caller, named: &[String]) -> Result<Vec<KnownServer>, Failure> {
         if named.is_empty() {
             return Ok(Vec::new());
         }
@@ -102,7 +102,7 @@ impl CodeMode {
             let message = format!("more than {MOST_NAMED} servers are named");
             return Err(refused(Failure::new(Kind::Validation, message).with("field", "servers")));
         }
-        let known = self.0.hosting.known_servers(&caller.profile_name, &caller.profile);
+        let known = self.0.hosting.known_servers(&caller.profile).await;
         let find = |name: &String| {
             super::tool_call::find(&known, name).cloned().map_err(|error| {
                 let failure = Failure::new(Kind::Validation, error.message).with("field", "servers");
@@ -122,8 +122,8 @@ impl CodeMode {
         let preface = if granted.is_empty() && !binds {
             preface::compose(std::iter::empty(), &saved)
         } else {
-            let known = self.0.hosting.known_servers(&caller.profile_name, &caller.profile);
-            preface::compose(known.iter().filter(|server| binds || granted.has(&server.uuid)), &saved)
+            let known = self.0.hosting.known_servers(&caller.profile).await;
+            preface::compose(known.servers().iter().filter(|server| binds || granted.has(&server.uuid)), &saved)
         };
         Ok(Cell::new(self.clone(), caller.clone(), room, granted).host_calls(preface))
     }

@@ -30,18 +30,29 @@ impl Found {
 }
 
 impl CodeMode {
-    pub(crate) fn search(&self, caller: &Caller, query: &str, limit: usize) -> Vec<Found> {
-        self.0.hosting.search(&caller.profile_name, &caller.profile, query, limit)
+    pub(crate) async fn search(&self, caller: &Caller, query: &str, limit: usize) -> Vec<Found> {
+        let known = self.0.hosting.known_servers(&caller.profile).await;
+        let found = known.search(query, limit).into_iter().filter_map(|hit| {
+            let server = known.servers().get(hit.server)?;
+            Some(Found {
+                server: server.name.clone(),
+                server_alias: server.alias.clone(),
+                tool: server.tools.get(hit.tool)?.clone(),
+                alias: server.tool_aliases.get(hit.tool)?.clone(),
+                score: hit.score,
+            })
+        });
+        found.collect()
     }
 }
 
 impl Cell {
-    pub(super) fn search_tools(&self, params: &str) -> Result<HostAnswer, CallError> {
+    pub(super) async fn search_tools(&self, params: &str) -> Result<HostAnswer, CallError> {
         let SearchParams { query, limit, detail } = read(params)?;
         if !(1..=MOST_FOUND).contains(&limit) {
             return Err(CallError::new(ErrorKind::Invalid, format!("limit is not between 1 and {MOST_FOUND}")));
         }
-        let found = self.mode.search(&self.caller, &query, limit);
+        let found = self.mode.search(&self.caller, &query, limit).await;
         let tools: Vec<Value> = found.iter().map(|found| describe(found, detail)).collect();
         Ok(told(&json!({"tools": tools})))
     }

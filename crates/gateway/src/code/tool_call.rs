@@ -12,16 +12,19 @@ use super::failure::{CallError, ErrorKind};
 use super::requests::{ServerParams, ToolCallParams, invalid, read};
 use crate::client::{Context, Outlet};
 use crate::era::Era;
-use crate::hosting::{CallFailure, KnownServer, Route, name_of};
+use crate::hosting::{CallFailure, KnownServer, KnownServers, Route};
 use crate::rpc::Id;
 
 /// Parsed JSON takes many times the memory of its text: values that the arguments of one call may have.
 const MOST_VALUES: usize = 100_000;
 
+/// Of the servers that there are, in an error.
+const SHOWN_NAMES: usize = 20;
+
 impl Cell {
     /// The servers that the caller may know of.
-    pub(super) fn servers(&self) -> Arc<[KnownServer]> {
-        self.mode.0.hosting.known_servers(&self.caller.profile_name, &self.caller.profile)
+    pub(super) async fn servers(&self) -> Arc<KnownServers> {
+        self.mode.0.hosting.known_servers(&self.caller.profile).await
     }
 
     /// Whether the code may call it: it was named for this session, or the profile is bound to it.
@@ -37,14 +40,13 @@ impl Cell {
     ) -> Result<HostAnswer, CallError> {
         let ToolCallParams { server, tool, arguments, timeout } =
             serde_json::from_str(params).map_err(|error| invalid(&error))?;
-        let server = find(&self.servers(), &server)?.clone();
+        let server = find(&*self.servers().await, &server)?.clone();
         if !self.may_call(&server) {
             let message = format!("server `{0}` is not loaded here; name it in `servers` of the call", server.name);
             return Err(CallError::new(ErrorKind::Refused, message).with("server", server.name));
         }
         // Until its list is known, the server itself says what it has; but no more than the profile offers.
-        let is_listed = server.tools.iter().any(|listed| name_of(listed) == tool);
-        if !is_listed && !(server.tools.is_empty() && self.caller.profile.has_tool(&server.name, &tool)) {
+        if server.tool(&tool).is_none() && !(server.tools.is_empty() && self.caller.profile.has_tool(&server.name, &tool)) {
             let tool: String = tool.chars().take(64).collect();
             let message = format!("server `{}` has no tool `{tool}`", server.name);
             return Err(CallError::new(ErrorKind::NotFound, message).with("server", server.name).with("tool", tool));
@@ -93,9 +95,9 @@ impl Cell {
         })
     }
 
-    pub(super) fn list_tools(&self, params: &str) -> Result<HostAnswer, CallError> {
+    pub(super) async fn list_tools(&self, params: &str) -> Result<HostAnswer, CallError> {
         let ServerParams { server } = read(params)?;
-        let servers = self.servers();
+        let servers = self.servers().await;
         let server = find(&servers, &server)?;
         let tools: Vec<Value> = server
             .tools
@@ -112,8 +114,8 @@ impl Cell {
         Ok(told(&json!({"server": self.describe(server), "tools": tools})))
     }
 
-    pub(super) fn list_servers(&self) -> HostAnswer {
-        let servers: Vec<Value> = self.servers().iter().map(|server| self.describe(server)).collect();
+    pub(super) async fn list_servers(&self) -> HostAnswer {
+        let servers: Vec<Value> = self.servers().await.servers().iter().map(|server| self.describe(server)).collect();
         told(&json!({"servers": servers}))
     }
 
@@ -131,13 +133,12 @@ impl Cell {
 }
 
 /// By name or alias; what a caller may not see is not there.
-pub(super) fn find<'a>(servers: &'a [KnownServer], name: &str) -> Result<&'a KnownServer, CallError> {
-    let found = servers.iter().find(|server| server.name == name);
-    found.or_else(|| servers.iter().find(|server| server.alias == name)).ok_or_else(|| {
-        let known: Vec<&str> = servers.iter().take(20).map(|server| server.name.as_str()).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+pub(super) fn find<'a>(known: &'a KnownServers, name: &str) -> Result<&'a KnownServer, CallError> {
+    known.find(name).ok_or_else(|| {
+        let names: Vec<&str> = known.servers().iter().take(SHOWN_NAMES).map(|server| server.name.as_str()).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let name: String = name.chars().take(64).collect();
-        CallError::new(ErrorKind::NotFound, format!("there is no server `{name}`; there are: {known}"))
+        CallError::new(ErrorKind::NotFound, format!("there is no server `{name}`; there are: {names}"))
     })
 }
 

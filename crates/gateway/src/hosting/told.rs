@@ -60,14 +60,26 @@ pub(super) async fn tell(hosting: Weak<Inner>, mut fleet: watch::Receiver<u64>, 
                 if let Err(error) = hosting.pins.refresh(&servers).await {
                     tracing::error!("what was accepted of the servers' tools cannot be read: {error}");
                 }
+                let listed: Vec<String> =
+                    hosting.source.current().servers.iter().map(|listed| listed.entry.uuid.clone()).collect();
+                if let Err(error) = hosting.remembered.look_up(&listed).await {
+                    tracing::error!("what servers offered before cannot be read: {error}");
+                }
+                let new = hosting.remember();
                 hosting.changes.send_modify(|changes| changes.fleet = seen);
                 // The fleet also tells of what no client can see.
                 let offered = hosting.offered();
                 if std::mem::replace(&mut last, offered.clone()) != offered {
                     hosting.changed(&Kind::ALL);
                 }
+                hosting.remembered.write_down(&new).await;
+                hosting.remembered.keep_only(&listed).await;
             }
-            Some(Said::Changed(kind)) => hosting.changed(&[kind]),
+            Some(Said::Changed(kind)) => {
+                let new = hosting.remember();
+                hosting.changed(&[kind]);
+                hosting.remembered.write_down(&new).await;
+            }
             Some(Said::Other(Incoming::Notification { method, params })) => hosting.pass_on(&method, params.as_ref()),
             Some(Said::Other(Incoming::Request { method, answer, .. })) => {
                 let refusal = format!("{method} belongs to no call that a client waits for");

@@ -69,13 +69,15 @@ impl Store {
         .await
     }
 
-    /// Forgets a server and what was accepted of it; false if there is none of this name.
+    /// Forgets a server, what was accepted of it and what it offered; false if there is none of this name.
     pub async fn remove_server(&self, name: &str) -> Result<bool, StoreError> {
         let name = name.to_owned();
         self.with(move |connection| {
             durably(connection, |transaction| {
-                transaction
-                    .execute("DELETE FROM pins WHERE server = (SELECT uuid FROM servers WHERE name = ?1)", [&name])?;
+                for table in ["pins", "catalogues"] {
+                    let its_rows = "WHERE server = (SELECT uuid FROM servers WHERE name = ?1)";
+                    transaction.execute(&format!("DELETE FROM {table} {its_rows}"), [&name])?;
+                }
                 Ok(transaction.execute("DELETE FROM servers WHERE name = ?1", [&name])? > 0)
             })
         })

@@ -9,15 +9,15 @@ use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
 
-pub(super) struct Registry {
-    pub(super) store: Store,
+pub(in crate::commands) struct Registry {
+    pub(in crate::commands) store: Store,
     configuration: Configuration,
     sources: Sources,
     runtime: Runtime,
 }
 
 impl Registry {
-    pub(super) fn open(config: Option<&PathBuf>) -> Result<Self, Failure> {
+    pub(in crate::commands) fn open(config: Option<&PathBuf>) -> Result<Self, Failure> {
         let sources = Sources { file: config.cloned(), environment: Environment::of_process(), flags: Vec::new() };
         let configuration = ringfence_runtime::config::load(&sources)?;
         let store = Store::open(&configuration.state_directory()?)?;
@@ -26,17 +26,17 @@ impl Registry {
         Ok(Self { store, configuration, sources, runtime })
     }
 
-    pub(super) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(in crate::commands) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
 
     /// All servers from all places.
-    pub(super) fn listing(&self) -> Listing {
+    pub(in crate::commands) fn listing(&self) -> Listing {
         self.wait(list(self.sources.clone(), &self.configuration, &self.store))
     }
 
     /// Why a server that the store does not have cannot be changed here.
-    pub(super) fn missing(&self, name: &str) -> Failure {
+    pub(in crate::commands) fn missing(&self, name: &str) -> Failure {
         let listing = self.listing();
         let Some(listed) = listing.find(name) else {
             return Failure::new(format!("server not found: {name}"))

@@ -1,0 +1,81 @@
+//! `ringfence server search QUERY`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use ringfence_gateway::{Hit, KnownServers, stored_servers};
+use serde_json::{Value, json};
+
+use super::registry::Registry;
+use crate::commands::session::{print, print_json, visible};
+use crate::failure::{Failure, notice};
+
+/// Find tools of all servers by what they do.
+///
+/// Nothing is started: what is searched is what enabled servers offered when they were last connected. Tools that are
+/// held back since they have changed are left out.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// What the tool should do, in your words
+    #[arg(required = true)]
+    query: Vec<String>,
+    /// How many tools to show
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
+    /// Print JSON instead of text, with the schemas
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<ExitCode, Failure> {
+    let registry = Registry::open(config)?;
+    let known = registry.wait(stored_servers(&registry.store, &registry.listing().entries()))?;
+    let hits = known.search(&arguments.query.join(" "), arguments.limit.into());
+    if arguments.json {
+        let tools: Vec<Value> = hits.iter().map(|hit| full(&known, *hit)).collect();
+        return print_json(&json!({"tools": tools}));
+    }
+    let unknown: Vec<&str> = known
+        .servers()
+        .iter()
+        .filter(|server| server.status != "disabled" && server.tools.is_empty())
+        .map(|server| server.name.as_str())
+        .collect();
+    if !unknown.is_empty() {
+        notice(&format!("no tools are known of {}; they are once it was connected", unknown.join(", ")));
+    }
+    if hits.is_empty() {
+        return print("no tools found\n");
+    }
+    print(&hits.iter().map(|hit| line(&known, *hit)).collect::<String>())
+}
+
+fn line(known: &KnownServers, hit: Hit) -> String {
+    let server = &known.servers()[hit.server];
+    let tool = &server.tools[hit.tool];
+    let description = tool["description"].as_str().unwrap_or_default();
+    let first = description.lines().map(str::trim).find(|line| !line.is_empty());
+    let first = first.map(|first| format!(" — {}", shorten(first))).unwrap_or_default();
+    let name = tool["name"].as_str().unwrap_or_default();
+    format!("{}\n", visible(&format!("{}.{name}{first}", server.name)))
+}
+
+fn shorten(text: &str) -> String {
+    const MOST: usize = 120;
+    if text.chars().count() <= MOST { text.into() } else { text.chars().take(MOST - 1).chain(['…']).collect() }
+}
+
+fn full(known: &KnownServers, hit: Hit) -> Value {
+    let server = &known.servers()[hit.server];
+    let tool = &server.tools[hit.tool];
+    json!({
+        "server": server.name,
+        "server_alias": server.alias,
+        "tool": tool["name"],
+        "alias": server.tool_aliases[hit.tool],
+        "description": tool["description"],
+        "score": (hit.score * 1000.0).round() / 1000.0,
+        "inputSchema": tool["inputSchema"],
+    })
+}

@@ -1,0 +1,132 @@
+//! What is found, in which order, and what odd questions do.
+
+use std::time::Instant;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn tool(name: &str, description: &str) -> Value {
+    json!({"name": name, "description": description})
+}
+
+/// Names of what is found among these tools of one server.
+fn found(tools: &[Value], query: &str) -> Vec<String> {
+    let index = Index::new(&[Searched { server: "srv", description: "", tools }]);
+    let name = |hit: Hit| tools[hit.tool]["name"].as_str().unwrap().to_owned();
+    index.search(query, 20).into_iter().map(name).collect()
+}
+
+#[test]
+fn the_best_comes_first_and_not_every_word_need_match() {
+    let tools = [
+        tool("delete_branch", "Deletes a branch of a repository"),
+        tool("create_issue", "Opens an issue in a repository"),
+        tool("createPullRequest", "Opens a pull request"),
+    ];
+    assert_eq!(found(&tools, "creating issues, quickly please")[0], "create_issue");
+    assert_eq!(found(&tools, "pull-requests")[0], "createPullRequest");
+    assert_eq!(found(&tools, "branch"), ["delete_branch"]);
+}
+
+#[test]
+fn parameters_and_servers_are_searched_too() {
+    let zone = json!({"name": "now", "inputSchema": {"properties": {"timezone": {"description": "an IANA name"}}}});
+    let tools = [tool("echo", "Says it again"), zone];
+    assert_eq!(found(&tools, "timezone"), ["now"]);
+    assert_eq!(found(&tools, "iana"), ["now"]);
+    let servers = [
+        Searched { server: "github", description: "", tools: &[tool("search", "Finds code")] },
+        Searched { server: "x", description: "Tracks tickets of customers", tools: &[tool("search", "Finds code")] },
+    ];
+    let index = Index::new(&servers);
+    assert_eq!(index.search("github code", 5)[0].server, 0);
+    assert_eq!(index.search("customers", 5).iter().map(|hit| hit.server).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn one_slip_is_forgiven_in_words_of_four_letters() {
+    let tools = [tool("commit", "Records changes"), tool("branch", "Lists branches"), tool("tag", "Names a version")];
+    for query in ["comit", "commmit", "cmomit", "cammit", "COMIT"] {
+        assert_eq!(found(&tools, query), ["commit"], "{query}");
+    }
+    assert_eq!(found(&tools, "brnach"), ["branch"]);
+    assert_eq!(found(&tools, "tga"), [] as [&str; 0], "too short");
+    assert_eq!(found(&tools, "cmmoit"), [] as [&str; 0], "two slips");
+}
+
+#[test]
+fn a_word_that_is_known_is_not_taken_for_a_slip() {
+    let tools = [tool("read_mail", "Mail"), tool("read_main", "Main")];
+    assert_eq!(found(&tools, "mail"), ["read_mail"]);
+}
+
+#[test]
+fn a_beginning_stands_for_the_word() {
+    let tools = [tool("find", "Queries MongoDB"), tool("get", "Queries Redis")];
+    assert_eq!(found(&tools, "mongo"), ["find"]);
+    assert_eq!(found(&tools, "mon"), [] as [&str; 0]);
+}
+
+#[test]
+fn equally_good_ones_are_in_the_order_of_their_names() {
+    let [one, two] = [[tool("b", "same"), tool("a", "same")], [tool("d", "same"), tool("c", "same")]];
+    let servers = [
+        Searched { server: "z", description: "", tools: &one },
+        Searched { server: "y", description: "", tools: &two },
+    ];
+    let found = Index::new(&servers).search("same", 10);
+    let places: Vec<(usize, usize)> = found.iter().map(|hit| (hit.server, hit.tool)).collect();
+    assert_eq!(places, [(1, 1), (1, 0), (0, 1), (0, 0)]);
+    assert_eq!(Index::new(&servers).search("same", 3), found[..3]);
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is_asked_or_there() {
+    let tools = [tool("a", "Reads files")];
+    for query in ["", " ", "?!", "\0\u{202e}", "日本語", "zzzzzz"] {
+        assert_eq!(found(&tools, query), [] as [&str; 0], "{query:?}");
+    }
+    assert_eq!(found(&[], "files"), [] as [&str; 0]);
+    assert_eq!(found(&tools, "files").len(), 1);
+    let index = Index::new(&[Searched { server: "srv", description: "", tools: &tools }]);
+    assert!(index.search("files", 0).is_empty());
+}
+
+#[test]
+fn words_that_say_little_count_only_alone() {
+    let tools = [tool("a", "what it does for you"), tool("b", "reads files")];
+    assert_eq!(found(&tools, "what does it do to files"), ["b"]);
+    assert_eq!(found(&tools, "what for"), ["a"]);
+}
+
+#[test]
+fn a_question_without_end_is_cut() {
+    let tools = [tool("a", "last"), tool("b", "first")];
+    let begun = Instant::now();
+    assert_eq!(found(&tools, &format!("first {} last", "é ".repeat(4 << 20))), ["b"]);
+    assert!(begun.elapsed().as_secs() < 5);
+}
+
+#[test]
+fn a_server_of_very_many_tools_hides_no_other() {
+    let many: Vec<Value> = (0..MOST_TOOLS + 10).map(|number| tool(&format!("t{number}"), "floods")).collect();
+    let few = [tool("read", "rare floods")];
+    let servers = [
+        Searched { server: "a", description: "", tools: &many },
+        Searched { server: "b", description: "", tools: &few },
+    ];
+    assert_eq!(Index::new(&servers).search("rare", 5)[0].server, 1);
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_too_odd(name in "\\PC{0,20}", description in "\\PC{0,200}", query in "\\PC{0,60}|[a-z ]{0,60}") {
+        let tools = [json!({"name": name, "description": description}), json!([description]), json!(null)];
+        let index = Index::new(&[Searched { server: &name, description: &query, tools: &tools }]);
+        for hit in index.search(&query, 5) {
+            prop_assert!(hit.score.is_finite() && hit.score > 0.0 && hit.tool < 3);
+        }
+    }
+}
