@@ -27,7 +27,7 @@ class ProxyTest(BridgeTest):
         self.assertEqual(self.value("str(inspect.signature(mcp_git_hub.create_issue))"), signature)
         self.assertEqual(self.value("inspect.iscoroutinefunction(mcp_git_hub.create_issue)"), True)
         shown = self.run_ok("help(mcp_git_hub.create_issue)").stdout
-        for line in ("Opens an issue.", "title (str, required): What it is about", "one of 'open', 'closed'", signature):
+        for line in ("Opens an issue.", "title (str, required): What it is about", "one of 'open', 'closed'", "title: str"):
             self.assertIn(line, shown)
         self.assertIn("create_issue(", self.run_ok("help(mcp_git_hub)").stdout)
 
