@@ -1,7 +1,5 @@
 """Tools as Python functions: name, signature and docstring are made from what a server says of its tool."""
 
-import json
-
 import mcp_bridge_calls as calls
 
 TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
@@ -137,7 +135,7 @@ def make_doc(tool, parameters):
     if parameters:
         lines += ["", "Arguments:", *(f"    {parameter.describe()}" for parameter in parameters)]
     if tool.get("outputSchema"):
-        lines += ["", f"Returns what this schema says: {json.dumps(tool['outputSchema'])}"]
+        lines += ["", f"Returns what this schema says: {calls.import_own('json').dumps(tool['outputSchema'])}"]
     return "\n".join(lines)
 
 

@@ -127,6 +127,12 @@ class NoPrefaceTest(BridgeTest):
         host = self.new_host((sys.executable, "-I", "-S", KERNEL))
         self.assertEqual(host.run(code).result, "[]")
 
+    def test_a_preface_needs_little(self):
+        host = self.new_host((sys.executable, "-I", "-S", KERNEL))
+        host.preface()
+        code = "import sys; [mcp_plain.__name__, *(name for name in ('json', 'asyncio') if name in sys.modules)]"
+        self.assertEqual(host.run(code).result, "['mcp.servers.plain']")
+
     def test_modules_of_the_working_directory_do_not_get_in_the_way(self):
         with tempfile.TemporaryDirectory() as directory:
             for name in ("select", "json", "mcp_bridge", "mcp_bridge_calls", "inspect", "keyword", "difflib", "symtable", "textwrap"):
