@@ -131,7 +131,8 @@ def make_signature(parameters):
 
 def make_doc(tool, parameters):
     description = tool.get("description")
-    lines = [description.strip() if isinstance(description, str) and description.strip() else f"The tool {tool['name']}."]
+    description = description.strip() if isinstance(description, str) else ""
+    lines = [description or f"The tool {tool['name']}."]
     if parameters:
         lines += ["", "Arguments:", *(f"    {parameter.describe()}" for parameter in parameters)]
     if tool.get("outputSchema"):

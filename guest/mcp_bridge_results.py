@@ -50,7 +50,9 @@ def describe_error(result, parts):
     if texts:
         return "\n".join(texts)
     said = result.get("structuredContent")
-    return calls.import_own("json").dumps(said) if said is not None else "the tool reported an error and did not say which"
+    if said is None:
+        return "the tool reported an error and did not say which"
+    return calls.import_own("json").dumps(said)
 
 
 def convert_part(part):
