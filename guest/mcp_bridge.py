@@ -10,7 +10,6 @@ not have comes from there.
 What it does not do: decide what may be called. The host does, for every call, whatever this process says.
 """
 
-import json
 import sys
 from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import PathFinder
@@ -44,7 +43,7 @@ class Bridge:
         self.calls.end_cell()
 
     def take_preface(self, body):
-        preface = json.loads(body)
+        preface = calls.parse(body.decode())
         self.learn_servers(preface.get("servers") or [])
         self.saved.learn(preface.get("saved") or [])
 

@@ -8,10 +8,10 @@ What always holds: a frame is read or sent whole, whatever strikes meanwhile; th
 still waits at the end of its cell fails then; a forked child does not call.
 """
 
-import json
 import select
+from _collections import deque
+from _json import make_scanner
 from _thread import RLock, allocate_lock, get_ident
-from collections import deque
 from posix import O_CLOEXEC, O_NONBLOCK, close, getpid, pipe2, read, write
 
 MOST_OPEN = 256  # at once; the rest wait their turn here, where they cost the host nothing
@@ -20,6 +20,27 @@ DEPTH_LIMIT = 100  # of arguments; the host reads a little more
 ANSWER = 1 << 63
 
 import_own = __import__  # the kernel's, which looks where no guest has put anything
+
+
+class Plain:
+    """How JSON is read: as `json` does unless told otherwise."""
+
+    strict, object_hook, object_pairs_hook = True, None, None
+    parse_float, parse_int, parse_constant = float, int, float
+
+
+scan = make_scanner(Plain)  # the heart of `json`, without what takes long to import
+
+
+def parse(text):
+    """A message of the host's, which has no space around it. ValueError if it is no JSON."""
+    try:
+        value, end = scan(text, 0)
+    except StopIteration:
+        end = -1
+    if end != len(text):
+        raise ValueError("this is not JSON")
+    return value
 
 
 class MCPError(Exception):
@@ -290,7 +311,7 @@ class Undisturbed:
 def encode_params(method, params):
     """What the host would not understand is refused here: it could not even say so."""
     try:
-        body = json.dumps(params, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        body = import_own("json").dumps(params, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as refusal:
         raise MCPError(f"{method}: this cannot be sent as JSON: {refusal}", kind="invalid") from None
     if len(body) > CALL_LIMIT - 1024:  # which is more than the rest of the frame
@@ -315,7 +336,7 @@ def decode_answer(request):
         raise outcome
     try:
         outcome = outcome.decode()  # of which one at a time is enough: it may be large
-        answer = json.loads(outcome)
+        answer = parse(outcome)
     except (ValueError, RecursionError) as failure:
         raise MCPError(f"the host's answer cannot be read: {failure}") from None
     error = answer.get("error")

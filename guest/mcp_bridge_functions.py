@@ -1,7 +1,5 @@
 """Tools as Python functions: name, signature and docstring are made from what a server says of its tool."""
 
-import json
-
 import mcp_bridge_calls as calls
 
 TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
@@ -133,11 +131,12 @@ def make_signature(parameters):
 
 def make_doc(tool, parameters):
     description = tool.get("description")
-    lines = [description.strip() if isinstance(description, str) and description.strip() else f"The tool {tool['name']}."]
+    description = description.strip() if isinstance(description, str) else ""
+    lines = [description or f"The tool {tool['name']}."]
     if parameters:
         lines += ["", "Arguments:", *(f"    {parameter.describe()}" for parameter in parameters)]
     if tool.get("outputSchema"):
-        lines += ["", f"Returns what this schema says: {json.dumps(tool['outputSchema'])}"]
+        lines += ["", f"Returns what this schema says: {calls.import_own('json').dumps(tool['outputSchema'])}"]
     return "\n".join(lines)
 
 

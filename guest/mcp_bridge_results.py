@@ -6,8 +6,7 @@ images, audio and binary resources are `Blob`s. No part is None, one part is its
 """
 
 import binascii
-import json
-
+import mcp_bridge_calls as calls
 from mcp_bridge_calls import MCPError
 
 
@@ -51,7 +50,9 @@ def describe_error(result, parts):
     if texts:
         return "\n".join(texts)
     said = result.get("structuredContent")
-    return json.dumps(said) if said is not None else "the tool reported an error and did not say which"
+    if said is None:
+        return "the tool reported an error and did not say which"
+    return calls.import_own("json").dumps(said)
 
 
 def convert_part(part):
@@ -72,7 +73,7 @@ def parse(text):
     if text[:256].lstrip()[:1] not in ("{", "["):
         return text
     try:
-        return json.loads(text)
+        return calls.import_own("json").loads(text)
     except (ValueError, RecursionError):
         return text
 

@@ -1,7 +1,6 @@
 """A host for tests of the bridge: it answers calls from a world of a few servers, saved tools and memories."""
 
 import json
-import unittest
 
 from test_kernel import Cell, Host, KernelTest
 
@@ -197,6 +196,3 @@ class BridgeTest(KernelTest):
 
     def methods(self):
         return [call["method"] for call in self.host.calls]
-
-
-__all__ = ["BridgeTest", "BridgeHost", "LATER", "Refusal", "World", "text_result", "tool", "unittest"]

@@ -27,7 +27,7 @@ class ProxyTest(BridgeTest):
         self.assertEqual(self.value("str(inspect.signature(mcp_git_hub.create_issue))"), signature)
         self.assertEqual(self.value("inspect.iscoroutinefunction(mcp_git_hub.create_issue)"), True)
         shown = self.run_ok("help(mcp_git_hub.create_issue)").stdout
-        for line in ("Opens an issue.", "title (str, required): What it is about", "one of 'open', 'closed'", signature):
+        for line in ("Opens an issue.", "title (str, required): What it is about", "one of 'open', 'closed'", "title: str"):
             self.assertIn(line, shown)
         self.assertIn("create_issue(", self.run_ok("help(mcp_git_hub)").stdout)
 
@@ -126,6 +126,12 @@ class NoPrefaceTest(BridgeTest):
         code = "import sys; [name for name in sys.modules if name.startswith('mcp') or name in ('asyncio', 'select')]"
         host = self.new_host((sys.executable, "-I", "-S", KERNEL))
         self.assertEqual(host.run(code).result, "[]")
+
+    def test_a_preface_needs_little(self):
+        host = self.new_host((sys.executable, "-I", "-S", KERNEL))
+        host.preface()
+        code = "import sys; [mcp_plain.__name__, *(name for name in ('json', 'asyncio') if name in sys.modules)]"
+        self.assertEqual(host.run(code).result, "['mcp.servers.plain']")
 
     def test_modules_of_the_working_directory_do_not_get_in_the_way(self):
         with tempfile.TemporaryDirectory() as directory:
