@@ -268,6 +268,7 @@ describe('a cell that ends', () => {
 
   test('by a termination loses no call, however early', async () => {
     host.preface();
+    host.results['memory/load'] = never;
     const { status } = await host.interrupt(`var calls = [mcp.githubIssues.echo(), mcp.memory.load('a')]; ${RUN} while (true) {}`);
     assert.equal(status, 'interrupted');
     const early = await failure('calls[0]');
@@ -346,6 +347,14 @@ describe('a cell that ends', () => {
     const { status } = await host.run('mcp.githubIssues.echo(); await new Promise((go) => setTimeout(go, 50)); 1');
     assert.equal(status, 'ok');
     assert.match(host.output.stderr, /unhandledRejection: \[MCPError: the cell ended before GitHub Issues\.echo answered; it may have run/);
+  });
+
+  test('is not kept from it by code that tries for ever', async () => {
+    host.preface();
+    host.tools.echo = never;
+    const retry = '(async () => { for (;;) await mcp.githubIssues.echo().catch(() => {}) })()';
+    assert.equal((await host.run(`${retry}; await new Promise((go) => setTimeout(go, 50)); 1`)).result, '1');
+    assert.equal(await host.result('2'), '2');
   });
 
   test('by process.exit fails its calls too', async () => {
