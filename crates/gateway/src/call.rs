@@ -40,8 +40,7 @@ impl Gateway {
             Call::RunPython(RunPython { code, servers, timeout }) => {
                 let mode = self.code_mode().cloned().ok_or_else(no_servers)?;
                 let (output_mode, caller) = (mode.settings().output_mode, self.caller(context));
-                let task =
-                    tokio::spawn(async move { mode.run(&caller, code, &servers, timeout, cancel).await });
+                let task = tokio::spawn(async move { mode.run(&caller, code, &servers, timeout, cancel).await });
                 match attend(task, token, context).await {
                     Ok(answer) => Ok(reply::code_answer(&answer, output_mode)),
                     Err(failure) if failure.kind == Kind::Validation => {

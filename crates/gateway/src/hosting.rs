@@ -215,6 +215,17 @@ impl Hosting {
         self.0.known_servers(profile)
     }
 
+    /// Waits for a server that is being started, and for its tools to be known.
+    pub(crate) async fn await_first(&self, server: &str, patience: Duration) {
+        let until = Instant::now() + patience;
+        if !matches!(tokio::time::timeout_at(until, self.0.fleet.await_link(server, patience)).await, Ok(Ok(_))) {
+            return;
+        }
+        let seen = *self.0.fleet.changes().borrow();
+        let mut changes = self.0.changes.subscribe();
+        let _ = tokio::time::timeout_at(until, changes.wait_for(|changes| changes.fleet >= seen)).await;
+    }
+
     /// A name that no list has, of a server that may come back for the call.
     pub(crate) fn guess(&self, profile: &Profile, name: &str) -> Option<Route> {
         if !profile.prefix {

@@ -25,7 +25,6 @@ mod stdio;
 mod tools;
 mod upstream;
 
-pub use tools::code_mode_tools;
 pub use echo::serve_echo;
 pub use gateway::Gateway;
 pub use hosting::{Hosting, HostingOptions, KnownServer, KnownServers, stored_servers};
@@ -33,3 +32,4 @@ pub use http::{HttpOptions, ListenError, ServeError, Token, check, serve_http};
 pub use operator::serve_operator;
 pub use search::{Hit, Index, Searched};
 pub use stdio::{StdioError, serve_stdio};
+pub use tools::code_mode_tools;

@@ -1,17 +1,18 @@
 //! The only place that shapes what an agent sees.
 //!
-//! `run_python` has rules of its own (`code`). Elsewhere each source has a content block of its own: stdout, stderr, result, traceback, then what the code
-//! displayed. The last block is always the host's, so that nothing a guest writes can pass for it.
+//! `run_python` has rules of its own (`code`). Elsewhere each source has a content block of its own: stdout, stderr,
+//! result, traceback, then what the code displayed. The last block is always the host's, so that nothing a guest writes
+//! can pass for it.
 //! The fields of `structuredContent` come from the host; guest text stays inside its own strings.
 //! Everything is bounded here, whatever the runtime hands over.
 
-// Not called yet.
 mod code;
 mod display;
 mod files;
 mod found;
 mod output;
 mod terminal;
+mod unfinished;
 
 use std::fmt::Write as _;
 
@@ -20,11 +21,11 @@ use ringfence_sandbox::{Access, Volume};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
 
-#[allow(unused_imports)]
 pub(crate) use code::{code_answer, validation_answer};
-pub(crate) use found::found_tools;
 pub(crate) use files::{directory, directory_fields, file, written};
+pub(crate) use found::found_tools;
 use output::Excerpt;
+use unfinished::Unfinished;
 
 use crate::resource;
 
@@ -72,6 +73,9 @@ pub(crate) fn answer(answer: &Answer) -> CallToolResult {
             fields[name] = resource::uri(&answer.session_id, whole).into();
         }
     }
+    if let Some(unfinished) = Unfinished::of(&answer.open_calls).fields() {
+        fields["unfinished_calls"] = unfinished;
+    }
     let failed = answer.status != Status::Ok || answer.exit_code.is_some_and(|code| code != 0);
     finish(content, fields, failed)
 }
@@ -105,6 +109,9 @@ fn closing(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize)
     }
     for notice in &answer.notices {
         let _ = write!(line, "; {}", terminal::plain(&Excerpt::of_text(notice).text));
+    }
+    for note in Unfinished::of(&answer.open_calls).notes() {
+        let _ = write!(line, "; {note}");
     }
     format!("[{line}]")
 }

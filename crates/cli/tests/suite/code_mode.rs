@@ -27,7 +27,7 @@ fn tools_are_functions_with_plain_results() {
     );
     let expected = "{'sum': 3} {'planets': ['Mercury', 'Venus']} 'plain words'\n\
                     bytes image/png b'\\x89PNG'\n\
-                    1 2 ['tools']\n\
+                    1 2 ('tools',)\n\
                     [{'type': 'text', 'text': 'x'}]";
     assert_eq!(ran.stdout(), expected, "{ran:?}");
 }
@@ -66,7 +66,7 @@ fn errors_are_catchable_and_an_uncaught_one_is_an_error() {
     let raised = endpoint.run("await mcp_tools.fail(message='no luck')");
     assert_eq!((raised.is_error(), raised.status()), (true, "error"), "{raised:?}");
     let text = raised.text();
-    assert!(text.starts_with("status: error\n") && text.contains("no luck") && text.contains("<cell 2>"), "{text}");
+    assert!(text.starts_with("status: error\n") && text.contains("no luck") && text.contains("<cell 3>"), "{text}");
     assert!(!text.contains("mcp_bridge") && !text.contains("kernel.py"), "{text}");
     assert_eq!(endpoint.run("x").text(), "7");
 }

@@ -29,7 +29,8 @@ impl Caller {
 
     async fn try_code(&mut self, code: &str) -> Result<Answer, Failure> {
         let (template, session_id) = (Some(self.template.into()), self.session.clone());
-        let request = CodeRequest { code: code.into(), template, flavor: None, session_id, timeout: self.timeout, host: None };
+        let request =
+            CodeRequest { code: code.into(), template, flavor: None, session_id, timeout: self.timeout, host: None };
         let answer = self.sessions.execute(&Principal::local(), request, CancellationToken::new()).await?;
         self.session = Some(answer.session_id.clone());
         Ok(answer)

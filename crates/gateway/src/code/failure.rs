@@ -55,10 +55,8 @@ impl CallError {
     }
 
     pub(super) fn into_answer(self) -> HostAnswer {
-        let mut error = Map::from_iter([
-            ("kind".to_owned(), json!(self.kind.name())),
-            ("message".to_owned(), json!(self.message)),
-        ]);
+        let mut error =
+            Map::from_iter([("kind".to_owned(), json!(self.kind.name())), ("message".to_owned(), json!(self.message))]);
         error.extend(self.more);
         HostAnswer::Error(Value::Object(error))
     }

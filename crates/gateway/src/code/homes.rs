@@ -50,11 +50,7 @@ impl CodeMode {
         let (template, flavor) = (Some(settings.template.clone()), Some(CODE_FLAVOR.to_owned()));
         let made = sessions.create_session(&caller.principal, template, flavor).await?;
         let session = made.session_id;
-        homes
-            .store
-            .set_code_session(&session, caller.principal.name(), &caller.profile_name)
-            .await
-            .map_err(unkept)?;
+        homes.store.set_code_session(&session, caller.principal.name(), &caller.profile_name).await.map_err(unkept)?;
         *home = Some(session.clone());
         Ok((session, true))
     }

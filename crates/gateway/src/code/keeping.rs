@@ -56,7 +56,8 @@ impl Cell {
             return Ok(told(&json!({"key": key, "found": false})));
         };
         // As it was saved, without being read.
-        let value = RawValue::from_string(memory.value).map_err(|_| CallError::new(ErrorKind::Internal, "it is broken"))?;
+        let value =
+            RawValue::from_string(memory.value).map_err(|_| CallError::new(ErrorKind::Internal, "it is broken"))?;
         let text = format!(
             r#"{{"key":{},"found":true,"value":{},"metadata":{}}}"#,
             json!(key),

@@ -49,8 +49,7 @@ impl Prefaces {
     }
 }
 
-/// Nothing, where there is nothing to tell.
-pub(super) fn compose<'a>(servers: impl Iterator<Item = &'a KnownServer>, saved: &[Value]) -> Option<Arc<str>> {
+pub(super) fn compose<'a>(servers: impl Iterator<Item = &'a KnownServer>, saved: &[Value]) -> Arc<str> {
     let servers: Vec<Value> = servers
         .map(|server| {
             json!({
@@ -61,6 +60,5 @@ pub(super) fn compose<'a>(servers: impl Iterator<Item = &'a KnownServer>, saved:
             })
         })
         .collect();
-    let is_empty = servers.is_empty() && saved.is_empty();
-    (!is_empty).then(|| json!({"servers": servers, "saved": saved}).to_string().into())
+    json!({"servers": servers, "saved": saved}).to_string().into()
 }

@@ -11,6 +11,20 @@ use super::homes::unkept;
 use super::{Caller, CodeMode, Inner, Room, preface};
 use crate::hosting::KnownServer;
 
+/// How long code waits for a server that is started for the first time.
+const FIRST_START: Duration = Duration::from_secs(20);
+
+fn is_named(named: &[String], server: &KnownServer) -> bool {
+    named.iter().any(|name| *name == server.name || *name == server.alias)
+}
+
+/// Whether an interpreter is told what there is also where there is nothing: it then has the helpers at hand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Telling {
+    Always,
+    IfAny,
+}
+
 /// Servers that one call may name.
 pub(crate) const MOST_NAMED: usize = 64;
 
@@ -31,7 +45,7 @@ impl CodeMode {
             let (session, is_new_session) = self.home(caller).await?;
             let Ok(language) = self.0.sessions.language(&caller.principal, &session) else { continue };
             let room = Room { session: Some(session.clone()), language };
-            let host = self.host_calls(caller, room, &servers).await?;
+            let host = self.host_calls(caller, room, &servers, Telling::Always).await?;
             let request = CodeRequest {
                 code: code.clone(),
                 template: None,
@@ -86,7 +100,7 @@ impl CodeMode {
             is_new = true;
         }
         let room = Room { session: request.session_id.clone(), language };
-        request.host = Some(self.host_calls(caller, room, &servers).await?);
+        request.host = Some(self.host_calls(caller, room, &servers, Telling::IfAny).await?);
         let mut answer = sessions.execute(&caller.principal, request, cancel).await?;
         answer.session_created |= is_new;
         Ok(answer)
@@ -102,7 +116,12 @@ impl CodeMode {
             let message = format!("more than {MOST_NAMED} servers are named");
             return Err(refused(Failure::new(Kind::Validation, message).with("field", "servers")));
         }
-        let known = self.0.hosting.known_servers(&caller.profile).await;
+        let mut known = self.0.hosting.known_servers(&caller.profile).await;
+        // One that was never there before has no tools yet that code could see.
+        for server in known.servers().iter().filter(|server| server.tools.is_empty() && is_named(named, server)) {
+            self.0.hosting.await_first(&server.name, FIRST_START).await;
+        }
+        known = self.0.hosting.known_servers(&caller.profile).await;
         let find = |name: &String| {
             super::tool_call::find(&known, name).cloned().map_err(|error| {
                 let failure = Failure::new(Kind::Validation, error.message).with("field", "servers");
@@ -112,18 +131,28 @@ impl CodeMode {
         named.iter().map(find).collect()
     }
 
-    async fn host_calls(&self, caller: &Caller, room: Room, named: &[KnownServer]) -> Result<HostCalls, Failure> {
+    async fn host_calls(
+        &self,
+        caller: &Caller,
+        room: Room,
+        named: &[KnownServer],
+        telling: Telling,
+    ) -> Result<HostCalls, Failure> {
         let granted = match &room.session {
             None => Granted::default(),
             Some(session) => self.grant(session, named).await?,
         };
         let saved = self.0.prefaces.saved(self.store(), &caller.principal, room.language).await.map_err(unkept)?;
         let binds = caller.profile.binds_for_code();
-        let preface = if granted.is_empty() && !binds {
-            preface::compose(std::iter::empty(), &saved)
-        } else {
+        let has_servers = binds || !granted.is_empty();
+        let preface = if has_servers {
             let known = self.0.hosting.known_servers(&caller.profile).await;
-            preface::compose(known.servers().iter().filter(|server| binds || granted.has(&server.uuid)), &saved)
+            let mine = known.servers().iter().filter(|server| binds || granted.has(&server.uuid));
+            Some(preface::compose(mine, &saved))
+        } else if telling == Telling::Always || !saved.is_empty() {
+            Some(preface::compose(std::iter::empty(), &saved))
+        } else {
+            None
         };
         Ok(Cell::new(self.clone(), caller.clone(), room, granted).host_calls(preface))
     }

@@ -46,7 +46,9 @@ impl Cell {
             return Err(CallError::new(ErrorKind::Refused, message).with("server", server.name));
         }
         // Until its list is known, the server itself says what it has; but no more than the profile offers.
-        if server.tool(&tool).is_none() && !(server.tools.is_empty() && self.caller.profile.has_tool(&server.name, &tool)) {
+        if server.tool(&tool).is_none()
+            && !(server.tools.is_empty() && self.caller.profile.has_tool(&server.name, &tool))
+        {
             let tool: String = tool.chars().take(64).collect();
             let message = format!("server `{}` has no tool `{tool}`", server.name);
             return Err(CallError::new(ErrorKind::NotFound, message).with("server", server.name).with("tool", tool));
@@ -58,8 +60,9 @@ impl Cell {
         }
         note.describe(&server.name, &tool);
         let place = tokio::select! {
-            place = self.mode.0.places.take(&self.caller.principal, &server.uuid) => place,
+            biased;
             () = cancel.cancelled() => None,
+            place = self.mode.0.places.take(&self.caller.principal, &server.uuid) => place,
         };
         let Some(_place) = place else { return Err(cancelled()) };
         let arguments: Value = serde_json::from_str(text).map_err(|error| invalid(&error))?;

@@ -20,6 +20,10 @@ use crate::upstream::{MAX_RAW_BYTES, RawAnswer, UpstreamError};
 /// Who gives a server less time than this has not found out that it does not answer.
 const FAIR_DEADLINE: Duration = Duration::from_secs(30);
 
+/// How often a call is made that could not be sent.
+const ATTEMPTS: usize = 4;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
+
 /// No call is waited for longer, whatever its deadline.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -135,8 +139,28 @@ impl Hosting {
         deadline: Duration,
         context: &Context,
     ) -> Result<RawAnswer, CallFailure> {
+        let until = Instant::now() + deadline.min(LONGEST);
+        for _ in 1..ATTEMPTS {
+            match self.pass_once(route, arguments.clone(), deadline, until, context).await {
+                // It has just ended, and the fleet is about to hear of it: nothing was sent, so nothing ran.
+                Err(CallFailure::Lost { may_have_run: false, .. }) if Instant::now() < until => {
+                    tokio::time::sleep(BETWEEN_ATTEMPTS).await;
+                }
+                answered => return answered,
+            }
+        }
+        self.pass_once(route, arguments, deadline, until, context).await
+    }
+
+    async fn pass_once(
+        &self,
+        route: &Route,
+        arguments: Value,
+        deadline: Duration,
+        until: Instant,
+        context: &Context,
+    ) -> Result<RawAnswer, CallFailure> {
         let begun = Instant::now();
-        let until = begun + deadline.min(LONGEST);
         let link = tokio::select! {
             link = timeout_at(until, self.0.fleet.await_link(&route.server, START_PATIENCE)) => {
                 link.map_err(|_| CallFailure::TimedOut { deadline, may_have_run: false })??

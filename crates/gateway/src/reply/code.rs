@@ -6,15 +6,15 @@
 
 mod compact;
 mod toon;
-mod unfinished;
 
 use ringfence_runtime::config::OutputMode;
 use ringfence_runtime::session::{Answer, Failure, Output, Status};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
-use self::unfinished::Unfinished;
 use super::output::Excerpt;
+use super::terminal::one_line;
+use super::unfinished::Unfinished;
 use super::{display, terminal};
 use crate::resource;
 
@@ -176,11 +176,6 @@ fn guarded(block: ContentBlock) -> ContentBlock {
         Some(shown) => ContentBlock::text(compact::of_guest(&shown.text)),
         None => block,
     }
-}
-
-/// A text that somebody else may have had a hand in, without line breaks.
-fn one_line(text: &str) -> String {
-    terminal::plain(text).split(['\n', '\u{2028}', '\u{2029}']).map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

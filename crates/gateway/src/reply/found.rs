@@ -42,8 +42,7 @@ pub(crate) fn found_tools(found: &[Found]) -> CallToolResult {
 
 /// By name, the optional ones with a question mark.
 fn parameters(schema: &Value) -> String {
-    let required: Vec<&str> =
-        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let names = schema["properties"].as_object().into_iter().flat_map(|properties| properties.keys());
     let mark = |name: &String| if required.contains(&name.as_str()) { name.clone() } else { format!("{name}?") };
     terminal::plain(&names.map(mark).collect::<Vec<_>>().join(", "))
@@ -68,8 +67,13 @@ mod tests {
             "description": "Open an issue.\nWith \u{1b}[31mmore.",
             "inputSchema": {"properties": {"title": {}, "body": {}}, "required": ["title"]},
         });
-        let found =
-            Found { server: "git hub".into(), server_alias: "git_hub".into(), tool, alias: "create_issue".into(), score: 1.0 };
+        let found = Found {
+            server: "git hub".into(),
+            server_alias: "git_hub".into(),
+            tool,
+            alias: "create_issue".into(),
+            score: 1.0,
+        };
         let shown = serde_json::to_value(found_tools(&[found])).unwrap();
         let text = "mcp_git_hub.create_issue(title, body?) — Open an issue.\nservers: [\"git hub\"]";
         assert_eq!(shown["content"][0]["text"], text);

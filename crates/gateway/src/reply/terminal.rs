@@ -72,6 +72,11 @@ fn skip_string(chars: &mut Peekable<Chars>) {
     }
 }
 
+/// A text that somebody else may have had a hand in, without line breaks.
+pub(super) fn one_line(text: &str) -> String {
+    plain(text).split(['\n', '\u{2028}', '\u{2029}']).map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

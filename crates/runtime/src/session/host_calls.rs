@@ -164,11 +164,20 @@ pub(super) struct Calls {
     open: HashMap<u64, Open>,
     open_bytes: usize,
     given_up: Vec<Arc<CallNote>>,
+    is_over: bool,
 }
 
 impl Calls {
     pub(super) fn new(language: Language, host: Option<HostCalls>) -> Self {
-        Self { language, host, answers: None, open: HashMap::new(), open_bytes: 0, given_up: Vec::new() }
+        Self {
+            language,
+            host,
+            answers: None,
+            open: HashMap::new(),
+            open_bytes: 0,
+            given_up: Vec::new(),
+            is_over: false,
+        }
     }
 
     /// Takes a call of the cell that runs. What is answered at once goes into `outbox`.
@@ -179,6 +188,11 @@ impl Calls {
         }
         *last_number = number;
         let bytes = params.get().len();
+        if self.is_over {
+            let message = "the code is being ended: its time is up, or nobody waits for it";
+            let over = json!({"kind": "cancelled", "message": message, "may_have_run": false});
+            return outbox.answer(self.language, number, HostAnswer::Error(over));
+        }
         let Some(host) = &self.host else {
             let nobody = json!({"kind": "refused", "message": "this session has nobody to ask"});
             return outbox.answer(self.language, number, HostAnswer::Error(nobody));
@@ -211,14 +225,21 @@ impl Calls {
         }
     }
 
-    /// Nobody in the guest waits for a call any more: of its own accord, or because its cell is being ended.
-    pub(super) fn withdraw(&mut self, number: u64, is_being_ended: bool) {
+    /// Code no longer waits for a call, of its own accord.
+    pub(super) fn withdraw(&mut self, number: u64) {
         if let Some(call) = self.close(number) {
             call.cancel.cancel();
-            if is_being_ended {
-                self.given_up.push(call.note);
-            }
         }
+    }
+
+    /// The cell is being ended: all calls are, at once, or the place of one would be taken by the next that waits. They
+    /// are not answered, so that the code is interrupted and does not fail of something else.
+    pub(super) fn give_up(&mut self) {
+        self.is_over = true;
+        self.open_bytes = 0;
+        let open: Vec<Open> = self.open.drain().map(|(_, call)| call).collect();
+        open.iter().for_each(|call| call.cancel.cancel());
+        self.given_up.extend(open.into_iter().map(|call| call.note));
     }
 
     fn close(&mut self, number: u64) -> Option<Open> {

@@ -308,12 +308,7 @@ impl Kernel {
                 },
                 (number, answer) = calls.answer() => outbox.answer(self.spoken, number, answer),
                 received = receive(&self.socket, &mut self.received), if !is_lost && !outbox.is_full() => {
-                    let mut heard = Heard {
-                        display: &mut display,
-                        calls: &mut calls,
-                        outbox: &mut outbox,
-                        is_being_ended: patience.reason.is_some(),
-                    };
+                    let mut heard = Heard { display: &mut display, calls: &mut calls, outbox: &mut outbox };
                     match received.and_then(|()| self.take_messages(&mut heard)) {
                         Ok(Some(done)) => break Ok(done),
                         Ok(None) => {}
@@ -321,10 +316,13 @@ impl Kernel {
                     }
                 }
                 // Before it is ready, an interrupt would end it.
-                impatience = patience.lose(), if self.is_ready => guest.signal(self.process.number, match impatience {
-                    Impatience::Interrupt => Signal::INT,
-                    Impatience::Kill => Signal::KILL,
-                }),
+                impatience = patience.lose(), if self.is_ready => {
+                    calls.give_up();
+                    guest.signal(self.process.number, match impatience {
+                        Impatience::Interrupt => Signal::INT,
+                        Impatience::Kill => Signal::KILL,
+                    });
+                }
                 () = &mut unready, if !self.is_ready && !is_lost => {
                     why_unready = "it was not ready in time".into();
                     is_lost = self.give_up(guest);
@@ -385,7 +383,7 @@ impl Kernel {
                     heard.calls.forged("a call of another piece of code than the one that runs");
                 }
                 Message::Call(call) => heard.calls.take(call, &mut self.last_call, heard.outbox),
-                Message::Cancel(number) => heard.calls.withdraw(number, heard.is_being_ended),
+                Message::Cancel(number) => heard.calls.withdraw(number),
             }
         }
         Ok(None)
@@ -397,8 +395,6 @@ struct Heard<'a> {
     display: &'a mut Vec<DisplayItem>,
     calls: &'a mut Calls,
     outbox: &'a mut Outbox,
-    /// The cell is over its time, or nobody waits for it.
-    is_being_ended: bool,
 }
 
 async fn receive(socket: &UnixStream, received: &mut Vec<u8>) -> Result<(), String> {

@@ -2,6 +2,7 @@
 //! piece of code, keeps what it wrote, and goes on after the server was killed.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use ringfence_testkit::Who;
 use serde_json::json;
@@ -36,7 +37,7 @@ fn an_agents_day() {
         assert!(!ran.is_error(), "{ran:?}");
         ran.stdout()
     };
-    server.request("tools/list", &json!({}));
+    await_all(&server);
 
     let found = server.call("search_tools", &json!({"query": "read the text of a file", "limit": 5}));
     let found = found["result"]["structuredContent"]["tools"].to_string();
@@ -70,11 +71,24 @@ fn an_agents_day() {
 
     let state = server.kill();
     let server = serve(state);
-    server.request("tools/list", &json!({}));
     // A fresh session, so that what is used is what was saved.
     let fresh = format!("note, clock, said, graph = await morning({inside:?})\nprint('oats' in note, said)");
     let home = "import os\nos.kill(os.getpid(), 9)";
     server.call("run_python", &json!({"code": home}));
     assert_eq!(run(&server, &fresh, &all), "True Echo: good morning");
     drop(server);
+}
+
+/// What the servers need may have to be installed first, on a machine that is busy with other tests.
+fn await_all(server: &Server) {
+    let deadline = Instant::now() + Duration::from_secs(600);
+    let headers = format!("Host: {}\r\n", server.address);
+    loop {
+        let (_, listed) = server.ask("GET /v1/servers", &headers, "");
+        if listed.matches("\"status\":\"connected\"").count() == 4 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{listed}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }

@@ -91,7 +91,8 @@ fn a_flood_of_requests_is_bounded_and_others_go_on() {
 
 #[test]
 fn a_tool_that_a_profile_does_not_offer_is_not_reached_from_code_either() {
-    let endpoint = Endpoint::with("[profiles.narrow]\nmode = \"code\"\nservers = [\"tools\"]\ndeny = [\"record\"]\n", &[]);
+    let endpoint =
+        Endpoint::with("[profiles.narrow]\nmode = \"code\"\nservers = [\"tools\"]\ndeny = [\"record\"]\n", &[]);
     let code = "import mcp.runtime as runtime\n\
                 for server, tool in (('tools', 'record'), ('more', 'echo')):\n\
                 \x20   try:\n\

@@ -61,7 +61,10 @@ impl Endpoint {
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let state = Arc::new(tempfile::tempdir().expect("a directory"));
         let config = Arc::new(config);
-        Self::serve(config, variables, state)
+        let endpoint = Self::serve(config, variables, state);
+        // From then on the caller has a session, and is told of none.
+        endpoint.run("0");
+        endpoint
     }
 
     fn serve(config: Arc<TempDir>, variables: Vec<(String, String)>, state: Arc<TempDir>) -> Self {

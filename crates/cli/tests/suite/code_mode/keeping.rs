@@ -14,7 +14,8 @@ const SAVE: &str = "import math\n\
 #[test]
 fn a_saved_tool_is_there_in_later_sessions_and_has_versions() {
     let endpoint = Endpoint::start();
-    endpoint.run(&format!("{SAVE}save_tool(area)"));
+    let saved = endpoint.run(&format!("{SAVE}save_tool(area)"));
+    assert!(!saved.is_error(), "{saved:?}");
     endpoint.run("import mcp.runtime as runtime\ndef area(radius):\n    return radius\nruntime.save_tool(area)");
     let elsewhere = |code: &str| endpoint.server.call("execute_code", &json!({"code": code}));
     let used = elsewhere("area(7)");
@@ -56,10 +57,8 @@ fn memory_lasts_and_belongs_to_its_caller() {
     let run = |server: &Server, token: &str, code: &str| {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
             "params": {"name": "run_python", "arguments": {"code": code}}});
-        let headers = format!(
-            "Host: {}\r\nContent-Type: application/json\r\nAuthorization: Bearer {token}\r\n",
-            server.address
-        );
+        let headers =
+            format!("Host: {}\r\nContent-Type: application/json\r\nAuthorization: Bearer {token}\r\n", server.address);
         let (_, body) = server.ask("POST /mcp", &headers, &call.to_string());
         Ran(serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
     };

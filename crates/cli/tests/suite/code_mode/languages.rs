@@ -13,7 +13,8 @@ fn sessions_get_servers_by_name() {
     let endpoint = Endpoint::start();
     let made = execute(&endpoint, &json!({"code": "await mcp_tools.echo(message='hi')", "servers": ["tools"]}));
     assert_eq!((&made["result"], &made["session_created"]), (&json!("'hi'"), &json!(true)), "{made}");
-    let again = execute(&endpoint, &json!({"code": "await mcp_tools.echo(message='again')", "session_id": made["session_id"]}));
+    let again =
+        execute(&endpoint, &json!({"code": "await mcp_tools.echo(message='again')", "session_id": made["session_id"]}));
     assert_eq!(again["result"], "'again'", "{again}");
     let other = execute(&endpoint, &json!({"code": "mcp_tools"}));
     assert_eq!(other["error"]["name"], "NameError", "{other}");
@@ -33,7 +34,9 @@ fn javascript_has_the_same_tools() {
     let expected = "[[{\"sum\":2},{\"sum\":4},{\"sum\":6}],\"MCPError no luck\",\"image/png\",\"record\",\"class\"]\n";
     assert_eq!((&made["stdout"], &made["result"]), (&json!(expected), &json!("100000")), "{made}");
     let late = json!({"code": "await mcp.tools.wait({ seconds: 50 })", "session_id": made["session_id"], "timeout": 1});
-    assert_eq!(execute(&endpoint, &late)["status"], "timed_out");
+    let late = execute(&endpoint, &late);
+    assert_eq!(late["status"], "timed_out", "{late}");
+    assert_eq!(late["unfinished_calls"]["may_have_run"], json!(["tools.wait"]), "{late}");
     let after = json!({"code": "sums.length + (await mcp.tools.echo({ message: 'x' })).length", "session_id": made["session_id"]});
     assert_eq!(execute(&endpoint, &after)["result"], "4");
 }
@@ -41,13 +44,19 @@ fn javascript_has_the_same_tools() {
 #[test]
 fn javascript_keeps_functions_and_values() {
     let endpoint = Endpoint::start();
-    let saved = execute(&endpoint, &json!({
-        "code": "function twice(n) { return 2 * n }\nawait mcp.saveTool(twice);\nawait mcp.memory.save('k', {a: 1});",
-        "template": "node",
-    }));
+    let saved = execute(
+        &endpoint,
+        &json!({
+            "code": "function twice(n) { return 2 * n }\nawait mcp.saveTool(twice);\nawait mcp.memory.save('k', {a: 1});",
+            "template": "node",
+        }),
+    );
     assert_eq!(saved["status"], "ok", "{saved}");
-    let used = execute(&endpoint, &json!({
-        "code": "[await twice(4), (await mcp.memory.load('k')).a]", "template": "node",
-    }));
+    let used = execute(
+        &endpoint,
+        &json!({
+            "code": "[await twice(4), (await mcp.memory.load('k')).a]", "template": "node",
+        }),
+    );
     assert_eq!(used["result"], "[ 8, 1 ]", "{used}");
 }

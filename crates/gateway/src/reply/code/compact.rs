@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{SUCCESS, Said, one_line};
+use super::super::terminal::one_line;
+use super::{SUCCESS, Said};
 
 /// What the host's own lines begin with.
 const LABELS: [&str; 5] = ["status:", "exit:", "stderr:", "error:", "note:"];

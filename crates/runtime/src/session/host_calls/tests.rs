@@ -68,7 +68,7 @@ fn what_is_open_is_bounded_in_number_and_size() {
     assert!(outbox.is_empty());
     heavy.take(request(last + 1, &large), &mut last, &mut outbox);
     assert!(String::from_utf8_lossy(&take_all(&mut outbox)).contains("too large together"));
-    heavy.withdraw(last - 1, false);
+    heavy.withdraw(last - 1);
     heavy.take(request(last + 1, &large), &mut last, &mut outbox);
     assert!(outbox.is_empty());
 }
@@ -86,15 +86,29 @@ async fn what_is_open_at_the_end_is_cancelled_and_told() {
         taken.push(call);
     }
     let tokens: Vec<CancellationToken> = taken.iter().map(|call| call.cancel.clone()).collect();
-    // Of its own accord; because the cell is being ended; answered; open to the end.
-    calls.withdraw(1, false);
-    calls.withdraw(2, true);
+    // Of its own accord; answered; open to the end.
+    calls.withdraw(1);
     taken.remove(2).reply.send(HostAnswer::result(&json!(1))).await;
     calls.answer().await;
     let mut told: Vec<String> = calls.end().iter().filter_map(|note| Some(note.about()?.1.to_owned())).collect();
     told.sort();
     assert_eq!(told, ["tool_2", "tool_4"]);
     assert_eq!(tokens.iter().map(CancellationToken::is_cancelled).collect::<Vec<_>>(), [true, true, false, true]);
+}
+
+#[test]
+fn when_its_time_is_up_code_can_ask_no_more() {
+    let (mut calls, mut asked) = calls();
+    let (mut outbox, mut last) = (Outbox::default(), 0);
+    calls.take(request(1, "{}"), &mut last, &mut outbox);
+    calls.give_up();
+    assert!(outbox.is_empty());
+    calls.take(request(2, "{}"), &mut last, &mut outbox);
+    let sent = String::from_utf8_lossy(&take_all(&mut outbox)).into_owned();
+    assert_eq!(sent.matches("\"kind\":\"cancelled\"").count(), 1, "{sent}");
+    let Ok(Asked::Call(call)) = asked.try_recv() else { panic!("no call") };
+    assert!(call.cancel.is_cancelled() && asked.try_recv().is_err());
+    assert_eq!(calls.end().len(), 1);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringfence_runtime::session::CallNote;
 use serde_json::{Map, Value};
 
-use super::one_line;
+use super::terminal::one_line;
 
 /// Names that are given; there may be a thousand.
 const MOST_NAMED: usize = 20;
