@@ -40,8 +40,10 @@ impl Flavors {
     /// The same and one more, which stands for any of its name.
     #[must_use]
     pub fn with(self, flavor: Flavor) -> Self {
-        let others = self.0.into_iter().filter(|other| other.name != flavor.name);
-        Self::new(others.chain([flavor.clone()]).collect())
+        let mut flavors = self.0;
+        flavors.retain(|other| other.name != flavor.name);
+        flavors.push(flavor);
+        Self::new(flavors)
     }
 
     pub fn find(&self, name: &str) -> Result<&Flavor, UnknownFlavor> {

@@ -11,10 +11,12 @@ use tokio::sync::Mutex as Turn;
 
 use super::{Caller, CodeMode, Inner};
 
+type Home = Arc<Turn<Option<SessionId>>>;
+
 pub(super) struct Homes {
     store: Store,
     /// By the caller's name and the profile's. Whoever looks for one waits for whoever makes it.
-    known: Mutex<HashMap<(String, String), Arc<Turn<Option<SessionId>>>>>,
+    known: Mutex<HashMap<(String, String), Home>>,
 }
 
 impl Homes {
@@ -22,7 +24,7 @@ impl Homes {
         Self { store, known: Mutex::default() }
     }
 
-    fn turn(&self, caller: &Caller) -> Arc<Turn<Option<SessionId>>> {
+    fn turn(&self, caller: &Caller) -> Home {
         let key = (caller.principal.name().to_owned(), caller.profile_name.to_string());
         Arc::clone(self.known.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default())
     }
@@ -57,6 +59,7 @@ impl CodeMode {
 }
 
 /// The host's own trouble, told under an incident id.
+#[allow(clippy::needless_pass_by_value)] // so that it can be mapped with
 pub(super) fn unkept(error: StoreError) -> Failure {
     Failure::new(Kind::Internal, format!("the store failed: {error}"))
 }

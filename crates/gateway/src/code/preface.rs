@@ -1,7 +1,7 @@
 //! What an interpreter is told before code runs in it: which servers it may call, and what its caller has saved.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_runtime::session::Principal;
 use ringfence_runtime::store::{Store, StoreError};
@@ -15,7 +15,9 @@ const MOST_CALLERS: usize = 1024;
 
 /// What callers have saved, as it is told; read once, and again when it changes here.
 #[derive(Default)]
-pub(super) struct Prefaces(Mutex<HashMap<(Principal, Language), Arc<Vec<Value>>>>);
+pub(super) struct Prefaces(Mutex<Saved>);
+
+type Saved = HashMap<(Principal, Language), Arc<Vec<Value>>>;
 
 impl Prefaces {
     pub(super) async fn saved(
@@ -44,7 +46,7 @@ impl Prefaces {
         self.known().remove(&(principal.clone(), language));
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<(Principal, Language), Arc<Vec<Value>>>> {
+    fn known(&self) -> MutexGuard<'_, Saved> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -83,13 +83,12 @@ impl CodeMode {
     ) -> Result<Answer, Failure> {
         let servers = self.resolve(caller, named).await?;
         let Inner { sessions, .. } = &*self.0;
-        let language = match &request.session_id {
+        let language = if let Some(session) = &request.session_id {
             // Before anything is granted to it: it must be the caller's.
-            Some(session) => sessions.language(&caller.principal, session)?,
-            None => {
-                let language = sessions.template_language(request.template.as_deref());
-                language.map_err(|failure| sessions.refused(&caller.principal, None, failure))?
-            }
+            sessions.language(&caller.principal, session)?
+        } else {
+            let language = sessions.template_language(request.template.as_deref());
+            language.map_err(|failure| sessions.refused(&caller.principal, None, failure))?
         };
         let mut is_new = false;
         if !servers.is_empty() && request.session_id.is_none() {

@@ -153,10 +153,13 @@ fn explain(server: &KnownServer, failure: CallFailure) -> CallError {
         (_, true) => "; the call may have run",
         (_, false) => "; the call has not run",
     };
-    let hints: String = failure.hints().iter().map(|hint| format!("; {hint}")).collect();
-    let error = CallError::new(kind, format!("{failure}{ran}{hints}"))
-        .with("server", server.name.clone())
-        .with("may_have_run", failure.may_have_run());
+    let said = [format!("{failure}{ran}").as_str()]
+        .into_iter()
+        .chain(failure.hints().iter().map(String::as_str))
+        .collect::<Vec<_>>()
+        .join("; ");
+    let error =
+        CallError::new(kind, said).with("server", server.name.clone()).with("may_have_run", failure.may_have_run());
     match failure {
         CallFailure::Upstream(upstream) => {
             error.with("code", upstream.code).with("data", upstream.data.unwrap_or_default())

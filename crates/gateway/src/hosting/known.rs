@@ -4,6 +4,7 @@
 //! what runs. Tools that are held back or not offered are not there.
 
 use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
 use ringfence_runtime::servers::{Profile, ServerEntry, server_aliases};
@@ -114,7 +115,9 @@ fn known(profile: &Profile, candidate: &Candidate<'_>, alias: String) -> KnownSe
             profile.has_tool(&entry.name, name) && !held.contains(name) && names.insert(name)
         };
         let shown: Vec<usize> = (0..list.tools.len()).filter(is_shown).collect();
-        shown.iter().for_each(|place| version.update(list.digests[*place]));
+        for place in &shown {
+            version.update(list.digests[*place]);
+        }
         tool_aliases.extend(shown.iter().map(|place| list.aliases[*place].clone()));
         tools = if shown.len() == list.tools.len() {
             Arc::clone(&list.tools)
@@ -128,10 +131,18 @@ fn known(profile: &Profile, candidate: &Candidate<'_>, alias: String) -> KnownSe
         alias,
         description: entry.description.clone().unwrap_or_default(),
         status,
-        version: version.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
+        version: shown_digest(&version.finalize()),
         tools,
         tool_aliases: Arc::new(tool_aliases),
     }
+}
+
+/// Enough of a digest to tell it from others.
+fn shown_digest(digest: &[u8]) -> String {
+    digest.iter().take(8).fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// What is known of servers without any of them running: what the store has of these entries, which are all there are.

@@ -237,7 +237,7 @@ mod tests {
             }
             peer.say_raw(&format!("{{\"id\":{},\"result\":{{\"z\":1.50,  \"a\":1}}}}\n", request["id"])).await;
         });
-        assert_eq!(answer.unwrap().json(), br#"{"z":1.50,  "a":1}"#);
+        assert_eq!(answer.unwrap().as_ref(), br#"{"z":1.50,  "a":1}"#);
     }
 
     #[tokio::test]

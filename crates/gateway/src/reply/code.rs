@@ -12,10 +12,10 @@ use ringfence_runtime::session::{Answer, Failure, Output, Status};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
+use super::display;
 use super::output::Excerpt;
 use super::terminal::one_line;
 use super::unfinished::Unfinished;
-use super::{display, terminal};
 use crate::resource;
 
 const SUCCESS: &str = "success";

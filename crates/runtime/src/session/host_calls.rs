@@ -238,7 +238,9 @@ impl Calls {
         self.is_over = true;
         self.open_bytes = 0;
         let open: Vec<Open> = self.open.drain().map(|(_, call)| call).collect();
-        open.iter().for_each(|call| call.cancel.cancel());
+        for call in &open {
+            call.cancel.cancel();
+        }
         self.given_up.extend(open.into_iter().map(|call| call.note));
     }
 
