@@ -114,7 +114,9 @@ fn known(profile: &Profile, candidate: &Candidate<'_>, alias: String) -> KnownSe
             profile.has_tool(&entry.name, name) && !held.contains(name) && names.insert(name)
         };
         let shown: Vec<usize> = (0..list.tools.len()).filter(is_shown).collect();
-        shown.iter().for_each(|place| version.update(list.digests[*place]));
+        for place in &shown {
+            version.update(list.digests[*place]);
+        }
         tool_aliases.extend(shown.iter().map(|place| list.aliases[*place].clone()));
         tools = if shown.len() == list.tools.len() {
             Arc::clone(&list.tools)
@@ -128,10 +130,16 @@ fn known(profile: &Profile, candidate: &Candidate<'_>, alias: String) -> KnownSe
         alias,
         description: entry.description.clone().unwrap_or_default(),
         status,
-        version: version.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
+        version: short(&version.finalize()),
         tools,
         tool_aliases: Arc::new(tool_aliases),
     }
+}
+
+/// The start of a digest.
+fn short(digest: &[u8]) -> String {
+    let start = digest.iter().take(8).fold(0_u64, |start, byte| start << 8 | u64::from(*byte));
+    format!("{start:016x}")
 }
 
 /// What is known of servers without any of them running: what the store has of these entries, which are all there are.
@@ -158,12 +166,9 @@ mod tests {
         entry_from_json(name, &json!({"command": "x", "description": "Does things"})).unwrap().0
     }
 
-    fn list(names: &[&str]) -> Option<Arc<ToolList>> {
-        Some(Arc::new(ToolList::new(names.iter().map(|name| json!({"name": name})).collect())))
-    }
-
     fn candidate<'a>(entry: &'a ServerEntry, names: &[&str]) -> Candidate<'a> {
-        Candidate { entry, status: "connected", list: list(names), held: HashSet::new() }
+        let list = ToolList::new(names.iter().map(|name| json!({"name": name})).collect());
+        Candidate { entry, status: "connected", list: Some(Arc::new(list)), held: HashSet::new() }
     }
 
     fn tools(server: &KnownServer) -> Vec<(&str, &str)> {
