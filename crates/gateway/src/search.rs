@@ -109,7 +109,9 @@ impl Index {
         for word in postings.keys() {
             words.entry(word.chars().count()).or_default().push(word.clone());
         }
-        words.values_mut().for_each(|words| words.sort());
+        for words in words.values_mut() {
+            words.sort();
+        }
         Self { tools, postings, words }
     }
 

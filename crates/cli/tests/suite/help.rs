@@ -41,6 +41,11 @@ fn server_add() {
 }
 
 #[test]
+fn server_search() {
+    insta::assert_snapshot!(help(&["server", "search", "--help"]));
+}
+
+#[test]
 fn server_import() {
     insta::assert_snapshot!(help(&["server", "import", "--help"]));
 }

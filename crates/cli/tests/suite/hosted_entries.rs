@@ -4,6 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use ringfence_runtime::servers::derived_uuid;
+use ringfence_runtime::store::Store;
 use ringfence_testkit::fixture_file;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -37,6 +39,20 @@ impl Hosting {
             .output()
             .expect("it runs");
         assert!(output.status.success(), "{output:?}");
+    }
+
+    /// What a search of the store finds, without asking the server that runs.
+    fn finds(&self, query: &str) -> String {
+        let path = self.directory.path();
+        let output = Command::new(BINARY)
+            .args(["server", "--config", path.join("ringfence.toml").to_str().expect("it is text"), "search", query])
+            .env("RINGFENCE_STATE_DIR", self.server.state.path())
+            .env("HOME", path)
+            .current_dir(path)
+            .output()
+            .expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("it is text")
     }
 
     /// The names of tools at a path, but for our own.
@@ -93,6 +109,32 @@ fn entries_take_effect_at_once_wherever_they_are_changed() {
     hosting.await_tools(has("added"));
     hosting.command(&["remove", "added"]);
     hosting.await_tools(|tools| !has("added")(tools));
+}
+
+#[test]
+fn what_a_server_offered_is_found_until_its_entry_goes() {
+    let hosting = Hosting::with(&entry("a"));
+    let await_found = |is_so: &dyn Fn(&str) -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !is_so(&hosting.finds("read path")) {
+            assert!(Instant::now() < deadline, "{}", hosting.finds("read path"));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    await_found(&|found| found.starts_with("a.read_path"));
+    let broken = entry("a").replace("python3", "no-such-program");
+    hosting.configure(&broken);
+    hosting.await_tools(|tools| !has("a")(tools));
+    assert!(hosting.finds("read path").starts_with("a.read_path"), "it does not run, and is still known");
+    hosting.configure("");
+    let store = Store::open(hosting.server.state.path()).expect("it opens");
+    let runtime = tokio::runtime::Runtime::new().expect("it starts");
+    let uuid = derived_uuid("a");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !runtime.block_on(store.catalogues(vec![uuid.clone()])).expect("it is read").is_empty() {
+        assert!(Instant::now() < deadline, "what is no more is forgotten");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use ringfence_runtime::store::Store;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -74,6 +75,43 @@ impl Desk {
 
 fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
     expected.iter().map(|(name, status)| ((*name).to_owned(), (*status).to_owned())).collect()
+}
+
+#[test]
+fn tools_are_found_while_no_server_runs() {
+    let desk = Desk::new();
+    for name in ["git hub", "clock", "off", "new"] {
+        desk.says(&["add", name, "--", "no-such-program"]);
+    }
+    let store = Store::open(&desk.at("state")).expect("it opens");
+    let runtime = tokio::runtime::Runtime::new().expect("it starts");
+    let keep = |name: &str, tools: Value| {
+        let uuid = desk.json(&["show", name, "--json"])["uuid"].as_str().expect("a text").to_owned();
+        let kept = runtime.block_on(store.set_catalogue(&uuid, tools.as_array().expect("a list")));
+        assert!(kept.expect("it is written"));
+    };
+    let schema = json!({"type": "object", "properties": {"title": {"type": "string"}}});
+    let issue =
+        json!({"name": "create-issue", "description": "\n Opens an issue\u{1b}[2J.\nMore.", "inputSchema": schema});
+    keep("git hub", json!([issue, {"name": "fork", "description": "Copies a repository"}]));
+    keep("clock", json!([{"name": "now"}]));
+    keep("off", json!([{"name": "open_issue", "description": "Opens an issue"}]));
+    desk.says(&["disable", "off"]);
+
+    let output = desk.run(&["search", "creating", "an", "isseu"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "git hub.create-issue — Opens an issue\\u{1b}[2J.\n");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("no tools are known of new;") && !told.contains("off"), "{told}");
+    assert_eq!(desk.says(&["search", "now"]), "clock.now\n");
+    assert_eq!(desk.says(&["search", "xylophone"]), "no tools found\n");
+    assert_eq!(desk.says(&["search", "issue repository", "--limit", "1"]).lines().count(), 1);
+    let found = desk.json(&["search", "new issue", "--json"])["tools"][0].take();
+    assert!(found["score"].as_f64().is_some_and(|score| score > 0.0), "{found}");
+    let fields = ["server", "server_alias", "tool", "alias", "inputSchema"].map(|key| found[key].clone());
+    let expected = [json!("git hub"), json!("git_hub"), json!("create-issue"), json!("create_issue"), schema];
+    assert_eq!(fields, expected);
+    desk.complains(&["search"]);
+    desk.complains(&["search", "x", "--limit", "0"]);
 }
 
 #[test]

@@ -4,7 +4,6 @@
 //! what runs. Tools that are held back or not offered are not there.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
 use ringfence_runtime::servers::{Profile, ServerEntry, server_aliases};
@@ -131,18 +130,16 @@ fn known(profile: &Profile, candidate: &Candidate<'_>, alias: String) -> KnownSe
         alias,
         description: entry.description.clone().unwrap_or_default(),
         status,
-        version: shown_digest(&version.finalize()),
+        version: short(&version.finalize()),
         tools,
         tool_aliases: Arc::new(tool_aliases),
     }
 }
 
-/// Enough of a digest to tell it from others.
-fn shown_digest(digest: &[u8]) -> String {
-    digest.iter().take(8).fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+/// The start of a digest.
+fn short(digest: &[u8]) -> String {
+    let start = digest.iter().take(8).fold(0_u64, |start, byte| start << 8 | u64::from(*byte));
+    format!("{start:016x}")
 }
 
 /// What is known of servers without any of them running: what the store has of these entries, which are all there are.
@@ -169,12 +166,9 @@ mod tests {
         entry_from_json(name, &json!({"command": "x", "description": "Does things"})).unwrap().0
     }
 
-    fn list(names: &[&str]) -> Option<Arc<ToolList>> {
-        Some(Arc::new(ToolList::new(names.iter().map(|name| json!({"name": name})).collect())))
-    }
-
     fn candidate<'a>(entry: &'a ServerEntry, names: &[&str]) -> Candidate<'a> {
-        Candidate { entry, status: "connected", list: list(names), held: HashSet::new() }
+        let list = ToolList::new(names.iter().map(|name| json!({"name": name})).collect());
+        Candidate { entry, status: "connected", list: Some(Arc::new(list)), held: HashSet::new() }
     }
 
     fn tools(server: &KnownServer) -> Vec<(&str, &str)> {

@@ -52,11 +52,8 @@ pub(super) fn terms(text: &str, mut take: impl FnMut(&str, &str)) {
 
 /// Whether what follows a capital belongs to it, as in `HTTPRequest`, and is not the plural of capitals, as in `URLs`.
 fn begins_a_word(following: &str) -> bool {
-    let mut following = following.chars();
-    match (following.next(), following.next()) {
-        (Some('s'), next) => next.is_some_and(char::is_lowercase),
-        (next, _) => next.is_some_and(char::is_lowercase),
-    }
+    let mut following = following.strip_prefix('s').unwrap_or(following).chars();
+    following.next().is_some_and(char::is_lowercase)
 }
 
 #[cfg(test)]

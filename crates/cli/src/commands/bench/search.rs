@@ -9,7 +9,7 @@ use ringfence_gateway::{Index, Searched};
 use super::effort::Effort;
 use super::report::Section;
 use super::rows::{Bound, Figure, Row};
-use super::tool_data::{Query, ToolData};
+use super::tool_data::{Question, ToolData};
 
 /// Of all questions, those that are to find a right tool among the first five.
 const TARGET: f64 = 0.9;
@@ -41,7 +41,7 @@ pub(super) fn measure(effort: &Effort, file: Option<&Path>) -> Result<Section> {
         times.push(best.as_secs_f64() * 1e6);
         ranks.push(rank(&index, &searched, query));
     }
-    let of = |is_meant: &dyn Fn(&Query) -> bool| -> Vec<Option<usize>> {
+    let of = |is_meant: &dyn Fn(&Question) -> bool| -> Vec<Option<usize>> {
         data.queries.iter().zip(&ranks).filter(|(query, _)| is_meant(query)).map(|(_, rank)| *rank).collect()
     };
     let (all, tuned, held_out) = (of(&|_| true), of(&|query| !query.held_out), of(&|query| query.held_out));
@@ -70,7 +70,7 @@ pub(super) fn measure(effort: &Effort, file: Option<&Path>) -> Result<Section> {
 }
 
 /// The place of the first right tool, from 0.
-fn rank(index: &Index, searched: &[Searched<'_>], query: &Query) -> Option<usize> {
+fn rank(index: &Index, searched: &[Searched<'_>], query: &Question) -> Option<usize> {
     index.search(&query.query, LOOKED_AT).iter().position(|hit| {
         let server = &searched[hit.server];
         let name = server.tools[hit.tool]["name"].as_str().unwrap_or_default();

@@ -13,7 +13,7 @@ const BUILT_IN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tools.json.zst
 pub(super) struct ToolData {
     pub(super) servers: Vec<ServerData>,
     #[serde(default)]
-    pub(super) queries: Vec<Query>,
+    pub(super) queries: Vec<Question>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -23,7 +23,7 @@ pub(super) struct ServerData {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Query {
+pub(super) struct Question {
     pub(super) query: String,
     /// As `server.tool`. One of them is enough.
     pub(super) tools: Vec<String>,
