@@ -118,6 +118,6 @@ impl Endpoint {
     pub(super) fn refusals(&self) -> String {
         let events = self.store(async |store| store.recent_audit(None, 1000).await.expect("it is read"));
         let refused = events.into_iter().filter(|event| event.kind == "refused");
-        refused.map(|event| format!("{} {}\n", event.outcome, event.detail)).collect()
+        refused.map(|event| format!("{} {}", event.outcome, event.detail)).collect::<Vec<_>>().join("\n")
     }
 }
