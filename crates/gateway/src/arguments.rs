@@ -264,8 +264,12 @@ mod tests {
     #[test]
     fn good_arguments_become_a_request() {
         let call = parse("execute_code", json!({"code": "1", "timeout": 2.5, "session_id": null})).unwrap();
-        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s) })"#);
+        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None }, [])"#);
         assert!(matches!(Call::parse("get_volume_path", None), Ok(Call::GetVolumePath)));
+        let call = parse("run_python", json!({"code": "1", "servers": ["a"], "timeout": 5})).unwrap();
+        insta::assert_compact_debug_snapshot!(call, @r#"RunPython(RunPython { code: "1", servers: ["a"], timeout: Some(5s) })"#);
+        let call = parse("search_tools", json!({"query": "x"})).unwrap();
+        insta::assert_compact_debug_snapshot!(call, @r#"SearchTools(SearchTools { query: "x", limit: 5 })"#);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::era::{self, Era};
 use crate::hosting::{Hosting, View};
 use crate::http::Clients;
 use crate::rpc::{Outcome, RpcError};
-use crate::{failure, resource, tools};
+use crate::{failure, reply, resource, tools};
 
 /// Where calls go.
 #[derive(Clone)]
@@ -273,8 +273,16 @@ impl Gateway {
             Some(Value::Object(arguments)) => Some(arguments),
             _ => None,
         };
-        let call = Call::parse(if is_own { &name } else { "" }, arguments);
-        let call = call.map_err(|refusal| self.refuse(context, refusal))?;
+        let call = match Call::parse(if is_own { &name } else { "" }, arguments) {
+            Ok(call) => call,
+            // Its answers have a status for that.
+            Err(refusal) if is_own && name == tools::RUN_PYTHON => {
+                self.audit().record(AuditEvent::refusal(&refusal).of(&context.principal, None));
+                let mode = self.code.as_ref().map(|code| code.settings().output_mode);
+                return Ok(json!(reply::validation_answer(&refusal, mode.unwrap_or_default())));
+            }
+            Err(refusal) => return Err(self.refuse(context, refusal)),
+        };
         self.answer(call, token, context).await.map(|result| json!(result)).map_err(failure::render)
     }
 

@@ -32,8 +32,8 @@ pub(crate) fn code_mode() -> Vec<Tool> {
         "Run Python in your own sandbox, which keeps variables, functions and imports from call to call; top-level \
          await works. MCP servers named in `servers` are there as async functions: `await \
          mcp_<server>.<tool>(arg=...)`, with plain Python as result; asyncio.gather runs calls at once. Find tools with \
-         search_tools or `runtime.search_tool_docs_sync(query)`. Print what you want to see. More: \
-         resource://ringfence/capabilities",
+         search_tools, or in the code: `import mcp.runtime; mcp.runtime.search_tool_docs_sync(query)`. Print what you want \
+         to see. More: resource://ringfence/capabilities",
         input(
             json!({
                 "code": {"type": "string", "minLength": 1},

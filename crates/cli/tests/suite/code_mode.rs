@@ -83,6 +83,12 @@ fn servers_of_a_later_call_are_added_and_stay() {
     let unknown = endpoint.run_with("1", &["nowhere"]);
     assert_eq!((unknown.status(), unknown.is_error()), ("validation_error", true), "{unknown:?}");
     assert!(unknown.text().contains("nowhere") && unknown.text().contains("tools"), "{unknown:?}");
+    for odd in
+        [json!({}), json!({"code": " "}), json!({"code": "1", "timeout": 500}), json!({"code": "1", "servers": "x"})]
+    {
+        let refused = endpoint.run_for(&odd);
+        assert_eq!((refused.status(), refused.is_error()), ("validation_error", true), "{refused:?}");
+    }
 }
 
 #[test]
@@ -149,6 +155,15 @@ fn code_mode_offers_two_tools_and_no_more() {
     assert_eq!(names(endpoint.at("code", "tools/list", &json!({}))), ["run_python", "search_tools"]);
     let direct = names(endpoint.server.request("tools/list", &json!({})));
     assert!(direct.contains(&"run_python".to_owned()) && direct.contains(&"tools__echo".to_owned()), "{direct:?}");
+    let about = endpoint.at(
+        "code",
+        "initialize",
+        &json!({
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+        }),
+    );
+    let instructions = about["result"]["instructions"].as_str().unwrap_or_default();
+    assert!(instructions.ends_with("Servers: more, tools."), "{about}");
     let hidden = json!({"name": "tools__echo", "arguments": {"message": "x"}});
     assert_eq!(endpoint.at("code", "tools/call", &hidden)["error"]["code"], -32602);
     let read = endpoint.at("code", "resources/read", &json!({"uri": "resource://ringfence/capabilities"}));

@@ -12,6 +12,9 @@ const INSTRUCTIONS: &str = "Runs code in isolated sandboxes. Pass the session_id
 
 const CODE_INSTRUCTIONS: &str = "Runs Python in an isolated sandbox, where MCP servers are there as async functions.";
 
+/// Of the servers, in what clients are told at first.
+const SHOWN_SERVERS: usize = 50;
+
 struct About {
     capabilities: Value,
     server_info: Value,
@@ -19,6 +22,17 @@ struct About {
 }
 
 impl Gateway {
+    /// Whoever has no list of tools must be told what there is to name.
+    async fn code_instructions(&self) -> String {
+        let Some(hosting) = &self.hosting else { return CODE_INSTRUCTIONS.into() };
+        let known = hosting.known_servers(&self.profile).await;
+        let names: Vec<&str> = known.servers().iter().take(SHOWN_SERVERS).map(|server| server.name.as_str()).collect();
+        if names.is_empty() {
+            return CODE_INSTRUCTIONS.into();
+        }
+        format!("{CODE_INSTRUCTIONS} Servers: {}.", names.join(", "))
+    }
+
     pub(super) async fn open(&self, params: &Value, context: &Context) -> Outcome {
         let invalid = |what: &str| RpcError::new(RpcError::INVALID_PARAMS, format!("initialize takes {what}"));
         let requested = params["protocolVersion"].as_str().ok_or_else(|| invalid("a `protocolVersion`"))?;
@@ -82,7 +96,7 @@ impl Gateway {
             json!({"tools": {}, "resources": {}, "prompts": {}})
         };
         let instructions = match self.profile.mode {
-            Mode::Code => Some(CODE_INSTRUCTIONS.into()),
+            Mode::Code => Some(self.code_instructions().await.into()),
             Mode::Direct => self.profile.own_tools.then(|| INSTRUCTIONS.into()),
         };
         Ok(About { capabilities, server_info: own, instructions })
