@@ -179,6 +179,8 @@ impl Client {
             answered.await.unwrap_or_else(|_| Err(RpcError::new(RpcError::INTERNAL_ERROR, "the client is gone")))
         };
         tokio::select! {
+            // What was not asked must not be withdrawn.
+            biased;
             answer = exchange => answer,
             () = cancel.cancelled() => {
                 question.withdraw(outlet);
