@@ -26,6 +26,11 @@ impl Server {
         Self::spawn(Command::new(BINARY), options, variables, state)
     }
 
+    /// The same, with the state of one before it.
+    pub(crate) fn start_again(state: Arc<TempDir>, options: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::spawn(Command::new(BINARY), options, variables, state)
+    }
+
     pub(crate) fn start_as(who: Who, options: &[&str], variables: &[(&str, &str)]) -> Self {
         Self::start_in(who, Arc::new(who.directory()), options, variables)
     }

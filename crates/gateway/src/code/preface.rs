@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use crate::hosting::KnownServer;
 
+/// Of what is told of a saved tool, in characters; the rest comes with its source.
+const MOST_DOC: usize = 200;
+
 /// Callers whose saved tools are remembered.
 const MOST_CALLERS: usize = 1024;
 
@@ -31,7 +34,10 @@ impl Prefaces {
             return Ok(Arc::clone(saved));
         }
         let tools = store.saved_tools(principal.name(), language).await?;
-        let told = tools.iter().map(|tool| json!({"name": tool.name, "version": tool.version, "doc": tool.doc}));
+        let told = tools.iter().map(|tool| {
+            let doc: String = tool.doc.lines().next().unwrap_or_default().chars().take(MOST_DOC).collect();
+            json!({"name": tool.name, "version": tool.version, "doc": doc})
+        });
         let saved = Arc::new(told.collect::<Vec<_>>());
         let mut known = self.known();
         if known.len() >= MOST_CALLERS {

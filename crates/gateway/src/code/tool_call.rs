@@ -71,7 +71,8 @@ impl Cell {
         }
         let route = Route { server: server.name.clone(), uuid: server.uuid.clone(), name: tool };
         note.start();
-        let answer = self.mode.0.hosting.pass_raw(&route, arguments, deadline, &self.context(cancel)).await;
+        let (context, session) = (self.context(cancel), self.room.session.as_ref());
+        let answer = self.mode.0.hosting.pass_raw(&route, arguments, deadline, &context, session).await;
         answer.map(|answer| HostAnswer::Result(Box::new(answer))).map_err(|failure| explain(&server, failure))
     }
 

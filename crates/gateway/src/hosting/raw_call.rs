@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ringfence_runtime::audit::{AuditEvent, AuditKind};
 use ringfence_runtime::servers::Phase;
+use ringfence_runtime::session::SessionId;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 
@@ -129,6 +130,13 @@ impl From<LinkMissing> for CallFailure {
     }
 }
 
+/// How long a call may take, and so until when.
+#[derive(Clone, Copy)]
+struct Within {
+    deadline: Duration,
+    until: Instant,
+}
+
 impl Hosting {
     /// Calls a tool, and gives the text of its result. Whether the caller may call it is for others to say; whether it
     /// is what was accepted is found out here, when its server is there.
@@ -138,28 +146,30 @@ impl Hosting {
         arguments: Value,
         deadline: Duration,
         context: &Context,
+        session: Option<&SessionId>,
     ) -> Result<RawAnswer, CallFailure> {
-        let until = Instant::now() + deadline.min(LONGEST);
+        let within = Within { deadline, until: Instant::now() + deadline.min(LONGEST) };
         for _ in 1..ATTEMPTS {
-            match self.pass_once(route, arguments.clone(), deadline, until, context).await {
+            match self.pass_once(route, arguments.clone(), within, context, session).await {
                 // It has just ended, and the fleet is about to hear of it: nothing was sent, so nothing ran.
-                Err(CallFailure::Lost { may_have_run: false, .. }) if Instant::now() < until => {
+                Err(CallFailure::Lost { may_have_run: false, .. }) if Instant::now() < within.until => {
                     tokio::time::sleep(BETWEEN_ATTEMPTS).await;
                 }
                 answered => return answered,
             }
         }
-        self.pass_once(route, arguments, deadline, until, context).await
+        self.pass_once(route, arguments, within, context, session).await
     }
 
     async fn pass_once(
         &self,
         route: &Route,
         arguments: Value,
-        deadline: Duration,
-        until: Instant,
+        within: Within,
         context: &Context,
+        session: Option<&SessionId>,
     ) -> Result<RawAnswer, CallFailure> {
+        let Within { deadline, until } = within;
         let begun = Instant::now();
         let link = tokio::select! {
             link = timeout_at(until, self.0.fleet.await_link(&route.server, START_PATIENCE)) => {
@@ -182,7 +192,7 @@ impl Hosting {
         if let Some(end) = end {
             self.0.fleet.call_ended(&route.server, &link, end);
         }
-        let event = AuditEvent::new(AuditKind::ToolCalled, outcome).of(&context.principal, None);
+        let event = AuditEvent::new(AuditKind::ToolCalled, outcome).of(&context.principal, session);
         let event = event.lasting(begun.elapsed()).with("server", route.server.clone());
         self.0.audit.record(event.with("tool", short(&route.name)));
         answer

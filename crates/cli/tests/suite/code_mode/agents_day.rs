@@ -2,6 +2,7 @@
 //! piece of code, keeps what it wrote, and goes on after the server was killed.
 
 use std::fs;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence_testkit::Who;
@@ -30,8 +31,8 @@ fn an_agents_day() {
     let file = config.path().join("servers.json");
     fs::write(&file, servers.to_string()).expect("it is written");
     let variables = [("MCP_SERVERS_CONFIG", file.to_str().expect("it is text"))];
-    let serve = |state| Server::start_in(Who::Root, state, &["--profile", "code"], &variables);
-    let server = serve(std::sync::Arc::new(tempfile::tempdir().expect("a directory")));
+    let serve = |state| Server::start_again(state, &["--profile", "code"], &variables);
+    let server = serve(Arc::new(tempfile::tempdir().expect("a directory")));
     let run = |server: &Server, code: &str, named: &[&str]| {
         let ran = Ran(server.call("run_python", &json!({"code": code, "servers": named, "timeout": 60})));
         assert!(!ran.is_error(), "{ran:?}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use ringfence_runtime::store::Store;
-use ringfence_testkit::{Who, fixture_file};
+use ringfence_testkit::fixture_file;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -71,7 +71,7 @@ impl Endpoint {
         let path = config.path().join("ringfence.toml");
         let given: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let options = ["--config", path.to_str().expect("it is text")];
-        let server = Server::start_in(Who::Root, state, &options, &given);
+        let server = Server::start_again(state, &options, &given);
         // Lists wait for servers that have just been started.
         server.request("tools/list", &json!({}));
         Self { server, config, variables }
