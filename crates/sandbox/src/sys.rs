@@ -9,6 +9,7 @@ mod signals;
 mod spawn;
 
 use std::ffi::{c_int, c_long, c_ulong};
+use std::io::Read as _;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::{Errno, Result};
@@ -86,7 +87,10 @@ pub(crate) fn place_descriptor(source: RawFd, target: RawFd) -> Result<()> {
 ///
 /// The init inherits them from its starter, and `/proc/1/cmdline` would show them to the guest.
 pub(crate) fn forget_arguments() -> std::io::Result<()> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let mut line = [0; 1024];
+    let length = std::fs::File::open("/proc/self/stat")?.read(&mut line)?;
+    // Only the name could be no text, and what follows it is.
+    let stat = String::from_utf8_lossy(&line[..length]);
     // Fields 48 to 51 of proc_pid_stat(5), counted from behind the name, which may hold anything.
     let fields: Vec<usize> = stat
         .rsplit(") ")
