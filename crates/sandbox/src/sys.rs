@@ -126,6 +126,13 @@ pub(crate) fn close_range(first: u32, last: u32, flags: c_int) -> Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) }).map(drop)
 }
 
+/// Moves a range of this process's memory into large pages, with what it holds.
+pub(crate) fn collapse(start: usize, length: usize) -> Result<()> {
+    const MADV_COLLAPSE: c_int = 25;
+    // SAFETY: changes which frames hold the range, never what they hold; a range that is not ours is refused.
+    check(unsafe { libc::madvise(start as *mut libc::c_void, length, MADV_COLLAPSE) }.into()).map(drop)
+}
+
 /// Flags of a mount, and what to give back to whom (`mount_setattr(2)`).
 pub(crate) struct MountAttributes<'fd> {
     pub(crate) set: u64,
