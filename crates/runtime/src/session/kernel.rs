@@ -12,7 +12,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::attention::Attention;
+use super::attention::{Attention, Experience};
 use super::call::{Captured, Impatience, Outcome, Patience, failed};
 use super::guest::{Guest, Kept, Opening, Process, control_pair};
 use super::language::{self, Done, Message};
@@ -38,8 +38,8 @@ pub(super) struct Kernel {
     is_foreign: bool,
     /// It has said so.
     is_ready: bool,
-    /// The last cell took no longer than it takes to fall asleep.
-    was_short: bool,
+    /// How its cells are best waited for.
+    experience: Experience,
 }
 
 /// Where an interpreter is found that was another's.
@@ -145,7 +145,7 @@ impl Kernel {
             last_cell: 0,
             is_foreign: false,
             is_ready: false,
-            was_short: false,
+            experience: Experience::default(),
         }
     }
 
@@ -170,7 +170,7 @@ impl Kernel {
             last_cell: u64::from(generation) << 32,
             is_foreign: true,
             is_ready: true,
-            was_short: false,
+            experience: Experience::default(),
         })
     }
 
@@ -258,7 +258,7 @@ impl Kernel {
     pub(super) async fn execute(&mut self, guest: &Guest, code: &str, mut patience: Patience) -> (Outcome, Fate) {
         self.last_cell += 1;
         let request = language::request(self.spoken, self.last_cell, code);
-        let mut attention = Attention::begin(self.was_short);
+        let mut attention = Attention::begin(&mut self.experience);
         // A kernel at rest takes it at once; if not, that is found out below.
         let sent = self.socket.try_write(&request).unwrap_or_default();
         let mut unsent = &request[sent..];
@@ -304,7 +304,7 @@ impl Kernel {
                 () = attention.hold(), if attention.is_awake() => {}
             }
         };
-        self.was_short = attention.is_short();
+        attention.end(&mut self.experience);
         captured.drain(&mut self.process);
         let (stdout, stderr) = captured.finish();
         let mut outcome = Outcome { stdout, stderr, display, ..failed(String::new()) };

@@ -16,7 +16,7 @@ pub(super) fn compact() {
     }
 }
 
-/// Where it lies, if this line of proc_pid_maps(5) is about memory that is nobody else's and of no file.
+/// Where it lies, if this line of `proc_pid_maps(5)` is about memory that is nobody else's and of no file.
 fn private_memory(line: &str) -> Option<(usize, usize)> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
