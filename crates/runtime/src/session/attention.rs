@@ -81,7 +81,7 @@ impl Experience {
         self.cells = self.cells.wrapping_add(1);
         let (Some(awake), Some(asleep)) = (self.awake.0, self.asleep.0) else { return self.asleep.0.is_some() };
         // Being awake must be worth its while.
-        let is_better = awake < asleep - asleep / 16;
+        let is_better = awake + asleep / 16 < asleep;
         is_better != self.cells.is_multiple_of(TRIED_AGAIN_AFTER)
     }
 
@@ -104,7 +104,7 @@ impl Usual {
         self.0 = Some(match self.0 {
             None => took,
             Some(usual) if took < usual => (usual + took) / 2,
-            Some(usual) => usual + (took - usual).min(usual / 4) / 16,
+            Some(usual) => usual + took.saturating_sub(usual).min(usual / 4) / 16,
         });
     }
 }
@@ -149,7 +149,7 @@ mod tests {
     async fn only_one_alone_waits_awake_and_not_for_long() {
         let attention = |since| Attention { since, was_awake: true, is_awake: true, was_alone: true };
         RUNNING.fetch_add(3, Ordering::Relaxed);
-        let (mut early, mut late) = (attention(Instant::now()), attention(Instant::now() - MOST));
+        let (mut early, mut late) = (attention(Instant::now()), attention(Instant::now().checked_sub(MOST).unwrap()));
         assert!(!Attention::begin(&mut Experience { was_short: true, ..Experience::default() }).is_awake());
         assert!(!ends_at_once(&mut early).await, "it looks around first");
         assert!(ends_at_once(&mut late).await);
