@@ -66,6 +66,7 @@ BRIDGE_PARTS = (  # each needs those before it at most
 )
 KEPT_CELLS = 1000  # whose source a traceback can show
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the import
+PLAIN = 0x43  # those of a function that is nothing else: CO_OPTIMIZED, CO_NEWLOCALS, CO_NOFREE
 TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, likewise
 NO_INPUT = "input() is not available in this sandbox: pass values in the code"
 
@@ -299,6 +300,7 @@ class Kernel:
             self.tidy()
             if not self.has_site:
                 self.run_site()
+                compile("", "<nothing>", "exec")  # the next may need what `compile_first` goes without
 
     def load_output(self):
         self.output = import_output()
@@ -380,7 +382,7 @@ class Kernel:
         name = f"<cell {self.cells}>"
         self.output.remember(name, code)
         self.output.forget(f"<cell {self.cells - KEPT_CELLS}>")
-        parts = compile_cell(code, name)
+        parts = (compile_first(code, name) if not self.has_site else None) or compile_cell(code, name)
         for part in parts:
             if part.co_flags & CO_COROUTINE:
                 return self.run_on_loop(parts)
@@ -500,6 +502,27 @@ def compile_cell(code, name):
     if tree.body:
         parts.insert(0, compile(tree, name, "exec", flags, dont_inherit=True))
     return parts
+
+
+def compile_first(code, name):
+    """The same for one plain call in a cell that somebody waits for while the interpreter starts: `compile` makes the
+    types of the syntax tree when it is first called, which takes longer than all else here, and `eval` does not."""
+    if code.count("(") != 1 or code[-1] != ")" or not is_one_expression(code):
+        return None
+    if any(mark in code for mark in ("\\", "[", "is")):
+        return None  # it may be warned about, by the name of its cell
+    try:
+        made = eval(f"lambda: (\n{code}\n)", {}).__code__
+    except Exception:
+        return None  # no expression, or one that awaits
+    # What would be a variable, a generator or a function of the lambda is for `compile`.
+    has_functions = any(type(constant) is type(made) for constant in made.co_consts)
+    if made.co_varnames or made.co_cellvars or made.co_flags & ~PLAIN or has_functions:
+        return None
+    names = {"co_name": "<module>", "co_filename": name, "co_firstlineno": made.co_firstlineno - 1}
+    if sys.version_info >= (3, 11):
+        names["co_qualname"] = "<module>"
+    return [made.replace(**names)]
 
 
 def is_one_expression(code):

@@ -330,6 +330,20 @@ class WithoutSiteTest(KernelTest):
         self.assertIn('File "<cell 1>", line 2, in f\n    1 / 0\n', cell.traceback)
         self.run_error("'", "SyntaxError")
 
+    def test_a_first_call_is_as_any_other(self):
+        codes = (
+            "print(1)", "nothing(1)", "print(1 // 0, 2)", "max(1, 2)", "max(1, 2) # (", "print(1", "print(1)) + (2)",
+            "print(y:=1)", "yield(1)", "callable(lambda: 1)", "print({x for x in 'ab' if 0})", "print(1 #)", "len('\\d')",
+        )  # fmt: skip
+        for code in codes:
+            with self.subTest(code=code):
+                first, other = self.new_host(self.COMMAND), self.new_host(self.COMMAND)
+                other.run("import sys")
+                cells = [first.run(code), other.run(code)]
+                told = [(cell.status, cell.stdout, cell.result, cell.error and cell.traceback) for cell in cells]
+                self.assertEqual(str(told[0]), str(told[1]).replace("<cell 2>", "<cell 1>"))
+                self.assertEqual([host.run("'y' in globals()").result for host in (first, other)], [str("y:" in code)] * 2)
+
     def test_cells_before_linecache_was_imported_are_shown(self):
         self.run_ok("def f(): return 1 / 0")
         self.run_ok("x = 1")

@@ -6,6 +6,7 @@
 
 mod admission;
 mod adoption;
+mod attention;
 mod call;
 mod capture;
 mod compiled;

@@ -34,8 +34,8 @@ pub(crate) const MOST_DESCRIPTORS: usize = 32;
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Order {
-    /// A file of a v1 cgroup that admits whoever writes `0` to it. Carries it.
-    Entrance,
+    /// The files of v1 cgroups that admit whoever writes `0` to them. Carries them.
+    Entrances,
     /// The next volume of the plan, opened by the host. Carries its mount.
     Volume,
     /// The ids are mapped, and nothing more will be sent: build the walls.

@@ -141,9 +141,8 @@ pub(crate) fn begin(
     identity.map(sandbox.pid(), spec.uid)?;
     if let Some(place) = entered {
         let entrances = sandbox.hold(make_cgroup(place)?)?;
-        for entrance in &entrances {
-            sandbox.control().order(&Order::Entrance, &[entrance.as_fd()])?;
-        }
+        let entrances: Vec<_> = entrances.iter().map(AsFd::as_fd).collect();
+        sandbox.control().order(&Order::Entrances, &entrances)?;
     }
     if host_opens_volumes {
         let ids = identity.host_ids(sandbox.pid());

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, symlinkat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, mknodat, openat, openat2, symlinkat};
 use rustix::io::{Errno, Result};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
@@ -60,7 +60,7 @@ pub(crate) fn build(entries: &[Entry], sources: Vec<OwnedFd>, volumes: &[OpenVol
     fill(&root, entries, sources)?;
     mount_writable(&root, workspace)?;
     mount_devices(&root, devices)?;
-    attach(proc.as_fd(), &root, Path::new("proc")).step(|| "mount a private /proc".into())?;
+    attach_own(proc.as_fd(), &root, Path::new("proc")).step(|| "mount a private /proc".into())?;
     mask_proc(&root)?;
     for volume in volumes {
         mount_volume(&root, volume)?;
@@ -99,9 +99,9 @@ fn fill(root: &OwnedFd, entries: &[Entry], sources: Vec<OwnedFd>) -> Done {
             Entry::Bind { host, guest, kind } => {
                 let describe = || format!("mount {}", host.display());
                 let source = sources.next().ok_or(Errno::INVAL).step(describe)?;
-                make_mount_point(root, guest, *kind).step(describe)?;
+                make_own_place(root, guest, *kind).step(describe)?;
                 set(source.as_fd(), READ_ONLY, Recursive::Yes).step(describe)?;
-                attach(source.as_fd(), root, guest).step(describe)?;
+                attach_own(source.as_fd(), root, guest).step(describe)?;
             }
         }
     }
@@ -116,12 +116,12 @@ fn mount_writable(root: &OwnedFd, workspace: &Workspace) -> Done {
     let tmpfs = new_file_system("tmpfs", &options, HARDENED).step(describe)?;
     mkdirat(root, "dev/shm", Mode::from_raw_mode(0o755)).step(describe)?;
     // Parts of a tree can only be cloned once it is attached; /dev/shm hides this first mount again.
-    attach(tmpfs.as_fd(), root, Path::new("dev/shm")).step(describe)?;
+    attach_own(tmpfs.as_fd(), root, Path::new("dev/shm")).step(describe)?;
     for (part, mode, place) in [("workspace", 0o755, "workspace"), ("tmp", 0o1777, "tmp"), ("shm", 0o1777, "dev/shm")] {
         mkdirat(&tmpfs, part, Mode::from_raw_mode(mode)).step(describe)?;
         rustix::fs::chmodat(&tmpfs, part, Mode::from_raw_mode(mode), AtFlags::empty()).step(describe)?;
         let tree = clone_tree(&tmpfs, part).step(describe)?;
-        attach(tree.as_fd(), root, Path::new(place)).step(describe)?;
+        attach_own(tree.as_fd(), root, Path::new(place)).step(describe)?;
     }
     Ok(())
 }
@@ -135,11 +135,11 @@ fn mount_devices(root: &OwnedFd, devices: Vec<OwnedFd>) -> Done {
     let describe = || "set up /dev".to_owned();
     for (name, device) in DEVICES.iter().zip(devices) {
         let place = Path::new("dev").join(name);
-        make_mount_point(root, &place, Kind::File).step(describe)?;
+        make_own_place(root, &place, Kind::File).step(describe)?;
         // Device nodes cannot be made here, only borrowed: without `nodev`.
         let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         set(device.as_fd(), flags, Recursive::No).step(describe)?;
-        attach(device.as_fd(), root, &place).step(describe)?;
+        attach_own(device.as_fd(), root, &place).step(describe)?;
     }
     let pts = new_file_system(
         "devpts",
@@ -147,8 +147,8 @@ fn mount_devices(root: &OwnedFd, devices: Vec<OwnedFd>) -> Done {
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC,
     )
     .step(|| "mount a private /dev/pts".into())?;
-    make_mount_point(root, Path::new("dev/pts"), Kind::Directory).step(describe)?;
-    attach(pts.as_fd(), root, Path::new("dev/pts")).step(describe)?;
+    make_own_place(root, Path::new("dev/pts"), Kind::Directory).step(describe)?;
+    attach_own(pts.as_fd(), root, Path::new("dev/pts")).step(describe)?;
     let links = [
         ("pts/ptmx", "dev/ptmx"),
         ("/proc/self/fd", "dev/fd"),
@@ -235,6 +235,11 @@ fn set(tree: BorrowedFd<'_>, flags: MountAttrFlags, recursive: Recursive) -> Res
     mount_setattr(tree, &MountAttributes { set: flags.bits().into(), id_map: None }, recursive)
 }
 
+/// Mounts on a place of which every part is ours: only before the volumes, whose content is not, are there.
+fn attach_own(tree: BorrowedFd<'_>, root: &OwnedFd, place: &Path) -> Result<()> {
+    move_mount(tree, "", root, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
 fn attach(tree: BorrowedFd<'_>, root: &OwnedFd, place: &Path) -> Result<()> {
     attach_at(tree, &open_beneath(root, place, OFlags::empty())?)
 }
@@ -252,6 +257,20 @@ fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd> {
         Mode::empty(),
         ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS,
     )
+}
+
+/// Makes a place in a directory that is ours, for what is mounted with [`attach_own`].
+fn make_own_place(root: &OwnedFd, path: &Path, kind: Kind) -> Result<()> {
+    let made = match kind {
+        Kind::Directory => mkdirat(root, path, Mode::from_raw_mode(0o755)),
+        Kind::File => mknodat(root, path, FileType::RegularFile, Mode::from_raw_mode(0o644), 0),
+    };
+    match made {
+        // An image may lack a directory on the way.
+        Err(Errno::NOENT) => make_mount_point(root, path, kind),
+        Err(Errno::EXIST) => Ok(()),
+        made => made,
+    }
 }
 
 /// Makes the place where something will be mounted, with the directories on the way.

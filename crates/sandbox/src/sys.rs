@@ -9,6 +9,7 @@ mod signals;
 mod spawn;
 
 use std::ffi::{c_int, c_long, c_ulong};
+use std::io::Read as _;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::{Errno, Result};
@@ -86,7 +87,10 @@ pub(crate) fn place_descriptor(source: RawFd, target: RawFd) -> Result<()> {
 ///
 /// The init inherits them from its starter, and `/proc/1/cmdline` would show them to the guest.
 pub(crate) fn forget_arguments() -> std::io::Result<()> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let mut line = [0; 1024];
+    let length = std::fs::File::open("/proc/self/stat")?.read(&mut line)?;
+    // Only the name could be no text, and what follows it is.
+    let stat = String::from_utf8_lossy(&line[..length]);
     // Fields 48 to 51 of proc_pid_stat(5), counted from behind the name, which may hold anything.
     let fields: Vec<usize> = stat
         .rsplit(") ")
@@ -120,6 +124,13 @@ pub(crate) fn exit_now(code: c_int) -> ! {
 pub(crate) fn close_range(first: u32, last: u32, flags: c_int) -> Result<()> {
     // SAFETY: takes no pointers; callers own no descriptor in the range that they use afterwards.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) }).map(drop)
+}
+
+/// Moves a range of this process's memory into large pages, with what it holds.
+pub(crate) fn collapse(start: usize, length: usize) -> Result<()> {
+    const MADV_COLLAPSE: c_int = 25;
+    // SAFETY: changes which frames hold the range, never what they hold; a range that is not ours is refused.
+    check(unsafe { libc::madvise(start as *mut libc::c_void, length, MADV_COLLAPSE) }.into()).map(drop)
 }
 
 /// Flags of a mount, and what to give back to whom (`mount_setattr(2)`).

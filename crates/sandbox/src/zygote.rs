@@ -6,6 +6,7 @@
 //! The init is the same code, behind the same walls, wherever it is forked from.
 
 mod birth;
+mod memory;
 mod process;
 mod scratch;
 

@@ -13,6 +13,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::attention::{Attention, Experience};
 use super::call::{Captured, Impatience, Outcome, Patience, failed};
 use super::guest::{Guest, Kept, Opening, Process, control_pair};
 use super::host_calls::{Calls, HostCalls, Outbox};
@@ -42,6 +43,8 @@ pub(super) struct Kernel {
     is_foreign: bool,
     /// It has said so.
     is_ready: bool,
+    /// How its cells are best waited for.
+    experience: Experience,
 }
 
 /// Where an interpreter is found that was another's.
@@ -149,6 +152,7 @@ impl Kernel {
             prefaced: None,
             is_foreign: false,
             is_ready: false,
+            experience: Experience::default(),
         }
     }
 
@@ -175,6 +179,7 @@ impl Kernel {
             prefaced: None,
             is_foreign: true,
             is_ready: true,
+            experience: Experience::default(),
         })
     }
 
@@ -280,6 +285,7 @@ impl Kernel {
         mut patience: Patience,
     ) -> (Outcome, Fate) {
         let request = self.request(code, host.as_ref().and_then(|host| host.preface.as_ref()));
+        let mut attention = Attention::begin(&mut self.experience);
         // A kernel at rest takes it at once; if not, that is found out below.
         let sent = self.socket.try_write(&request).unwrap_or_default();
         let mut outbox = Outbox::of(request, sent);
@@ -328,8 +334,10 @@ impl Kernel {
                     is_lost = self.give_up(guest);
                 }
                 () = captured.take(&mut self.process) => {}
+                () = attention.hold(), if attention.is_awake() => {}
             }
         };
+        attention.end(&mut self.experience);
         captured.drain(&mut self.process);
         let (stdout, stderr) = captured.finish();
         let open_calls = calls.end();

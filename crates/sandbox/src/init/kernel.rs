@@ -19,8 +19,7 @@ pub(super) fn fork(
     if !sys::has_interpreter() {
         return Err(Errno::NOSYS);
     }
-    let environment = serde_json::to_vec(environment).map_err(|_| Errno::INVAL)?;
-    let environment = CString::new(environment).map_err(|_| Errno::INVAL)?;
+    let environment = CString::new(write_down(environment)).map_err(|_| Errno::INVAL)?;
     if let Some(pid) = sys::fork()? {
         return Ok(pid);
     }
@@ -28,6 +27,12 @@ pub(super) fn fork(
         sys::enter_interpreter(&environment);
     }
     sys::exit_now(1)
+}
+
+/// As the zygote reads it: each variable with its length before it. Values may hold anything but a zero.
+fn write_down(environment: &BTreeMap<String, String>) -> String {
+    let variable = |(name, value): (&String, &String)| format!("{}:{name}={value}", name.len() + 1 + value.len());
+    environment.iter().map(variable).collect()
 }
 
 /// The steps that an exec does by itself: what the init has must not be the guest's.

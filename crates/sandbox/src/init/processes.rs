@@ -68,7 +68,7 @@ impl Processes {
                 }
             }
             Order::File { path, action } => files::answer(&path, action, passed),
-            Order::Entrance | Order::Volume | Order::Go { .. } => {}
+            Order::Entrances | Order::Volume | Order::Go { .. } => {}
         }
     }
 

@@ -99,7 +99,7 @@ fn await_go(plan: &Plan, channel: &Channel, volumes: &mut Vec<OpenVolume>) -> Re
             Some((Order::Go { may_drop_groups }, _)) if volumes.len() == plan.volumes.len() => {
                 return Ok(may_drop_groups);
             }
-            Some((Order::Entrance, passed)) => passed.iter().try_for_each(enter_cgroup)?,
+            Some((Order::Entrances, passed)) => passed.iter().try_for_each(enter_cgroup)?,
             Some((Order::Volume, passed)) if volumes.len() + passed.len() <= plan.volumes.len() => {
                 for tree in passed {
                     volumes.push(plan.volumes[volumes.len()].with(tree));

@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// Takes over a forked process as the kernel of a session: its environment as JSON. Never returns.
+/// Takes over a forked process as the kernel of a session: its environment, as `5:A=one` after each other. Never returns.
 pub(crate) type Interpreter = extern "C" fn(environment: *const c_char);
 
 /// Set in a zygote, and so in all that is forked from it.

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
+use super::memory;
 use crate::frame::Channel;
 use crate::host;
 use crate::init::{self, Host, Plan};
@@ -67,6 +68,7 @@ pub(crate) fn serve(socket: OwnedFd) -> i32 {
     if !is_alone || set_parent_process_death_signal(Some(Signal::KILL)).is_err() {
         return 1;
     }
+    memory::compact();
     if channel.send(&Reply::Ready, &[]).is_err() {
         return 1;
     }
