@@ -26,8 +26,7 @@ fn a_server_that_was_not_granted_is_not_reached() {
         &["tools"],
     );
     assert_eq!(ran.stdout(), "refused\nnot_found", "{ran:?}");
-    let told = endpoint.refusals();
-    assert!(told.contains("policy") && told.contains("`more` is not loaded here"), "{told}");
+    endpoint.assert_refused(&["policy", "`more` is not loaded here"]);
     let ran = endpoint.run_with("(await mcp_more.report())['recorded']", &["more"]);
     assert_eq!(ran.text(), "[]", "{ran:?}");
 }
@@ -54,10 +53,7 @@ fn forged_and_replayed_requests_do_nothing() {
         &["more"],
     );
     assert!(ran.is_error() || ran.stdout() == "[] []", "{ran:?}");
-    let told = endpoint.refusals();
-    for why in ["is not loaded here", "another piece of code", "used again", "nothing of that name"] {
-        assert!(told.contains(why), "{why}: {told}");
-    }
+    endpoint.assert_refused(&["is not loaded here", "another piece of code", "used again", "nothing of that name"]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ringfence_runtime::store::Store;
 use ringfence_testkit::fixture_file;
@@ -114,10 +115,19 @@ impl Endpoint {
         })
     }
 
-    /// What was refused, as the audit tells it.
-    pub(super) fn refusals(&self) -> String {
-        let events = self.store(async |store| store.recent_audit(None, 1000).await.expect("it is read"));
-        let refused = events.into_iter().filter(|event| event.kind == "refused");
-        refused.map(|event| format!("{} {}", event.outcome, event.detail)).collect::<Vec<_>>().join("\n")
+    /// Asserts that the audit tells of refusals with these words. It is written together, a moment later.
+    pub(super) fn assert_refused(&self, words: &[&str]) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let events = self.store(async |store| store.recent_audit(None, 1000).await.expect("it is read"));
+            let refused = events.into_iter().filter(|event| event.kind == "refused");
+            let told: String =
+                refused.map(|event| format!("{} {}", event.outcome, event.detail)).collect::<Vec<_>>().join("\n");
+            if words.iter().all(|words| told.contains(words)) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{words:?}: {told}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
