@@ -187,7 +187,7 @@ impl Calls {
             return self.forged("the number of a call was used again");
         }
         *last_number = number;
-        let bytes = params.get().len();
+        let bytes = method.len() + params.get().len();
         if self.is_over {
             let message = "the code is being ended: its time is up, or nobody waits for it";
             let over = json!({"kind": "cancelled", "message": message, "may_have_run": false});
