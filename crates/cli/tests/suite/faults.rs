@@ -80,6 +80,42 @@ fn a_kernel_is_killed() {
 }
 
 #[test]
+fn a_kernel_is_killed_between_calls() {
+    let server = Server::start(&[], &[]);
+    for during_command in [false, true] {
+        let mark = format!("killed-at-rest-{during_command}");
+        let session = begin(&server, "python", &format!("x = 1; f = open('{mark}', 'w').close()"));
+        let has_mark = |pid: &u32| Path::new(&format!("/proc/{pid}/root/workspace/{mark}")).exists();
+        let kernel = descendants(server.process.id()).into_iter().find(|pid| has_mark(pid) && inner_pid(*pid) > 1);
+        let kernel = kernel.expect("a kernel");
+        if during_command {
+            // Its end is then told while nobody waits for it.
+            let command =
+                json!({"command": "touch ready; while [ ! -e go ]; do sleep 0.01; done", "session_id": session});
+            let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                "params": {"name": "execute_command", "arguments": command}});
+            let mut stream = server.send("POST /mcp", &call.to_string());
+            let workspace = format!("/proc/{kernel}/root/workspace");
+            eventually("it does not start", || Path::new(&format!("{workspace}/ready")).exists());
+            kill(kernel);
+            eventually("it lives", || !is_alive(kernel));
+            let go = json!({"session_id": session, "path": "go", "content": ""});
+            assert!(server.call("write_file", &go)["result"]["isError"] != true);
+            let _ = std::io::Read::read_to_string(&mut stream, &mut String::new());
+        } else {
+            kill(kernel);
+            eventually("it lives", || !is_alive(kernel));
+        }
+        let next = || server.call("execute_code", &json!({"code": "print('x' in globals())", "session_id": session}));
+        let told = next();
+        assert!(text_of(&told).contains("state is lost"), "{told}");
+        let answer = next();
+        assert_eq!(answer["result"]["structuredContent"]["stdout"], "False\n", "{answer}");
+        assert!(!text_of(&answer).contains("state is lost"), "it is told once: {answer}");
+    }
+}
+
+#[test]
 fn an_init_is_killed() {
     let server = Server::start(&[], &[]);
     let other = begin(&server, "python", "y = 'kept'");
