@@ -216,8 +216,8 @@ impl Hosting {
     }
 
     /// Waits for a server that is being started, and for its tools to be known.
-    pub(crate) async fn await_first(&self, server: &str, patience: Duration) {
-        let until = Instant::now() + patience;
+    pub(crate) async fn await_first(&self, server: &str, until: Instant) {
+        let patience = until.saturating_duration_since(Instant::now());
         if !matches!(tokio::time::timeout_at(until, self.0.fleet.await_link(server, patience)).await, Ok(Ok(_))) {
             return;
         }

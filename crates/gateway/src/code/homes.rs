@@ -32,7 +32,7 @@ impl Homes {
     /// One that was left by a server that died, and has been taken over.
     async fn inherited(&self, caller: &Caller, sessions: &Sessions) -> Result<Option<SessionId>, StoreError> {
         let left = self.store.code_sessions(caller.principal.name(), &caller.profile_name).await?;
-        Ok(left.into_iter().rev().find(|session| sessions.is_live(session)))
+        Ok(left.into_iter().rev().find(|session| sessions.has(&caller.principal, session)))
     }
 }
 
@@ -42,7 +42,7 @@ impl CodeMode {
         let Inner { homes, sessions, settings, .. } = &*self.0;
         let turn = homes.turn(caller);
         let mut home = turn.lock().await;
-        if let Some(session) = home.as_ref().filter(|session| sessions.is_live(session)) {
+        if let Some(session) = home.as_ref().filter(|session| sessions.has(&caller.principal, session)) {
             return Ok((session.clone(), false));
         }
         if let Some(session) = homes.inherited(caller, sessions).await.map_err(unkept)? {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ringfence_runtime::session::{Answer, CodeRequest, Failure, HostCalls, Kind, SessionId};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::cell::Cell;
@@ -11,7 +12,7 @@ use super::homes::unkept;
 use super::{Caller, CodeMode, Inner, Room, preface};
 use crate::hosting::KnownServer;
 
-/// How long code waits for a server that is started for the first time.
+/// How long code waits for servers that are started for the first time.
 const FIRST_START: Duration = Duration::from_secs(20);
 
 fn is_named(named: &[String], server: &KnownServer) -> bool {
@@ -40,10 +41,16 @@ impl CodeMode {
     ) -> Result<Answer, Failure> {
         let servers = self.resolve(caller, named).await?;
         let timeout = self.check_timeout(timeout)?;
-        let mut attempts = 0;
+        let mut is_second = false;
         loop {
             let (session, is_new_session) = self.home(caller).await?;
-            let Ok(language) = self.0.sessions.language(&caller.principal, &session) else { continue };
+            let language = match self.0.sessions.language(&caller.principal, &session) {
+                Err(_) if !is_second => {
+                    is_second = true;
+                    continue;
+                }
+                language => language?,
+            };
             let room = Room { session: Some(session.clone()), language };
             let host = self.host_calls(caller, room, &servers, Telling::Always).await?;
             let request = CodeRequest {
@@ -54,10 +61,9 @@ impl CodeMode {
                 timeout: Some(timeout),
                 host: Some(host),
             };
-            attempts += 1;
             match self.0.sessions.execute(&caller.principal, request, cancel.clone()).await {
                 // It has expired in between; nothing ran.
-                Err(failure) if failure.kind == Kind::SessionNotFound && attempts == 1 => {}
+                Err(failure) if failure.kind == Kind::SessionNotFound && !is_second => is_second = true,
                 answered => return answered.map(|answer| Answer { session_created: is_new_session, ..answer }),
             }
         }
@@ -117,8 +123,9 @@ impl CodeMode {
         }
         let mut known = self.0.hosting.known_servers(&caller.profile).await;
         // One that was never there before has no tools yet that code could see.
+        let until = Instant::now() + FIRST_START;
         for server in known.servers().iter().filter(|server| server.tools.is_empty() && is_named(named, server)) {
-            self.0.hosting.await_first(&server.name, FIRST_START).await;
+            self.0.hosting.await_first(&server.name, until).await;
         }
         known = self.0.hosting.known_servers(&caller.profile).await;
         let find = |name: &String| {

@@ -152,6 +152,11 @@ impl Sessions {
         self.live().contains_key(id)
     }
 
+    /// Whether there is such a session for this caller.
+    pub fn has(&self, principal: &Principal, id: &SessionId) -> bool {
+        self.find(principal, id).is_ok()
+    }
+
     /// What is spoken in a session.
     pub fn language(&self, principal: &Principal, id: &SessionId) -> Result<Language, Failure> {
         let handle = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?;
