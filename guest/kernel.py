@@ -44,7 +44,7 @@ import fcntl
 import io
 import posix
 import sys
-from _thread import allocate_lock, get_ident
+from _thread import RLock, allocate_lock, get_ident
 
 FRAME_LIMIT = 16 << 20
 ANSWER_LIMIT = 72 << 20
@@ -309,8 +309,9 @@ class Kernel:
         sys.meta_path.insert(0, BridgeFinder(self.load_bridge))
 
     def load_bridge(self):
-        if self.bridge is None:
-            self.bridge = import_bridge(self.output.OWN_FILES).Bridge(self)
+        with OWN_IMPORTS:  # any thread may be the first to need it
+            if self.bridge is None:
+                self.bridge = import_bridge(self.output.OWN_FILES).Bridge(self)
         return self.bridge
 
     def take_preface(self, preface):
@@ -543,15 +544,18 @@ def ends_in_assignment(code):
 
 
 def import_own(name):
-    """A module of the interpreter's own, whatever the workspace has of that name."""
-    if name in sys.modules:
-        return sys.modules[name]
-    path = sys.path
-    sys.path = OWN_PATH
-    try:
-        return __import__(name)
-    finally:
-        sys.path = path
+    """A module of the interpreter's own, whatever the workspace has of that name. From one thread at a time: another
+    would find it half made, or take the path of this one for the guest's."""
+    module = sys.modules.get(name)
+    if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+        return module
+    with OWN_IMPORTS:
+        path = sys.path
+        sys.path = OWN_PATH
+        try:
+            return __import__(name)
+        finally:
+            sys.path = path
 
 
 def import_beside(name):
@@ -662,6 +666,7 @@ def serve(fd):
 
 
 OWN_PATH = list(sys.path)
+OWN_IMPORTS = RLock()
 LATER = None  # the parts of the bridge as start.py has them, compiled
 
 if __name__ == "__main__":
