@@ -48,11 +48,9 @@ fn forged_and_replayed_requests_do_nothing() {
          print('done')"
     ));
     assert_eq!(ran.stdout(), "done", "{ran:?}");
-    let ran = endpoint.run_with(
-        "kernel = None\nprint((await mcp_tools.report())['recorded'], (await mcp_more.report())['recorded'])",
-        &["more"],
-    );
-    assert!(ran.is_error() || ran.stdout() == "[] []", "{ran:?}");
+    let ran = endpoint
+        .run_with("print((await mcp_tools.report())['recorded'], (await mcp_more.report())['recorded'])", &["more"]);
+    assert_eq!(ran.stdout(), "[] []", "{ran:?}");
     endpoint.assert_refused(&["is not loaded here", "another piece of code", "used again", "nothing of that name"]);
 }
 
@@ -79,8 +77,8 @@ fn a_flood_of_requests_is_bounded_and_others_go_on() {
     });
     let grown = endpoint.server.peak_bytes() - before;
     assert!(grown < 64 << 20, "{grown}");
-    // Whatever became of the flood, the caller has a session that works, and the server its places.
-    let _ = ran;
+    // Whatever became of the code that did it, its caller has a session that works, and the server its places.
+    assert!(ran.0.get("result").is_some(), "{ran:?}");
     let ran = endpoint.run_with("await mcp_tools.echo(message='well')", &["tools"]);
     assert!(ran.text().contains("'well'"), "{ran:?}");
 }
