@@ -48,9 +48,11 @@ fn forged_and_replayed_requests_do_nothing() {
          print('done')"
     ));
     assert_eq!(ran.stdout(), "done", "{ran:?}");
-    let ran = endpoint
-        .run_with("print((await mcp_tools.report())['recorded'], (await mcp_more.report())['recorded'])", &["more"]);
-    assert_eq!(ran.stdout(), "[] []", "{ran:?}");
+    // Asked from another session: whoever has used numbers ahead of its kernel has none left that would be heard.
+    let code = "print((await mcp_tools.report())['recorded'], (await mcp_more.report())['recorded'])";
+    let other = serde_json::json!({"code": code, "servers": ["tools", "more"]});
+    let seen = endpoint.server.call("execute_code", &other);
+    assert_eq!(seen["result"]["structuredContent"]["stdout"], "[] []\n", "{seen}");
     endpoint.assert_refused(&["is not loaded here", "another piece of code", "used again", "nothing of that name"]);
 }
 
