@@ -49,6 +49,7 @@ const SCOPE_VARIABLE: &str = "RINGFENCE_SCOPE_FILE";
 ///
 /// Also takes the options of `serve`.
 #[derive(Args)]
+#[group(skip)]
 #[command(mut_arg("stdio", |argument| argument.hide(true)))]
 pub(crate) struct Arguments {
     /// What this endpoint may be used for, as a JSON file of mode 0600; removed at the end

@@ -1,9 +1,11 @@
 //! Descriptors that whoever started this process has left open for it.
 
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::io::{Errno, FdFlags, Result, fcntl_getfd, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, Result, fcntl_setfd};
+
+use super::check;
 
 /// The first descriptor after the standard streams, which is where service managers put what they pass on.
 const FIRST: RawFd = 3;
@@ -15,14 +17,14 @@ pub fn take_inherited() -> Result<OwnedFd> {
     if IS_TAKEN.swap(true, Ordering::Relaxed) {
         return Err(Errno::BADF);
     }
-    // SAFETY: only asked whether it is open, and for its flags; both are well defined for any number.
-    let found = unsafe { BorrowedFd::borrow_raw(FIRST) };
-    let flags = fcntl_getfd(found)?;
+    // SAFETY: no pointer is passed; a number that is not open is an error.
+    let flags = check(unsafe { libc::fcntl(FIRST, libc::F_GETFD) }.into())?;
     // What this process opens itself is closed on exec; what it has inherited cannot have been.
-    if flags.contains(FdFlags::CLOEXEC) {
+    if flags & libc::c_long::from(libc::FD_CLOEXEC) != 0 {
         return Err(Errno::BADF);
     }
-    fcntl_setfd(found, FdFlags::CLOEXEC)?;
     // SAFETY: it is open, was inherited, and is taken only once: nothing else in this process owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(FIRST) })
+    let taken = unsafe { OwnedFd::from_raw_fd(FIRST) };
+    fcntl_setfd(&taken, FdFlags::CLOEXEC)?;
+    Ok(taken)
 }

@@ -52,7 +52,7 @@ fn a_socket_that_is_passed_in_is_served_and_the_service_manager_is_told() {
         let port = lines.next().expect("a port").expect("it is text");
         std::thread::spawn(move || lines.count());
         let server = Server { process, address: format!("127.0.0.1:{port}"), state };
-        let mut told = Vec::new();
+        let mut told: Vec<String> = Vec::new();
         while told.iter().filter(|message| *message == "WATCHDOG=1").count() < 2
             || !told.iter().any(|message| message.starts_with("READY=1"))
         {
