@@ -60,8 +60,10 @@ impl Servers {
         Ok(Self { directory: File::open(&path)?, path })
     }
 
-    /// Listens under this process's number.
+    /// Listens under this process's number. What those have left that were killed is removed: one that is killed again
+    /// and again would leave more and more.
     pub(crate) fn listen(self) -> std::io::Result<(UnixListener, SocketFile)> {
+        drop(self.connect_all());
         let name = format!("{}.sock", std::process::id());
         let unborn = format!("{}.new", std::process::id());
         let _ = fs::remove_file(self.path.join(&unborn));

@@ -61,7 +61,7 @@ pub async fn serve_http(
     let close_early = async {
         drain.cancelled().await;
         closing.cancel();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         () = close_early => {}

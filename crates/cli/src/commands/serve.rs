@@ -228,7 +228,10 @@ fn no_address(error: &std::io::Error) -> Failure {
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Ends the server politely: at once on Ctrl-C, and on SIGTERM after what is under way, unless it is told once more.
-fn end_on_signal(drain: CancellationToken, shutdown: CancellationToken) -> Result<tokio::task::JoinHandle<()>, Failure> {
+fn end_on_signal(
+    drain: CancellationToken,
+    shutdown: CancellationToken,
+) -> Result<tokio::task::JoinHandle<()>, Failure> {
     let failed = |error: std::io::Error| Failure::new("cannot watch for signals").because(&error);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;

@@ -62,7 +62,6 @@ impl Keeping {
         }
         Ok(orphans)
     }
-
 }
 
 fn doors(directory: &Path) -> Vec<PathBuf> {

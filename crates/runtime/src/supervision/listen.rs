@@ -39,9 +39,7 @@ mod tests {
 
     #[test]
     fn what_listens_everywhere_is_reached_here() {
-        for (address, reached) in
-            [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.5:1", "10.0.0.5:1")]
-        {
+        for (address, reached) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.5:1", "10.0.0.5:1")] {
             assert_eq!(reachable(address.parse().unwrap()), reached.parse().unwrap());
         }
     }

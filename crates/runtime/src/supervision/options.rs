@@ -18,7 +18,9 @@ pub enum Listen {
 
 /// Takes what workers write to standard error, as it comes.
 #[derive(Clone)]
-pub struct WorkerLog(Arc<dyn Fn(&[u8]) + Send + Sync>);
+pub struct WorkerLog(Arc<Take>);
+
+type Take = dyn Fn(&[u8]) + Send + Sync;
 
 impl WorkerLog {
     /// `take` must not block: the worker is not looked after meanwhile.

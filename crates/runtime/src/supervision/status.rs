@@ -85,14 +85,8 @@ pub(super) struct Shown {
 
 impl Board {
     pub(super) fn new(endpoint: String) -> Arc<Self> {
-        let shown = Shown {
-            health: Health::Starting,
-            worker_pid: None,
-            restarts: 0,
-            last: None,
-            tools: None,
-            ending: None,
-        };
+        let shown =
+            Shown { health: Health::Starting, worker_pid: None, restarts: 0, last: None, tools: None, ending: None };
         Arc::new(Self { endpoint, started: Instant::now(), shown: Mutex::new(shown), changed: Condvar::new() })
     }
 

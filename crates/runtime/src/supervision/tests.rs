@@ -103,11 +103,8 @@ fn a_worker_that_cannot_start_is_reported_with_its_last_words() {
 #[test]
 fn a_tool_that_is_missing_is_named() {
     let expected_tools = vec!["only".into(), "other".into()];
-    let start = Supervisor::start(Options {
-        expected_tools,
-        preflight_timeout: Duration::from_secs(2),
-        ..options(WORKER)
-    });
+    let start =
+        Supervisor::start(Options { expected_tools, preflight_timeout: Duration::from_secs(2), ..options(WORKER) });
     let Err(StartError::GaveUp(why)) = start else { panic!("it started") };
     assert_eq!(why.reason, Reason::ProbeFailed);
     assert!(why.detail.ends_with("expected tools are missing: `other`"), "{}", why.detail);

@@ -169,7 +169,7 @@ struct Relation {
     session: i32,
 }
 
-/// See proc_pid_stat(5). The name, which may hold anything, ends with the last bracket.
+/// See `proc_pid_stat(5)`. The name, which may hold anything, ends with the last bracket.
 fn relation(pid: i32) -> Option<Relation> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(1);

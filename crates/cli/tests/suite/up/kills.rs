@@ -60,9 +60,10 @@ fn client(address: &str, stop: &AtomicBool, begun: &AtomicUsize) -> (usize, usiz
             Outcome::Answered(answer) => {
                 answered += 1;
                 let content = &answer["result"]["structuredContent"];
-                let x: usize = content["stdout"].as_str().and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| {
-                    panic!("the variable is lost, after {answered} answers and {cut} cuts: {answer}");
-                });
+                let x: usize =
+                    content["stdout"].as_str().and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| {
+                        panic!("the variable is lost, after {answered} answers and {cut} cuts: {answer}");
+                    });
                 assert!(x > least && x <= most, "{x} is not after {least} and up to {most}");
                 (least, most) = (x, x);
             }
@@ -85,10 +86,15 @@ fn clients_go_on_while_workers_are_killed_again_and_again() {
         eventually("not all clients have begun", || begun.load(Ordering::Relaxed) == clients);
         let mut last = 0;
         for kill in 0..kills {
-            // Past its first probe, so that the next is started at once; and at any point of a call.
-            std::thread::sleep(Duration::from_millis(250 + (kill as u64 * 37) % 200));
             eventually("no other takes its place", || worker(&server.state) != last);
             last = worker(&server.state);
+            // Past its first probe, which is about what is asked here, so that the next is started at once; and at any
+            // point of a call.
+            for _ in 0..3 {
+                std::thread::sleep(Duration::from_millis(100));
+                server.request("tools/list", &json!({}));
+            }
+            std::thread::sleep(Duration::from_millis((kill as u64 * 37) % 200));
             signal(last, Signal::KILL);
         }
         eventually("the last is not replaced", || worker(&server.state) != last);
@@ -119,6 +125,16 @@ fn a_worker_that_hangs_is_replaced_and_its_sessions_go_on() {
     assert!(!is_alive(hung));
     let told = status(&server.state);
     assert_eq!((&told["restarts"], &told["last_reason"]), (&json!(1), &json!("probe failed")), "{told}");
+}
+
+#[test]
+fn a_worker_that_hangs_at_the_end_is_killed_and_its_sandboxes_do_not_wait_for_their_lease() {
+    let (server, _) = up(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "600")]);
+    begin(&server, "python", "x = 1");
+    signal(worker(&server.state), Signal::STOP);
+    let (code, state) = end(server);
+    assert_eq!(code, Some(0));
+    eventually("sandboxes are left", || processes_of(&state).is_empty());
 }
 
 #[test]

@@ -28,8 +28,7 @@ async fn peer(answer: fn(&str, &Value) -> (u16, String)) -> (Probe, Arc<Mutex<Ve
             log.lock().unwrap().push(format!("{verb} {}", message["method"].as_str().unwrap_or("-")));
             let (status, body) = answer(&head, &message);
             let length = body.len();
-            let answer =
-                format!("HTTP/1.0 {status} X\r\nMcp-Session-Id: s1\r\nContent-Length: {length}\r\n\r\n{body}");
+            let answer = format!("HTTP/1.0 {status} X\r\nMcp-Session-Id: s1\r\nContent-Length: {length}\r\n\r\n{body}");
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
     });
