@@ -169,12 +169,10 @@ impl Http {
             insecure_no_auth: arguments.insecure_no_auth,
             ..HttpOptions::default()
         };
+        let configured = SocketAddr::from((server.host, server.port));
         let (address, listen) = match inherited {
             Some(listener) => (listener.local_addr().map_err(|error| no_address(&error))?, Listen::Socket(listener)),
-            None => {
-                let address = SocketAddr::from((server.host, server.port));
-                (address, Listen::Address(address))
-            }
+            None => (configured, Listen::Address(configured)),
         };
         check(address, &options).map_err(|error| Failure::new(error.to_string()).hint(error.hint()))?;
         Ok(Self { listen, options })

@@ -158,7 +158,7 @@ async fn supervise(arguments: &Arguments, options: Options, configuration: &Conf
         tracing::info!("ending");
         manager.is_stopping();
         supervisor.ask_to_stop();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     let announced = async {
         let _file = announce(arguments, &supervisor, &manager).await?;
@@ -168,7 +168,7 @@ async fn supervise(arguments: &Arguments, options: Options, configuration: &Conf
     };
     let awake = async {
         manager.keep_awake(&end).await;
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     let ending = tokio::select! {
         ending = announced => ending,
