@@ -9,3 +9,5 @@ pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod server;
 pub(crate) mod session;
+pub(crate) mod status;
+pub(crate) mod up;

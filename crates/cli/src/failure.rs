@@ -15,6 +15,8 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) const TIMED_OUT: u8 = 124;
 pub(crate) const SIGNAL_BASE: u8 = 128;
+/// `EX_TEMPFAIL` of sysexits(3).
+pub(crate) const GAVE_UP: u8 = 75;
 
 /// A failure of ringfence itself, ready to be shown.
 #[derive(Debug)]

@@ -7,8 +7,10 @@ mod attach;
 mod commands;
 mod failure;
 mod http;
+mod inherited;
 mod operator;
 mod options;
+mod service_manager;
 mod state;
 
 use std::process::ExitCode;
@@ -27,12 +29,17 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Serve(commands::serve::Arguments),
+    Up(Box<commands::up::Arguments>),
+    Status(commands::status::Arguments),
     Session(commands::session::Arguments),
     Server(Box<commands::server::Arguments>),
     Run(Box<commands::run::Arguments>),
     Doctor(commands::doctor::Arguments),
     Config(commands::config::Arguments),
     Bench(commands::bench::Arguments),
+    /// `serve` under a supervisor; started by `up` with its own options.
+    #[command(hide = true, name = commands::up::WORKER_ROLE)]
+    Worker(Box<commands::up::Arguments>),
     /// Makes sandboxes for a server, over a socket on standard input.
     #[command(hide = true, name = LAUNCHER_ROLE)]
     Launcher,
@@ -61,6 +68,9 @@ fn main() -> ExitCode {
     };
     let result = match arguments.command {
         Command::Serve(arguments) => commands::serve::run(&arguments),
+        Command::Up(arguments) => commands::up::run(&arguments),
+        Command::Worker(arguments) => commands::up::work(&arguments),
+        Command::Status(arguments) => commands::status::run(&arguments),
         Command::Session(arguments) => commands::session::run(&arguments),
         Command::Server(arguments) => commands::server::run(&arguments),
         Command::Run(arguments) => commands::run::run(*arguments),

@@ -16,17 +16,29 @@ pub(crate) struct Servers {
     path: PathBuf,
 }
 
+const SERVERS: &str = "servers";
+const SUPERVISORS: &str = "supervisors";
+
 impl Servers {
     /// Opens it, and makes it where it is missing.
     pub(crate) fn make(state: &Path) -> Result<Self, Failure> {
-        let path = state.join("servers");
+        Self::make_named(state, SERVERS)
+    }
+
+    /// The same for those that supervise servers.
+    pub(crate) fn make_for_supervisors(state: &Path) -> Result<Self, Failure> {
+        Self::make_named(state, SUPERVISORS)
+    }
+
+    fn make_named(state: &Path, name: &str) -> Result<Self, Failure> {
+        let path = state.join(name);
         let failed = |error: &dyn std::error::Error| {
             Failure::new(format!("the state directory {} cannot be used", state.display()))
                 .because(error)
                 .hint("set RINGFENCE_STATE_DIR to a directory of your own")
         };
         DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(|error| failed(&error))?;
-        let servers = Self::open(state).map_err(|error| failed(&error))?;
+        let servers = Self::open_named(state, name).map_err(|error| failed(&error))?;
         let found = servers.directory.metadata().map_err(|error| failed(&error))?;
         if found.uid() != rustix::process::geteuid().as_raw() {
             return Err(failed(&std::io::Error::new(ErrorKind::PermissionDenied, "it belongs to somebody else")));
@@ -36,17 +48,28 @@ impl Servers {
     }
 
     pub(crate) fn open(state: &Path) -> std::io::Result<Self> {
-        let path = state.join("servers");
+        Self::open_named(state, SERVERS)
+    }
+
+    pub(crate) fn open_for_supervisors(state: &Path) -> std::io::Result<Self> {
+        Self::open_named(state, SUPERVISORS)
+    }
+
+    fn open_named(state: &Path, name: &str) -> std::io::Result<Self> {
+        let path = state.join(name);
         Ok(Self { directory: File::open(&path)?, path })
     }
 
-    /// Listens under this process's number.
+    /// Listens under this process's number. What those have left that were killed is removed: one that is killed again
+    /// and again would leave more and more.
     pub(crate) fn listen(self) -> std::io::Result<(UnixListener, SocketFile)> {
+        drop(self.connect_all());
         let name = format!("{}.sock", std::process::id());
         let unborn = format!("{}.new", std::process::id());
         let _ = fs::remove_file(self.path.join(&unborn));
         // Under its final name only once it listens: until then it would look as one that nobody serves.
         let listener = UnixListener::bind(self.short(&unborn))?;
+        fs::set_permissions(self.path.join(&unborn), fs::Permissions::from_mode(0o600))?;
         fs::rename(self.path.join(&unborn), self.path.join(&name))?;
         Ok((listener, SocketFile(self.path.join(name))))
     }

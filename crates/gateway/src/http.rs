@@ -55,9 +55,16 @@ pub async fn serve_http(
 ) -> Result<(), ServeError> {
     let address = listener.local_addr()?;
     check(address, &options)?;
-    let app = router(gateway, options, address.ip(), &shutdown);
-    let server = axum::serve(listener, app).with_graceful_shutdown(shutdown.clone().cancelled_owned());
+    let (drain, closing) = (options.drain.clone(), shutdown.child_token());
+    let app = router(gateway, options, address.ip(), &shutdown, &closing);
+    let server = axum::serve(listener, app).with_graceful_shutdown(closing.clone().cancelled_owned());
+    let close_early = async {
+        drain.cancelled().await;
+        closing.cancel();
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
+        () = close_early => {}
         served = async { server.await } => served?,
         () = async { shutdown.cancelled().await; tokio::time::sleep(FAREWELL).await } => {
             tracing::warn!("connections were still open when the server ended");
@@ -66,14 +73,21 @@ pub async fn serve_http(
     Ok(())
 }
 
-fn router(gateway: Gateway, options: HttpOptions, address: std::net::IpAddr, shutdown: &CancellationToken) -> Router {
+/// `shutdown` ends everything, `closing` only what has no end of its own.
+fn router(
+    gateway: Gateway,
+    options: HttpOptions,
+    address: std::net::IpAddr,
+    shutdown: &CancellationToken,
+    closing: &CancellationToken,
+) -> Router {
     let peers = Peers::new(address, options.allowed_hosts);
     let cors = options.enable_cors.then(|| cors(peers.clone()));
     let gate = Gate::new(peers, options.tokens, options.max_requests, options.max_response_bytes, gateway.audit());
     let app = Router::new()
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .route("/mcp/{profile}", post(mcp::post).get(mcp::get).delete(mcp::delete))
-        .with_state(Mcp::new(gateway.clone(), options.max_body_bytes, shutdown))
+        .with_state(Mcp::new(gateway.clone(), options.max_body_bytes, shutdown, closing))
         .merge(rest::routes(gateway.clone(), options.max_body_bytes, shutdown))
         .merge(Router::new().route("/", get(status::about)).route("/health", get(status::health)).with_state(gateway))
         .fallback(async || {

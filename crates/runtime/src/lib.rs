@@ -9,4 +9,5 @@ mod named;
 pub mod servers;
 pub mod session;
 pub mod store;
+pub mod supervision;
 pub mod template;

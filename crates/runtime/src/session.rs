@@ -37,6 +37,7 @@ mod tenancy;
 mod warmth;
 mod whole;
 
+pub use adoption::end_orphans;
 pub use exchange::{
     Answer, CellError, CodeRequest, CommandRequest, DisplayItem, Output, SessionInfo, SessionStatus, Status, Stopped,
 };

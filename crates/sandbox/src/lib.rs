@@ -39,6 +39,6 @@ pub use identity::Identity;
 pub use launch::{Stdio, start};
 pub use sandbox::{Sandbox, Streams};
 pub use spec::{Access, Command, Limits, Network, PROXY_PORT, Root, Spec, Volume, WORKSPACE, Weakness, Workspace};
-pub use sys::SignalSet;
+pub use sys::{SignalSet, take_inherited};
 pub use watchdog::Breach;
 pub use zygote::Warmth;

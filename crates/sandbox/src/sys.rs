@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod entry;
+mod inherited;
 mod signals;
 mod spawn;
 
@@ -16,6 +17,7 @@ use rustix::io::{Errno, Result};
 use rustix::process::Pid;
 
 pub(crate) use entry::{enter_interpreter, has_interpreter};
+pub use inherited::take_inherited;
 pub use signals::SignalSet;
 pub(crate) use spawn::{ExecStrings, StandardStreams, spawn};
 

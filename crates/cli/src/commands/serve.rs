@@ -4,15 +4,18 @@
 mod hosting;
 mod operator_socket;
 
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use ringfence_gateway::{Gateway, HttpOptions, Token, check, serve_http, serve_stdio};
 use ringfence_runtime::config::{self, Configuration, Flag, Log, LogFormat, parse_volume};
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
+use ringfence_runtime::supervision::Listen;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +23,8 @@ use tracing_subscriber::EnvFilter;
 
 use super::config::sources;
 use crate::failure::Failure;
+use crate::inherited::take_listener;
+use crate::service_manager::ServiceManager;
 
 /// Serve sandbox sessions to agents over MCP.
 ///
@@ -34,7 +39,7 @@ use crate::failure::Failure;
 pub(crate) struct Arguments {
     /// The configuration file [default: ringfence.toml here, or in ~/.config/ringfence]
     #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
     /// The address to listen on [default: 127.0.0.1] [env: RINGFENCE_HOST, MCP_SERVER_HOST]
     #[arg(long)]
     host: Option<IpAddr>,
@@ -43,7 +48,7 @@ pub(crate) struct Arguments {
     port: Option<u16>,
     /// Speak MCP on standard input and output instead
     #[arg(long, conflicts_with_all = ["host", "port"])]
-    stdio: bool,
+    pub(super) stdio: bool,
     /// The profile that is offered at /mcp and over stdio: `code` for code that calls tools, or one of [profiles.NAME]
     /// [default: everything] [env: RINGFENCE_PROFILE]
     #[arg(long, value_name = "NAME")]
@@ -81,9 +86,10 @@ fn volume(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let inherited = take_listener()?;
     let sources = sources(arguments.config.clone(), arguments.flags());
     let configuration = config::load(&sources)?;
-    start_log(&configuration.log);
+    start_log(&configuration.log, std::io::stderr);
     for warning in &configuration.warnings {
         tracing::warn!("{warning}");
     }
@@ -94,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().map_err(failed)?;
     // Refused before anything is written.
-    let http = if arguments.stdio { None } else { Some(Http::new(arguments, &configuration)?) };
+    let http = if arguments.stdio { None } else { Some(Http::new(arguments, &configuration, inherited)?) };
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
     let launchers = directory.join("launchers");
@@ -119,15 +125,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 async fn serve(http: Option<Http>, state: &Path, gateway: Gateway) -> Result<(), Failure> {
-    let shutdown = CancellationToken::new();
-    let ended = end_on_signal(shutdown.clone())?;
+    let (shutdown, drain) = (CancellationToken::new(), CancellationToken::new());
+    let ended = end_on_signal(drain.clone(), shutdown.clone())?;
     let operator = operator_socket::open(state, &gateway, &shutdown);
     let served = match http {
         None => tokio::select! {
             served = serve_stdio(gateway) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
             () = shutdown.cancelled() => Ok(()),
+            () = drain.cancelled() => Ok(()),
         },
-        Some(http) => serve_over_http(http, gateway, shutdown.clone()).await,
+        Some(mut http) => {
+            http.options.drain = drain;
+            serve_over_http(http, gateway, shutdown.clone()).await
+        }
     };
     ended.abort();
     shutdown.cancel();
@@ -136,13 +146,18 @@ async fn serve(http: Option<Http>, state: &Path, gateway: Gateway) -> Result<(),
 }
 
 /// Where and how to listen; only if that is safe.
-struct Http {
-    address: SocketAddr,
+pub(super) struct Http {
+    pub(super) listen: Listen,
     options: HttpOptions,
 }
 
 impl Http {
-    fn new(arguments: &Arguments, configuration: &Configuration) -> Result<Self, Failure> {
+    /// What was inherited listens already, wherever the configuration would.
+    pub(super) fn new(
+        arguments: &Arguments,
+        configuration: &Configuration,
+        inherited: Option<std::net::TcpListener>,
+    ) -> Result<Self, Failure> {
         let server = &configuration.server;
         let tokens = configuration.tokens()?.into_iter();
         let options = HttpOptions {
@@ -154,32 +169,82 @@ impl Http {
             insecure_no_auth: arguments.insecure_no_auth,
             ..HttpOptions::default()
         };
-        let address = (server.host, server.port).into();
+        let configured = SocketAddr::from((server.host, server.port));
+        let (address, listen) = match inherited {
+            Some(listener) => (listener.local_addr().map_err(|error| no_address(&error))?, Listen::Socket(listener)),
+            None => (configured, Listen::Address(configured)),
+        };
         check(address, &options).map_err(|error| Failure::new(error.to_string()).hint(error.hint()))?;
-        Ok(Self { address, options })
+        Ok(Self { listen, options })
     }
 }
 
 async fn serve_over_http(http: Http, gateway: Gateway, shutdown: CancellationToken) -> Result<(), Failure> {
-    let Http { address, options } = http;
-    let listener = TcpListener::bind(address).await.map_err(|error| {
-        Failure::new(format!("cannot listen on {address}")).because(&error).hint("choose another --port, or 0 for any")
-    })?;
-    let bound = listener.local_addr().map_err(|error| Failure::new("the listener has no address").because(&error))?;
+    let Http { listen, options } = http;
+    let listener = listen_on(listen).await?;
+    let bound = listener.local_addr().map_err(|error| no_address(&error))?;
     tracing::info!("serving MCP at http://{bound}/mcp");
-    let served = serve_http(listener, gateway, options, shutdown).await;
+    let manager = ServiceManager::find();
+    manager.is_ready(&format!("serving MCP at http://{bound}/mcp"));
+    let drain = options.drain.clone();
+    let announce_end = async {
+        tokio::select! { () = shutdown.cancelled() => {}, () = drain.cancelled() => {} }
+        manager.is_stopping();
+    };
+    let serving = serve_http(listener, gateway, options, shutdown.clone());
+    let (served, (), ()) = tokio::join!(
+        async {
+            let served = serving.await;
+            shutdown.cancel();
+            served
+        },
+        manager.keep_awake(&shutdown),
+        announce_end
+    );
     served.map_err(|error| Failure::new("serving HTTP failed").because(&error))
 }
 
-/// Ends the server politely on Ctrl-C or SIGTERM.
-fn end_on_signal(shutdown: CancellationToken) -> Result<tokio::task::JoinHandle<()>, Failure> {
+async fn listen_on(listen: Listen) -> Result<TcpListener, Failure> {
+    match listen {
+        Listen::Address(address) => TcpListener::bind(address).await.map_err(|error| {
+            Failure::new(format!("cannot listen on {address}"))
+                .because(&error)
+                .hint("choose another --port, or 0 for any")
+        }),
+        Listen::Socket(listener) => {
+            let taken = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
+            taken.map_err(|error| Failure::new("the inherited socket cannot be served").because(&error))
+        }
+    }
+}
+
+fn no_address(error: &std::io::Error) -> Failure {
+    Failure::new("the listener has no address").because(error)
+}
+
+/// How long calls under way may still take after SIGTERM. A supervisor waits a little longer.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Ends the server politely: at once on Ctrl-C, and on SIGTERM after what is under way, unless it is told once more.
+fn end_on_signal(
+    drain: CancellationToken,
+    shutdown: CancellationToken,
+) -> Result<tokio::task::JoinHandle<()>, Failure> {
     let failed = |error: std::io::Error| Failure::new("cannot watch for signals").because(&error);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     Ok(tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = terminate.recv() => {
+                tracing::info!("finishing what is under way");
+                drain.cancel();
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                    () = tokio::time::sleep(DRAIN) => {}
+                }
+            }
         }
         tracing::info!("ending");
         shutdown.cancel();
@@ -188,7 +253,7 @@ fn end_on_signal(shutdown: CancellationToken) -> Result<tokio::task::JoinHandle<
 
 impl Arguments {
     /// What was given, by the keys that it stands for.
-    fn flags(&self) -> Vec<Flag> {
+    pub(super) fn flags(&self) -> Vec<Flag> {
         let format = self.log_format.map(|format| match format {
             LogFormatOption::Text => "text",
             LogFormatOption::Json => "json",
@@ -211,13 +276,14 @@ impl Arguments {
     }
 }
 
-fn start_log(settings: &Log) {
+/// To standard error, or to what stands for it.
+pub(super) fn start_log<W: Write + 'static>(settings: &Log, writer: impl Fn() -> W + Send + Sync + 'static) {
     // Crates below us say more than a person wants to read.
     let filter = EnvFilter::new(format!(
         "warn,ringfence={level},ringfence_gateway={level},ringfence_runtime={level}",
         level = settings.level.name()
     ));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // Where nobody reads the log any more, a complaint about it would be printed there too, and panic.
     let log = log.log_internal_errors(false);
     match settings.format {

@@ -61,6 +61,11 @@ fn serve() {
 }
 
 #[test]
+fn up() {
+    insta::assert_snapshot!(help(&["up", "--help"]));
+}
+
+#[test]
 fn config() {
     insta::assert_snapshot!(help(&["config", "--help"]));
 }

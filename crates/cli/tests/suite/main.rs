@@ -33,4 +33,5 @@ mod server_entries;
 mod session_commands;
 mod sessions;
 mod tokens;
+mod up;
 mod warm;

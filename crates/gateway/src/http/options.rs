@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use tokio_util::sync::CancellationToken;
+
 /// A bearer token and the name under which its holder's sessions are kept.
 #[derive(Clone)]
 pub struct Token {
@@ -29,6 +31,8 @@ pub struct HttpOptions {
     pub max_body_bytes: usize,
     /// What may be on its way to clients at a time: a client that reads slowly costs memory until it has read.
     pub max_response_bytes: usize,
+    /// Once cancelled, nobody is let in any more, and what is under way goes on to its end.
+    pub drain: CancellationToken,
 }
 
 impl Default for HttpOptions {
@@ -41,6 +45,7 @@ impl Default for HttpOptions {
             max_requests: 256,
             max_body_bytes: 4 << 20,
             max_response_bytes: 512 << 20,
+            drain: CancellationToken::new(),
         }
     }
 }

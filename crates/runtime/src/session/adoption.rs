@@ -4,6 +4,7 @@
 //! know was waiting in the pool of the dead server, and is ended.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ringfence_sandbox::launcher::{Launcher, Reachable};
 use rustix::process::Pid;
@@ -36,7 +37,7 @@ impl Keeping {
         let records = self.store.sessions().await?;
         let mut orphans = Vec::new();
         let mut held = Vec::new();
-        for door in self.doors() {
+        for door in doors(&self.doors) {
             match knock(&door, settings).await {
                 Reachable::Taken(launcher, pids) => {
                     let launcher = LauncherHandle::adopted(launcher, door.clone());
@@ -61,11 +62,21 @@ impl Keeping {
         }
         Ok(orphans)
     }
+}
 
-    fn doors(&self) -> Vec<PathBuf> {
-        let Ok(entries) = std::fs::read_dir(&self.doors) else { return Vec::new() };
-        let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
-        entries.flatten().map(|entry| entry.path()).filter(is_socket).collect()
+fn doors(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
+    entries.flatten().map(|entry| entry.path()).filter(is_socket).collect()
+}
+
+/// Ends every sandbox that nobody has, instead of waiting for its lease. `directory` is where the sockets of launchers
+/// are. Blocks.
+pub fn end_orphans(directory: &Path) {
+    for door in doors(directory) {
+        if let Reachable::Taken(launcher, _) = Launcher::adopt(&door, Duration::ZERO) {
+            launcher.end();
+        }
     }
 }
 

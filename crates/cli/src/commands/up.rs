@@ -1,0 +1,224 @@
+//! `ringfence up`: an endpoint that stays, under a supervisor that replaces its server when that dies or hangs.
+#![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
+
+mod endpoint_file;
+mod log;
+mod status_socket;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use ringfence_runtime::config::{self, Configuration};
+use ringfence_runtime::supervision::{Ending, GaveUp, Options, StartError, Supervisor};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::config::sources;
+use super::serve;
+use crate::failure::{Failure, GAVE_UP};
+use crate::inherited::take_listener;
+use crate::service_manager::ServiceManager;
+use endpoint_file::EndpointFile;
+use log::Log;
+
+/// The argument with which this program becomes the worker of an `up` with the same options.
+pub(crate) const WORKER_ROLE: &str = "worker";
+
+/// The path of the scope, for the worker.
+const SCOPE_VARIABLE: &str = "RINGFENCE_SCOPE_FILE";
+
+/// Serve, and stay up: a server that dies or hangs is replaced, and its endpoint never changes.
+///
+/// The supervisor owns the listening socket; the server under it gets it passed down. While there is none, connections
+/// wait in the socket's queue and are not refused. Sessions keep their variables: the next server takes them over. A
+/// call that was under way when its connection was cut may have run, or may not.
+///
+/// Once the server answers and has every expected tool, one JSON line says so on standard output: endpoint, pid (of the
+/// supervisor), tools. `ringfence status` tells how it goes on. SIGTERM and Ctrl-C let calls finish for a few seconds,
+/// then end everything.
+///
+/// If the first server does not get that far, or the restarts are used up, it ends with exit code 75 and one JSON line
+/// with the reason. Restarts are earned back by ten minutes of health.
+///
+/// Also takes the options of `serve`.
+#[derive(Args)]
+#[group(skip)]
+#[command(mut_arg("stdio", |argument| argument.hide(true)))]
+pub(crate) struct Arguments {
+    /// What this endpoint may be used for, as a JSON file of mode 0600; removed at the end
+    #[arg(long, value_name = "FILE")]
+    scope: Option<PathBuf>,
+    /// How often the server may be replaced before that is given up
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    max_restarts: u32,
+    /// Between probes: the tools are listed, as a client would
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = milliseconds())]
+    probe_interval_ms: u64,
+    /// How long a probe may take; after three that failed the server is killed and replaced
+    #[arg(long, value_name = "MS", default_value_t = 5000, value_parser = milliseconds())]
+    probe_timeout_ms: u64,
+    /// How long a server may take until it answers and has all expected tools
+    #[arg(long, value_name = "MS", default_value_t = 30_000, value_parser = milliseconds())]
+    preflight_timeout_ms: u64,
+    /// A tool that must be offered; can be given more than once
+    #[arg(long = "expect-tool", value_name = "NAME")]
+    expected_tools: Vec<String>,
+    /// Write the endpoint to this file once it is ready; removed at the end
+    #[arg(long, value_name = "FILE")]
+    endpoint_file: Option<PathBuf>,
+    #[command(flatten)]
+    serve: serve::Arguments,
+}
+
+/// From one to an hour.
+fn milliseconds() -> RangedU64ValueParser {
+    RangedU64ValueParser::new().range(1..=3_600_000)
+}
+
+/// The worker of an `up` with these options.
+pub(crate) fn work(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    serve::run(&arguments.serve)
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let inherited = take_listener()?;
+    if arguments.serve.stdio {
+        return Err(Failure::new("--stdio has no endpoint that could stay up").hint("use `ringfence serve --stdio`"));
+    }
+    let configuration = config::load(&sources(arguments.serve.config.clone(), arguments.serve.flags()))?;
+    // Refused here what the worker would refuse, and before anything is started.
+    let http = serve::Http::new(&arguments.serve, &configuration, inherited)?;
+    let log = Log::start();
+    let writer = log.clone();
+    serve::start_log(&configuration.log, move || writer.clone());
+    let _scope = arguments.scope.clone().map(RemovedAtEnd);
+    let mut options = options(arguments, &configuration)?;
+    options.listen = http.listen;
+    options.log = Some(log.for_worker());
+    let failed = |error: std::io::Error| Failure::new("the supervisor cannot start").because(&error);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let ended = runtime.block_on(supervise(arguments, options, &configuration));
+    runtime.shutdown_background();
+    if let Ok(Ending::GaveUp(why)) = &ended {
+        tracing::error!("given up after {} restarts: {}", why.restarts, why.detail);
+    }
+    log.flush();
+    match ended? {
+        Ending::Stopped => Ok(ExitCode::SUCCESS),
+        Ending::GaveUp(why) => tell_why(&why),
+    }
+}
+
+fn options(arguments: &Arguments, configuration: &Configuration) -> Result<Options, Failure> {
+    let failed = |error: std::io::Error| Failure::new("the supervisor cannot start").because(&error);
+    let program = std::env::current_exe().map_err(failed)?;
+    let token = configuration.tokens()?.into_iter().next();
+    let scope = match &arguments.scope {
+        Some(path) => Some((OsString::from(SCOPE_VARIABLE), std::path::absolute(path).map_err(failed)?.into())),
+        None => None,
+    };
+    Ok(Options {
+        // The same options as ours, read by the same parser: none can be forgotten on the way.
+        arguments: std::iter::once(WORKER_ROLE.into()).chain(std::env::args_os().skip(2)).collect(),
+        variables: scope.into_iter().collect(),
+        token: token.map(|token| token.secret.expose().to_owned()),
+        state_directory: Some(configuration.state_directory()?),
+        expected_tools: arguments.expected_tools.clone(),
+        max_restarts: arguments.max_restarts,
+        probe_interval: Duration::from_millis(arguments.probe_interval_ms),
+        probe_timeout: Duration::from_millis(arguments.probe_timeout_ms),
+        preflight_timeout: Duration::from_millis(arguments.preflight_timeout_ms),
+        ..Options::new(program)
+    })
+}
+
+/// From the start of the supervisor to its end.
+async fn supervise(arguments: &Arguments, options: Options, configuration: &Configuration) -> Result<Ending, Failure> {
+    let failed = |error: std::io::Error| Failure::new("cannot watch for signals").because(&error);
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let supervisor = match Supervisor::launch(options) {
+        Ok(supervisor) => Arc::new(supervisor),
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            return Err(Failure::new(format!("{error}: {cause}")).hint("choose another --port, or 0 for any"));
+        }
+    };
+    let (manager, end) = (ServiceManager::find(), CancellationToken::new());
+    let _status = status_socket::open(&configuration.state_directory()?, &supervisor, &end);
+    let stop = async {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        tracing::info!("ending");
+        manager.is_stopping();
+        supervisor.ask_to_stop();
+        std::future::pending::<()>().await;
+    };
+    let announced = async {
+        let _file = announce(arguments, &supervisor, &manager).await?;
+        let waiting = Arc::clone(&supervisor);
+        let ending = tokio::task::spawn_blocking(move || waiting.wait()).await;
+        Ok(ending.unwrap_or(Ending::Stopped))
+    };
+    let awake = async {
+        manager.keep_awake(&end).await;
+        std::future::pending::<()>().await;
+    };
+    let ending = tokio::select! {
+        ending = announced => ending,
+        () = stop => Ok(Ending::Stopped),
+        () = awake => Ok(Ending::Stopped),
+    };
+    end.cancel();
+    // What was announced badly is ended too, before anybody is told.
+    let ended = tokio::task::spawn_blocking(move || supervisor.stop()).await.unwrap_or(Ending::Stopped);
+    ending.map(|ending| if ending == Ending::Stopped { ended } else { ending })
+}
+
+/// Tells everybody who waits for it where the endpoint is, once it is ready. A supervisor that ends before has its
+/// ending told later.
+async fn announce(
+    arguments: &Arguments,
+    supervisor: &Arc<Supervisor>,
+    manager: &ServiceManager,
+) -> Result<Option<EndpointFile>, Failure> {
+    let waiting = Arc::clone(supervisor);
+    let tools = match tokio::task::spawn_blocking(move || waiting.ready()).await {
+        Ok(Ok(tools)) => tools,
+        Ok(Err(StartError::GaveUp(_) | StartError::Stopped)) | Err(_) => return Ok(None),
+        Ok(Err(error)) => return Err(Failure::new(error.to_string())),
+    };
+    let endpoint = supervisor.endpoint();
+    let file = arguments.endpoint_file.as_deref().map(|path| EndpointFile::write(path, endpoint)).transpose()?;
+    say(&json!({"endpoint": endpoint, "pid": std::process::id(), "tools": tools}))?;
+    manager.is_ready(&format!("serving MCP at {endpoint}"));
+    Ok(file)
+}
+
+fn tell_why(why: &GaveUp) -> Result<ExitCode, Failure> {
+    say(&json!(why))?;
+    Ok(ExitCode::from(GAVE_UP))
+}
+
+/// One line for the program that has started this one.
+fn say(line: &serde_json::Value) -> Result<(), Failure> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}")
+        .and_then(|()| output.flush())
+        .map_err(|error| Failure::new("standard output cannot be written").because(&error))
+}
+
+/// A file that is removed when this is dropped.
+struct RemovedAtEnd(PathBuf);
+
+impl Drop for RemovedAtEnd {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,115 @@
+//! A listening socket that this process was started with: by a supervisor of ours, or by a service manager
+//! (`sd_listen_fds(3)`).
+
+use std::net::TcpListener;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use ringfence_runtime::supervision::SUPERVISOR_VARIABLE;
+use ringfence_sandbox::take_inherited;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
+
+use crate::failure::Failure;
+
+/// Takes it, if there is one. To be called before anything is opened or started.
+pub(crate) fn take_listener() -> Result<Option<TcpListener>, Failure> {
+    if let Some(supervisor) = number(SUPERVISOR_VARIABLE)? {
+        end_with(supervisor)?;
+        return take_stdin().and_then(check).map(Some);
+    }
+    let (Some(pid), Some(count)) = (number("LISTEN_PID")?, number("LISTEN_FDS")?) else { return Ok(None) };
+    // Said to somebody else, who has started this process.
+    if pid != getpid().as_raw_nonzero().get() {
+        return Ok(None);
+    }
+    if count != 1 {
+        let refusal = Failure::new(format!("{count} sockets were passed to this process (LISTEN_FDS)"));
+        return Err(refusal.hint("one is served: give the .socket unit a single ListenStream="));
+    }
+    let taken = take_inherited().map_err(|errno| {
+        Failure::new("the socket that LISTEN_FDS speaks of is not open as descriptor 3").because(&errno)
+    })?;
+    check(taken).map(Some)
+}
+
+fn number(variable: &str) -> Result<Option<i32>, Failure> {
+    let Some(text) = std::env::var_os(variable) else { return Ok(None) };
+    let number = text.to_str().and_then(|text| text.parse().ok());
+    number.map(Some).ok_or_else(|| Failure::new(format!("{variable} is not a number")))
+}
+
+/// Standard input is then an ordinary one again, so that no program which this one starts holds the socket too.
+fn take_stdin() -> Result<OwnedFd, Failure> {
+    let failed = |errno: Errno| Failure::new("the supervisor's socket cannot be taken").because(&errno);
+    let taken = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed)?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    rustix::stdio::dup2_stdin(null).map_err(failed)?;
+    Ok(taken)
+}
+
+fn check(socket: OwnedFd) -> Result<TcpListener, Failure> {
+    let refused = |why: &str| {
+        Failure::new(format!("the socket that was passed to this process cannot be served: {why}"))
+            .hint("pass a TCP socket that listens, such as that of a .socket unit with ListenStream=127.0.0.1:8000")
+    };
+    let is_stream = sockopt::socket_type(&socket).map_err(|_| refused("it is no socket"))? == SocketType::STREAM;
+    let family = sockopt::socket_domain(&socket).map_err(|_| refused("it has no family"))?;
+    if !is_stream || ![AddressFamily::INET, AddressFamily::INET6].contains(&family) {
+        return Err(refused("it is not one of TCP"));
+    }
+    if !sockopt::socket_acceptconn(&socket).unwrap_or(false) {
+        return Err(refused("it does not listen"));
+    }
+    Ok(socket.into())
+}
+
+/// Dies with the supervisor, as if killed: sandboxes wait for another server, or end with their lease. Also when this
+/// process hangs: it is a thread of its own that waits.
+fn end_with(supervisor: i32) -> Result<(), Failure> {
+    let orphaned = || Failure::new("the supervisor of this worker is gone");
+    let parent = Pid::from_raw(supervisor).ok_or_else(orphaned)?;
+    let watched = pidfd_open(parent, PidfdFlags::empty()).map_err(|_| orphaned())?;
+    // Asked after it was opened: the number is still that of the parent, so the descriptor is too.
+    if getppid() != Some(parent) {
+        return Err(orphaned());
+    }
+    let watch = move || {
+        let mut events = [PollFd::from_borrowed_fd(watched.as_fd(), PollFlags::IN)];
+        while matches!(poll(&mut events, None), Err(Errno::INTR)) {}
+        let _ = kill_process(getpid(), Signal::KILL);
+    };
+    let started = std::thread::Builder::new().name("supervisor-watch".into()).spawn(watch);
+    started.map(drop).map_err(|error| Failure::new("the supervisor cannot be watched").because(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn only_a_tcp_socket_that_listens_is_served() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(check(listener.into()).unwrap().local_addr().unwrap(), address);
+        let directory = tempfile::tempdir().unwrap();
+        let connected = {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap()
+        };
+        for (socket, why) in [
+            (OwnedFd::from(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()), "not one of TCP"),
+            (UnixListener::bind(directory.path().join("x")).unwrap().into(), "not one of TCP"),
+            (connected.into(), "does not listen"),
+            (std::fs::File::open("/dev/null").unwrap().into(), "no socket"),
+        ] {
+            let refusal = check(socket).unwrap_err().to_string();
+            assert!(refusal.contains(why), "{refusal}");
+        }
+    }
+}

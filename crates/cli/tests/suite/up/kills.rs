@@ -1,0 +1,186 @@
+//! Workers and supervisors that are killed and that hang.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::*;
+
+fn number(variable: &str, usual: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// What came of a call.
+enum Outcome {
+    Answered(Value),
+    /// The connection was made and then cut: it may have run.
+    Cut,
+}
+
+fn call(address: &str, arguments: &Value) -> Outcome {
+    let mut stream = TcpStream::connect(address).expect("no connection is refused");
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params":
+        {"name": "execute_code", "arguments": arguments}})
+    .to_string();
+    let length = request.len();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    let mut answer = String::new();
+    let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(request.as_bytes()));
+    let read = sent.and_then(|()| stream.read_to_string(&mut answer));
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else { return Outcome::Cut };
+    assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+    match serde_json::from_str(body) {
+        Ok(answer) => Outcome::Answered(answer),
+        Err(error) => {
+            assert!(read.is_err() || !body.ends_with('}'), "{error}: {answer}");
+            Outcome::Cut
+        }
+    }
+}
+
+/// Counts in a session of its own until it is told to stop. Gives how many calls were answered and how many were cut.
+fn client(address: &str, stop: &AtomicBool, begun: &AtomicUsize) -> (usize, usize) {
+    let session = loop {
+        if let Outcome::Answered(answer) = call(address, &json!({"code": "x = 0"})) {
+            let session = answer["result"]["structuredContent"]["session_id"].as_str();
+            break session.unwrap_or_else(|| panic!("no session: {answer}")).to_owned();
+        }
+    };
+    begun.fetch_add(1, Ordering::Relaxed);
+    let (mut answered, mut cut) = (0, 0);
+    let (mut least, mut most) = (0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        // It may have run, and is counted so.
+        most += 1;
+        match call(address, &json!({"code": "x += 1; print(x)", "session_id": session})) {
+            Outcome::Cut => cut += 1,
+            Outcome::Answered(answer) => {
+                answered += 1;
+                let content = &answer["result"]["structuredContent"];
+                let x: usize =
+                    content["stdout"].as_str().and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| {
+                        panic!("the variable is lost, after {answered} answers and {cut} cuts: {answer}");
+                    });
+                assert!(x > least && x <= most, "{x} is not after {least} and up to {most}");
+                (least, most) = (x, x);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (answered, cut)
+}
+
+/// `RINGFENCE_TEST_KILLS` and `RINGFENCE_TEST_CLIENTS` make it longer.
+#[test]
+fn clients_go_on_while_workers_are_killed_again_and_again() {
+    let (kills, clients) = (number("RINGFENCE_TEST_KILLS", 10), number("RINGFENCE_TEST_CLIENTS", 20));
+    let variables = [("RINGFENCE_MAX_SESSIONS", "1000"), ("RINGFENCE_SESSIONS_POOL", "python=1")];
+    let (server, line) = up(&["--max-restarts", "1000", "--probe-interval-ms", "100"], &variables);
+    let (stop, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (answered, cut) = std::thread::scope(|scope| {
+        let (address, stop, begun) = (&server.address, &stop, &begun);
+        let running: Vec<_> = (0..clients).map(|_| scope.spawn(move || client(address, stop, begun))).collect();
+        eventually("not all clients have begun", || begun.load(Ordering::Relaxed) == clients);
+        let mut last = 0;
+        for kill in 0..kills {
+            eventually("no other takes its place", || worker(&server.state) != last);
+            last = worker(&server.state);
+            // Past its first probe, which is about what is asked here, so that the next is started at once; and at any
+            // point of a call.
+            for _ in 0..3 {
+                std::thread::sleep(Duration::from_millis(100));
+                server.request("tools/list", &json!({}));
+            }
+            std::thread::sleep(Duration::from_millis((kill as u64 * 37) % 200));
+            signal(last, Signal::KILL);
+        }
+        eventually("the last is not replaced", || worker(&server.state) != last);
+        std::thread::sleep(Duration::from_millis(500));
+        stop.store(true, Ordering::Relaxed);
+        let counts = running.into_iter().map(|client| client.join().expect("no client fails"));
+        counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1))
+    });
+    let told = status(&server.state);
+    println!("{kills} kills, {clients} clients: {answered} calls answered, {cut} cut");
+    assert_eq!((&told["endpoint"], &told["restarts"]), (&line["endpoint"], &json!(kills)), "{told}");
+    assert_eq!(told["last_reason"], "exited", "{told}");
+    assert!(answered > clients * 2 && cut <= kills * clients, "{answered} answered, {cut} cut");
+    let (code, state) = end(server);
+    assert_eq!(code, Some(0));
+    eventually("processes are left", || processes_of(&state).is_empty());
+    assert_eq!(std::fs::read_dir(state.path().join("launchers")).expect("it is there").count(), 0);
+}
+
+#[test]
+fn a_worker_that_hangs_is_replaced_and_its_sessions_go_on() {
+    let (server, _) = up(&["--probe-interval-ms", "200", "--probe-timeout-ms", "2000"], &[]);
+    let session = begin(&server, "python", "x = 'kept'");
+    let hung = worker(&server.state);
+    signal(hung, Signal::STOP);
+    // It waits for the next worker.
+    assert_eq!(run(&server, &session, "print(x)")["stdout"], "kept\n");
+    assert!(!is_alive(hung));
+    let told = status(&server.state);
+    assert_eq!((&told["restarts"], &told["last_reason"]), (&json!(1), &json!("probe failed")), "{told}");
+}
+
+#[test]
+fn a_worker_that_hangs_at_the_end_is_killed_and_its_sandboxes_do_not_wait_for_their_lease() {
+    let (server, _) = up(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "600")]);
+    begin(&server, "python", "x = 1");
+    signal(worker(&server.state), Signal::STOP);
+    let (code, state) = end(server);
+    assert_eq!(code, Some(0));
+    eventually("sandboxes are left", || processes_of(&state).is_empty());
+}
+
+#[test]
+fn after_the_last_restart_it_ends_and_tells_why() {
+    let state = Arc::new(tempfile::tempdir().expect("a directory"));
+    let mut command = command(&state, &["--max-restarts", "1"], &[]);
+    let process = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut last = 0;
+    for _ in 0..2 {
+        eventually("no other takes its place", || worker(&state) != last);
+        last = worker(&state);
+        signal(last, Signal::KILL);
+    }
+    let output = process.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line: Value = serde_json::from_str(text.lines().nth(1).expect("a second line")).expect("it is JSON");
+    assert_eq!(output.status.code(), Some(75), "{text}");
+    assert_eq!((&line["reason"], &line["count"], &line["signal"]), (&json!("exited"), &json!(1), &json!(9)), "{line}");
+    assert_eq!(status(&state), Value::Null);
+}
+
+#[test]
+fn a_killed_supervisor_takes_its_worker_along_and_sandboxes_end_with_their_lease() {
+    let (mut server, _) = up(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "1")]);
+    begin(&server, "python", "x = 1");
+    let worker = worker(&server.state);
+    server.process.kill().expect("it can be killed");
+    let _ = server.process.wait();
+    eventually("the worker lives", || !is_alive(worker));
+    let state = Arc::clone(&server.state);
+    eventually("sandboxes are left", || processes_of(&state).is_empty());
+    // What it left in the state directory is in nobody's way.
+    assert_eq!(status(&state), Value::Null);
+    let (next, _) = up_in(state, &[], &[]);
+    let session = begin(&next, "python", "y = 2");
+    assert_eq!(run(&next, &session, "print(y)")["stdout"], "2\n");
+}
+
+#[test]
+fn a_supervisor_that_comes_soon_enough_finds_the_sessions_of_one_that_was_killed() {
+    let (mut server, _) = up(&[], &[]);
+    let session = begin(&server, "python", "x = 'kept'");
+    let worker = worker(&server.state);
+    server.process.kill().expect("it can be killed");
+    let _ = server.process.wait();
+    eventually("the worker lives", || !is_alive(worker));
+    let (next, _) = up_in(Arc::clone(&server.state), &[], &[]);
+    assert_eq!(run(&next, &session, "print(x)")["stdout"], "kept\n");
+}

@@ -1,0 +1,132 @@
+//! Keeps an MCP endpoint alive: owns its listening socket, and under it a serving process that can die.
+//!
+//! The socket is handed to one worker after the other, so that the endpoint never changes and no connection is refused
+//! while there is none: it waits in the socket's queue. What a worker had accepted is cut when it dies. A call that was
+//! under way on such a connection may have run, or may not.
+//!
+//! `life` decides, `keep` does: it starts a `worker`, probes it (`probe`), ends and replaces it. Sandboxes are not here:
+//! they outlive a worker by their lease, and the next one takes them over.
+
+mod keep;
+mod life;
+mod listen;
+mod options;
+mod probe;
+mod request;
+mod said;
+mod status;
+mod worker;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use tokio_util::sync::CancellationToken;
+
+pub use options::{Listen, Options, WorkerLog};
+pub use status::{Ending, GaveUp, Health, Reason, Status};
+pub use worker::SUPERVISOR_VARIABLE;
+
+use keep::Keeper;
+use status::Board;
+
+/// Why there is no endpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the endpoint cannot listen")]
+    Listen(#[source] std::io::Error),
+    #[error("the supervisor cannot run")]
+    Thread(#[source] std::io::Error),
+    #[error("the worker cannot be started: {}", .0.detail)]
+    GaveUp(Box<GaveUp>),
+    #[error("it was stopped before it was ready")]
+    Stopped,
+}
+
+/// A supervised endpoint. All methods may be called from any thread; dropped, it is stopped.
+pub struct Supervisor {
+    board: Arc<Board>,
+    stop: CancellationToken,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Supervisor {
+    /// Starts the endpoint, and gives it once the worker has passed its preflight.
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        let supervisor = Self::launch(options)?;
+        supervisor.ready()?;
+        Ok(supervisor)
+    }
+
+    /// Starts the endpoint without waiting for the worker: connections wait for it.
+    pub fn launch(options: Options) -> Result<Self, StartError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+        let stop = CancellationToken::new();
+        let (keeper, board) = Keeper::new(options, stop.clone()).map_err(StartError::Listen)?;
+        let shown = Arc::clone(&board);
+        let thread = std::thread::Builder::new().name("ringfence-supervisor".into()).spawn(move || {
+            // However it ends: whoever waits must not wait for ever.
+            let _ended = shown.ends_with_this();
+            let ending = runtime.block_on(keeper.run());
+            // A launcher that does not answer is not waited for.
+            runtime.shutdown_background();
+            shown.end(ending);
+        });
+        Ok(Self { board, stop, thread: Mutex::new(Some(thread.map_err(StartError::Thread)?)) })
+    }
+
+    /// Waits until the first worker has passed its preflight, and gives the names of its tools.
+    pub fn ready(&self) -> Result<Vec<String>, StartError> {
+        self.board.wait_ready().map_err(|ending| match ending {
+            Ending::Stopped => StartError::Stopped,
+            Ending::GaveUp(why) => StartError::GaveUp(why),
+        })
+    }
+
+    /// The URL, the same for as long as this lives.
+    pub fn endpoint(&self) -> &str {
+        self.board.endpoint()
+    }
+
+    /// How many workers have taken the place of another.
+    pub fn restart_count(&self) -> u32 {
+        self.status().restarts
+    }
+
+    pub fn health(&self) -> Health {
+        self.status().health
+    }
+
+    pub fn status(&self) -> Status {
+        self.board.status()
+    }
+
+    /// Asks it to stop, and does not wait for that.
+    pub fn ask_to_stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Waits until it has been stopped, or has given up.
+    pub fn wait(&self) -> Ending {
+        self.board.wait_ended()
+    }
+
+    /// Lets calls under way finish, then ends the worker and its sandboxes: within ten seconds.
+    pub fn stop(&self) -> Ending {
+        self.ask_to_stop();
+        let ending = self.wait();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+        ending
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! The task that keeps a worker alive: does what `life` decides.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::life::{Event, Life, Pulse, Step};
+use super::listen;
+use super::options::{Listen, Options};
+use super::probe::{Depth, Probe, Trouble};
+use super::status::{Board, Ending, GaveUp, Health, Reason};
+use super::worker::{Ended, Worker};
+use crate::session::end_orphans;
+
+/// How long a worker may take to finish what is under way and to end its sandboxes. With what comes after it, a stop
+/// takes no more than ten seconds.
+const FAREWELL: Duration = Duration::from_secs(8);
+
+/// How long launchers may take to be told that nobody comes any more.
+const LAST_RITES: Duration = Duration::from_secs(1);
+
+/// Between looks at a worker that answers, but not yet as it should.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+pub(super) struct Keeper {
+    options: Options,
+    /// Until it is stopped.
+    listener: Option<TcpListener>,
+    probe: Probe,
+    board: Arc<Board>,
+    stop: CancellationToken,
+    life: Life,
+}
+
+/// A worker that is no more, or shall be no more.
+struct Loss {
+    reason: Reason,
+    detail: String,
+}
+
+impl Keeper {
+    pub(super) fn new(mut options: Options, stop: CancellationToken) -> std::io::Result<(Self, Arc<Board>)> {
+        let listen = std::mem::replace(&mut options.listen, Listen::Address(([127, 0, 0, 1], 0).into()));
+        let listener = listen::open(listen)?;
+        let address = listen::reachable(listener.local_addr()?);
+        let board = Board::new(format!("http://{address}/mcp"));
+        let probe = Probe { address, token: options.token.clone() };
+        let life = Life::new(options.max_restarts);
+        Ok((Self { options, listener: Some(listener), probe, board: Arc::clone(&board), stop, life }, board))
+    }
+
+    pub(super) async fn run(mut self) -> Ending {
+        let stop = self.stop.clone();
+        loop {
+            let Some(listener) = &self.listener else { return Ending::Stopped };
+            let worker = match Worker::start(&self.options, listener) {
+                Ok(worker) => worker,
+                Err(error) => {
+                    let program = self.options.program.display();
+                    let loss = Loss { reason: Reason::Exited, detail: format!("{program} cannot be started: {error}") };
+                    match self.lost(loss, None, Vec::new()).await {
+                        Some(ending) => return ending,
+                        None => continue,
+                    }
+                }
+            };
+            self.board.show(|shown| shown.worker_pid = Some(worker.pid()));
+            let loss = tokio::select! {
+                biased;
+                () = stop.cancelled() => return self.farewell(Some(worker)).await,
+                loss = self.attend(&worker) => loss,
+            };
+            let (ended, said) = worker.end().await;
+            if let Some(ending) = self.lost(loss, ended, said).await {
+                return ending;
+            }
+        }
+    }
+
+    /// Sees a worker through its preflight and its probes, until it is lost.
+    async fn attend(&mut self, worker: &Worker) -> Loss {
+        let exited = || Loss { reason: Reason::Exited, detail: "the worker exited".into() };
+        let tools = tokio::select! {
+            biased;
+            () = worker.ended() => return exited(),
+            tools = self.preflight() => tools,
+        };
+        let tools = match tools {
+            Ok(tools) => tools,
+            Err(detail) => return Loss { reason: Reason::ProbeFailed, detail },
+        };
+        self.life.on(Event::Ready, Instant::now());
+        tracing::info!("the worker {} is ready at {}", worker.pid(), self.board.endpoint());
+        self.board.show(|shown| {
+            shown.health = Health::Healthy;
+            shown.tools = Some(tools);
+        });
+        loop {
+            let probed = tokio::select! {
+                biased;
+                () = worker.ended() => return exited(),
+                probed = async { sleep(self.options.probe_interval).await; self.look().await } => probed,
+            };
+            let pulse = match &probed {
+                Ok(()) => Pulse::Good,
+                Err(Trouble::Busy) => Pulse::Busy,
+                Err(Trouble::Failed(why)) => {
+                    tracing::warn!("the worker {} does not answer its probe: {why}", worker.pid());
+                    Pulse::Failed
+                }
+            };
+            let step = self.life.on(Event::Probed(pulse), Instant::now());
+            let is_failing = self.life.failed_probes() > 0;
+            self.board.show(|shown| shown.health = if is_failing { Health::Failing } else { Health::Healthy });
+            if let (Step::Kill, Err(Trouble::Failed(detail))) = (step, probed) {
+                return Loss { reason: Reason::ProbeFailed, detail };
+            }
+        }
+    }
+
+    /// Waits until the worker answers and has all tools that are expected: some come from servers that start after it.
+    async fn preflight(&self) -> Result<Vec<String>, String> {
+        let deadline = Instant::now() + self.options.preflight_timeout;
+        let mut trouble = "it did not answer".to_owned();
+        loop {
+            match timeout_at(deadline, self.probe.run(Depth::AllPages)).await {
+                Err(_) => break,
+                Ok(Err(Trouble::Busy)) => "it is too busy to answer".clone_into(&mut trouble),
+                Ok(Err(Trouble::Failed(why))) => trouble = why,
+                Ok(Ok(tools)) => {
+                    let missing = self.options.expected_tools.iter().filter(|name| !tools.contains(*name));
+                    let missing: Vec<String> = missing.map(|name| format!("`{name}`")).collect();
+                    if missing.is_empty() {
+                        return Ok(tools.into_iter().collect());
+                    }
+                    trouble = format!("expected tools are missing: {}", missing.join(", "));
+                }
+            }
+            if timeout_at(deadline, sleep(BETWEEN_LOOKS)).await.is_err() {
+                break;
+            }
+        }
+        let limit_ms = self.options.preflight_timeout.as_millis();
+        Err(format!("the preflight did not pass within {limit_ms} ms: {trouble}"))
+    }
+
+    async fn look(&self) -> Result<(), Trouble> {
+        let limit = self.options.probe_timeout;
+        match timeout(limit, self.probe.run(Depth::FirstPage)).await {
+            Ok(probed) => probed.map(drop),
+            Err(_) => Err(Trouble::Failed(format!("no answer within {} ms", limit.as_millis()))),
+        }
+    }
+
+    /// Waits until the next worker may start, or gives how all ended.
+    async fn lost(&mut self, loss: Loss, ended: Option<Ended>, said: Vec<String>) -> Option<Ending> {
+        let Loss { reason, mut detail } = loss;
+        let (exit_code, signal) = match (reason, ended) {
+            (Reason::Exited, Some(Ended { exit_code, signal })) => (exit_code, signal),
+            // What we have killed says nothing by its signal.
+            _ => (None, None),
+        };
+        match (exit_code, signal) {
+            (Some(code), _) => detail = format!("{detail} with code {code}"),
+            (None, Some(signal)) => detail = format!("{detail} by signal {signal}"),
+            (None, None) => {}
+        }
+        let step = self.life.on(Event::Lost, Instant::now());
+        let restarts = self.life.restarts();
+        self.board.show(|shown| {
+            shown.worker_pid = None;
+            shown.restarts = restarts;
+            shown.last = Some((reason, detail.clone()));
+            shown.health = Health::Restarting;
+        });
+        let Step::Restart { after } = step else {
+            let endpoint = self.board.endpoint().to_owned();
+            let why = GaveUp { detail, reason, restarts, exit_code, signal, stderr: said, endpoint };
+            return Some(Ending::GaveUp(Box::new(why)));
+        };
+        tracing::warn!("{detail}; restart {restarts} in {} ms", after.as_millis());
+        tokio::select! {
+            biased;
+            () = self.stop.clone().cancelled_owned() => Some(self.farewell(None).await),
+            () = sleep(after) => None,
+        }
+    }
+
+    /// Ends the worker in order, or by force if it takes too long; then nothing of it is left.
+    async fn farewell(&mut self, worker: Option<Worker>) -> Ending {
+        // The worker closes its own: from then on nobody is let in who would not be answered.
+        self.listener = None;
+        if let Some(worker) = worker {
+            worker.ask_to_end();
+            let ended_itself = timeout(FAREWELL, worker.ended()).await.is_ok();
+            let (ended, _) = worker.end().await;
+            if ended_itself && ended.is_some_and(|ended| ended.exit_code == Some(0)) {
+                return Ending::Stopped;
+            }
+            tracing::warn!("the worker did not end in order");
+        }
+        end_sandboxes(&self.options).await;
+        Ending::Stopped
+    }
+}
+
+/// Those of a worker that could not do so itself.
+async fn end_sandboxes(options: &Options) {
+    if let Some(state) = options.state_directory.clone() {
+        let ending = tokio::task::spawn_blocking(move || end_orphans(&state.join("launchers")));
+        let _ = timeout(LAST_RITES, ending).await;
+    }
+}

@@ -1,0 +1,72 @@
+//! One HTTP request on a connection of its own. The answer is bounded; the time is the caller's.
+
+use std::io::{Error, ErrorKind, Result};
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// A list of a great many tools is shorter.
+const MOST_BYTES: u64 = 16 << 20;
+
+pub(super) struct Response {
+    pub(super) status: u16,
+    head: String,
+    pub(super) body: Vec<u8>,
+}
+
+impl Response {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
+        headers.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+}
+
+/// `headers` are further ones, each with its end of line. Version 1.0: the end of the connection is that of the answer.
+pub(super) async fn ask(address: SocketAddr, method: &str, headers: &str, body: &str) -> Result<Response> {
+    let mut stream = TcpStream::connect(address).await?;
+    let length = body.len();
+    let request = format!(
+        "{method} /mcp HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nAccept: application/json\r\n\
+         Content-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.take(MOST_BYTES + 1).read_to_end(&mut answer).await?;
+    if answer.is_empty() {
+        return Err(Error::new(ErrorKind::UnexpectedEof, "the connection was cut"));
+    }
+    parse(answer).ok_or_else(|| Error::new(ErrorKind::InvalidData, "the answer makes no sense"))
+}
+
+fn parse(mut answer: Vec<u8>) -> Option<Response> {
+    if answer.len() as u64 > MOST_BYTES {
+        return None;
+    }
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let body = answer.split_off(end + 4);
+    let head = String::from_utf8(answer).ok()?;
+    let status = head.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()?;
+    let response = Response { status, head, body };
+    let length = response.header("content-length").map(str::parse::<usize>);
+    match length {
+        // What was cut short is no answer.
+        Some(length) if length != Ok(response.body.len()) => None,
+        _ => Some(response),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_whole_or_none() {
+        let response = parse(b"HTTP/1.0 200 OK\r\nMcp-Session-Id: x\r\ncontent-length: 2\r\n\r\n{}".to_vec()).unwrap();
+        assert_eq!((response.status, response.header("mcp-session-id")), (200, Some("x")));
+        assert_eq!(response.body, b"{}");
+        for broken in ["", "HTTP/1.0 200 OK\r\n", "SSH-2.0\r\n\r\n", "HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n{}"] {
+            assert!(parse(broken.into()).is_none(), "{broken}");
+        }
+    }
+}
