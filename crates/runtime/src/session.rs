@@ -9,6 +9,7 @@ mod adoption;
 mod call;
 mod capture;
 mod compiled;
+pub(crate) mod doors;
 mod events;
 mod exchange;
 mod failure;
