@@ -62,12 +62,12 @@ impl Within {
     pub fn explain(&self, errno: Errno) -> String {
         let root = self.path.display();
         match errno {
-            Errno::LOOP => format!("a link is on its way; give the real path, beneath the allowed root {root}"),
+            Errno::LOOP => format!("a link is on the way to it; give its real path, beneath the allowed root {root}"),
             Errno::XDEV => format!("it does not lie beneath the allowed root {root}"),
             Errno::STALE => format!("the allowed root {root} is no longer the directory that it was at the start"),
-            Errno::NOENT => "make the directory first; a volume is never created".into(),
+            Errno::NOENT => "it is not there; make it first, since a volume is never created".into(),
             Errno::NOSYS => "this needs openat2, of Linux 5.6 or newer".into(),
-            _ => "check the path".into(),
+            _ => "it cannot be opened; check the path".into(),
         }
     }
 }

@@ -2,24 +2,28 @@
 #![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
 
 mod hosting;
+mod log;
 mod operator_socket;
+mod scope;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use ringfence_gateway::{Gateway, HttpOptions, Token, check, serve_http, serve_stdio};
-use ringfence_runtime::config::{self, Configuration, Flag, Log, LogFormat, parse_volume};
+use ringfence_runtime::config::{self, Configuration, Flag, parse_volume};
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 use super::config::sources;
 use crate::failure::Failure;
+use scope::Scoped;
 
 /// Serve sandbox sessions to agents over MCP.
 ///
@@ -48,6 +52,10 @@ pub(crate) struct Arguments {
     /// [default: everything] [env: RINGFENCE_PROFILE]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// Serve one run alone: the file (mode 0600) says which tools may be called, and which directories shown; it is
+    /// removed at the end [env: RINGFENCE_SCOPE_FILE, which is left to whoever set it]
+    #[arg(long, value_name = "FILE")]
+    scope: Option<PathBuf>,
     /// Let web pages of this host call it
     #[arg(long)]
     enable_cors: bool,
@@ -83,7 +91,9 @@ fn volume(text: &str) -> Result<String, String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let sources = sources(arguments.config.clone(), arguments.flags());
     let configuration = config::load(&sources)?;
-    start_log(&configuration.log);
+    let scoped = scope::load(arguments.scope.as_deref(), &sources.environment)?;
+    let scope = scoped.as_ref().map(|scoped| Arc::clone(&scoped.scope));
+    log::start(&configuration.log, scope.as_ref().map(|scope| &scope.run));
     for warning in &configuration.warnings {
         tracing::warn!("{warning}");
     }
@@ -95,22 +105,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().map_err(failed)?;
     // Refused before anything is written.
     let http = if arguments.stdio { None } else { Some(Http::new(arguments, &configuration)?) };
+    let settings = scoped.iter().try_fold(configuration.sessions.clone(), |settings, scoped| scoped.bind(settings))?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
     let launchers = directory.join("launchers");
     std::fs::create_dir_all(&launchers).map_err(failed)?;
     runtime.block_on(async {
-        let mut settings = configuration.sessions.clone();
+        let mut settings = settings;
         settings.flavors = settings.flavors.with(configuration.code.flavor());
         let sessions = Sessions::kept(settings, program.clone(), store.clone(), launchers).await?;
-        let hosting = hosting::start(sources, &configuration, program, &sessions, &store).await?;
+        let hosting = hosting::start(sources, &configuration, program, &sessions, &store, scope.as_deref()).await?;
         let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
         let gateway = gateway.with_code(configuration.code.clone());
-        let gateway = match &configuration.server.profile {
-            Some(profile) => gateway.offering(profile).ok_or_else(|| Failure::new("there is no such profile"))?,
+        let gateway = scope.iter().fold(gateway, |gateway, scope| gateway.within(Arc::clone(scope)));
+        let of_scope = scope.as_ref().and_then(|scope| scope.profile.as_ref());
+        let gateway = match of_scope.or(configuration.server.profile.as_ref()) {
+            Some(profile) => gateway.offering(profile).ok_or_else(|| no_profile(profile, &configuration))?,
             None => gateway,
         };
-        let served = serve(http, &directory, gateway.clone()).await;
+        let drain = scope.as_ref().map_or(Duration::ZERO, |scope| scope.drain);
+        let _removed_at_the_end = scoped.and_then(Scoped::removal);
+        let served = serve(http, &directory, gateway.clone(), drain).await;
         tokio::join!(hosting.shut_down(), sessions.shut_down());
         gateway.end().await;
         store.close().await;
@@ -118,9 +133,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     })
 }
 
-async fn serve(http: Option<Http>, state: &Path, gateway: Gateway) -> Result<(), Failure> {
+fn no_profile(name: &str, configuration: &Configuration) -> Failure {
+    let known: Vec<&str> = configuration.profiles.keys().map(String::as_str).collect();
+    Failure::new(format!("there is no profile `{name}`"))
+        .hint(format!("known are {}; [profiles.{name}] in the configuration would make it", known.join(", ")))
+}
+
+async fn serve(http: Option<Http>, state: &Path, gateway: Gateway, drain: Duration) -> Result<(), Failure> {
     let shutdown = CancellationToken::new();
-    let ended = end_on_signal(shutdown.clone())?;
+    let ended = end_on_signal(shutdown.clone(), gateway.clone(), drain)?;
     let operator = operator_socket::open(state, &gateway, &shutdown);
     let served = match http {
         None => tokio::select! {
@@ -171,17 +192,30 @@ async fn serve_over_http(http: Http, gateway: Gateway, shutdown: CancellationTok
     served.map_err(|error| Failure::new("serving HTTP failed").because(&error))
 }
 
-/// Ends the server politely on Ctrl-C or SIGTERM.
-fn end_on_signal(shutdown: CancellationToken) -> Result<tokio::task::JoinHandle<()>, Failure> {
+/// Ends the server politely on Ctrl-C or SIGTERM, at once on a second one.
+fn end_on_signal(
+    shutdown: CancellationToken,
+    gateway: Gateway,
+    drain: Duration,
+) -> Result<tokio::task::JoinHandle<()>, Failure> {
     let failed = |error: std::io::Error| Failure::new("cannot watch for signals").because(&error);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     Ok(tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        let mut told = async || {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+        told().await;
         tracing::info!("ending");
+        if !drain.is_zero() {
+            tokio::select! {
+                () = gateway.drain(drain) => {}
+                () = told() => {}
+            }
+        }
         shutdown.cancel();
     }))
 }
@@ -208,20 +242,5 @@ impl Arguments {
         .into_iter()
         .flatten()
         .collect()
-    }
-}
-
-fn start_log(settings: &Log) {
-    // Crates below us say more than a person wants to read.
-    let filter = EnvFilter::new(format!(
-        "warn,ringfence={level},ringfence_gateway={level},ringfence_runtime={level}",
-        level = settings.level.name()
-    ));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Where nobody reads the log any more, a complaint about it would be printed there too, and panic.
-    let log = log.log_internal_errors(false);
-    match settings.format {
-        LogFormat::Text => log.with_target(false).init(),
-        LogFormat::Json => log.json().init(),
     }
 }

@@ -29,7 +29,7 @@ impl ScopeError {
         vec![match self {
             Self::Unreadable { .. } => "check the path, and who may read it".into(),
             Self::Untrusted { hint, .. } => hint.clone(),
-            Self::Malformed { .. } => "ARCHITECTURE.md describes its fields; others are refused".into(),
+            Self::Malformed { .. } => "docs/scopes.md lists what stands in a scope; nothing else may".into(),
             Self::UnknownCapability { name, .. } => capability::advice(name),
             Self::Directory { hint, .. } => (*hint).into(),
             Self::OutOfRoots(_) => OutOfRoots::HINT.into(),
