@@ -53,7 +53,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Serve one run alone: the file (mode 0600) says which tools may be called, and which directories shown; it is
-    /// removed at the end [env: RINGFENCE_SCOPE_FILE, which is left to whoever set it]
+    /// removed at the end [capabilities: code, command, files.read, files.write, sessions, servers, memory] [env:
+    /// RINGFENCE_SCOPE_FILE, which is left to whoever set it]
     #[arg(long, value_name = "FILE")]
     scope: Option<PathBuf>,
     /// Let web pages of this host call it

@@ -55,7 +55,7 @@ fn without_the_command_capability_no_command_is_shown_or_run() {
         assert_eq!((status, &answer["stdout"]), (200, &json!("1\n")), "{answer}");
         // Whoever runs the server is not bound by the scope of a run.
         let mut operator = who.ringfence(Path::new(BINARY));
-        operator.args(["session", "exec", made["session_id"].as_str().expect("an id"), "echo of the operator"]);
+        operator.args(["session", "exec", made["session_id"].as_str().expect("an id"), "--", "echo of the operator"]);
         let output = operator.env("RINGFENCE_STATE_DIR", desk.state.path()).output().expect("it runs");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "of the operator\n", "{output:?}");
     });
@@ -95,8 +95,12 @@ fn the_same_holds_over_stdio() {
         drop(input);
         answers
     });
-    let names: Vec<&str> =
-        output[0]["result"]["tools"].as_array().expect("a list").iter().filter_map(|tool| tool["name"].as_str()).collect();
+    let names: Vec<&str> = output[0]["result"]["tools"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect();
     assert_eq!(names, ["get_sessions", "stop_session", "get_volume_path"]);
     assert!(is_denied(&output[1]), "{}", output[1]);
     assert_eq!(output[2]["result"]["resourceTemplates"], json!([]));
@@ -145,7 +149,7 @@ fn calls_under_way_are_awaited_if_the_scope_says_so() {
         let exec = format!("POST /v1/sessions/{session}/exec");
         let mut under_way = server.send(&exec, &json!({"command": "sleep 2; echo through"}).to_string());
         eventually("the call is under way", || {
-            rest(&server, &format!("GET /v1/sessions/{session}"), &Value::Null).1["status"] == "running"
+            rest(&server, &format!("GET /v1/sessions/{session}"), &Value::Null).1["status"] == "busy"
         });
         kill_process(Pid::from_child(&server.process), Signal::TERM).expect("it lives");
         let mut answer = String::new();

@@ -22,15 +22,8 @@ pub enum Capability {
 }
 
 impl Capability {
-    pub const ALL: [Self; 7] = [
-        Self::Code,
-        Self::Command,
-        Self::ReadFiles,
-        Self::WriteFiles,
-        Self::Sessions,
-        Self::Servers,
-        Self::Memory,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Code, Self::Command, Self::ReadFiles, Self::WriteFiles, Self::Sessions, Self::Servers, Self::Memory];
 
     /// As it is written in a scope.
     pub fn name(self) -> &'static str {

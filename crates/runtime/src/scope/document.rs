@@ -81,7 +81,9 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Scope, ScopeError> {
     let confinement = match (params.parallel_worker, artifacts) {
         (Some(true), artifacts) => Confinement::of_parallel_worker(roots, artifacts),
         (_, None) => confinement,
-        (_, Some(_)) => return Err(malformed("worker_artifact_dir is that of a parallel_worker, which this is not".into())),
+        (_, Some(_)) => {
+            return Err(malformed("worker_artifact_dir is that of a parallel_worker, which this is not".into()));
+        }
     };
     let tag = Sha256::digest(text).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     Ok(Scope { run, capabilities, confinement, drain, profile: params.capability_profile, tag })

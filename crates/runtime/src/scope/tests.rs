@@ -169,14 +169,8 @@ fn only_a_file_of_its_own_is_read() {
     assert!(Scope::load(&link).unwrap_err().to_string().ends_with("is a link"));
     assert!(Scope::load(&desk.path("root")).unwrap_err().to_string().ends_with("is not a regular file"));
     let pipe = desk.path("pipe");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &pipe,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::from_raw_mode(0o600),
-        0,
-    )
-    .unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
+        .unwrap();
     assert!(Scope::load(&pipe).unwrap_err().to_string().ends_with("is not a regular file"));
     // Only root can give a file away.
     if rustix::process::geteuid().is_root() {

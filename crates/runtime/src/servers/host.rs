@@ -85,7 +85,8 @@ impl Host {
             return self.start_in_sandbox(entry, settings, progress).await;
         }
         if self.0.settings.confinement.is_some() {
-            let message = format!("{} runs without a sandbox, where nothing keeps it within the allowed roots", entry.name);
+            let message =
+                format!("{} runs without a sandbox, where nothing keeps it within the allowed roots", entry.name);
             return Err(StartFailure::lasting(Phase::ProcessStart, message)
                 .hint("leave `sandbox = false` out of the entry, or serve it without a scope"));
         }

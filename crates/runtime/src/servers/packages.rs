@@ -100,7 +100,12 @@ impl Making {
         let _ = fs::remove_dir_all(&new);
         make_directory(&new, SHOWN)?;
         make_directory(&new.join(TEMPORARY), SHOWN)?;
-        Ok(Volume { host: fs::canonicalize(new)?, guest: self.packages.guest(), access: Access::ReadWrite, within: None })
+        Ok(Volume {
+            host: fs::canonicalize(new)?,
+            guest: self.packages.guest(),
+            access: Access::ReadWrite,
+            within: None,
+        })
     }
 
     pub(super) fn new_directory(&self) -> PathBuf {

@@ -76,9 +76,8 @@ impl Plan {
 
     /// Binds all that it shows of the host to what a scope allows.
     pub(super) fn confine(&mut self, confinement: &Confinement) -> Result<(), StartFailure> {
-        let refused = |error: OutOfRoots| {
-            StartFailure::lasting(Phase::SessionCreate, error.to_string()).hint(OutOfRoots::HINT)
-        };
+        let refused =
+            |error: OutOfRoots| StartFailure::lasting(Phase::SessionCreate, error.to_string()).hint(OutOfRoots::HINT);
         if let Some(project) = &mut self.project {
             project.within = Some(confinement.find(&project.host).map_err(refused)?);
         }

@@ -38,7 +38,7 @@ impl Scoped {
 
     /// For the time that the server serves: what removes the file at its end.
     pub(super) fn removal(self) -> Option<Removal> {
-        self.is_ours.then_some(Removal(Some(self.file)))
+        self.is_ours.then(|| Removal(Some(self.file)))
     }
 }
 

@@ -26,10 +26,9 @@ fn without_the_capability_nothing_of_servers_is_there() {
     let config = desk.config(&entry(&program, "[profiles.bound]\nmode = \"code\"\nservers = [\"tools\"]\n"));
     let server = desk.serve(&json!({"capabilities": ["code"]}), &["--config", &config]);
     assert_eq!(tools(&server), ["execute_code", "run_python"]);
-    for call in [
-        server.call("tools__echo", &json!({"message": "x"})),
-        server.call("search_tools", &json!({"query": "echo"})),
-    ] {
+    for call in
+        [server.call("tools__echo", &json!({"message": "x"})), server.call("search_tools", &json!({"query": "echo"}))]
+    {
         assert!(call["error"].is_object(), "{call}");
     }
     for tool in ["execute_code", "run_python"] {
