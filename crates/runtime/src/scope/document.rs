@@ -85,7 +85,9 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Scope, ScopeError> {
             return Err(malformed("worker_artifact_dir is that of a parallel_worker, which this is not".into()));
         }
     };
-    let tag = Sha256::digest(text).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let mut mark = [0; 8];
+    mark.copy_from_slice(&Sha256::digest(text)[..8]);
+    let tag = format!("{:016x}", u64::from_be_bytes(mark));
     Ok(Scope { run, capabilities, confinement, drain, profile: params.capability_profile, tag })
 }
 
