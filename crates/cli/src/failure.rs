@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use ringfence_runtime::config::ConfigError;
+use ringfence_runtime::scope::ScopeError;
 use ringfence_runtime::store::StoreError;
 use ringfence_sandbox::Error as SandboxError;
 
@@ -74,6 +75,13 @@ impl std::fmt::Display for Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
+        let causes = error.source().map(ToString::to_string).into_iter().collect();
+        Self { message: error.to_string(), causes, hints: error.hints(), exit_code: OWN_FAILURE }
+    }
+}
+
+impl From<ScopeError> for Failure {
+    fn from(error: ScopeError) -> Self {
         let causes = error.source().map(ToString::to_string).into_iter().collect();
         Self { message: error.to_string(), causes, hints: error.hints(), exit_code: OWN_FAILURE }
     }

@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Up(arguments) => commands::up::run(&arguments),
-        Command::Worker(arguments) => commands::up::work(&arguments),
+        Command::Worker(arguments) => commands::up::work(arguments),
         Command::Status(arguments) => commands::status::run(&arguments),
         Command::Session(arguments) => commands::session::run(&arguments),
         Command::Server(arguments) => commands::server::run(&arguments),

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::policy::Action;
 use crate::tools;
 
 /// Longer than any id that was ever handed out; keeps what is echoed in an error short.
@@ -134,6 +135,21 @@ struct ListFilesParams {
 }
 
 impl Call {
+    /// All that it would do.
+    pub(crate) fn actions(&self) -> Vec<Action> {
+        match self {
+            Self::ExecuteCode(_, servers) | Self::RunPython(RunPython { servers, .. }) if !servers.is_empty() => {
+                vec![Action::RunCode, Action::UseServers]
+            }
+            Self::ExecuteCode(..) | Self::RunPython(_) => vec![Action::RunCode],
+            Self::SearchTools(_) => vec![Action::UseServers],
+            Self::ExecuteCommand(_) => vec![Action::RunCommand],
+            Self::GetSessions(_) | Self::StopSession(_) | Self::GetVolumePath => vec![Action::KeepSessions],
+            Self::ReadFile(..) | Self::ListFiles(..) => vec![Action::ReadFiles],
+            Self::WriteFile(..) => vec![Action::WriteFiles],
+        }
+    }
+
     pub(crate) fn parse(tool: &str, arguments: Option<JsonObject>) -> Result<Self, Failure> {
         let arguments = Value::Object(arguments.unwrap_or_default());
         match tool {

@@ -35,6 +35,7 @@ use places::Places;
 use preface::Prefaces;
 
 use crate::hosting::Hosting;
+use crate::policy::Policy;
 
 /// What code can use, for models to read.
 pub(crate) const CAPABILITIES: &str = include_str!("code/capabilities.md");
@@ -63,6 +64,7 @@ pub(crate) struct Caller {
     pub(crate) principal: Principal,
     pub(crate) profile: Arc<Profile>,
     pub(crate) profile_name: Arc<str>,
+    pub(crate) policy: Policy,
 }
 
 /// Where code runs.

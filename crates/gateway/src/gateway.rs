@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use ringfence_runtime::audit::{Audit, AuditEvent};
 use ringfence_runtime::config::CodeSettings;
+use ringfence_runtime::scope::Scope;
 use ringfence_runtime::servers::{Mode, Profile};
-use ringfence_runtime::session::{Failure, Kind, Sessions};
+use ringfence_runtime::session::{Failure, Kind, Principal, Sessions};
 use serde_json::{Value, json};
 
 use crate::arguments::Call;
@@ -18,6 +19,7 @@ use crate::code::{Caller, CodeMode};
 use crate::era::{self, Era};
 use crate::hosting::{Hosting, View};
 use crate::http::Clients;
+use crate::policy::{Action, Policy};
 use crate::rpc::{Outcome, RpcError};
 use crate::{failure, reply, resource, tools};
 
@@ -42,6 +44,7 @@ pub struct Gateway {
     profile: Arc<Profile>,
     /// By which what the profile offers is remembered.
     profile_name: Arc<str>,
+    policy: Policy,
 }
 
 impl Gateway {
@@ -57,8 +60,17 @@ impl Gateway {
     fn on(backend: Backend) -> Self {
         let tools = tools::all().into_iter().map(|tool| json!(tool)).collect();
         let (clients, profile) = (Clients::default(), Arc::default());
-        let code_tools = Arc::new([]);
-        Self { backend, tools, code_tools, code: None, clients, hosting: None, profile, profile_name: "".into() }
+        Self {
+            backend,
+            tools,
+            code_tools: Arc::new([]),
+            code: None,
+            clients,
+            hosting: None,
+            profile,
+            profile_name: "".into(),
+            policy: Policy::default(),
+        }
     }
 
     /// Offers servers beside the sandboxes.
@@ -77,6 +89,12 @@ impl Gateway {
         Self { tools, code_tools, code: Some(code), ..self }
     }
 
+    /// Allows what a scope allows, and nothing else.
+    #[must_use]
+    pub fn within(self, scope: Arc<Scope>) -> Self {
+        Self { policy: Policy::of(scope), ..self }
+    }
+
     /// Offers a profile where none is asked for.
     pub fn offering(self, profile: &str) -> Option<Self> {
         self.with_profile(profile)
@@ -89,7 +107,21 @@ impl Gateway {
     /// Who calls, and what is offered here.
     pub(crate) fn caller(&self, context: &Context) -> Caller {
         let (profile, profile_name) = (Arc::clone(&self.profile), Arc::clone(&self.profile_name));
-        Caller { principal: context.principal.clone(), profile, profile_name }
+        Caller { principal: context.principal.clone(), profile, profile_name, policy: self.policy.clone() }
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The servers, where callers may use them.
+    fn servers(&self) -> Option<&Hosting> {
+        self.hosting.as_ref().filter(|_| self.policy.allows(Action::UseServers))
+    }
+
+    /// Whether somebody may see a server.
+    pub(crate) fn shows_server(&self, principal: &Principal, name: &str, uuid: &str) -> bool {
+        !self.policy.is_scoped() || principal.is_operator() || self.profile.has_server(name, uuid)
     }
 
     /// Waits a little for what code has asked.
@@ -121,7 +153,7 @@ impl Gateway {
 
     /// The same, offering what a profile says.
     pub(crate) fn with_profile(&self, name: &str) -> Option<Self> {
-        let profile = self.hosting.as_ref()?.profile(name)?;
+        let profile = self.hosting.as_ref()?.profile(name).filter(|_| self.policy.allows_profile(name))?;
         Some(Self { profile, profile_name: name.into(), ..self.clone() })
     }
 
@@ -140,7 +172,8 @@ impl Gateway {
             return None;
         }
         let own = self.own_tools().iter().filter_map(|tool| tool["name"].as_str()).collect();
-        Some(self.hosting.as_ref()?.view(&self.profile_name, &self.profile, &own))
+        // Also what is not shown: a server's tool must not pass for it.
+        Some(self.servers()?.view(&self.profile_name, &self.profile, &own))
     }
 
     fn own_tools(&self) -> &[Value] {
@@ -149,6 +182,11 @@ impl Gateway {
             Mode::Direct if self.profile.own_tools => &self.tools,
             Mode::Direct => &[],
         }
+    }
+
+    /// Those that callers may use.
+    fn shown_tools(&self) -> impl Iterator<Item = &Value> {
+        self.own_tools().iter().filter(|tool| tool["name"].as_str().is_some_and(|name| self.policy.shows_tool(name)))
     }
 
     fn is_own_offered(&self) -> bool {
@@ -167,7 +205,7 @@ impl Gateway {
 
     /// What a tool takes.
     pub(crate) fn input_schema(&self, tool: &str) -> Option<Value> {
-        match self.own_tools().iter().find(|listed| listed["name"] == tool) {
+        match self.shown_tools().find(|listed| listed["name"] == tool) {
             Some(listed) => Some(listed["inputSchema"].clone()),
             None => self.view()?.input_schema(tool).cloned(),
         }
@@ -175,7 +213,7 @@ impl Gateway {
 
     /// Hears what needs no answer.
     pub(crate) fn hear(&self, method: &str, params: &Value) {
-        if let Some(hosting) = self.hosting.as_ref().filter(|_| method == "notifications/roots/list_changed") {
+        if let Some(hosting) = self.servers().filter(|_| method == "notifications/roots/list_changed") {
             hosting.tell_servers(method, params);
         }
     }
@@ -213,7 +251,7 @@ impl Gateway {
             }
             ("logging/setLevel", Era::Legacy) => self.set_log_level(params, context).await,
             ("subscriptions/listen", Era::Modern) => self.listen(&params, context).await,
-            _ => match (&self.hosting, self.profile.sole_server()) {
+            _ => match (self.servers(), self.profile.sole_server()) {
                 (Some(hosting), Some(server)) => hosting.pass(server, method, params, context).await,
                 _ => Err(RpcError::method_not_found(method)),
             },
@@ -222,25 +260,27 @@ impl Gateway {
 
     /// Whatever the servers and the sandboxes have of something.
     async fn list(&self, method: &str) -> Value {
-        if let Some(hosting) = &self.hosting {
+        if let Some(hosting) = self.servers() {
             hosting.settle().await;
         }
         let view = self.view();
         let hosted = |list: fn(&View) -> &Vec<Value>| view.iter().flat_map(move |view| list(view)).cloned();
         match method {
             "tools/list" => {
-                let tools: Vec<Value> = self.own_tools().iter().cloned().chain(hosted(|view| &view.tools)).collect();
+                let tools: Vec<Value> = self.shown_tools().cloned().chain(hosted(|view| &view.tools)).collect();
                 json!({"tools": tools})
             }
             // There are no prompts of our own; but clients ask, and what is answered is declared.
             "prompts/list" => json!({"prompts": hosted(|view| &view.prompts).collect::<Vec<_>>()}),
             "resources/list" => {
-                let own = self.code.as_ref().filter(|_| self.is_own_offered()).map(|_| json!(resource::capabilities()));
+                let is_offered = self.is_own_offered() && self.policy.allows(Action::RunCode);
+                let own = self.code.as_ref().filter(|_| is_offered).map(|_| json!(resource::capabilities()));
                 let resources: Vec<Value> = own.into_iter().chain(hosted(|view| &view.resources)).collect();
                 json!({"resources": resources})
             }
             _ => {
-                let own = self.is_own_offered().then(|| json!(resource::template()));
+                let is_offered = self.is_own_offered() && self.policy.allows(Action::ReadOutput);
+                let own = is_offered.then(|| json!(resource::template()));
                 let templates: Vec<Value> = own.into_iter().chain(hosted(|view| &view.templates)).collect();
                 json!({"resourceTemplates": templates})
             }
@@ -253,7 +293,7 @@ impl Gateway {
             return Err(not_a_call());
         }
         let is_own = self.own_tools().iter().any(|tool| tool["name"] == *name);
-        if let Some(hosting) = self.hosting.as_ref().filter(|_| !is_own && self.profile.mode == Mode::Direct) {
+        if let Some(hosting) = self.servers().filter(|_| !is_own && self.profile.mode == Mode::Direct) {
             let view = hosting_view(self);
             let known = view.tool(&name).or_else(|| view.held(&name)).cloned();
             if let Some(route) = known.or_else(|| hosting.guess(&self.profile, &name)) {
@@ -283,6 +323,9 @@ impl Gateway {
             }
             Err(refusal) => return Err(self.refuse(context, refusal)),
         };
+        for action in call.actions() {
+            self.policy.check(action).map_err(|refusal| self.refuse(context, refusal.with("tool", name.as_str())))?;
+        }
         self.answer(call, token, context).await.map(|result| json!(result)).map_err(failure::render)
     }
 

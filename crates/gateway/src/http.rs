@@ -83,7 +83,7 @@ fn router(
 ) -> Router {
     let peers = Peers::new(address, options.allowed_hosts);
     let cors = options.enable_cors.then(|| cors(peers.clone()));
-    let gate = Gate::new(peers, options.tokens, options.max_requests, options.max_response_bytes, gateway.audit());
+    let gate = Gate::new(peers, options.tokens, options.max_requests, options.max_response_bytes, &gateway);
     let app = Router::new()
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .route("/mcp/{profile}", post(mcp::post).get(mcp::get).delete(mcp::delete))

@@ -16,6 +16,7 @@ mod hosting;
 mod http;
 mod in_flight;
 mod operator;
+mod policy;
 mod reply;
 mod resource;
 mod rest;

@@ -26,7 +26,12 @@ pub(crate) fn capabilities() -> Resource {
 }
 
 pub(crate) fn is_own(uri: &str) -> bool {
-    uri.starts_with(PREFIX) || uri == CAPABILITIES_URI
+    uri.starts_with(PREFIX) || is_capabilities(uri)
+}
+
+/// Whether it is the one that explains code mode.
+pub(crate) fn is_capabilities(uri: &str) -> bool {
+    uri == CAPABILITIES_URI
 }
 
 pub(crate) fn uri(session: &SessionId, whole: &Whole) -> String {
@@ -34,7 +39,7 @@ pub(crate) fn uri(session: &SessionId, whole: &Whole) -> String {
 }
 
 pub(crate) async fn read(sessions: &Sessions, principal: &Principal, uri: &str) -> Result<ReadResourceResult, Failure> {
-    if uri == CAPABILITIES_URI {
+    if is_capabilities(uri) {
         let text = ResourceContents::text(CAPABILITIES, uri).with_mime_type("text/markdown");
         return Ok(ReadResourceResult::new(vec![text]));
     }

@@ -14,14 +14,18 @@ mod socket;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use ringfence_runtime::session::{Failure, Kind, Sessions};
+use ringfence_runtime::audit::AuditEvent;
+use ringfence_runtime::session::{Failure, Kind, Principal, Sessions};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::hosting::Hosting;
+use crate::policy::Action;
 use crate::{Gateway, failure};
 
 /// Files that may be on their way in at a time; each is held in memory.
@@ -38,6 +42,16 @@ struct Rest {
 impl Rest {
     fn sessions(&self) -> Result<&Sessions, Failure> {
         self.gateway.sessions()
+    }
+
+    /// What only the request itself says.
+    fn permit(&self, principal: &Principal, action: Action) -> Result<(), Failure> {
+        if principal.is_operator() {
+            return Ok(());
+        }
+        self.gateway.policy().check(action).inspect_err(|failure| {
+            self.gateway.audit().record(AuditEvent::refusal(failure).of(principal, None));
+        })
     }
 
     fn hosting(&self) -> Result<&Hosting, Failure> {
@@ -71,7 +85,24 @@ pub(crate) fn routes(gateway: Gateway, max_body_bytes: usize, shutdown: &Cancell
                 .suggest("the README lists the requests"),
             status: Some(StatusCode::METHOD_NOT_ALLOWED),
         })
+        .layer(from_fn_with_state(rest.clone(), permit))
         .with_state(rest)
+}
+
+/// Lets through what the policy allows.
+async fn permit(State(rest): State<Rest>, request: Request, next: Next) -> Response {
+    let principal = request.extensions().get::<Principal>().cloned();
+    let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let allowed = match &principal {
+        Some(principal) => rest.gateway.policy().check_route(principal, request.method(), route),
+        None => Err(Failure::new(Kind::Policy, "nobody is known to ask")),
+    };
+    if let Err(failure) = allowed {
+        let event = AuditEvent::refusal(&failure);
+        rest.gateway.audit().record(principal.iter().fold(event, |event, principal| event.of(principal, None)));
+        return Refusal::from(failure).into_response();
+    }
+    next.run(request).await
 }
 
 fn nothing_here() -> Failure {

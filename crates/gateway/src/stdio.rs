@@ -145,7 +145,7 @@ impl Conversation {
             Era::Legacy => self.client.capabilities(),
         };
         let context = Context {
-            principal: Principal::local(),
+            principal: self.gateway.policy().principal(Principal::local()),
             era,
             capabilities,
             outlet: Outlet::of(self.sender.clone()),

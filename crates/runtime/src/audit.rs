@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use crate::scope::Run;
 use crate::session::{Failure, Principal, SessionId};
 use crate::store::Store;
 
@@ -111,7 +112,11 @@ fn short(text: &str) -> &str {
 
 /// Where events go. Cheap to clone; all clones are one.
 #[derive(Clone, Default)]
-pub struct Audit(Sink);
+pub struct Audit {
+    sink: Sink,
+    /// Stands in every event.
+    run: Option<Arc<Value>>,
+}
 
 #[derive(Clone, Default)]
 enum Sink {
@@ -123,20 +128,33 @@ enum Sink {
 
 impl Audit {
     pub fn nowhere() -> Self {
-        Self(Sink::Nowhere)
+        Self::to(Sink::Nowhere)
     }
 
     /// Keeps all events, for tests.
     pub fn in_memory() -> Self {
-        Self(Sink::Memory(Arc::default()))
+        Self::to(Sink::Memory(Arc::default()))
     }
 
     pub fn in_store(store: Store) -> Self {
-        Self(Sink::Store(store))
+        Self::to(Sink::Store(store))
     }
 
-    pub fn record(&self, event: AuditEvent) {
-        match &self.0 {
+    fn to(sink: Sink) -> Self {
+        Self { sink, run: None }
+    }
+
+    /// The same, of all that happens in one run.
+    #[must_use]
+    pub fn of_run(self, run: Option<&Run>) -> Self {
+        Self { run: run.map(|run| Arc::new(json!(run))), ..self }
+    }
+
+    pub fn record(&self, mut event: AuditEvent) {
+        if let Some(run) = &self.run {
+            event.detail["run"] = Value::clone(run);
+        }
+        match &self.sink {
             Sink::Nowhere => {}
             Sink::Memory(events) => events.lock().unwrap_or_else(PoisonError::into_inner).push(event),
             Sink::Store(store) => store.record(event),
@@ -145,7 +163,7 @@ impl Audit {
 
     /// What was kept in memory.
     pub fn collected(&self) -> Vec<AuditEvent> {
-        match &self.0 {
+        match &self.sink {
             Sink::Memory(events) => events.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             Sink::Nowhere | Sink::Store(_) => Vec::new(),
         }
@@ -192,6 +210,14 @@ mod tests {
         assert_eq!(passed.iter().map(|event| event.time_ms).collect::<Vec<_>>(), [5000, 6000, 9000]);
         assert_eq!(passed[1].detail["left_out_before"], 2);
         assert!(passed[2].detail.get("left_out_before").is_none());
+    }
+
+    #[test]
+    fn every_event_of_a_run_names_it() {
+        let run = Run { session_id: "s-1".into(), run_id: "r-1".into(), ..Run::default() };
+        let audit = Audit::in_memory().of_run(Some(&run));
+        audit.record(AuditEvent::new(AuditKind::CallStarted, "ok"));
+        assert_eq!(audit.collected()[0].detail["run"], json!({"session_id": "s-1", "run_id": "r-1"}));
     }
 
     #[test]

@@ -72,7 +72,10 @@ fn locate(program: &str, directories: &[PathBuf], home: Option<&Path>) -> Option
             Some(prefix) => (prefix.clone(), prefix.join("bin")),
             None => (real.clone(), real.parent()?.to_owned()),
         };
-        Some(Interpreter { volume: Volume { host: shown.clone(), guest: shown, access: Access::ReadOnly }, directory })
+        Some(Interpreter {
+            volume: Volume { host: shown.clone(), guest: shown, access: Access::ReadOnly, within: None },
+            directory,
+        })
     })
 }
 

@@ -10,6 +10,7 @@ mod attention;
 mod call;
 mod capture;
 mod compiled;
+pub(crate) mod doors;
 mod events;
 mod exchange;
 mod failure;

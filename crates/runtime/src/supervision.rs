@@ -26,12 +26,15 @@ pub use options::{Listen, Options, WorkerLog};
 pub use status::{Ending, GaveUp, Health, Reason, Status};
 pub use worker::SUPERVISOR_VARIABLE;
 
+use crate::scope::{Scope, ScopeError};
 use keep::Keeper;
 use status::Board;
 
 /// Why there is no endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    #[error(transparent)]
+    Scope(#[from] ScopeError),
     #[error("the endpoint cannot listen")]
     Listen(#[source] std::io::Error),
     #[error("the supervisor cannot run")]
@@ -61,7 +64,8 @@ impl Supervisor {
     pub fn launch(options: Options) -> Result<Self, StartError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
         let stop = CancellationToken::new();
-        let (keeper, board) = Keeper::new(options, stop.clone()).map_err(StartError::Listen)?;
+        let scope = options.scope_file.as_deref().map(Scope::load).transpose()?.map(|(scope, _)| scope);
+        let (keeper, board) = Keeper::new(options, scope, stop.clone()).map_err(StartError::Listen)?;
         let shown = Arc::clone(&board);
         let thread = std::thread::Builder::new().name("ringfence-supervisor".into()).spawn(move || {
             // However it ends: whoever waits must not wait for ever.

@@ -29,6 +29,7 @@ mod view;
 mod volume;
 mod walls;
 mod watchdog;
+mod within;
 mod zygote;
 
 pub use control::{Control, End, Event, Target};
@@ -41,4 +42,5 @@ pub use sandbox::{Sandbox, Streams};
 pub use spec::{Access, Command, Limits, Network, PROXY_PORT, Root, Spec, Volume, WORKSPACE, Weakness, Workspace};
 pub use sys::{SignalSet, take_inherited};
 pub use watchdog::Breach;
+pub use within::Within;
 pub use zygote::Warmth;

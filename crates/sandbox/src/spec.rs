@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::SpecError;
+use crate::within::Within;
 
 /// The directory that a guest may write, and where it starts.
 pub const WORKSPACE: &str = "/workspace";
@@ -69,6 +70,9 @@ pub struct Volume {
     pub host: PathBuf,
     pub guest: PathBuf,
     pub access: Access,
+    /// The directory that it must lie in, if it is bound to one.
+    #[serde(default)]
+    pub within: Option<Within>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -72,8 +72,11 @@ pub(crate) fn check(volumes: &[Volume]) -> Result<(Vec<CheckedVolume>, Vec<Place
 
 fn check_one(volume: &Volume) -> Result<(CheckedVolume, Vec<Placeholder>), Error> {
     let refuse = |source, hint: String| Error::Volume { path: volume.host.clone(), source, hint };
-    let opened = rustix::fs::open(&volume.host, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|source| refuse(source, advice(source).into()))?;
+    let opened = match &volume.within {
+        Some(within) => within.open(&volume.host).map_err(|source| refuse(source, within.explain(source)))?,
+        None => rustix::fs::open(&volume.host, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|source| refuse(source, advice(source).into()))?,
+    };
     let stat = rustix::fs::fstat(&opened).map_err(|source| refuse(source, "check the path".into()))?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Kind::Directory,

@@ -2,29 +2,31 @@
 #![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
 
 mod hosting;
+pub(super) mod log;
 mod operator_socket;
+mod scope;
 
-use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use ringfence_gateway::{Gateway, HttpOptions, Token, check, serve_http, serve_stdio};
-use ringfence_runtime::config::{self, Configuration, Flag, Log, LogFormat, parse_volume};
+use ringfence_runtime::config::{self, Configuration, Flag, parse_volume};
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
 use ringfence_runtime::supervision::Listen;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 use super::config::sources;
 use crate::failure::Failure;
 use crate::inherited::take_listener;
 use crate::service_manager::ServiceManager;
+pub(super) use scope::Scoped;
 
 /// Serve sandbox sessions to agents over MCP.
 ///
@@ -53,6 +55,11 @@ pub(crate) struct Arguments {
     /// [default: everything] [env: RINGFENCE_PROFILE]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// Serve one run alone: the file (mode 0600) says which tools may be called, and which directories shown; it is
+    /// removed at the end [capabilities: code, command, files.read, files.write, sessions, servers, memory] [env:
+    /// RINGFENCE_SCOPE_FILE, which is left to whoever set it]
+    #[arg(long, value_name = "FILE")]
+    pub(super) scope: Option<PathBuf>,
     /// Let web pages of this host call it
     #[arg(long)]
     enable_cors: bool,
@@ -89,7 +96,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let inherited = take_listener()?;
     let sources = sources(arguments.config.clone(), arguments.flags());
     let configuration = config::load(&sources)?;
-    start_log(&configuration.log, std::io::stderr);
+    let scoped = Scoped::load(arguments.scope.as_deref(), &sources.environment)?;
+    let scope = scoped.as_ref().map(|scoped| Arc::clone(&scoped.scope));
+    log::start(&configuration.log, scope.as_ref().map(|scope| &scope.run), std::io::stderr);
     for warning in &configuration.warnings {
         tracing::warn!("{warning}");
     }
@@ -101,27 +110,37 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().map_err(failed)?;
     // Refused before anything is written.
     let http = if arguments.stdio { None } else { Some(Http::new(arguments, &configuration, inherited)?) };
+    let settings = scoped.iter().try_fold(configuration.sessions.clone(), |settings, scoped| scoped.bind(settings))?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
     let launchers = directory.join("launchers");
     std::fs::create_dir_all(&launchers).map_err(failed)?;
     runtime.block_on(async {
-        let mut settings = configuration.sessions.clone();
+        let mut settings = settings;
         settings.flavors = settings.flavors.with(configuration.code.flavor());
         let sessions = Sessions::kept(settings, program.clone(), store.clone(), launchers).await?;
-        let hosting = hosting::start(sources, &configuration, program, &sessions, &store).await?;
+        let hosting = hosting::start(sources, &configuration, program, &sessions, &store, scope.as_deref()).await?;
         let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
         let gateway = gateway.with_code(configuration.code.clone());
-        let gateway = match &configuration.server.profile {
-            Some(profile) => gateway.offering(profile).ok_or_else(|| Failure::new("there is no such profile"))?,
+        let gateway = scope.iter().fold(gateway, |gateway, scope| gateway.within(Arc::clone(scope)));
+        let of_scope = scope.as_ref().and_then(|scope| scope.profile.as_ref());
+        let gateway = match of_scope.or(configuration.server.profile.as_ref()) {
+            Some(profile) => gateway.offering(profile).ok_or_else(|| no_profile(profile, &configuration))?,
             None => gateway,
         };
+        let _removed_at_the_end = scoped.and_then(Scoped::removal);
         let served = serve(http, &directory, gateway.clone()).await;
         tokio::join!(hosting.shut_down(), sessions.shut_down());
         gateway.end().await;
         store.close().await;
         served.map(|()| ExitCode::SUCCESS)
     })
+}
+
+fn no_profile(name: &str, configuration: &Configuration) -> Failure {
+    let known: Vec<&str> = configuration.profiles.keys().map(String::as_str).collect();
+    Failure::new(format!("there is no profile `{name}`"))
+        .hint(format!("known are {}; [profiles.{name}] in the configuration would make it", known.join(", ")))
 }
 
 async fn serve(http: Option<Http>, state: &Path, gateway: Gateway) -> Result<(), Failure> {
@@ -273,21 +292,5 @@ impl Arguments {
         .into_iter()
         .flatten()
         .collect()
-    }
-}
-
-/// To standard error, or to what stands for it.
-pub(super) fn start_log<W: Write + 'static>(settings: &Log, writer: impl Fn() -> W + Send + Sync + 'static) {
-    // Crates below us say more than a person wants to read.
-    let filter = EnvFilter::new(format!(
-        "warn,ringfence={level},ringfence_gateway={level},ringfence_runtime={level}",
-        level = settings.level.name()
-    ));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    // Where nobody reads the log any more, a complaint about it would be printed there too, and panic.
-    let log = log.log_internal_errors(false);
-    match settings.format {
-        LogFormat::Text => log.with_target(false).init(),
-        LogFormat::Json => log.json().init(),
     }
 }

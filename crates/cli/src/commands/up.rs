@@ -5,7 +5,6 @@ mod endpoint_file;
 mod log;
 mod status_socket;
 
-use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::config::sources;
-use super::serve;
+use super::serve::{self, Scoped};
 use crate::failure::{Failure, GAVE_UP};
 use crate::inherited::take_listener;
 use crate::service_manager::ServiceManager;
@@ -30,9 +29,6 @@ use log::Log;
 
 /// The argument with which this program becomes the worker of an `up` with the same options.
 pub(crate) const WORKER_ROLE: &str = "worker";
-
-/// The path of the scope, for the worker.
-const SCOPE_VARIABLE: &str = "RINGFENCE_SCOPE_FILE";
 
 /// Serve, and stay up: a server that dies or hangs is replaced, and its endpoint never changes.
 ///
@@ -52,9 +48,6 @@ const SCOPE_VARIABLE: &str = "RINGFENCE_SCOPE_FILE";
 #[group(skip)]
 #[command(mut_arg("stdio", |argument| argument.hide(true)))]
 pub(crate) struct Arguments {
-    /// What this endpoint may be used for, as a JSON file of mode 0600; removed at the end
-    #[arg(long, value_name = "FILE")]
-    scope: Option<PathBuf>,
     /// How often the server may be replaced before that is given up
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     max_restarts: u32,
@@ -83,7 +76,9 @@ fn milliseconds() -> RangedU64ValueParser {
 }
 
 /// The worker of an `up` with these options.
-pub(crate) fn work(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn work(mut arguments: Box<Arguments>) -> Result<ExitCode, Failure> {
+    // The supervisor names it by the variable, and removes it when the last worker has read it.
+    arguments.serve.scope = None;
     serve::run(&arguments.serve)
 }
 
@@ -92,15 +87,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if arguments.serve.stdio {
         return Err(Failure::new("--stdio has no endpoint that could stay up").hint("use `ringfence serve --stdio`"));
     }
-    let configuration = config::load(&sources(arguments.serve.config.clone(), arguments.serve.flags()))?;
+    let sources = sources(arguments.serve.config.clone(), arguments.serve.flags());
+    let configuration = config::load(&sources)?;
     // Refused here what the worker would refuse, and before anything is started.
     let http = serve::Http::new(&arguments.serve, &configuration, inherited)?;
     let log = Log::start();
     let writer = log.clone();
-    serve::start_log(&configuration.log, move || writer.clone());
-    let _scope = arguments.scope.clone().map(RemovedAtEnd);
+    let scoped = Scoped::load(arguments.serve.scope.as_deref(), &sources.environment)?;
+    serve::log::start(&configuration.log, scoped.as_ref().map(|scoped| &scoped.scope.run), move || writer.clone());
     let mut options = options(arguments, &configuration)?;
     options.listen = http.listen;
+    options.scope_file = scoped.as_ref().map(Scoped::path).transpose()?;
+    let _removed_at_the_end = scoped.and_then(Scoped::removal);
     options.log = Some(log.for_worker());
     let failed = |error: std::io::Error| Failure::new("the supervisor cannot start").because(&error);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -120,14 +118,9 @@ fn options(arguments: &Arguments, configuration: &Configuration) -> Result<Optio
     let failed = |error: std::io::Error| Failure::new("the supervisor cannot start").because(&error);
     let program = std::env::current_exe().map_err(failed)?;
     let token = configuration.tokens()?.into_iter().next();
-    let scope = match &arguments.scope {
-        Some(path) => Some((OsString::from(SCOPE_VARIABLE), std::path::absolute(path).map_err(failed)?.into())),
-        None => None,
-    };
     Ok(Options {
         // The same options as ours, read by the same parser: none can be forgotten on the way.
         arguments: std::iter::once(WORKER_ROLE.into()).chain(std::env::args_os().skip(2)).collect(),
-        variables: scope.into_iter().collect(),
         token: token.map(|token| token.secret.expose().to_owned()),
         state_directory: Some(configuration.state_directory()?),
         expected_tools: arguments.expected_tools.clone(),
@@ -212,13 +205,4 @@ fn say(line: &serde_json::Value) -> Result<(), Failure> {
     writeln!(output, "{line}")
         .and_then(|()| output.flush())
         .map_err(|error| Failure::new("standard output cannot be written").because(&error))
-}
-
-/// A file that is removed when this is dropped.
-struct RemovedAtEnd(PathBuf);
-
-impl Drop for RemovedAtEnd {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }

@@ -27,6 +27,7 @@ mod outputs;
 mod protocol_attacks;
 mod rest;
 mod run;
+mod scope;
 mod serve;
 mod server;
 mod server_entries;

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::failure::{CallError, ErrorKind};
 use super::grants::Granted;
 use super::{Caller, CodeMode, Room};
+use crate::policy::Action;
 
 /// Refusals of one piece of code that are told in the audit; the others are only counted.
 const TOLD_REFUSALS: u32 = 16;
@@ -48,6 +49,9 @@ impl Cell {
     async fn answer(&self, call: HostCall) {
         let HostCall { method, params, cancel, note, reply } = call;
         let answered = match method.as_str() {
+            method if !self.is_allowed(method) => {
+                Err(CallError::new(ErrorKind::Refused, "the scope of this endpoint does not allow it"))
+            }
             "tools/call" => self.call_tool(params.get(), &cancel, &note).await,
             "tools/list" => self.list_tools(params.get()).await,
             "tools/search" => self.search_tools(params.get()).await,
@@ -70,6 +74,10 @@ impl Cell {
             error.into_answer()
         });
         reply.send(answer).await;
+    }
+
+    fn is_allowed(&self, method: &str) -> bool {
+        Action::of_host_call(method).is_none_or(|action| self.caller.policy.allows(action))
     }
 
     fn refused(&self, failure: &Failure) {

@@ -1,5 +1,6 @@
 //! Code with servers: the session it runs in, what it may call there, and what came of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_runtime::session::{Answer, CodeRequest, Failure, HostCalls, Kind, SessionId};
@@ -11,6 +12,7 @@ use super::grants::Granted;
 use super::homes::unkept;
 use super::{Caller, CodeMode, Inner, Room, preface};
 use crate::hosting::KnownServer;
+use crate::policy::Action;
 
 /// How long code waits for servers that are started for the first time.
 const FIRST_START: Duration = Duration::from_secs(20);
@@ -148,9 +150,13 @@ impl CodeMode {
             None => Granted::default(),
             Some(session) => self.grant(session, named).await?,
         };
-        let saved = self.0.prefaces.saved(self.store(), &caller.principal, room.language).await.map_err(unkept)?;
+        let saved = if caller.policy.allows(Action::Remember) {
+            self.0.prefaces.saved(self.store(), &caller.principal, room.language).await.map_err(unkept)?
+        } else {
+            Arc::default()
+        };
         let binds = caller.profile.binds_for_code();
-        let has_servers = binds || !granted.is_empty();
+        let has_servers = caller.policy.allows(Action::UseServers) && (binds || !granted.is_empty());
         let preface = if has_servers {
             let known = self.0.hosting.known_servers(&caller.profile).await;
             let mine = known.servers().iter().filter(|server| binds || granted.has(&server.uuid));

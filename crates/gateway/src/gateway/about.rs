@@ -72,7 +72,7 @@ impl Gateway {
     /// What is said of the server: of the one that is offered as itself, or of this one.
     async fn about(&self, era: Era) -> Result<About, RpcError> {
         let own = json!({"name": "ringfence", "version": env!("CARGO_PKG_VERSION")});
-        let (hosting, sole) = (self.hosting.as_ref(), self.profile.sole_server());
+        let (hosting, sole) = (self.servers(), self.profile.sole_server());
         if let (Some(hosting), Some(server)) = (hosting, sole) {
             let link = hosting.link(server).await?;
             let about = link.upstream_for(era).await.about();

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{Gateway, hosting_view, no_resource};
 use crate::client::Context;
 use crate::hosting::Route;
+use crate::policy::Action;
 use crate::rpc::{Outcome, RpcError};
 use crate::{failure, resource};
 
@@ -13,11 +14,13 @@ impl Gateway {
         let uri = params["uri"]
             .as_str()
             .ok_or_else(|| RpcError::new(RpcError::INVALID_PARAMS, "resources/read takes a `uri`"))?;
-        if let Some(hosting) = self.hosting.as_ref().filter(|_| !resource::is_own(uri) || !self.is_own_offered()) {
+        if let Some(hosting) = self.servers().filter(|_| !resource::is_own(uri) || !self.is_own_offered()) {
             let server = hosting_view(self).resource(uri).map(str::to_owned);
             let server = server.ok_or_else(|| no_resource(uri))?;
             return hosting.pass(&server, "resources/read", params, context).await;
         }
+        let action = if resource::is_capabilities(uri) { Action::RunCode } else { Action::ReadOutput };
+        self.policy.check(action).map_err(|refusal| self.refuse(context, refusal))?;
         let sessions = self.sessions().map_err(failure::render)?;
         let read = resource::read(sessions, &context.principal, uri).await;
         read.map(|contents| json!(contents)).map_err(failure::render)
@@ -25,7 +28,7 @@ impl Gateway {
 
     pub(super) async fn get_prompt(&self, mut params: Value, context: &Context) -> Outcome {
         let route = self.view().and_then(|view| view.prompt(params["name"].as_str()?).cloned());
-        match (&self.hosting, route) {
+        match (self.servers(), route) {
             (Some(hosting), Some(Route { server, name, .. })) => {
                 params["name"] = name.into();
                 hosting.pass(&server, "prompts/get", params, context).await
@@ -45,7 +48,7 @@ impl Gateway {
             (Some(view), None, Some(uri)) => view.resource(uri).map(str::to_owned),
             _ => None,
         };
-        match (&self.hosting, server) {
+        match (self.servers(), server) {
             (Some(hosting), Some(server)) => hosting.pass(&server, "completion/complete", params, context).await,
             _ => Ok(json!({"completion": {"values": []}})),
         }

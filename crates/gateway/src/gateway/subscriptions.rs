@@ -10,7 +10,7 @@ use crate::rpc::{Outcome, RpcError};
 
 impl Gateway {
     pub(super) async fn subscribe(&self, method: &str, params: Value, context: &Context) -> Outcome {
-        let Some(hosting) = &self.hosting else { return Err(RpcError::method_not_found(method)) };
+        let Some(hosting) = self.servers() else { return Err(RpcError::method_not_found(method)) };
         let uri = params["uri"].as_str().unwrap_or_default().to_owned();
         let server = hosting_view(self).resource(&uri).map(str::to_owned);
         let server = server.ok_or_else(|| no_resource(&uri))?;
@@ -26,7 +26,7 @@ impl Gateway {
     }
 
     pub(super) async fn set_log_level(&self, params: Value, context: &Context) -> Outcome {
-        let Some(hosting) = self.hosting.as_ref().filter(|hosting| !hosting.is_empty()) else {
+        let Some(hosting) = self.servers().filter(|hosting| !hosting.is_empty()) else {
             return Err(RpcError::method_not_found("logging/setLevel"));
         };
         if let (Some(client), Some(level)) = (&context.client, params["level"].as_str()) {
@@ -37,7 +37,7 @@ impl Gateway {
 
     /// Tells a modern client of changes until it goes away.
     pub(super) async fn listen(&self, params: &Value, context: &Context) -> Outcome {
-        let Some(hosting) = self.hosting.as_ref().filter(|hosting| !hosting.is_empty()) else {
+        let Some(hosting) = self.servers().filter(|hosting| !hosting.is_empty()) else {
             return Err(RpcError::method_not_found("subscriptions/listen"));
         };
         let wanted: Vec<List> =

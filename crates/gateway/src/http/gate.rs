@@ -17,6 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::peers::Peers;
 use super::{Token, refuse};
+use crate::Gateway;
+use crate::policy::Policy;
 
 #[derive(Clone)]
 pub(super) struct Gate {
@@ -27,6 +29,7 @@ pub(super) struct Gate {
     response_room: Arc<Semaphore>,
     audit: Audit,
     strangers: Arc<Sparing>,
+    policy: Policy,
 }
 
 impl Gate {
@@ -35,11 +38,12 @@ impl Gate {
         tokens: Vec<Token>,
         max_requests: usize,
         max_response_bytes: usize,
-        audit: Audit,
+        gateway: &Gateway,
     ) -> Self {
         let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
         let (room, response_room) = (semaphore(max_requests), semaphore(max_response_bytes >> 10));
-        Self { peers, tokens: tokens.into(), room, response_room, audit, strangers: Arc::default() }
+        let (audit, policy) = (gateway.audit(), gateway.policy().clone());
+        Self { peers, tokens: tokens.into(), room, response_room, audit, strangers: Arc::default(), policy }
     }
 
     /// Tells the audit of somebody who is not let in.
@@ -96,7 +100,7 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
         gate.tell(AuditKind::Refused, "too_many_requests");
         return busy("too many requests at a time");
     };
-    request.extensions_mut().insert(principal);
+    request.extensions_mut().insert(gate.policy.principal(principal));
     let response = next.run(request).await;
     let kib = u32::try_from(response.body().size_hint().lower() >> 10).unwrap_or(u32::MAX);
     let Ok(room) = gate.response_room.try_acquire_many_owned(kib) else {

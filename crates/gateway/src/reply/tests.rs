@@ -98,7 +98,7 @@ fn displayed_items() {
 
 #[test]
 fn volumes_and_a_stop() {
-    let volume = Volume { host: "/srv/data".into(), guest: "/data".into(), access: Access::ReadOnly };
+    let volume = Volume { host: "/srv/data".into(), guest: "/data".into(), access: Access::ReadOnly, within: None };
     insta::assert_json_snapshot!([
         volumes(&[volume]),
         volumes(&[]),

@@ -12,6 +12,7 @@ use super::path::{OfNumber, OfSession};
 use super::{Answer, Rest, body};
 use crate::arguments::{not_blank, timeout};
 use crate::call::to_its_end;
+use crate::policy::Action;
 use crate::reply;
 
 #[derive(Deserialize)]
@@ -31,6 +32,8 @@ pub(super) async fn run(
     let (parts, content) = request.into_parts();
     let params: ExecParams = body::json(&parts.headers, content, rest.max_body_bytes).await?;
     let timeout = params.timeout.map(timeout).transpose()?;
+    let action = if params.command.is_some() { Action::RunCommand } else { Action::RunCode };
+    rest.permit(&principal, action)?;
     let session_id = Some(id);
     let sessions = rest.sessions()?.clone();
     let cancel = rest.shutdown.child_token();

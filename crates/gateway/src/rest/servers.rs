@@ -17,8 +17,10 @@ use super::{Answer, Refusal, Rest, body};
 use crate::fleet::ServerInfo;
 use crate::hosting::{Hosting, name_of};
 
-pub(super) async fn list(State(rest): State<Rest>) -> Answer {
-    Ok(Json(json!({"servers": rest.hosting()?.fleet().all()})).into_response())
+pub(super) async fn list(State(rest): State<Rest>, Extension(principal): Extension<Principal>) -> Answer {
+    let mut servers = rest.hosting()?.fleet().all();
+    servers.retain(|info| rest.gateway.shows_server(&principal, &info.name, &info.uuid));
+    Ok(Json(json!({"servers": servers})).into_response())
 }
 
 pub(super) async fn show(
@@ -26,16 +28,20 @@ pub(super) async fn show(
     Extension(principal): Extension<Principal>,
     Path(name): Path<String>,
 ) -> Answer {
-    let mut info = find(rest.hosting()?, &name)?;
+    let mut info = find_shown(&rest, &principal, &name)?;
     if !principal.is_operator() {
         info.stderr = None;
     }
     Ok(Json(info).into_response())
 }
 
-pub(super) async fn tools(State(rest): State<Rest>, Path(name): Path<String>) -> Answer {
+pub(super) async fn tools(
+    State(rest): State<Rest>,
+    Extension(principal): Extension<Principal>,
+    Path(name): Path<String>,
+) -> Answer {
     let hosting = rest.hosting()?;
-    let info = find(hosting, &name)?;
+    let info = find_shown(&rest, &principal, &name)?;
     let link = hosting.fleet().link(&info.name).ok_or_else(|| not_connected(&info))?;
     let tools = link.catalogue().tools.clone();
     let held = hosting.pins().held(&info.uuid, &tools);
@@ -167,9 +173,17 @@ fn operators_store<'a>(rest: &'a Rest, principal: &Principal) -> Result<&'a Stor
 }
 
 fn find(hosting: &Hosting, name: &str) -> Result<ServerInfo, Failure> {
-    hosting.fleet().info(name).ok_or_else(|| {
-        Failure::new(Kind::NotFound, "there is no such server").suggest("GET /v1/servers lists those there are")
-    })
+    hosting.fleet().info(name).ok_or_else(no_server)
+}
+
+/// The same of those that the caller may see.
+fn find_shown(rest: &Rest, principal: &Principal, name: &str) -> Result<ServerInfo, Failure> {
+    let info = find(rest.hosting()?, name)?;
+    if rest.gateway.shows_server(principal, &info.name, &info.uuid) { Ok(info) } else { Err(no_server()) }
+}
+
+fn no_server() -> Failure {
+    Failure::new(Kind::NotFound, "there is no such server").suggest("GET /v1/servers lists those there are")
 }
 
 fn not_connected(info: &ServerInfo) -> Failure {

@@ -25,7 +25,7 @@ impl Environment {
         Self(variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 

@@ -181,6 +181,7 @@ fn settings(config: &Config, values: &Values) -> Result<Settings, ConfigError> {
         lease: given.lease_s.map_or(usual.lease, Seconds::duration),
         pool: given.pool.clone().unwrap_or(usual.pool),
         preload: given.preload.clone().unwrap_or(usual.preload),
+        scope: None,
     })
 }
 

@@ -15,6 +15,7 @@ use super::hosted::Hosted;
 use super::phase::{Phase, StartFailure};
 use super::progress::Progress;
 use super::shared::Lodgings;
+use crate::scope::Confinement;
 use crate::session::launchers::Launchers;
 use crate::template::accepted_by_default;
 
@@ -30,11 +31,13 @@ pub struct HostSettings {
     /// Hosts that installations may reach besides the registries that this machine's tools are set to, as
     /// `HOST[:PORT][+private]`.
     pub install_allow: Vec<String>,
+    /// What servers may be shown of the host; without one, whatever their entries say.
+    pub confinement: Option<Confinement>,
 }
 
 impl HostSettings {
     pub fn new(program: PathBuf, cache: PathBuf) -> Self {
-        Self { program, accept: accepted_by_default(), cache, install_allow: Vec::new() }
+        Self { program, accept: accepted_by_default(), cache, install_allow: Vec::new(), confinement: None }
     }
 }
 
@@ -80,6 +83,12 @@ impl Host {
         }
         if settings.sandbox {
             return self.start_in_sandbox(entry, settings, progress).await;
+        }
+        if self.0.settings.confinement.is_some() {
+            let message =
+                format!("{} runs without a sandbox, where nothing keeps it within the allowed roots", entry.name);
+            return Err(StartFailure::lasting(Phase::ProcessStart, message)
+                .hint("leave `sandbox = false` out of the entry, or serve it without a scope"));
         }
         progress.say(Phase::ProcessStart, "starting on the host");
         let (bare, streams) = Bare::start(settings)?;

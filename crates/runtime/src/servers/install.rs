@@ -163,7 +163,8 @@ impl Installation {
         let rules = rules(&allow)?;
         let cell = Cell::make(&self.host.0.launchers, spec, rules, Some(Arc::clone(&refusals))).await?;
         if let (Some(project), true) = (&self.project, self.needs_project()) {
-            let project = Project { host: Some(project.host.clone()), guest: project.guest.clone(), link: None };
+            let Moved { host, guest, within } = project.clone();
+            let project = Project { host: Some(host), within, guest, link: None };
             stage::copy_in(&cell, &project, bounds).await?;
         }
         let environment = self.environment(&registry, &path);

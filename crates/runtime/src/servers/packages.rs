@@ -57,7 +57,7 @@ impl Packages {
     }
 
     pub(super) fn volume(&self) -> Volume {
-        Volume { host: self.host(), guest: self.guest(), access: Access::ReadOnly }
+        Volume { host: self.host(), guest: self.guest(), access: Access::ReadOnly, within: None }
     }
 
     /// All there is, for a sandbox whose servers come and go.
@@ -65,7 +65,7 @@ impl Packages {
         let ready = cache.join("packages/ready");
         make_directory(&cache.join("packages"), PRIVATE)?;
         make_directory(&ready, SHOWN)?;
-        Ok(Volume { host: fs::canonicalize(ready)?, guest: GUEST.into(), access: Access::ReadOnly })
+        Ok(Volume { host: fs::canonicalize(ready)?, guest: GUEST.into(), access: Access::ReadOnly, within: None })
     }
 
     /// Waits for the right to make it, and says so if it must. Nobody else makes it while this is held.
@@ -100,7 +100,12 @@ impl Making {
         let _ = fs::remove_dir_all(&new);
         make_directory(&new, SHOWN)?;
         make_directory(&new.join(TEMPORARY), SHOWN)?;
-        Ok(Volume { host: fs::canonicalize(new)?, guest: self.packages.guest(), access: Access::ReadWrite })
+        Ok(Volume {
+            host: fs::canonicalize(new)?,
+            guest: self.packages.guest(),
+            access: Access::ReadWrite,
+            within: None,
+        })
     }
 
     pub(super) fn new_directory(&self) -> PathBuf {

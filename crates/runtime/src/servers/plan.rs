@@ -10,6 +10,7 @@ use super::host_path::{self, Disk, Invocation, Refused, Shown};
 use super::phase::{Phase, StartFailure};
 use super::rewrite::{Moved, Moves};
 use super::shared::Lodger;
+use crate::scope::{Confinement, OutOfRoots};
 
 /// An entry, thought through.
 #[derive(Debug, Clone)]
@@ -42,12 +43,12 @@ impl Plan {
             let guest = place(entry, walls.shared, walls.host_path_mode, &project);
             let real = real(&project)?;
             // It may be named through a link, or as it is.
-            moves.0.push(Moved { host: project, guest: guest.clone() });
-            moves.0.push(Moved { host: real.clone(), guest: guest.clone() });
+            moves.0.push(Moved { host: project, guest: guest.clone(), within: None });
+            moves.0.push(Moved { host: real.clone(), guest: guest.clone(), within: None });
             if walls.host_path_mode == HostPathMode::ReadWrite {
                 volumes.push(volume(&real, &guest, Access::ReadWrite)?);
             }
-            moved = Some(Moved { host: real, guest });
+            moved = Some(Moved { host: real, guest, within: None });
         }
         if walls.shared && !volumes.is_empty() {
             let names: Vec<String> = volumes.iter().map(|volume| volume.host.display().to_string()).collect();
@@ -72,6 +73,19 @@ impl Plan {
             volumes,
         })
     }
+
+    /// Binds all that it shows of the host to what a scope allows.
+    pub(super) fn confine(&mut self, confinement: &Confinement) -> Result<(), StartFailure> {
+        let refused =
+            |error: OutOfRoots| StartFailure::lasting(Phase::SessionCreate, error.to_string()).hint(OutOfRoots::HINT);
+        if let Some(project) = &mut self.project {
+            project.within = Some(confinement.find(&project.host).map_err(refused)?);
+        }
+        for volume in &mut self.volumes {
+            confinement.confine(volume).map_err(refused)?;
+        }
+        Ok(())
+    }
 }
 
 /// Where a project is inside: a copy is the workspace itself; what is mounted keeps its name there, because the
@@ -88,7 +102,7 @@ fn place(entry: &ServerEntry, shared: bool, mode: HostPathMode, project: &Path) 
 }
 
 fn volume(host: &Path, guest: &Path, access: Access) -> Result<Volume, StartFailure> {
-    Ok(Volume { host: real(host)?, guest: guest.to_owned(), access })
+    Ok(Volume { host: real(host)?, guest: guest.to_owned(), access, within: None })
 }
 
 /// A person may name a directory through links; what is mounted is what they lead to.

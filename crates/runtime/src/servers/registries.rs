@@ -128,11 +128,16 @@ pub(super) async fn python() -> Result<(Registry, Installer), String> {
     let installer = match (&found.package, &found.wheel) {
         (Some(package), _) => {
             let guest = Path::new(PIP).join("pip");
-            registry.volumes.push(Volume { host: package.clone(), guest, access: Access::ReadOnly });
+            registry.volumes.push(Volume { host: package.clone(), guest, access: Access::ReadOnly, within: None });
             Installer::Pip
         }
         (None, Some(wheel)) => {
-            registry.volumes.push(Volume { host: wheel.clone(), guest: PIP.into(), access: Access::ReadOnly });
+            registry.volumes.push(Volume {
+                host: wheel.clone(),
+                guest: PIP.into(),
+                access: Access::ReadOnly,
+                within: None,
+            });
             Installer::Pip
         }
         (None, None) if path_of("uv").is_some() => Installer::Uv,
@@ -197,7 +202,12 @@ impl Registry {
     fn show(&mut self, path: &Path) -> Option<PathBuf> {
         let real = std::fs::canonicalize(path).ok()?;
         if !is_in_view(&real) && !self.volumes.iter().any(|volume| volume.guest == real) {
-            self.volumes.push(Volume { host: real.clone(), guest: real.clone(), access: Access::ReadOnly });
+            self.volumes.push(Volume {
+                host: real.clone(),
+                guest: real.clone(),
+                access: Access::ReadOnly,
+                within: None,
+            });
         }
         Some(real)
     }

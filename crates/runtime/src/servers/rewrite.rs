@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ringfence_sandbox::Within;
+
 use super::host_path::{interpreter_name, is_in_view, unwrap_virtualenv};
 
 /// Where a directory of the host is found inside.
@@ -10,6 +12,8 @@ use super::host_path::{interpreter_name, is_in_view, unwrap_virtualenv};
 pub(super) struct Moved {
     pub(super) host: PathBuf,
     pub(super) guest: PathBuf,
+    /// What it must lie in on the host, if it is bound to something.
+    pub(super) within: Option<Within>,
 }
 
 /// All that has another place inside.
@@ -68,7 +72,7 @@ mod tests {
     use super::*;
 
     fn moves() -> Moves {
-        Moves(vec![Moved { host: "/home/u/proj".into(), guest: "/workspace".into() }])
+        Moves(vec![Moved { host: "/home/u/proj".into(), guest: "/workspace".into(), within: None }])
     }
 
     #[test]

@@ -120,6 +120,13 @@ impl ServerSource {
         Self { listings, refresh, task }
     }
 
+    /// Of no servers, whatever is configured.
+    pub fn none() -> Self {
+        let (_, listings) = watch::channel(Arc::default());
+        let (refresh, _) = mpsc::channel(1);
+        Self { listings, refresh, task: tokio::spawn(async {}).abort_handle() }
+    }
+
     pub fn current(&self) -> Arc<Listing> {
         Arc::clone(&self.listings.borrow())
     }

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_sandbox::{Command, WORKSPACE, bytes};
+use ringfence_sandbox::{Command, WORKSPACE, Within, bytes};
 use tokio::io::AsyncReadExt as _;
 
 use super::cell::{Cell, Ended};
@@ -68,6 +68,8 @@ impl StageError {
 pub(super) struct Project {
     /// None to make only the place.
     pub(super) host: Option<PathBuf>,
+    /// The directory of the host that it must lie in, if it is bound to one.
+    pub(super) within: Option<Within>,
     /// Beneath the workspace.
     pub(super) guest: PathBuf,
     /// A link to make in it, in place of what was left out.

@@ -46,8 +46,12 @@ pub(super) async fn start(
     progress.say(Phase::SessionCreate, "looking at what it needs");
     let (plan, needs) = {
         let (entry, settings) = (entry.clone(), settings.clone());
+        let confinement = host.0.settings.confinement.clone();
         let planned = tokio::task::spawn_blocking(move || {
-            let plan = Plan::of(&entry, &settings)?;
+            let mut plan = Plan::of(&entry, &settings)?;
+            if let Some(confinement) = &confinement {
+                plan.confine(confinement)?;
+            }
             let needs = Needs::of(&plan, &settings)?;
             Ok((plan, needs))
         });
@@ -149,12 +153,12 @@ fn staged(plan: &Plan, installed: &[Installed]) -> Option<Project> {
         }
         _ => None,
     });
-    Some(Project { host: Some(moved.host), guest: moved.guest, link })
+    Some(Project { host: Some(moved.host), within: moved.within, guest: moved.guest, link })
 }
 
 /// Only the place of one.
 fn empty(area: &str) -> Project {
-    Project { host: None, guest: PathBuf::from(area), link: None }
+    Project { host: None, within: None, guest: PathBuf::from(area), link: None }
 }
 
 fn check(entry: &ServerEntry, settings: &StdioSettings) -> Result<(), StartFailure> {

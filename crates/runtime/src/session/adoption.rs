@@ -1,20 +1,23 @@
 //! Takes over the sessions of a server that died: from the launchers that it left behind, by what the store knows.
 //!
 //! A launcher has one client at a time, so a session never has two owners. What a launcher has and the store does not
-//! know was waiting in the pool of the dead server, and is ended.
+//! know was waiting in the pool of the dead server, and is ended. What was made within another scope is left to a server
+//! of that scope, or to the end of its lease.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use ringfence_sandbox::launcher::{Launcher, Reachable};
 use rustix::process::Pid;
 
+use super::doors::{self, Doors};
 use super::guest::Guest;
 use super::kernel::Kernel;
 use super::launcher::LauncherHandle;
 use super::prepare::{self, Prepared};
 use super::tenancy::Tenancy;
 use super::{Principal, Settings};
+use crate::scope::Scope;
 use crate::store::{SessionRecord, Store, StoreError};
 
 /// Where sessions are remembered, for a next server.
@@ -22,7 +25,7 @@ use crate::store::{SessionRecord, Store, StoreError};
 pub(super) struct Keeping {
     pub(super) store: Store,
     /// Where the sockets of launchers are.
-    pub(super) doors: PathBuf,
+    pub(super) doors: Doors,
 }
 
 /// A session that is ours now.
@@ -37,7 +40,15 @@ impl Keeping {
         let records = self.store.sessions().await?;
         let mut orphans = Vec::new();
         let mut held = Vec::new();
-        for door in doors(&self.doors) {
+        for door in self.doors.all() {
+            if !self.doors.is_ours(&door) {
+                if doors::is_abandoned(&door) {
+                    let _ = std::fs::remove_file(&door);
+                } else {
+                    held.push(door);
+                }
+                continue;
+            }
             match knock(&door, settings).await {
                 Reachable::Taken(launcher, pids) => {
                     let launcher = LauncherHandle::adopted(launcher, door.clone());
@@ -64,16 +75,11 @@ impl Keeping {
     }
 }
 
-fn doors(directory: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
-    entries.flatten().map(|entry| entry.path()).filter(is_socket).collect()
-}
-
-/// Ends every sandbox that nobody has, instead of waiting for its lease. `directory` is where the sockets of launchers
-/// are. Blocks.
-pub fn end_orphans(directory: &Path) {
-    for door in doors(directory) {
+/// Ends every sandbox that nobody has, instead of waiting for its lease: of one scope, or of none. `directory` is where
+/// the sockets of launchers are. Blocks.
+pub fn end_orphans(directory: &Path, scope: Option<&Scope>) {
+    let doors = Doors { directory: directory.to_owned(), mark: scope.map(|scope| scope.tag.clone()) };
+    for door in doors.all().into_iter().filter(|door| doors.is_ours(door)) {
         if let Reachable::Taken(launcher, _) = Launcher::adopt(&door, Duration::ZERO) {
             launcher.end();
         }

@@ -31,6 +31,12 @@ impl Principal {
         Self { name: name.into(), sight: Sight::Own }
     }
 
+    /// The same caller in a namespace of its own: nothing that it has elsewhere is there.
+    #[must_use]
+    pub fn within(self, namespace: &str) -> Self {
+        Self { name: format!("{}@{namespace}", self.name), ..self }
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -8,6 +8,7 @@ use ringfence_sandbox::launcher::{Charter, Launched, Temperature};
 use ringfence_sandbox::{Error, Spec, Warmth};
 use tokio::sync::Mutex;
 
+use super::doors::Doors;
 use super::guest::Opening;
 use super::launcher::LauncherHandle;
 use super::{Failure, Kind};
@@ -21,14 +22,14 @@ pub(crate) struct Launchers(Arc<Inner>);
 struct Inner {
     program: PathBuf,
     /// Where launchers are found by a next server; without one they end with this server.
-    doors: Option<PathBuf>,
+    doors: Option<Doors>,
     lease: Duration,
     warmth: Option<Warmth>,
     current: Mutex<Option<LauncherHandle>>,
 }
 
 impl Launchers {
-    pub(crate) fn new(program: PathBuf, doors: Option<PathBuf>, lease: Duration, warmth: Option<Warmth>) -> Self {
+    pub(crate) fn new(program: PathBuf, doors: Option<Doors>, lease: Duration, warmth: Option<Warmth>) -> Self {
         Self(Arc::new(Inner { program, doors, lease, warmth, current: Mutex::new(None) }))
     }
 
@@ -83,7 +84,7 @@ impl Launchers {
             return Ok(launcher.clone());
         }
         let charter = Charter {
-            listen: self.0.doors.as_deref().map(new_door),
+            listen: self.0.doors.as_ref().map(Doors::new_door),
             lease: self.0.lease,
             warmth: self.0.warmth.clone(),
         };
@@ -100,13 +101,6 @@ impl Launchers {
             *current = None;
         }
     }
-}
-
-fn new_door(directory: &std::path::Path) -> PathBuf {
-    let mut random = [0; 8];
-    // Two of the same name would only make the second fail to start.
-    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
-    directory.join(format!("{:016x}.sock", u64::from_ne_bytes(random)))
 }
 
 fn not_made(error: &Error) -> Failure {

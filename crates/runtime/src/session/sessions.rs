@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::admission::{Place, Places};
 use super::adoption::Keeping;
 use super::call::Outcome;
+use super::doors::Doors;
 use super::events;
 use super::launchers::Launchers;
 use super::limits::ServiceLimits;
@@ -64,8 +65,10 @@ impl Sessions {
         store: Store,
         directory: PathBuf,
     ) -> Result<Self, StoreError> {
-        let keeping = Keeping { store: store.clone(), doors: directory };
-        let sessions = Self::build(settings, program, Audit::in_store(store), Some(keeping));
+        let mark = settings.scope.as_ref().map(|scope| scope.tag.clone());
+        let keeping = Keeping { store: store.clone(), doors: Doors { directory, mark } };
+        let audit = Audit::in_store(store).of_run(settings.scope.as_ref().map(|scope| &scope.run));
+        let sessions = Self::build(settings, program, audit, Some(keeping));
         sessions.adopt().await?;
         Ok(sessions)
     }

@@ -1,11 +1,13 @@
 //! What sessions may be and have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_sandbox::{Volume, Weakness};
 
 use crate::flavor::Flavors;
+use crate::scope::{Scope, ScopeError};
 use crate::template::{Templates, accepted_by_default};
 
 /// The settings of a server's sessions. What is `None` is not limited.
@@ -33,6 +35,17 @@ pub struct Settings {
     pub pool: BTreeMap<String, usize>,
     /// Python modules that are imported before a session asks for them.
     pub preload: Vec<String>,
+    /// The run that they are all for, if they are for one.
+    pub scope: Option<Arc<Scope>>,
+}
+
+impl Settings {
+    /// The same, for one run: volumes are bound to its roots.
+    pub fn within(mut self, scope: &Arc<Scope>) -> Result<Self, ScopeError> {
+        self.volumes = scope.confinement.session_volumes(self.volumes)?;
+        self.scope = Some(Arc::clone(scope));
+        Ok(self)
+    }
 }
 
 impl Default for Settings {
@@ -55,6 +68,7 @@ impl Default for Settings {
             lease: Duration::from_secs(60),
             pool: [("python", 4), ("node", 1), ("bash", 1)].map(|(name, size)| (name.to_owned(), size)).into(),
             preload: ["numpy", "pandas", "matplotlib.pyplot"].map(ToOwned::to_owned).into(),
+            scope: None,
         }
     }
 }

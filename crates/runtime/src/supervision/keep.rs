@@ -13,11 +13,14 @@ use super::options::{Listen, Options};
 use super::probe::{Depth, Probe, Trouble};
 use super::status::{Board, Ending, GaveUp, Health, Reason};
 use super::worker::{Ended, Worker};
+use crate::scope::Scope;
 use crate::session::end_orphans;
 
-/// How long a worker may take to finish what is under way and to end its sandboxes. With what comes after it, a stop
-/// takes no more than ten seconds.
-const FAREWELL: Duration = Duration::from_secs(8);
+/// How long a worker may finish what is under way; then it is told once more, and ends at once.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// How long it may then take to end its sandboxes. With what comes after it, a stop takes no more than ten seconds.
+const FAREWELL: Duration = Duration::from_secs(3);
 
 /// How long launchers may take to be told that nobody comes any more.
 const LAST_RITES: Duration = Duration::from_secs(1);
@@ -27,6 +30,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 pub(super) struct Keeper {
     options: Options,
+    scope: Option<Scope>,
     /// Until it is stopped.
     listener: Option<TcpListener>,
     probe: Probe,
@@ -42,14 +46,19 @@ struct Loss {
 }
 
 impl Keeper {
-    pub(super) fn new(mut options: Options, stop: CancellationToken) -> std::io::Result<(Self, Arc<Board>)> {
+    pub(super) fn new(
+        mut options: Options,
+        scope: Option<Scope>,
+        stop: CancellationToken,
+    ) -> std::io::Result<(Self, Arc<Board>)> {
         let listen = std::mem::replace(&mut options.listen, Listen::Address(([127, 0, 0, 1], 0).into()));
         let listener = listen::open(listen)?;
         let address = listen::reachable(listener.local_addr()?);
         let board = Board::new(format!("http://{address}/mcp"));
         let probe = Probe { address, token: options.token.clone() };
         let life = Life::new(options.max_restarts);
-        Ok((Self { options, listener: Some(listener), probe, board: Arc::clone(&board), stop, life }, board))
+        let listener = Some(listener);
+        Ok((Self { options, scope, listener, probe, board: Arc::clone(&board), stop, life }, board))
     }
 
     pub(super) async fn run(mut self) -> Ending {
@@ -195,6 +204,9 @@ impl Keeper {
         self.listener = None;
         if let Some(worker) = worker {
             worker.ask_to_end();
+            if timeout(DRAIN, worker.ended()).await.is_err() {
+                worker.ask_to_end();
+            }
             let ended_itself = timeout(FAREWELL, worker.ended()).await.is_ok();
             let (ended, _) = worker.end().await;
             if ended_itself && ended.is_some_and(|ended| ended.exit_code == Some(0)) {
@@ -202,15 +214,16 @@ impl Keeper {
             }
             tracing::warn!("the worker did not end in order");
         }
-        end_sandboxes(&self.options).await;
+        self.end_sandboxes().await;
         Ending::Stopped
     }
-}
 
-/// Those of a worker that could not do so itself.
-async fn end_sandboxes(options: &Options) {
-    if let Some(state) = options.state_directory.clone() {
-        let ending = tokio::task::spawn_blocking(move || end_orphans(&state.join("launchers")));
-        let _ = timeout(LAST_RITES, ending).await;
+    /// Those of a worker that could not do so itself.
+    async fn end_sandboxes(&mut self) {
+        if let Some(state) = self.options.state_directory.clone() {
+            let scope = self.scope.take();
+            let ending = tokio::task::spawn_blocking(move || end_orphans(&state.join("launchers"), scope.as_ref()));
+            let _ = timeout(LAST_RITES, ending).await;
+        }
     }
 }

@@ -53,6 +53,9 @@ pub struct Options {
     /// The worker's state directory. With it, [`stop`](super::Supervisor::stop) also ends the sandboxes of a worker
     /// that had to be killed; without it they end with their lease.
     pub state_directory: Option<PathBuf>,
+    /// The file of the scope that the worker is to serve within. Whoever gives it removes it at the end: every worker
+    /// reads it.
+    pub scope_file: Option<PathBuf>,
     /// Tools that must be offered before a worker is taken to be ready.
     pub expected_tools: Vec<String>,
     pub max_restarts: u32,
@@ -73,6 +76,7 @@ impl Options {
             listen: Listen::Address((Ipv4Addr::LOCALHOST, 0).into()),
             token: None,
             state_directory: None,
+            scope_file: None,
             expected_tools: Vec::new(),
             max_restarts: 20,
             probe_interval: Duration::from_secs(2),

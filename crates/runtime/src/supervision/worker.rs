@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use super::options::Options;
 use super::said::Said;
+use crate::scope::SCOPE_FILE_VARIABLE;
 
 /// The variable that tells a worker whose it is: the socket is its standard input, and it ends with that process.
 pub const SUPERVISOR_VARIABLE: &str = "RINGFENCE_SUPERVISOR_PID";
@@ -60,6 +61,7 @@ impl Worker {
         let mut child = command
             .args(&options.arguments)
             .envs(options.variables.iter().map(|(name, value)| (name, value)))
+            .envs(options.scope_file.iter().map(|path| (SCOPE_FILE_VARIABLE, path)))
             .env(SUPERVISOR_VARIABLE, std::process::id().to_string())
             .stdin(Stdio::from(OwnedFd::from(listener.try_clone()?)))
             .stdout(Stdio::null())

@@ -18,7 +18,7 @@ fn spec() -> Spec {
 }
 
 fn volume(host: &str, guest: &str) -> Volume {
-    Volume { host: host.into(), guest: guest.into(), access: Access::ReadOnly }
+    Volume { host: host.into(), guest: guest.into(), access: Access::ReadOnly, within: None }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ringfence_gateway::{Hosting, HostingOptions};
 use ringfence_runtime::config::{Configuration, Sources};
+use ringfence_runtime::scope::{Capability, Scope};
 use ringfence_runtime::servers::{Host, HostSettings, ServerSource, cache_directory};
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
@@ -16,19 +17,27 @@ pub(super) async fn start(
     program: PathBuf,
     sessions: &Sessions,
     store: &Store,
+    scope: Option<&Scope>,
 ) -> Result<Hosting, Failure> {
     let cache = cache_directory()
         .ok_or_else(|| Failure::new("there is no directory for packages").hint("set RINGFENCE_CACHE_DIR, or HOME"))?;
     let host = Host::new(HostSettings {
         accept: configuration.sessions.accept.clone(),
         install_allow: configuration.hosting.install_allow.clone(),
+        confinement: scope.map(|scope| scope.confinement.clone()),
         ..HostSettings::new(program, cache)
     });
+    // None is started that nobody may use.
+    let source = if scope.is_none_or(|scope| scope.has(Capability::Servers)) {
+        ServerSource::start(sources, configuration, store.clone()).await
+    } else {
+        ServerSource::none()
+    };
     Ok(Hosting::start(HostingOptions {
         host,
         profiles: configuration.profiles.clone(),
         audit: sessions.audit().clone(),
         store: store.clone(),
-        source: ServerSource::start(sources, configuration, store.clone()).await,
+        source,
     }))
 }

@@ -3,7 +3,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use super::*;
 
 fn project(host: &Path) -> Project {
-    Project { host: Some(host.to_owned()), guest: WORKSPACE.into(), link: None }
+    Project { host: Some(host.to_owned()), within: None, guest: WORKSPACE.into(), link: None }
 }
 
 const WIDE: Bounds = Bounds { bytes: 1 << 20, files: 1000 };
@@ -103,6 +103,7 @@ fn a_place_of_its_own_and_a_link_in_place_of_what_was_left_out() {
     let guest = Path::new(WORKSPACE).join(".mcp/id/workspace");
     let project = Project {
         host: Some(from.path().to_owned()),
+        within: None,
         guest,
         link: Some(("node_modules".into(), "/packages/m".into())),
     };

@@ -36,7 +36,11 @@ impl<'a> Walk<'a> {
     pub(super) fn copy(mut self, archive: &mut Archive<impl Write>, top: &Path) -> Result<(), StageError> {
         let host = self.host;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = openat(CWD, host, flags, Mode::empty()).map_err(unreadable(host))?;
+        let directory = match &self.project.within {
+            Some(within) => within.open(host).and_then(|place| openat(&place, ".", flags, Mode::empty())),
+            None => openat(CWD, host, flags, Mode::empty()),
+        };
+        let directory = directory.map_err(unreadable(host))?;
         self.directory(archive, &directory, Path::new(""), top, 0)
     }
 

@@ -1,0 +1,59 @@
+//! The scope of the run that a server is started for, if it is for one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ringfence_runtime::config::Environment;
+use ringfence_runtime::scope::{SCOPE_FILE_VARIABLE, Scope, ScopeFile};
+use ringfence_runtime::session::Settings;
+
+use crate::failure::Failure;
+
+pub(in crate::commands) struct Scoped {
+    pub(in crate::commands) scope: Arc<Scope>,
+    file: ScopeFile,
+    is_ours: bool,
+}
+
+impl Scoped {
+    /// Reads it. One that is named by the option is this server's own; one that is named by the variable belongs to
+    /// whoever set that, and will start a next server with it if this one dies.
+    pub(in crate::commands) fn load(option: Option<&Path>, environment: &Environment) -> Result<Option<Self>, Failure> {
+        let variable = environment.get(SCOPE_FILE_VARIABLE).map(PathBuf::from);
+        let Some(path) = option.map(Path::to_owned).or(variable) else { return Ok(None) };
+        let (scope, file) = Scope::load(&path)?;
+        Ok(Some(Self { scope: Arc::new(scope), file, is_ours: option.is_some() }))
+    }
+
+    /// Wherever whoever reads it next may be.
+    pub(in crate::commands) fn path(&self) -> Result<PathBuf, Failure> {
+        let failed = |error: std::io::Error| Failure::new("the file of the scope cannot be named").because(&error);
+        std::path::absolute(self.file.path()).map_err(failed)
+    }
+
+    /// Binds sessions to it.
+    pub(super) fn bind(&self, settings: Settings) -> Result<Settings, Failure> {
+        let before = settings.volumes.clone();
+        let bound = settings.within(&self.scope)?;
+        for (volume, given) in bound.volumes.iter().zip(&before).filter(|(bound, given)| bound.access != given.access) {
+            let (host, guest) = (given.host.display(), volume.guest.display());
+            tracing::warn!("{host} is shown at {guest} read-only: a parallel worker writes in its own directory alone");
+        }
+        Ok(bound)
+    }
+
+    /// For the time that the server serves: what removes the file at its end.
+    pub(in crate::commands) fn removal(self) -> Option<Removal> {
+        self.is_ours.then(|| Removal(Some(self.file)))
+    }
+}
+
+pub(in crate::commands) struct Removal(Option<ScopeFile>);
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.0.take().map(ScopeFile::remove) {
+            tracing::warn!("the file of the scope cannot be removed: {error}");
+        }
+    }
+}

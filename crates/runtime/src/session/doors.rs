@@ -1,0 +1,84 @@
+//! The sockets of launchers, by which a next server finds what one that died has left.
+//!
+//! Those of a scope carry its mark: what was made for one run is never taken over by a server for another.
+
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+const EXTENSION: &str = "sock";
+
+/// Between the mark and the rest of a name.
+const MARKED: char = '-';
+
+#[derive(Debug, Clone)]
+pub(crate) struct Doors {
+    pub(super) directory: PathBuf,
+    /// Of the scope that this server has, if it has one.
+    pub(super) mark: Option<String>,
+}
+
+impl Doors {
+    /// A name that no other has.
+    pub(super) fn new_door(&self) -> PathBuf {
+        let mut random = [0; 8];
+        // Two of the same name would only make the second fail to start.
+        let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+        let mark = self.mark.as_ref().map(|mark| format!("{mark}{MARKED}")).unwrap_or_default();
+        self.directory.join(format!("{mark}{:016x}.{EXTENSION}", u64::from_ne_bytes(random)))
+    }
+
+    pub(super) fn all(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(&self.directory) else { return Vec::new() };
+        let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == EXTENSION);
+        entries.flatten().map(|entry| entry.path()).filter(is_socket).collect()
+    }
+
+    /// Whether what is behind a door is ours to take over.
+    pub(super) fn is_ours(&self, door: &Path) -> bool {
+        let name = door.file_stem().unwrap_or_default().to_string_lossy();
+        name.split_once(MARKED).map(|(mark, _)| mark) == self.mark.as_deref()
+    }
+}
+
+/// Whether nobody is behind a door any more. It is not knocked at: whoever does takes the place of the one for whom
+/// it is kept. A datagram socket is no guest there, and is told so only if somebody listens (unix(7), `EPROTOTYPE`).
+pub(super) fn is_abandoned(door: &Path) -> bool {
+    let refused = UnixDatagram::unbound().and_then(|socket| socket.connect(door)).err();
+    refused.and_then(|error| Errno::from_io_error(&error)) == Some(Errno::CONNREFUSED)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn doors(mark: Option<&str>) -> Doors {
+        Doors { directory: "/d".into(), mark: mark.map(ToOwned::to_owned) }
+    }
+
+    #[test]
+    fn only_doors_of_the_same_scope_are_ours() {
+        let (one, other, none) = (doors(Some("0a")), doors(Some("0b")), doors(None));
+        for own in [&one, &other, &none] {
+            let ours: Vec<bool> = [&one, &other, &none].map(|maker| own.is_ours(&maker.new_door())).into();
+            assert_eq!(ours.iter().filter(|ours| **ours).count(), 1);
+            assert!(own.is_ours(&own.new_door()));
+        }
+    }
+
+    #[test]
+    fn a_door_is_abandoned_once_nobody_listens() {
+        let directory = tempfile::tempdir().unwrap();
+        let door = directory.path().join("a.sock");
+        let listener = UnixListener::bind(&door).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        assert!(!is_abandoned(&door));
+        assert!(listener.accept().is_err(), "nobody has knocked");
+        drop(listener);
+        assert!(is_abandoned(&door));
+        assert!(!is_abandoned(&directory.path().join("missing.sock")));
+    }
+}
