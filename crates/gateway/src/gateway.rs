@@ -5,6 +5,7 @@ mod resources;
 mod subscriptions;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfence_runtime::audit::{Audit, AuditEvent};
 use ringfence_runtime::config::CodeSettings;
@@ -42,7 +43,12 @@ pub struct Gateway {
     profile: Arc<Profile>,
     /// By which what the profile offers is remembered.
     profile_name: Arc<str>,
+    /// How long a call of a sandbox tool may take in all.
+    patience: Duration,
 }
+
+/// Where nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(150);
 
 impl Gateway {
     pub fn new(sessions: Sessions) -> Self {
@@ -58,7 +64,14 @@ impl Gateway {
         let tools = tools::all().into_iter().map(|tool| json!(tool)).collect();
         let (clients, profile) = (Clients::default(), Arc::default());
         let code_tools = Arc::new([]);
-        Self { backend, tools, code_tools, code: None, clients, hosting: None, profile, profile_name: "".into() }
+        let (profile_name, patience) = ("".into(), PATIENCE);
+        Self { backend, tools, code_tools, code: None, clients, hosting: None, profile, profile_name, patience }
+    }
+
+    /// Answers no call of a sandbox tool later than so.
+    #[must_use]
+    pub fn with_request_timeout(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Offers servers beside the sandboxes.
@@ -104,6 +117,14 @@ impl Gateway {
         match &self.backend {
             Backend::Ready(sessions) => sessions.health(),
             Backend::Down(reason) => Err(reason.to_string()),
+        }
+    }
+
+    /// The same, and whether what happens can be written down.
+    pub(crate) async fn check_health(&self) -> Result<(), String> {
+        match &self.backend {
+            Backend::Ready(sessions) => sessions.check_health().await,
+            Backend::Down(_) => self.health(),
         }
     }
 
@@ -275,7 +296,13 @@ impl Gateway {
         };
         let call = Call::parse(if is_own { &name } else { "" }, arguments);
         let call = call.map_err(|refusal| self.refuse(context, refusal))?;
-        self.answer(call, token, context).await.map(|result| json!(result)).map_err(failure::render)
+        match tokio::time::timeout(self.patience, self.answer(call, token, context)).await {
+            Ok(answered) => answered.map(|result| json!(result)).map_err(failure::render),
+            Err(_) => {
+                context.cancel.cancel();
+                Err(self.refuse(context, too_long(self.patience)))
+            }
+        }
     }
 
     fn refuse(&self, context: &Context, refusal: Failure) -> RpcError {
@@ -293,6 +320,15 @@ fn held(server: &str, tool: &str) -> Failure {
         .suggest(format!(
             "look at it with `ringfence server tools {server}`, and accept it with `ringfence server pin {server}`"
         ))
+}
+
+fn too_long(patience: Duration) -> Failure {
+    let message = format!("the call took longer than {} s in all, and was given up; it may have run", patience.as_secs());
+    Failure::new(Kind::ResourceLimit, message)
+        .with("rule", "server.request_timeout_s")
+        .with("may_have_run", "true")
+        .suggest("look whether it has had an effect before you call again")
+        .suggest("calls of one session wait for each other: use another session for what need not wait")
 }
 
 fn no_resource(uri: &str) -> RpcError {

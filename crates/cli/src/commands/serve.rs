@@ -13,6 +13,7 @@ use ringfence_gateway::{Gateway, HttpOptions, Token, check, serve_http, serve_st
 use ringfence_runtime::config::{self, Configuration, Flag, Log, LogFormat, parse_volume};
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -87,6 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     for warning in &configuration.warnings {
         tracing::warn!("{warning}");
     }
+    raise_descriptor_limit();
     let failed = |error: std::io::Error| Failure::new("the server cannot start").because(&error);
     let program = std::env::current_exe().map_err(failed)?;
     // The other half of the CPUs is for the guests; and on a small host a call need not pass from thread to thread.
@@ -106,11 +108,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let hosting = hosting::start(sources, &configuration, program, &sessions, &store).await?;
         let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
         let gateway = gateway.with_code(configuration.code.clone());
+        let gateway = gateway.with_request_timeout(configuration.server.times.request);
         let gateway = match &configuration.server.profile {
             Some(profile) => gateway.offering(profile).ok_or_else(|| Failure::new("there is no such profile"))?,
             None => gateway,
         };
-        let served = serve(http, &directory, gateway.clone()).await;
+        let served = serve(http, configuration.server.most_requests, &directory, gateway.clone()).await;
         tokio::join!(hosting.shut_down(), sessions.shut_down());
         gateway.end().await;
         store.close().await;
@@ -118,13 +121,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     })
 }
 
-async fn serve(http: Option<Http>, state: &Path, gateway: Gateway) -> Result<(), Failure> {
+/// Connections and sessions take descriptors, and the usual limit is for programs that have few.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, connections wait until there are descriptors again.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+async fn serve(http: Option<Http>, at_once: usize, state: &Path, gateway: Gateway) -> Result<(), Failure> {
     let shutdown = CancellationToken::new();
-    let ended = end_on_signal(shutdown.clone())?;
+    // A client that has started its server itself, and tells it to end, waits for nothing more.
+    let drain = http.as_ref().map_or_else(|| shutdown.clone(), |http| http.options.drain.clone());
+    let ended = end_on_signal(drain, shutdown.clone())?;
     let operator = operator_socket::open(state, &gateway, &shutdown);
     let served = match http {
         None => tokio::select! {
-            served = serve_stdio(gateway) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
+            served = serve_stdio(gateway, at_once) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
             () = shutdown.cancelled() => Ok(()),
         },
         Some(http) => serve_over_http(http, gateway, shutdown.clone()).await,
@@ -152,6 +164,9 @@ impl Http {
             allowed_hosts: server.allowed_hosts.clone(),
             enable_cors: server.enable_cors,
             insecure_no_auth: arguments.insecure_no_auth,
+            max_requests: server.most_requests,
+            max_connections: server.most_connections,
+            drain_timeout: server.times.drain,
             ..HttpOptions::default()
         };
         let address = (server.host, server.port).into();
@@ -171,15 +186,26 @@ async fn serve_over_http(http: Http, gateway: Gateway, shutdown: CancellationTok
     served.map_err(|error| Failure::new("serving HTTP failed").because(&error))
 }
 
-/// Ends the server politely on Ctrl-C or SIGTERM.
-fn end_on_signal(shutdown: CancellationToken) -> Result<tokio::task::JoinHandle<()>, Failure> {
+/// Ends the server politely: on Ctrl-C soon, on SIGTERM when what is under way has ended, or on a second signal.
+fn end_on_signal(
+    drain: CancellationToken,
+    shutdown: CancellationToken,
+) -> Result<tokio::task::JoinHandle<()>, Failure> {
     let failed = |error: std::io::Error| Failure::new("cannot watch for signals").because(&error);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     Ok(tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = terminate.recv() => {
+                tracing::info!("ending once the requests under way have ended; a second signal ends at once");
+                drain.cancel();
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                    () = shutdown.cancelled() => {}
+                }
+            }
         }
         tracing::info!("ending");
         shutdown.cancel();

@@ -10,18 +10,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::call::{Captured, Impatience, Outcome, Patience, failed};
 use super::guest::{Guest, Kept, Opening, Process, control_pair};
 use super::host_calls::{Calls, HostCalls, Outbox};
 use super::language::{self, Done, Message};
+use super::resident::DIED;
 use super::{DisplayItem, Status};
 use crate::template::Language;
 
 /// More than the slowest interpreter takes on the slowest host.
 const START_DEADLINE: Duration = Duration::from_secs(20);
+
+/// How long the end of an interpreter that was killed is waited for.
+const LAST_WORD: Duration = Duration::from_secs(2);
 
 const READ_AT_ONCE: usize = 64 << 10;
 
@@ -286,7 +290,7 @@ impl Kernel {
         let mut calls = Calls::new(self.spoken, host);
         let mut captured = Captured::default();
         let mut display = Vec::new();
-        let mut is_lost = false;
+        let mut lost: Option<Instant> = None;
         let unready = sleep(START_DEADLINE);
         tokio::pin!(unready);
         let mut why_unready = "the interpreter ended at once".to_owned();
@@ -302,19 +306,21 @@ impl Kernel {
                     Event::Lost => break Err(Fate::SandboxLost),
                     _ => {}
                 },
-                sent = send_some(&self.socket, outbox.front()), if !outbox.is_empty() && !is_lost => match sent {
+                sent = send_some(&self.socket, outbox.front()), if !outbox.is_empty() && lost.is_none() => match sent {
                     Ok(length) => outbox.advance(length),
-                    Err(_) => is_lost = self.give_up(guest),
+                    Err(_) => lost = Some(self.give_up(guest)),
                 },
                 (number, answer) = calls.answer() => outbox.answer(self.spoken, number, answer),
-                received = receive(&self.socket, &mut self.received), if !is_lost && !outbox.is_full() => {
+                received = receive(&self.socket, &mut self.received), if lost.is_none() && !outbox.is_full() => {
                     let mut heard = Heard { display: &mut display, calls: &mut calls, outbox: &mut outbox };
                     match received.and_then(|()| self.take_messages(&mut heard)) {
                         Ok(Some(done)) => break Ok(done),
                         Ok(None) => {}
-                        Err(_) => is_lost = self.give_up(guest),
+                        Err(_) => lost = Some(self.give_up(guest)),
                     }
                 }
+                // Its end may have been told already, to somebody who did not wait for it.
+                () = sleep_until(lost.unwrap_or_else(Instant::now)), if lost.is_some() => break Err(Fate::Died),
                 // Before it is ready, an interrupt would end it.
                 impatience = patience.lose(), if self.is_ready => {
                     calls.give_up();
@@ -323,9 +329,9 @@ impl Kernel {
                         Impatience::Kill => Signal::KILL,
                     });
                 }
-                () = &mut unready, if !self.is_ready && !is_lost => {
+                () = &mut unready, if !self.is_ready && lost.is_none() => {
                     why_unready = "it was not ready in time".into();
-                    is_lost = self.give_up(guest);
+                    lost = Some(self.give_up(guest));
                 }
                 () = captured.take(&mut self.process) => {}
             }
@@ -356,7 +362,7 @@ impl Kernel {
                 let why = match (fate, patience.reason) {
                     (Fate::SandboxLost, _) => "the sandbox was killed; variables and files of the session are lost",
                     (_, Some(_)) => "it did not stop when interrupted and was killed; the interpreter's state is lost",
-                    (_, None) => "the interpreter died; its state is lost, files in /workspace are kept",
+                    (_, None) => DIED,
                 };
                 outcome.notices.push(why.into());
                 (outcome, fate)
@@ -364,10 +370,16 @@ impl Kernel {
         }
     }
 
-    /// Kills an interpreter that cannot be spoken to any more; its end is reported as any other's.
-    fn give_up(&self, guest: &Guest) -> bool {
+    /// Kills an interpreter that cannot be spoken to any more; its end is reported as any other's, or else it is taken
+    /// for dead at the time that is given back.
+    fn give_up(&self, guest: &Guest) -> Instant {
         guest.signal(self.process.number, Signal::KILL);
-        true
+        Instant::now() + LAST_WORD
+    }
+
+    /// Whether this says that it has ended.
+    pub(super) fn is_ended_by(&self, event: Event) -> bool {
+        matches!(event, Event::Ended { process, .. } if process == self.process.number)
     }
 
     fn take_messages(&mut self, heard: &mut Heard<'_>) -> Result<Option<Done>, String> {

@@ -20,6 +20,9 @@ use crate::template::Language;
 /// When a session whose time is up was in use at that moment.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Told to the caller after an interpreter has died.
+pub(super) const DIED: &str = "the interpreter died; its state is lost, files in /workspace are kept";
+
 /// What is to be run.
 pub(super) enum Work {
     Code(String, Option<HostCalls>),
@@ -98,7 +101,10 @@ impl Resident {
                     }
                     // One that cannot be started is started again by the call that needs it, which is told why.
                     self.starting.take_if(|starting| starting.is_ended_by(event));
-                    // A kernel that died between calls is noticed by the next one.
+                    // Nobody will hear of its end again. The next call gets another, and is told.
+                    if kernel.take_if(|kernel| kernel.is_ended_by(event)).is_some() {
+                        self.owed_notice = Some(DIED.into());
+                    }
                 }
                 () = idle_end.as_mut() => {
                     // Something may have been done meanwhile, by files and processes without this task too, or a call

@@ -1,0 +1,82 @@
+//! A copy of a broken database to read from: reading may change it, and the broken one is kept as it was.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags, Transaction};
+
+use super::super::StoreError;
+use super::super::database::{PAGE, beside};
+
+/// Offsets in the first page: <https://www.sqlite.org/fileformat2.html>.
+const CHANGES: usize = 24;
+const PAGES: usize = 28;
+const FREE_PAGES: std::ops::Range<usize> = 32..40;
+const PAGES_AS_OF: usize = 92;
+
+/// Removed when dropped.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(super) fn copy(broken: &Path) -> Result<Self, StoreError> {
+        let scratch = Self(beside(broken, ".salvage"));
+        scratch.remove();
+        let failed = |source| StoreError::Directory { path: scratch.0.clone(), source };
+        let length = fs::copy(broken, &scratch.0).map_err(failed)?;
+        // What is missing of a page that was cut off would be read as zeros.
+        let whole = fs::OpenOptions::new().write(true).open(&scratch.0).map_err(failed)?;
+        whole.set_len(length - length % PAGE).map_err(failed)?;
+        match fs::copy(beside(broken, "-wal"), scratch.log()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        Ok(scratch)
+    }
+
+    /// Opened so that as much as possible is read, and nothing in it is obeyed.
+    pub(super) fn connection(&self) -> Result<Connection, StoreError> {
+        let connection = Connection::open_with_flags(&self.0, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        for (name, value) in [("writable_schema", "on"), ("trusted_schema", "off"), ("cell_size_check", "on")] {
+            // What cannot be set is not, and then less is read.
+            let _ = connection.pragma_update(None, name, value);
+        }
+        Ok(connection)
+    }
+
+    /// Puts the first page of a sound database, which names the tables, in the place of the broken one.
+    pub(super) fn graft_first_page(&self, sound: &Transaction<'_>) -> Result<(), StoreError> {
+        let pristine = sound.path().map(PathBuf::from).unwrap_or_default();
+        self.graft(&pristine).map_err(|source| StoreError::Directory { path: self.0.clone(), source })
+    }
+
+    fn graft(&self, pristine: &Path) -> io::Result<()> {
+        let mut page = [0; PAGE as usize];
+        File::open(pristine)?.read_exact(&mut page)?;
+        let mut file = fs::OpenOptions::new().write(true).open(&self.0)?;
+        let pages = file.metadata()?.len() / PAGE;
+        let pages = pages.max(1);
+        page[PAGES..PAGES + 4].copy_from_slice(&u32::try_from(pages).unwrap_or(u32::MAX).to_be_bytes());
+        page[FREE_PAGES].fill(0);
+        let changes: [u8; 4] = page[CHANGES..CHANGES + 4].try_into().unwrap_or_default();
+        page[PAGES_AS_OF..PAGES_AS_OF + 4].copy_from_slice(&changes);
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&page)
+    }
+
+    fn log(&self) -> PathBuf {
+        beside(&self.0, "-wal")
+    }
+
+    fn remove(&self) {
+        for end in ["", "-wal", "-shm"] {
+            let _ = fs::remove_file(beside(&self.0, end));
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
