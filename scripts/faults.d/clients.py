@@ -8,7 +8,7 @@ import struct
 import time
 
 from host import eventually
-from service import Client
+from service import Broken, Client, Told
 
 
 def connect(service):
@@ -59,7 +59,7 @@ def bad_clients(world):
 def too_many(world):
     """More connections than there is room for: each is told, none waits; whoever is connected is served."""
     service, load = world.service, world.load
-    streams, told = [], 0
+    streams = []
     try:
         for _ in range(world.most_connections):
             streams.append(connect(service))
@@ -88,11 +88,18 @@ def descriptors(world):
     service, load, before = world.service, world.load, world.load.total()
     worker = service.worker()
     usual = resource.prlimit(worker, resource.RLIMIT_NOFILE)
-    used = len(os.listdir(f"/proc/{worker}/fd"))
+    newcomer = Client(service)
+    session = newcomer.call("execute_code", code="1")[0]["session_id"]
+    used, refused = len(os.listdir(f"/proc/{worker}/fd")), 0
     try:
         resource.prlimit(worker, resource.RLIMIT_NOFILE, (used + 1, usual[1]))
         streams = [socket.create_connection(("127.0.0.1", service.port), 10) for _ in range(8)]
-        time.sleep(3)
+        for _ in range(12):
+            try:
+                newcomer.call("execute_code", code="1")
+            except (Told, Broken):
+                refused += 1
+            time.sleep(0.2)
         assert service.worker() == worker, "it died"
     finally:
         resource.prlimit(worker, resource.RLIMIT_NOFILE, usual)
@@ -100,12 +107,12 @@ def descriptors(world):
         stream.close()
     took = load.settle()
     eventually("it is not healthy", lambda: service.health()[0] == 200)
-    client = Client(service)
-    client.call("execute_code", code="1")
-    client.close()
+    newcomer.call("execute_code", code="1", session_id=session)
+    newcomer.call("execute_code", code="1")
+    newcomer.close()
     assert service.worker() == worker, "it died"
     seen = load.total() - before
-    return f"limit {used + 1} for 3 s; {seen['fine']} calls fine, {seen['told']} told why not; all served {took:.1f} s after"
+    return f"limit {used + 1} for a while; {refused} of 12 new sessions refused; {seen['fine']} calls fine, {seen['told']} told why not; all served {took:.1f} s after"
 
 
 FAULTS = {"slow and dead clients": bad_clients, "too many clients": too_many, "no descriptors left": descriptors}

@@ -117,7 +117,10 @@ class Service:
             for target in {self.main.pid, self.worker() or self.main.pid}:
                 if is_alive(target):
                     os.kill(target, signal.SIGCONT)
-            self.main.send_signal(signal.SIGTERM if self.supervised else signal.SIGINT)
+            # What it may be wrapped in passes no signal on.
+            is_wrapped = self.wrapper and not self.supervised
+            target = (self.worker() if is_wrapped else None) or self.main.pid
+            os.kill(target, signal.SIGTERM if self.supervised else signal.SIGINT)
             try:
                 self.main.wait(40)
             except subprocess.TimeoutExpired:

@@ -195,9 +195,13 @@ mod tests {
     use super::*;
 
     async fn converse(messages: &[Value]) -> Vec<Value> {
+        converse_with(messages, 16).await
+    }
+
+    async fn converse_with(messages: &[Value], at_once: usize) -> Vec<Value> {
         let input = messages.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n") + "\n";
         let (output, mut answers) = tokio::io::duplex(1 << 20);
-        serve(Gateway::without_backend("none here"), std::io::Cursor::new(input), output).await.unwrap();
+        serve(Gateway::without_backend("none here"), at_once, std::io::Cursor::new(input), output).await.unwrap();
         let mut text = String::new();
         answers.read_to_string(&mut text).await.unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -230,6 +234,13 @@ mod tests {
         .await;
         assert_eq!(answers[0]["result"]["supportedVersions"][4], "2026-07-28");
         assert_eq!(answers[1]["result"]["tools"][0]["name"], "execute_code");
+    }
+
+    #[tokio::test]
+    async fn one_request_too_many_is_told_when_to_ask_again() {
+        let answers = converse_with(&[json!({"jsonrpc": "2.0", "id": 7, "method": "ping"})], 0).await;
+        assert_eq!((&answers[0]["id"], &answers[0]["error"]["code"]), (&json!(7), &json!(-32001)));
+        assert_eq!(answers[0]["error"]["data"]["retry_after_ms"], 1000);
     }
 
     #[tokio::test]

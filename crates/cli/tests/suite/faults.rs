@@ -80,6 +80,57 @@ fn a_kernel_is_killed() {
 }
 
 #[test]
+fn a_kernel_is_killed_between_calls() {
+    let server = Server::start(&[], &[]);
+    for during_command in [false, true] {
+        let mark = format!("killed-at-rest-{during_command}");
+        let session = begin(&server, "python", &format!("x = 1; f = open('{mark}', 'w').close()"));
+        let has_mark = |pid: &u32| Path::new(&format!("/proc/{pid}/root/workspace/{mark}")).exists();
+        let kernel = descendants(server.process.id()).into_iter().find(|pid| has_mark(pid) && inner_pid(*pid) > 1);
+        let kernel = kernel.expect("a kernel");
+        if during_command {
+            // Its end is then told while nobody waits for it.
+            let command = json!({"command": "touch ready; while [ ! -e go ]; do sleep 0.01; done", "session_id": session});
+            let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                "params": {"name": "execute_command", "arguments": command}});
+            let mut stream = server.send("POST /mcp", &call.to_string());
+            let workspace = format!("/proc/{kernel}/root/workspace");
+            eventually("it does not start", || Path::new(&format!("{workspace}/ready")).exists());
+            let workspace = std::fs::File::open(workspace).expect("it is there");
+            kill(kernel);
+            eventually("it lives", || !is_alive(kernel));
+            let go = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+            rustix::fs::openat(&workspace, "go", go, rustix::fs::Mode::RUSR).expect("it is writable");
+            let _ = std::io::Read::read_to_string(&mut stream, &mut String::new());
+        } else {
+            kill(kernel);
+            eventually("it lives", || !is_alive(kernel));
+        }
+        let next = || server.call("execute_code", &json!({"code": "print('x' in globals())", "session_id": session}));
+        let told = next();
+        assert!(text_of(&told).contains("state is lost"), "{told}");
+        let answer = next();
+        assert_eq!(answer["result"]["structuredContent"]["stdout"], "False\n", "{answer}");
+        assert!(!text_of(&answer).contains("state is lost"), "it is told once: {answer}");
+    }
+}
+
+#[test]
+fn the_fault_suite_runs() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/faults");
+    let mut suite = std::process::Command::new(script);
+    suite.arg(crate::everyone::BINARY).args(["--rounds", "1", "--callers", "2", "--minutes", "0.9"]);
+    for fault in ["kill -9 kernel", "kill -9 worker", "too many clients", "broken store"] {
+        suite.args(["--only", fault]);
+    }
+    let output = suite.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.lines().filter(|line| line.contains(" held ")).count(), 4, "{said}");
+    assert!(said.contains("nothing is left behind"), "{said}");
+}
+
+#[test]
 fn an_init_is_killed() {
     let server = Server::start(&[], &[]);
     let other = begin(&server, "python", "y = 'kept'");

@@ -154,3 +154,58 @@ impl AsyncWrite for Connection {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use futures_util::StreamExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    async fn start(app: Router) -> (std::net::SocketAddr, CancellationToken) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let ended = shutdown.clone();
+        tokio::spawn(async move { serve(listener, &app, 1, &ended).await });
+        (address, shutdown)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_silent_or_stops_in_the_head_is_closed() {
+        let (address, _shutdown) = start(Router::new()).await;
+        for says in ["", "GET / HTTP/1.1\r\nHost: lo"] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(says.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer).await;
+            assert!(!answer.starts_with(b"HTTP/1.1 200"));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_loses_its_place() {
+        let (dropped, mut witness) = tokio::sync::mpsc::channel::<()>(1);
+        let body = move || {
+            let dropped = dropped.clone();
+            // More than all buffers between here and there hold.
+            let pieces = futures_util::stream::iter(0..1 << 16).map(move |_| {
+                let _held = &dropped;
+                Ok::<_, std::convert::Infallible>(axum::body::Bytes::from_static(&[b'x'; 4096]))
+            });
+            std::future::ready(axum::body::Body::from_stream(pieces))
+        };
+        let app = Router::new().route("/", get(body.clone()));
+        drop(body);
+        let (address, shutdown) = start(app).await;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await.unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200");
+        shutdown.cancel();
+        // The body is dropped although the client is still there, and the server then ends.
+        assert_eq!(witness.recv().await, None);
+        drop(stream);
+    }
+}

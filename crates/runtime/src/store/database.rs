@@ -188,6 +188,8 @@ fn open_at(path: &Path) -> Result<Connection, StoreError> {
     if let Some(damage) = check_rows(&connection, format == MIGRATIONS.len())? {
         return Err(corrupt(damage).into());
     }
+    // One that claims to be for reading only would be found out by the first who writes.
+    connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     // With a write-ahead log, a commit survives the death of the process without a sync of its own. Only a power cut
     // can take the last ones back, and the sessions of before are gone then anyway.
@@ -253,6 +255,9 @@ fn keep_aside(path: &Path) -> Result<PathBuf, StoreError> {
     let aside = free.unwrap_or_else(|| beside(path, ".broken"));
     for end in ["", "-wal"] {
         let (from, to) = (beside(path, end), beside(&aside, end));
+        if end == "-wal" && std::fs::metadata(&from).is_ok_and(|log| log.len() == 0) {
+            continue;
+        }
         // Not every file system has links.
         match std::fs::hard_link(&from, &to).or_else(|_| std::fs::copy(&from, &to).map(drop)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

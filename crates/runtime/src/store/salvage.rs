@@ -41,15 +41,19 @@ impl fmt::Display for Report {
 /// Reads the database at `broken`, which is left as it is, into `new`.
 pub(super) fn salvage(broken: &Path, new: &mut Connection) -> Result<Report, StoreError> {
     let transaction = new.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let plain = Scratch::copy(broken)?;
+    let scratch = Scratch::copy(broken)?;
+    if scratch.is_empty() {
+        // Otherwise its log would be thrown away.
+        scratch.graft_first_page(&transaction)?;
+    }
     let mut report = Vec::new();
     for table in &TABLES {
-        report.push((table.name, read_table(&plain.connection()?, &transaction, table)));
+        report.push((table.name, read_table(&scratch.connection()?, &transaction, table)));
     }
     if report.iter().any(|(_, kept)| !kept.is_readable()) {
-        plain.graft_first_page(&transaction)?;
+        scratch.graft_first_page(&transaction)?;
         for (table, (_, kept)) in TABLES.iter().zip(&mut report).filter(|(_, (_, kept))| !kept.is_readable()) {
-            *kept = read_table(&plain.connection()?, &transaction, table);
+            *kept = read_table(&scratch.connection()?, &transaction, table);
         }
     }
     transaction.commit()?;

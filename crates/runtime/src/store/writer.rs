@@ -239,8 +239,13 @@ impl Change {
             Self::Remove(id) => {
                 transaction.prepare_cached("DELETE FROM sessions WHERE id = ?1")?.execute([id.as_str()])?;
             }
+            // As much as a session takes, and gone again.
             Self::Nothing => {
-                transaction.execute("UPDATE server_changes SET number = number", [])?;
+                transaction.execute_batch(
+                    "INSERT OR REPLACE INTO sessions (id, principal, template, flavor, created, address)
+                     VALUES ('', '', '', '', 0, '');
+                     DELETE FROM sessions WHERE id = ''",
+                )?;
             }
         }
         Ok(())

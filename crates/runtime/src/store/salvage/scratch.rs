@@ -34,6 +34,10 @@ impl Scratch {
         Ok(scratch)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        fs::metadata(&self.0).is_ok_and(|found| found.len() == 0)
+    }
+
     /// Opened so that as much as possible is read, and nothing in it is obeyed.
     pub(super) fn connection(&self) -> Result<Connection, StoreError> {
         let connection = Connection::open_with_flags(&self.0, OpenFlags::SQLITE_OPEN_READ_WRITE)?;

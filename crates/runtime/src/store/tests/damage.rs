@@ -40,7 +40,7 @@ async fn fill(store: &Store) {
     for number in 0..8 {
         store.add_server(entry(&format!("server-{number}")), None, Taken::Refuse).await.unwrap();
     }
-    for number in 0..2000 {
+    for number in 0..700 {
         store.record(event(&format!("session-{number}")));
         if number % 500 == 0 {
             store.sessions().await.unwrap();
@@ -95,6 +95,7 @@ async fn recovered(database: &[u8], log: Option<&[u8]>, how: &str) -> Rows {
     if aside.exists() {
         assert!(std::fs::read(&aside).unwrap() == database, "{how}: it is not kept as it was");
         let kept_log = std::fs::read(path.join("ringfence.db.broken-1-wal")).ok();
+        let log = log.filter(|log| !log.is_empty());
         assert!(kept_log.as_deref() == log, "{how}: its log is not kept as it was");
     }
     for file in std::fs::read_dir(path).unwrap() {
@@ -151,8 +152,8 @@ impl Noise {
 async fn one_page_of_noise_costs_nothing_but_what_was_on_it() {
     let (sample, mut noise) = (sample(false).await, noise());
     let owners = owners(&sample);
-    assert!(owners.len() > 100, "{}", owners.len());
-    for (page, owner) in owners.iter().enumerate().filter(|(page, _)| *page < 20 || page % 9 == 0) {
+    assert!(owners.len() > 80, "{}", owners.len());
+    for (page, owner) in owners.iter().enumerate().filter(|(page, _)| *page < 24 || page % 16 == 0) {
         let mut broken = sample.database.clone();
         noise.fill(&mut broken[page * PAGE..(page + 1) * PAGE]);
         let how = format!("page {} of {owner}", page + 1);
@@ -168,7 +169,7 @@ async fn one_page_of_noise_costs_nothing_but_what_was_on_it() {
 async fn a_database_that_was_cut_off_anywhere_keeps_what_is_left() {
     let sample = sample(false).await;
     let length = sample.database.len();
-    let cuts = (0..length).step_by(PAGE * 11).flat_map(|cut| [cut, cut + 1, cut + PAGE / 2]);
+    let cuts = (0..length).step_by(PAGE * 13).flat_map(|cut| [cut, cut + 1, cut + PAGE / 2]);
     for cut in [0, 1, 15, 16, 99, 100, 101, length - PAGE, length - 1].into_iter().chain(cuts) {
         let how = format!("cut at {cut} of {length}");
         let found = recovered(&sample.database[..cut.min(length)], None, &how).await;
@@ -181,7 +182,7 @@ async fn a_database_that_was_cut_off_anywhere_keeps_what_is_left() {
 #[tokio::test]
 async fn noise_anywhere_keeps_no_server_from_starting() {
     let (sample, mut noise) = (sample(false).await, noise());
-    for round in 0..120 {
+    for round in 0..60 {
         let mut broken = sample.database.clone();
         for _ in 0..1 + noise.below(4) {
             // Half of it in the first pages, where the most depends on it.
@@ -194,14 +195,12 @@ async fn noise_anywhere_keeps_no_server_from_starting() {
     }
     // Every byte of the header alone: each means something else.
     for at in 0..100 {
-        for byte in [0, 0xff] {
-            let mut broken = sample.database.clone();
-            broken[at] = byte;
-            let how = format!("byte {at} of the header is {byte}");
-            let found = recovered(&broken, None, &how).await;
-            assert_nothing_is_invented(&found, &sample, &how);
-            assert_eq!(found["servers"].len(), 8, "{how}");
-        }
+        let mut broken = sample.database.clone();
+        broken[at] ^= 0xff;
+        let how = format!("byte {at} of the header is {}", broken[at]);
+        let found = recovered(&broken, None, &how).await;
+        assert_nothing_is_invented(&found, &sample, &how);
+        assert_eq!(found["servers"].len(), 8, "{how}");
     }
 }
 
