@@ -99,7 +99,7 @@ def hosted_server(world):
         def answers():
             nonlocal told
             try:
-                return not client.call("hosted__echo", text="x")[1]
+                return not client.call("hosted__echo", message="x")[1]
             except Told:
                 told += 1
                 return False

@@ -323,7 +323,8 @@ fn held(server: &str, tool: &str) -> Failure {
 }
 
 fn too_long(patience: Duration) -> Failure {
-    let message = format!("the call took longer than {} s in all, and was given up; it may have run", patience.as_secs());
+    let message =
+        format!("the call took longer than {} s in all, and was given up; it may have run", patience.as_secs());
     Failure::new(Kind::ResourceLimit, message)
         .with("rule", "server.request_timeout_s")
         .with("may_have_run", "true")

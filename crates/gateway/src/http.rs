@@ -15,11 +15,11 @@ mod peers;
 mod replay;
 mod status;
 
-use axum::{Extension, Router};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;

@@ -10,11 +10,11 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::{Gateway, busy};
 use crate::client::{Client, Context, Outlet, WAITING};
 use crate::era::{self, CAPABILITIES_KEY, Era};
 use crate::in_flight::{InFlight, Key};
 use crate::rpc::{self, Id, Message};
+use crate::{Gateway, busy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StdioError {

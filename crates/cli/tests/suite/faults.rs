@@ -90,7 +90,8 @@ fn a_kernel_is_killed_between_calls() {
         let kernel = kernel.expect("a kernel");
         if during_command {
             // Its end is then told while nobody waits for it.
-            let command = json!({"command": "touch ready; while [ ! -e go ]; do sleep 0.01; done", "session_id": session});
+            let command =
+                json!({"command": "touch ready; while [ ! -e go ]; do sleep 0.01; done", "session_id": session});
             let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
                 "params": {"name": "execute_command", "arguments": command}});
             let mut stream = server.send("POST /mcp", &call.to_string());

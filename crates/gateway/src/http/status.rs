@@ -1,9 +1,9 @@
 //! What the server says about itself to people and probes.
 
-use axum::{Extension, Json};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -35,9 +35,8 @@ pub(super) fn hold(settings: &mut Settings, times: &mut Times, values: &mut Valu
     ];
     refuse_conflicts(&chain, values)?;
     fit(&mut chain);
-    for (time, link) in [&mut settings.most_timeout, &mut times.request, &mut times.drain, &mut times.client]
-        .into_iter()
-        .zip(&chain)
+    for (time, link) in
+        [&mut settings.most_timeout, &mut times.request, &mut times.drain, &mut times.client].into_iter().zip(&chain)
     {
         if time.as_secs() != link.seconds {
             *time = Duration::from_secs(link.seconds);

@@ -34,10 +34,7 @@ pub(in super::super) const TABLES: [Table; 10] = [
             ("address", Text),
         ],
     },
-    Table {
-        name: "servers",
-        columns: &[("name", Text), ("uuid", Text), ("entry", Json), ("origin", MaybeText)],
-    },
+    Table { name: "servers", columns: &[("name", Text), ("uuid", Text), ("entry", Json), ("origin", MaybeText)] },
     Table { name: "pins", columns: &[("server", Text), ("tool", Text), ("accepted", Text)] },
     Table { name: "catalogues", columns: &[("server", Text), ("tools", Json), ("updated", Integer)] },
     Table {

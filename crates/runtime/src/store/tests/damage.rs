@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-
 use super::*;
 use crate::servers::{ServerEntry, entry_from_json};
 use crate::store::salvage::table::{TABLES, Table};
@@ -21,7 +20,8 @@ struct Sample {
 }
 
 fn entry(name: &str) -> ServerEntry {
-    let (entry, _) = entry_from_json(name, &serde_json::json!({"command": "true", "args": ["x".repeat(3000)]})).unwrap();
+    let (entry, _) =
+        entry_from_json(name, &serde_json::json!({"command": "true", "args": ["x".repeat(3000)]})).unwrap();
     entry
 }
 
