@@ -56,9 +56,11 @@ pub async fn serve_http(
     let (drain, patience) = (options.drain.clone(), options.drain_timeout);
     let most = options.max_connections;
     let gate = Gate::new(Peers::new(address.ip(), options.allowed_hosts.clone()), &options, gateway.audit());
-    let app = router(gateway, &options, gate.clone(), &shutdown);
+    let closing = shutdown.child_token();
+    let app = router(gateway, &options, gate.clone(), &shutdown, &closing);
     let drained = async {
         drain.cancelled().await;
+        closing.cancel();
         if tokio::time::timeout(patience, gate.is_empty()).await.is_err() {
             tracing::warn!("requests were still under way after {} s", patience.as_secs());
         }
@@ -71,13 +73,20 @@ pub async fn serve_http(
     }
 }
 
-fn router(gateway: Gateway, options: &HttpOptions, gate: Gate, shutdown: &CancellationToken) -> Router {
+/// `shutdown` ends everything, `closing` only what has no end of its own.
+fn router(
+    gateway: Gateway,
+    options: &HttpOptions,
+    gate: Gate,
+    shutdown: &CancellationToken,
+    closing: &CancellationToken,
+) -> Router {
     let cors = options.enable_cors.then(|| cors(gate.peers().clone()));
     let status = Router::new().route("/", get(status::about)).route("/health", get(status::health));
     let app = Router::new()
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .route("/mcp/{profile}", post(mcp::post).get(mcp::get).delete(mcp::delete))
-        .with_state(Mcp::new(gateway.clone(), options.max_body_bytes, shutdown))
+        .with_state(Mcp::new(gateway.clone(), options.max_body_bytes, shutdown, closing))
         .merge(rest::routes(gateway.clone(), options.max_body_bytes, shutdown))
         .merge(status.layer(Extension(status::Ending(options.drain.clone()))).with_state(gateway))
         .fallback(async || {

@@ -97,11 +97,10 @@ fn a_kernel_is_killed_between_calls() {
             let mut stream = server.send("POST /mcp", &call.to_string());
             let workspace = format!("/proc/{kernel}/root/workspace");
             eventually("it does not start", || Path::new(&format!("{workspace}/ready")).exists());
-            let workspace = std::fs::File::open(workspace).expect("it is there");
             kill(kernel);
             eventually("it lives", || !is_alive(kernel));
-            let go = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
-            rustix::fs::openat(&workspace, "go", go, rustix::fs::Mode::RUSR).expect("it is writable");
+            let go = json!({"session_id": session, "path": "go", "content": ""});
+            assert!(server.call("write_file", &go)["result"]["isError"] != true);
             let _ = std::io::Read::read_to_string(&mut stream, &mut String::new());
         } else {
             kill(kernel);

@@ -33,12 +33,20 @@ pub(super) struct Mcp {
     clients: Clients,
     max_body_bytes: usize,
     shutdown: CancellationToken,
+    /// Nobody is let in any more: what has no end of its own ends.
+    closing: CancellationToken,
 }
 
 impl Mcp {
-    pub(super) fn new(gateway: Gateway, max_body_bytes: usize, shutdown: &CancellationToken) -> Self {
+    pub(super) fn new(
+        gateway: Gateway,
+        max_body_bytes: usize,
+        shutdown: &CancellationToken,
+        closing: &CancellationToken,
+    ) -> Self {
         let clients = gateway.clients().clone();
-        Self { gateway, in_flight: InFlight::default(), clients, max_body_bytes, shutdown: shutdown.clone() }
+        let (shutdown, closing) = (shutdown.clone(), closing.clone());
+        Self { gateway, in_flight: InFlight::default(), clients, max_body_bytes, shutdown, closing }
     }
 
     /// What is offered at the path of a request.
@@ -118,7 +126,7 @@ pub(super) async fn get(
     let (stream, messages) = Outlet::new();
     client.listen(stream);
     // Such a stream has no end of its own.
-    let ticket = mcp.in_flight.enter_with(None, mcp.shutdown.child_token());
+    let ticket = mcp.in_flight.enter_with(None, mcp.closing.child_token());
     patience::endless(messages, ticket)
 }
 
@@ -201,7 +209,8 @@ impl Caller {
             client: client.clone().filter(|client| !is_opening && client.can_resume()),
         };
         let principal = self.principal.clone();
-        let cancel = self.mcp.shutdown.child_token();
+        let is_endless = method == "subscriptions/listen";
+        let cancel = if is_endless { &self.mcp.closing } else { &self.mcp.shutdown }.child_token();
         let context = Context { principal, era, capabilities, outlet, client, cancel, request: id.clone() };
         let gateway = self.gateway;
         let answer = async move {
