@@ -15,7 +15,8 @@ use super::salvage::{check_rows, salvage};
 const NAME: &str = "ringfence.db";
 
 /// Of every database that this program makes.
-pub(super) const PAGE: u64 = 4096;
+pub(super) const PAGE_BYTES: usize = 4096;
+pub(super) const PAGE: u64 = PAGE_BYTES as u64;
 
 /// How long another server's transaction is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -188,8 +189,10 @@ fn open_at(path: &Path) -> Result<Connection, StoreError> {
     if let Some(damage) = check_rows(&connection, format == MIGRATIONS.len())? {
         return Err(corrupt(damage).into());
     }
-    // One that claims to be for reading only would be found out by the first who writes.
-    connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
+    // By a number in its header, since the file itself can be written: that was tried above.
+    if connection.is_readonly("main")? {
+        return Err(corrupt("it claims to be for reading only".into()).into());
+    }
     connection.pragma_update(None, "journal_mode", "wal")?;
     // With a write-ahead log, a commit survives the death of the process without a sync of its own. Only a power cut
     // can take the last ones back, and the sessions of before are gone then anyway.
@@ -201,7 +204,7 @@ fn open_at(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Finds what SQLite overlooks. A log without a database is taken for one that is left over, and thrown away, but may
+/// Finds what `SQLite` overlooks. A log without a database is taken for one that is left over, and thrown away, but may
 /// hold all that there is; and what is missing of a last page is taken for zeros.
 fn check_lengths(database: &File, path: &Path) -> Result<(), StoreError> {
     let length = |found: std::io::Result<std::fs::Metadata>| found.map_or(0, |found| found.len());

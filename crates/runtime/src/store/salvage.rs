@@ -1,7 +1,7 @@
 //! Saves what can be read of a broken database into a new one, table by table and row by row.
 //!
 //! The tables are read by their trees, never page by page: what lies on pages that are in no tree was deleted, and must
-//! not come back. Where the page that names the tables is lost, that of a new database takes its place: one that this
+//! not come back. Where the pages that name the tables are lost, those of a new database take their place: one that this
 //! program made has its tables at the same pages. Rows that are not what they should be are left out.
 
 mod reading;
@@ -44,14 +44,14 @@ pub(super) fn salvage(broken: &Path, new: &mut Connection) -> Result<Report, Sto
     let scratch = Scratch::copy(broken)?;
     if scratch.is_empty() {
         // Otherwise its log would be thrown away.
-        scratch.graft_first_page(&transaction)?;
+        scratch.graft_schema(&transaction)?;
     }
     let mut report = Vec::new();
     for table in &TABLES {
         report.push((table.name, read_table(&scratch.connection()?, &transaction, table)));
     }
     if report.iter().any(|(_, kept)| !kept.is_readable()) {
-        scratch.graft_first_page(&transaction)?;
+        scratch.graft_schema(&transaction)?;
         for (table, (_, kept)) in TABLES.iter().zip(&mut report).filter(|(_, (_, kept))| !kept.is_readable()) {
             *kept = read_table(&scratch.connection()?, &transaction, table);
         }

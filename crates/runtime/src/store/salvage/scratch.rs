@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags, Transaction};
+use rusqlite::{Connection, OpenFlags};
 
 use super::super::StoreError;
-use super::super::database::{PAGE, beside};
+use super::super::database::{PAGE, PAGE_BYTES, beside};
 
 /// Offsets in the first page: <https://www.sqlite.org/fileformat2.html>.
 const CHANGES: usize = 24;
@@ -48,24 +48,34 @@ impl Scratch {
         Ok(connection)
     }
 
-    /// Puts the first page of a sound database, which names the tables, in the place of the broken one.
-    pub(super) fn graft_first_page(&self, sound: &Transaction<'_>) -> Result<(), StoreError> {
+    /// Puts the pages of a sound database that name the tables in the place of the broken ones.
+    pub(super) fn graft_schema(&self, sound: &Connection) -> Result<(), StoreError> {
+        let mut select = sound.prepare("SELECT pageno FROM dbstat WHERE name = 'sqlite_schema' ORDER BY pageno DESC")?;
+        let pages = select.query_map([], |row| row.get(0))?.collect::<Result<Vec<u32>, _>>()?;
         let pristine = sound.path().map(PathBuf::from).unwrap_or_default();
-        self.graft(&pristine).map_err(|source| StoreError::Directory { path: self.0.clone(), source })
+        self.graft(&pristine, &pages).map_err(|source| StoreError::Directory { path: self.0.clone(), source })
     }
 
-    fn graft(&self, pristine: &Path) -> io::Result<()> {
-        let mut page = [0; PAGE as usize];
-        File::open(pristine)?.read_exact(&mut page)?;
+    /// The last comes first, so that the length is known when it is the first one's turn, which names it.
+    fn graft(&self, pristine: &Path, pages: &[u32]) -> io::Result<()> {
         let mut file = fs::OpenOptions::new().write(true).open(&self.0)?;
-        let pages = file.metadata()?.len() / PAGE;
-        let pages = pages.max(1);
-        page[PAGES..PAGES + 4].copy_from_slice(&u32::try_from(pages).unwrap_or(u32::MAX).to_be_bytes());
-        page[FREE_PAGES].fill(0);
-        let changes: [u8; 4] = page[CHANGES..CHANGES + 4].try_into().unwrap_or_default();
-        page[PAGES_AS_OF..PAGES_AS_OF + 4].copy_from_slice(&changes);
-        file.seek(SeekFrom::Start(0))?;
-        file.write_all(&page)
+        let mut sound = File::open(pristine)?;
+        for number in pages {
+            let place = SeekFrom::Start(u64::from(number - 1) * PAGE);
+            let mut page = [0; PAGE_BYTES];
+            sound.seek(place)?;
+            sound.read_exact(&mut page)?;
+            if *number == 1 {
+                let pages = (file.metadata()?.len() / PAGE).max(1);
+                page[PAGES..PAGES + 4].copy_from_slice(&u32::try_from(pages).unwrap_or(u32::MAX).to_be_bytes());
+                page[FREE_PAGES].fill(0);
+                let changes: [u8; 4] = page[CHANGES..CHANGES + 4].try_into().unwrap_or_default();
+                page[PAGES_AS_OF..PAGES_AS_OF + 4].copy_from_slice(&changes);
+            }
+            file.seek(place)?;
+            file.write_all(&page)?;
+        }
+        Ok(())
     }
 
     fn log(&self) -> PathBuf {

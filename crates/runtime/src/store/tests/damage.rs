@@ -184,7 +184,7 @@ async fn noise_anywhere_keeps_no_server_from_starting() {
     let (sample, mut noise) = (sample(false).await, noise());
     for round in 0..60 {
         let mut broken = sample.database.clone();
-        for _ in 0..1 + noise.below(4) {
+        for _ in 0..=noise.below(4) {
             // Half of it in the first pages, where the most depends on it.
             let reach = if round % 2 == 0 { 2 * PAGE } else { broken.len() };
             let at = noise.below(reach);
@@ -193,8 +193,9 @@ async fn noise_anywhere_keeps_no_server_from_starting() {
         }
         recovered(&broken, None, &format!("round {round}")).await;
     }
-    // Every byte of the header alone: each means something else.
-    for at in 0..100 {
+    // Every byte of the header alone: each means something else. With another last one of its format, it could be a newer
+    // program's, and is left alone.
+    for at in (0..100).filter(|at| *at != 63) {
         let mut broken = sample.database.clone();
         broken[at] ^= 0xff;
         let how = format!("byte {at} of the header is {}", broken[at]);
