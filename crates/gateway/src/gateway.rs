@@ -296,13 +296,11 @@ impl Gateway {
         };
         let call = Call::parse(if is_own { &name } else { "" }, arguments);
         let call = call.map_err(|refusal| self.refuse(context, refusal))?;
-        match tokio::time::timeout(self.patience, self.answer(call, token, context)).await {
-            Ok(answered) => answered.map(|result| json!(result)).map_err(failure::render),
-            Err(_) => {
-                context.cancel.cancel();
-                Err(self.refuse(context, too_long(self.patience)))
-            }
-        }
+        let Ok(answered) = tokio::time::timeout(self.patience, self.answer(call, token, context)).await else {
+            context.cancel.cancel();
+            return Err(self.refuse(context, too_long(self.patience)));
+        };
+        answered.map(|result| json!(result)).map_err(failure::render)
     }
 
     fn refuse(&self, context: &Context, refusal: Failure) -> RpcError {

@@ -65,7 +65,7 @@ pub async fn serve_http(
             tracing::warn!("requests were still under way after {} s", patience.as_secs());
         }
         shutdown.cancel();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         () = connections::serve(listener, &app, most, &shutdown) => Ok(()),

@@ -145,16 +145,11 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
         gate.tell(AuditKind::Refused, "too_many_connections");
         return gate.busy("too many connections", Some(request)).await;
     }
-    let permit = match is_listening(&request) {
-        true => None,
-        false => match Arc::clone(&gate.room).try_acquire_owned() {
-            Ok(permit) => Some(permit),
-            Err(_) => {
-                gate.tell(AuditKind::Refused, "too_many_requests");
-                return gate.busy("too many requests at a time", Some(request)).await;
-            }
-        },
-    };
+    let permit = Arc::clone(&gate.room).try_acquire_owned().ok().filter(|_| !is_listening(&request));
+    if permit.is_none() && !is_listening(&request) {
+        gate.tell(AuditKind::Refused, "too_many_requests");
+        return gate.busy("too many requests at a time", Some(request)).await;
+    }
     request.extensions_mut().insert(principal);
     let response = next.run(request).await;
     let kib = u32::try_from(response.body().size_hint().lower() >> 10).unwrap_or(u32::MAX);

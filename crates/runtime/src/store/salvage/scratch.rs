@@ -50,7 +50,8 @@ impl Scratch {
 
     /// Puts the pages of a sound database that name the tables in the place of the broken ones.
     pub(super) fn graft_schema(&self, sound: &Connection) -> Result<(), StoreError> {
-        let mut select = sound.prepare("SELECT pageno FROM dbstat WHERE name = 'sqlite_schema' ORDER BY pageno DESC")?;
+        let mut select =
+            sound.prepare("SELECT pageno FROM dbstat WHERE name = 'sqlite_schema' ORDER BY pageno DESC")?;
         let pages = select.query_map([], |row| row.get(0))?.collect::<Result<Vec<u32>, _>>()?;
         let pristine = sound.path().map(PathBuf::from).unwrap_or_default();
         self.graft(&pristine, &pages).map_err(|source| StoreError::Directory { path: self.0.clone(), source })
