@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use ringfence_runtime::session::{Failure, Kind};
 use serde_json::{Value, json};
 
+use crate::busy;
 use crate::rpc::RpcError;
 
 struct Class {
@@ -18,6 +19,7 @@ struct Class {
 fn class(kind: Kind) -> Class {
     let (code, error_code, category, severity) = match kind {
         Kind::ResourceLimit => (RpcError::INVALID_REQUEST, "RESOURCE_LIMIT_EXCEEDED", "resource", "medium"),
+        Kind::Busy => (RpcError::BUSY, "RESOURCE_LIMIT_EXCEEDED", "resource", "medium"),
         Kind::SessionNotFound => (RpcError::INVALID_PARAMS, "SESSION_NOT_FOUND", "validation", "low"),
         // The contract has no code of its own for it.
         Kind::Validation | Kind::NotFound => (RpcError::INVALID_PARAMS, "VALIDATION_ERROR", "validation", "low"),
@@ -43,7 +45,7 @@ pub(crate) fn render_http(failure: Failure) -> (StatusCode, Value) {
         Kind::SessionNotFound | Kind::NotFound => StatusCode::NOT_FOUND,
         Kind::Validation => StatusCode::BAD_REQUEST,
         Kind::Policy => StatusCode::FORBIDDEN,
-        Kind::Connection => StatusCode::SERVICE_UNAVAILABLE,
+        Kind::Connection | Kind::Busy => StatusCode::SERVICE_UNAVAILABLE,
         Kind::Configuration | Kind::SandboxCreation | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     };
     let failure = shown(failure);
@@ -58,13 +60,17 @@ fn shown(failure: Failure) -> Failure {
 
 fn fields(failure: &Failure) -> Value {
     let class = class(failure.kind);
-    json!({
+    let mut fields = json!({
         "error_code": class.error_code,
         "category": class.category,
         "severity": class.severity,
         "recovery_suggestions": failure.suggestions,
         "context": failure.context,
-    })
+    });
+    if failure.kind == Kind::Busy {
+        fields["retry_after_ms"] = busy::RETRY_AFTER_MS.into();
+    }
+    fields
 }
 
 /// Swaps what happened for an id under which the log tells it.
@@ -84,6 +90,7 @@ mod tests {
     fn every_kind_has_its_code() {
         let kinds = [
             Kind::ResourceLimit,
+            Kind::Busy,
             Kind::SessionNotFound,
             Kind::NotFound,
             Kind::Validation,

@@ -5,6 +5,7 @@ mod resources;
 mod subscriptions;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfence_runtime::audit::{Audit, AuditEvent};
 use ringfence_runtime::config::CodeSettings;
@@ -45,7 +46,12 @@ pub struct Gateway {
     /// By which what the profile offers is remembered.
     profile_name: Arc<str>,
     policy: Policy,
+    /// How long a call of a sandbox tool may take in all.
+    patience: Duration,
 }
+
+/// Where nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(150);
 
 impl Gateway {
     pub fn new(sessions: Sessions) -> Self {
@@ -70,7 +76,14 @@ impl Gateway {
             profile,
             profile_name: "".into(),
             policy: Policy::default(),
+            patience: PATIENCE,
         }
+    }
+
+    /// Answers no call of a sandbox tool later than so.
+    #[must_use]
+    pub fn with_request_timeout(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Offers servers beside the sandboxes.
@@ -136,6 +149,14 @@ impl Gateway {
         match &self.backend {
             Backend::Ready(sessions) => sessions.health(),
             Backend::Down(reason) => Err(reason.to_string()),
+        }
+    }
+
+    /// The same, and whether what happens can be written down.
+    pub(crate) async fn check_health(&self) -> Result<(), String> {
+        match &self.backend {
+            Backend::Ready(sessions) => sessions.check_health().await,
+            Backend::Down(_) => self.health(),
         }
     }
 
@@ -326,7 +347,11 @@ impl Gateway {
         for action in call.actions() {
             self.policy.check(action).map_err(|refusal| self.refuse(context, refusal.with("tool", name.as_str())))?;
         }
-        self.answer(call, token, context).await.map(|result| json!(result)).map_err(failure::render)
+        let Ok(answered) = tokio::time::timeout(self.patience, self.answer(call, token, context)).await else {
+            context.cancel.cancel();
+            return Err(self.refuse(context, too_long(self.patience)));
+        };
+        answered.map(|result| json!(result)).map_err(failure::render)
     }
 
     fn refuse(&self, context: &Context, refusal: Failure) -> RpcError {
@@ -344,6 +369,16 @@ fn held(server: &str, tool: &str) -> Failure {
         .suggest(format!(
             "look at it with `ringfence server tools {server}`, and accept it with `ringfence server pin {server}`"
         ))
+}
+
+fn too_long(patience: Duration) -> Failure {
+    let message =
+        format!("the call took longer than {} s in all, and was given up; it may have run", patience.as_secs());
+    Failure::new(Kind::ResourceLimit, message)
+        .with("rule", "server.request_timeout_s")
+        .with("may_have_run", "true")
+        .suggest("look whether it has had an effect before you call again")
+        .suggest("calls of one session wait for each other: use another session for what need not wait")
 }
 
 fn no_resource(uri: &str) -> RpcError {

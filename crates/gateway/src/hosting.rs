@@ -288,11 +288,9 @@ impl Hosting {
         let subject = crate::http::subject(method, &params).unwrap_or_default().to_owned();
         let upstream = link.upstream_for(context.era).await;
         let result = relay::pass(upstream, &self.0.parked, method, params, context).await;
-        let end = match &result {
-            Err(UpstreamError::TimedOut | UpstreamError::Closed { .. }) => CallEnd::Unanswered,
-            _ => CallEnd::Answered,
-        };
-        self.0.fleet.call_ended(server, &link, end);
+        if let Some(end) = end_of(&result) {
+            self.0.fleet.call_ended(server, &link, end);
+        }
         if method == "tools/call" {
             let outcome = outcome_of(&result);
             let event = AuditEvent::new(AuditKind::ToolCalled, outcome).of(&context.principal, None);
@@ -334,6 +332,15 @@ impl Inner {
             members.push(Member { name: info.name, uuid: info.uuid, catalogue, held });
         }
         members
+    }
+}
+
+/// What a call says of the connection; nothing where its client did not wait for the answer.
+fn end_of(result: &Result<Value, UpstreamError>) -> Option<CallEnd> {
+    match result {
+        Err(UpstreamError::Cancelled) => None,
+        Ok(_) | Err(UpstreamError::Rpc(_) | UpstreamError::TooLarge | UpstreamError::Busy) => Some(CallEnd::Answered),
+        Err(_) => Some(CallEnd::Unanswered),
     }
 }
 

@@ -1,9 +1,11 @@
 //! MCP over HTTP at `/mcp`, with `/` and `/health` beside it.
 //!
-//! Every request passes the `gate` first: room, Host, Origin, token. What is kept of a client between its requests,
+//! Connections are bounded in number and patience (`connections`). Every request passes the `gate` first: Host, Origin,
+//! token, room. What is kept of a client between its requests,
 //! in the older era, can be lost at any time: nothing hangs on it but what it is told without asking.
 
 mod clients;
+mod connections;
 mod gate;
 mod headers;
 mod mcp;
@@ -13,13 +15,11 @@ mod peers;
 mod replay;
 mod status;
 
-use std::time::Duration;
-
-use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -35,9 +35,6 @@ use gate::Gate;
 use mcp::Mcp;
 use peers::Peers;
 
-/// How long answers under way may still take once the server is told to end.
-const FAREWELL: Duration = Duration::from_secs(10);
-
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(transparent)]
@@ -46,7 +43,8 @@ pub enum ServeError {
     Io(#[from] std::io::Error),
 }
 
-/// Serves until `shutdown`, which also ends the calls under way.
+/// Serves until `shutdown`, which also ends the calls under way. Before it, `options.drain` lets them end by themselves,
+/// and no others begin.
 pub async fn serve_http(
     listener: TcpListener,
     gateway: Gateway,
@@ -55,41 +53,42 @@ pub async fn serve_http(
 ) -> Result<(), ServeError> {
     let address = listener.local_addr()?;
     check(address, &options)?;
-    let (drain, closing) = (options.drain.clone(), shutdown.child_token());
-    let app = router(gateway, options, address.ip(), &shutdown, &closing);
-    let server = axum::serve(listener, app).with_graceful_shutdown(closing.clone().cancelled_owned());
-    let close_early = async {
+    let (drain, patience) = (options.drain.clone(), options.drain_timeout);
+    let most = options.max_connections;
+    let gate = Gate::new(Peers::new(address.ip(), options.allowed_hosts.clone()), &options, &gateway);
+    let closing = shutdown.child_token();
+    let app = router(gateway, &options, gate.clone(), &shutdown, &closing);
+    let drained = async {
         drain.cancelled().await;
         closing.cancel();
+        if tokio::time::timeout(patience, gate.is_empty()).await.is_err() {
+            tracing::warn!("requests were still under way after {} s", patience.as_secs());
+        }
+        shutdown.cancel();
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = close_early => {}
-        served = async { server.await } => served?,
-        () = async { shutdown.cancelled().await; tokio::time::sleep(FAREWELL).await } => {
-            tracing::warn!("connections were still open when the server ended");
-        }
+        () = connections::serve(listener, &app, most, &shutdown) => Ok(()),
+        () = drained => Ok(()),
     }
-    Ok(())
 }
 
 /// `shutdown` ends everything, `closing` only what has no end of its own.
 fn router(
     gateway: Gateway,
-    options: HttpOptions,
-    address: std::net::IpAddr,
+    options: &HttpOptions,
+    gate: Gate,
     shutdown: &CancellationToken,
     closing: &CancellationToken,
 ) -> Router {
-    let peers = Peers::new(address, options.allowed_hosts);
-    let cors = options.enable_cors.then(|| cors(peers.clone()));
-    let gate = Gate::new(peers, options.tokens, options.max_requests, options.max_response_bytes, &gateway);
+    let cors = options.enable_cors.then(|| cors(gate.peers().clone()));
+    let status = Router::new().route("/", get(status::about)).route("/health", get(status::health));
     let app = Router::new()
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .route("/mcp/{profile}", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .with_state(Mcp::new(gateway.clone(), options.max_body_bytes, shutdown, closing))
         .merge(rest::routes(gateway.clone(), options.max_body_bytes, shutdown))
-        .merge(Router::new().route("/", get(status::about)).route("/health", get(status::health)).with_state(gateway))
+        .merge(status.layer(Extension(status::Ending(options.drain.clone()))).with_state(gateway))
         .fallback(async || {
             refuse(StatusCode::NOT_FOUND, "nothing is here", "MCP is served at /mcp, REST at /v1/sessions")
         })

@@ -4,6 +4,7 @@
 //! are served without any state of the transport: what lasts is named by `session_id` alone.
 
 mod arguments;
+mod busy;
 mod call;
 mod client;
 mod code;

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hosting::Hosting;
 use crate::policy::Action;
-use crate::{Gateway, failure};
+use crate::{Gateway, busy, failure};
 
 /// Files that may be on their way in at a time; each is held in memory.
 const UPLOADS_AT_ONCE: usize = 8;
@@ -126,7 +126,9 @@ impl From<Failure> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
+        let is_busy = self.failure.kind == Kind::Busy;
         let (status, body) = failure::render_http(self.failure);
-        (self.status.unwrap_or(status), axum::Json(body)).into_response()
+        let response = (self.status.unwrap_or(status), axum::Json(body)).into_response();
+        if is_busy { busy::with_retry_after(response) } else { response }
     }
 }

@@ -61,6 +61,8 @@ impl RpcError {
     pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
     pub(crate) const INVALID_PARAMS: i64 = -32602;
     pub(crate) const INTERNAL_ERROR: i64 = -32603;
+    /// There is no room just now; `data` says when to ask again.
+    pub(crate) const BUSY: i64 = -32001;
     pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
     /// Headers and body of a modern request differ.
     pub(crate) const HEADER_MISMATCH: i64 = -32020;

@@ -10,11 +10,11 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::Gateway;
 use crate::client::{Client, Context, Outlet, WAITING};
 use crate::era::{self, CAPABILITIES_KEY, Era};
 use crate::in_flight::{InFlight, Key};
-use crate::rpc::{self, Id, Message, RpcError};
+use crate::rpc::{self, Id, Message};
+use crate::{Gateway, busy};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StdioError {
@@ -27,10 +27,6 @@ pub enum StdioError {
 /// The longest message of a client's.
 const LONGEST: u64 = 16 << 20;
 
-/// Requests at a time; further ones are refused. They cannot wait unread: what comes behind them may be the answer to a
-/// question that the others wait for.
-const AT_ONCE: usize = 1024;
-
 /// How long calls under way may still take once the client is gone.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -38,11 +34,14 @@ const FAREWELL: Duration = Duration::from_secs(10);
 const CLIENT: &str = "stdio";
 
 /// Serves until the end of input. Sessions are left to the caller, which knows who else uses them.
-pub async fn serve_stdio(gateway: Gateway) -> Result<(), StdioError> {
-    serve(gateway, tokio::io::stdin(), tokio::io::stdout()).await
+///
+/// More requests than `at_once` are refused. They cannot wait unread: what comes behind them may be the answer to a
+/// question that the others wait for.
+pub async fn serve_stdio(gateway: Gateway, at_once: usize) -> Result<(), StdioError> {
+    serve(gateway, at_once, tokio::io::stdin(), tokio::io::stdout()).await
 }
 
-async fn serve<I, O>(gateway: Gateway, input: I, output: O) -> Result<(), StdioError>
+async fn serve<I, O>(gateway: Gateway, at_once: usize, input: I, output: O) -> Result<(), StdioError>
 where
     I: AsyncRead + Send + Unpin + 'static,
     O: AsyncWrite + Send + Unpin + 'static,
@@ -56,7 +55,7 @@ where
         gateway,
         client,
         in_flight: InFlight::default(),
-        room: Arc::new(Semaphore::new(AT_ONCE)),
+        room: Arc::new(Semaphore::new(at_once.min(Semaphore::MAX_PERMITS))),
         sender,
         ended: ended.clone(),
     };
@@ -133,7 +132,7 @@ impl Conversation {
 
     async fn asked(&self, id: Id, method: String, params: Value, tasks: &TaskTracker) {
         let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
-            let refusal = RpcError::new(RpcError::INVALID_REQUEST, "too many requests at a time: try again shortly");
+            let refusal = busy::error("too many requests at a time");
             return self.say(rpc::answer(Some(&id), &Err(refusal))).await;
         };
         let era = match era::of_request(&method, &params) {
@@ -196,9 +195,13 @@ mod tests {
     use super::*;
 
     async fn converse(messages: &[Value]) -> Vec<Value> {
+        converse_with(messages, 16).await
+    }
+
+    async fn converse_with(messages: &[Value], at_once: usize) -> Vec<Value> {
         let input = messages.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n") + "\n";
         let (output, mut answers) = tokio::io::duplex(1 << 20);
-        serve(Gateway::without_backend("none here"), std::io::Cursor::new(input), output).await.unwrap();
+        serve(Gateway::without_backend("none here"), at_once, std::io::Cursor::new(input), output).await.unwrap();
         let mut text = String::new();
         answers.read_to_string(&mut text).await.unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -231,6 +234,13 @@ mod tests {
         .await;
         assert_eq!(answers[0]["result"]["supportedVersions"][4], "2026-07-28");
         assert_eq!(answers[1]["result"]["tools"][0]["name"], "execute_code");
+    }
+
+    #[tokio::test]
+    async fn one_request_too_many_is_told_when_to_ask_again() {
+        let answers = converse_with(&[json!({"jsonrpc": "2.0", "id": 7, "method": "ping"})], 0).await;
+        assert_eq!((&answers[0]["id"], &answers[0]["error"]["code"]), (&json!(7), &json!(-32001)));
+        assert_eq!(answers[0]["error"]["data"]["retry_after_ms"], 1000);
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ mod resolve;
 mod servers;
 mod show;
 mod size;
+mod times;
 mod token;
 mod values;
 mod volume;
@@ -31,6 +32,7 @@ pub use find::Environment;
 pub use origin::Origin;
 pub use resolve::{Configuration, Hosting, Log, Server};
 pub use servers::ConfiguredServer;
+pub use times::Times;
 pub use token::{Secret, Token};
 pub use volume::parse_volume;
 

@@ -14,6 +14,7 @@ mod error;
 mod memories;
 mod not_kept;
 mod pins;
+mod salvage;
 mod saved_tools;
 mod servers;
 mod writer;
@@ -22,6 +23,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use serde::Serialize;
@@ -41,6 +43,9 @@ use writer::{Job, Question, Writer};
 
 /// Jobs that may wait for the writer.
 const QUEUED: usize = 4096;
+
+/// How long whoever asks how the store fares waits for a write.
+const CHECK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Rows of the audit that are kept.
 const AUDIT_ROWS: u64 = 100_000;
@@ -79,6 +84,8 @@ struct Inner {
     dropped: Arc<AtomicU64>,
     /// That events are lost is said once.
     told: AtomicBool,
+    /// The last write failed.
+    failing: Arc<AtomicBool>,
     writer: Mutex<Option<JoinHandle<()>>>,
     waker: Thread,
 }
@@ -94,13 +101,15 @@ impl Store {
         let connection = database::open(directory)?;
         let (jobs, receiver) = mpsc::channel(queued);
         let dropped = Arc::new(AtomicU64::new(0));
-        let writer = Writer::new(connection, receiver, Arc::clone(&dropped), audit_rows);
+        let failing = Arc::new(AtomicBool::new(false));
+        let writer = Writer::new(connection, receiver, Arc::clone(&dropped), Arc::clone(&failing), audit_rows);
         let thread = std::thread::Builder::new().name("store".into()).spawn(move || writer.run());
         let thread = thread.map_err(|source| StoreError::Directory { path: directory.to_owned(), source })?;
         Ok(Self(Arc::new(Inner {
             jobs: Some(jobs),
             dropped,
             told: AtomicBool::new(false),
+            failing,
             waker: thread.thread().clone(),
             writer: Mutex::new(Some(thread)),
         })))
@@ -136,6 +145,15 @@ impl Store {
     pub async fn recent_audit(&self, session: Option<&SessionId>, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
         let session = session.cloned();
         self.ask(|reply| Job::Ask(Question::Audit { session, limit, reply })).await
+    }
+
+    /// Says why nothing can be written, if it is so. Where the last write failed, another is tried.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        if !self.0.failing.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let tried = tokio::time::timeout(CHECK_PATIENCE, self.ask(Job::Try)).await;
+        tried.unwrap_or_else(|_| Err(StoreError::Write("it takes too long".into())))
     }
 
     /// Writes what waits and ends the writer; later calls fail.

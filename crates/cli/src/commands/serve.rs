@@ -10,7 +10,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use ringfence_gateway::{Gateway, HttpOptions, Token, check, serve_http, serve_stdio};
@@ -18,6 +17,7 @@ use ringfence_runtime::config::{self, Configuration, Flag, parse_volume};
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
 use ringfence_runtime::supervision::Listen;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -102,6 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     for warning in &configuration.warnings {
         tracing::warn!("{warning}");
     }
+    raise_descriptor_limit();
     let failed = |error: std::io::Error| Failure::new("the server cannot start").because(&error);
     let program = std::env::current_exe().map_err(failed)?;
     // The other half of the CPUs is for the guests; and on a small host a call need not pass from thread to thread.
@@ -109,7 +110,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().map_err(failed)?;
     // Refused before anything is written.
-    let http = if arguments.stdio { None } else { Some(Http::new(arguments, &configuration, inherited)?) };
+    let mut http = if arguments.stdio { None } else { Some(Http::new(arguments, &configuration, inherited)?) };
+    if let (Some(http), Some(scope)) = (&mut http, &scope) {
+        http.options.drain_timeout = scope.drain;
+    }
     let settings = scoped.iter().try_fold(configuration.sessions.clone(), |settings, scoped| scoped.bind(settings))?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
@@ -122,6 +126,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let hosting = hosting::start(sources, &configuration, program, &sessions, &store, scope.as_deref()).await?;
         let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
         let gateway = gateway.with_code(configuration.code.clone());
+        let gateway = gateway.with_request_timeout(configuration.server.times.request);
         let gateway = scope.iter().fold(gateway, |gateway, scope| gateway.within(Arc::clone(scope)));
         let of_scope = scope.as_ref().and_then(|scope| scope.profile.as_ref());
         let gateway = match of_scope.or(configuration.server.profile.as_ref()) {
@@ -129,7 +134,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             None => gateway,
         };
         let _removed_at_the_end = scoped.and_then(Scoped::removal);
-        let served = serve(http, &directory, gateway.clone()).await;
+        let served = serve(http, configuration.server.most_requests, &directory, gateway.clone()).await;
         tokio::join!(hosting.shut_down(), sessions.shut_down());
         gateway.end().await;
         store.close().await;
@@ -143,20 +148,25 @@ fn no_profile(name: &str, configuration: &Configuration) -> Failure {
         .hint(format!("known are {}; [profiles.{name}] in the configuration would make it", known.join(", ")))
 }
 
-async fn serve(http: Option<Http>, state: &Path, gateway: Gateway) -> Result<(), Failure> {
-    let (shutdown, drain) = (CancellationToken::new(), CancellationToken::new());
-    let ended = end_on_signal(drain.clone(), shutdown.clone())?;
+/// Connections and sessions take descriptors, and the usual limit is for programs that have few.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, connections wait until there are descriptors again.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+async fn serve(http: Option<Http>, at_once: usize, state: &Path, gateway: Gateway) -> Result<(), Failure> {
+    let shutdown = CancellationToken::new();
+    // A client that has started its server itself, and tells it to end, waits for nothing more.
+    let drain = http.as_ref().map_or_else(|| shutdown.clone(), |http| http.options.drain.clone());
+    let ended = end_on_signal(drain, shutdown.clone())?;
     let operator = operator_socket::open(state, &gateway, &shutdown);
     let served = match http {
         None => tokio::select! {
-            served = serve_stdio(gateway) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
+            served = serve_stdio(gateway, at_once) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
             () = shutdown.cancelled() => Ok(()),
-            () = drain.cancelled() => Ok(()),
         },
-        Some(mut http) => {
-            http.options.drain = drain;
-            serve_over_http(http, gateway, shutdown.clone()).await
-        }
+        Some(http) => serve_over_http(http, gateway, shutdown.clone()).await,
     };
     ended.abort();
     shutdown.cancel();
@@ -186,6 +196,9 @@ impl Http {
             allowed_hosts: server.allowed_hosts.clone(),
             enable_cors: server.enable_cors,
             insecure_no_auth: arguments.insecure_no_auth,
+            max_requests: server.most_requests,
+            max_connections: server.most_connections,
+            drain_timeout: server.times.drain,
             ..HttpOptions::default()
         };
         let configured = SocketAddr::from((server.host, server.port));
@@ -241,10 +254,7 @@ fn no_address(error: &std::io::Error) -> Failure {
     Failure::new("the listener has no address").because(error)
 }
 
-/// How long calls under way may still take after SIGTERM. A supervisor waits a little longer.
-const DRAIN: Duration = Duration::from_secs(5);
-
-/// Ends the server politely: at once on Ctrl-C, and on SIGTERM after what is under way, unless it is told once more.
+/// Ends the server politely: on Ctrl-C soon, on SIGTERM when what is under way has ended, or on a second signal.
 fn end_on_signal(
     drain: CancellationToken,
     shutdown: CancellationToken,
@@ -256,12 +266,12 @@ fn end_on_signal(
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {
-                tracing::info!("finishing what is under way");
+                tracing::info!("ending once the requests under way have ended; a second signal ends at once");
                 drain.cancel();
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
-                    () = tokio::time::sleep(DRAIN) => {}
+                    () = shutdown.cancelled() => {}
                 }
             }
         }

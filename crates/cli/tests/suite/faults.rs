@@ -116,6 +116,21 @@ fn a_kernel_is_killed_between_calls() {
 }
 
 #[test]
+fn the_fault_suite_runs() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/faults");
+    let mut suite = std::process::Command::new(script);
+    suite.arg(crate::everyone::BINARY).args(["--rounds", "1", "--callers", "2", "--minutes", "0.9"]);
+    for fault in ["kill -9 kernel", "kill -9 worker", "too many clients", "broken store"] {
+        suite.args(["--only", fault]);
+    }
+    let output = suite.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.lines().filter(|line| line.contains(" held ")).count(), 4, "{said}");
+    assert!(said.contains("nothing is left behind"), "{said}");
+}
+
+#[test]
 fn an_init_is_killed() {
     let server = Server::start(&[], &[]);
     let other = begin(&server, "python", "y = 'kept'");

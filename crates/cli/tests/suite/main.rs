@@ -24,6 +24,7 @@ mod limits;
 mod mcp_server;
 mod network;
 mod outputs;
+mod protection;
 mod protocol_attacks;
 mod rest;
 mod run;

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(15);
 pub(crate) enum CallEnd {
     /// The server said something, be it an error.
     Answered,
-    /// Nothing came back: the connection failed, or no answer came in time.
+    /// Nothing came back: the connection failed, no answer came in time, or the way to the server was barred.
     Unanswered,
 }
 

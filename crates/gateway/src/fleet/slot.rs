@@ -185,6 +185,6 @@ impl<L> Connection<L> {
 
 fn spared(circuit: &Circuit) -> ServerFailure {
     let wait = circuit.closed_for(Instant::now()).unwrap_or_default().as_secs_f64().ceil();
-    let message = format!("the last {} calls got no answer; the next is let through in {wait} s", circuit.failures());
+    let message = format!("the last {} calls failed; the next is let through in {wait} s", circuit.failures());
     ServerFailure::new(Phase::ToolCall, &message, &[])
 }

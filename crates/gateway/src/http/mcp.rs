@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 use super::clients::Clients;
 use super::patience::Manner;
 use super::{headers, patience, refuse};
-use crate::Gateway;
 use crate::client::{Context, Outlet};
 use crate::era::{self, CAPABILITIES_KEY, Era, NEWER};
 use crate::in_flight::{InFlight, Key};
 use crate::rpc::{self, Id, Message, RpcError};
+use crate::{Gateway, busy};
 
 /// How long a client may take to send its request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -221,6 +221,9 @@ impl Caller {
             (status, rpc::answer(Some(&id), &outcome))
         };
         let mut response = patience::respond(Box::pin(answer), messages, ticket, manner).await;
+        if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+            response = busy::with_retry_after(response);
+        }
         if response.status() == StatusCode::OK
             && let Some(Ok(id)) = opened.as_deref().map(HeaderValue::from_str)
         {
@@ -242,6 +245,7 @@ fn status(error: &RpcError, era: Era) -> StatusCode {
             RpcError::UNSUPPORTED_PROTOCOL_VERSION | RpcError::MISSING_CLIENT_CAPABILITY | RpcError::HEADER_MISMATCH,
         ) => StatusCode::BAD_REQUEST,
         (Era::Modern, RpcError::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        (Era::Legacy | Era::Modern, RpcError::BUSY) => StatusCode::SERVICE_UNAVAILABLE,
         (Era::Legacy | Era::Modern, _) => StatusCode::OK,
     }
 }

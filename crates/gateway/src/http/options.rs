@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -26,13 +27,17 @@ pub struct HttpOptions {
     pub allowed_hosts: Vec<String>,
     pub enable_cors: bool,
     pub insecure_no_auth: bool,
-    /// Requests at a time; one more is answered with 503.
+    /// Requests at a time; one more is answered with 503. Streams on which a client only listens do not count.
     pub max_requests: usize,
+    /// Connections at a time; one more is answered with 503.
+    pub max_connections: usize,
     pub max_body_bytes: usize,
     /// What may be on its way to clients at a time: a client that reads slowly costs memory until it has read.
     pub max_response_bytes: usize,
-    /// Once cancelled, nobody is let in any more, and what is under way goes on to its end.
+    /// Cancelled when the server is to end: what is under way may end by itself, and nothing else begins.
     pub drain: CancellationToken,
+    /// How long that may take.
+    pub drain_timeout: Duration,
 }
 
 impl Default for HttpOptions {
@@ -42,10 +47,12 @@ impl Default for HttpOptions {
             allowed_hosts: Vec::new(),
             enable_cors: false,
             insecure_no_auth: false,
-            max_requests: 256,
+            max_requests: 512,
+            max_connections: 1024,
             max_body_bytes: 4 << 20,
             max_response_bytes: 512 << 20,
             drain: CancellationToken::new(),
+            drain_timeout: Duration::from_secs(180),
         }
     }
 }

@@ -229,7 +229,83 @@ async fn no_room_is_said_at_once() {
     let server = Server::start(HttpOptions { max_requests: 0, ..HttpOptions::default() }).await;
     let refusal = server.post(&[JSON], &request("tools/list", json!({}))).await;
     assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("1")));
+    insta::assert_snapshot!(refusal.body);
+    // One that is not there, or too long to be worth reading, has no id.
+    let long = server.post(&[JSON], &request("ping", json!({"text": "x".repeat(100_000)}))).await;
+    assert_eq!((long.status, &long.json()["id"], &long.json()["error"]["code"]), (503, &json!(null), &json!(-32001)));
+    let rest = server.send("GET /v1/sessions", &[], "").await;
+    assert_eq!((rest.status, rest.header("retry-after")), (503, Some("1")), "{}", rest.body);
     assert_eq!(server.send("GET /health", &[], "").await.json()["status"], "down");
+}
+
+#[tokio::test]
+async fn a_client_that_only_listens_takes_no_place() {
+    let server = Server::start(HttpOptions { max_requests: 1, ..HttpOptions::default() }).await;
+    let hello =
+        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let opened = server.post(&[JSON, ACCEPT], &request("initialize", hello)).await;
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let id = opened.header("mcp-session-id").unwrap();
+        let head = format!("GET /mcp HTTP/1.1\r\nHost: localhost\r\n{ACCEPT}\r\nMcp-Session-Id: {id}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        streams.push(stream);
+    }
+    assert_eq!(server.post(&[JSON], &request("ping", json!({}))).await.status, 200);
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_told_and_probes_are_answered() {
+    let server = Server::start(HttpOptions { max_connections: 2, ..HttpOptions::default() }).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        // It has its place once it is answered.
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut byte = [0];
+        stream.read_exact(&mut byte).await.unwrap();
+        held.push(stream);
+    }
+    let refusal = server.post(&[JSON], &request("ping", json!({}))).await;
+    assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("1")));
+    assert_eq!((&refusal.json()["id"], &refusal.json()["error"]["code"]), (&json!(1), &json!(-32001)));
+    assert_eq!(server.send("GET /health", &[], "").await.json()["reason"], "user namespaces are off");
+    drop(held.pop());
+    while server.post(&[JSON], &request("ping", json!({}))).await.status != 200 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_drains_begins_nothing_and_ends_when_all_is_done() {
+    let options = HttpOptions { max_requests: 1, ..HttpOptions::default() };
+    let drain = options.drain.clone();
+    let server = Server::start(options).await;
+    // A request under way: its body is not all there yet.
+    let body = request("ping", json!({})).to_string();
+    let (first, last) = body.split_at(10);
+    let mut under_way = TcpStream::connect(server.address).await.unwrap();
+    let head = format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\nContent-Length: {}\r\n\r\n", body.len());
+    under_way.write_all(format!("{head}{first}").as_bytes()).await.unwrap();
+    while server.post(&[JSON], &request("ping", json!({}))).await.status != 503 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    drain.cancel();
+    let refusal = server.post(&[JSON], &request("ping", json!({}))).await;
+    assert_eq!((refusal.status, &refusal.json()["error"]["code"]), (503, &json!(-32001)));
+    assert_eq!(refusal.json()["error"]["message"], "the server is shutting down");
+    let health = server.send("GET /health", &[], "").await;
+    assert_eq!((health.status, &health.json()["reason"]), (503, &json!("the server is shutting down")));
+    assert!(!server.shutdown.is_cancelled(), "a request is under way");
+    under_way.write_all(last.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    under_way.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"result\""), "{answer}");
+    server.task.await.unwrap().unwrap();
 }
 
 #[tokio::test]

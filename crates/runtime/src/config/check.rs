@@ -4,6 +4,7 @@
 //! follows it. The idle timeout may be shorter than a call: a session with a call under way is not idle.
 
 mod code;
+mod order;
 
 use std::time::Duration;
 
@@ -12,12 +13,21 @@ use ringfence_sandbox::bytes;
 use super::code::CodeSettings;
 use super::error::ConfigError;
 use super::origin::Origin;
+use super::times::Times;
 use super::values::Values;
 use crate::flavor::Flavor;
 use crate::session::Settings;
 
-pub(super) fn check(settings: &mut Settings, code: &mut CodeSettings, values: &mut Values) -> Result<(), ConfigError> {
+pub(super) fn check(
+    settings: &mut Settings,
+    code: &mut CodeSettings,
+    times: &mut Times,
+    values: &mut Values,
+) -> Result<(), ConfigError> {
     known_names(settings, values)?;
+    code::reach(settings, code, values)?;
+    order::hold(settings, times, values)?;
+    // Code follows sessions that have followed what is above them.
     code::reach(settings, code, values)?;
     timeouts(settings, values)?;
     pools(settings, values)?;

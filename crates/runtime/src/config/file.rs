@@ -48,6 +48,16 @@ pub struct ServerConfig {
     pub allowed_hosts: Option<Vec<String>>,
     /// The profile at /mcp and over stdio: one of [profiles.NAME], or `code`; everything unless given.
     pub profile: Option<String>,
+    /// How many requests are worked on at once; one more is told to try again.
+    pub max_concurrent_requests: Option<Count>,
+    /// How many connections there may be at once; one more is told to try again.
+    pub max_connections: Option<Count>,
+    /// How long a call of a sandbox tool may take in all: waiting for its turn, a session that starts, and its run.
+    pub request_timeout_s: Option<Seconds>,
+    /// How long requests under way may still take once the server is told to end with SIGTERM.
+    pub drain_timeout_s: Option<Seconds>,
+    /// How long clients wait for an answer. Nothing here waits so long; it is what the other times must stay below.
+    pub client_timeout_s: Option<Seconds>,
     /// Bearer tokens by the name of their holder. With any, every request needs one.
     pub tokens: BTreeMap<String, TokenConfig>,
 }
@@ -80,6 +90,8 @@ pub struct SessionsConfig {
     pub max_sessions_per_principal: Option<Count>,
     /// The memory limits of all sessions together.
     pub max_total_memory: Option<ByteSize>,
+    /// How many calls may wait for their turn in one session; one more is told to try again.
+    pub max_queued_calls: Option<Count>,
     /// A session that is not used for so long ends.
     pub idle_timeout_s: Option<Seconds>,
     /// A session that is so old ends, used or not.

@@ -49,12 +49,17 @@ pub(super) const RUNTIME: &str = "MCP_BRIDGE_RUNTIME";
 /// What its variables begin with. One that is empty is not set.
 const BRIDGE: &str = "MCP_BRIDGE_";
 
-pub(super) const KEYS: [Key; 37] = [
+pub(super) const KEYS: [Key; 43] = [
     key("server.host", Reads::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
     key("server.port", Reads::Number, &["RINGFENCE_PORT", "MCP_SERVER_PORT"]),
     key("server.enable_cors", Reads::Switch, &["MCP_ENABLE_CORS"]),
     key("server.allowed_hosts", Reads::List, &[]),
     key("server.profile", Reads::Text, &["RINGFENCE_PROFILE"]),
+    key("server.max_concurrent_requests", Reads::Number, &[]),
+    key("server.max_connections", Reads::Number, &[]),
+    key("server.request_timeout_s", Reads::Number, &[]),
+    key("server.drain_timeout_s", Reads::Number, &[]),
+    key("server.client_timeout_s", Reads::Number, &[]),
     key(TOKEN, Reads::Secret, &["RINGFENCE_AUTH_TOKEN", "MCP_AUTH_TOKEN", "MSB_API_KEY"]),
     key("sessions.default_template", Reads::Text, &[]),
     key("sessions.default_flavor", Reads::Text, &["MSB_DEFAULT_FLAVOR"]),
@@ -64,6 +69,7 @@ pub(super) const KEYS: [Key; 37] = [
     key("sessions.max_sessions_per_principal", Reads::Number, &[]),
     key("sessions.max_total_memory", Reads::Text, &[]),
     key("sessions.max_total_memory", Reads::Megabytes, &["MSB_MAX_TOTAL_MEMORY_MB"]),
+    key("sessions.max_queued_calls", Reads::Number, &[]),
     key("sessions.idle_timeout_s", Reads::Number, &["MSB_SESSION_TIMEOUT"]),
     key("sessions.max_age_s", Reads::Number, &[]),
     key("sessions.evict_idle", Reads::Switch, &[]),

@@ -14,6 +14,7 @@ use super::find::Environment;
 use super::foreign;
 use super::profiles;
 use super::servers::{self, ConfiguredServer};
+use super::times::Times;
 use super::token::{self, Token, TokenSource};
 use super::values::Values;
 use super::volume::parse_volume;
@@ -22,6 +23,10 @@ use crate::flavor::{Flavor, Flavors};
 use crate::servers::Profile;
 use crate::session::Settings;
 use crate::template::{Template, Templates};
+
+/// Where the defaults do not say it.
+const MOST_REQUESTS: usize = 512;
+const MOST_CONNECTIONS: usize = 1024;
 
 /// A configuration that holds.
 #[derive(Debug)]
@@ -45,7 +50,7 @@ pub struct Configuration {
     environment: Environment,
 }
 
-/// How MCP is served over HTTP.
+/// How MCP is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     pub host: IpAddr,
@@ -54,6 +59,9 @@ pub struct Server {
     pub allowed_hosts: Vec<String>,
     /// The profile of the default endpoint and of stdio, one of those that there are; nothing means all.
     pub profile: Option<String>,
+    pub most_requests: usize,
+    pub most_connections: usize,
+    pub times: Times,
 }
 
 /// Where further servers come from.
@@ -102,7 +110,8 @@ pub(super) fn resolve(
     if let Some(template) = values.get("code.template").and_then(|given| given.value.as_str()) {
         template.clone_into(&mut code.template);
     }
-    check::check(&mut sessions, &mut code, &mut values)?;
+    let mut times = Times::of(&config.server);
+    check::check(&mut sessions, &mut code, &mut times, &mut values)?;
     let tokens = token::sources(&config.server.tokens, &values)?;
     let given = config.sessions.state_dir.map(|path| values.origin(&["sessions", "state_dir"]).anchor(&path));
     let server = Server {
@@ -111,6 +120,9 @@ pub(super) fn resolve(
         enable_cors: config.server.enable_cors.unwrap_or_default(),
         allowed_hosts: config.server.allowed_hosts.unwrap_or_default(),
         profile: config.server.profile,
+        most_requests: config.server.max_concurrent_requests.map_or(MOST_REQUESTS, Count::get),
+        most_connections: config.server.max_connections.map_or(MOST_CONNECTIONS, Count::get),
+        times,
     };
     let files = config.hosting.files.iter().flatten();
     let hosting = Hosting {
@@ -175,6 +187,7 @@ fn settings(config: &Config, values: &Values) -> Result<Settings, ConfigError> {
         most_sessions: given.max_sessions.map_or(usual.most_sessions, Count::get),
         most_sessions_per_principal: given.max_sessions_per_principal.map(Count::get),
         most_memory_bytes: given.max_total_memory.map(|size| size.0),
+        most_queued_calls: given.max_queued_calls.map_or(usual.most_queued_calls, Count::get),
         idle_timeout: given.idle_timeout_s.map_or(usual.idle_timeout, Seconds::duration),
         most_age: given.max_age_s.map(Seconds::duration),
         evict_idle: given.evict_idle.unwrap_or(usual.evict_idle),

@@ -146,6 +146,13 @@ fn bad_files_say_what_is_wrong_and_where() {
         "[server.tokens.ci]\n",
         "[server.tokens.ci]\nenv = \"A\"\nfile = \"b\"\n",
         "[server.tokens.local]\nenv = \"A\"\n",
+        "[server]\nmax_connections = 0\n",
+        "[sessions]\nmax_timeout_s = 300\n[server]\nrequest_timeout_s = 200\n",
+        "[server]\nrequest_timeout_s = 60\ndrain_timeout_s = 60\n",
+        "[server]\ndrain_timeout_s = 100\nclient_timeout_s = 90\n",
+        "[sessions]\nmax_timeout_s = 298\n[server]\nclient_timeout_s = 300\n",
+        "[code]\nmax_timeout_s = 400\n[server]\nclient_timeout_s = 300\n",
+        "[server]\nclient_timeout_s = 3\n",
         "[log]\nlevel = \"loud\"\n",
         "[server]\nprofile = \"cod\"\n",
         "[server]\nprofile = \"review\"\n",
@@ -294,6 +301,22 @@ fn defaults_of_code_mode_follow_what_was_given() {
     let code = load_text(text, &[], Vec::new()).unwrap().code;
     let times = (code.timeout.as_secs(), code.most_timeout.as_secs());
     assert_eq!((times, code.memory_bytes), ((20, 20), 256 << 20));
+}
+
+#[test]
+fn times_that_enclose_each_other_follow_what_was_given() {
+    let times = |text: &str, variables: &[(&str, &str)]| {
+        let configuration = load_text(text, variables, Vec::new()).unwrap();
+        let Times { request, drain, client } = configuration.server.times;
+        let call = configuration.sessions.most_timeout;
+        assert!(configuration.code.most_timeout <= call && configuration.sessions.timeout <= call);
+        [call, request, drain, client].map(|time| time.as_secs())
+    };
+    assert_eq!(times("", &[]), [120, 150, 180, 300]);
+    assert_eq!(times("[sessions]\nmax_timeout_s = 900\n", &[]), [900, 930, 960, 990]);
+    assert_eq!(times("", &[("MCP_BRIDGE_MAX_TIMEOUT", "600")]), [600, 630, 660, 690]);
+    assert_eq!(times("[server]\nclient_timeout_s = 60\n", &[]), [43, 48, 54, 60]);
+    assert_eq!(times("[server]\nrequest_timeout_s = 20\n", &[]), [18, 20, 180, 300]);
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     ResourceLimit,
+    /// There is no room just now; whoever asks again shortly may be served.
+    Busy,
     SessionNotFound,
     /// Something in a session: a file, a process.
     NotFound,
@@ -21,6 +23,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::ResourceLimit => "resource_limit",
+            Self::Busy => "busy",
             Self::SessionNotFound => "session_not_found",
             Self::NotFound => "not_found",
             Self::Validation => "validation",

@@ -24,7 +24,7 @@ use super::resident::{Call, Work};
 use super::settings::Settings;
 use super::shared::{Visit, now};
 use super::state::{EndReason, State};
-use super::tenancy::{Handle, QUEUED, Tenancy};
+use super::tenancy::{Handle, Tenancy};
 use super::{Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, Stopped, warmth};
 use crate::audit::{Audit, AuditEvent};
 use crate::flavor::Flavor;
@@ -203,6 +203,15 @@ impl Sessions {
         if self.0.tasks.is_closed() { Err("the server is shutting down".into()) } else { Ok(()) }
     }
 
+    /// The same, and whether what happens can be written down. A store that has failed is tried again.
+    pub async fn check_health(&self) -> Result<(), String> {
+        self.health()?;
+        match &self.0.keeping {
+            Some(keeping) => keeping.store.check().await.map_err(|error| format!("the store fails: {error}")),
+            None => Ok(()),
+        }
+    }
+
     /// Ends all sessions.
     pub async fn shut_down(&self) {
         self.0.tasks.close();
@@ -238,7 +247,9 @@ impl Sessions {
         let started = events::call_started(principal, &id, &work, timeout);
         handle.calls.try_send(Call { work, timeout, cancel, visit, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
-                Failure::new(Kind::ResourceLimit, format!("{QUEUED} calls wait in this session already"))
+                let waiting = self.0.settings.most_queued_calls;
+                Failure::new(Kind::Busy, format!("{waiting} calls wait in this session already"))
+                    .with("rule", "sessions.max_queued_calls")
                     .suggest("wait for the calls under way, or use another session")
             }
             mpsc::error::TrySendError::Closed(_) => Failure::not_found(&id),
@@ -293,7 +304,7 @@ impl Sessions {
         let template = settings.templates.find(template).map_err(|error| invalid(&error))?;
         let flavor = wanted.flavor.as_deref().unwrap_or(&settings.default_flavor);
         let flavor = settings.flavors.find(flavor).map_err(|error| invalid(&error))?;
-        self.health().map_err(|why| Failure::new(Kind::ResourceLimit, why))?;
+        self.health().map_err(|why| Failure::new(Kind::Busy, why))?;
         let id = SessionId::draw().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
         let place = self.take_place(&id, principal, flavor).await?;
         // From the start, so that it is not evicted before its first call.

@@ -25,6 +25,8 @@ pub struct Settings {
     pub most_sessions_per_principal: Option<usize>,
     /// The memory limits of all sessions together.
     pub most_memory_bytes: Option<u64>,
+    /// Calls that may wait for their turn in one session.
+    pub most_queued_calls: usize,
     pub idle_timeout: Duration,
     pub most_age: Option<Duration>,
     /// Whether the least recently used idle session makes room for a new one.
@@ -62,6 +64,7 @@ impl Default for Settings {
             most_sessions: 64,
             most_sessions_per_principal: None,
             most_memory_bytes: None,
+            most_queued_calls: 32,
             idle_timeout: Duration::from_secs(1800),
             most_age: None,
             evict_idle: false,

@@ -26,9 +26,6 @@ use crate::flavor::Flavor;
 use crate::store::{SessionRecord, StoreError};
 use crate::template::Template;
 
-/// Calls that may wait for their turn in one session.
-pub(super) const QUEUED: usize = 32;
-
 /// Told to the next caller of a session whose sandbox was lost.
 const REPLACED: &str = "the session's sandbox was lost, and a new one took its place: variables and files are gone";
 
@@ -60,7 +57,7 @@ pub(super) struct Handle {
 impl Sessions {
     /// Begins the life of a session that has a sandbox and a place.
     pub(super) fn settle(&self, tenancy: Tenancy, prepared: Prepared, place: Place) -> Handle {
-        let (calls, receiver) = mpsc::channel(QUEUED);
+        let (calls, receiver) = mpsc::channel(self.0.settings.most_queued_calls.max(1));
         let guest = &prepared.guest;
         let handle = Handle {
             tenancy: Arc::new(tenancy),
@@ -124,7 +121,11 @@ impl Inner {
                 created: *created,
                 address: prepared.guest.address(),
             };
-            let forgotten = |error| Failure::new(Kind::Internal, format!("the session cannot be remembered: {error}"));
+            // Sessions that nobody could find again after a crash are not begun.
+            let forgotten = |error: StoreError| {
+                let failure = Failure::new(Kind::Busy, format!("the session cannot be written down: {error}"));
+                error.hints().into_iter().fold(failure, Failure::suggest)
+            };
             keeping.store.upsert_session(record).await.map_err(forgotten)?;
         }
         Ok(prepared)

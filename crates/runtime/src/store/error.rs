@@ -8,6 +8,8 @@ use super::NotKept;
 pub enum StoreError {
     #[error("the state directory {} cannot be used", path.display())]
     Directory { path: PathBuf, source: std::io::Error },
+    #[error("the database {} cannot be used", path.display())]
+    File { path: PathBuf, source: std::io::Error },
     #[error("the state directory {} belongs to another user", path.display())]
     NotOurs { path: PathBuf },
     #[error("others may write the state directory {} (mode {mode:o})", path.display())]
@@ -32,6 +34,9 @@ impl StoreError {
         let hint = match self {
             Self::Directory { .. } | Self::NotOurs { .. } => {
                 "choose another with RINGFENCE_STATE_DIR or sessions.state_dir".into()
+            }
+            Self::File { path, .. } => {
+                format!("make {} a file that this user may read and write, or move it away", path.display())
             }
             Self::WritableByOthers { path, .. } => format!("chmod 700 {}", path.display()),
             Self::Newer { .. } => "run the newer ringfence, or choose another state directory".into(),

@@ -1,5 +1,8 @@
 //! The store as servers use it, and as they leave it when they are killed.
 
+mod damage;
+mod full_disk;
+
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;

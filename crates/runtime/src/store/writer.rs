@@ -1,7 +1,7 @@
 //! The thread that owns the connection: takes what waits, and commits it together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
@@ -17,6 +17,8 @@ pub(super) enum Job {
     Record(AuditEvent),
     Upsert(Box<SessionRecord>, Reply<()>),
     Remove(SessionId, Reply<()>),
+    /// Writes for its own sake.
+    Try(Reply<()>),
     Ask(Question),
     Close(Reply<()>),
 }
@@ -48,7 +50,7 @@ pub(super) struct Writer {
     audit_rows: u64,
     since_trimmed: u64,
     /// The last batch failed: said once, not for each.
-    failing: bool,
+    failing: Arc<AtomicBool>,
 }
 
 /// What comes after a batch.
@@ -59,6 +61,8 @@ struct After {
     close: Option<Reply<()>>,
     /// Lost if the batch is not written.
     events: u64,
+    /// There was something to write.
+    was_tried: bool,
 }
 
 impl Writer {
@@ -66,10 +70,11 @@ impl Writer {
         connection: Connection,
         jobs: mpsc::Receiver<Job>,
         dropped: Arc<AtomicU64>,
+        failing: Arc<AtomicBool>,
         audit_rows: u64,
     ) -> Self {
         // As if it were time: rows may be left of a server that did not come to it.
-        Self { connection, jobs, dropped, audit_rows, since_trimmed: TRIMMED_EVERY, failing: false }
+        Self { connection, jobs, dropped, audit_rows, since_trimmed: TRIMMED_EVERY, failing }
     }
 
     pub(super) fn run(mut self) {
@@ -90,7 +95,9 @@ impl Writer {
             if written.is_err() {
                 self.dropped.fetch_add(after.events, Ordering::Relaxed);
             }
-            self.tell_failure(written.as_ref().err());
+            if after.was_tried {
+                self.tell_failure(written.as_ref().err());
+            }
             for reply in after.replies {
                 let _ = reply.send(written.as_ref().copied().map_err(|error| StoreError::Write(error.to_string())));
             }
@@ -123,6 +130,7 @@ impl Writer {
         if events.is_empty() && changes.is_empty() {
             return Ok(());
         }
+        after.was_tried = true;
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for change in &changes {
             change.apply(&transaction)?;
@@ -140,12 +148,12 @@ impl Writer {
     }
 
     fn tell_failure(&mut self, error: Option<&rusqlite::Error>) {
-        if let Some(error) = error
-            && !self.failing
-        {
-            tracing::error!("the state cannot be written: {error}");
+        let was_failing = self.failing.swap(error.is_some(), Ordering::Relaxed);
+        match error {
+            Some(error) if !was_failing => tracing::error!("the state cannot be written: {error}"),
+            None if was_failing => tracing::info!("the state can be written again"),
+            _ => {}
         }
-        self.failing = error.is_some();
     }
 
     fn answer(&mut self, question: Question) {
@@ -202,6 +210,7 @@ impl Writer {
 enum Change {
     Upsert(Box<SessionRecord>),
     Remove(SessionId),
+    Nothing,
 }
 
 impl Change {
@@ -209,6 +218,7 @@ impl Change {
         let (change, reply) = match job {
             Job::Upsert(record, reply) => (Self::Upsert(record), reply),
             Job::Remove(id, reply) => (Self::Remove(id), reply),
+            Job::Try(reply) => (Self::Nothing, reply),
             Job::Record(_) | Job::Ask(_) | Job::Close(_) => return None,
         };
         replies.push(reply);
@@ -228,6 +238,14 @@ impl Change {
             }
             Self::Remove(id) => {
                 transaction.prepare_cached("DELETE FROM sessions WHERE id = ?1")?.execute([id.as_str()])?;
+            }
+            // As much as a session takes, and gone again.
+            Self::Nothing => {
+                transaction.execute_batch(
+                    "INSERT OR REPLACE INTO sessions (id, principal, template, flavor, created, address)
+                     VALUES ('', '', '', '', 0, '');
+                     DELETE FROM sessions WHERE id = ''",
+                )?;
             }
         }
         Ok(())

@@ -87,7 +87,7 @@ async fn calls_that_get_no_answer_open_the_circuit() {
     }
     let missing = fleet.await_link("dumb", LONG).await.err().unwrap();
     assert_eq!((missing.status, missing.phase), (Some(Status::Connected), Some(Phase::ToolCall)));
-    assert_eq!(missing.message, "the last 5 calls got no answer; the next is let through in 15 s");
+    assert_eq!(missing.message, "the last 5 calls failed; the next is let through in 15 s");
     assert_eq!(info(&fleet, "dumb").error.unwrap().phase, Phase::ToolCall);
     assert!(fleet.await_link("fine", LONG).await.is_ok());
     pass(15).await;

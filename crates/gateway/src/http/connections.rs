@@ -1,0 +1,214 @@
+//! Connections: bounded in number, and none is held for ever by a client that is slow, silent or dead.
+//!
+//! A few more than there is room for are taken, to be told so and to answer probes; what comes beyond those is closed
+//! unheard.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::gate::Crowded;
+
+/// How long a client may take for the head of a request, and be silent between requests.
+const HEAD: Duration = Duration::from_secs(60);
+
+/// The same for one that is only told that there is no room.
+const CROWDED_HEAD: Duration = Duration::from_secs(2);
+
+/// How long a client may take nothing of what it is sent.
+const STALL: Duration = Duration::from_secs(60);
+
+/// Connections beyond the limit that are told so.
+const EXTRA: usize = 64;
+
+/// How long to rest when no connection can be accepted, for want of descriptors.
+const REST: Duration = Duration::from_millis(100);
+
+/// How long answers under way may still take once the server is told to end.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+pub(super) async fn serve(listener: TcpListener, app: &Router, most: usize, shutdown: &CancellationToken) {
+    let (room, extra) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(EXTRA)));
+    let crowded = app.clone().layer(Extension(Crowded));
+    let tasks = TaskTracker::new();
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::debug!("no connection can be accepted: {error}");
+                    tokio::time::sleep(REST).await;
+                    continue;
+                }
+            },
+            () = shutdown.cancelled() => break,
+        };
+        let (place, app, head) = match (Arc::clone(&room).try_acquire_owned(), Arc::clone(&extra).try_acquire_owned()) {
+            (Ok(place), _) => (place, app, HEAD),
+            (Err(_), Ok(place)) => (place, &crowded, CROWDED_HEAD),
+            (Err(_), Err(_)) => continue,
+        };
+        // The kernel gives up a client that is gone, whose connection would look open for long.
+        let patience = u32::try_from(STALL.as_millis()).unwrap_or(u32::MAX);
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, patience);
+        tasks.spawn(converse(Connection::new(stream, place), app.clone(), head, shutdown.clone()));
+    }
+    drop(listener);
+    tasks.close();
+    if tokio::time::timeout(FAREWELL, tasks.wait()).await.is_err() {
+        tracing::warn!("connections were still open when the server ended");
+    }
+}
+
+async fn converse(connection: Connection, app: Router, head: Duration, shutdown: CancellationToken) {
+    let conversation = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head)
+        .keep_alive(head == HEAD)
+        .serve_connection(TokioIo::new(connection), TowerToHyperService::new(app))
+        .with_upgrades();
+    let mut conversation = std::pin::pin!(conversation);
+    let ended = tokio::select! {
+        ended = conversation.as_mut() => ended,
+        () = shutdown.cancelled() => {
+            conversation.as_mut().graceful_shutdown();
+            conversation.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!("a connection failed: {error}");
+    }
+}
+
+/// A stream that fails when its other end has taken nothing for long, and keeps its place until it is closed.
+struct Connection {
+    stream: TcpStream,
+    stalled: Option<Pin<Box<Sleep>>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
+        Self { stream, stalled: None, _place: place }
+    }
+
+    /// Ends a wait that takes too long.
+    fn watch<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALL)));
+        ready!(stalled.as_mut().poll(context));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing of what it is sent")))
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.watch(written, context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.watch(written, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use futures_util::StreamExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Of time that is passed over when there is nothing to do.
+    const LONG: Duration = Duration::from_secs(3600);
+
+    async fn start(app: Router) -> (std::net::SocketAddr, CancellationToken) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let ended = shutdown.clone();
+        tokio::spawn(async move { serve(listener, &app, 1, &ended).await });
+        (address, shutdown)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_silent_or_stops_in_the_head_is_closed() {
+        let (address, _shutdown) = start(Router::new()).await;
+        for says in ["", "GET / HTTP/1.1\r\nHost: lo"] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(says.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            let closed = tokio::time::timeout(LONG, stream.read_to_end(&mut answer)).await;
+            assert!(closed.is_ok(), "{says:?} holds its place");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_loses_its_place() {
+        let (dropped, mut witness) = tokio::sync::mpsc::channel::<()>(1);
+        let body = move || {
+            let dropped = dropped.clone();
+            // More than all buffers between here and there hold.
+            let pieces = futures_util::stream::iter(0..1 << 16).map(move |_| {
+                let _held = &dropped;
+                Ok::<_, std::convert::Infallible>(axum::body::Bytes::from_static(&[b'x'; 4096]))
+            });
+            std::future::ready(axum::body::Body::from_stream(pieces))
+        };
+        let app = Router::new().route("/", get(body.clone()));
+        drop(body);
+        let (address, shutdown) = start(app).await;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await.unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200");
+        shutdown.cancel();
+        // The body is dropped although the client is still there, and the server then ends.
+        assert_eq!(tokio::time::timeout(LONG, witness.recv()).await, Ok(None));
+        drop(stream);
+    }
+}

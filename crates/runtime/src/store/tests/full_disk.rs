@@ -1,0 +1,53 @@
+//! A disk that is full: whoever writes is told, and is served again when there is space.
+
+use super::*;
+
+const CHILD_DISK: &str = "RINGFENCE_TEST_DISK";
+
+/// Not a test of its own: runs in a mount namespace where the directory is a small disk.
+#[tokio::test]
+#[ignore = "the child of a_full_disk_is_told_and_outlived"]
+async fn child_on_a_small_disk() {
+    let Some(disk) = std::env::var_os(CHILD_DISK).map(PathBuf::from) else { return };
+    let store = Store::open(&disk.join("state")).unwrap();
+    store.upsert_session(record("before", 1)).await.unwrap();
+    std::fs::write(disk.join("ballast"), vec![0; 64 << 20]).unwrap_err();
+    // What is short may still find room where what is long did not.
+    let (mut refusals, mut is_seen) = (Vec::new(), false);
+    for number in 0..20_000_u64 {
+        if let Err(error) = store.upsert_session(record(&format!("session-{number}"), 2)).await {
+            refusals.push(error);
+            is_seen = store.check().await.is_err();
+        }
+        if is_seen {
+            break;
+        }
+    }
+    let error = refusals.pop().expect("it is never full");
+    assert!(matches!(&error, StoreError::Write(why) if why.contains("full")), "{error:?}");
+    assert!(error.hints()[0].contains("disk is not full"), "{error:?}");
+    assert!(is_seen, "it is not seen from outside");
+    let known = store.sessions().await.unwrap().len();
+    std::fs::remove_file(disk.join("ballast")).unwrap();
+    store.check().await.expect("it is tried again");
+    store.upsert_session(record("after", 3)).await.unwrap();
+    store.close().await;
+    let sessions = Store::open(&disk.join("state")).unwrap().sessions().await.unwrap();
+    assert_eq!((sessions.len(), sessions[0].created, sessions[known].created), (known + 1, 1, 3));
+    writeln!(std::io::stdout(), "\nit held").unwrap();
+}
+
+#[test]
+fn a_full_disk_is_told_and_outlived() {
+    let disk = tempfile::tempdir().unwrap();
+    let mount = "mount -t tmpfs -o size=2m none \"$RINGFENCE_TEST_DISK\" && exec \"$@\"";
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--mount", "sh", "-c", mount, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "store::tests::full_disk::child_on_a_small_disk", "--ignored", "--nocapture"])
+        .env(CHILD_DISK, disk.path())
+        .output()
+        .unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("it held"), "{said}\n{complained}");
+}
