@@ -84,6 +84,28 @@ def stopped_worker(world):
     return f"calls waited for 5 s, and went on {took:.1f} s after SIGCONT (nobody supervises `serve`)"
 
 
+def supervisor(world):
+    """With the supervisor its worker ends; whoever starts the next finds the sessions, within their lease."""
+    service, load, longest = world.service, world.load, 0.0
+    if not service.supervised:
+        return "SKIPPED: this program has no supervisor"
+    client = Client(service)
+    session = client.call("execute_code", code="kept = 42")[0]["session_id"]
+    for _ in range(world.rounds):
+        client.close()
+        time.sleep(random.uniform(0, 0.5))
+        orphan = service.worker()
+        service.main.kill()
+        service.main.wait()
+        eventually("the worker outlives its supervisor", lambda: not is_alive(orphan))
+        service.start()
+        longest = max(longest, load.settle())
+        answer, _, _ = client.call("execute_code", code="print(kept)", session_id=session)
+        assert answer["stdout"] == "42\n", f"a session has lost its variables: {answer}"
+    client.close()
+    return f"{world.rounds} killed, started again by hand; workers ended with it; variables kept; all served after {longest:.1f} s"
+
+
 def hosted_server(world):
     service, client = world.service, Client(world.service)
     entry = {"name": "hosted", "command": "python3", "args": [str(HOSTED), "well"]}
@@ -118,5 +140,6 @@ FAULTS = {
     "kill -9 launcher": kill_one("launcher", lambda service: service.launchers()),
     "kill -9 hosted server": hosted_server,
     "kill -9 worker": worker,
+    "kill -9 supervisor": supervisor,
     "SIGSTOP worker": stopped_worker,
 }

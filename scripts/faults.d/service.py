@@ -36,7 +36,9 @@ class Service:
 
     def start(self):
         before = len(self.said())
-        command = [*self.wrapper, self.program, "up" if self.supervised else "serve", "--port", str(self.port)]
+        # As many restarts as there may be faults: when they are used up, it ends as it should.
+        role = ["up", "--max-restarts", "1000"] if self.supervised else ["serve"]
+        command = [*self.wrapper, self.program, *role, "--port", str(self.port)]
         self.main = subprocess.Popen(
             command, env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
         )
@@ -65,7 +67,8 @@ class Service:
 
     def worker(self):
         """The process that serves."""
-        serving = [pid for pid in self.family() if self.role(pid) == ["serve"] and is_alive(pid)]
+        role = ["worker" if self.supervised else "serve"]
+        serving = [pid for pid in self.family() if self.role(pid) == role and is_alive(pid)]
         return serving[0] if serving else None
 
     def launchers(self):

@@ -155,7 +155,7 @@ fn a_database_that_may_not_be_read_is_said() {
     let state = Arc::new(Who::Plain.directory());
     drop(Server::start_in(Who::Plain, Arc::clone(&state), &[], &[]));
     let database = state.path().join("ringfence.db");
-    std::fs::set_permissions(&database, std::fs::Permissions::from_mode(0)).expect("it is ours");
+    std::fs::set_permissions(&database, std::fs::Permissions::from_mode(0o000)).expect("it is ours");
     let mut command = Who::Plain.ringfence(Path::new(BINARY));
     command.env("RINGFENCE_STATE_DIR", state.path()).args(["serve", "--port", "0"]);
     let output = command.output().expect("it runs");
