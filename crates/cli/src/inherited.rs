@@ -1,9 +1,10 @@
-//! A listening socket that this process was started with: by a supervisor of ours, or by a service manager
-//! (`sd_listen_fds(3)`).
+//! Where connections come from that this process was started with: a supervisor of ours, or a listening socket of a
+//! service manager (`sd_listen_fds(3)`).
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use ringfence_runtime::handover::Hello;
 use ringfence_runtime::supervision::SUPERVISOR_VARIABLE;
 use ringfence_sandbox::take_inherited;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,12 +15,23 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, kill_process, pi
 
 use crate::failure::Failure;
 
+pub(crate) enum Inherited {
+    Listener(TcpListener),
+    Supervisor(Hello),
+}
+
 /// Takes it, if there is one. To be called before anything is opened or started.
-pub(crate) fn take_listener() -> Result<Option<TcpListener>, Failure> {
+pub(crate) fn take() -> Result<Option<Inherited>, Failure> {
     if let Some(supervisor) = number(SUPERVISOR_VARIABLE)? {
         end_with(supervisor)?;
-        return take_stdin().and_then(check).map(Some);
+        let hello = take_stdin().and_then(|socket| Hello::hear(socket).map_err(|error| no_supervisor(&error)));
+        return hello.map(Inherited::Supervisor).map(Some);
     }
+    Ok(take_listener()?.map(Inherited::Listener))
+}
+
+/// That of a service manager.
+pub(crate) fn take_listener() -> Result<Option<TcpListener>, Failure> {
     let (Some(pid), Some(count)) = (number("LISTEN_PID")?, number("LISTEN_FDS")?) else { return Ok(None) };
     // Said to somebody else, who has started this process.
     if pid != getpid().as_raw_nonzero().get() {
@@ -41,9 +53,13 @@ fn number(variable: &str) -> Result<Option<i32>, Failure> {
     number.map(Some).ok_or_else(|| Failure::new(format!("{variable} is not a number")))
 }
 
+fn no_supervisor(cause: &dyn std::error::Error) -> Failure {
+    Failure::new("the supervisor's socket cannot be taken").because(cause)
+}
+
 /// Standard input is then an ordinary one again, so that no program which this one starts holds the socket too.
 fn take_stdin() -> Result<OwnedFd, Failure> {
-    let failed = |errno: Errno| Failure::new("the supervisor's socket cannot be taken").because(&errno);
+    let failed = |errno: Errno| no_supervisor(&errno);
     let taken = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed)?;
     let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
     rustix::stdio::dup2_stdin(null).map_err(failed)?;

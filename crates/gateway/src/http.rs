@@ -8,6 +8,8 @@ mod clients;
 mod connections;
 mod gate;
 mod headers;
+mod incoming;
+mod last_words;
 mod mcp;
 mod options;
 mod patience;
@@ -21,12 +23,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 pub(crate) use clients::Clients;
 pub(crate) use headers::subject;
+pub use incoming::Incoming;
 pub use options::{HttpOptions, ListenError, Token, check};
 pub(crate) use replay::Replays;
 
@@ -46,12 +48,13 @@ pub enum ServeError {
 /// Serves until `shutdown`, which also ends the calls under way. Before it, `options.drain` lets them end by themselves,
 /// and no others begin.
 pub async fn serve_http(
-    listener: TcpListener,
+    incoming: impl Into<Incoming>,
     gateway: Gateway,
     options: HttpOptions,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
-    let address = listener.local_addr()?;
+    let incoming = incoming.into();
+    let address = incoming.address()?;
     check(address, &options)?;
     let (drain, patience) = (options.drain.clone(), options.drain_timeout);
     let most = options.max_connections;
@@ -68,7 +71,7 @@ pub async fn serve_http(
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = connections::serve(listener, &app, most, &shutdown) => Ok(()),
+        () = connections::serve(incoming, &app, most, &shutdown) => Ok(()),
         () = drained => Ok(()),
     }
 }

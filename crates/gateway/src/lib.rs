@@ -30,7 +30,7 @@ mod upstream;
 pub use echo::serve_echo;
 pub use gateway::Gateway;
 pub use hosting::{Hosting, HostingOptions, KnownServer, KnownServers, stored_servers};
-pub use http::{HttpOptions, ListenError, ServeError, Token, check, serve_http};
+pub use http::{HttpOptions, Incoming, ListenError, ServeError, Token, check, serve_http};
 pub use operator::serve_operator;
 pub use search::{Hit, Index, Searched};
 pub use stdio::{StdioError, serve_stdio};

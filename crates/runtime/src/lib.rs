@@ -4,6 +4,7 @@ pub mod audit;
 pub mod config;
 pub mod egress;
 pub mod flavor;
+pub mod handover;
 pub mod interpreter;
 mod named;
 pub mod scope;

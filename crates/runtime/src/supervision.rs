@@ -1,12 +1,13 @@
 //! Keeps an MCP endpoint alive: owns its listening socket, and under it a serving process that can die.
 //!
-//! The socket is handed to one worker after the other, so that the endpoint never changes and no connection is refused
-//! while there is none: it waits in the socket's queue. What a worker had accepted is cut when it dies. A call that was
-//! under way on such a connection may have run, or may not.
+//! Connections are accepted here and handed to one worker after the other (`custody`), so that the endpoint never changes
+//! and no connection is refused while there is none: it waits. One on which nothing was asked does not notice that its
+//! worker has died; on any other the client is told that its call may have run, or may not.
 //!
 //! `life` decides, `keep` does: it starts a `worker`, probes it (`probe`), ends and replaces it. Sandboxes are not here:
 //! they outlive a worker by their lease, and the next one takes them over.
 
+mod custody;
 mod keep;
 mod life;
 mod listen;
@@ -65,12 +66,14 @@ impl Supervisor {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
         let stop = CancellationToken::new();
         let scope = options.scope_file.as_deref().map(Scope::load).transpose()?.map(|(scope, _)| scope);
-        let (keeper, board) = Keeper::new(options, scope, stop.clone()).map_err(StartError::Listen)?;
+        let within = runtime.enter();
+        let (keeper, custody, board) = Keeper::new(options, scope, stop.clone()).map_err(StartError::Listen)?;
+        drop(within);
         let shown = Arc::clone(&board);
         let thread = std::thread::Builder::new().name("ringfence-supervisor".into()).spawn(move || {
             // However it ends: whoever waits must not wait for ever.
             let _ended = shown.ends_with_this();
-            let ending = runtime.block_on(keeper.run());
+            let ending = runtime.block_on(keeper.run(custody));
             // A launcher that does not answer is not waited for.
             runtime.shutdown_background();
             shown.end(ending);

@@ -12,8 +12,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use ringfence_gateway::{Gateway, HttpOptions, Token, check, serve_http, serve_stdio};
+use ringfence_gateway::{Gateway, HttpOptions, Incoming, Token, check, serve_http, serve_stdio};
 use ringfence_runtime::config::{self, Configuration, Flag, parse_volume};
+use ringfence_runtime::handover::{Handed, Hello};
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
 use ringfence_runtime::supervision::Listen;
@@ -24,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::config::sources;
 use crate::failure::Failure;
-use crate::inherited::take_listener;
+use crate::inherited::{self, Inherited};
 use crate::service_manager::ServiceManager;
 pub(super) use scope::Scoped;
 
@@ -93,7 +94,7 @@ fn volume(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let inherited = take_listener()?;
+    let inherited = inherited::take()?;
     let sources = sources(arguments.config.clone(), arguments.flags());
     let configuration = config::load(&sources)?;
     let scoped = Scoped::load(arguments.scope.as_deref(), &sources.environment)?;
@@ -149,7 +150,7 @@ fn no_profile(name: &str, configuration: &Configuration) -> Failure {
 }
 
 /// Connections and sessions take descriptors, and the usual limit is for programs that have few.
-fn raise_descriptor_limit() {
+pub(super) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Where it cannot be raised, connections wait until there are descriptors again.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -174,47 +175,68 @@ async fn serve(http: Option<Http>, at_once: usize, state: &Path, gateway: Gatewa
     served
 }
 
-/// Where and how to listen; only if that is safe.
-pub(super) struct Http {
-    pub(super) listen: Listen,
+/// How connections are served, and where they come from.
+struct Http {
     options: HttpOptions,
+    source: Source,
+}
+
+enum Source {
+    Listen(Listen),
+    Supervisor(Hello),
 }
 
 impl Http {
-    /// What was inherited listens already, wherever the configuration would.
-    pub(super) fn new(
+    fn new(
         arguments: &Arguments,
         configuration: &Configuration,
-        inherited: Option<std::net::TcpListener>,
+        inherited: Option<Inherited>,
     ) -> Result<Self, Failure> {
-        let server = &configuration.server;
-        let tokens = configuration.tokens()?.into_iter();
-        let options = HttpOptions {
-            tokens: tokens
-                .map(|token| Token { principal: token.name, secret: token.secret.expose().to_owned() })
-                .collect(),
-            allowed_hosts: server.allowed_hosts.clone(),
-            enable_cors: server.enable_cors,
-            insecure_no_auth: arguments.insecure_no_auth,
-            max_requests: server.most_requests,
-            max_connections: server.most_connections,
-            drain_timeout: server.times.drain,
-            ..HttpOptions::default()
+        let source = match inherited {
+            Some(Inherited::Supervisor(hello)) => Source::Supervisor(hello),
+            Some(Inherited::Listener(listener)) => Source::Listen(Listen::Socket(listener)),
+            None => Source::Listen(listen(configuration, None)),
         };
-        let configured = SocketAddr::from((server.host, server.port));
-        let (address, listen) = match inherited {
-            Some(listener) => (listener.local_addr().map_err(|error| no_address(&error))?, Listen::Socket(listener)),
-            None => (configured, Listen::Address(configured)),
+        let address = match &source {
+            Source::Supervisor(hello) => hello.address(),
+            Source::Listen(listen) => listen.address().map_err(|error| no_address(&error))?,
         };
-        check(address, &options).map_err(|error| Failure::new(error.to_string()).hint(error.hint()))?;
-        Ok(Self { listen, options })
+        Ok(Self { options: http_options(arguments, configuration, address)?, source })
     }
 }
 
+/// What was inherited listens already, wherever the configuration would.
+pub(super) fn listen(configuration: &Configuration, inherited: Option<std::net::TcpListener>) -> Listen {
+    let server = &configuration.server;
+    inherited.map_or_else(|| Listen::Address((server.host, server.port).into()), Listen::Socket)
+}
+
+/// How to serve there; only if that is safe.
+pub(super) fn http_options(
+    arguments: &Arguments,
+    configuration: &Configuration,
+    address: SocketAddr,
+) -> Result<HttpOptions, Failure> {
+    let server = &configuration.server;
+    let tokens = configuration.tokens()?.into_iter();
+    let options = HttpOptions {
+        tokens: tokens.map(|token| Token { principal: token.name, secret: token.secret.expose().to_owned() }).collect(),
+        allowed_hosts: server.allowed_hosts.clone(),
+        enable_cors: server.enable_cors,
+        insecure_no_auth: arguments.insecure_no_auth,
+        max_requests: server.most_requests,
+        max_connections: server.most_connections,
+        drain_timeout: server.times.drain,
+        ..HttpOptions::default()
+    };
+    check(address, &options).map_err(|error| Failure::new(error.to_string()).hint(error.hint()))?;
+    Ok(options)
+}
+
 async fn serve_over_http(http: Http, gateway: Gateway, shutdown: CancellationToken) -> Result<(), Failure> {
-    let Http { listen, options } = http;
-    let listener = listen_on(listen).await?;
-    let bound = listener.local_addr().map_err(|error| no_address(&error))?;
+    let Http { source, options } = http;
+    let incoming = open(source).await?;
+    let bound = incoming.address().map_err(|error| no_address(&error))?;
     tracing::info!("serving MCP at http://{bound}/mcp");
     let manager = ServiceManager::find();
     manager.is_ready(&format!("serving MCP at http://{bound}/mcp"));
@@ -223,7 +245,7 @@ async fn serve_over_http(http: Http, gateway: Gateway, shutdown: CancellationTok
         tokio::select! { () = shutdown.cancelled() => {}, () = drain.cancelled() => {} }
         manager.is_stopping();
     };
-    let serving = serve_http(listener, gateway, options, shutdown.clone());
+    let serving = serve_http(incoming, gateway, options, shutdown.clone());
     let (served, (), ()) = tokio::join!(
         async {
             let served = serving.await;
@@ -236,16 +258,23 @@ async fn serve_over_http(http: Http, gateway: Gateway, shutdown: CancellationTok
     served.map_err(|error| Failure::new("serving HTTP failed").because(&error))
 }
 
-async fn listen_on(listen: Listen) -> Result<TcpListener, Failure> {
-    match listen {
-        Listen::Address(address) => TcpListener::bind(address).await.map_err(|error| {
-            Failure::new(format!("cannot listen on {address}"))
-                .because(&error)
-                .hint("choose another --port, or 0 for any")
-        }),
-        Listen::Socket(listener) => {
+async fn open(source: Source) -> Result<Incoming, Failure> {
+    let inherited = |error: std::io::Error| Failure::new("the inherited socket cannot be served").because(&error);
+    match source {
+        Source::Listen(Listen::Address(address)) => {
+            let bound = TcpListener::bind(address).await.map_err(|error| {
+                Failure::new(format!("cannot listen on {address}"))
+                    .because(&error)
+                    .hint("choose another --port, or 0 for any")
+            });
+            bound.map(Incoming::from)
+        }
+        Source::Listen(Listen::Socket(listener)) => {
             let taken = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
-            taken.map_err(|error| Failure::new("the inherited socket cannot be served").because(&error))
+            taken.map(Incoming::from).map_err(inherited)
+        }
+        Source::Supervisor(hello) => {
+            Handed::new(hello).map(|handed| Incoming::Handed(Box::new(handed))).map_err(inherited)
         }
     }
 }

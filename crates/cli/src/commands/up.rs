@@ -32,9 +32,9 @@ pub(crate) const WORKER_ROLE: &str = "worker";
 
 /// Serve, and stay up: a server that dies or hangs is replaced, and its endpoint never changes.
 ///
-/// The supervisor owns the listening socket; the server under it gets it passed down. While there is none, connections
-/// wait in the socket's queue and are not refused. Sessions keep their variables: the next server takes them over. A
-/// call that was under way when its connection was cut may have run, or may not.
+/// The supervisor accepts connections and hands them to the server under it. While there is none they wait, and are not
+/// refused; one on which nothing was asked goes on with the next server. Sessions keep their variables: the next server
+/// takes them over. A call that was under way is answered with an error that says that it may have run.
 ///
 /// Once the server answers and has every expected tool, one JSON line says so on standard output: endpoint, pid (of the
 /// supervisor), tools. `ringfence status` tells how it goes on. SIGTERM and Ctrl-C let calls finish for a few seconds,
@@ -90,13 +90,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let sources = sources(arguments.serve.config.clone(), arguments.serve.flags());
     let configuration = config::load(&sources)?;
     // Refused here what the worker would refuse, and before anything is started.
-    let http = serve::Http::new(&arguments.serve, &configuration, inherited)?;
+    let listen = serve::listen(&configuration, inherited);
+    let address = listen.address().map_err(|error| Failure::new("the listener has no address").because(&error))?;
+    serve::http_options(&arguments.serve, &configuration, address)?;
+    serve::raise_descriptor_limit();
     let log = Log::start();
     let writer = log.clone();
     let scoped = Scoped::load(arguments.serve.scope.as_deref(), &sources.environment)?;
     serve::log::start(&configuration.log, scoped.as_ref().map(|scoped| &scoped.scope.run), move || writer.clone());
     let mut options = options(arguments, &configuration)?;
-    options.listen = http.listen;
+    options.listen = listen;
     options.scope_file = scoped.as_ref().map(Scoped::path).transpose()?;
     let _removed_at_the_end = scoped.and_then(Scoped::removal);
     options.log = Some(log.for_worker());

@@ -3,6 +3,7 @@
 //! A few more than there is room for are taken, to be told so and to answer probes; what comes beyond those is closed
 //! unheard.
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,16 +12,19 @@ use std::time::Duration;
 
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::gate::Crowded;
+use super::incoming::Incoming;
+use super::last_words::LastWords;
 
 /// How long a client may take for the head of a request, and be silent between requests.
 const HEAD: Duration = Duration::from_secs(60);
@@ -40,14 +44,14 @@ const REST: Duration = Duration::from_millis(100);
 /// How long answers under way may still take once the server is told to end.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-pub(super) async fn serve(listener: TcpListener, app: &Router, most: usize, shutdown: &CancellationToken) {
+pub(super) async fn serve(mut incoming: Incoming, app: &Router, most: usize, shutdown: &CancellationToken) {
     let (room, extra) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(EXTRA)));
     let crowded = app.clone().layer(Extension(Crowded));
     let tasks = TaskTracker::new();
     loop {
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+        let (stream, place) = tokio::select! {
+            accepted = incoming.next() => match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::debug!("no connection can be accepted: {error}");
                     tokio::time::sleep(REST).await;
@@ -56,17 +60,19 @@ pub(super) async fn serve(listener: TcpListener, app: &Router, most: usize, shut
             },
             () = shutdown.cancelled() => break,
         };
-        let (place, app, head) = match (Arc::clone(&room).try_acquire_owned(), Arc::clone(&extra).try_acquire_owned()) {
-            (Ok(place), _) => (place, app, HEAD),
-            (Err(_), Ok(place)) => (place, &crowded, CROWDED_HEAD),
+        let words = place.map(LastWords::new);
+        let (permit, app, head) = match (Arc::clone(&room).try_acquire_owned(), Arc::clone(&extra).try_acquire_owned())
+        {
+            (Ok(permit), _) => (permit, app, HEAD),
+            (Err(_), Ok(permit)) => (permit, &crowded, CROWDED_HEAD),
             (Err(_), Err(_)) => continue,
         };
         // The kernel gives up a client that is gone, whose connection would look open for long.
         let patience = u32::try_from(STALL.as_millis()).unwrap_or(u32::MAX);
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, patience);
-        tasks.spawn(converse(Connection::new(stream, place), app.clone(), head, shutdown.clone()));
+        tasks.spawn(converse(Connection::new(stream, words, permit), app.clone(), head, shutdown.clone()));
     }
-    drop(listener);
+    drop(incoming);
     tasks.close();
     if tokio::time::timeout(FAREWELL, tasks.wait()).await.is_err() {
         tracing::warn!("connections were still open when the server ended");
@@ -74,11 +80,26 @@ pub(super) async fn serve(listener: TcpListener, app: &Router, most: usize, shut
 }
 
 async fn converse(connection: Connection, app: Router, head: Duration, shutdown: CancellationToken) {
+    let (app, words) = (TowerToHyperService::new(app), connection.words.clone());
+    let answer = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        let (words, version) = (words.clone(), request.version());
+        if let Some(words) = &words {
+            request.extensions_mut().insert(words.clone());
+        }
+        let answered = app.call(request);
+        async move {
+            let response = answered.await?;
+            Ok::<_, Infallible>(match words {
+                Some(words) => words.follow(version, response),
+                None => response,
+            })
+        }
+    });
     let conversation = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head)
         .keep_alive(head == HEAD)
-        .serve_connection(TokioIo::new(connection), TowerToHyperService::new(app))
+        .serve_connection(TokioIo::new(connection), answer)
         .with_upgrades();
     let mut conversation = std::pin::pin!(conversation);
     let ended = tokio::select! {
@@ -97,12 +118,20 @@ async fn converse(connection: Connection, app: Router, head: Duration, shutdown:
 struct Connection {
     stream: TcpStream,
     stalled: Option<Pin<Box<Sleep>>>,
-    _place: OwnedSemaphorePermit,
+    /// Where somebody has the connection too.
+    words: Option<LastWords>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Connection {
-    fn new(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
-        Self { stream, stalled: None, _place: place }
+    fn new(stream: TcpStream, words: Option<LastWords>, permit: OwnedSemaphorePermit) -> Self {
+        Self { stream, stalled: None, words, _permit: permit }
+    }
+
+    fn about_to_write(&self) {
+        if let Some(words) = &self.words {
+            words.writes();
+        }
     }
 
     /// Ends a wait that takes too long.
@@ -123,12 +152,20 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before
+            && let Some(words) = &self.words
+        {
+            words.heard();
+        }
+        read
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.about_to_write();
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.watch(written, context)
     }
@@ -138,6 +175,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.about_to_write();
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         self.watch(written, context)
     }
@@ -147,7 +185,12 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        // Asked for only when nothing is left that was to be written.
+        if let (Poll::Ready(Ok(())), Some(words)) = (&flushed, &self.words) {
+            words.flushed();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -167,10 +210,10 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     async fn start(app: Router) -> (std::net::SocketAddr, CancellationToken) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
         let ended = shutdown.clone();
-        tokio::spawn(async move { serve(listener, &app, 1, &ended).await });
+        tokio::spawn(async move { serve(listener.into(), &app, 1, &ended).await });
         (address, shutdown)
     }
 

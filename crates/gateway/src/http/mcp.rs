@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::clients::Clients;
+use super::last_words::LastWords;
 use super::patience::Manner;
 use super::{headers, patience, refuse};
 use crate::client::{Context, Outlet};
@@ -97,7 +98,12 @@ pub(super) async fn post(
             StatusCode::ACCEPTED.into_response()
         }
         Message::Notification { method, params } => caller.notified(&method, &params),
-        Message::Request { id, method, params } => caller.asked(id, method, params).await,
+        Message::Request { id, method, params } => {
+            if let Some(words) = parts.extensions.get::<LastWords>() {
+                words.asked(&id);
+            }
+            caller.asked(id, method, params).await
+        }
     }
 }
 

@@ -35,7 +35,7 @@ impl Answered {
 
 impl Server {
     async fn start(options: HttpOptions) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let gateway = Gateway::without_backend("user namespaces are off");

@@ -1,18 +1,19 @@
 //! The task that keeps a worker alive: does what `life` decides.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::custody::Custody;
 use super::life::{Event, Life, Pulse, Step};
 use super::listen;
 use super::options::{Listen, Options};
 use super::probe::{Depth, Probe, Trouble};
 use super::status::{Board, Ending, GaveUp, Health, Reason};
 use super::worker::{Ended, Worker};
+use crate::handover::Channel;
 use crate::scope::Scope;
 use crate::session::end_orphans;
 
@@ -31,8 +32,6 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 pub(super) struct Keeper {
     options: Options,
     scope: Option<Scope>,
-    /// Until it is stopped.
-    listener: Option<TcpListener>,
     probe: Probe,
     board: Arc<Board>,
     stop: CancellationToken,
@@ -50,23 +49,25 @@ impl Keeper {
         mut options: Options,
         scope: Option<Scope>,
         stop: CancellationToken,
-    ) -> std::io::Result<(Self, Arc<Board>)> {
+    ) -> std::io::Result<(Self, Custody, Arc<Board>)> {
         let listen = std::mem::replace(&mut options.listen, Listen::Address(([127, 0, 0, 1], 0).into()));
         let listener = listen::open(listen)?;
         let address = listen::reachable(listener.local_addr()?);
+        let custody = Custody::new(listener)?;
         let board = Board::new(format!("http://{address}/mcp"));
         let probe = Probe { address, token: options.token.clone() };
         let life = Life::new(options.max_restarts);
-        let listener = Some(listener);
-        Ok((Self { options, scope, listener, probe, board: Arc::clone(&board), stop, life }, board))
+        Ok((Self { options, scope, probe, board: Arc::clone(&board), stop, life }, custody, board))
     }
 
-    pub(super) async fn run(mut self) -> Ending {
+    pub(super) async fn run(mut self, mut custody: Custody) -> Ending {
         let stop = self.stop.clone();
         loop {
-            let Some(listener) = &self.listener else { return Ending::Stopped };
-            let worker = match Worker::start(&self.options, listener) {
-                Ok(worker) => worker,
+            let started = custody
+                .open_channel()
+                .and_then(|(channel, theirs)| Worker::start(&self.options, theirs).map(|worker| (worker, channel)));
+            let (worker, channel) = match started {
+                Ok(started) => started,
                 Err(error) => {
                     let program = self.options.program.display();
                     let loss = Loss { reason: Reason::Exited, detail: format!("{program} cannot be started: {error}") };
@@ -79,10 +80,12 @@ impl Keeper {
             self.board.show(|shown| shown.worker_pid = Some(worker.pid()));
             let loss = tokio::select! {
                 biased;
-                () = stop.cancelled() => return self.farewell(Some(worker)).await,
+                () = stop.cancelled() => return self.farewell(worker, &channel, custody).await,
                 loss = self.attend(&worker) => loss,
+                never = custody.serve(&channel) => match never {},
             };
             let (ended, said) = worker.end().await;
+            custody.settle(&channel);
             if let Some(ending) = self.lost(loss, ended, said).await {
                 return ending;
             }
@@ -193,28 +196,34 @@ impl Keeper {
         tracing::warn!("{detail}; restart {restarts} in {} ms", after.as_millis());
         tokio::select! {
             biased;
-            () = self.stop.clone().cancelled_owned() => Some(self.farewell(None).await),
+            () = self.stop.clone().cancelled_owned() => {
+                self.end_sandboxes().await;
+                Some(Ending::Stopped)
+            }
             () = sleep(after) => None,
         }
     }
 
     /// Ends the worker in order, or by force if it takes too long; then nothing of it is left.
-    async fn farewell(&mut self, worker: Option<Worker>) -> Ending {
-        // The worker closes its own: from then on nobody is let in who would not be answered.
-        self.listener = None;
-        if let Some(worker) = worker {
-            worker.ask_to_end();
+    async fn farewell(&mut self, worker: Worker, channel: &Channel, mut custody: Custody) -> Ending {
+        custody.close();
+        worker.ask_to_end();
+        let ending = async {
             if timeout(DRAIN, worker.ended()).await.is_err() {
                 worker.ask_to_end();
             }
-            let ended_itself = timeout(FAREWELL, worker.ended()).await.is_ok();
-            let (ended, _) = worker.end().await;
-            if ended_itself && ended.is_some_and(|ended| ended.exit_code == Some(0)) {
-                return Ending::Stopped;
-            }
+            timeout(FAREWELL, worker.ended()).await.is_ok()
+        };
+        let ended_itself = tokio::select! {
+            ended_itself = ending => ended_itself,
+            never = custody.serve(channel) => match never {},
+        };
+        let (ended, _) = worker.end().await;
+        custody.settle(channel);
+        if !ended_itself || ended.is_none_or(|ended| ended.exit_code != Some(0)) {
             tracing::warn!("the worker did not end in order");
+            self.end_sandboxes().await;
         }
-        self.end_sandboxes().await;
         Ending::Stopped
     }
 

@@ -16,6 +16,15 @@ pub enum Listen {
     Socket(TcpListener),
 }
 
+impl Listen {
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        match self {
+            Self::Address(address) => Ok(*address),
+            Self::Socket(listener) => listener.local_addr(),
+        }
+    }
+}
+
 /// Takes what workers write to standard error, as it comes.
 #[derive(Clone)]
 pub struct WorkerLog(Arc<Take>);

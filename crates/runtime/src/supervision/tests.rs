@@ -8,13 +8,15 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
 
-/// Serves one tool, in the modern era, on its standard input.
+/// Serves one tool, in the modern era, on connections that come over its standard input.
 const WORKER: &str = r#"
-import json, os, socket, sys
-listener = socket.socket(fileno=0)
+import json, os, socket, struct, sys, threading
+channel = socket.socket(fileno=0)
+channel.setblocking(True)
+_, (wills,), _, _ = socket.recv_fds(channel, 128, 1)
 print("worker", os.getpid(), file=sys.stderr, flush=True)
-while True:
-    connection, _ = listener.accept()
+
+def serve(number, connection):
     try:
         with connection, connection.makefile("rwb") as stream:
             length = 0
@@ -22,12 +24,20 @@ while True:
                 if line.lower().startswith(b"content-length:"):
                     length = int(line.split(b":")[1])
             method = json.loads(stream.read(length))["method"]
+            os.pwrite(wills, struct.pack("<BH", 2, 4) + b"lost", 1024 * int.from_bytes(number, "little"))
             if method == "crash":
                 os._exit(7)
             body = json.dumps({"result": {"tools": [{"name": "only"}], "pid": os.getpid()}}).encode()
             stream.write(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     except (OSError, ValueError):
         pass  # Whoever asked is gone.
+    channel.send(number)
+
+while True:
+    number, (descriptor,), _, _ = socket.recv_fds(channel, 128, 1)
+    connection = socket.socket(fileno=descriptor)
+    connection.setblocking(True)
+    threading.Thread(target=serve, args=(number, connection), daemon=True).start()
 "#;
 
 fn options(script: &str) -> Options {
@@ -39,10 +49,17 @@ fn options(script: &str) -> Options {
     }
 }
 
-fn send(supervisor: &Supervisor, method: &str) -> String {
+fn connect(supervisor: &Supervisor) -> TcpStream {
     let address = supervisor.endpoint().strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap();
+    TcpStream::connect(address).unwrap()
+}
+
+fn send(supervisor: &Supervisor, method: &str) -> String {
+    ask(&mut connect(supervisor), method)
+}
+
+fn ask(stream: &mut TcpStream, method: &str) -> String {
     let body = format!(r#"{{"method":"{method}"}}"#);
-    let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "POST /mcp HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);
@@ -67,7 +84,7 @@ fn a_worker_that_exits_is_replaced_behind_the_same_endpoint() {
     let (endpoint, first) = (supervisor.endpoint().to_owned(), supervisor.status().worker_pid);
     assert_eq!((supervisor.health(), supervisor.restart_count()), (Health::Healthy, 0));
     for count in 1..4 {
-        assert_eq!(send(&supervisor, "crash"), "");
+        assert_eq!(send(&supervisor, "crash"), "lost");
         // Sent at once: it waits for the next worker.
         assert!(send(&supervisor, "tools/list").contains("only"));
         eventually("it is not counted", || supervisor.restart_count() == count);
@@ -80,6 +97,17 @@ fn a_worker_that_exits_is_replaced_behind_the_same_endpoint() {
     assert_eq!(supervisor.stop(), Ending::Stopped);
     assert!(is_gone(status.worker_pid.unwrap()));
     assert_eq!(supervisor.health(), Health::Ended);
+}
+
+#[test]
+fn a_connection_on_which_nothing_was_asked_goes_on_with_the_next_worker() {
+    let supervisor = Supervisor::start(options(WORKER)).unwrap();
+    let mut idle = connect(&supervisor);
+    // Accepted before the next, which is answered.
+    assert!(send(&supervisor, "tools/list").contains("only"));
+    assert_eq!(send(&supervisor, "crash"), "lost");
+    eventually("it is not counted", || supervisor.restart_count() == 1);
+    assert!(ask(&mut idle, "tools/list").contains("only"));
 }
 
 #[test]

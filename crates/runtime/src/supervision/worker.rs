@@ -1,10 +1,9 @@
-//! One worker process: the listening socket is its standard input, what it says on standard error is read to the end.
+//! One worker process: its connections come over its standard input, what it says on standard error is read to the end.
 //!
 //! It leads a process group. What it has started in groups of their own is found below it; the launcher of its
 //! sandboxes, which leads a session, is not its own: it waits with its sandboxes for the next worker.
 
 use std::io::Result;
-use std::net::TcpListener;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -21,7 +20,8 @@ use super::options::Options;
 use super::said::Said;
 use crate::scope::SCOPE_FILE_VARIABLE;
 
-/// The variable that tells a worker whose it is: the socket is its standard input, and it ends with that process.
+/// The variable that tells a worker whose it is: its connections come over its standard input, and it ends with that
+/// process.
 pub const SUPERVISOR_VARIABLE: &str = "RINGFENCE_SUPERVISOR_PID";
 
 /// What a service manager has said to the supervisor is not meant for its worker.
@@ -53,7 +53,8 @@ impl From<ExitStatus> for Ended {
 }
 
 impl Worker {
-    pub(super) fn start(options: &Options, listener: &TcpListener) -> Result<Self> {
+    /// `channel` is its end of that on which connections come.
+    pub(super) fn start(options: &Options, channel: OwnedFd) -> Result<Self> {
         let mut command = Command::new(&options.program);
         for name in NOT_PASSED_ON {
             command.env_remove(name);
@@ -63,7 +64,7 @@ impl Worker {
             .envs(options.variables.iter().map(|(name, value)| (name, value)))
             .envs(options.scope_file.iter().map(|path| (SCOPE_FILE_VARIABLE, path)))
             .env(SUPERVISOR_VARIABLE, std::process::id().to_string())
-            .stdin(Stdio::from(OwnedFd::from(listener.try_clone()?)))
+            .stdin(Stdio::from(channel))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .process_group(0)
@@ -183,19 +184,18 @@ fn relation(pid: i32) -> Option<Relation> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervision::Listen;
 
     fn options(script: &str) -> Options {
         Options { arguments: vec!["-c".into(), script.into()], ..Options::new("/bin/sh") }
     }
 
-    fn listener() -> TcpListener {
-        super::super::listen::open(Listen::Address(([127, 0, 0, 1], 0).into())).unwrap()
+    fn channel() -> OwnedFd {
+        crate::handover::pair().unwrap().1
     }
 
     #[tokio::test]
     async fn its_end_and_its_last_words_are_known() {
-        let worker = Worker::start(&options("echo one >&2; echo two >&2; exit 3"), &listener()).unwrap();
+        let worker = Worker::start(&options("echo one >&2; echo two >&2; exit 3"), channel()).unwrap();
         worker.ended().await;
         let (ended, said) = worker.end().await;
         assert_eq!(ended, Some(Ended { exit_code: Some(3), signal: None }));
@@ -207,7 +207,7 @@ mod tests {
         let script = "setsid sleep 1000 & echo $! >&2; \
                       (python3 -c 'import os, time; os.setpgid(0, 0); print(os.getpid(), flush=True); time.sleep(1000)' >&2) & \
                       sleep 1000 & echo $! >&2; wait";
-        let worker = Worker::start(&options(script), &listener()).unwrap();
+        let worker = Worker::start(&options(script), channel()).unwrap();
         let numbers = loop {
             let lines = worker.said.heard();
             if lines.len() == 3 {
@@ -236,7 +236,7 @@ mod tests {
 
     #[tokio::test]
     async fn dropped_it_is_gone() {
-        let worker = Worker::start(&options("sleep 1000"), &listener()).unwrap();
+        let worker = Worker::start(&options("sleep 1000"), channel()).unwrap();
         let pid = i32::try_from(worker.pid()).unwrap();
         drop(worker);
         assert!(relation(pid).is_none());

@@ -1,6 +1,6 @@
 //! Workers and supervisors that are killed and that hang.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,55 +14,77 @@ fn number(variable: &str, usual: usize) -> usize {
 /// What came of a call.
 enum Outcome {
     Answered(Value),
-    /// The connection was made and then cut: it may have run.
-    Cut,
+    /// An error that says that it may have run.
+    Lost,
 }
 
-fn call(address: &str, arguments: &Value) -> Outcome {
-    let mut stream = TcpStream::connect(address).expect("no connection is refused");
-    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params":
-        {"name": "execute_code", "arguments": arguments}})
-    .to_string();
-    let length = request.len();
-    let head = format!(
-        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-    );
-    let mut answer = String::new();
-    let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(request.as_bytes()));
-    let read = sent.and_then(|()| stream.read_to_string(&mut answer));
-    let Some((head, body)) = answer.split_once("\r\n\r\n") else { return Outcome::Cut };
-    assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
-    match serde_json::from_str(body) {
-        Ok(answer) => Outcome::Answered(answer),
-        Err(error) => {
-            assert!(read.is_err() || !body.ends_with('}'), "{error}: {answer}");
-            Outcome::Cut
+/// A connection that is opened again once it was closed.
+struct Caller<'a> {
+    address: &'a str,
+    stream: Option<BufReader<TcpStream>>,
+    is_kept: bool,
+}
+
+impl Caller<'_> {
+    fn call(&mut self, arguments: &Value) -> Outcome {
+        let (address, kept) = (self.address, if self.is_kept { "keep-alive" } else { "close" });
+        let connect = || BufReader::new(TcpStream::connect(address).expect("no connection is refused"));
+        let mut stream = self.stream.take().unwrap_or_else(connect);
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params":
+            {"name": "execute_code", "arguments": arguments}})
+        .to_string();
+        let length = request.len();
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: {kept}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        );
+        let sent = stream.get_mut().write_all(format!("{head}{request}").as_bytes());
+        sent.expect("nothing is cut while a request is sent");
+        let (mut length, mut is_closed, mut line) = (0, false, String::new());
+        while stream.read_line(&mut line).expect("nothing is cut before the answer") > 2 {
+            let lower = line.to_lowercase();
+            length =
+                lower.strip_prefix("content-length: ").map_or(length, |text| text.trim().parse().expect("a length"));
+            is_closed |= lower.starts_with("connection: close");
+            line.clear();
+        }
+        assert!(length > 0, "no answer: {line:?}");
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).expect("nothing is cut in the answer");
+        self.stream = Some(stream).filter(|_| self.is_kept && !is_closed);
+        let answer: Value = serde_json::from_slice(&body).expect("it is JSON");
+        let error = answer["error"].as_str().or_else(|| answer["error"]["message"].as_str());
+        match error {
+            None => Outcome::Answered(answer),
+            Some(error) => {
+                assert!(error.contains("may have run"), "{answer}");
+                Outcome::Lost
+            }
         }
     }
 }
 
-/// Counts in a session of its own until it is told to stop. Gives how many calls were answered and how many were cut.
-fn client(address: &str, stop: &AtomicBool, begun: &AtomicUsize) -> (usize, usize) {
+/// Counts in a session of its own until it is told to stop. Gives how many calls were answered and how many were lost.
+fn client(mut caller: Caller<'_>, stop: &AtomicBool, begun: &AtomicUsize) -> (usize, usize) {
     let session = loop {
-        if let Outcome::Answered(answer) = call(address, &json!({"code": "x = 0"})) {
+        if let Outcome::Answered(answer) = caller.call(&json!({"code": "x = 0"})) {
             let session = answer["result"]["structuredContent"]["session_id"].as_str();
             break session.unwrap_or_else(|| panic!("no session: {answer}")).to_owned();
         }
     };
     begun.fetch_add(1, Ordering::Relaxed);
-    let (mut answered, mut cut) = (0, 0);
+    let (mut answered, mut lost) = (0, 0);
     let (mut least, mut most) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
         // It may have run, and is counted so.
         most += 1;
-        match call(address, &json!({"code": "x += 1; print(x)", "session_id": session})) {
-            Outcome::Cut => cut += 1,
+        match caller.call(&json!({"code": "x += 1; print(x)", "session_id": session})) {
+            Outcome::Lost => lost += 1,
             Outcome::Answered(answer) => {
                 answered += 1;
                 let content = &answer["result"]["structuredContent"];
                 let x: usize =
                     content["stdout"].as_str().and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| {
-                        panic!("the variable is lost, after {answered} answers and {cut} cuts: {answer}");
+                        panic!("the variable is lost, after {answered} answers and {lost} lost: {answer}");
                     });
                 assert!(x > least && x <= most, "{x} is not after {least} and up to {most}");
                 (least, most) = (x, x);
@@ -70,7 +92,7 @@ fn client(address: &str, stop: &AtomicBool, begun: &AtomicUsize) -> (usize, usiz
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    (answered, cut)
+    (answered, lost)
 }
 
 /// `RINGFENCE_TEST_KILLS` and `RINGFENCE_TEST_CLIENTS` make it longer.
@@ -80,9 +102,10 @@ fn clients_go_on_while_workers_are_killed_again_and_again() {
     let variables = [("RINGFENCE_MAX_SESSIONS", "1000"), ("RINGFENCE_SESSIONS_POOL", "python=1")];
     let (server, line) = up(&["--max-restarts", "1000", "--probe-interval-ms", "100"], &variables);
     let (stop, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let (answered, cut) = std::thread::scope(|scope| {
+    let (answered, lost) = std::thread::scope(|scope| {
         let (address, stop, begun) = (&server.address, &stop, &begun);
-        let running: Vec<_> = (0..clients).map(|_| scope.spawn(move || client(address, stop, begun))).collect();
+        let callers = (0..clients).map(|number| Caller { address, stream: None, is_kept: number % 2 == 0 });
+        let running: Vec<_> = callers.map(|caller| scope.spawn(move || client(caller, stop, begun))).collect();
         eventually("not all clients have begun", || begun.load(Ordering::Relaxed) == clients);
         let mut last = 0;
         for kill in 0..kills {
@@ -104,10 +127,10 @@ fn clients_go_on_while_workers_are_killed_again_and_again() {
         counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1))
     });
     let told = status(&server.state);
-    println!("{kills} kills, {clients} clients: {answered} calls answered, {cut} cut");
+    println!("{kills} kills, {clients} clients: {answered} calls answered, {lost} told that they may have run");
     assert_eq!((&told["endpoint"], &told["restarts"]), (&line["endpoint"], &json!(kills)), "{told}");
     assert_eq!(told["last_reason"], "exited", "{told}");
-    assert!(answered > clients * 2 && cut <= kills * clients, "{answered} answered, {cut} cut");
+    assert!(answered > clients * 2 && lost > 0 && lost <= kills * clients, "{answered} answered, {lost} lost");
     let (code, state) = end(server);
     assert_eq!(code, Some(0));
     eventually("processes are left", || processes_of(&state).is_empty());

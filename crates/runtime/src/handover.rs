@@ -1,0 +1,15 @@
+//! How connections outlive the process that serves them.
+//!
+//! A supervisor accepts them and hands each to its worker, over a `channel` between the two; it keeps a descriptor of
+//! each too, and reads nothing of what is said on it. For every connection the worker leaves word what is to become of it
+//! without it, in memory that both share (`wills`): to go on with the next worker, where nothing was asked, or to be told
+//! that the worker was lost, in words that the worker has chosen. When it dies, its supervisor does as the wills say.
+
+mod channel;
+mod handed;
+mod wills;
+
+pub use channel::Channel;
+pub(crate) use channel::pair;
+pub use handed::{Handed, Hello, Place};
+pub use wills::{LONGEST_WORDS, Will, Wills};

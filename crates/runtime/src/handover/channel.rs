@@ -1,0 +1,108 @@
+//! The socket between a supervisor and its worker: connections one way, the numbers of those that were closed the other.
+
+use std::io::{IoSlice, IoSliceMut, Result};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+
+/// A number, and what the first message says.
+const LONGEST: usize = 128;
+
+/// Both ends of a socket that keeps messages apart and is told when the other end is gone.
+pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// Sends a message with at most one descriptor, or fails at once.
+pub(super) fn send(socket: impl AsFd, message: &[u8], passed: Option<BorrowedFd<'_>>) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let passed = passed.as_slice();
+    if !passed.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(passed));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(socket, &[IoSlice::new(message)], &mut control, flags)?;
+    Ok(())
+}
+
+/// Takes a message, or fails at once; none once the other end is gone.
+pub(super) fn receive(socket: impl AsFd) -> Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+    let mut message = [0; LONGEST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut message)], &mut control, flags)?;
+    let mut passed = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
+            passed = descriptors.next();
+        }
+    }
+    let text = message.get(..received.bytes).unwrap_or_default();
+    Ok((!text.is_empty()).then(|| (text.to_vec(), passed)))
+}
+
+/// One end, for whoever waits for it. The type stands for any socket of the family: what is read and written is ours.
+pub struct Channel(UnixStream);
+
+impl Channel {
+    /// Within a runtime.
+    pub(crate) fn new(socket: OwnedFd) -> Result<Self> {
+        UnixStream::from_std(socket.into()).map(Self)
+    }
+
+    /// Waits until there is room. Cancelled, it has sent nothing.
+    pub(crate) async fn send(&self, number: u32, passed: Option<BorrowedFd<'_>>) -> Result<()> {
+        self.0.async_io(Interest::WRITABLE, || send(&self.0, &number.to_le_bytes(), passed)).await
+    }
+
+    /// Waits for the next; none once the other end is gone. Cancelled, it has taken nothing.
+    pub(crate) async fn receive(&self) -> Result<Option<(u32, Option<OwnedFd>)>> {
+        self.0.async_io(Interest::READABLE, || receive(&self.0).and_then(parse)).await
+    }
+
+    /// What has come already.
+    pub(crate) fn try_receive(&self) -> Option<u32> {
+        receive(&self.0).and_then(parse).ok().flatten().map(|(number, _)| number)
+    }
+}
+
+fn parse(received: Option<(Vec<u8>, Option<OwnedFd>)>) -> Result<Option<(u32, Option<OwnedFd>)>> {
+    let Some((message, passed)) = received else { return Ok(None) };
+    let number = message.try_into().map_err(|_| Errno::BADMSG)?;
+    Ok(Some((u32::from_le_bytes(number), passed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_descriptor_arrives_with_its_number_and_the_end_is_told() {
+        let (one, other) = pair().unwrap();
+        let (one, other) = (Channel::new(one).unwrap(), Channel::new(other).unwrap());
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        one.send(7, Some(writer.as_fd())).await.unwrap();
+        drop(writer);
+        let (number, passed) = other.receive().await.unwrap().unwrap();
+        assert_eq!(number, 7);
+        std::fs::File::from(passed.unwrap()).write_all(b"x").unwrap();
+        let mut said = String::new();
+        reader.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "x");
+        assert_eq!(other.try_receive(), None);
+        drop(one);
+        assert!(other.receive().await.unwrap().is_none());
+    }
+}

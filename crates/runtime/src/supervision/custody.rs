@@ -1,0 +1,139 @@
+//! The connections of an endpoint: accepted here, served by the worker, and kept when it dies.
+//!
+//! Nothing is read of what a client says. A worker that dies has left word what is to become of each (`handover`).
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io::{ErrorKind, Result};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::handover::{Channel, Hello, Will, Wills};
+
+/// How long to rest when no connection can be accepted, for want of descriptors.
+const REST: Duration = Duration::from_millis(100);
+
+/// What is read of a connection before it is closed: what a client has sent and nobody will read would take the last
+/// words from it.
+const UNREAD: usize = 1 << 20;
+
+pub(super) struct Custody {
+    /// Until nobody is let in any more.
+    listener: Option<tokio::net::TcpListener>,
+    address: SocketAddr,
+    wills: Wills,
+    /// By their numbers.
+    held: Vec<Option<TcpStream>>,
+    /// Numbers of those that no worker has.
+    waiting: VecDeque<u32>,
+}
+
+impl Custody {
+    /// Within a runtime.
+    pub(super) fn new(listener: TcpListener) -> Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let (address, wills) = (listener.local_addr()?, Wills::new()?);
+        Ok(Self { listener: Some(listener), address, wills, held: Vec::new(), waiting: VecDeque::new() })
+    }
+
+    /// The two ends of the channel to a worker that is to be started; the second is its own.
+    pub(super) fn open_channel(&self) -> Result<(Channel, OwnedFd)> {
+        let (ours, theirs) = crate::handover::pair()?;
+        Hello::say(&ours, &self.wills, self.address)?;
+        Ok((Channel::new(ours)?, theirs))
+    }
+
+    /// Lets nobody in any more.
+    pub(super) fn close(&mut self) {
+        self.listener = None;
+    }
+
+    /// Gives a worker what waits and what comes, for as long as it lives. Cancelled, it has lost nothing.
+    pub(super) async fn serve(&mut self, channel: &Channel) -> Infallible {
+        loop {
+            if let Err(error) = self.serve_next(channel).await {
+                tracing::debug!("connections wait: {error}");
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+
+    async fn serve_next(&mut self, channel: &Channel) -> Result<()> {
+        while let Some(number) = self.waiting.front().copied() {
+            if let Some(Some(stream)) = self.held.get(number as usize) {
+                channel.send(number, Some(stream.as_fd())).await?;
+            }
+            self.waiting.pop_front();
+        }
+        let accepted = async {
+            match &self.listener {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            closed = channel.receive() => match closed? {
+                Some((number, _)) => self.release(number),
+                None => return Err(ErrorKind::BrokenPipe.into()),
+            },
+            accepted = accepted => self.take(accepted?.0.into_std()?)?,
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, stream: TcpStream) -> Result<()> {
+        let free = self.held.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.held.len());
+        let number = u32::try_from(place).map_err(|_| ErrorKind::OutOfMemory)?;
+        self.wills.goes_on(number)?;
+        match self.held.get_mut(place) {
+            Some(free) => *free = Some(stream),
+            None => self.held.push(Some(stream)),
+        }
+        self.waiting.push_back(number);
+        Ok(())
+    }
+
+    fn release(&mut self, number: u32) {
+        if let Some(held) = self.held.get_mut(number as usize) {
+            *held = None;
+        }
+    }
+
+    /// Does as a worker that is dead has left word: what can go on waits for the next.
+    pub(super) fn settle(&mut self, channel: &Channel) {
+        while let Some(number) = channel.try_receive() {
+            self.release(number);
+        }
+        self.waiting.clear();
+        for (place, held) in self.held.iter_mut().enumerate() {
+            let Ok(number) = u32::try_from(place) else { continue };
+            match held.as_ref().map(|_| self.wills.read(number)) {
+                Some(Will::GoOn) => self.waiting.push_back(number),
+                Some(Will::End(words)) => {
+                    if let Some(stream) = held.take() {
+                        end(&stream, &words);
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// Waits for nothing: what finds no room in the socket is not said.
+fn end(stream: &TcpStream, words: &[u8]) {
+    let _ = send(stream, words, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    let _ = stream.shutdown(Shutdown::Write);
+    let (mut unread, mut buffer) = (UNREAD, [0; 16 << 10]);
+    while let Ok((read @ 1.., _)) = recv(stream, &mut buffer[..], RecvFlags::DONTWAIT) {
+        unread = unread.saturating_sub(read);
+        if unread == 0 {
+            break;
+        }
+    }
+}
