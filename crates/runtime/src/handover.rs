@@ -9,7 +9,6 @@ mod channel;
 mod handed;
 mod wills;
 
-pub use channel::Channel;
-pub(crate) use channel::pair;
+pub use channel::{Channel, pair};
 pub use handed::{Handed, Hello, Place};
-pub use wills::{LONGEST_WORDS, Will, Wills};
+pub use wills::{Fate, LONGEST_WORDS, Will, Wills};

@@ -40,7 +40,7 @@ pub use identity::Identity;
 pub use launch::{Stdio, start};
 pub use sandbox::{Sandbox, Streams};
 pub use spec::{Access, Command, Limits, Network, PROXY_PORT, Root, Spec, Volume, WORKSPACE, Weakness, Workspace};
-pub use sys::{SignalSet, take_inherited};
+pub use sys::{SignalSet, TcpProgress, take_inherited, tcp_progress};
 pub use watchdog::Breach;
 pub use within::Within;
 pub use zygote::Warmth;

@@ -8,6 +8,7 @@ mod entry;
 mod inherited;
 mod signals;
 mod spawn;
+mod tcp;
 
 use std::ffi::{c_int, c_long, c_ulong};
 use std::io::Read as _;
@@ -20,6 +21,7 @@ pub(crate) use entry::{enter_interpreter, has_interpreter};
 pub use inherited::take_inherited;
 pub use signals::SignalSet;
 pub(crate) use spawn::{ExecStrings, StandardStreams, spawn};
+pub use tcp::{TcpProgress, tcp_progress};
 
 /// The one of the libc crate is of a type too narrow for its value.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;

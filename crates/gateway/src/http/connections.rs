@@ -60,7 +60,7 @@ pub(super) async fn serve(mut incoming: Incoming, app: &Router, most: usize, shu
             },
             () = shutdown.cancelled() => break,
         };
-        let words = place.map(LastWords::new);
+        let words = place.and_then(LastWords::new);
         let (permit, app, head) = match (Arc::clone(&room).try_acquire_owned(), Arc::clone(&extra).try_acquire_owned())
         {
             (Ok(permit), _) => (permit, app, HEAD),
@@ -84,6 +84,7 @@ async fn converse(connection: Connection, app: Router, head: Duration, shutdown:
     let answer = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         let (words, version) = (words.clone(), request.version());
         if let Some(words) = &words {
+            words.begins();
             request.extensions_mut().insert(words.clone());
         }
         let answered = app.call(request);
@@ -128,14 +129,17 @@ impl Connection {
         Self { stream, stalled: None, words, _permit: permit }
     }
 
-    fn about_to_write(&self) {
+    fn about_to_write(&self, bytes: usize) {
         if let Some(words) = &self.words {
-            words.writes();
+            words.writes(bytes);
         }
     }
 
     /// Ends a wait that takes too long.
-    fn watch<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+    fn watch(&mut self, written: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if let (Poll::Ready(Ok(bytes)), Some(words)) = (&written, &self.words) {
+            words.wrote(*bytes);
+        }
         if written.is_ready() {
             self.stalled = None;
             return written;
@@ -157,7 +161,7 @@ impl AsyncRead for Connection {
         if buffer.filled().len() > before
             && let Some(words) = &self.words
         {
-            words.heard();
+            words.heard(buffer.filled().len() - before);
         }
         read
     }
@@ -165,7 +169,7 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.about_to_write();
+        self.about_to_write(bytes.len());
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.watch(written, context)
     }
@@ -175,7 +179,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.about_to_write();
+        self.about_to_write(slices.iter().map(|slice| slice.len()).sum());
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         self.watch(written, context)
     }

@@ -1,9 +1,9 @@
-//! What a client is told if this process dies before it has answered: kept up to date with every step of its request,
-//! and left with the supervisor, which has the connection too.
+//! What a client is told if this process dies before it has answered: left with the supervisor, which has the connection
+//! too, at every step of a request.
 //!
 //! Before anything was asked, and after everything was answered, the next process takes the connection over. From the
-//! first byte of a request it is to be told that its call may have run. Once an answer has begun nothing more can be said,
-//! but in an event stream: between two events there is room for one more.
+//! first byte of a request its client is to be told that its call may have run. Once an answer has begun nothing more can
+//! be said, but in an event stream: between two events there is room for one more.
 
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{Response, StatusCode, Version, header};
 use http_body::{Frame, SizeHint};
-use ringfence_runtime::handover::{LONGEST_WORDS, Place};
+use ringfence_runtime::handover::{LONGEST_WORDS, Place, Will};
 use ringfence_runtime::session::{Failure, Kind};
 use serde_json::Value;
 
@@ -29,36 +29,40 @@ struct Words {
     standing: Mutex<Standing>,
 }
 
-/// How far the request on a connection has come.
+/// How far a connection has come, and the request on it.
 #[derive(Default)]
 struct Standing {
-    phase: Phase,
+    read: u64,
+    written: u64,
     id: Option<Id>,
-    /// The answer is an event stream, with marks between its pieces.
-    is_stream: bool,
-    /// All of the answer was given to be written.
-    has_ended: bool,
+    answer: Answer,
+    /// Nothing was read since the last request was answered.
+    is_resting: bool,
     /// More was read after the answer had begun: perhaps of a next request.
     is_ahead: bool,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum Answer {
     #[default]
-    Idle,
-    /// Something of a request was read.
-    Asked,
-    /// Something of the answer was written, up to anywhere in it.
-    Answering,
-    /// Up to the end of an event.
-    BetweenEvents,
-    /// It speaks something else now.
+    None,
+    /// It is there; what is written from now on is of it.
+    Given { is_stream: bool },
+    /// Some of it was written: of a stream, up to the end of an event as far as is known.
+    Begun { is_stream: bool },
+    /// All of it was given to be written.
+    Ended,
+    /// Something else is spoken now.
     Upgraded,
 }
 
 impl LastWords {
-    pub(super) fn new(place: Place) -> Self {
-        Self(Arc::new(Words { place, standing: Mutex::default() }))
+    /// None where the kernel does not tell how far a connection has come.
+    pub(super) fn new(place: Place) -> Option<Self> {
+        let progress = place.progress()?;
+        let standing = Standing::new(progress.read, progress.written);
+        place.leave(standing.rest());
+        Some(Self(Arc::new(Words { place, standing: Mutex::new(standing) })))
     }
 
     fn change(&self, change: impl FnOnce(&Place, &mut Standing)) {
@@ -66,71 +70,96 @@ impl LastWords {
     }
 
     /// Bytes of the client's were read.
-    pub(super) fn heard(&self) {
-        self.change(|place, standing| match standing.phase {
-            Phase::Idle => {
-                *standing = Standing { phase: Phase::Asked, ..Standing::default() };
-                place.ends_with(&UNKNOWN);
+    pub(super) fn heard(&self, bytes: usize) {
+        self.change(|_, standing| {
+            standing.read += bytes as u64;
+            standing.is_resting = false;
+            standing.is_ahead |= matches!(standing.answer, Answer::Begun { .. } | Answer::Ended);
+        });
+    }
+
+    /// A request was read to the end of its head.
+    pub(super) fn begins(&self) {
+        self.change(|place, standing| {
+            // It was read together with the one before.
+            if std::mem::take(&mut standing.is_resting) {
+                place.leave(standing.last(&UNKNOWN));
             }
-            Phase::Asked | Phase::Upgraded => {}
-            Phase::Answering | Phase::BetweenEvents => standing.is_ahead = true,
         });
     }
 
     /// The request has an id, by which the client knows its answer.
     pub(super) fn asked(&self, id: &Id) {
         self.change(|place, standing| {
-            if standing.phase == Phase::Asked {
-                place.ends_with(&answer(id).unwrap_or_else(|| UNKNOWN.clone()));
-                standing.id = Some(id.clone());
+            standing.id = Some(id.clone());
+            if let Some(words) = answer(id) {
+                place.leave(standing.last(&words));
             }
         });
     }
 
-    /// An answer is about to be given: follows it to its end.
+    /// An answer is about to be written: follows it to its end.
     pub(super) fn follow(&self, version: Version, response: Response<Body>) -> Response<Body> {
         let content_type = response.headers().get(header::CONTENT_TYPE).map_or(&b""[..], |found| found.as_bytes());
         // Only there the end of each piece is marked.
         let is_stream = content_type.starts_with(b"text/event-stream") && version == Version::HTTP_11;
         self.change(|place, standing| {
-            standing.is_stream = is_stream;
+            standing.answer = Answer::Given { is_stream };
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                standing.phase = Phase::Upgraded;
-                place.ends_with(b"");
+                standing.answer = Answer::Upgraded;
+                place.leave(standing.last(b""));
             }
         });
         response.map(|body| Body::new(Followed { body, _end: End(self.clone()) }))
     }
 
-    /// Bytes of an answer are about to be written.
-    pub(super) fn writes(&self) {
-        self.change(|place, standing| match standing.phase {
-            Phase::Asked | Phase::BetweenEvents => {
-                standing.phase = Phase::Answering;
-                place.ends_with(b"");
+    /// So much is about to be written, perhaps less.
+    pub(super) fn writes(&self, bytes: usize) {
+        self.change(|place, standing| {
+            if standing.answer == (Answer::Begun { is_stream: true }) {
+                let words = last_event(standing.id.as_ref());
+                let after = standing.written + bytes as u64;
+                place.leave(Will { goes_on_at: None, words: &words, said_at: [standing.written, after] });
             }
-            // What is said before anything was asked is said of what nobody can answer.
-            Phase::Idle | Phase::Answering | Phase::Upgraded => {}
+        });
+    }
+
+    /// So much was.
+    pub(super) fn wrote(&self, bytes: usize) {
+        self.change(|_, standing| {
+            standing.written += bytes as u64;
+            if let Answer::Given { is_stream } = standing.answer {
+                standing.answer = Answer::Begun { is_stream };
+            }
         });
     }
 
     /// All that was to be written so far has been.
     pub(super) fn flushed(&self) {
-        self.change(|place, standing| {
-            if standing.phase != Phase::Answering {
-                return;
+        self.change(|place, standing| match standing.answer {
+            Answer::Ended => {
+                let is_ahead = standing.is_ahead;
+                *standing = Standing::new(standing.read, standing.written);
+                place.leave(if is_ahead { standing.last(&UNKNOWN) } else { standing.rest() });
             }
-            if standing.has_ended && standing.is_ahead {
-                *standing = Standing { phase: Phase::Asked, ..Standing::default() };
-                place.ends_with(&UNKNOWN);
-            } else if standing.has_ended {
-                *standing = Standing::default();
-                place.goes_on();
-            } else if standing.is_stream {
-                standing.phase = Phase::BetweenEvents;
-                place.ends_with(&last_event(standing.id.as_ref()));
-            }
+            Answer::Begun { is_stream: true } => place.leave(standing.last(&last_event(standing.id.as_ref()))),
+            _ => {}
         });
+    }
+}
+
+impl Standing {
+    fn new(read: u64, written: u64) -> Self {
+        Self { read, written, is_resting: true, ..Self::default() }
+    }
+
+    /// Nothing is asked that is not answered. Whatever is read from now on is a request.
+    fn rest(&self) -> Will<'static> {
+        Will { goes_on_at: Some(self.read), words: &UNKNOWN, said_at: [self.written; 2] }
+    }
+
+    fn last<'a>(&self, words: &'a [u8]) -> Will<'a> {
+        Will { goes_on_at: None, words, said_at: [self.written; 2] }
     }
 }
 
@@ -139,7 +168,11 @@ struct End(LastWords);
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.change(|_, standing| standing.has_ended = true);
+        self.0.change(|_, standing| {
+            if standing.answer != Answer::Upgraded {
+                standing.answer = Answer::Ended;
+            }
+        });
     }
 }
 
@@ -203,3 +236,6 @@ fn last_event(id: Option<&Id>) -> Vec<u8> {
     words.extend(b"\r\n0\r\n\r\n");
     if words.len() <= LONGEST_WORDS { words } else { end }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 const LONGEST: usize = 128;
 
 /// Both ends of a socket that keeps messages apart and is told when the other end is gone.
-pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
+pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
@@ -56,22 +56,22 @@ pub struct Channel(UnixStream);
 
 impl Channel {
     /// Within a runtime.
-    pub(crate) fn new(socket: OwnedFd) -> Result<Self> {
+    pub fn new(socket: OwnedFd) -> Result<Self> {
         UnixStream::from_std(socket.into()).map(Self)
     }
 
     /// Waits until there is room. Cancelled, it has sent nothing.
-    pub(crate) async fn send(&self, number: u32, passed: Option<BorrowedFd<'_>>) -> Result<()> {
+    pub async fn send(&self, number: u32, passed: Option<BorrowedFd<'_>>) -> Result<()> {
         self.0.async_io(Interest::WRITABLE, || send(&self.0, &number.to_le_bytes(), passed)).await
     }
 
     /// Waits for the next; none once the other end is gone. Cancelled, it has taken nothing.
-    pub(crate) async fn receive(&self) -> Result<Option<(u32, Option<OwnedFd>)>> {
+    pub async fn receive(&self) -> Result<Option<(u32, Option<OwnedFd>)>> {
         self.0.async_io(Interest::READABLE, || receive(&self.0).and_then(parse)).await
     }
 
     /// What has come already.
-    pub(crate) fn try_receive(&self) -> Option<u32> {
+    pub fn try_receive(&self) -> Option<u32> {
         receive(&self.0).and_then(parse).ok().flatten().map(|(number, _)| number)
     }
 }

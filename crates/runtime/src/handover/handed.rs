@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
+use ringfence_sandbox::{TcpProgress, tcp_progress};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use super::channel::{self, Channel};
-use super::wills::Wills;
+use super::wills::{Will, Wills};
 
 /// What a worker is told first: where its connections come in, and where its wills are kept.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub struct Hello {
 
 impl Hello {
     /// Says it, before there is anybody to hear it.
-    pub(crate) fn say(socket: &OwnedFd, wills: &Wills, address: SocketAddr) -> Result<()> {
+    pub fn say(socket: &OwnedFd, wills: &Wills, address: SocketAddr) -> Result<()> {
         channel::send(socket, address.to_string().as_bytes(), Some(wills.as_fd()))
     }
 
@@ -78,9 +79,10 @@ impl Handed {
                     None => return Err(ErrorKind::BrokenPipe.into()),
                 },
             };
-            let place = Place { number, wills: Arc::clone(&self.wills), closing: self.closing.clone() };
+            let (wills, closing) = (Arc::clone(&self.wills), self.closing.clone());
             let stream = std::net::TcpStream::from(stream);
             stream.set_nonblocking(true)?;
+            let place = Place { number, progress: tcp_progress(&stream).ok(), wills, closing };
             return Ok((TcpStream::from_std(stream)?, place));
         }
     }
@@ -110,20 +112,21 @@ impl Drop for Closed<'_> {
 #[derive(Debug)]
 pub struct Place {
     number: u32,
+    progress: Option<TcpProgress>,
     wills: Arc<Wills>,
     closing: mpsc::UnboundedSender<u32>,
 }
 
 impl Place {
-    /// If this process dies, the next may have the connection.
-    pub fn goes_on(&self) {
-        // Memory of our own: without it, the connection would be cut, as it would without a supervisor.
-        let _ = self.wills.goes_on(self.number);
+    /// How far the connection had come when it was handed over, if the kernel tells.
+    pub fn progress(&self) -> Option<TcpProgress> {
+        self.progress
     }
 
-    /// If this process dies, these are the last words on the connection.
-    pub fn ends_with(&self, words: &[u8]) {
-        let _ = self.wills.ends_with(self.number, words);
+    /// What is to become of the connection from here on, if this process dies.
+    pub fn leave(&self, will: Will<'_>) {
+        // Memory of our own. Without it the connection would be cut, as it would be without a supervisor.
+        let _ = self.wills.write(self.number, will);
     }
 }
 

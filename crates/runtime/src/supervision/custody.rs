@@ -9,9 +9,10 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
+use ringfence_sandbox::tcp_progress;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::handover::{Channel, Hello, Will, Wills};
+use crate::handover::{Channel, Fate, Hello, Will, Wills};
 
 /// How long to rest when no connection can be accepted, for want of descriptors.
 const REST: Duration = Duration::from_millis(100);
@@ -89,7 +90,7 @@ impl Custody {
         let free = self.held.iter().position(Option::is_none);
         let place = free.unwrap_or(self.held.len());
         let number = u32::try_from(place).map_err(|_| ErrorKind::OutOfMemory)?;
-        self.wills.goes_on(number)?;
+        self.wills.write(number, Will { goes_on_at: Some(0), words: &[], said_at: [0, 0] })?;
         match self.held.get_mut(place) {
             Some(free) => *free = Some(stream),
             None => self.held.push(Some(stream)),
@@ -112,14 +113,14 @@ impl Custody {
         self.waiting.clear();
         for (place, held) in self.held.iter_mut().enumerate() {
             let Ok(number) = u32::try_from(place) else { continue };
-            match held.as_ref().map(|_| self.wills.read(number)) {
-                Some(Will::GoOn) => self.waiting.push_back(number),
-                Some(Will::End(words)) => {
-                    if let Some(stream) = held.take() {
-                        end(&stream, &words);
-                    }
+            let Some(stream) = held else { continue };
+            match tcp_progress(&*stream).map(|progress| self.wills.read(number, progress)) {
+                Ok(Fate::GoesOn) => self.waiting.push_back(number),
+                Ok(Fate::Ends { words }) => {
+                    end(stream, &words);
+                    *held = None;
                 }
-                None => {}
+                Err(_) => *held = None,
             }
         }
     }

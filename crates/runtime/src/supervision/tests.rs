@@ -24,7 +24,8 @@ def serve(number, connection):
                 if line.lower().startswith(b"content-length:"):
                     length = int(line.split(b":")[1])
             method = json.loads(stream.read(length))["method"]
-            os.pwrite(wills, struct.pack("<BH", 2, 4) + b"lost", 1024 * int.from_bytes(number, "little"))
+            will = struct.pack("<QQQH", 2**64 - 1, 0, 0, 4) + b"lost"
+            os.pwrite(wills, will, 1024 * int.from_bytes(number, "little"))
             if method == "crash":
                 os._exit(7)
             body = json.dumps({"result": {"tools": [{"name": "only"}], "pid": os.getpid()}}).encode()
