@@ -5,6 +5,7 @@
 //! first byte of a request its client is to be told that its call may have run. Once an answer has begun nothing more can
 //! be said, but in an event stream: between two events there is room for one more.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -14,6 +15,7 @@ use axum::http::{Response, StatusCode, Version, header};
 use http_body::{Frame, SizeHint};
 use ringfence_runtime::handover::{LONGEST_WORDS, Place, Will};
 use ringfence_runtime::session::{Failure, Kind};
+use ringfence_sandbox::TcpProgress;
 use serde_json::Value;
 
 use super::replay::event;
@@ -34,6 +36,8 @@ struct Words {
 struct Standing {
     read: u64,
     written: u64,
+    /// What had been written when the request came.
+    asked_at: u64,
     id: Option<Id>,
     answer: Answer,
     /// Nothing was read since the last request was answered.
@@ -92,9 +96,8 @@ impl LastWords {
     pub(super) fn asked(&self, id: &Id) {
         self.change(|place, standing| {
             standing.id = Some(id.clone());
-            if let Some(words) = answer(id) {
-                place.leave(standing.last(&words));
-            }
+            standing.asked_at = standing.written;
+            place.leave(standing.last(&standing.words()));
         });
     }
 
@@ -116,10 +119,20 @@ impl LastWords {
     /// So much is about to be written, perhaps less.
     pub(super) fn writes(&self, bytes: usize) {
         self.change(|place, standing| {
-            if standing.answer == (Answer::Begun { is_stream: true }) {
-                let words = last_event(standing.id.as_ref());
-                let after = standing.written + bytes as u64;
-                place.leave(Will { goes_on_at: None, words: &words, said_at: [standing.written, after] });
+            let (read, written) = (standing.read, standing.written + bytes as u64);
+            match standing.answer {
+                // If all of it is written, nothing is left to say.
+                Answer::Ended if !standing.is_ahead => place.leave(Will {
+                    goes_on_at: Some(TcpProgress { read, written }),
+                    words: &standing.words(),
+                    said_at: [standing.asked_at; 2],
+                }),
+                Answer::Begun { is_stream: true } => place.leave(Will {
+                    goes_on_at: None,
+                    words: &last_event(standing.id.as_ref()),
+                    said_at: [standing.written, written],
+                }),
+                _ => {}
             }
         });
     }
@@ -150,12 +163,18 @@ impl LastWords {
 
 impl Standing {
     fn new(read: u64, written: u64) -> Self {
-        Self { read, written, is_resting: true, ..Self::default() }
+        Self { read, written, asked_at: written, is_resting: true, ..Self::default() }
+    }
+
+    /// The answer to the request, as far as it is known.
+    fn words(&self) -> Cow<'static, [u8]> {
+        self.id.as_ref().and_then(answer).map_or(Cow::Borrowed(&UNKNOWN[..]), Cow::Owned)
     }
 
     /// Nothing is asked that is not answered. Whatever is read from now on is a request.
     fn rest(&self) -> Will<'static> {
-        Will { goes_on_at: Some(self.read), words: &UNKNOWN, said_at: [self.written; 2] }
+        let goes_on_at = Some(TcpProgress { read: self.read, written: self.written });
+        Will { goes_on_at, words: &UNKNOWN, said_at: [self.written; 2] }
     }
 
     fn last<'a>(&self, words: &'a [u8]) -> Will<'a> {

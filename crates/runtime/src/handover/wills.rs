@@ -13,8 +13,8 @@ use rustix::io::{pread, pwrite};
 /// What is kept for one connection.
 const ENTRY: usize = 1024;
 
-/// Three counts, and the length of the words.
-const HEAD: usize = 3 * 8 + 2;
+/// Four counts, and the length of the words.
+const HEAD: usize = 4 * 8 + 2;
 
 /// Words that are longer are not said.
 pub const LONGEST_WORDS: usize = ENTRY - HEAD;
@@ -25,8 +25,8 @@ const NEVER: u64 = u64::MAX;
 /// What is to become of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Will<'a> {
-    /// The next worker may have it, if exactly so much was read of it: nothing was asked that is not answered.
-    pub goes_on_at: Option<u64>,
+    /// The next worker may have it, if it has come exactly so far: nothing was asked that is not answered.
+    pub goes_on_at: Option<TcpProgress>,
     /// Else these are the last words on it.
     pub words: &'a [u8],
     /// They are said if so much was written to it, or so much: there they make sense.
@@ -53,7 +53,8 @@ impl Wills {
     pub fn write(&self, number: u32, will: Will<'_>) -> Result<()> {
         let words = if will.words.len() > LONGEST_WORDS { &[] } else { will.words };
         let mut entry = Vec::with_capacity(HEAD + words.len());
-        for count in [will.goes_on_at.unwrap_or(NEVER), will.said_at[0], will.said_at[1]] {
+        let goes_on_at = will.goes_on_at.unwrap_or(TcpProgress { read: NEVER, written: NEVER });
+        for count in [goes_on_at.read, goes_on_at.written, will.said_at[0], will.said_at[1]] {
             entry.extend(count.to_le_bytes());
         }
         let [low, high, ..] = words.len().to_le_bytes();
@@ -78,11 +79,11 @@ impl Wills {
 fn fate(entry: &[u8], progress: TcpProgress) -> Option<Fate> {
     let (head, rest) = entry.split_first_chunk::<HEAD>()?;
     let count = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
-    let (goes_on_at, said_at) = (count(0)?, [count(8)?, count(16)?]);
-    if goes_on_at == progress.read {
+    let (goes_on_at, said_at) = (TcpProgress { read: count(0)?, written: count(8)? }, [count(16)?, count(24)?]);
+    if goes_on_at == progress {
         return Some(Fate::GoesOn);
     }
-    let length = u16::from_le_bytes(head.get(24..26)?.try_into().ok()?);
+    let length = u16::from_le_bytes(head.get(32..34)?.try_into().ok()?);
     let words = rest.get(..usize::from(length)).filter(|_| said_at.contains(&progress.written));
     Some(Fate::Ends { words: words.unwrap_or_default().to_vec() })
 }
@@ -135,8 +136,9 @@ mod tests {
     #[test]
     fn a_will_holds_for_its_moment_alone() {
         let wills = Wills::new().unwrap();
-        wills.write(0, Will { goes_on_at: Some(10), words: b"lost", said_at: [20, 30] }).unwrap();
+        wills.write(0, Will { goes_on_at: Some(at(10, 20)), words: b"lost", said_at: [20, 30] }).unwrap();
         assert_eq!(wills.read(0, at(10, 20)), Fate::GoesOn);
+        assert_eq!(wills.read(0, at(10, 21)), SILENCE);
         // A request was read since.
         assert_eq!(wills.read(0, at(11, 20)), says(b"lost"));
         assert_eq!(wills.read(0, at(11, 30)), says(b"lost"));

@@ -9,7 +9,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
-use ringfence_sandbox::tcp_progress;
+use ringfence_sandbox::{TcpProgress, tcp_progress};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::handover::{Channel, Fate, Hello, Will, Wills};
@@ -20,6 +20,10 @@ const REST: Duration = Duration::from_millis(100);
 /// What is read of a connection before it is closed: what a client has sent and nobody will read would take the last
 /// words from it.
 const UNREAD: usize = 1 << 20;
+
+/// Of a connection that no worker has seen yet.
+const UNTOUCHED: Will<'static> =
+    Will { goes_on_at: Some(TcpProgress { read: 0, written: 0 }), words: &[], said_at: [0, 0] };
 
 pub(super) struct Custody {
     /// Until nobody is let in any more.
@@ -90,7 +94,7 @@ impl Custody {
         let free = self.held.iter().position(Option::is_none);
         let place = free.unwrap_or(self.held.len());
         let number = u32::try_from(place).map_err(|_| ErrorKind::OutOfMemory)?;
-        self.wills.write(number, Will { goes_on_at: Some(0), words: &[], said_at: [0, 0] })?;
+        self.wills.write(number, UNTOUCHED)?;
         match self.held.get_mut(place) {
             Some(free) => *free = Some(stream),
             None => self.held.push(Some(stream)),

@@ -24,7 +24,7 @@ def serve(number, connection):
                 if line.lower().startswith(b"content-length:"):
                     length = int(line.split(b":")[1])
             method = json.loads(stream.read(length))["method"]
-            will = struct.pack("<QQQH", 2**64 - 1, 0, 0, 4) + b"lost"
+            will = struct.pack("<QQQQH", 2**64 - 1, 0, 0, 0, 4) + b"lost"
             os.pwrite(wills, will, 1024 * int.from_bytes(number, "little"))
             if method == "crash":
                 os._exit(7)
