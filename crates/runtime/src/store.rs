@@ -11,9 +11,13 @@ mod code_sessions;
 mod database;
 mod directory;
 mod error;
+mod locks;
+mod log;
 mod memories;
+mod migrations;
 mod not_kept;
 mod pins;
+mod replacement;
 mod salvage;
 mod saved_tools;
 mod servers;
@@ -98,11 +102,11 @@ impl Store {
 
     fn with_bounds(directory: &Path, queued: usize, audit_rows: u64) -> Result<Self, StoreError> {
         directory::prepare(directory)?;
-        let connection = database::open(directory)?;
+        let database = database::open(directory)?;
         let (jobs, receiver) = mpsc::channel(queued);
         let dropped = Arc::new(AtomicU64::new(0));
         let failing = Arc::new(AtomicBool::new(false));
-        let writer = Writer::new(connection, receiver, Arc::clone(&dropped), Arc::clone(&failing), audit_rows);
+        let writer = Writer::new(database, receiver, Arc::clone(&dropped), Arc::clone(&failing), audit_rows);
         let thread = std::thread::Builder::new().name("store".into()).spawn(move || writer.run());
         let thread = thread.map_err(|source| StoreError::Directory { path: directory.to_owned(), source })?;
         Ok(Self(Arc::new(Inner {
