@@ -54,8 +54,7 @@ async fn noise_in_the_log_is_told_and_what_was_committed_before_is_there() {
     let last = commits[commits.len() - 1];
     let frames = (last - HEADER) / FRAME;
     let middle = HEADER + frames / 2 * FRAME;
-    let random =
-        (0..24).map(|_| HEADER + noise.below(frames) * FRAME + 24 + noise.below(PAGE - 64)).collect::<Vec<_>>();
+    let random = (0..8).map(|_| HEADER + noise.below(frames) * FRAME + 24 + noise.below(PAGE - 64)).collect::<Vec<_>>();
     for at in [0, 8, 16, 24, HEADER, HEADER + 24, middle, middle + 24, last - PAGE].into_iter().chain(random) {
         let mut log = sample.log.clone();
         noise.fill(&mut log[at..at + 8]);
@@ -85,7 +84,7 @@ fn state_after(sample: &Sample, length: usize) -> samples::Rows {
 #[tokio::test]
 async fn a_beginning_of_the_log_that_is_damaged_takes_nothing_with_it() {
     let sample = sample(true).await;
-    for at in 0..24 {
+    for at in (0..24).step_by(3) {
         let mut log = sample.log.clone();
         log[at] ^= 0xff;
         let how = format!("byte {at} of the log");

@@ -48,29 +48,24 @@ async fn a_broken_database_is_replaced_when_the_other_is_done_soon() {
     other.join().unwrap();
 }
 
-const CHILD_DIRECTORY: &str = "RINGFENCE_TEST_VISITED_STORE";
-
-/// Not a test of its own: opens and closes, as a command does.
-#[test]
-#[ignore = "the child of a_visit_takes_nothing_from_a_server_that_lives"]
-fn child_that_visits() {
-    let Some(path) = std::env::var_os(CHILD_DIRECTORY) else { return };
-    drop(Store::open(&PathBuf::from(path)).unwrap());
-}
-
+/// Whoever opens the file beside the connection, and closes it, takes the locks of `SQLite` from the whole process. Then
+/// others may remove the log of a server that lives, and with it all that it commits from then on.
 #[tokio::test]
-async fn a_visit_takes_nothing_from_a_server_that_lives() {
+async fn a_server_keeps_the_locks_of_its_database() {
     let (_parent, path) = directory();
     let store = Store::open(&path).unwrap();
+    let inode = format!(":{} ", std::fs::metadata(path.join("ringfence.db")).unwrap().ino());
+    let process = format!(" {} ", std::process::id());
+    let has_lock = || {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|lock| lock.contains("POSIX") && lock.contains(&process) && lock.contains(&inode))
+    };
+    assert!(has_lock(), "it has none at all");
+    let second = Store::open(&path).unwrap();
+    assert!(has_lock(), "a second one in the same process took it");
+    second.close().await;
     store.upsert_session(record("one", 1)).await.unwrap();
-    let log = path.join("ringfence.db-wal");
-    let inode = std::fs::metadata(&log).unwrap().ino();
-    let visit = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "store::tests::sharing::child_that_visits", "--ignored"])
-        .env(CHILD_DIRECTORY, &path)
-        .output()
-        .unwrap();
-    assert!(visit.status.success(), "{visit:?}");
-    let now = std::fs::metadata(&log).map(|log| log.ino()).ok();
-    assert_eq!(now, Some(inode), "the log of a server that lives was removed");
+    assert!(has_lock(), "the end of the second took it");
+    store.close().await;
+    assert!(!has_lock());
 }
