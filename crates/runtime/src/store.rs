@@ -2,7 +2,8 @@
 //! state directory.
 //!
 //! One thread owns the connection and writes in batches; what was answered is committed, and survives the death of the
-//! process at any moment. Several servers may share a directory: the locks of `SQLite` keep them apart.
+//! process at any moment. Several servers may share a directory: the locks of `SQLite` keep them apart, and one of our own
+//! keeps a broken database from being replaced under those that use it.
 //! Recording for the audit never waits: what does not fit the queue is counted, and the count recorded. Events are
 //! written together, so the last of them, of some milliseconds, can be lost when the process is killed.
 

@@ -6,14 +6,17 @@
 //! the database is closed anywhere in it.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::{Flock, FlockType, fcntl_getlk};
 
 use super::StoreError;
+use super::database::{NAME, beside};
 
 /// How long others that have it open are waited for: a command lists something and is done.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -73,12 +76,27 @@ impl InUse {
 
     fn try_alone(&mut self) -> Result<bool, StoreError> {
         self.is_alone = match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => true,
+            Ok(()) => !is_open_elsewhere(&self.directory)
+                .map_err(|source| StoreError::Directory { path: self.directory.clone(), source })?,
             Err(Errno::WOULDBLOCK) => false,
             Err(errno) => return Err(failed(&self.directory, errno)),
         };
         Ok(self.is_alone)
     }
+}
+
+/// Whether a program that knows nothing of these locks has the database open: every process that does, through
+/// `SQLite` and with a log, has this byte of the log's index locked. Asked only by who has the other lock: closing the
+/// file would take the same lock from this process.
+fn is_open_elsewhere(directory: &Path) -> io::Result<bool> {
+    const OPEN: u64 = 128;
+    let index = match File::open(beside(&directory.join(NAME), "-shm")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        index => index?,
+    };
+    let mut lock = Flock::from(FlockType::WriteLock);
+    (lock.start, lock.length) = (OPEN, 1);
+    Ok(fcntl_getlk(&index, &lock)?.is_some())
 }
 
 fn open(path: &Path) -> Result<File, StoreError> {

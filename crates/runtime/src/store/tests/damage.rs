@@ -117,6 +117,19 @@ async fn a_header_that_is_wrong_anywhere_costs_nothing() {
 }
 
 #[tokio::test]
+async fn a_row_that_its_index_does_not_lead_to_is_found_again() {
+    let sample = sample(false).await;
+    let index = owners(&sample).iter().position(|owner| owner == "sqlite_autoindex_memories_1").unwrap();
+    let mut broken = sample.database.clone();
+    let page = &mut broken[index * PAGE..(index + 1) * PAGE];
+    let at = page.windows(6).position(|bytes| bytes == b"key-33").unwrap();
+    page[at] = b'x';
+    let found = recovered(Found::database(&broken), "an index").await;
+    assert!(found.told.unwrap().contains("nothing is known to be lost"));
+    assert_eq!(found.rows, sample.rows);
+}
+
+#[tokio::test]
 async fn what_is_not_there_or_no_file_is_said() {
     let found = recovered(Found::database(&[]), "an empty file").await;
     assert!(found.rows.values().all(BTreeSet::is_empty));

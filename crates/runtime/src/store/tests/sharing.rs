@@ -48,6 +48,41 @@ async fn a_broken_database_is_replaced_when_the_other_is_done_soon() {
     other.join().unwrap();
 }
 
+const CHILD_DIRECTORY: &str = "RINGFENCE_TEST_FOREIGN_STORE";
+
+/// Not a test of its own: another program, which knows `SQLite` and nothing else.
+#[test]
+#[ignore = "the child of a_broken_database_is_not_replaced_under_another_program"]
+fn child_that_reads() {
+    let Some(path) = std::env::var_os(CHILD_DIRECTORY).map(PathBuf::from) else { return };
+    let connection = rusqlite::Connection::open(path.join("ringfence.db")).unwrap();
+    connection.query_row("SELECT count(*) FROM audit", [], |_| Ok(())).unwrap();
+    writeln!(std::io::stdout(), "\nit is open").unwrap();
+    std::io::stdin().lines().count();
+}
+
+#[tokio::test]
+async fn a_broken_database_is_not_replaced_under_another_program() {
+    let (_parent, path) = directory();
+    let store = Store::open(&path).unwrap();
+    store.upsert_session(record("one", 1)).await.unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "store::tests::sharing::child_that_reads", "--ignored", "--nocapture"])
+        .env(CHILD_DIRECTORY, &path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "it is open"));
+    break_database(&store, &path.join("ringfence.db")).await;
+    store.close().await;
+    assert!(matches!(Store::open(&path), Err(StoreError::BrokenInUse { .. })));
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert_eq!(Store::open(&path).unwrap().sessions().await.unwrap(), [record("one", 1)]);
+}
+
 /// Whoever opens the file beside the connection, and closes it, takes the locks of `SQLite` from the whole process. Then
 /// others may remove the log of a server that lives, and with it all that it commits from then on.
 #[tokio::test]
