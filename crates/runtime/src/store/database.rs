@@ -41,8 +41,9 @@ pub(super) fn open(directory: &Path) -> Result<Database, StoreError> {
     let mut in_use = InUse::take(directory)?;
     if !in_use.is_alone() {
         // What is wrong with the log was seen by those who opened it before, and cannot be seen while they write it.
-        let why = match open_at(&path) {
-            _ if replacement::is_ready(&path) => "its replacement is not finished".to_owned(),
+        let is_ready = replacement::is_ready(&path);
+        let opened = if is_ready { Err(corrupt("its replacement waits".into()).into()) } else { open_at(&path) };
+        let why = match opened {
             Err(StoreError::Database(error)) if is_broken(&error) => error.to_string(),
             opened => return opened.map(|connection| Database { connection, _in_use: in_use }),
         };

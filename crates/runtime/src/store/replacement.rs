@@ -69,6 +69,7 @@ pub(super) fn finish(path: &Path) -> Result<(), StoreError> {
         if is_ready(path) {
             // Its log first: with the new one in its place, it would be taken for that one's.
             remove_beside(path)?;
+            sync_directory(path)?;
             reached("without a log");
             fs::rename(ready(path), path)?;
             sync_directory(path)?;

@@ -76,7 +76,9 @@ fn named(scratch: &Scratch, new: &[(Entry, u32)]) -> Result<BTreeMap<String, u32
         }
     }
     let mut uses = BTreeMap::<u32, usize>::new();
-    named.values().for_each(|root| *uses.entry(*root).or_default() += 1);
+    for root in named.values() {
+        *uses.entry(*root).or_default() += 1;
+    }
     named.retain(|_, root| uses[root] == 1);
     Ok(named)
 }

@@ -41,7 +41,15 @@ impl Scratch {
     /// Opened so that as much as possible is read, and nothing in it is obeyed.
     pub(super) fn connection(&self) -> Result<Connection, StoreError> {
         let connection = Connection::open_with_flags(&self.0, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        for (name, value) in [("writable_schema", "on"), ("trusted_schema", "off"), ("cell_size_check", "on")] {
+        let settings = [
+            ("writable_schema", "on"),
+            ("trusted_schema", "off"),
+            ("cell_size_check", "on"),
+            // It is gone soon, and whoever is killed begins anew.
+            ("synchronous", "off"),
+            ("journal_mode", "memory"),
+        ];
+        for (name, value) in settings {
             // What cannot be set is not, and then less is read.
             let _ = connection.pragma_update(None, name, value);
         }
