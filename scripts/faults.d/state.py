@@ -51,6 +51,13 @@ def full_disk(world):
             service.stop()
 
 
+def committed(log):
+    """How many frames of a write-ahead log are of its last use, up to the last commit."""
+    frames = [log[at : at + 24] for at in range(32, len(log) - 4119, 4120)]
+    commits = [number + 1 for number, frame in enumerate(frames) if frame[8:16] == log[16:24] and any(frame[4:8])]
+    return commits[-1]
+
+
 def broken_store(world):
     service = Service(world.program)
     try:
@@ -61,29 +68,37 @@ def broken_store(world):
             service.kill()
             eventually("it lives", lambda: service.main.poll() is not None)
             database = pathlib.Path(service.state, "ringfence.db")
-            # As after an end in order, so that the damage is to the database and not to its log.
-            sqlite3.connect(database).execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
-            content = bytearray(database.read_bytes())
-            if round % 2:
-                content = content[: random.randrange(1, len(content))]
+            if round % 3 == 2:
+                # One page in the middle of its log, before what was committed last.
+                damaged = pathlib.Path(f"{database}-wal")
+                content = bytearray(damaged.read_bytes())
+                middle = 32 + 4120 * (committed(content) // 2)
+                content[middle : middle + 4120] = random.randbytes(4120)
             else:
-                # The first page, without which nothing else can be found.
-                content[0:4096] = random.randbytes(4096)
-            database.write_bytes(content)
+                # As after an end in order, so that the damage is to the database and not to its log.
+                damaged = database
+                sqlite3.connect(database).execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
+                content = bytearray(database.read_bytes())
+                if round % 3:
+                    content = content[: random.randrange(1, len(content))]
+                else:
+                    # The first page, without which nothing else can be found.
+                    content[0:4096] = random.randbytes(4096)
+            damaged.write_bytes(content)
             before = len(service.said())
             service.revive()
-            copy = pathlib.Path(service.state, f"ringfence.db.broken-{round + 1}")
+            copy = pathlib.Path(str(damaged).replace(".db", f".db.broken-{round + 1}"))
             assert copy.read_bytes() == content, "the broken one is not kept"
             told = re.search(r"was broken .*", service.said()[before:])
             assert told, service.said()[before:]
             lines.append(told.group(0))
-            if round % 2:
+            if round % 3:
                 session = client.call("execute_code", code="kept = 42")[0]["session_id"]
             answer, _, _ = client.call("execute_code", code="print(kept)", session_id=session)
             assert answer["stdout"] == "42\n", answer
         client.close()
         kept = re.search(r"sessions: [^,)]*", lines[0]).group(0)
-        return f"{world.rounds} times noise or cut; started, copy kept, told what was saved ({kept} with its first page lost)"
+        return f"{world.rounds} times noise, cut or noise in the log; started, copy kept, told what was saved ({kept} with its first page lost)"
     finally:
         service.stop()
 

@@ -2,7 +2,8 @@
 //! state directory.
 //!
 //! One thread owns the connection and writes in batches; what was answered is committed, and survives the death of the
-//! process at any moment. Several servers may share a directory: the locks of `SQLite` keep them apart.
+//! process at any moment. Several servers may share a directory: the locks of `SQLite` keep them apart, and one of our own
+//! keeps a broken database from being replaced under those that use it.
 //! Recording for the audit never waits: what does not fit the queue is counted, and the count recorded. Events are
 //! written together, so the last of them, of some milliseconds, can be lost when the process is killed.
 
@@ -11,9 +12,13 @@ mod code_sessions;
 mod database;
 mod directory;
 mod error;
+mod locks;
+mod log;
 mod memories;
+mod migrations;
 mod not_kept;
 mod pins;
+mod replacement;
 mod salvage;
 mod saved_tools;
 mod servers;
@@ -98,11 +103,11 @@ impl Store {
 
     fn with_bounds(directory: &Path, queued: usize, audit_rows: u64) -> Result<Self, StoreError> {
         directory::prepare(directory)?;
-        let connection = database::open(directory)?;
+        let database = database::open(directory)?;
         let (jobs, receiver) = mpsc::channel(queued);
         let dropped = Arc::new(AtomicU64::new(0));
         let failing = Arc::new(AtomicBool::new(false));
-        let writer = Writer::new(connection, receiver, Arc::clone(&dropped), Arc::clone(&failing), audit_rows);
+        let writer = Writer::new(database, receiver, Arc::clone(&dropped), Arc::clone(&failing), audit_rows);
         let thread = std::thread::Builder::new().name("store".into()).spawn(move || writer.run());
         let thread = thread.map_err(|source| StoreError::Directory { path: directory.to_owned(), source })?;
         Ok(Self(Arc::new(Inner {

@@ -34,6 +34,7 @@ mod server;
 mod server_entries;
 mod session_commands;
 mod sessions;
+mod shared_state;
 mod tokens;
 mod up;
 mod warm;

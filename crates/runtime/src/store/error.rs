@@ -16,6 +16,10 @@ pub enum StoreError {
     WritableByOthers { path: PathBuf, mode: u32 },
     #[error("the state in {} is of a newer ringfence (format {found}; this one knows {known})", path.display())]
     Newer { path: PathBuf, found: i64, known: usize },
+    #[error("the database {} is broken ({why}), and another server uses it", path.display())]
+    BrokenInUse { path: PathBuf, why: String },
+    #[error("the database {} is broken ({why}), and what can be read of it could not be saved", path.display())]
+    NotSaved { path: PathBuf, why: String, source: Box<StoreError> },
     #[error("the database failed")]
     Database(#[from] rusqlite::Error),
     /// One that failed for all that were written together.
@@ -40,6 +44,12 @@ impl StoreError {
             }
             Self::WritableByOthers { path, .. } => format!("chmod 700 {}", path.display()),
             Self::Newer { .. } => "run the newer ringfence, or choose another state directory".into(),
+            Self::BrokenInUse { .. } => {
+                "stop the other servers of this state directory, and start again: what can be read is saved then".into()
+            }
+            Self::NotSaved { .. } => {
+                "it is left as it is: make room for three times its size beside it, and start again".into()
+            }
             Self::Database(_) | Self::Write(_) => "check that the disk is not full and the directory writable".into(),
             Self::NameTaken { .. } => "choose another name, or say that it is to be replaced".into(),
             Self::NotKept(reason) => reason.hint(),

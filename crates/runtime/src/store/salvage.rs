@@ -1,10 +1,11 @@
 //! Saves what can be read of a broken database into a new one, table by table and row by row.
 //!
 //! The tables are read by their trees, never page by page: what lies on pages that are in no tree was deleted, and must
-//! not come back. Where the pages that name the tables are lost, those of a new database take their place: one that this
-//! program made has its tables at the same pages. Rows that are not what they should be are left out.
+//! not come back. Where a tree begins is known from the database itself, or, where that page is lost, from a new one
+//! (`roots`). Rows that are not what they should be are left out.
 
 mod reading;
+mod roots;
 mod scratch;
 pub(super) mod table;
 
@@ -19,43 +20,45 @@ use scratch::Scratch;
 use table::TABLES;
 pub(super) use table::check_rows;
 
-/// What became of every table.
-pub(super) struct Report(Vec<(&'static str, Kept)>);
+/// What became of the log and of every table.
+pub(super) struct Report {
+    log: Option<String>,
+    tables: Vec<(&'static str, Kept)>,
+}
 
 impl Report {
     /// Whether anything is known to be missing.
     pub(super) fn is_whole(&self) -> bool {
-        self.0.iter().all(|(_, kept)| kept.is_whole())
+        self.log.is_none() && self.tables.iter().all(|(_, kept)| kept.is_whole())
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, (table, kept)) in self.0.iter().enumerate() {
+        if let Some(damage) = &self.log {
+            write!(formatter, "{damage}, ")?;
+        }
+        for (number, (table, kept)) in self.tables.iter().enumerate() {
             write!(formatter, "{}{table}: {kept}", if number == 0 { "" } else { ", " })?;
         }
         Ok(())
     }
 }
 
-/// Reads the database at `broken`, which is left as it is, into `new`.
+/// Reads the database at `broken`, which nobody has open, and which is left as it is, into `new`. An error is about the
+/// new one, or about reading and writing files at all: what is wrong inside the broken one is in the report.
 pub(super) fn salvage(broken: &Path, new: &mut Connection) -> Result<Report, StoreError> {
     let transaction = new.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let scratch = Scratch::copy(broken)?;
-    if scratch.is_empty() {
-        // Otherwise its log would be thrown away.
-        scratch.graft_schema(&transaction)?;
-    }
-    let mut report = Vec::new();
+    let (scratch, log) = Scratch::copy(broken)?;
+    let roots = roots::find(&scratch)?;
+    scratch.graft(&roots)?;
+    let source = scratch.connection()?;
+    let mut tables = Vec::new();
     for table in &TABLES {
-        report.push((table.name, read_table(&scratch.connection()?, &transaction, table)));
-    }
-    if report.iter().any(|(_, kept)| !kept.is_readable()) {
-        scratch.graft_schema(&transaction)?;
-        for (table, (_, kept)) in TABLES.iter().zip(&mut report).filter(|(_, (_, kept))| !kept.is_readable()) {
-            *kept = read_table(&scratch.connection()?, &transaction, table);
-        }
+        let is_found = roots.iter().any(|(found, _)| found.name == table.name);
+        let kept = if is_found { read_table(&source, &transaction, table)? } else { Kept::not_found() };
+        tables.push((table.name, kept));
     }
     transaction.commit()?;
-    Ok(Report(report))
+    Ok(Report { log, tables })
 }

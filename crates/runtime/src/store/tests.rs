@@ -1,7 +1,11 @@
 //! The store as servers use it, and as they leave it when they are killed.
 
+pub(super) mod crashes;
 mod damage;
 mod full_disk;
+mod log;
+mod samples;
+mod sharing;
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -122,6 +126,7 @@ fn a_database_of_a_newer_program_is_left_alone() {
     let file = path.join("ringfence.db");
     let connection = rusqlite::Connection::open(&file).unwrap();
     connection.pragma_update(None, "user_version", 99).unwrap();
+    connection.execute_batch("CREATE TABLE something_newer (number INTEGER) STRICT").unwrap();
     drop(connection);
     let Err(error) = Store::open(&path) else { panic!("it is newer") };
     assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error}");
@@ -188,6 +193,19 @@ async fn child_that_writes() {
 async fn nothing_written_is_lost_when_the_server_is_killed() {
     let (_parent, path) = directory();
     let (mut written, mut untold) = (0_u64, 0);
+    // Another process opens and closes the same all the while, as commands do.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let visitor = std::thread::spawn({
+        let (path, is_over) = (path.clone(), Arc::clone(&is_over));
+        move || {
+            let mut visits = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                drop(Store::open(&path).unwrap());
+                visits += 1;
+            }
+            visits
+        }
+    });
     for round in 0..20 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "store::tests::child_that_writes", "--ignored", "--nocapture"])
@@ -223,5 +241,7 @@ async fn nothing_written_is_lost_when_the_server_is_killed() {
         untold += found.len() as u64 - written;
         written = found.len() as u64;
     }
+    is_over.store(true, Ordering::Relaxed);
+    assert!(visitor.join().unwrap() > 20);
     assert!(!path.join("ringfence.db.broken-1").exists());
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
+use super::database::Database;
 use super::{AuditRecord, SessionRecord, StoreError};
 use crate::audit::{AuditEvent, AuditKind};
 use crate::session::SessionId;
@@ -44,7 +45,7 @@ const LINGER: Duration = Duration::from_millis(20);
 const TRIMMED_EVERY: u64 = 1000;
 
 pub(super) struct Writer {
-    connection: Connection,
+    database: Database,
     jobs: mpsc::Receiver<Job>,
     dropped: Arc<AtomicU64>,
     audit_rows: u64,
@@ -67,14 +68,14 @@ struct After {
 
 impl Writer {
     pub(super) fn new(
-        connection: Connection,
+        database: Database,
         jobs: mpsc::Receiver<Job>,
         dropped: Arc<AtomicU64>,
         failing: Arc<AtomicBool>,
         audit_rows: u64,
     ) -> Self {
         // As if it were time: rows may be left of a server that did not come to it.
-        Self { connection, jobs, dropped, audit_rows, since_trimmed: TRIMMED_EVERY, failing }
+        Self { database, jobs, dropped, audit_rows, since_trimmed: TRIMMED_EVERY, failing }
     }
 
     pub(super) fn run(mut self) {
@@ -131,7 +132,7 @@ impl Writer {
             return Ok(());
         }
         after.was_tried = true;
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction = self.database.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for change in &changes {
             change.apply(&transaction)?;
         }
@@ -164,12 +165,12 @@ impl Writer {
             Question::Audit { session, limit, reply } => {
                 let _ = reply.send(self.audit(session.as_ref(), limit).map_err(Into::into));
             }
-            Question::Other(work) => work(&mut self.connection),
+            Question::Other(work) => work(&mut self.database.connection),
         }
     }
 
     fn sessions(&self) -> rusqlite::Result<Vec<SessionRecord>> {
-        let mut statement = self.connection.prepare_cached(
+        let mut statement = self.database.connection.prepare_cached(
             "SELECT id, principal, template, flavor, created, address FROM sessions ORDER BY created, id",
         )?;
         let rows = statement.query_map([], |row| {
@@ -187,7 +188,7 @@ impl Writer {
 
     fn audit(&self, session: Option<&SessionId>, limit: u32) -> rusqlite::Result<Vec<AuditRecord>> {
         let of_session = if session.is_some() { "WHERE session = ?1" } else { "WHERE ?1 IS NULL" };
-        let mut statement = self.connection.prepare_cached(&format!(
+        let mut statement = self.database.connection.prepare_cached(&format!(
             "SELECT time_ms, principal, session, kind, outcome, duration_ms, detail FROM audit {of_session}
              ORDER BY number DESC LIMIT ?2"
         ))?;

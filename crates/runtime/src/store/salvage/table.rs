@@ -14,6 +14,9 @@ pub(in super::super) enum Column {
     Json,
 }
 
+/// In a copy, a column after the last.
+pub(super) const BEYOND: &str = "beyond";
+
 use Column::{Integer, Json, MaybeInteger, MaybeText, Text};
 
 pub(in super::super) struct Table {
@@ -35,7 +38,7 @@ pub(in super::super) const TABLES: [Table; 10] = [
         ],
     },
     Table { name: "servers", columns: &[("name", Text), ("uuid", Text), ("entry", Json), ("origin", MaybeText)] },
-    Table { name: "pins", columns: &[("server", Text), ("tool", Text), ("accepted", Text)] },
+    Table { name: "pins", columns: &[("server", Text), ("tool", Text), ("accepted", Json)] },
     Table { name: "catalogues", columns: &[("server", Text), ("tools", Json), ("updated", Integer)] },
     Table {
         name: "saved_tools",
@@ -86,8 +89,26 @@ impl Table {
         self.columns.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     }
 
+    /// How a copy declares it: without rules, so that all can be read, and so that every row shows how many columns it
+    /// has. What a row lacks is a blob, which is in no table of ours; and so is what follows its last column.
+    pub(super) fn bare(&self) -> String {
+        let column = |(name, _): &(&str, Column)| match *name {
+            // Another name for the number of the row, and not in the row itself.
+            "number" => "number INTEGER PRIMARY KEY".to_owned(),
+            name => format!("{name} DEFAULT x'00'"),
+        };
+        let columns = self.columns.iter().map(column).collect::<Vec<_>>().join(", ");
+        format!("CREATE TABLE {} ({columns}, {BEYOND} DEFAULT x'00')", self.name)
+    }
+
+    /// The values of a row of a copy, and nothing if it has other columns than it should.
+    pub(super) fn exact_values(&self, row: &Row<'_>) -> Option<Vec<Value>> {
+        let beyond = row.get_ref(self.columns.len() + 1).ok()?;
+        (beyond == ValueRef::Blob(&[0])).then(|| self.values(row))?
+    }
+
     /// The values of a row, from the second of what was selected; nothing where one is not what it should be.
-    pub(super) fn values(&self, row: &Row<'_>) -> Option<Vec<Value>> {
+    fn values(&self, row: &Row<'_>) -> Option<Vec<Value>> {
         let columns = self.columns.iter().enumerate();
         columns.map(|(place, (_, column))| column.value(row.get_ref(place + 1).ok()?)).collect()
     }
@@ -108,16 +129,23 @@ impl Column {
     }
 }
 
-/// Finds a row that cannot be what was written, which the checks of `SQLite` do not see. The audit, which is long, and of
-/// which nothing is done, is not looked at.
+/// Finds what the quick check of `SQLite` does not see: a row that cannot be what was written, or that its table's index
+/// does not lead to. The index of the audit, which is long, is not looked at.
 /// Tables may be missing from one that was not made by this version.
 pub(in super::super) fn check_rows(connection: &Connection, is_current: bool) -> rusqlite::Result<Option<String>> {
-    for table in TABLES.iter().filter(|table| table.name != "audit") {
+    for table in &TABLES {
         if !connection.table_exists(None, table.name)? {
             if is_current {
                 return Ok(Some(format!("it has no {}", table.name)));
             }
             continue;
+        }
+        if table.name != "audit" {
+            let check = format!("PRAGMA integrity_check({})", table.name);
+            let checked: String = connection.query_row(&check, [], |row| row.get(0))?;
+            if checked != "ok" {
+                return Ok(Some(checked));
+            }
         }
         let mut statement =
             connection.prepare(&format!("SELECT rowid, {} FROM {}", table.column_names(), table.name))?;

@@ -1,116 +1,13 @@
 //! Databases that were cut, filled with noise or lost in part: the server starts, keeps what can be read and nothing that
-//! was not written, and keeps the broken one as it was.
+//! was not written, says so, and keeps the broken one as it was.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeSet;
 
+use super::samples::{
+    Found, Noise, PAGE, Rows, Sample, assert_nothing_is_invented, fill, noise, recovered, rows_of, sample,
+};
 use super::*;
-use crate::servers::{ServerEntry, entry_from_json};
-use crate::store::salvage::table::{TABLES, Table};
-
-const PAGE: usize = 4096;
-
-/// All rows by table, as text.
-type Rows = BTreeMap<&'static str, BTreeSet<String>>;
-
-struct Sample {
-    database: Vec<u8>,
-    log: Vec<u8>,
-    rows: Rows,
-}
-
-fn entry(name: &str) -> ServerEntry {
-    let (entry, _) =
-        entry_from_json(name, &serde_json::json!({"command": "true", "args": ["x".repeat(3000)]})).unwrap();
-    entry
-}
-
-async fn fill(store: &Store) {
-    for number in 0..60 {
-        let session = record(&format!("session-{number}"), number);
-        store.upsert_session(session.clone()).await.unwrap();
-        store.set_code_session(&session.id, "ci", "code").await.unwrap();
-        store.grant(&session.id, &["a".into(), "b".into()]).await.unwrap();
-        store.record(event("one"));
-        // Some are longer than a page.
-        let value = serde_json::json!("v".repeat(usize::try_from(number).unwrap() * 300)).to_string();
-        store.save_memory("ci", &format!("key-{number}"), value, None).await.unwrap();
-        store.save_tool("ci", Language::Python, &format!("tool_{number}"), "t = 1\n".repeat(200), "").await.unwrap();
-    }
-    for number in 0..8 {
-        store.add_server(entry(&format!("server-{number}")), None, Taken::Refuse).await.unwrap();
-    }
-    for number in 0..700 {
-        store.record(event(&format!("session-{number}")));
-        if number % 500 == 0 {
-            store.sessions().await.unwrap();
-        }
-    }
-    store.remove_session(&SessionId::from_caller("session-7")).await.unwrap();
-}
-
-/// A database as a server that ended, or one that was killed, leaves it.
-async fn sample(was_killed: bool) -> Sample {
-    let (_parent, path) = directory();
-    let store = Store::open(&path).unwrap();
-    fill(&store).await;
-    let file = path.join("ringfence.db");
-    if !was_killed {
-        store.close().await;
-    }
-    let rows = rows_of(&file);
-    let log = std::fs::read(path.join("ringfence.db-wal")).unwrap_or_default();
-    Sample { database: std::fs::read(file).unwrap(), log, rows }
-}
-
-fn rows_of(file: &Path) -> Rows {
-    let connection = rusqlite::Connection::open(file).unwrap();
-    let dump = |table: &Table| {
-        let mut select = connection.prepare(&format!("SELECT {} FROM {}", table.column_names(), table.name)).unwrap();
-        let rows = select.query_map([], |row| {
-            let values = (0..table.columns.len()).map(|place| row.get::<_, rusqlite::types::Value>(place));
-            Ok(format!("{:?}", values.collect::<Result<Vec<_>, _>>()?))
-        });
-        (table.name, rows.unwrap().map(Result::unwrap).collect())
-    };
-    TABLES.iter().map(dump).collect()
-}
-
-/// Starts a server with these files, and gives what it then has. Whatever is broken is kept.
-async fn recovered(database: &[u8], log: Option<&[u8]>, how: &str) -> Rows {
-    let parent = tempfile::tempdir().unwrap();
-    let path = parent.path();
-    std::fs::write(path.join("ringfence.db"), database).unwrap();
-    if let Some(log) = log {
-        std::fs::write(path.join("ringfence.db-wal"), log).unwrap();
-    }
-    let store = Store::open(path).unwrap_or_else(|error| panic!("{how}: it does not start: {error:?}"));
-    store.sessions().await.unwrap_or_else(|error| panic!("{how}: {error:?}"));
-    store.servers().await.unwrap_or_else(|error| panic!("{how}: {error:?}"));
-    store.recent_audit(None, 10_000).await.unwrap_or_else(|error| panic!("{how}: {error:?}"));
-    store.upsert_session(record("new", 1)).await.unwrap_or_else(|error| panic!("{how}: {error:?}"));
-    store.remove_session(&SessionId::from_caller("new")).await.unwrap();
-    store.close().await;
-    let aside = path.join("ringfence.db.broken-1");
-    if aside.exists() {
-        assert!(std::fs::read(&aside).unwrap() == database, "{how}: it is not kept as it was");
-        let kept_log = std::fs::read(path.join("ringfence.db.broken-1-wal")).ok();
-        let log = log.filter(|log| !log.is_empty());
-        assert!(kept_log.as_deref() == log, "{how}: its log is not kept as it was");
-    }
-    for file in std::fs::read_dir(path).unwrap() {
-        let name = file.unwrap().file_name().into_string().unwrap();
-        assert!(!name.contains("salvage") && !name.contains(".new"), "{how}: {name} is left");
-    }
-    rows_of(&path.join("ringfence.db"))
-}
-
-fn assert_nothing_is_invented(found: &Rows, sample: &Sample, how: &str) {
-    for (table, rows) in found {
-        let invented: Vec<_> = rows.difference(&sample.rows[table]).collect();
-        assert!(invented.is_empty(), "{how}: {table} has what was never written: {:.500}", format!("{invented:?}"));
-    }
-}
+use crate::store::migrations::MIGRATIONS;
 
 /// Which table each page belongs to, from one.
 fn owners(sample: &Sample) -> Vec<String> {
@@ -128,26 +25,6 @@ fn owners(sample: &Sample) -> Vec<String> {
     owners
 }
 
-/// The same noise every time.
-struct Noise(u64);
-
-fn noise() -> Noise {
-    Noise(0x9e37_79b9_7f4a_7c15)
-}
-
-impl Noise {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 16).unwrap() % most
-    }
-
-    fn fill(&mut self, bytes: &mut [u8]) {
-        bytes.fill_with(|| u8::try_from(self.below(256)).unwrap());
-    }
-}
-
 #[tokio::test]
 async fn one_page_of_noise_costs_nothing_but_what_was_on_it() {
     let (sample, mut noise) = (sample(false).await, noise());
@@ -157,9 +34,10 @@ async fn one_page_of_noise_costs_nothing_but_what_was_on_it() {
         let mut broken = sample.database.clone();
         noise.fill(&mut broken[page * PAGE..(page + 1) * PAGE]);
         let how = format!("page {} of {owner}", page + 1);
-        let found = recovered(&broken, None, &how).await;
-        assert_nothing_is_invented(&found, &sample, &how);
-        for (table, rows) in found.iter().filter(|(table, _)| *table != owner) {
+        let found = recovered(Found::database(&broken), &how).await;
+        assert_eq!(found.told.is_some(), !owner.is_empty(), "{how}: {:?}", found.told);
+        assert_nothing_is_invented(&found.rows, &sample.rows, &how);
+        for (table, rows) in found.rows.iter().filter(|(table, _)| *table != owner) {
             assert_eq!(rows.len(), sample.rows[table].len(), "{how}: rows of {table} are lost");
         }
     }
@@ -172,77 +50,134 @@ async fn a_database_that_was_cut_off_anywhere_keeps_what_is_left() {
     let cuts = (0..length).step_by(PAGE * 13).flat_map(|cut| [cut, cut + 1, cut + PAGE / 2]);
     for cut in [0, 1, 15, 16, 99, 100, 101, length - PAGE, length - 1].into_iter().chain(cuts) {
         let how = format!("cut at {cut} of {length}");
-        let found = recovered(&sample.database[..cut.min(length)], None, &how).await;
-        assert_nothing_is_invented(&found, &sample, &how);
+        let found = recovered(Found::database(&sample.database[..cut.min(length - 1)]), &how).await;
+        assert!(found.told.is_some(), "{how}");
+        assert_nothing_is_invented(&found.rows, &sample.rows, &how);
     }
-    let found = recovered(&sample.database[..length - PAGE * 2], None, "the end").await;
-    assert!(found["sessions"].len() > 50, "{} sessions", found["sessions"].len());
+    let found = recovered(Found::database(&sample.database[..length - PAGE * 2]), "the end").await;
+    assert!(found.rows["sessions"].len() > 50, "{} sessions", found.rows["sessions"].len());
+}
+
+/// Rows without their numbers: one that is damaged cannot be told from another, since `SQLite` keeps no sums of rows.
+fn texts(rows: &Rows) -> Rows {
+    let text = |row: &String| {
+        let values = row.split(", ").filter(|value| !value.contains("Integer(") && !value.contains("Null"));
+        values.collect::<Vec<_>>().join(", ")
+    };
+    rows.iter().map(|(table, rows)| (*table, rows.iter().map(text).collect())).collect()
+}
+
+/// Noise that is seen wherever it begins and ends: a few bytes of a text could become others that might have been written.
+fn fill_visibly(noise: &mut Noise, bytes: &mut [u8]) {
+    noise.fill(bytes);
+    let last = bytes.len() - 1;
+    for at in 0..4 {
+        // Never in UTF-8.
+        (bytes[at], bytes[last - at]) = (0xff, 0xff);
+    }
 }
 
 #[tokio::test]
-async fn noise_anywhere_keeps_no_server_from_starting() {
+async fn noise_or_a_cut_anywhere_keeps_no_server_from_starting_and_is_told() {
     let (sample, mut noise) = (sample(false).await, noise());
+    let written = texts(&sample.rows);
     for round in 0..60 {
         let mut broken = sample.database.clone();
         for _ in 0..=noise.below(4) {
             // Half of it in the first pages, where the most depends on it.
             let reach = if round % 2 == 0 { 2 * PAGE } else { broken.len() };
-            let at = noise.below(reach);
-            let length = (1 + noise.below(200)).min(broken.len() - at);
-            noise.fill(&mut broken[at..at + length]);
+            let length = 16 + noise.below(200);
+            let at = noise.below(reach).min(broken.len() - length);
+            fill_visibly(&mut noise, &mut broken[at..at + length]);
         }
-        recovered(&broken, None, &format!("round {round}")).await;
+        if round % 10 == 9 {
+            broken.truncate(noise.below(broken.len()));
+        }
+        let how = format!("round {round}");
+        let found = recovered(Found::database(&broken), &how).await;
+        let rows = texts(&found.rows);
+        assert_nothing_is_invented(&rows, &written, &how);
+        if found.told.is_none() {
+            assert_eq!(rows, written, "{how}: something is lost without a word");
+        }
     }
-    // Every byte of the header alone: each means something else. With another last one of its format, it could be a newer
-    // program's, and is left alone.
-    for at in (0..100).filter(|at| *at != 63) {
+}
+
+#[tokio::test]
+async fn a_header_that_is_wrong_anywhere_costs_nothing() {
+    let sample = sample(false).await;
+    // Each byte means something else. The last of its format may become that of an older program, or of a newer one.
+    let formats = [0, 1, 2, 4, 99].map(|format| (63, format));
+    for (at, byte) in (0..100).map(|at| (at, sample.database[at] ^ 0xff)).chain(formats) {
         let mut broken = sample.database.clone();
-        broken[at] ^= 0xff;
+        broken[at] = byte;
         let how = format!("byte {at} of the header is {}", broken[at]);
-        let found = recovered(&broken, None, &how).await;
-        assert_nothing_is_invented(&found, &sample, &how);
-        assert_eq!(found["servers"].len(), 8, "{how}");
+        let found = recovered(Found::database(&broken), &how).await;
+        assert_eq!(found.rows, sample.rows, "{how}");
     }
 }
 
 #[tokio::test]
-async fn a_log_that_is_cut_or_noise_takes_only_its_own() {
-    let (sample, mut noise) = (sample(true).await, noise());
-    let length = sample.log.len();
-    assert!(length > 50 * PAGE, "{length}");
-    for cut in [0, 1, 31, 32, 33, length / 3, length / 2, length - PAGE, length - 1, length] {
-        let how = format!("the log cut at {cut} of {length}");
-        let found = recovered(&sample.database, Some(&sample.log[..cut]), &how).await;
-        if cut == length {
-            assert_eq!(found, sample.rows, "{how}");
-        }
-    }
-    for round in 0..20 {
-        let mut log = sample.log.clone();
-        let at = noise.below(length - PAGE);
-        noise.fill(&mut log[at..at + PAGE]);
-        recovered(&sample.database, Some(&log), &format!("noise in the log, round {round}")).await;
-    }
-}
-
-#[tokio::test]
-async fn a_log_whose_database_is_gone_is_not_thrown_away() {
-    let (_parent, path) = directory();
-    let store = Store::open(&path).unwrap();
-    for number in 0..20 {
-        store.upsert_session(record(&format!("session-{number}"), number)).await.unwrap();
-    }
-    let log = std::fs::read(path.join("ringfence.db-wal")).unwrap();
-    let found = recovered(&[], Some(&log), "the database is empty").await;
-    assert_eq!(found, rows_of(&path.join("ringfence.db")));
-    assert_eq!(found["sessions"].len(), 20);
+async fn a_row_that_its_index_does_not_lead_to_is_found_again() {
+    let sample = sample(false).await;
+    let index = owners(&sample).iter().position(|owner| owner == "sqlite_autoindex_memories_1").unwrap();
+    let mut broken = sample.database.clone();
+    let page = &mut broken[index * PAGE..(index + 1) * PAGE];
+    let at = page.windows(6).position(|bytes| bytes == b"key-33").unwrap();
+    page[at] = b'x';
+    let found = recovered(Found::database(&broken), "an index").await;
+    assert!(found.told.unwrap().contains("nothing is known to be lost"));
+    assert_eq!(found.rows, sample.rows);
 }
 
 #[tokio::test]
 async fn what_is_not_there_or_no_file_is_said() {
-    assert!(recovered(&[], None, "an empty file").await.values().all(BTreeSet::is_empty));
+    let found = recovered(Found::database(&[]), "an empty file").await;
+    assert!(found.rows.values().all(BTreeSet::is_empty));
+    assert!(found.told.unwrap().contains("it is empty"));
     let parent = tempfile::tempdir().unwrap();
     std::fs::create_dir(parent.path().join("ringfence.db")).unwrap();
     let Err(error) = Store::open(parent.path()) else { panic!("it is a directory") };
     assert!(matches!(error, StoreError::File { .. }) && error.hints()[0].contains("ringfence.db"), "{error:?}");
+}
+
+/// A database of the first format, with so many rows, and as many deleted again, that a server of today has brought up
+/// to date and filled: its later tables begin at other pages than those of a new one.
+async fn migrated(rows: u64) -> Sample {
+    let (_parent, path) = directory();
+    std::fs::create_dir_all(&path).unwrap();
+    let file = path.join("ringfence.db");
+    let old = rusqlite::Connection::open(&file).unwrap();
+    old.execute_batch(MIGRATIONS[0]).unwrap();
+    old.pragma_update(None, "user_version", 1).unwrap();
+    for number in 0..2 * rows {
+        let insert = "INSERT INTO sessions VALUES (?1, 'old', 'python', 'small', ?2, ?3)";
+        old.execute(insert, rusqlite::params![format!("old-{number:04}"), number, "a".repeat(200)]).unwrap();
+        let insert = "INSERT INTO audit (time_ms, kind, outcome, detail) VALUES (?1, 'old', 'ok', '{}')";
+        old.execute(insert, [number]).unwrap();
+    }
+    old.execute("DELETE FROM sessions WHERE created >= ?1", [rows]).unwrap();
+    drop(old);
+    let store = Store::open(&path).unwrap();
+    fill(&store).await;
+    store.close().await;
+    let (database, rows) = (std::fs::read(&file).unwrap(), rows_of(&file));
+    Sample { database, log: Vec::new(), index: Vec::new(), ever: rows.clone(), rows }
+}
+
+#[tokio::test]
+async fn a_migrated_database_without_its_first_page_gets_no_rows_of_other_tables() {
+    let mut noise = noise();
+    for rows in [0, 1, 8, 9, 16, 24, 32, 48, 64, 100, 150, 300] {
+        let sample = migrated(rows).await;
+        let mut broken = sample.database.clone();
+        noise.fill(&mut broken[..PAGE]);
+        let how = format!("{rows} old rows");
+        let found = recovered(Found::database(&broken), &how).await;
+        assert!(found.told.is_some(), "{how}");
+        assert_nothing_is_invented(&found.rows, &sample.rows, &how);
+        for table in ["sessions", "audit"] {
+            assert_eq!(found.rows[table], sample.rows[table], "{how}: {table} is where it always is");
+        }
+    }
 }
