@@ -7,6 +7,8 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
 use crate::failure::Failure;
 
 /// The directory of sockets, which only its owner may enter. Names in it are used through an open descriptor: a socket
@@ -76,22 +78,35 @@ impl Servers {
 
     /// Connects with every server there is, and removes what those that are gone have left.
     pub(crate) fn connect_all(&self) -> std::io::Result<Vec<(u32, UnixStream)>> {
-        let mut connected = Vec::new();
+        let tried = self.try_all()?.into_iter();
+        Ok(tried.filter_map(|(pid, connected)| Some((pid, connected.ok()?))).collect())
+    }
+
+    /// The same, with those that cannot be connected with.
+    pub(crate) fn try_all(&self) -> std::io::Result<Vec<(u32, std::io::Result<UnixStream>)>> {
+        let mut tried = Vec::new();
         for entry in fs::read_dir(&self.path)?.flatten() {
             let name = entry.file_name();
             let Some(pid) = name.to_str().and_then(|name| name.strip_suffix(".sock")?.parse().ok()) else { continue };
             match self.connect(pid) {
-                Ok(stream) => connected.push((pid, stream)),
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => drop(fs::remove_file(entry.path())),
-                Err(_) => {}
+                // It has ended just now.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                connected => tried.push((pid, connected)),
             }
         }
-        connected.sort_by_key(|(pid, _)| *pid);
-        Ok(connected)
+        tried.sort_by_key(|(pid, _)| *pid);
+        Ok(tried)
     }
 
+    /// Does not wait: whoever lets so many wait that there is room for no more does not answer (connect(2), `EAGAIN`).
     pub(crate) fn connect(&self, pid: u32) -> std::io::Result<UnixStream> {
-        UnixStream::connect(self.short(&format!("{pid}.sock")))
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &SocketAddrUnix::new(self.short(&format!("{pid}.sock")))?)?;
+        let stream = UnixStream::from(socket);
+        stream.set_nonblocking(false)?;
+        Ok(stream)
     }
 
     fn short(&self, name: &str) -> String {
@@ -121,6 +136,12 @@ mod tests {
         let servers = Servers::open(&state).unwrap();
         let found: Vec<u32> = servers.connect_all().unwrap().into_iter().map(|(pid, _)| pid).collect();
         assert_eq!(found, [std::process::id()]);
+        // One that lets everybody wait is told of, and waited for by nobody.
+        let mut waiting = Vec::new();
+        while let Ok(stream) = servers.connect(std::process::id()) {
+            waiting.push(stream);
+        }
+        assert!(matches!(servers.try_all().unwrap()[..], [(pid, Err(_))] if pid == std::process::id()));
         drop(listener);
         assert!(servers.connect_all().unwrap().is_empty());
         assert!(!file.0.exists());

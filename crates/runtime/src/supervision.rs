@@ -7,11 +7,13 @@
 //! `life` decides, `keep` does: it starts a `worker`, probes it (`probe`), ends and replaces it. Sandboxes are not here:
 //! they outlive a worker by their lease, and the next one takes them over.
 
+mod identity;
 mod keep;
 mod life;
 mod listen;
 mod options;
 mod probe;
+mod process;
 mod request;
 mod said;
 mod status;
@@ -22,9 +24,10 @@ use std::thread::JoinHandle;
 
 use tokio_util::sync::CancellationToken;
 
-pub use options::{Listen, Options, WorkerLog};
+pub(crate) use identity::Identity;
+pub use options::{Listen, Options, TokenSource, WorkerLog};
 pub use status::{Ending, GaveUp, Health, Reason, Status};
-pub use worker::SUPERVISOR_VARIABLE;
+pub use worker::{SUPERVISOR_VARIABLE, lead_session};
 
 use crate::scope::{Scope, ScopeError};
 use keep::Keeper;
@@ -49,6 +52,7 @@ pub enum StartError {
 pub struct Supervisor {
     board: Arc<Board>,
     stop: CancellationToken,
+    hurry: CancellationToken,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -63,9 +67,9 @@ impl Supervisor {
     /// Starts the endpoint without waiting for the worker: connections wait for it.
     pub fn launch(options: Options) -> Result<Self, StartError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
-        let stop = CancellationToken::new();
+        let (stop, hurry) = (CancellationToken::new(), CancellationToken::new());
         let scope = options.scope_file.as_deref().map(Scope::load).transpose()?.map(|(scope, _)| scope);
-        let (keeper, board) = Keeper::new(options, scope, stop.clone()).map_err(StartError::Listen)?;
+        let (keeper, board) = Keeper::new(options, scope, stop.clone(), hurry.clone()).map_err(StartError::Listen)?;
         let shown = Arc::clone(&board);
         let thread = std::thread::Builder::new().name("ringfence-supervisor".into()).spawn(move || {
             // However it ends: whoever waits must not wait for ever.
@@ -75,7 +79,7 @@ impl Supervisor {
             runtime.shutdown_background();
             shown.end(ending);
         });
-        Ok(Self { board, stop, thread: Mutex::new(Some(thread.map_err(StartError::Thread)?)) })
+        Ok(Self { board, stop, hurry, thread: Mutex::new(Some(thread.map_err(StartError::Thread)?)) })
     }
 
     /// Waits until the first worker has passed its preflight, and gives the names of its tools.
@@ -107,6 +111,17 @@ impl Supervisor {
     /// Asks it to stop, and does not wait for that.
     pub fn ask_to_stop(&self) {
         self.stop.cancel();
+    }
+
+    /// Asks it to stop, and not to let calls under way finish; does not wait for that.
+    pub fn ask_to_stop_at_once(&self) {
+        self.hurry.cancel();
+        self.stop.cancel();
+    }
+
+    /// Whether it still looks after its worker. One that does not for ten seconds hangs.
+    pub fn is_awake(&self) -> bool {
+        self.board.is_awake()
     }
 
     /// Waits until it has been stopped, or has given up.
