@@ -66,20 +66,29 @@ impl Supervisor {
 
     /// Starts the endpoint without waiting for the worker: connections wait for it.
     pub fn launch(options: Options) -> Result<Self, StartError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
         let (stop, hurry) = (CancellationToken::new(), CancellationToken::new());
         let scope = options.scope_file.as_deref().map(Scope::load).transpose()?.map(|(scope, _)| scope);
         let (keeper, board) = Keeper::new(options, scope, stop.clone(), hurry.clone()).map_err(StartError::Listen)?;
         let shown = Arc::clone(&board);
+        let (failed, failure) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("ringfence-supervisor".into()).spawn(move || {
             // However it ends: whoever waits must not wait for ever.
             let _ended = shown.ends_with_this();
+            // Made where it is dropped: whoever launches may be in another, which would not have that.
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(failed.send(error)),
+            };
+            drop(failed);
             let ending = runtime.block_on(keeper.run());
             // A launcher that does not answer is not waited for.
             runtime.shutdown_background();
             shown.end(ending);
         });
-        Ok(Self { board, stop, hurry, thread: Mutex::new(Some(thread.map_err(StartError::Thread)?)) })
+        let thread = thread.map_err(StartError::Thread)?;
+        // Nothing is said if all is well.
+        failure.recv().map_or(Ok(()), |error| Err(StartError::Thread(error)))?;
+        Ok(Self { board, stop, hurry, thread: Mutex::new(Some(thread)) })
     }
 
     /// Waits until the first worker has passed its preflight, and gives the names of its tools.

@@ -234,3 +234,11 @@ fn every_worker_is_probed_with_the_token_of_its_time() {
     send(&supervisor, "crash");
     eventually("it is not replaced", || supervisor.restart_count() == 1 && supervisor.health() == Health::Healthy);
 }
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_told_also_where_nothing_may_block() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = Listen::Address(taken.local_addr().unwrap());
+    let launched = Supervisor::launch(Options { listen, ..options(WORKER) });
+    assert!(matches!(launched, Err(StartError::Listen(error)) if error.kind() == std::io::ErrorKind::AddrInUse));
+}
