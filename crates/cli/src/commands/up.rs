@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     match ended? {
         Ending::Stopped => Ok(ExitCode::SUCCESS),
         Ending::GaveUp(why) => {
-            // Whoever reads it not has the exit code.
+            // Where nobody reads it, the exit code still tells.
             let _ = say(&json!(why));
             Ok(ExitCode::from(GAVE_UP))
         }

@@ -55,6 +55,7 @@ impl From<ExitStatus> for Ended {
 }
 
 impl Worker {
+    /// To be called on a thread that lives longer than the worker, which dies with it.
     pub(super) fn start(options: &Options, listener: &TcpListener, supervisor: Identity) -> Result<Self> {
         let mut command = Command::new(&options.program);
         for name in NOT_PASSED_ON {
