@@ -187,25 +187,20 @@ mod tests {
         Worker::start(&options, &listener, Identity::new()).unwrap()
     }
 
-    /// The numbers of processes that a worker says.
-    async fn said(worker: &Worker, count: usize) -> Vec<i32> {
-        loop {
-            let lines = worker.said.heard();
-            if lines.len() == count {
-                return lines.iter().map(|line| line.parse().unwrap()).collect();
+    async fn eventually<T>(mut found: impl FnMut() -> Option<T>) -> T {
+        let search = async {
+            loop {
+                match found() {
+                    Some(found) => return found,
+                    None => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        };
+        tokio::time::timeout(PATIENCE, search).await.expect("it is never so")
     }
 
     fn is_alive(pid: i32) -> bool {
         see(pid).is_some_and(|seen| seen.is_alive)
-    }
-
-    async fn gone(pid: i32) {
-        while is_alive(pid) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
     }
 
     #[tokio::test]
@@ -227,9 +222,10 @@ mod tests {
     async fn ends_with_its_own(by_itself: bool) {
         let worker = start(FAMILY);
         let pid = i32::try_from(worker.pid()).unwrap();
-        let numbers = said(&worker, 3).await;
+        let said = eventually(|| Some(worker.said.heard()).filter(|lines| lines.len() == 3)).await;
+        let numbers = said.iter().map(|line| line.parse::<i32>().unwrap());
         let (apart, own): (Vec<i32>, Vec<i32>) =
-            numbers.into_iter().partition(|pid| see(*pid).is_some_and(|seen| seen.session == *pid));
+            numbers.partition(|pid| see(*pid).is_some_and(|seen| seen.session == *pid));
         assert_eq!((apart.len(), own.len()), (1, 2));
         if by_itself {
             kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
@@ -237,9 +233,7 @@ mod tests {
         }
         let (ended, _) = worker.end(PATIENCE).await;
         assert_eq!(ended, Some(Ended { exit_code: None, signal: Some(9) }));
-        for pid in own {
-            gone(pid).await;
-        }
+        eventually(|| (!own.iter().any(|pid| is_alive(*pid))).then_some(())).await;
         assert!(is_alive(apart[0]), "the launcher of sandboxes would be gone");
         let _ = kill_process(Pid::from_raw(apart[0]).unwrap(), Signal::KILL);
     }
@@ -269,8 +263,6 @@ mod tests {
         let pid = i32::try_from(worker.pid()).unwrap();
         drop(worker);
         // Reaped too.
-        while see(pid).is_some() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        eventually(|| see(pid).is_none().then_some(())).await;
     }
 }
