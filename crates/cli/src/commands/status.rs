@@ -51,15 +51,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return print("no supervisor runs\n");
     }
     let titles = ["ENDPOINT", "HEALTH", "RESTARTS", "LAST REASON", "UP", "WORKER", "SUPERVISOR"];
-    let (mut rows, mut silent) = (vec![titles.map(String::from).to_vec()], String::new());
+    let (mut rows, mut silent) = (vec![titles.map(String::from).to_vec()], Vec::new());
     for found in found {
         match found {
             Found::Told(status) => rows.push(row(status)),
-            Found::Silent { pid, .. } => silent += &format!("pid {pid} does not answer\n"),
+            Found::Silent { pid, .. } => silent.push(format!("pid {pid} does not answer\n")),
         }
     }
     let told = if rows.len() > 1 { table(&rows) } else { String::new() };
-    print(&(told + &silent))
+    print(&(told + &silent.concat()))
 }
 
 fn row(status: Status) -> Vec<String> {

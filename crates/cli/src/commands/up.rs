@@ -211,11 +211,12 @@ async fn announce(
 }
 
 fn not_launched(error: StartError) -> Failure {
-    let failure = Failure::new(error.to_string());
-    let failure = std::error::Error::source(&error).into_iter().fold(failure, |failure, cause| failure.because(cause));
+    let text = error.to_string();
     match error {
-        StartError::Listen(_) => failure.hint("choose another --port, or 0 for any"),
-        _ => failure,
+        StartError::Scope(error) => error.into(),
+        StartError::Listen(cause) => Failure::new(text).because(&cause).hint("choose another --port, or 0 for any"),
+        StartError::Thread(cause) => Failure::new(text).because(&cause),
+        StartError::GaveUp(_) | StartError::Stopped => Failure::new(text),
     }
 }
 
