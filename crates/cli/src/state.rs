@@ -6,7 +6,9 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::failure::Failure;
@@ -17,6 +19,10 @@ pub(crate) struct Servers {
     directory: File,
     path: PathBuf,
 }
+
+/// How long a server that has much to do may take until it has room for one more.
+const PATIENCE: Duration = Duration::from_secs(1);
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
 const SERVERS: &str = "servers";
 const SUPERVISORS: &str = "supervisors";
@@ -99,11 +105,19 @@ impl Servers {
         Ok(tried)
     }
 
-    /// Does not wait: whoever lets so many wait that there is room for no more does not answer (connect(2), `EAGAIN`).
+    /// Waits for a moment only: whoever lets so many wait that there is room for no more may not answer at all
+    /// (connect(2), `EAGAIN`).
     pub(crate) fn connect(&self, pid: u32) -> std::io::Result<UnixStream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        connect(&socket, &SocketAddrUnix::new(self.short(&format!("{pid}.sock")))?)?;
+        let address = SocketAddrUnix::new(self.short(&format!("{pid}.sock")))?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match connect(&socket, &address) {
+                Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(BETWEEN_TRIES),
+                connected => break connected?,
+            }
+        }
         let stream = UnixStream::from(socket);
         stream.set_nonblocking(false)?;
         Ok(stream)

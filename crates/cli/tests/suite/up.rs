@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -115,11 +116,12 @@ fn assert_gone(family: &BTreeSet<u32>) {
     eventually("processes are left", || !family.iter().any(|pid| is_alive(*pid)));
 }
 
-/// Nothing of it is left then.
+/// Nothing of it is left then. It never takes longer than it says.
 fn end(mut server: Server) -> (Option<i32>, Arc<TempDir>) {
-    let family = family(&server.state);
+    let (family, asked) = (family(&server.state), Instant::now());
     signal(server.process.id(), Signal::TERM);
     let code = server.process.wait().expect("it is ours").code();
+    assert!(asked.elapsed() <= Duration::from_secs(10), "it took {:?}", asked.elapsed());
     assert_gone(&family);
     (code, Arc::clone(&server.state))
 }

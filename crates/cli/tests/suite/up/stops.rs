@@ -3,7 +3,6 @@
 use std::io::Read as _;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::{Duration, Instant};
 
 use super::*;
 
