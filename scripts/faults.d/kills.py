@@ -29,6 +29,21 @@ def zygotes(service):
             and inner_pid(pid) == pid]
 
 
+def wanted_zygotes(service):
+    """Another takes the place of a dead one when a sandbox is wanted, and not before. One that is killed before it was
+    ever of use counts as a failure, after which the next is waited for longer and longer: so they get a second."""
+    living = lambda: list(filter(is_alive, zygotes(service)))
+    if living():
+        return living()
+    client = Client(service)
+    for pause in (1, 0):
+        session = client.call("execute_code", code="1")[0]["session_id"]
+        client.call("stop_session", session_id=session)
+        time.sleep(pause)
+    client.close()
+    return living()
+
+
 def kill_one(kind, find, must_tell=False):
     """A fault that kills one process of a kind at a time, and waits until every caller is served again. Where somebody's
     state is lost with it, that one must be told."""
@@ -142,7 +157,7 @@ def hosted_server(world):
 FAULTS = {
     "kill -9 kernel": kill_one("kernel", kernels, must_tell=True),
     "kill -9 init": kill_one("init", inits, must_tell=True),
-    "kill -9 zygote": kill_one("zygote", zygotes),
+    "kill -9 zygote": kill_one("zygote", wanted_zygotes),
     "kill -9 launcher": kill_one("launcher", lambda service: service.launchers()),
     "kill -9 hosted server": hosted_server,
     "kill -9 worker": worker,
