@@ -118,6 +118,7 @@ def descriptors(world):
     newcomer.call("execute_code", code="1")
     newcomer.close()
     assert service.worker() == worker, "it died"
+    assert refused > 0, "nothing was refused: the limit was none"
     seen = load.total() - before
     return f"limit {used + 1} for a while; {refused} of 12 new sessions refused; {seen['fine']} calls fine, {seen['told']} told why not; all served {took:.1f} s after"
 

@@ -10,6 +10,10 @@ from host import MARK
 from service import Broken, Client, Told
 
 
+def tells_of_loss(said):
+    return any(words in said for words in ("is lost", "are lost", "a new one took its place"))
+
+
 class Caller(threading.Thread):
     def __init__(self, service, template="python"):
         super().__init__(daemon=True)
@@ -17,6 +21,7 @@ class Caller(threading.Thread):
         self.secret, self.session, self.count = secrets.token_hex(8), None, 0
         self.begin = f"secret = '{self.secret}'; n = 0"
         self.seen, self.said, self.wrong = collections.Counter(), {}, []
+        self.knows_of_loss = False
         self.last_fine, self.ending = 0.0, threading.Event()
 
     def run(self):
@@ -26,26 +31,32 @@ class Caller(threading.Thread):
                 self.step(client)
             except Told as told:
                 self.note("told", str(told))
+                self.knows_of_loss |= tells_of_loss(str(told))
                 if "session not found" in str(told):
                     self.session = None
                 time.sleep(0.2)
             except Broken as broken:
                 self.note("broken", str(broken))
+                if "ConnectionRefused" in str(broken):
+                    self.note("refused", str(broken))
                 time.sleep(0.2)
         client.close()
 
     def step(self, client):
         if self.session is None:
             made, _, _ = client.call("execute_code", code=f"open('{MARK}', 'w'); {self.begin}")
-            self.session, self.count = made["session_id"], 0
+            self.session, self.count, self.knows_of_loss = made["session_id"], 0, False
             return
         code = "n += 1; print(secret, n)"
         answer, is_error, said = client.call("execute_code", code=code, session_id=self.session)
-        if is_error or "NameError" in answer.get("stderr", "") or answer.get("status") != "ok":
-            # It was told that its state is gone: it begins anew in the same session.
+        if is_error or answer.get("status") != "ok":
             self.note("told", said)
+            self.knows_of_loss |= tells_of_loss(said)
+            if "NameError" in answer.get("stderr", "") and not self.knows_of_loss:
+                self.wrong.append(f"its state is gone, and nobody said so: {said[:200]!r}")
+            # It begins anew in the same session.
             client.call("execute_code", code=f"open('{MARK}', 'w'); {self.begin}", session_id=self.session)
-            self.count = 0
+            self.count, self.knows_of_loss = 0, False
             return
         secret, count = answer["stdout"].split()
         # A call whose answer was lost may have run, so that it may have counted further.
@@ -83,14 +94,15 @@ class Load:
 
     def check(self):
         wrong = [wrong for caller in self.callers for wrong in caller.wrong]
-        assert not wrong, f"an answer is another's, or old: {wrong[:3]}"
+        assert not wrong, f"an answer is another's, or old, or does not say what was lost: {wrong[:3]}"
 
     def any_session(self):
         return random.choice([caller.session for caller in self.callers if caller.session])
 
-    def end(self):
+    def end(self, seconds=60):
+        deadline = time.monotonic() + seconds
         for caller in self.callers:
             caller.ending.set()
         for caller in self.callers:
-            caller.join(60)
+            caller.join(max(0, deadline - time.monotonic()))
         self.check()

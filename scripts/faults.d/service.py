@@ -44,9 +44,13 @@ class Service:
         )
         address = re.compile(r"http://127\.0\.0\.1:(\d+)/mcp")
         ready = lambda: self.main.poll() is not None or address.search(self.said()[before:])
-        eventually(f"it does not say where it listens: {self.said()[-500:]}", ready, 60)
-        if self.main.poll() is not None:
-            raise AssertionError(f"it does not start: {self.said()[before:][-500:]}")
+        try:
+            eventually("it does not say where it listens", ready, 60)
+            assert self.main.poll() is None, "it does not start"
+        except BaseException as error:
+            said = self.said()[before:][-500:]
+            self.stop()
+            raise AssertionError(f"{error}: {said}") if isinstance(error, AssertionError) else error
         self.port = int(address.search(self.said()[before:]).group(1))
 
     def said(self):
@@ -113,6 +117,14 @@ class Service:
         """Kills the server alone; its sandboxes stay for the length of their lease."""
         os.kill(self.worker(), signal.SIGKILL)
 
+    def kill_family(self, family=frozenset()):
+        """All that is left, at once."""
+        for pid in filter(is_alive, family | self.family()):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
     def stop(self):
         """Ends it in order, and makes sure that nothing of it is left."""
         family = self.family()
@@ -134,8 +146,7 @@ class Service:
             eventually("", lambda: not any(map(is_alive, family - {self.main.pid})), 40)
         except AssertionError:
             left = [f"{pid} {text(f'/proc/{pid}/cmdline')[:60]!r}" for pid in family if is_alive(pid)]
-            for pid in filter(is_alive, family):
-                os.kill(pid, signal.SIGKILL)
+            self.kill_family(family)
             raise AssertionError(f"processes are left: {left}") from None
         finally:
             self.log.close()

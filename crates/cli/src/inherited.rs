@@ -2,16 +2,15 @@
 //! service manager (`sd_listen_fds(3)`).
 
 use std::net::TcpListener;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use ringfence_runtime::handover::Hello;
-use ringfence_runtime::supervision::SUPERVISOR_VARIABLE;
+use ringfence_runtime::supervision::{SUPERVISOR_VARIABLE, lead_session};
 use ringfence_sandbox::take_inherited;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
 use crate::failure::Failure;
 
@@ -23,6 +22,7 @@ pub(crate) enum Inherited {
 /// Takes it, if there is one. To be called before anything is opened or started.
 pub(crate) fn take() -> Result<Option<Inherited>, Failure> {
     if let Some(supervisor) = number(SUPERVISOR_VARIABLE)? {
+        lead_session();
         end_with(supervisor)?;
         let hello = take_stdin().and_then(|socket| Hello::hear(socket).map_err(|error| no_supervisor(&error)));
         return hello.map(Inherited::Supervisor).map(Some);
@@ -82,23 +82,18 @@ fn check(socket: OwnedFd) -> Result<TcpListener, Failure> {
     Ok(socket.into())
 }
 
-/// Dies with the supervisor, as if killed: sandboxes wait for another server, or end with their lease. Also when this
-/// process hangs: it is a thread of its own that waits.
+/// Dies with the supervisor, as if killed: sandboxes wait for another server, or end with their lease. The kernel sees to
+/// it, also when this process is stopped or hangs. It does so when the thread ends that has started this process: that
+/// one looks after it, and ends later.
 fn end_with(supervisor: i32) -> Result<(), Failure> {
-    let orphaned = || Failure::new("the supervisor of this worker is gone");
-    let parent = Pid::from_raw(supervisor).ok_or_else(orphaned)?;
-    let watched = pidfd_open(parent, PidfdFlags::empty()).map_err(|_| orphaned())?;
-    // Asked after it was opened: the number is still that of the parent, so the descriptor is too.
-    if getppid() != Some(parent) {
-        return Err(orphaned());
+    let failed = |errno: Errno| Failure::new("this worker cannot be bound to its supervisor").because(&errno);
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
+    // Asked after that: one that ends from now on takes this process along.
+    if getppid() == Pid::from_raw(supervisor) {
+        Ok(())
+    } else {
+        Err(Failure::new("the supervisor of this worker is gone"))
     }
-    let watch = move || {
-        let mut events = [PollFd::from_borrowed_fd(watched.as_fd(), PollFlags::IN)];
-        while matches!(poll(&mut events, None), Err(Errno::INTR)) {}
-        let _ = kill_process(getpid(), Signal::KILL);
-    };
-    let started = std::thread::Builder::new().name("supervisor-watch".into()).spawn(watch);
-    started.map(drop).map_err(|error| Failure::new("the supervisor cannot be watched").because(&error))
 }
 
 #[cfg(test)]

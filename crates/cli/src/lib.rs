@@ -25,5 +25,5 @@
 //! ```
 
 pub use ringfence_runtime::supervision::{
-    Ending, GaveUp, Health, Listen, Options, Reason, StartError, Status, Supervisor, WorkerLog,
+    Ending, GaveUp, Health, Listen, Options, Reason, StartError, Status, Supervisor, TokenSource, WorkerLog,
 };

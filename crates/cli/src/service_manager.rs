@@ -33,9 +33,16 @@ impl ServiceManager {
 
     /// Says again and again that this process is alive, until `end`.
     pub(crate) async fn keep_awake(&self, end: &CancellationToken) {
+        self.keep_awake_while(end, || true).await;
+    }
+
+    /// The same, but says nothing while it is not so.
+    pub(crate) async fn keep_awake_while(&self, end: &CancellationToken, is_awake: impl Fn() -> bool) {
         let Some(period) = self.watchdog else { return };
         while tokio::time::timeout(period / 2, end.cancelled()).await.is_err() {
-            self.tell("WATCHDOG=1");
+            if is_awake() {
+                self.tell("WATCHDOG=1");
+            }
         }
     }
 
@@ -122,5 +129,26 @@ mod tests {
         });
         runtime.block_on(manager.keep_awake(&end));
         assert_eq!(heard.join().unwrap(), ["WATCHDOG=1", "WATCHDOG=1"]);
+    }
+
+    #[test]
+    fn one_that_hangs_does_not_say_that_it_is_alive() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let name = format!("ringfence-hangs-{}", std::process::id());
+        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let manager =
+            ServiceManager { link: open(&format!("@{name}").into()), watchdog: Some(Duration::from_millis(2)) };
+        let (end, asked) = (CancellationToken::new(), std::cell::Cell::new(0));
+        let hangs = || {
+            asked.set(asked.get() + 1);
+            if asked.get() == 3 {
+                end.cancel();
+            }
+            false
+        };
+        runtime.block_on(manager.keep_awake_while(&end, hangs));
+        assert_eq!(asked.get(), 3);
+        assert_eq!(socket.recv(&mut [0; 10]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     }
 }

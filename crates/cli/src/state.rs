@@ -6,6 +6,10 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::failure::Failure;
 
@@ -15,6 +19,10 @@ pub(crate) struct Servers {
     directory: File,
     path: PathBuf,
 }
+
+/// How long a server that has much to do may take until it has room for one more.
+const PATIENCE: Duration = Duration::from_secs(1);
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
 const SERVERS: &str = "servers";
 const SUPERVISORS: &str = "supervisors";
@@ -76,22 +84,43 @@ impl Servers {
 
     /// Connects with every server there is, and removes what those that are gone have left.
     pub(crate) fn connect_all(&self) -> std::io::Result<Vec<(u32, UnixStream)>> {
-        let mut connected = Vec::new();
+        let tried = self.try_all()?.into_iter();
+        Ok(tried.filter_map(|(pid, connected)| Some((pid, connected.ok()?))).collect())
+    }
+
+    /// The same, with those that cannot be connected with.
+    pub(crate) fn try_all(&self) -> std::io::Result<Vec<(u32, std::io::Result<UnixStream>)>> {
+        let mut tried = Vec::new();
         for entry in fs::read_dir(&self.path)?.flatten() {
             let name = entry.file_name();
             let Some(pid) = name.to_str().and_then(|name| name.strip_suffix(".sock")?.parse().ok()) else { continue };
             match self.connect(pid) {
-                Ok(stream) => connected.push((pid, stream)),
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => drop(fs::remove_file(entry.path())),
-                Err(_) => {}
+                // It has ended just now.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                connected => tried.push((pid, connected)),
             }
         }
-        connected.sort_by_key(|(pid, _)| *pid);
-        Ok(connected)
+        tried.sort_by_key(|(pid, _)| *pid);
+        Ok(tried)
     }
 
+    /// Waits for a moment only: whoever lets so many wait that there is room for no more may not answer at all
+    /// (connect(2), `EAGAIN`).
     pub(crate) fn connect(&self, pid: u32) -> std::io::Result<UnixStream> {
-        UnixStream::connect(self.short(&format!("{pid}.sock")))
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let address = SocketAddrUnix::new(self.short(&format!("{pid}.sock")))?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match connect(&socket, &address) {
+                Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(BETWEEN_TRIES),
+                connected => break connected?,
+            }
+        }
+        let stream = UnixStream::from(socket);
+        stream.set_nonblocking(false)?;
+        Ok(stream)
     }
 
     fn short(&self, name: &str) -> String {
@@ -121,6 +150,12 @@ mod tests {
         let servers = Servers::open(&state).unwrap();
         let found: Vec<u32> = servers.connect_all().unwrap().into_iter().map(|(pid, _)| pid).collect();
         assert_eq!(found, [std::process::id()]);
+        // One that lets everybody wait is told of, and waited for by nobody.
+        let mut waiting = Vec::new();
+        while let Ok(stream) = servers.connect(std::process::id()) {
+            waiting.push(stream);
+        }
+        assert!(matches!(servers.try_all().unwrap()[..], [(pid, Err(_))] if pid == std::process::id()));
         drop(listener);
         assert!(servers.connect_all().unwrap().is_empty());
         assert!(!file.0.exists());

@@ -38,7 +38,7 @@ mod tenancy;
 mod warmth;
 mod whole;
 
-pub use adoption::end_orphans;
+pub(crate) use adoption::end_orphans;
 pub use exchange::{
     Answer, CellError, CodeRequest, CommandRequest, DisplayItem, Output, SessionInfo, SessionStatus, Status, Stopped,
 };

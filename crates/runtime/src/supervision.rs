@@ -8,11 +8,13 @@
 //! they outlive a worker by their lease, and the next one takes them over.
 
 mod custody;
+mod identity;
 mod keep;
 mod life;
 mod listen;
 mod options;
 mod probe;
+mod process;
 mod request;
 mod said;
 mod status;
@@ -23,11 +25,13 @@ use std::thread::JoinHandle;
 
 use tokio_util::sync::CancellationToken;
 
-pub use options::{Listen, Options, WorkerLog};
+pub(crate) use identity::Identity;
+pub use options::{Listen, Options, TokenSource, WorkerLog};
 pub use status::{Ending, GaveUp, Health, Reason, Status};
-pub use worker::SUPERVISOR_VARIABLE;
+pub use worker::{SUPERVISOR_VARIABLE, lead_session};
 
 use crate::scope::{Scope, ScopeError};
+use custody::Custody;
 use keep::Keeper;
 use status::Board;
 
@@ -50,6 +54,7 @@ pub enum StartError {
 pub struct Supervisor {
     board: Arc<Board>,
     stop: CancellationToken,
+    hurry: CancellationToken,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -63,22 +68,37 @@ impl Supervisor {
 
     /// Starts the endpoint without waiting for the worker: connections wait for it.
     pub fn launch(options: Options) -> Result<Self, StartError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
-        let stop = CancellationToken::new();
+        let (stop, hurry) = (CancellationToken::new(), CancellationToken::new());
         let scope = options.scope_file.as_deref().map(Scope::load).transpose()?.map(|(scope, _)| scope);
-        let within = runtime.enter();
-        let (keeper, custody, board) = Keeper::new(options, scope, stop.clone()).map_err(StartError::Listen)?;
-        drop(within);
+        let (keeper, listener, board) =
+            Keeper::new(options, scope, stop.clone(), hurry.clone()).map_err(StartError::Listen)?;
         let shown = Arc::clone(&board);
+        let (failed, failure) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("ringfence-supervisor".into()).spawn(move || {
             // However it ends: whoever waits must not wait for ever.
             let _ended = shown.ends_with_this();
+            // Made where it is dropped: whoever launches may be in another, which would not have that.
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let made = runtime.and_then(|runtime| {
+                let within = runtime.enter();
+                let custody = Custody::new(listener)?;
+                drop(within);
+                Ok((runtime, custody))
+            });
+            let (runtime, custody) = match made {
+                Ok(made) => made,
+                Err(error) => return drop(failed.send(error)),
+            };
+            drop(failed);
             let ending = runtime.block_on(keeper.run(custody));
             // A launcher that does not answer is not waited for.
             runtime.shutdown_background();
             shown.end(ending);
         });
-        Ok(Self { board, stop, thread: Mutex::new(Some(thread.map_err(StartError::Thread)?)) })
+        let thread = thread.map_err(StartError::Thread)?;
+        // Nothing is said if all is well.
+        failure.recv().map_or(Ok(()), |error| Err(StartError::Thread(error)))?;
+        Ok(Self { board, stop, hurry, thread: Mutex::new(Some(thread)) })
     }
 
     /// Waits until the first worker has passed its preflight, and gives the names of its tools.
@@ -110,6 +130,17 @@ impl Supervisor {
     /// Asks it to stop, and does not wait for that.
     pub fn ask_to_stop(&self) {
         self.stop.cancel();
+    }
+
+    /// Asks it to stop, and not to let calls under way finish; does not wait for that.
+    pub fn ask_to_stop_at_once(&self) {
+        self.hurry.cancel();
+        self.stop.cancel();
+    }
+
+    /// Whether it still looks after its worker. One that does not for ten seconds hangs.
+    pub fn is_awake(&self) -> bool {
+        self.board.is_awake()
     }
 
     /// Waits until it has been stopped, or has given up.

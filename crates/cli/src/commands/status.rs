@@ -2,11 +2,13 @@
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use ringfence_runtime::supervision::{Reason, Status};
+use serde::Serialize;
 use serde_json::json;
 
 use super::config::load;
@@ -24,13 +26,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// All supervisors of this user are asked, over their sockets in the state directory.
 #[derive(Args)]
 pub(crate) struct Arguments {
+    /// The configuration file that they were started with, if it says where the state directory is
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
 }
 
+/// What came of asking one.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Found {
+    Told(Status),
+    Silent { pid: u32, error: &'static str },
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let found = supervisors()?;
+    let found = supervisors(arguments.config.clone())?;
     if arguments.json {
         return print_json(&json!(found));
     }
@@ -38,9 +51,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return print("no supervisor runs\n");
     }
     let titles = ["ENDPOINT", "HEALTH", "RESTARTS", "LAST REASON", "UP", "WORKER", "SUPERVISOR"];
-    let mut rows = vec![titles.map(String::from).to_vec()];
-    rows.extend(found.into_iter().map(row));
-    print(&table(&rows))
+    let (mut rows, mut silent) = (vec![titles.map(String::from).to_vec()], Vec::new());
+    for found in found {
+        match found {
+            Found::Told(status) => rows.push(row(status)),
+            Found::Silent { pid, .. } => silent.push(format!("pid {pid} does not answer\n")),
+        }
+    }
+    let told = if rows.len() > 1 { table(&rows) } else { String::new() };
+    print(&(told + &silent.concat()))
 }
 
 fn row(status: Status) -> Vec<String> {
@@ -59,26 +78,30 @@ fn row(status: Status) -> Vec<String> {
     ]
 }
 
-fn supervisors() -> Result<Vec<Status>, Failure> {
-    let state = load(None, Vec::new())?.state_directory()?;
+fn supervisors(config: Option<PathBuf>) -> Result<Vec<Found>, Failure> {
+    let state = load(config, Vec::new())?.state_directory()?;
     let failed = |error: std::io::Error| {
         Failure::new(format!("the state directory {} cannot be read", state.display())).because(&error)
     };
-    let connected = match Servers::open_for_supervisors(&state) {
-        Ok(servers) => servers.connect_all().map_err(failed)?,
+    let tried = match Servers::open_for_supervisors(&state) {
+        Ok(servers) => servers.try_all().map_err(failed)?,
         // None has ever run.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(failed(error)),
     };
-    // One that ends just now is none.
-    Ok(connected.into_iter().filter_map(|(_, stream)| ask(stream)).collect())
+    let asked = tried.into_iter().filter_map(|(pid, connected)| match connected.and_then(ask) {
+        Ok(status) => status.map(Found::Told),
+        Err(_) => Some(Found::Silent { pid, error: "it does not answer" }),
+    });
+    Ok(asked.collect())
 }
 
-fn ask(stream: UnixStream) -> Option<Status> {
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+/// One that ends just now says nothing, and is none.
+fn ask(stream: UnixStream) -> std::io::Result<Option<Status>> {
+    stream.set_read_timeout(Some(PATIENCE))?;
     let mut text = Vec::new();
-    stream.take(MOST_BYTES).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+    stream.take(MOST_BYTES).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text).ok())
 }
 
 /// A time as a person says it.

@@ -3,6 +3,7 @@
 
 mod endpoint_file;
 mod log;
+mod signals;
 mod status_socket;
 
 use std::io::Write as _;
@@ -13,10 +14,9 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use ringfence_runtime::config::{self, Configuration};
-use ringfence_runtime::supervision::{Ending, GaveUp, Options, StartError, Supervisor};
+use ringfence_runtime::config::{self, Configuration, Sources};
+use ringfence_runtime::supervision::{Ending, Options, StartError, Supervisor, TokenSource};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::config::sources;
@@ -26,6 +26,7 @@ use crate::inherited::take_listener;
 use crate::service_manager::ServiceManager;
 use endpoint_file::EndpointFile;
 use log::Log;
+use signals::Signals;
 
 /// The argument with which this program becomes the worker of an `up` with the same options.
 pub(crate) const WORKER_ROLE: &str = "worker";
@@ -37,8 +38,8 @@ pub(crate) const WORKER_ROLE: &str = "worker";
 /// takes them over. A call that was under way is answered with an error that says that it may have run.
 ///
 /// Once the server answers and has every expected tool, one JSON line says so on standard output: endpoint, pid (of the
-/// supervisor), tools. `ringfence status` tells how it goes on. SIGTERM and Ctrl-C let calls finish for a few seconds,
-/// then end everything.
+/// supervisor), tools. `ringfence status` tells how it goes on. SIGTERM, SIGHUP and Ctrl-C let calls finish for a few
+/// seconds, then end everything; a second signal does not wait for them.
 ///
 /// If the first server does not get that far, or the restarts are used up, it ends with exit code 75 and one JSON line
 /// with the reason. Restarts are earned back by ten minutes of health.
@@ -101,11 +102,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut options = options(arguments, &configuration)?;
     options.listen = listen;
     options.scope_file = scoped.as_ref().map(Scoped::path).transpose()?;
-    let _removed_at_the_end = scoped.and_then(Scoped::removal);
+    options.token = Some(token_of(sources));
     options.log = Some(log.for_worker());
     let failed = |error: std::io::Error| Failure::new("the supervisor cannot start").because(&error);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let ended = runtime.block_on(supervise(arguments, options, &configuration));
+    let ended = runtime.block_on(supervise(arguments, options, &configuration, scoped));
     runtime.shutdown_background();
     if let Ok(Ending::GaveUp(why)) = &ended {
         tracing::error!("given up after {} restarts: {}", why.restarts, why.detail);
@@ -113,18 +114,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     log.flush();
     match ended? {
         Ending::Stopped => Ok(ExitCode::SUCCESS),
-        Ending::GaveUp(why) => tell_why(&why),
+        Ending::GaveUp(why) => {
+            // Where nobody reads it, the exit code still tells.
+            let _ = say(&json!(why));
+            Ok(ExitCode::from(GAVE_UP))
+        }
     }
+}
+
+/// Read as every worker reads it: the configuration and what it names may change.
+fn token_of(sources: Sources) -> TokenSource {
+    TokenSource::new(move || {
+        let token = config::load(&sources).ok()?.tokens().ok()?.into_iter().next()?;
+        Some(token.secret.expose().to_owned())
+    })
 }
 
 fn options(arguments: &Arguments, configuration: &Configuration) -> Result<Options, Failure> {
     let failed = |error: std::io::Error| Failure::new("the supervisor cannot start").because(&error);
     let program = std::env::current_exe().map_err(failed)?;
-    let token = configuration.tokens()?.into_iter().next();
     Ok(Options {
         // The same options as ours, read by the same parser: none can be forgotten on the way.
         arguments: std::iter::once(WORKER_ROLE.into()).chain(std::env::args_os().skip(2)).collect(),
-        token: token.map(|token| token.secret.expose().to_owned()),
         state_directory: Some(configuration.state_directory()?),
         expected_tools: arguments.expected_tools.clone(),
         max_restarts: arguments.max_restarts,
@@ -136,24 +147,29 @@ fn options(arguments: &Arguments, configuration: &Configuration) -> Result<Optio
 }
 
 /// From the start of the supervisor to its end.
-async fn supervise(arguments: &Arguments, options: Options, configuration: &Configuration) -> Result<Ending, Failure> {
-    let failed = |error: std::io::Error| Failure::new("cannot watch for signals").because(&error);
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let supervisor = match Supervisor::launch(options) {
-        Ok(supervisor) => Arc::new(supervisor),
-        Err(error) => {
-            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            return Err(Failure::new(format!("{error}: {cause}")).hint("choose another --port, or 0 for any"));
-        }
-    };
+async fn supervise(
+    arguments: &Arguments,
+    options: Options,
+    configuration: &Configuration,
+    scoped: Option<Scoped>,
+) -> Result<Ending, Failure> {
+    let mut signals = Signals::watch()?;
+    let supervisor = Supervisor::launch(options).map(Arc::new).map_err(not_launched)?;
+    // From here on workers read it.
+    let _removed_at_the_end = scoped.and_then(Scoped::removal);
+    if let Some(path) = &arguments.endpoint_file {
+        EndpointFile::clear(path)?;
+    }
     let (manager, end) = (ServiceManager::find(), CancellationToken::new());
     let _status = status_socket::open(&configuration.state_directory()?, &supervisor, &end);
     let stop = async {
-        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-        tracing::info!("ending");
+        signals.next().await;
+        tracing::info!("ending once the calls under way have ended, soon; a second signal ends at once");
         manager.is_stopping();
         supervisor.ask_to_stop();
+        signals.next().await;
+        tracing::info!("ending");
+        supervisor.ask_to_stop_at_once();
         std::future::pending::<()>().await;
     };
     let announced = async {
@@ -163,7 +179,7 @@ async fn supervise(arguments: &Arguments, options: Options, configuration: &Conf
         Ok(ending.unwrap_or(Ending::Stopped))
     };
     let awake = async {
-        manager.keep_awake(&end).await;
+        manager.keep_awake_while(&end, || supervisor.is_awake()).await;
         std::future::pending::<()>().await;
     };
     let ending = tokio::select! {
@@ -197,9 +213,14 @@ async fn announce(
     Ok(file)
 }
 
-fn tell_why(why: &GaveUp) -> Result<ExitCode, Failure> {
-    say(&json!(why))?;
-    Ok(ExitCode::from(GAVE_UP))
+fn not_launched(error: StartError) -> Failure {
+    let text = error.to_string();
+    match error {
+        StartError::Scope(error) => error.into(),
+        StartError::Listen(cause) => Failure::new(text).because(&cause).hint("choose another --port, or 0 for any"),
+        StartError::Thread(cause) => Failure::new(text).because(&cause),
+        StartError::GaveUp(_) | StartError::Stopped => Failure::new(text),
+    }
 }
 
 /// One line for the program that has started this one.

@@ -131,6 +131,18 @@ fn the_fault_suite_runs() {
 }
 
 #[test]
+fn the_fault_suite_ends_when_its_time_is_up() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/faults");
+    let mut suite = std::process::Command::new(script);
+    suite.arg(crate::everyone::BINARY).args(["--rounds", "1000000", "--callers", "1", "--minutes", "0.05"]);
+    let output = suite.args(["--only", "kill -9 kernel"]).output().expect("it runs");
+    let (said, complaints) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{said}\n{complaints}");
+    assert!(complaints.contains("the time for all of it is up"), "{said}\n{complaints}");
+    assert!(said.contains("nothing is left behind"), "{said}\n{complaints}");
+}
+
+#[test]
 fn an_init_is_killed() {
     let server = Server::start(&[], &[]);
     let other = begin(&server, "python", "y = 'kept'");

@@ -2,17 +2,21 @@
 
 mod kills;
 mod service;
+mod stops;
+mod together;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::everyone::BINARY;
-use crate::leases::{begin, eventually, is_alive, run};
+use crate::leases::{begin, descendants, eventually, is_alive, run};
 use crate::server::Server;
 
 /// A supervisor on a port of its own, and the line that it has told.
@@ -61,6 +65,22 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("it can be signalled");
 }
 
+/// A process that stands still until this is dropped.
+struct Halted(u32);
+
+impl Halted {
+    fn new(pid: u32) -> Self {
+        signal(pid, Signal::STOP);
+        Self(pid)
+    }
+}
+
+impl Drop for Halted {
+    fn drop(&mut self) {
+        signal(self.0, Signal::CONT);
+    }
+}
+
 /// Every process that was started for a state directory, whoever its parent is now.
 fn processes_of(state: &TempDir) -> Vec<u32> {
     let mark = state.path().as_os_str().as_encoded_bytes();
@@ -73,9 +93,36 @@ fn processes_of(state: &TempDir) -> Vec<u32> {
     numbers.filter(is_ours).collect()
 }
 
+/// The same with all that those have started. What runs in a sandbox has other variables, and is found only by those
+/// who have started it: so while they live.
+fn family(state: &TempDir) -> BTreeSet<u32> {
+    let named = processes_of(state);
+    named.iter().flat_map(|pid| descendants(*pid)).chain(named.iter().copied()).collect()
+}
+
+/// A family with a sandbox in it.
+fn family_with_sandbox(state: &TempDir) -> BTreeSet<u32> {
+    let family = family(state);
+    let is_inside = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        numbers.is_some_and(|numbers| numbers.split_whitespace().count() > 1)
+    };
+    assert!(family.iter().any(is_inside), "no sandbox is seen: {family:?}");
+    family
+}
+
+fn assert_gone(family: &BTreeSet<u32>) {
+    eventually("processes are left", || !family.iter().any(|pid| is_alive(*pid)));
+}
+
+/// Nothing of it is left then. It never takes longer than it says.
 fn end(mut server: Server) -> (Option<i32>, Arc<TempDir>) {
+    let (family, asked) = (family(&server.state), Instant::now());
     signal(server.process.id(), Signal::TERM);
     let code = server.process.wait().expect("it is ours").code();
+    assert!(asked.elapsed() <= Duration::from_secs(10), "it took {:?}", asked.elapsed());
+    assert_gone(&family);
     (code, Arc::clone(&server.state))
 }
 
@@ -108,6 +155,7 @@ fn the_endpoint_is_told_and_nothing_outlives_it() {
     assert!(shown.contains(endpoint) && shown.contains("healthy"), "{shown}");
 
     let address = server.address.clone();
+    family_with_sandbox(&server.state);
     let (code, state) = end(server);
     assert_eq!(code, Some(0));
     assert!(!file.exists(), "the endpoint is still named");

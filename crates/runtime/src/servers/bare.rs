@@ -1,7 +1,7 @@
 //! A server that its entry wants run on the host: an ordinary process in a group of its own.
 //!
 //! It has the rights of whoever runs ringfence. What leaves its process group is not ended with it, and when this
-//! process is killed it is only told by the end of its input.
+//! process is killed it is only told by the end of its input, unless a supervisor kills it too.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

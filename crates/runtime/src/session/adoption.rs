@@ -1,8 +1,8 @@
 //! Takes over the sessions of a server that died: from the launchers that it left behind, by what the store knows.
 //!
 //! A launcher has one client at a time, so a session never has two owners. What a launcher has and the store does not
-//! know was waiting in the pool of the dead server, and is ended. What was made within another scope is left to a server
-//! of that scope, or to the end of its lease.
+//! know was waiting in the pool of the dead server, and is ended. What was made within another scope, or under a
+//! supervisor that lives, is left to a server of those, or to the end of its lease.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use super::tenancy::Tenancy;
 use super::{Principal, Settings};
 use crate::scope::Scope;
 use crate::store::{SessionRecord, Store, StoreError};
+use crate::supervision::Identity;
 
 /// Where sessions are remembered, for a next server.
 #[derive(Clone)]
@@ -75,11 +76,12 @@ impl Keeping {
     }
 }
 
-/// Ends every sandbox that nobody has, instead of waiting for its lease: of one scope, or of none. `directory` is where
-/// the sockets of launchers are. Blocks.
-pub fn end_orphans(directory: &Path, scope: Option<&Scope>) {
-    let doors = Doors { directory: directory.to_owned(), mark: scope.map(|scope| scope.tag.clone()) };
-    for door in doors.all().into_iter().filter(|door| doors.is_ours(door)) {
+/// Ends every sandbox that the workers of one supervisor have made and nobody has, instead of waiting for its lease.
+/// `directory` is where the sockets of launchers are. Blocks.
+pub(crate) fn end_orphans(directory: &Path, scope: Option<&Scope>, keeper: Identity) {
+    let mark = scope.map(|scope| scope.tag.clone());
+    let doors = Doors { directory: directory.to_owned(), mark, keeper: Some(keeper) };
+    for door in doors.all().into_iter().filter(|door| doors.was_made_by_us(door)) {
         if let Reachable::Taken(launcher, _) = Launcher::adopt(&door, Duration::ZERO) {
             launcher.end();
         }

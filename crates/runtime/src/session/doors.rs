@@ -1,22 +1,32 @@
 //! The sockets of launchers, by which a next server finds what one that died has left.
 //!
-//! Those of a scope carry its mark: what was made for one run is never taken over by a server for another.
+//! Those of a scope carry its mark: what was made for one run is never taken over by a server for another. Those of a
+//! supervised server carry who supervises it: while that one lives it starts a next server itself, and nobody else takes
+//! what it will come for.
 
+use std::borrow::Cow;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
+
+use crate::supervision::Identity;
 
 const EXTENSION: &str = "sock";
 
 /// Between the mark and the rest of a name.
 const MARKED: char = '-';
 
+/// Between that and who supervises.
+const KEPT: char = '@';
+
 #[derive(Debug, Clone)]
 pub(crate) struct Doors {
     pub(super) directory: PathBuf,
     /// Of the scope that this server has, if it has one.
     pub(super) mark: Option<String>,
+    /// Who starts a next server when this one dies, if somebody does.
+    pub(super) keeper: Option<Identity>,
 }
 
 impl Doors {
@@ -26,7 +36,8 @@ impl Doors {
         // Two of the same name would only make the second fail to start.
         let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
         let mark = self.mark.as_ref().map(|mark| format!("{mark}{MARKED}")).unwrap_or_default();
-        self.directory.join(format!("{mark}{:016x}.{EXTENSION}", u64::from_ne_bytes(random)))
+        let keeper = self.keeper.map(|keeper| format!("{KEPT}{keeper}")).unwrap_or_default();
+        self.directory.join(format!("{mark}{:016x}{keeper}.{EXTENSION}", u64::from_ne_bytes(random)))
     }
 
     pub(super) fn all(&self) -> Vec<PathBuf> {
@@ -37,9 +48,30 @@ impl Doors {
 
     /// Whether what is behind a door is ours to take over.
     pub(super) fn is_ours(&self, door: &Path) -> bool {
-        let name = door.file_stem().unwrap_or_default().to_string_lossy();
-        name.split_once(MARKED).map(|(mark, _)| mark) == self.mark.as_deref()
+        let is_free = || keeper(door).is_none_or(|keeper| !keeper.is_alive());
+        self.has_our_mark(door) && (self.has_our_keeper(door) || is_free())
     }
+
+    /// Whether what is behind a door was made by this server, or by one before it of the same supervisor.
+    pub(super) fn was_made_by_us(&self, door: &Path) -> bool {
+        self.has_our_mark(door) && self.has_our_keeper(door)
+    }
+
+    fn has_our_mark(&self, door: &Path) -> bool {
+        name(door).split_once(MARKED).map(|(mark, _)| mark) == self.mark.as_deref()
+    }
+
+    fn has_our_keeper(&self, door: &Path) -> bool {
+        keeper(door) == self.keeper
+    }
+}
+
+fn name(door: &Path) -> Cow<'_, str> {
+    door.file_stem().unwrap_or_default().to_string_lossy()
+}
+
+fn keeper(door: &Path) -> Option<Identity> {
+    name(door).split_once(KEPT)?.1.parse().ok()
 }
 
 /// Whether nobody is behind a door any more. It is not knocked at: whoever does takes the place of the one for whom
@@ -56,7 +88,7 @@ mod tests {
     use super::*;
 
     fn doors(mark: Option<&str>) -> Doors {
-        Doors { directory: "/d".into(), mark: mark.map(ToOwned::to_owned) }
+        Doors { directory: "/d".into(), mark: mark.map(ToOwned::to_owned), keeper: None }
     }
 
     #[test]
@@ -67,6 +99,25 @@ mod tests {
             assert_eq!(ours.iter().filter(|ours| **ours).count(), 1);
             assert!(own.is_ours(&own.new_door()));
         }
+    }
+
+    #[test]
+    fn a_door_is_left_to_the_supervisor_of_its_maker_while_that_lives() {
+        let dead: Identity = format!("{}.1.0", std::process::id()).parse().unwrap();
+        let keepers = [None, Some(Identity::new()), Some(Identity::new()), Some(dead)];
+        let all = keepers.map(|keeper| Doors { keeper, ..doors(Some("0a")) });
+        let [alone, one, other, of_dead] = &all;
+        for (own, takes) in [
+            (alone, [true, false, false, true]),
+            (one, [true, true, false, true]),
+            (other, [true, false, true, true]),
+            (of_dead, [true, false, false, true]),
+        ] {
+            assert_eq!(all.each_ref().map(|maker| own.is_ours(&maker.new_door())), takes, "{own:?}");
+            let made: Vec<&Doors> = all.iter().filter(|maker| own.was_made_by_us(&maker.new_door())).collect();
+            assert_eq!(made.iter().map(|made| made.keeper).collect::<Vec<_>>(), [own.keeper]);
+        }
+        assert!(!one.is_ours(&Doors { mark: None, ..one.clone() }.new_door()), "it is of no scope");
     }
 
     #[test]

@@ -29,6 +29,7 @@ use super::{Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, Sessi
 use crate::audit::{Audit, AuditEvent};
 use crate::flavor::Flavor;
 use crate::store::{Store, StoreError};
+use crate::supervision::Identity;
 use crate::template::Language;
 
 /// Cheap to clone; all clones are one.
@@ -66,7 +67,8 @@ impl Sessions {
         directory: PathBuf,
     ) -> Result<Self, StoreError> {
         let mark = settings.scope.as_ref().map(|scope| scope.tag.clone());
-        let keeping = Keeping { store: store.clone(), doors: Doors { directory, mark } };
+        let doors = Doors { directory, mark, keeper: Identity::of_own_supervisor() };
+        let keeping = Keeping { store: store.clone(), doors };
         let audit = Audit::in_store(store).of_run(settings.scope.as_ref().map(|scope| &scope.run));
         let sessions = Self::build(settings, program, audit, Some(keeping));
         sessions.adopt().await?;

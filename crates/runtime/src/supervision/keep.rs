@@ -1,5 +1,6 @@
 //! The task that keeps a worker alive: does what `life` decides.
 
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,9 +8,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::custody::Custody;
+use super::identity::Identity;
 use super::life::{Event, Life, Pulse, Step};
 use super::listen;
-use super::options::{Listen, Options};
+use super::options::{Listen, Options, TokenSource};
 use super::probe::{Depth, Probe, Trouble};
 use super::status::{Board, Ending, GaveUp, Health, Reason};
 use super::worker::{Ended, Worker};
@@ -18,23 +20,36 @@ use crate::scope::Scope;
 use crate::session::end_orphans;
 
 /// How long a worker may finish what is under way; then it is told once more, and ends at once.
-const DRAIN: Duration = Duration::from_secs(5);
+pub(super) const DRAIN: Duration = Duration::from_secs(4);
 
-/// How long it may then take to end its sandboxes. With what comes after it, a stop takes no more than ten seconds.
+/// How long it may then take to end its sandboxes. With what comes after it, a stop takes no more than ten seconds, also
+/// if every one of these times is used up.
 const FAREWELL: Duration = Duration::from_secs(3);
+
+/// How long one that was killed at the end may take to be gone.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// How long launchers may take to be told that nobody comes any more.
 const LAST_RITES: Duration = Duration::from_secs(1);
+
+/// A process that was killed is gone at once, unless the kernel is stuck. What it holds is the next worker's only then.
+const DEATH: Duration = Duration::from_secs(5);
+
+/// How often the keeper says that it is awake.
+const BETWEEN_SIGNS: Duration = Duration::from_secs(1);
 
 /// Between looks at a worker that answers, but not yet as it should.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 pub(super) struct Keeper {
+    identity: Identity,
     options: Options,
     scope: Option<Scope>,
     probe: Probe,
     board: Arc<Board>,
     stop: CancellationToken,
+    /// Calls under way are not waited for.
+    hurry: CancellationToken,
     life: Life,
 }
 
@@ -49,23 +64,35 @@ impl Keeper {
         mut options: Options,
         scope: Option<Scope>,
         stop: CancellationToken,
-    ) -> std::io::Result<(Self, Custody, Arc<Board>)> {
+        hurry: CancellationToken,
+    ) -> std::io::Result<(Self, TcpListener, Arc<Board>)> {
         let listen = std::mem::replace(&mut options.listen, Listen::Address(([127, 0, 0, 1], 0).into()));
         let listener = listen::open(listen)?;
         let address = listen::reachable(listener.local_addr()?);
-        let custody = Custody::new(listener)?;
         let board = Board::new(format!("http://{address}/mcp"));
-        let probe = Probe { address, token: options.token.clone() };
+        let probe = Probe { address, token: None };
         let life = Life::new(options.max_restarts);
-        Ok((Self { options, scope, probe, board: Arc::clone(&board), stop, life }, custody, board))
+        let (identity, shown) = (Identity::new(), Arc::clone(&board));
+        Ok((Self { identity, options, scope, probe, board, stop, hurry, life }, listener, shown))
     }
 
     pub(super) async fn run(mut self, mut custody: Custody) -> Ending {
         let stop = self.stop.clone();
+        let awake = Arc::clone(&self.board);
+        // On the same thread: when that hangs, nothing is said.
+        tokio::spawn(async move {
+            loop {
+                awake.say_awake();
+                sleep(BETWEEN_SIGNS).await;
+            }
+        });
         loop {
-            let started = custody
-                .open_channel()
-                .and_then(|(channel, theirs)| Worker::start(&self.options, theirs).map(|worker| (worker, channel)));
+            if let Some(token) = self.options.token.as_ref().and_then(TokenSource::read) {
+                self.probe.token = Some(token);
+            }
+            let started = custody.open_channel().and_then(|(channel, theirs)| {
+                Worker::start(&self.options, theirs, self.identity).map(|worker| (worker, channel))
+            });
             let (worker, channel) = match started {
                 Ok(started) => started,
                 Err(error) => {
@@ -84,7 +111,7 @@ impl Keeper {
                 loss = self.attend(&worker) => loss,
                 never = custody.serve(&channel) => match never {},
             };
-            let (ended, said) = worker.end().await;
+            let (ended, said) = worker.end(DEATH).await;
             custody.settle(&channel);
             if let Some(ending) = self.lost(loss, ended, said).await {
                 return ending;
@@ -108,7 +135,10 @@ impl Keeper {
         tracing::info!("the worker {} is ready at {}", worker.pid(), self.board.endpoint());
         self.board.show(|shown| {
             shown.health = Health::Healthy;
-            shown.tools = Some(tools);
+            // Too busy to tell them: they are taken to be those of before.
+            if let Some(tools) = tools {
+                shown.tools = Some(tools);
+            }
         });
         loop {
             let probed = tokio::select! {
@@ -134,11 +164,16 @@ impl Keeper {
     }
 
     /// Waits until the worker answers and has all tools that are expected: some come from servers that start after it.
-    async fn preflight(&self) -> Result<Vec<String>, String> {
+    /// The tools of one that has too much to do to tell them are not known. Clients who know the endpoint may keep it so
+    /// from its first moment: it serves them, and to kill it would help nobody.
+    async fn preflight(&self) -> Result<Option<Vec<String>>, String> {
         let deadline = Instant::now() + self.options.preflight_timeout;
         let mut trouble = "it did not answer".to_owned();
+        let mut is_busy = false;
         loop {
-            match timeout_at(deadline, self.probe.run(Depth::AllPages)).await {
+            let probed = timeout_at(deadline, self.probe.run(Depth::AllPages)).await;
+            is_busy = matches!(probed, Ok(Err(Trouble::Busy))) || (is_busy && probed.is_err());
+            match probed {
                 Err(_) => break,
                 Ok(Err(Trouble::Busy)) => "it is too busy to answer".clone_into(&mut trouble),
                 Ok(Err(Trouble::Failed(why))) => trouble = why,
@@ -146,7 +181,7 @@ impl Keeper {
                     let missing = self.options.expected_tools.iter().filter(|name| !tools.contains(*name));
                     let missing: Vec<String> = missing.map(|name| format!("`{name}`")).collect();
                     if missing.is_empty() {
-                        return Ok(tools.into_iter().collect());
+                        return Ok(Some(tools.into_iter().collect()));
                     }
                     trouble = format!("expected tools are missing: {}", missing.join(", "));
                 }
@@ -154,6 +189,9 @@ impl Keeper {
             if timeout_at(deadline, sleep(BETWEEN_LOOKS)).await.is_err() {
                 break;
             }
+        }
+        if is_busy && self.life.has_been_ready() {
+            return Ok(None);
         }
         let limit_ms = self.options.preflight_timeout.as_millis();
         Err(format!("the preflight did not pass within {limit_ms} ms: {trouble}"))
@@ -189,6 +227,7 @@ impl Keeper {
             shown.health = Health::Restarting;
         });
         let Step::Restart { after } = step else {
+            self.end_sandboxes().await;
             let endpoint = self.board.endpoint().to_owned();
             let why = GaveUp { detail, reason, restarts, exit_code, signal, stderr: said, endpoint };
             return Some(Ending::GaveUp(Box::new(why)));
@@ -208,8 +247,15 @@ impl Keeper {
     async fn farewell(&mut self, worker: Worker, channel: &Channel, mut custody: Custody) -> Ending {
         custody.close();
         worker.ask_to_end();
+        let hurry = self.hurry.clone();
         let ending = async {
-            if timeout(DRAIN, worker.ended()).await.is_err() {
+            let has_drained = tokio::select! {
+                biased;
+                () = worker.ended() => true,
+                () = hurry.cancelled() => false,
+                () = sleep(DRAIN) => false,
+            };
+            if !has_drained {
                 worker.ask_to_end();
             }
             timeout(FAREWELL, worker.ended()).await.is_ok()
@@ -218,7 +264,7 @@ impl Keeper {
             ended_itself = ending => ended_itself,
             never = custody.serve(channel) => match never {},
         };
-        let (ended, _) = worker.end().await;
+        let (ended, _) = worker.end(LAST_MOMENT).await;
         custody.settle(channel);
         if !ended_itself || ended.is_none_or(|ended| ended.exit_code != Some(0)) {
             tracing::warn!("the worker did not end in order");
@@ -230,8 +276,9 @@ impl Keeper {
     /// Those of a worker that could not do so itself.
     async fn end_sandboxes(&mut self) {
         if let Some(state) = self.options.state_directory.clone() {
-            let scope = self.scope.take();
-            let ending = tokio::task::spawn_blocking(move || end_orphans(&state.join("launchers"), scope.as_ref()));
+            let (scope, own) = (self.scope.take(), self.identity);
+            let ending =
+                tokio::task::spawn_blocking(move || end_orphans(&state.join("launchers"), scope.as_ref(), own));
             let _ = timeout(LAST_RITES, ending).await;
         }
     }

@@ -75,6 +75,10 @@ impl Life {
         self.restarts
     }
 
+    pub(super) fn has_been_ready(&self) -> bool {
+        self.has_been_ready
+    }
+
     pub(super) fn failed_probes(&self) -> u32 {
         self.failed_probes
     }
@@ -97,6 +101,7 @@ impl Life {
             }
             Event::Probed(Pulse::Busy) => {
                 self.failed_probes = 0;
+                self.lost_in_a_row = 0;
                 Step::GoOn
             }
             Event::Probed(Pulse::Failed) => {
@@ -167,6 +172,11 @@ mod tests {
         assert_eq!(lose(&mut life), Step::Restart { after: LONGEST_PAUSE });
         life.on(Event::Ready, Instant::now());
         probe(&mut life, Pulse::Good);
+        assert_eq!(lose(&mut life), Step::Restart { after: Duration::ZERO });
+        assert_eq!(lose(&mut life), Step::Restart { after: FIRST_PAUSE });
+        // One that has too much to do has lived to its first probe.
+        life.on(Event::Ready, Instant::now());
+        probe(&mut life, Pulse::Busy);
         assert_eq!(lose(&mut life), Step::Restart { after: Duration::ZERO });
     }
 

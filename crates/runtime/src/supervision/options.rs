@@ -48,6 +48,30 @@ impl fmt::Debug for WorkerLog {
     }
 }
 
+/// Gives the bearer token with which a worker is probed, for each worker anew: it may lie in a file that changes, and
+/// every worker reads it for itself.
+#[derive(Clone)]
+pub struct TokenSource(Arc<Read>);
+
+type Read = dyn Fn() -> Option<String> + Send + Sync;
+
+impl TokenSource {
+    /// While `read` gives none, the last that it gave is used.
+    pub fn new(read: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    pub(super) fn read(&self) -> Option<String> {
+        (self.0)()
+    }
+}
+
+impl From<String> for TokenSource {
+    fn from(token: String) -> Self {
+        Self::new(move || Some(token.clone()))
+    }
+}
+
 /// What a [`Supervisor`](super::Supervisor) is started with.
 pub struct Options {
     /// The `ringfence` program.
@@ -57,8 +81,8 @@ pub struct Options {
     /// Variables of the worker beside those of this process.
     pub variables: Vec<(OsString, OsString)>,
     pub listen: Listen,
-    /// The bearer token with which the worker is probed, if it asks for one.
-    pub token: Option<String>,
+    /// The bearer token with which workers are probed, if they ask for one.
+    pub token: Option<TokenSource>,
     /// The worker's state directory. With it, [`stop`](super::Supervisor::stop) also ends the sandboxes of a worker
     /// that had to be killed; without it they end with their lease.
     pub state_directory: Option<PathBuf>,

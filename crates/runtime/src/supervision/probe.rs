@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use super::request::{Response, ask};
+use super::request::{BUSY, Response, ask};
 
 /// The newest version of each era.
 const MODERN: &str = "2026-07-28";
@@ -67,8 +67,11 @@ impl Probe {
         let handshake = Handshake::Legacy { session };
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string();
         let headers = self.headers(&handshake.headers("notifications/initialized"));
-        ask(self.address, "POST", &headers, &initialized).await.map_err(|error| Trouble::Failed(error.to_string()))?;
-        Ok(handshake)
+        match ask(self.address, "POST", &headers, &initialized).await {
+            Ok(Response { status: BUSY, .. }) => Err(Trouble::Busy),
+            Ok(_) => Ok(handshake),
+            Err(error) => Err(Trouble::Failed(error.to_string())),
+        }
     }
 
     async fn list(&self, handshake: &Handshake, depth: Depth) -> Result<BTreeSet<String>, Trouble> {
@@ -106,7 +109,7 @@ impl Probe {
         let headers = self.headers(&handshake.headers(method));
         let response = ask(self.address, "POST", &headers, &body).await;
         match response.map_err(|error| Trouble::Failed(format!("{method}: {error}")))? {
-            Response { status: 503, .. } => Err(Trouble::Busy),
+            Response { status: BUSY, .. } => Err(Trouble::Busy),
             Response { status: 401, .. } => Err(Trouble::Failed("the worker asks for a token".into())),
             response => Ok(response),
         }

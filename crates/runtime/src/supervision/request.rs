@@ -6,6 +6,9 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+/// The status of one that has no time to answer.
+pub(super) const BUSY: u16 = 503;
+
 /// A list of a great many tools is shorter.
 const MOST_BYTES: u64 = 16 << 20;
 
@@ -30,13 +33,23 @@ pub(super) async fn ask(address: SocketAddr, method: &str, headers: &str, body: 
         "{method} /mcp HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nAccept: application/json\r\n\
          Content-Length: {length}\r\n{headers}\r\n{body}"
     );
-    stream.write_all(request.as_bytes()).await?;
+    let sent = stream.write_all(request.as_bytes()).await;
     let mut answer = Vec::new();
-    stream.take(MOST_BYTES + 1).read_to_end(&mut answer).await?;
+    let read = stream.take(MOST_BYTES + 1).read_to_end(&mut answer).await;
+    // Said before the question was read, and then the connection is reset.
+    if is_busy(&answer) {
+        return Ok(Response { status: BUSY, head: String::new(), body: Vec::new() });
+    }
+    sent.and(read)?;
     if answer.is_empty() {
         return Err(Error::new(ErrorKind::UnexpectedEof, "the connection was cut"));
     }
     parse(answer).ok_or_else(|| Error::new(ErrorKind::InvalidData, "the answer makes no sense"))
+}
+
+/// Whether there is too much to do. The status alone tells so, whatever follows.
+fn is_busy(answer: &[u8]) -> bool {
+    answer.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(1..5)) == Some(b" 503")
 }
 
 fn parse(mut answer: Vec<u8>) -> Option<Response> {
@@ -67,6 +80,16 @@ mod tests {
         assert_eq!(response.body, b"{}");
         for broken in ["", "HTTP/1.0 200 OK\r\n", "SSH-2.0\r\n\r\n", "HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n{}"] {
             assert!(parse(broken.into()).is_none(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn that_there_is_too_much_to_do_is_heard_though_the_rest_is_cut() {
+        for busy in ["HTTP/1.1 503 Service Unavailable\r\nContent-Length: 30\r\n\r\n{", "HTTP/1.0 503"] {
+            assert!(is_busy(busy.as_bytes()), "{busy}");
+        }
+        for other in ["", "HTTP/1.1 50", "HTTP/1.1 200 503\r\n\r\n", "SSH-2.0 503"] {
+            assert!(!is_busy(other.as_bytes()), "{other}");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! How a supervised endpoint stands, for whoever asks from another thread.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -65,10 +66,15 @@ pub enum Ending {
     GaveUp(Box<GaveUp>),
 }
 
+/// A keeper that says nothing for so long hangs.
+const SLEEPS: Duration = Duration::from_secs(10);
+
 /// Where the keeper writes, and others read.
 pub(super) struct Board {
     endpoint: String,
     started: Instant,
+    /// When the keeper last said that it is awake, in milliseconds since it was started.
+    awake_ms: AtomicU64,
     shown: Mutex<Shown>,
     changed: Condvar,
 }
@@ -87,11 +93,28 @@ impl Board {
     pub(super) fn new(endpoint: String) -> Arc<Self> {
         let shown =
             Shown { health: Health::Starting, worker_pid: None, restarts: 0, last: None, tools: None, ending: None };
-        Arc::new(Self { endpoint, started: Instant::now(), shown: Mutex::new(shown), changed: Condvar::new() })
+        Arc::new(Self {
+            endpoint,
+            started: Instant::now(),
+            awake_ms: AtomicU64::new(0),
+            shown: Mutex::new(shown),
+            changed: Condvar::new(),
+        })
     }
 
     pub(super) fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// Said by the keeper, from its own thread, for as long as that goes on.
+    pub(super) fn say_awake(&self) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.awake_ms.store(now, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_awake(&self) -> bool {
+        let last = Duration::from_millis(self.awake_ms.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(last) < SLEEPS
     }
 
     pub(super) fn show(&self, change: impl FnOnce(&mut Shown)) {
@@ -152,5 +175,20 @@ pub(super) struct EndsWith(Arc<Board>);
 impl Drop for EndsWith {
     fn drop(&mut self) {
         self.0.end(Ending::Stopped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keeper_that_says_nothing_for_too_long_sleeps() {
+        let mut board = Arc::into_inner(Board::new(String::new())).unwrap();
+        assert!(board.is_awake());
+        board.started = Instant::now().checked_sub(SLEEPS).unwrap();
+        assert!(!board.is_awake());
+        board.say_awake();
+        assert!(board.is_awake());
     }
 }

@@ -28,11 +28,15 @@ def serve(number, connection):
             os.pwrite(wills, will, 1024 * int.from_bytes(number, "little"))
             if method == "crash":
                 os._exit(7)
+            if os.path.exists(os.environ.get("BUSY_WHILE", "")):
+                stream.write(b"HTTP/1.0 503 Busy\r\nContent-Length: 0\r\n\r\n")
+                return
             body = json.dumps({"result": {"tools": [{"name": "only"}], "pid": os.getpid()}}).encode()
             stream.write(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     except (OSError, ValueError):
         pass  # Whoever asked is gone.
-    channel.send(number)
+    finally:
+        channel.send(number)
 
 while True:
     number, (descriptor,), _, _ = socket.recv_fds(channel, 128, 1)
@@ -166,4 +170,105 @@ fn it_can_be_stopped_while_it_starts_and_by_another_thread() {
     assert!(matches!(supervisor.ready(), Err(StartError::Stopped)));
     assert_eq!(stopping.join().unwrap(), Ending::Stopped);
     assert!(is_gone(pid));
+}
+
+/// A worker that has too much to do for as long as the file is there.
+fn at_times_busy(file: &std::path::Path) -> Options {
+    Options {
+        variables: vec![("BUSY_WHILE".into(), file.into())],
+        preflight_timeout: Duration::from_secs(2),
+        ..options(WORKER)
+    }
+}
+
+#[test]
+fn a_worker_that_has_too_much_to_do_from_its_first_moment_is_not_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let busy = directory.path().join("busy");
+    let supervisor = Supervisor::start(at_times_busy(&busy)).unwrap();
+    std::fs::write(&busy, "").unwrap();
+    // Not answered with its end: all it says is that it is busy.
+    let first = supervisor.status().worker_pid.unwrap();
+    kill_process(Pid::from_raw(first.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+    eventually("it is not ready", || supervisor.restart_count() > 0 && supervisor.health() == Health::Healthy);
+    let second = supervisor.status().worker_pid;
+    assert_eq!(supervisor.ready().unwrap(), ["only"], "what it offers is known from before");
+    std::fs::remove_file(&busy).unwrap();
+    assert!(send(&supervisor, "tools/list").contains("only"));
+    assert_eq!((supervisor.restart_count(), supervisor.status().worker_pid), (1, second));
+}
+
+#[test]
+fn a_first_worker_that_has_too_much_to_do_is_not_announced() {
+    let directory = tempfile::tempdir().unwrap();
+    let busy = directory.path().join("busy");
+    std::fs::write(&busy, "").unwrap();
+    let Err(StartError::GaveUp(why)) = Supervisor::start(at_times_busy(&busy)) else { panic!("it started") };
+    assert!(why.detail.ends_with("it is too busy to answer"), "{}", why.detail);
+}
+
+/// Ends only when it is told so for the second time.
+const RELUCTANT: &str = "
+import signal, sys, threading
+again, ended = threading.Event(), threading.Event()
+def told(*_):
+    if again.is_set():
+        sys.exit(0)
+    again.set()
+    print('told', file=sys.stderr, flush=True)
+signal.signal(signal.SIGTERM, told)
+print('ready', file=sys.stderr, flush=True)
+while True:
+    signal.pause()
+";
+
+#[test]
+fn whoever_is_in_a_hurry_does_not_wait_for_calls_under_way() {
+    let said = Arc::new(Mutex::new(String::new()));
+    let heard = Arc::clone(&said);
+    let take = move |bytes: &[u8]| heard.lock().unwrap().push_str(&String::from_utf8_lossy(bytes));
+    let log = Some(WorkerLog::new(take));
+    let supervisor = Supervisor::launch(Options { log, ..options(RELUCTANT) }).unwrap();
+    eventually("it does not start", || said.lock().unwrap().contains("ready"));
+    let asked = Instant::now();
+    supervisor.ask_to_stop();
+    eventually("it is not told", || said.lock().unwrap().contains("told"));
+    supervisor.ask_to_stop_at_once();
+    assert_eq!(supervisor.wait(), Ending::Stopped);
+    assert!(asked.elapsed() < keep::DRAIN, "it has waited for {:?}", asked.elapsed());
+}
+
+#[test]
+fn every_worker_is_probed_with_the_token_of_its_time() {
+    let guarded = WORKER.replace(
+        r#"if line.lower().startswith(b"content-length:"):"#,
+        r#"if line.lower().startswith(b"authorization:"):
+                    token = line.split()[-1]
+                if line.lower().startswith(b"content-length:"):"#,
+    );
+    let guarded = guarded.replace(
+        r#"if method == "crash":"#,
+        r#"if method != "crash" and token.decode() != open(os.environ["TOKEN"]).read():
+                stream.write(b"HTTP/1.0 401 No\r\nContent-Length: 0\r\n\r\n")
+                continue
+            if method == "crash":"#,
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
+    std::fs::write(&file, "first").unwrap();
+    let read = file.clone();
+    let token = TokenSource::new(move || std::fs::read_to_string(&read).ok());
+    let variables = vec![("TOKEN".into(), file.clone().into())];
+    let supervisor = Supervisor::start(Options { token: Some(token), variables, ..options(&guarded) }).unwrap();
+    std::fs::write(&file, "second").unwrap();
+    send(&supervisor, "crash");
+    eventually("it is not replaced", || supervisor.restart_count() == 1 && supervisor.health() == Health::Healthy);
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_told_also_where_nothing_may_block() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = Listen::Address(taken.local_addr().unwrap());
+    let launched = Supervisor::launch(Options { listen, ..options(WORKER) });
+    assert!(matches!(launched, Err(StartError::Listen(error)) if error.kind() == std::io::ErrorKind::AddrInUse));
 }

@@ -11,7 +11,7 @@ use ringfence_runtime::supervision::WorkerLog;
 const WAITING: usize = 1024;
 
 /// How long the end waits for what has not been read.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 enum Piece {
     Text(Vec<u8>),

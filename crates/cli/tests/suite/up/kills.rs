@@ -3,7 +3,6 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use super::*;
 
@@ -131,6 +130,7 @@ fn clients_go_on_while_workers_are_killed_again_and_again() {
     assert_eq!((&told["endpoint"], &told["restarts"]), (&line["endpoint"], &json!(kills)), "{told}");
     assert_eq!(told["last_reason"], "exited", "{told}");
     assert!(answered > clients * 2 && lost > 0 && lost <= kills * clients, "{answered} answered, {lost} lost");
+    family_with_sandbox(&server.state);
     let (code, state) = end(server);
     assert_eq!(code, Some(0));
     eventually("processes are left", || processes_of(&state).is_empty());
@@ -154,41 +154,111 @@ fn a_worker_that_hangs_is_replaced_and_its_sessions_go_on() {
 fn a_worker_that_hangs_at_the_end_is_killed_and_its_sandboxes_do_not_wait_for_their_lease() {
     let (server, _) = up(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "600")]);
     begin(&server, "python", "x = 1");
+    family_with_sandbox(&server.state);
     signal(worker(&server.state), Signal::STOP);
     let (code, state) = end(server);
     assert_eq!(code, Some(0));
-    eventually("sandboxes are left", || processes_of(&state).is_empty());
+    eventually("launchers are left", || processes_of(&state).is_empty());
 }
 
 #[test]
-fn after_the_last_restart_it_ends_and_tells_why() {
+fn after_the_last_restart_it_ends_and_tells_why_and_its_sandboxes_do_not_wait_for_their_lease() {
     let state = Arc::new(tempfile::tempdir().expect("a directory"));
-    let mut command = command(&state, &["--max-restarts", "1"], &[]);
-    let process = command.stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut last = 0;
-    for _ in 0..2 {
-        eventually("no other takes its place", || worker(&state) != last);
-        last = worker(&state);
-        signal(last, Signal::KILL);
-    }
-    let output = process.wait_with_output().expect("it ends");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line: Value = serde_json::from_str(text.lines().nth(1).expect("a second line")).expect("it is JSON");
-    assert_eq!(output.status.code(), Some(75), "{text}");
+    let mut command = command(&state, &["--max-restarts", "1"], &[("RINGFENCE_SESSIONS_LEASE_S", "600")]);
+    let mut process = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(process.stdout.take().expect("stdout is piped")).lines();
+    let mut next = || -> Value {
+        let line = lines.next().expect("a line").expect("it is text");
+        serde_json::from_str(&line).expect("it is JSON")
+    };
+    let endpoint = next()["endpoint"].as_str().expect("it is text").to_owned();
+    let address = endpoint.trim_start_matches("http://").trim_end_matches("/mcp");
+    let mut caller = Caller { address, stream: None, is_kept: false };
+    assert!(matches!(caller.call(&json!({"code": "x = 1"})), Outcome::Answered(_)));
+    let first = worker(&state);
+    signal(first, Signal::KILL);
+    eventually("no other takes its place", || worker(&state) != first);
+    let family = family_with_sandbox(&state);
+    signal(worker(&state), Signal::KILL);
+    let line = next();
+    assert_eq!(process.wait().expect("it ends").code(), Some(75), "{line}");
     assert_eq!((&line["reason"], &line["count"], &line["signal"]), (&json!("exited"), &json!(1), &json!(9)), "{line}");
     assert_eq!(status(&state), Value::Null);
+    assert_gone(&family);
+}
+
+#[test]
+fn a_worker_that_hangs_ends_with_its_supervisor() {
+    let (mut server, _) = up(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "1")]);
+    begin(&server, "python", "x = 1");
+    let (hung, family) = (worker(&server.state), family_with_sandbox(&server.state));
+    signal(hung, Signal::STOP);
+    server.process.kill().expect("it can be killed");
+    let _ = server.process.wait();
+    eventually("the worker lives", || !is_alive(hung));
+    assert_gone(&family);
+    assert!(TcpStream::connect(&server.address).is_err(), "somebody listens");
+}
+
+#[test]
+fn a_server_of_the_host_does_not_outlive_the_worker_that_started_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (config, program) = (directory.path().join("ringfence.toml"), ringfence_testkit::fixture_file("bad_server.py"));
+    // It ends neither with its input nor on a signal that it can hear.
+    let entry =
+        format!("[servers.deaf]\ncommand = \"python3\"\nargs = [{program:?}, \"ignore-sigterm\"]\nsandbox = false\n");
+    std::fs::write(&config, entry).expect("it is written");
+    let options = ["--config", config.to_str().expect("it is text"), "--expect-tool", "deaf__echo"];
+    let (server, _) = up(&options, &[]);
+    let of_host = || {
+        let is_it = |pid: &u32| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.contains("bad_server.py") && is_alive(*pid)
+        };
+        family(&server.state).into_iter().filter(is_it).collect::<Vec<u32>>()
+    };
+    let (first, killed) = (of_host(), worker(&server.state));
+    assert_eq!(first.len(), 1, "{first:?}");
+    signal(killed, Signal::KILL);
+    eventually("it outlives its worker", || !is_alive(first[0]));
+    eventually("no other takes its place", || worker(&server.state) != killed);
+    let answer = server.call("deaf__echo", &json!({"message": "x"}));
+    assert_eq!(answer["result"]["content"][0]["text"], "x", "{answer}");
+    // Nor does it outlive one that is asked to end.
+    let second = of_host();
+    assert_eq!(second.len(), 1, "{second:?}");
+    end(server);
+}
+
+#[test]
+fn a_worker_that_has_too_much_to_do_is_not_replaced() {
+    let variables = [("RINGFENCE_SERVER_MAX_CONCURRENT_REQUESTS", "1")];
+    let (server, _) = up(&["--probe-interval-ms", "50", "--probe-timeout-ms", "1000"], &variables);
+    let before = worker(&server.state);
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params":
+        {"name": "execute_code", "arguments": {"code": "import time; time.sleep(4); print('done')"}}});
+    let mut answer = String::new();
+    let busy = || server.request("tools/list", &json!({}))["error"]["code"] == -32001;
+    // A probe may have had the only place.
+    let mut running = server.send("POST /mcp", &call.to_string());
+    eventually("it is not busy", busy);
+    running.read_to_string(&mut answer).expect("it is answered");
+    assert!(answer.contains("done\\n"), "{answer}");
+    let told = status(&server.state);
+    assert_eq!((&told["worker_pid"], &told["restarts"]), (&json!(before), &json!(0)), "{told}");
 }
 
 #[test]
 fn a_killed_supervisor_takes_its_worker_along_and_sandboxes_end_with_their_lease() {
     let (mut server, _) = up(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "1")]);
     begin(&server, "python", "x = 1");
-    let worker = worker(&server.state);
+    let (worker, family) = (worker(&server.state), family_with_sandbox(&server.state));
     server.process.kill().expect("it can be killed");
     let _ = server.process.wait();
     eventually("the worker lives", || !is_alive(worker));
     let state = Arc::clone(&server.state);
-    eventually("sandboxes are left", || processes_of(&state).is_empty());
+    assert_gone(&family);
+    assert_eq!(processes_of(&state), [0; 0]);
     // What it left in the state directory is in nobody's way.
     assert_eq!(status(&state), Value::Null);
     let (next, _) = up_in(state, &[], &[]);

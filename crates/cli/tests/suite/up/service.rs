@@ -2,7 +2,6 @@
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::time::Duration;
 
 use super::*;
 

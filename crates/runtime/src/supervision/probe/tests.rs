@@ -97,3 +97,25 @@ async fn too_much_to_do_is_no_failure_but_nonsense_is() {
         assert!(matches!(probe.run(Depth::FirstPage).await, Err(Trouble::Failed(_))));
     }
 }
+
+/// Says something to whoever connects, once that has asked, reads nothing of it, and hangs up: what was sent to it is
+/// answered with a reset.
+async fn hurried(says: &'static str) -> Probe {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            stream.readable().await.unwrap();
+            stream.write_all(says.as_bytes()).await.unwrap();
+        }
+    });
+    Probe { address, token: None }
+}
+
+#[tokio::test]
+async fn one_that_is_too_busy_to_read_the_question_is_busy_but_one_that_says_nothing_fails() {
+    let busy = hurried("HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n").await;
+    assert_eq!(busy.run(Depth::FirstPage).await, Err(Trouble::Busy));
+    let silent = hurried("").await;
+    assert!(matches!(silent.run(Depth::FirstPage).await, Err(Trouble::Failed(_))));
+}

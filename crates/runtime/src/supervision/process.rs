@@ -1,0 +1,43 @@
+//! Where a process of the host stands among others, as `proc_pid_stat(5)` tells.
+
+/// Of one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) pid: i32,
+    pub(super) session: i32,
+    /// When it was started, in ticks since the boot: with its number, it is told from all others of this boot.
+    pub(super) started: u64,
+    pub(super) is_alive: bool,
+}
+
+pub(super) fn see(pid: i32) -> Option<Seen> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, which may hold anything, ends with the last bracket.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let is_alive = !["Z", "X"].contains(&fields.next()?);
+    let session = fields.nth(2)?.parse().ok()?;
+    let started = fields.nth(15)?.parse().ok()?;
+    Some(Seen { pid, session, started, is_alive })
+}
+
+pub(super) fn see_all() -> Vec<Seen> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| see(entry.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_seen_as_it_is() {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let seen = see(own).unwrap();
+        let session = rustix::process::getsid(None).unwrap().as_raw_nonzero().get();
+        assert_eq!((seen.session, seen.is_alive), (session, true));
+        // It is younger than the first of all.
+        assert!(see(1).is_some_and(|first| first.started < seen.started));
+        assert!(see_all().contains(&seen));
+        assert_eq!(see(i32::MAX), None);
+    }
+}
