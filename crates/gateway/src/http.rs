@@ -12,6 +12,7 @@ mod mcp;
 mod options;
 mod patience;
 mod peers;
+mod place;
 mod replay;
 mod status;
 

@@ -1,16 +1,19 @@
 //! Connections: bounded in number, and none is held for ever by a client that is slow, silent or dead.
 //!
-//! A few more than there is room for are taken, to be told so and to answer probes; what comes beyond those is closed
-//! unheard.
+//! A few more than there is room for are taken, to be told so and to answer probes; what comes beyond those is told
+//! without being heard, so that nobody takes a server that is busy for one that is dead.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::{Extension, Router};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -38,7 +41,16 @@ const EXTRA: usize = 64;
 const REST: Duration = Duration::from_millis(100);
 
 /// How long answers under way may still take once the server is told to end.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// A supervisor waits little longer, and the sessions are to be ended too.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What those hear for whom there is no room at all.
+const OVERFULL: &str = concat!(
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nContent-Length: 61\r\n",
+    "Connection: close\r\n\r\n",
+    r#"{"error":"too many connections","hint":"try again shortly"}"#,
+    "\r\n"
+);
 
 pub(super) async fn serve(listener: TcpListener, app: &Router, most: usize, shutdown: &CancellationToken) {
     let (room, extra) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(EXTRA)));
@@ -59,7 +71,11 @@ pub(super) async fn serve(listener: TcpListener, app: &Router, most: usize, shut
         let (place, app, head) = match (Arc::clone(&room).try_acquire_owned(), Arc::clone(&extra).try_acquire_owned()) {
             (Ok(place), _) => (place, app, HEAD),
             (Err(_), Ok(place)) => (place, &crowded, CROWDED_HEAD),
-            (Err(_), Err(_)) => continue,
+            (Err(_), Err(_)) => {
+                // What a new connection is sent at first has room in its buffer.
+                let _ = stream.try_write(OVERFULL.as_bytes());
+                continue;
+            }
         };
         // The kernel gives up a client that is gone, whose connection would look open for long.
         let patience = u32::try_from(STALL.as_millis()).unwrap_or(u32::MAX);
@@ -74,16 +90,26 @@ pub(super) async fn serve(listener: TcpListener, app: &Router, most: usize, shut
 }
 
 async fn converse(connection: Connection, app: Router, head: Duration, shutdown: CancellationToken) {
+    let has_asked = Arc::new(AtomicBool::new(false));
+    let (asked, app) = (Arc::clone(&has_asked), TowerToHyperService::new(app));
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        asked.store(true, Ordering::Relaxed);
+        app.call(request)
+    });
     let conversation = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head)
         .keep_alive(head == HEAD)
-        .serve_connection(TokioIo::new(connection), TowerToHyperService::new(app))
+        .serve_connection(TokioIo::new(connection), service)
         .with_upgrades();
     let mut conversation = std::pin::pin!(conversation);
     let ended = tokio::select! {
         ended = conversation.as_mut() => ended,
         () = shutdown.cancelled() => {
+            // One that has not asked anything yet is not idle to the eyes of hyper, which would wait for its head.
+            if !has_asked.load(Ordering::Relaxed) {
+                return;
+            }
             conversation.as_mut().graceful_shutdown();
             conversation.await
         }
@@ -184,6 +210,49 @@ mod tests {
             let closed = tokio::time::timeout(LONG, stream.read_to_end(&mut answer)).await;
             assert!(closed.is_ok(), "{says:?} holds its place");
         }
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_beyond_all_room_is_told_so() {
+        let (address, _shutdown) = start(Router::new()).await;
+        let mut held = Vec::new();
+        for _ in 0..=EXTRA {
+            held.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nRetry-After: 1\r\n"), "{head}");
+        assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}: {}", body.len());
+        assert_eq!(serde_json::from_str::<serde_json::Value>(body).unwrap()["error"], "too many connections");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_who_waits_for_nothing_holds_up_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let (app, ended) = (Router::new(), shutdown.clone());
+        let server = tokio::spawn(async move { serve(listener, &app, 9, &ended).await });
+        let half = "GET / HTTP/1.1\r\nHost: lo";
+        let whole = format!("{half}\r\n\r\n");
+        let mut held = Vec::new();
+        for says in [String::new(), half.to_owned(), whole.clone(), format!("{whole}{half}")] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(says.as_bytes()).await.unwrap();
+            if says.starts_with(&whole) {
+                let mut answer = [0; 12];
+                stream.read_exact(&mut answer).await.unwrap();
+                assert_eq!(&answer, b"HTTP/1.1 404");
+            }
+            held.push(stream);
+        }
+        // Time passes only while there is nothing else to do.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let told = tokio::time::Instant::now();
+        shutdown.cancel();
+        server.await.unwrap();
+        assert_eq!(told.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
