@@ -11,7 +11,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::{Extension, Router};
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -92,7 +91,7 @@ pub(super) async fn serve(listener: TcpListener, app: &Router, most: usize, shut
 async fn converse(connection: Connection, app: Router, head: Duration, shutdown: CancellationToken) {
     let has_asked = Arc::new(AtomicBool::new(false));
     let (asked, app) = (Arc::clone(&has_asked), TowerToHyperService::new(app));
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         asked.store(true, Ordering::Relaxed);
         app.call(request)
     });
