@@ -15,6 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -71,8 +72,7 @@ pub(super) async fn serve(listener: TcpListener, app: &Router, most: usize, shut
             (Ok(place), _) => (place, app, HEAD),
             (Err(_), Ok(place)) => (place, &crowded, CROWDED_HEAD),
             (Err(_), Err(_)) => {
-                // What a new connection is sent at first has room in its buffer.
-                let _ = stream.try_write(OVERFULL.as_bytes());
+                turn_away(&stream);
                 continue;
             }
         };
@@ -86,6 +86,13 @@ pub(super) async fn serve(listener: TcpListener, app: &Router, most: usize, shut
     if tokio::time::timeout(FAREWELL, tasks.wait()).await.is_err() {
         tracing::warn!("connections were still open when the server ended");
     }
+}
+
+/// Tells a client without hearing it. What a new connection is sent at first has room in its buffer.
+fn turn_away(stream: &TcpStream) {
+    // A connection is reset that is closed over something unread.
+    let _ = recv(stream, &mut [0; 4096], RecvFlags::DONTWAIT);
+    let _ = send(stream, OVERFULL.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
 async fn converse(connection: Connection, app: Router, head: Duration, shutdown: CancellationToken) {
@@ -219,6 +226,7 @@ mod tests {
             held.push(TcpStream::connect(address).await.unwrap());
         }
         let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
