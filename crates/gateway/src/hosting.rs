@@ -299,10 +299,10 @@ impl Hosting {
             if profile.has_server(&entry.name, &entry.uuid) && logs(&link) {
                 // One that does not obey, or not at once, is no reason to keep the client waiting.
                 let heard = Arc::default();
-                let set = async {
+                let set = Box::pin(async {
                     let upstream = link.upstream_for(context.era).await;
                     relay::pass(upstream, &self.0.parked, "logging/setLevel", params.clone(), context, &heard).await
-                };
+                });
                 let _ = tokio::time::timeout(LEVEL_PATIENCE, set).await;
             }
         }
@@ -323,10 +323,10 @@ impl Hosting {
         let begun = Instant::now();
         let subject = crate::http::subject(method, &params).unwrap_or_default().to_owned();
         let (link, heard) = (Arc::clone(sent.link()), Arc::clone(sent.heard()));
-        let call = async {
+        let call = Box::pin(async {
             let upstream = link.upstream_for(context.era).await;
             relay::pass(upstream, &self.0.parked, method, params, context, &heard).await
-        };
+        });
         let result = tokio::select! {
             biased;
             result = call => result,
