@@ -35,7 +35,8 @@ fn class(kind: Kind) -> Class {
 /// Renders a failure for the wire.
 pub(crate) fn render(failure: Failure) -> RpcError {
     let failure = shown(failure);
-    RpcError::new(class(failure.kind).code, failure.message.clone()).with_data(fields(&failure))
+    let error = RpcError::new(class(failure.kind).code, failure.message.clone()).with_data(fields(&failure));
+    RpcError { is_busy: failure.kind == Kind::Busy, ..error }
 }
 
 /// The same for HTTP: a status, and a body with the same fields.

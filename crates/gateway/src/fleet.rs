@@ -29,7 +29,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-pub(crate) use circuit::CallEnd;
+pub(crate) use circuit::{CallEnd, NoAnswer};
 pub(crate) use connect::{Connect, ConnectFailure, Link, LinkEnd, Stage, ToolSummary};
 pub(crate) use failure::LinkMissing;
 pub(crate) use info::ServerInfo;
@@ -40,7 +40,7 @@ pub(crate) use roster::Skipped;
 use life::State;
 use places::Places;
 use roster::Roster;
-use slot::{Slot, Wish};
+use slot::{Connection, Slot, Wish};
 use supervisor::Supervisor;
 
 /// Cheap to clone; all clones are one. When the last is dropped, all servers are killed.
@@ -104,9 +104,20 @@ impl<C: Connect> Fleet<C> {
         view.connection.as_ref().map(|connection| connection.link.clone())
     }
 
-    /// The link for one call. Waits while the server is being connected; one that was given up a while ago is tried
-    /// once more. How the call went is to be told with [`Fleet::call_ended`].
+    /// The link for one call, unless calls have failed one after the other. Waits as [`Fleet::await_link`] does. How
+    /// the call went is to be told with [`Fleet::call_ended`].
+    pub(crate) async fn admit(&self, name: &str, patience: Duration) -> Result<Arc<C::Link>, LinkMissing> {
+        let connection = self.await_connection(name, patience).await?;
+        connection.admit().map_err(|failure| LinkMissing::because(name, Status::Connected, failure))
+    }
+
+    /// The link for what is no call. Waits while the server is being connected; one that was given up a while ago is
+    /// tried once more.
     pub(crate) async fn await_link(&self, name: &str, patience: Duration) -> Result<Arc<C::Link>, LinkMissing> {
+        Ok(self.await_connection(name, patience).await?.link.clone())
+    }
+
+    async fn await_connection(&self, name: &str, patience: Duration) -> Result<Arc<Connection<C::Link>>, LinkMissing> {
         let slot = self.slot(name).ok_or_else(|| LinkMissing::unknown(name))?;
         let until = Instant::now() + patience;
         let mut views = slot.view.subscribe();
@@ -116,10 +127,7 @@ impl<C: Connect> Fleet<C> {
                 let is_current = view.heeded == slot.desired.borrow().version;
                 match (&view.connection, view.state) {
                     _ if !is_current => {}
-                    (Some(connection), _) => {
-                        let refused = |failure| LinkMissing::because(name, Status::Connected, failure);
-                        return connection.admit().map_err(refused);
-                    }
+                    (Some(connection), _) => return Ok(Arc::clone(connection)),
                     (None, State::Failed { has_cooled: true, .. }) => {
                         slot.wanted.notify_one();
                     }

@@ -18,7 +18,7 @@ use crate::arguments::Call;
 use crate::client::Context;
 use crate::code::{Caller, CodeMode};
 use crate::era::{self, Era};
-use crate::hosting::{Hosting, View};
+use crate::hosting::{Hosting, View, Within};
 use crate::http::Clients;
 use crate::policy::{Action, Policy};
 use crate::rpc::{Outcome, RpcError};
@@ -46,7 +46,7 @@ pub struct Gateway {
     /// By which what the profile offers is remembered.
     profile_name: Arc<str>,
     policy: Policy,
-    /// How long a call of a sandbox tool may take in all.
+    /// How long a call may take in all.
     patience: Duration,
 }
 
@@ -80,7 +80,7 @@ impl Gateway {
         }
     }
 
-    /// Answers no call of a sandbox tool later than so.
+    /// Answers no call later than so.
     #[must_use]
     pub fn with_request_timeout(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -135,6 +135,15 @@ impl Gateway {
     /// Whether somebody may see a server.
     pub(crate) fn shows_server(&self, principal: &Principal, name: &str, uuid: &str) -> bool {
         !self.policy.is_scoped() || principal.is_operator() || self.profile.has_server(name, uuid)
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// What a call that begins now has.
+    fn time(&self) -> Within {
+        Within::from_now(self.patience)
     }
 
     /// Waits a little for what code has asked.
@@ -273,7 +282,7 @@ impl Gateway {
             ("logging/setLevel", Era::Legacy) => self.set_log_level(params, context).await,
             ("subscriptions/listen", Era::Modern) => self.listen(&params, context).await,
             _ => match (self.servers(), self.profile.sole_server()) {
-                (Some(hosting), Some(server)) => hosting.pass(server, method, params, context).await,
+                (Some(hosting), Some(server)) => hosting.pass(server, method, params, self.time(), context).await,
                 _ => Err(RpcError::method_not_found(method)),
             },
         }
@@ -315,18 +324,18 @@ impl Gateway {
         }
         let is_own = self.own_tools().iter().any(|tool| tool["name"] == *name);
         if let Some(hosting) = self.servers().filter(|_| !is_own && self.profile.mode == Mode::Direct) {
-            let view = hosting_view(self);
+            let (view, within) = (hosting_view(self), self.time());
             let known = view.tool(&name).or_else(|| view.held(&name)).cloned();
             if let Some(route) = known.or_else(|| hosting.guess(&self.profile, &name)) {
                 // It can be judged only once its server is there.
                 if hosting.fleet().link(&route.server).is_none() {
-                    hosting.link(&route.server).await?;
+                    hosting.link(&route.server, within).await?;
                 }
                 if hosting.is_held(&route) {
                     return Err(self.refuse(context, held(&route.server, &route.name)));
                 }
                 params["name"] = route.name.into();
-                return hosting.pass(&route.server, "tools/call", params, context).await;
+                return hosting.pass(&route.server, "tools/call", params, within, context).await;
             }
         }
         let token = params["_meta"].get("progressToken").cloned();
@@ -371,7 +380,7 @@ fn held(server: &str, tool: &str) -> Failure {
         ))
 }
 
-fn too_long(patience: Duration) -> Failure {
+pub(crate) fn too_long(patience: Duration) -> Failure {
     let message =
         format!("the call took longer than {} s in all, and was given up; it may have run", patience.as_secs());
     Failure::new(Kind::ResourceLimit, message)

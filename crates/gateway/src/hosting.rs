@@ -1,6 +1,7 @@
 //! Other people's MCP servers, offered as one: which there are, what they offer, and how a request reaches the one it
 //! is for.
 
+mod attended;
 mod catalogue;
 mod connect;
 mod known;
@@ -29,6 +30,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use known::{KnownServer, KnownServers, stored_servers};
 
+pub(crate) use attended::Within;
 pub(crate) use catalogue::{Kind, name_of};
 pub(crate) use link::ServerLink;
 pub(crate) use pins::Pins;
@@ -36,6 +38,7 @@ pub(crate) use raw_call::CallFailure;
 pub(crate) use told::Changes;
 pub(crate) use view::{Route, View};
 
+use attended::Sent;
 use catalogue::Catalogue;
 use connect::Connector;
 use link::lock;
@@ -45,8 +48,9 @@ use remembered::Remembered;
 use view::Member;
 
 use crate::client::Context;
+use crate::era::Era;
 use crate::failure;
-use crate::fleet::{CallEnd, Fleet, FleetOptions, LinkMissing, Status};
+use crate::fleet::{CallEnd, Fleet, FleetOptions, LinkMissing, NoAnswer, Status};
 use crate::http::Clients;
 use crate::rpc::{Outcome, RpcError};
 use crate::upstream::UpstreamError;
@@ -56,6 +60,11 @@ const START_PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long after the start lists wait for servers that have not been tried yet.
 const FIRST_STARTS: Duration = Duration::from_secs(5);
+
+/// How long after the start clients that open a conversation with one server wait for it, and how long later on: a
+/// server that is down must not keep this one from answering.
+const FIRST_ABOUT: Duration = Duration::from_secs(20);
+const ABOUT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long after the start is waited for what is known of servers from before; it is read within milliseconds.
 const FIRST_READING: Duration = Duration::from_secs(5);
@@ -87,6 +96,8 @@ struct Inner {
     /// What servers offered last, for the time in which they are restarted.
     known: Mutex<HashMap<String, Arc<Catalogue>>>,
     views: Mutex<HashMap<String, (u64, Arc<View>)>>,
+    /// What servers said last of themselves, by their name and whether it was to a modern client.
+    abouts: Mutex<HashMap<(String, bool), Value>>,
     remembered: Remembered,
     ready: Mutex<Ready>,
     changes: watch::Sender<Changes>,
@@ -125,6 +136,7 @@ impl Hosting {
             clients: Clients::default(),
             known: Mutex::default(),
             views: Mutex::default(),
+            abouts: Mutex::default(),
             remembered,
             ready: Mutex::default(),
             changes: watch::Sender::default(),
@@ -250,8 +262,20 @@ impl Hosting {
     }
 
     /// The conversation with a server, waited for if it is being started.
-    pub(crate) async fn link(&self, server: &str) -> Result<Arc<ServerLink>, RpcError> {
-        self.0.fleet.await_link(server, START_PATIENCE).await.map_err(|missing| not_there(&missing))
+    pub(crate) async fn link(&self, server: &str, within: Within) -> Result<Arc<ServerLink>, RpcError> {
+        let link = self.0.fleet.await_link(server, START_PATIENCE.min(within.left()));
+        link.await.map_err(|missing| not_there(&missing))
+    }
+
+    /// What a server says of itself, or said when it was last there.
+    pub(crate) async fn about(&self, server: &str, era: Era) -> Option<Value> {
+        let first = (self.0.started + FIRST_ABOUT).saturating_duration_since(Instant::now());
+        let link = self.0.fleet.await_link(server, first.max(ABOUT_PATIENCE)).await;
+        let key = (server.to_owned(), era == Era::Modern);
+        let Ok(link) = link else { return lock(&self.0.abouts).get(&key).cloned() };
+        let about = link.upstream_for(era).await.about().clone();
+        lock(&self.0.abouts).insert(key, about.clone());
+        Some(about)
     }
 
     /// Tells every connected server of the legacy era; the modern one has no such notifications.
@@ -274,7 +298,11 @@ impl Hosting {
         for (entry, link) in self.0.fleet.connected() {
             if profile.has_server(&entry.name, &entry.uuid) && logs(&link) {
                 // One that does not obey, or not at once, is no reason to keep the client waiting.
-                let set = self.pass(&entry.name, "logging/setLevel", params.clone(), context);
+                let heard = Arc::default();
+                let set = Box::pin(async {
+                    let upstream = link.upstream_for(context.era).await;
+                    relay::pass(upstream, &self.0.parked, "logging/setLevel", params.clone(), context, &heard).await
+                });
                 let _ = tokio::time::timeout(LEVEL_PATIENCE, set).await;
             }
         }
@@ -282,21 +310,36 @@ impl Hosting {
     }
 
     /// Passes a request on to a server.
-    pub(crate) async fn pass(&self, server: &str, method: &str, params: Value, context: &Context) -> Outcome {
-        let link = self.link(server).await?;
+    pub(crate) async fn pass(
+        &self,
+        server: &str,
+        method: &str,
+        params: Value,
+        within: Within,
+        context: &Context,
+    ) -> Outcome {
+        let link = self.0.fleet.admit(server, START_PATIENCE.min(within.left())).await;
+        let mut sent = Sent::new(self, server, link.map_err(|missing| not_there(&missing))?);
         let begun = Instant::now();
         let subject = crate::http::subject(method, &params).unwrap_or_default().to_owned();
-        let upstream = link.upstream_for(context.era).await;
-        let result = relay::pass(upstream, &self.0.parked, method, params, context).await;
-        if let Some(end) = end_of(&result) {
-            self.0.fleet.call_ended(server, &link, end);
-        }
+        let (link, heard) = (Arc::clone(sent.link()), Arc::clone(sent.heard()));
+        let call = Box::pin(async {
+            let upstream = link.upstream_for(context.era).await;
+            relay::pass(upstream, &self.0.parked, method, params, context, &heard).await
+        });
+        let result = tokio::select! {
+            biased;
+            result = call => result,
+            () = heard.run_out(within) => Err(UpstreamError::TimedOut),
+        };
+        sent.ended(end_of(&result));
+        drop(sent);
         if method == "tools/call" {
             let outcome = outcome_of(&result);
             let event = AuditEvent::new(AuditKind::ToolCalled, outcome).of(&context.principal, None);
             self.0.audit.record(event.lasting(begun.elapsed()).with("server", server).with("tool", short(&subject)));
         }
-        result.map_err(|error| unanswered(server, error))
+        result.map_err(|error| unanswered(server, error, within.deadline))
     }
 }
 
@@ -340,7 +383,15 @@ fn end_of(result: &Result<Value, UpstreamError>) -> Option<CallEnd> {
     match result {
         Err(UpstreamError::Cancelled) => None,
         Ok(_) | Err(UpstreamError::Rpc(_) | UpstreamError::TooLarge | UpstreamError::Busy) => Some(CallEnd::Answered),
-        Err(_) => Some(CallEnd::Unanswered),
+        Err(error) => Some(CallEnd::Unanswered(why_unanswered(error))),
+    }
+}
+
+fn why_unanswered(error: &UpstreamError) -> NoAnswer {
+    match error {
+        UpstreamError::TimedOut => NoAnswer::Late,
+        UpstreamError::Refused(_) | UpstreamError::Denied { .. } => NoAnswer::Barred,
+        _ => NoAnswer::Lost,
     }
 }
 
@@ -371,12 +422,13 @@ fn not_there(missing: &LinkMissing) -> RpcError {
 }
 
 /// What a server answered is passed on as it is; what became of a call that it did not answer is told.
-fn unanswered(server: &str, error: UpstreamError) -> RpcError {
+fn unanswered(server: &str, error: UpstreamError, deadline: Duration) -> RpcError {
+    let is_late = matches!(error, UpstreamError::TimedOut);
     let (message, may_have_run) = match error {
         UpstreamError::Rpc(error) => return error,
         UpstreamError::Cancelled => return RpcError::new(RpcError::INTERNAL_ERROR, "the call was cancelled"),
         UpstreamError::Closed { may_have_run, why } => (why, may_have_run),
-        UpstreamError::TimedOut => ("it did not answer in time".to_owned(), true),
+        UpstreamError::TimedOut => (format!("it did not answer within {} s", deadline.as_secs()), true),
         UpstreamError::TooLarge | UpstreamError::Busy => ("its answer is too large".to_owned(), true),
         error => (error.to_string(), false),
     };
@@ -386,6 +438,7 @@ fn unanswered(server: &str, error: UpstreamError) -> RpcError {
             .with("server", server)
             .with("phase", "tool_call")
             .with("may_have_run", may_have_run.to_string());
+    let failure = if is_late { failure.with("rule", "server.request_timeout_s") } else { failure };
     let advice = if may_have_run { "look whether it has had an effect before you call again" } else { "call again" };
     failure::render(failure.suggest(advice))
 }

@@ -14,6 +14,7 @@ mod mcp;
 mod options;
 mod patience;
 mod peers;
+mod place;
 mod replay;
 mod status;
 

@@ -26,8 +26,8 @@ const MOST_BODY_BYTES: usize = 4 << 20;
 /// How long to rest when no connection can be accepted, for want of descriptors.
 const REST: Duration = Duration::from_millis(100);
 
-/// How long answers under way may still take once the server is told to end.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// How long answers under way may still take once the server is told to end; the sessions are ended after it.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Serves until `shutdown`. Those with the user id `owner`, and root, are let in.
 pub async fn serve_operator(listener: UnixListener, owner: u32, gateway: Gateway, shutdown: CancellationToken) {

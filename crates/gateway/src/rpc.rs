@@ -19,6 +19,9 @@ pub(crate) struct RpcError {
     pub(crate) message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<Value>,
+    /// Made here for want of room. Never read from the wire: the same code of another server means something else.
+    #[serde(skip)]
+    pub(crate) is_busy: bool,
 }
 
 pub(crate) type Outcome = Result<Value, RpcError>;
@@ -72,7 +75,7 @@ impl RpcError {
     pub(crate) const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
+        Self { code, message: message.into(), data: None, is_busy: false }
     }
 
     pub(crate) fn with_data(self, data: Value) -> Self {

@@ -1,8 +1,10 @@
 //! What keeps a server answering: an upstream that always fails, calls that wait too long, an end in order, a state that
 //! cannot be used.
 
+mod upstream;
+
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,71 +15,229 @@ use serde_json::{Value, json};
 use crate::everyone::BINARY;
 use crate::leases::{begin, eventually};
 use crate::server::Server;
+use upstream::Upstream;
 
-/// An MCP server over HTTP that says what it has, and hangs up on every call. Gives its port.
-fn server_that_hangs_up() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            std::thread::spawn(move || answer_some(stream));
-        }
-    });
-    port
+/// A server with a configuration, and the directory of that.
+fn configured(config: &str, variables: &[(&str, &str)]) -> (Server, tempfile::TempDir) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ringfence.toml");
+    std::fs::write(&path, config).expect("it is written");
+    (Server::start(&["--config", path.to_str().expect("text")], variables), directory)
 }
 
-fn answer_some(stream: TcpStream) -> Option<()> {
-    let mut reader = BufReader::new(stream);
+fn said(answer: &Value) -> String {
+    answer["error"]["message"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A client that takes streams: what it has sent, and what comes back, line by line.
+fn stream(server: &Server, request: &str, headers: &str, body: &str) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(&server.address).expect("it listens");
+    let head = format!(
+        "{request} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n{headers}Content-Length: {}\r\n\r\n",
+        server.address,
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).expect("it reads");
+    BufReader::new(stream)
+}
+
+/// The next line that has something in it.
+fn line_with(reader: &mut BufReader<TcpStream>, what: &str) -> String {
+    let mut seen = String::new();
     loop {
-        let (mut length, mut line) = (0, String::new());
-        while reader.read_line(&mut line).ok()? > 2 {
-            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse().ok()?;
-            }
-            line.clear();
+        let start = seen.len();
+        assert!(reader.read_line(&mut seen).expect("it is text") > 0, "{what} is not in {seen}");
+        if seen[start..].contains(what) {
+            return seen[start..].trim_end().to_owned();
         }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).ok()?;
-        let message: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let result = match message["method"].as_str().unwrap_or_default() {
-            "initialize" => json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
-                "serverInfo": {"name": "hangs-up", "version": "1"}}),
-            "tools/list" => json!({"tools": [{"name": "work", "inputSchema": {"type": "object"}}]}),
-            "ping" => json!({}),
-            "tools/call" => return None,
-            _ => Value::Null,
-        };
-        let (status, answer) = match (message.get("id"), result) {
-            (Some(id), Value::Null) => {
-                let error = json!({"code": -32601, "message": "no such method"});
-                ("200 OK", json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string())
-            }
-            (Some(id), result) => ("200 OK", json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()),
-            (None, _) if length > 0 => ("202 Accepted", String::new()),
-            (None, _) => ("405 Method Not Allowed", String::new()),
-        };
-        let head = format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}", answer.len());
-        reader.get_mut().write_all(format!("{head}\r\n\r\n{answer}").as_bytes()).ok()?;
     }
+}
+
+/// Opens a conversation; gives the header that names it.
+fn opened(server: &Server, version: &str) -> String {
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": version,
+        "capabilities": {"elicitation": {}}, "clientInfo": {"name": "test", "version": "1"}}});
+    let mut reader = stream(server, "POST /mcp", "", &hello.to_string());
+    line_with(&mut reader, "mcp-session-id") + "\r\n"
 }
 
 #[test]
 fn a_server_whose_calls_all_fail_is_spared_for_a_while_for_code_too() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let config = directory.path().join("ringfence.toml");
-    let url = format!("http://127.0.0.1:{}/mcp", server_that_hangs_up());
-    std::fs::write(&config, format!("[servers.bad]\nurl = \"{url}\"\n")).expect("it is written");
-    let server = Server::start(&["--config", config.to_str().expect("text")], &[]);
-    let said = |answer: Value| answer["error"]["message"].as_str().unwrap_or_default().to_owned();
+    let upstream = Upstream::start();
+    let alone = "[profiles.alone]\nservers = [\"bad\"]\nprefix = false\nown_tools = false\n";
+    let (server, _config) = configured(&(upstream.entry() + alone), &[]);
     for _ in 0..5 {
-        let lost = said(server.call("bad__work", &json!({})));
+        let lost = said(&server.call("bad__work", &json!({})));
         assert!(lost.contains("may have run"), "{lost}");
     }
-    let spared = said(server.call("bad__work", &json!({})));
+    let spared = said(&server.call("bad__work", &json!({})));
     assert!(spared.contains("the last 5 calls failed; the next is let through in"), "{spared}");
     let code = json!({"code": "await mcp_bad.work()", "servers": ["bad"]});
     let ran = server.call("run_python", &code)["result"].to_string();
     assert!(ran.contains("the last 5 calls failed; the next is let through in"), "{ran}");
+    // Whoever opens a conversation with it calls nothing.
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
+        "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}});
+    let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
+    let (status, answer) = server.ask("POST /mcp/alone", &headers, &hello.to_string());
+    assert!(status == 200 && answer.contains("misbehaves"), "{answer}");
+}
+
+#[test]
+fn a_call_from_code_is_one_failure_however_often_it_is_tried() {
+    let mut upstream = Upstream::start();
+    let (server, _config) = configured(&upstream.entry(), &[]);
+    eventually("it does not connect", || server.request("tools/list", &json!({})).to_string().contains("bad__work"));
+    upstream.go_away();
+    let code = json!({"code": "await mcp_bad.work()", "servers": ["bad"]});
+    let ran = server.call("run_python", &code)["result"].to_string();
+    assert!(!ran.contains("calls failed"), "{ran}");
+    for number in 2..=5 {
+        let lost = said(&server.call("bad__work", &json!({})));
+        assert!(lost.contains("has not run"), "{number}: {lost}");
+    }
+    let spared = said(&server.call("bad__work", &json!({})));
+    assert!(spared.contains("the last 5 calls failed"), "{spared}");
+}
+
+#[test]
+fn callers_who_give_up_open_the_circuit_of_a_server_that_hangs() {
+    let upstream = Upstream::start();
+    let (server, _config) = configured(&upstream.entry(), &[]);
+    eventually("it does not connect", || server.request("tools/list", &json!({})).to_string().contains("bad__hang"));
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bad__hang"}}).to_string();
+    let waiting: Vec<_> = (0..5).map(|_| server.send("POST /mcp", &call)).collect();
+    // Longer than the wait that is fair.
+    std::thread::sleep(std::time::Duration::from_secs(32));
+    drop(waiting);
+    eventually("it is called again and again", || {
+        let mut one = server.send("POST /mcp", &call);
+        one.set_read_timeout(Some(std::time::Duration::from_millis(500))).expect("it can be set");
+        let mut answer = String::new();
+        let _ = one.read_to_string(&mut answer);
+        answer.contains("the last 5 calls failed")
+    });
+}
+
+#[test]
+fn a_sole_server_that_is_not_there_does_not_keep_this_one_from_answering() {
+    let config = "[servers.off]\nurl = \"http://127.0.0.1:9/mcp\"\nenable = false\n\
+        [profiles.alone]\nservers = [\"off\"]\nprefix = false\nown_tools = false\n";
+    let (server, _config) = configured(config, &[]);
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
+        "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}});
+    let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
+    let (status, answer) = server.ask("POST /mcp/alone", &headers, &hello.to_string());
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    assert_eq!((status, &answer["result"]["serverInfo"]["name"]), (200, &json!("ringfence")), "{answer}");
+    assert_eq!(
+        answer["result"]["instructions"], "The server off is not there just now. Calls of its tools say why.",
+        "{answer}"
+    );
+}
+
+#[test]
+fn an_error_of_another_server_is_not_taken_for_want_of_room() {
+    let upstream = Upstream::start();
+    let (server, _config) = configured(&upstream.entry(), &[]);
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bad__late"}}).to_string();
+    let mut answer = String::new();
+    server.send("POST /mcp", &call).read_to_string(&mut answer).expect("it is answered");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.to_lowercase().contains("retry-after:"), "{answer}");
+    assert!(answer.contains("\"code\":-32001") && answer.contains("Request timed out"), "{answer}");
+}
+
+#[test]
+fn a_question_is_answered_although_the_server_is_full() {
+    let upstream = Upstream::start();
+    let (server, _config) = configured(&upstream.entry(), &[("RINGFENCE_SERVER_MAX_CONCURRENT_REQUESTS", "1")]);
+    let session = opened(&server, "2025-06-18");
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bad__ask"}});
+    let mut asked = stream(&server, "POST /mcp", &session, &call.to_string());
+    let question = line_with(&mut asked, "elicitation/create");
+    let question: Value = serde_json::from_str(question.strip_prefix("data: ").expect("an event")).expect("JSON");
+    let headers = format!("Host: {}\r\nContent-Type: application/json\r\n{session}", server.address);
+    let ping = json!({"jsonrpc": "2.0", "id": 2, "method": "ping"}).to_string();
+    assert_eq!(server.ask("POST /mcp", &headers, &ping).0, 503, "the call is under way");
+    let answer =
+        json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"x": "blue"}}});
+    let (status, body) = server.ask("POST /mcp", &headers, &answer.to_string());
+    assert_eq!(status, 202, "{body}");
+    line_with(&mut asked, "blue");
+}
+
+#[test]
+fn clients_that_only_listen_take_no_place() {
+    let upstream = Upstream::start();
+    let (server, _config) = configured(&upstream.entry(), &[("RINGFENCE_SERVER_MAX_CONCURRENT_REQUESTS", "2")]);
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {}});
+    let listen = json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen",
+        "params": {"_meta": meta, "notifications": {"toolsListChanged": true}}});
+    let headers = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: subscriptions/listen\r\n";
+    let mut listening = Vec::new();
+    for _ in 0..4 {
+        let mut stream = stream(&server, "POST /mcp", headers, &listen.to_string());
+        line_with(&mut stream, "notifications/subscriptions/acknowledged");
+        listening.push(stream);
+    }
+    assert_eq!(server.request("ping", &json!({}))["result"], json!({}));
+}
+
+#[test]
+fn hosted_calls_end_within_the_time_of_a_request() {
+    let upstream = Upstream::start();
+    let times = [("RINGFENCE_SERVER_REQUEST_TIMEOUT_S", "3"), ("RINGFENCE_SESSIONS_MAX_TIMEOUT_S", "2")];
+    let (server, _config) = configured(&upstream.entry(), &times);
+    let lost = server.call("bad__hang", &json!({}));
+    assert!(said(&lost).contains("it did not answer within 3 s; the call may have run"), "{lost}");
+    assert_eq!(lost["error"]["data"]["context"]["rule"], "server.request_timeout_s", "{lost}");
+}
+
+#[test]
+fn calls_over_rest_end_within_the_time_of_a_request() {
+    let server =
+        Server::start(&[], &[("RINGFENCE_SERVER_REQUEST_TIMEOUT_S", "4"), ("RINGFENCE_SESSIONS_MAX_TIMEOUT_S", "3")]);
+    let session = begin(&server, "python", "x = 1");
+    let (path, sleep) =
+        (format!("POST /v1/sessions/{session}/exec"), json!({"code": "import time; time.sleep(2.9)"}).to_string());
+    let _first = server.send(&path, &sleep);
+    eventually("it does not start", || {
+        let told = server.call("get_sessions", &json!({"session_id": session}));
+        told["result"]["structuredContent"]["sessions"][0]["status"] == "busy"
+    });
+    let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
+    let (status, told) = server.ask(&path, &headers, &sleep);
+    assert!(status == 504 && told.contains("took longer than 4 s in all") && told.contains("may_have_run"), "{told}");
+}
+
+#[test]
+fn a_call_whose_connection_broke_is_waited_for_and_its_client_let_in_again() {
+    let server = Server::start(&[], &[]);
+    let session = begin(&server, "python", "x = 1");
+    let conversation = opened(&server, "2025-11-25");
+    let code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('done')";
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "execute_code",
+        "arguments": {"code": code, "session_id": session, "timeout": 60}, "_meta": {"progressToken": "p"}}});
+    let mut running = stream(&server, "POST /mcp", &conversation, &call.to_string());
+    let event = line_with(&mut running, "id: ");
+    line_with(&mut running, "notifications/progress");
+    drop(running);
+    let pid = rustix::process::Pid::from_child(&server.process);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
+    let headers = format!("Host: {}\r\n", server.address);
+    eventually("it is healthy", || server.ask("GET /health", &headers, "").0 == 503);
+    // A while in which it would have ended.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let last = format!("{conversation}Last-Event-ID: {}\r\n", event.trim_start_matches("id: "));
+    let mut resumed = stream(&server, "GET /mcp", &last, "");
+    line_with(&mut resumed, "notifications/progress");
+    let socket = std::fs::read_dir(server.state.path().join("servers")).expect("it is there").flatten().next();
+    let mut operator = std::os::unix::net::UnixStream::connect(socket.expect("a socket").path()).expect("it listens");
+    let put = format!("PUT /v1/sessions/{session}/files/go HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+    operator.write_all(format!("{put}Content-Length: 0\r\n\r\n").as_bytes()).expect("it reads");
+    line_with(&mut resumed, "done");
 }
 
 #[test]

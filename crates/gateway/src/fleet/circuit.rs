@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many calls that fail in a row open the circuit.
+/// So many calls that fail in a row, and alike, open the circuit.
 const FAILURES: u32 = 5;
 
 /// How long no call is let through; also how long the one that is let through afterwards may keep the others waiting.
@@ -18,13 +18,25 @@ const PAUSE: Duration = Duration::from_secs(15);
 pub(crate) enum CallEnd {
     /// The server said something, be it an error.
     Answered,
-    /// Nothing came back: the connection failed, no answer came in time, or the way to the server was barred.
-    Unanswered,
+    Unanswered(NoAnswer),
+}
+
+/// Why nothing came back. Only failures that are alike count together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoAnswer {
+    /// The connection failed.
+    Lost,
+    /// It did not come in time.
+    Late,
+    /// The way to the server was barred.
+    Barred,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Circuit {
     failures: u32,
+    /// Like which the failures are.
+    last: Option<NoAnswer>,
     /// Set while the circuit is open: when the next call may try.
     lets_through_at: Option<Instant>,
 }
@@ -54,7 +66,12 @@ impl Circuit {
     pub(super) fn report(&mut self, end: CallEnd, now: Instant) {
         match end {
             CallEnd::Answered => *self = Self::default(),
-            CallEnd::Unanswered => {
+            CallEnd::Unanswered(why) => {
+                let is_other = self.last.replace(why) != Some(why);
+                // Once the circuit is open, no failure closes it.
+                if is_other && self.lets_through_at.is_none() {
+                    self.failures = 0;
+                }
                 self.failures = self.failures.saturating_add(1);
                 if self.failures >= FAILURES {
                     self.lets_through_at = Some(now + PAUSE);
@@ -68,11 +85,14 @@ impl Circuit {
 mod tests {
     use super::*;
 
+    const LOST: CallEnd = CallEnd::Unanswered(NoAnswer::Lost);
+    const LATE: CallEnd = CallEnd::Unanswered(NoAnswer::Late);
+
     fn broken(now: Instant) -> Circuit {
         let mut circuit = Circuit::default();
         for _ in 0..FAILURES {
             assert_eq!(circuit.admit(now), Ok(()));
-            circuit.report(CallEnd::Unanswered, now);
+            circuit.report(LOST, now);
         }
         circuit
     }
@@ -83,12 +103,28 @@ mod tests {
         let mut circuit = Circuit::default();
         for _ in 0..20 {
             for _ in 1..FAILURES {
-                circuit.report(CallEnd::Unanswered, now);
+                circuit.report(LOST, now);
             }
             circuit.report(CallEnd::Answered, now);
             assert_eq!(circuit.admit(now), Ok(()));
         }
         assert_eq!(broken(now).admit(now), Err(PAUSE));
+    }
+
+    #[test]
+    fn failures_that_are_not_alike_do_not_count_together() {
+        let now = Instant::now();
+        let mut circuit = Circuit::default();
+        for end in [LOST, LATE, LOST, LATE, LOST, LATE, LATE, LATE, LATE] {
+            circuit.report(end, now);
+            assert_eq!(circuit.admit(now), Ok(()));
+        }
+        circuit.report(LATE, now);
+        assert_eq!((circuit.admit(now), circuit.failures()), (Err(PAUSE), FAILURES));
+        let later = now + PAUSE;
+        assert_eq!(circuit.admit(later), Ok(()));
+        circuit.report(LOST, later + PAUSE / 2);
+        assert_eq!(circuit.admit(later + PAUSE), Err(PAUSE / 2), "the one that tried has failed, however");
     }
 
     #[test]
@@ -99,7 +135,7 @@ mod tests {
         let later = now + PAUSE;
         assert_eq!(circuit.admit(later), Ok(()));
         assert!(circuit.admit(later).is_err(), "only one");
-        circuit.report(CallEnd::Unanswered, later);
+        circuit.report(LOST, later);
         assert_eq!(circuit.admit(later), Err(PAUSE), "it failed too");
         assert_eq!(circuit.admit(later + PAUSE), Ok(()));
         circuit.report(CallEnd::Answered, later + PAUSE);

@@ -74,8 +74,12 @@ impl Gateway {
         let own = json!({"name": "ringfence", "version": env!("CARGO_PKG_VERSION")});
         let (hosting, sole) = (self.servers(), self.profile.sole_server());
         if let (Some(hosting), Some(server)) = (hosting, sole) {
-            let link = hosting.link(server).await?;
-            let about = link.upstream_for(era).await.about();
+            let Some(about) = hosting.about(server, era).await else {
+                // What is asked of it later says why; that this server answers must not hang on that one.
+                let instructions = format!("The server {server} is not there just now. Calls of its tools say why.");
+                let capabilities = capabilities_of_any();
+                return Ok(About { capabilities, server_info: own, instructions: Some(instructions.into()) });
+            };
             let info = about.get("serverInfo").or_else(|| about["_meta"].get(SERVER_INFO_KEY)).cloned();
             return Ok(About {
                 capabilities: about["capabilities"].clone(),
@@ -84,14 +88,7 @@ impl Gateway {
             });
         }
         let capabilities = if hosting.is_some_and(|hosting| !hosting.is_empty()) {
-            // Servers come and go, and clients read this once: all that any of them may have.
-            json!({
-                "tools": {"listChanged": true},
-                "resources": {"subscribe": true, "listChanged": true},
-                "prompts": {"listChanged": true},
-                "completions": {},
-                "logging": {},
-            })
+            capabilities_of_any()
         } else {
             json!({"tools": {}, "resources": {}, "prompts": {}})
         };
@@ -101,4 +98,15 @@ impl Gateway {
         };
         Ok(About { capabilities, server_info: own, instructions })
     }
+}
+
+/// Servers come and go, and clients read this once: all that any of them may have.
+fn capabilities_of_any() -> Value {
+    json!({
+        "tools": {"listChanged": true},
+        "resources": {"subscribe": true, "listChanged": true},
+        "prompts": {"listChanged": true},
+        "completions": {},
+        "logging": {},
+    })
 }

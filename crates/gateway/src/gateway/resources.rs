@@ -17,7 +17,7 @@ impl Gateway {
         if let Some(hosting) = self.servers().filter(|_| !resource::is_own(uri) || !self.is_own_offered()) {
             let server = hosting_view(self).resource(uri).map(str::to_owned);
             let server = server.ok_or_else(|| no_resource(uri))?;
-            return hosting.pass(&server, "resources/read", params, context).await;
+            return hosting.pass(&server, "resources/read", params, self.time(), context).await;
         }
         let action = if resource::is_capabilities(uri) { Action::RunCode } else { Action::ReadOutput };
         self.policy.check(action).map_err(|refusal| self.refuse(context, refusal))?;
@@ -31,7 +31,7 @@ impl Gateway {
         match (self.servers(), route) {
             (Some(hosting), Some(Route { server, name, .. })) => {
                 params["name"] = name.into();
-                hosting.pass(&server, "prompts/get", params, context).await
+                hosting.pass(&server, "prompts/get", params, self.time(), context).await
             }
             _ => Err(RpcError::new(RpcError::INVALID_PARAMS, "there is no such prompt")),
         }
@@ -49,7 +49,9 @@ impl Gateway {
             _ => None,
         };
         match (self.servers(), server) {
-            (Some(hosting), Some(server)) => hosting.pass(&server, "completion/complete", params, context).await,
+            (Some(hosting), Some(server)) => {
+                hosting.pass(&server, "completion/complete", params, self.time(), context).await
+            }
             _ => Ok(json!({"completion": {"values": []}})),
         }
     }

@@ -18,7 +18,7 @@ impl Gateway {
         if is_subscribing && context.client.as_ref().is_some_and(|client| !client.subscribe(&uri)) {
             return Err(RpcError::new(RpcError::INVALID_REQUEST, "too many resources are subscribed to"));
         }
-        let result = hosting.pass(&server, method, params, context).await;
+        let result = hosting.pass(&server, method, params, self.time(), context).await;
         if let Some(client) = context.client.as_ref().filter(|_| !is_subscribing || result.is_err()) {
             client.unsubscribe(&uri);
         }

@@ -14,14 +14,18 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::attended::Heard;
 use super::link::lock;
-use super::relay::{SILENCE, capability, notify};
+use super::relay::{capability, notify};
 use crate::client::Context;
 use crate::rpc::RpcError;
 use crate::upstream::{Incoming, Outgoing, Upstream, UpstreamError};
 
 /// How long a person may think.
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How long a server may be silent in a call that nobody waits for.
+const SILENCE: Duration = Duration::from_secs(300);
 
 /// The oldest beyond these are given up.
 const MOST: usize = 256;
@@ -90,12 +94,16 @@ impl Parked {
         mut running: Running,
         about: About,
         context: &Context,
+        heard: &Heard,
     ) -> Result<Value, UpstreamError> {
         loop {
             tokio::select! {
                 biased;
                 Some(message) = running.incoming.recv() => match message {
-                    Incoming::Notification { method, params } => notify(&context.outlet, context, &method, params),
+                    Incoming::Notification { method, params } => {
+                        heard.note();
+                        notify(&context.outlet, context, &method, params);
+                    }
                     Incoming::Request { method, params, answer } => {
                         if capability(&method).is_none_or(|capability| !context.client_can(capability)) {
                             let refusal = format!("the client does not offer {method}");

@@ -3,6 +3,7 @@
 //! Code has no client behind it: nobody hears of progress, and nobody can be asked. Its deadline is the whole time that
 //! it waits, for a server that is being started too.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_runtime::audit::{AuditEvent, AuditKind};
@@ -11,22 +12,17 @@ use ringfence_runtime::session::SessionId;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 
+use super::attended::{FAIR_WAIT, Sent, Within};
 use super::{Hosting, Route, START_PATIENCE, relay, short};
 use crate::client::Context;
 use crate::code::ErrorKind;
-use crate::fleet::{CallEnd, LinkMissing};
+use crate::fleet::{CallEnd, LinkMissing, NoAnswer};
 use crate::rpc::RpcError;
 use crate::upstream::{MAX_RAW_BYTES, RawAnswer, UpstreamError};
-
-/// Who gives a server less time than this has not found out that it does not answer.
-const FAIR_DEADLINE: Duration = Duration::from_secs(30);
 
 /// How often a call is made that could not be sent.
 const ATTEMPTS: usize = 4;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
-
-/// No call is waited for longer, whatever its deadline.
-const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Why code has no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -48,6 +44,9 @@ pub(crate) enum CallFailure {
     TimedOut { deadline: Duration, may_have_run: bool },
     #[error("{why}")]
     Lost { why: String, may_have_run: bool },
+    /// The way to the server was barred: nothing was sent.
+    #[error("{0}")]
+    Barred(String),
     #[error("the call was cancelled")]
     Cancelled { may_have_run: bool },
     #[error("the answer is larger than {} MiB, the most that is passed on", MAX_RAW_BYTES >> 20)]
@@ -63,7 +62,7 @@ impl CallFailure {
         match self {
             Self::Held { .. } => ErrorKind::Refused,
             Self::NotThere { missing, .. } if missing.status.is_none() => ErrorKind::NotFound,
-            Self::NotThere { .. } | Self::Lost { .. } => ErrorKind::Lost,
+            Self::NotThere { .. } | Self::Lost { .. } | Self::Barred(_) => ErrorKind::Lost,
             Self::Upstream(_) | Self::AsksForInput => ErrorKind::Upstream,
             Self::TimedOut { .. } => ErrorKind::Timeout,
             Self::Cancelled { .. } => ErrorKind::Cancelled,
@@ -74,7 +73,7 @@ impl CallFailure {
     /// Whether the tool may have had an effect although there is no answer.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
-            Self::Held { .. } | Self::NotThere { .. } | Self::AsksForInput => false,
+            Self::Held { .. } | Self::NotThere { .. } | Self::AsksForInput | Self::Barred(_) => false,
             Self::Upstream(_) | Self::TooLarge | Self::Busy => true,
             Self::TimedOut { may_have_run, .. }
             | Self::Lost { may_have_run, .. }
@@ -98,7 +97,7 @@ impl CallFailure {
             UpstreamError::Busy => Self::Busy,
             UpstreamError::Closed { why, may_have_run } => Self::Lost { why, may_have_run },
             UpstreamError::Refused(_) | UpstreamError::Denied { .. } | UpstreamError::EndedInProbe(_) => {
-                Self::Lost { why: error.to_string(), may_have_run: false }
+                Self::Barred(error.to_string())
             }
         }
     }
@@ -107,8 +106,9 @@ impl CallFailure {
     fn end(&self) -> Option<CallEnd> {
         match self {
             Self::Upstream(_) | Self::AsksForInput | Self::TooLarge | Self::Busy => Some(CallEnd::Answered),
-            Self::Lost { .. } => Some(CallEnd::Unanswered),
-            Self::TimedOut { deadline, .. } => (*deadline >= FAIR_DEADLINE).then_some(CallEnd::Unanswered),
+            Self::Lost { .. } => Some(CallEnd::Unanswered(NoAnswer::Lost)),
+            Self::Barred(_) => Some(CallEnd::Unanswered(NoAnswer::Barred)),
+            Self::TimedOut { deadline, .. } => (*deadline >= FAIR_WAIT).then_some(CallEnd::Unanswered(NoAnswer::Late)),
             Self::Held { .. } | Self::NotThere { .. } | Self::Cancelled { .. } => None,
         }
     }
@@ -130,13 +130,6 @@ impl From<LinkMissing> for CallFailure {
     }
 }
 
-/// How long a call may take, and so until when.
-#[derive(Clone, Copy)]
-struct Within {
-    deadline: Duration,
-    until: Instant,
-}
-
 impl Hosting {
     /// Calls a tool, and gives the text of its result. Whether the caller may call it is for others to say; whether it
     /// is what was accepted is found out here, when its server is there.
@@ -148,17 +141,21 @@ impl Hosting {
         context: &Context,
         session: Option<&SessionId>,
     ) -> Result<RawAnswer, CallFailure> {
-        let within = Within { deadline, until: Instant::now() + deadline.min(LONGEST) };
+        let within = Within::from_now(deadline);
+        // However often it is sent, it is one call to whoever counts those that fail.
+        let mut sent = None;
         for _ in 1..ATTEMPTS {
-            match self.pass_once(route, arguments.clone(), within, context, session).await {
+            match self.pass_once(route, arguments.clone(), within, context, session, &mut sent).await {
                 // It has just ended, and the fleet is about to hear of it: nothing was sent, so nothing ran.
-                Err(CallFailure::Lost { may_have_run: false, .. }) if Instant::now() < within.until => {
+                Err(CallFailure::Lost { may_have_run: false, .. } | CallFailure::Barred(_))
+                    if Instant::now() < within.until =>
+                {
                     tokio::time::sleep(BETWEEN_ATTEMPTS).await;
                 }
                 answered => return answered,
             }
         }
-        self.pass_once(route, arguments, within, context, session).await
+        self.pass_once(route, arguments, within, context, session, &mut sent).await
     }
 
     async fn pass_once(
@@ -168,11 +165,19 @@ impl Hosting {
         within: Within,
         context: &Context,
         session: Option<&SessionId>,
+        sent: &mut Option<Sent>,
     ) -> Result<RawAnswer, CallFailure> {
         let Within { deadline, until } = within;
         let begun = Instant::now();
+        let link = async {
+            match sent {
+                None => self.0.fleet.admit(&route.server, START_PATIENCE).await,
+                // It was admitted.
+                Some(_) => self.0.fleet.await_link(&route.server, START_PATIENCE).await,
+            }
+        };
         let link = tokio::select! {
-            link = timeout_at(until, self.0.fleet.await_link(&route.server, START_PATIENCE)) => {
+            link = timeout_at(until, link) => {
                 link.map_err(|_| CallFailure::TimedOut { deadline, may_have_run: false })??
             }
             () = context.cancel.cancelled() => return Err(CallFailure::Cancelled { may_have_run: false }),
@@ -180,6 +185,10 @@ impl Hosting {
         if self.is_held(route) {
             return Err(CallFailure::Held { server: route.server.clone(), tool: route.name.clone() });
         }
+        if let Some(sent) = sent.as_mut() {
+            sent.again(Arc::clone(&link));
+        }
+        let sent = sent.get_or_insert_with(|| Sent::new(self, &route.server, Arc::clone(&link)));
         let call = relay::pass_raw(&link.upstream, params(route, arguments), &context.cancel);
         let answer = timeout_at(until, call).await.unwrap_or(Err(UpstreamError::TimedOut));
         let answer = answer.map_err(|error| CallFailure::of(error, deadline));
@@ -189,9 +198,7 @@ impl Hosting {
             Ok(_) => (Some(CallEnd::Answered), if head.is_error { "tool_error" } else { "ok" }),
             Err(failure) => (failure.end(), failure.outcome()),
         };
-        if let Some(end) = end {
-            self.0.fleet.call_ended(&route.server, &link, end);
-        }
+        sent.ended(end);
         let event = AuditEvent::new(AuditKind::ToolCalled, outcome).of(&context.principal, session);
         let event = event.lasting(begun.elapsed()).with("server", route.server.clone());
         self.0.audit.record(event.with("tool", short(&route.name)));
@@ -243,7 +250,7 @@ mod tests {
     #[test]
     fn a_short_deadline_of_the_codes_own_says_nothing_of_the_server() {
         let end = |seconds| CallFailure::of(UpstreamError::TimedOut, Duration::from_secs(seconds)).end();
-        assert_eq!((end(1), end(60)), (None, Some(CallEnd::Unanswered)));
+        assert_eq!((end(1), end(60)), (None, Some(CallEnd::Unanswered(NoAnswer::Late))));
     }
 
     #[test]

@@ -4,12 +4,14 @@
 //! of the modern era answers the call with them and is called again. Each is turned into what the other side knows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::attended::Heard;
 use super::parked::{Parked, Running};
 use crate::client::{Context, Outlet};
 use crate::era::{CAPABILITIES_KEY, Era};
@@ -23,16 +25,15 @@ const WAITING: usize = 64;
 /// How often a server may answer one call with questions.
 const MOST_ROUNDS: usize = 10;
 
-/// How long a server may be silent in a call.
-pub(super) const SILENCE: Duration = Duration::from_secs(300);
-
-/// Passes a request on. What was parked by an earlier request of a modern client is taken up again.
+/// Passes a request on, for as long as the caller waits. What was parked by an earlier request of a modern client is
+/// taken up again.
 pub(super) async fn pass(
     upstream: &Upstream,
     parked: &Parked,
     method: &str,
     params: Value,
     context: &Context,
+    heard: &Arc<Heard>,
 ) -> Result<Value, UpstreamError> {
     match (context.era, upstream.era().is_modern()) {
         (Era::Modern, false) => {
@@ -41,21 +42,28 @@ pub(super) async fn pass(
                 Some(running) => running.answered(params["inputResponses"].as_object().cloned().unwrap_or_default()),
                 None => Running::start(upstream.clone(), method, params),
             };
-            parked.follow(running, about, context).await
+            parked.follow(running, about, context, heard).await
         }
-        (Era::Legacy, true) => ask_in_rounds(upstream, method, params, context).await,
-        (Era::Legacy, false) | (Era::Modern, true) => attend(upstream, method, params, context).await,
+        (Era::Legacy, true) => ask_in_rounds(upstream, method, params, context, heard).await,
+        (Era::Legacy, false) | (Era::Modern, true) => attend(upstream, method, params, context, heard).await,
     }
 }
 
 /// One call, with all that belongs to it passed on as it comes.
-async fn attend(upstream: &Upstream, method: &str, params: Value, context: &Context) -> Result<Value, UpstreamError> {
+async fn attend(
+    upstream: &Upstream,
+    method: &str,
+    params: Value,
+    context: &Context,
+    heard: &Arc<Heard>,
+) -> Result<Value, UpstreamError> {
     let (related, mut incoming) = mpsc::channel(WAITING);
     let call = upstream.call(Outgoing {
         method: method.to_owned(),
         params: Some(params).filter(|params| !params.is_null()),
         cancel: context.cancel.clone(),
-        deadline: Some(SILENCE),
+        // However much it is heard of: the caller sets a limit to the whole.
+        deadline: Some(Duration::MAX),
         related: Some(related),
     });
     let mut call = std::pin::pin!(call);
@@ -63,16 +71,20 @@ async fn attend(upstream: &Upstream, method: &str, params: Value, context: &Cont
     loop {
         tokio::select! {
             biased;
-            Some(message) = incoming.recv() => match message {
-                Incoming::Notification { method, params } => notify(&context.outlet, context, &method, params),
-                Incoming::Request { method, params, answer } => {
-                    let context = context.clone();
-                    questions.spawn(async move {
-                        let outcome = ask(&context, &method, params).await;
-                        let _ = answer.send(outcome);
-                    });
+            Some(message) = incoming.recv() => {
+                heard.note();
+                match message {
+                    Incoming::Notification { method, params } => notify(&context.outlet, context, &method, params),
+                    Incoming::Request { method, params, answer } => {
+                        let (context, asking) = (context.clone(), heard.asking());
+                        questions.spawn(async move {
+                            let outcome = ask(&context, &method, params).await;
+                            let _ = answer.send(outcome);
+                            drop(asking);
+                        });
+                    }
                 }
-            },
+            }
             result = &mut call => {
                 while let Ok(Incoming::Notification { method, params }) = incoming.try_recv() {
                     notify(&context.outlet, context, &method, params);
@@ -175,13 +187,16 @@ async fn ask_in_rounds(
     method: &str,
     mut params: Value,
     context: &Context,
+    heard: &Arc<Heard>,
 ) -> Result<Value, UpstreamError> {
     declare(&mut params, &context.capabilities);
     for _ in 0..MOST_ROUNDS {
-        let mut result = attend(upstream, method, params.clone(), context).await?;
+        let mut result = attend(upstream, method, params.clone(), context, heard).await?;
         if result["resultType"] != "input_required" {
             return Ok(result);
         }
+        heard.note();
+        let _asking = heard.asking();
         let questions: BTreeMap<String, Value> =
             serde_json::from_value(result["inputRequests"].take()).unwrap_or_default();
         let mut answers = Map::new();

@@ -1,12 +1,13 @@
 //! Connections: bounded in number, and none is held for ever by a client that is slow, silent or dead.
 //!
-//! A few more than there is room for are taken, to be told so and to answer probes; what comes beyond those is closed
-//! unheard.
+//! A few more than there is room for are taken, to be told so and to answer probes; what comes beyond those is told
+//! without being heard, so that nobody takes a server that is busy for one that is dead.
 
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -42,7 +44,16 @@ const EXTRA: usize = 64;
 const REST: Duration = Duration::from_millis(100);
 
 /// How long answers under way may still take once the server is told to end.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// A supervisor waits little longer, and the sessions are to be ended too.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What those hear for whom there is no room at all.
+const OVERFULL: &str = concat!(
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nContent-Length: 61\r\n",
+    "Connection: close\r\n\r\n",
+    r#"{"error":"too many connections","hint":"try again shortly"}"#,
+    "\r\n"
+);
 
 pub(super) async fn serve(mut incoming: Incoming, app: &Router, most: usize, shutdown: &CancellationToken) {
     let (room, extra) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(EXTRA)));
@@ -65,7 +76,10 @@ pub(super) async fn serve(mut incoming: Incoming, app: &Router, most: usize, shu
         {
             (Ok(permit), _) => (permit, app, HEAD),
             (Err(_), Ok(permit)) => (permit, &crowded, CROWDED_HEAD),
-            (Err(_), Err(_)) => continue,
+            (Err(_), Err(_)) => {
+                turn_away(&stream);
+                continue;
+            }
         };
         // The kernel gives up a client that is gone, whose connection would look open for long.
         let patience = u32::try_from(STALL.as_millis()).unwrap_or(u32::MAX);
@@ -79,9 +93,18 @@ pub(super) async fn serve(mut incoming: Incoming, app: &Router, most: usize, shu
     }
 }
 
+/// Tells a client without hearing it. What a new connection is sent at first has room in its buffer.
+fn turn_away(stream: &TcpStream) {
+    // A connection is reset that is closed over something unread.
+    let _ = recv(stream, &mut [0; 4096], RecvFlags::DONTWAIT);
+    let _ = send(stream, OVERFULL.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
 async fn converse(connection: Connection, app: Router, head: Duration, shutdown: CancellationToken) {
-    let (app, words) = (TowerToHyperService::new(app), connection.words.clone());
+    let has_asked = Arc::new(AtomicBool::new(false));
+    let (asked, app, words) = (Arc::clone(&has_asked), TowerToHyperService::new(app), connection.words.clone());
     let answer = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        asked.store(true, Ordering::Relaxed);
         let (words, version) = (words.clone(), request.version());
         if let Some(words) = &words {
             words.begins();
@@ -106,6 +129,10 @@ async fn converse(connection: Connection, app: Router, head: Duration, shutdown:
     let ended = tokio::select! {
         ended = conversation.as_mut() => ended,
         () = shutdown.cancelled() => {
+            // One that has not asked anything yet is not idle to the eyes of hyper, which would wait for its head.
+            if !has_asked.load(Ordering::Relaxed) {
+                return;
+            }
             conversation.as_mut().graceful_shutdown();
             conversation.await
         }
@@ -231,6 +258,50 @@ mod tests {
             let closed = tokio::time::timeout(LONG, stream.read_to_end(&mut answer)).await;
             assert!(closed.is_ok(), "{says:?} holds its place");
         }
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_beyond_all_room_is_told_so() {
+        let (address, _shutdown) = start(Router::new()).await;
+        let mut held = Vec::new();
+        for _ in 0..=EXTRA {
+            held.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nRetry-After: 1\r\n"), "{head}");
+        assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}: {}", body.len());
+        assert_eq!(serde_json::from_str::<serde_json::Value>(body).unwrap()["error"], "too many connections");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_who_waits_for_nothing_holds_up_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let (app, ended) = (Router::new(), shutdown.clone());
+        let server = tokio::spawn(async move { serve(listener, &app, 9, &ended).await });
+        let half = "GET / HTTP/1.1\r\nHost: lo";
+        let whole = format!("{half}\r\n\r\n");
+        let mut held = Vec::new();
+        for says in [String::new(), half.to_owned(), whole.clone(), format!("{whole}{half}")] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(says.as_bytes()).await.unwrap();
+            if says.starts_with(&whole) {
+                let mut answer = [0; 12];
+                stream.read_exact(&mut answer).await.unwrap();
+                assert_eq!(&answer, b"HTTP/1.1 404");
+            }
+            held.push(stream);
+        }
+        // Time passes only while there is nothing else to do.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let told = tokio::time::Instant::now();
+        shutdown.cancel();
+        server.await.unwrap();
+        assert_eq!(told.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

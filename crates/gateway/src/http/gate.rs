@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
@@ -12,27 +12,70 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::{Frame, SizeHint};
 use ringfence_runtime::audit::{Audit, AuditEvent, AuditKind, Sparing};
-use ringfence_runtime::session::Principal;
+use ringfence_runtime::session::{Failure, Kind, Principal};
 use subtle::ConstantTimeEq;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::peers::Peers;
+use super::place::Place;
 use super::status::ENDING;
 use super::{HttpOptions, Token, refuse};
 use crate::policy::Policy;
 use crate::rpc::{self, Id, Message};
-use crate::{Gateway, busy};
+use crate::{Gateway, busy, failure};
 
-/// What is read of requests that are refused for want of room.
-const REFUSED_AT_ONCE: usize = 32;
-const REFUSED_BYTES: usize = 64 << 10;
-const REFUSED_WITHIN: Duration = Duration::from_secs(2);
+/// What is read of messages for which there is no room: most are refused by their id, but answers and notifications
+/// are heard, since what is under way may wait for them.
+const ASIDE_AT_ONCE: usize = 32;
+const ASIDE_BYTES: usize = 1 << 20;
+const ASIDE_WITHIN: Duration = Duration::from_secs(2);
+
+/// With less room than this for answers nothing is begun, as its answer might be lost.
+const SPARE_KIB: usize = 1 << 10;
 
 /// On requests of connections for which there is no room: they are only told so.
 #[derive(Clone, Copy)]
 pub(super) struct Crowded;
+
+/// On an answer over MCP: whose it is, where it cannot be kept.
+#[derive(Clone)]
+pub(super) struct AnswerTo {
+    pub(super) id: Id,
+    /// Whoever asks again does no harm.
+    pub(super) only_reads: bool,
+}
+
+/// Why a request is not let in just now.
+#[derive(Clone, Copy)]
+enum NoRoom {
+    Ending,
+    Connections,
+    Requests,
+    Answers,
+}
+
+impl NoRoom {
+    fn why(self) -> &'static str {
+        match self {
+            Self::Ending => ENDING,
+            Self::Connections => "too many connections",
+            Self::Requests => "too many requests at a time",
+            Self::Answers => "too much is on its way to clients",
+        }
+    }
+
+    /// What the audit hears of it.
+    fn outcome(self) -> Option<&'static str> {
+        match self {
+            Self::Ending => None,
+            Self::Connections => Some("too_many_connections"),
+            Self::Requests => Some("too_many_requests"),
+            Self::Answers => Some("too_much_to_send"),
+        }
+    }
+}
 
 #[derive(Clone)]
 pub(super) struct Gate {
@@ -41,10 +84,11 @@ pub(super) struct Gate {
     room: Arc<Semaphore>,
     most_requests: u32,
     draining: CancellationToken,
-    /// Those that are read a little further, so that the refusal bears their id.
-    refusing: Arc<Semaphore>,
+    /// Those that are read although there is no room for them.
+    aside: Arc<Semaphore>,
     /// In KiB.
     response_room: Arc<Semaphore>,
+    spare_kib: usize,
     audit: Audit,
     strangers: Arc<Sparing>,
     policy: Policy,
@@ -60,8 +104,9 @@ impl Gate {
             room: semaphore(most_requests as usize),
             most_requests,
             draining: options.drain.clone(),
-            refusing: semaphore(REFUSED_AT_ONCE),
+            aside: semaphore(ASIDE_AT_ONCE),
             response_room: semaphore(options.max_response_bytes >> 10),
+            spare_kib: SPARE_KIB.min(options.max_response_bytes >> 11),
             audit: gateway.audit(),
             strangers: Arc::default(),
             policy: gateway.policy().clone(),
@@ -77,18 +122,78 @@ impl Gate {
         let _ = self.room.acquire_many(self.most_requests).await;
     }
 
-    /// Refuses for want of room, and says when to ask again; in the words of MCP where those are spoken.
-    async fn busy(&self, why: &str, request: Option<Request>) -> Response {
-        let Some(request) = request.filter(|request| request.uri().path().starts_with("/mcp")) else {
-            let refusal = refuse(StatusCode::SERVICE_UNAVAILABLE, why, "try again shortly");
-            return busy::with_retry_after(refusal);
-        };
-        let id = match self.refusing.try_acquire() {
-            Ok(_permit) => id_of(request).await,
-            Err(_) => None,
-        };
-        let answer = rpc::answer(id.as_ref(), &Err(busy::error(why)));
+    /// Lets a request in, with a place unless it takes none.
+    fn admit(&self, request: &Request) -> Result<Option<Place>, NoRoom> {
+        if self.draining.is_cancelled() && !is_coming_back(request) {
+            return Err(NoRoom::Ending);
+        }
+        if request.extensions().get::<Crowded>().is_some() {
+            return Err(NoRoom::Connections);
+        }
+        if is_listening(request) {
+            return Ok(None);
+        }
+        if self.response_room.available_permits() < self.spare_kib {
+            return Err(NoRoom::Answers);
+        }
+        let permit = Arc::clone(&self.room).try_acquire_owned().map_err(|_| NoRoom::Requests)?;
+        Ok(Some(Place::new(permit)))
+    }
+
+    /// Reads a message for which there is no room. Gives the request back where it asks for nothing, and else its id.
+    async fn hear_aside(&self, request: Request) -> Result<(Request, OwnedSemaphorePermit), Option<Id>> {
+        let (parts, body) = request.into_parts();
+        if body.size_hint().lower() > ASIDE_BYTES as u64 {
+            return Err(None);
+        }
+        let permit = timeout(ASIDE_WITHIN, Arc::clone(&self.aside).acquire_owned()).await;
+        let permit = permit.ok().and_then(Result::ok).ok_or(None)?;
+        let body = timeout(ASIDE_WITHIN, to_bytes(body, ASIDE_BYTES)).await;
+        let body = body.ok().and_then(Result::ok).ok_or(None)?;
+        match rpc::parse(&body) {
+            Ok(Message::Request { id, .. }) => Err(Some(id)),
+            Ok(Message::Answer { .. } | Message::Notification { .. }) => {
+                Ok((Request::from_parts(parts, Body::from(body)), permit))
+            }
+            Err(_) => Err(None),
+        }
+    }
+
+    /// Refuses for want of room, and says when to ask again.
+    fn busy(&self, no_room: NoRoom) -> Response {
+        self.tell_of(no_room);
+        busy::with_retry_after(refuse(StatusCode::SERVICE_UNAVAILABLE, no_room.why(), "try again shortly"))
+    }
+
+    /// The same in the words of MCP.
+    fn busy_over_mcp(&self, no_room: NoRoom, id: Option<&Id>) -> Response {
+        self.tell_of(no_room);
+        let answer = rpc::answer(id, &Err(busy::error(no_room.why())));
         busy::with_retry_after((StatusCode::SERVICE_UNAVAILABLE, axum::Json(answer)).into_response())
+    }
+
+    /// Stands for an answer that cannot be kept until its client has read it.
+    fn instead_of(&self, answer: &Response, method: &Method) -> Response {
+        match answer.extensions().get::<AnswerTo>() {
+            Some(AnswerTo { id, only_reads: true }) => self.busy_over_mcp(NoRoom::Answers, Some(id)),
+            Some(AnswerTo { id, only_reads: false }) => {
+                self.tell_of(NoRoom::Answers);
+                let lost = Err(failure::render(answer_lost()));
+                axum::Json(rpc::answer(Some(id), &lost)).into_response()
+            }
+            None if *method == Method::GET => self.busy(NoRoom::Answers),
+            None => {
+                self.tell_of(NoRoom::Answers);
+                let (_, body) = failure::render_http(answer_lost());
+                (StatusCode::INSUFFICIENT_STORAGE, axum::Json(body)).into_response()
+            }
+        }
+    }
+
+    fn tell_of(&self, no_room: NoRoom) {
+        if let Some(outcome) = no_room.outcome() {
+            self.tell(AuditKind::Refused, outcome);
+        }
     }
 
     /// Tells the audit of somebody who is not let in.
@@ -118,7 +223,7 @@ impl Gate {
     }
 }
 
-pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     if !gate.peers.allow_host(request.uri(), request.headers()) {
         gate.tell(AuditKind::Refused, "host");
         let hint = "call it by a loopback name, or add the name to the allowed hosts of the configuration";
@@ -141,25 +246,25 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
         refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return refusal;
     };
-    if gate.draining.is_cancelled() {
-        return gate.busy(ENDING, Some(request)).await;
-    }
-    if request.extensions().get::<Crowded>().is_some() {
-        gate.tell(AuditKind::Refused, "too_many_connections");
-        return gate.busy("too many connections", Some(request)).await;
-    }
-    let permit = Arc::clone(&gate.room).try_acquire_owned().ok().filter(|_| !is_listening(&request));
-    if permit.is_none() && !is_listening(&request) {
-        gate.tell(AuditKind::Refused, "too_many_requests");
-        return gate.busy("too many requests at a time", Some(request)).await;
-    }
+    let (mut request, place, _aside) = match gate.admit(&request) {
+        Ok(place) => (request, place, None),
+        Err(no_room) if !request.uri().path().starts_with("/mcp") => return gate.busy(no_room),
+        Err(no_room) => match gate.hear_aside(request).await {
+            Ok((request, permit)) => (request, None, Some(permit)),
+            Err(id) => return gate.busy_over_mcp(no_room, id.as_ref()),
+        },
+    };
     request.extensions_mut().insert(gate.policy.principal(principal));
+    if let Some(place) = &place {
+        request.extensions_mut().insert(place.clone());
+    }
+    let method = request.method().clone();
     let response = next.run(request).await;
     let kib = u32::try_from(response.body().size_hint().lower() >> 10).unwrap_or(u32::MAX);
-    let Ok(room) = Arc::clone(&gate.response_room).try_acquire_many_owned(kib) else {
-        return gate.busy("too much is on its way to clients", None).await;
-    };
-    response.map(|body| Body::new(Counted { body, _request: permit, _room: room }))
+    match Arc::clone(&gate.response_room).try_acquire_many_owned(kib) {
+        Ok(room) => response.map(|body| Body::new(Counted { body, kept: Arc::new((place, room)) })),
+        Err(_) => gate.instead_of(&response, &method),
+    }
 }
 
 /// A stream on which a client only listens is bounded by its connection, and takes no place from those who ask.
@@ -167,20 +272,38 @@ fn is_listening(request: &Request) -> bool {
     request.method() == Method::GET && request.uri().path().starts_with("/mcp")
 }
 
-/// The id of a request that is refused, if it is there at once.
-async fn id_of(request: Request) -> Option<Id> {
-    let body = timeout(REFUSED_WITHIN, to_bytes(request.into_body(), REFUSED_BYTES)).await.ok()?.ok()?;
-    match rpc::parse(&body) {
-        Ok(Message::Request { id, .. }) => Some(id),
-        _ => None,
-    }
+/// For the rest of what a call says whose connection broke.
+fn is_coming_back(request: &Request) -> bool {
+    is_listening(request) && request.headers().contains_key("last-event-id")
+}
+
+/// Whoever called again, thinking that nothing has happened, would do it twice.
+fn answer_lost() -> Failure {
+    let message = "the request has been carried out, but its answer is lost: too much is on its way to clients";
+    Failure::new(Kind::ResourceLimit, message)
+        .with("may_have_run", "true")
+        .suggest("look whether it has had an effect before you ask again")
+        .suggest("ask for less at a time")
 }
 
 /// A body that counts, with its request, as under way until it is sent or given up.
 struct Counted {
     body: Body,
-    _request: Option<OwnedSemaphorePermit>,
-    _room: OwnedSemaphorePermit,
+    kept: Kept,
+}
+
+type Kept = Arc<(Option<Place>, OwnedSemaphorePermit)>;
+
+/// Bytes on their way: the body itself is gone as soon as its last bytes wait to be written.
+struct OnTheirWay {
+    bytes: Bytes,
+    _kept: Kept,
+}
+
+impl AsRef<[u8]> for OnTheirWay {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl HttpBody for Counted {
@@ -191,7 +314,10 @@ impl HttpBody for Counted {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let kept = &self.kept;
+        let keep = |bytes| Bytes::from_owner(OnTheirWay { bytes, _kept: Arc::clone(kept) });
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(keep))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -14,8 +14,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::clients::Clients;
+use super::gate::AnswerTo;
 use super::last_words::LastWords;
 use super::patience::Manner;
+use super::place::Place;
 use super::{headers, patience, refuse};
 use crate::client::{Context, Outlet};
 use crate::era::{self, CAPABILITIES_KEY, Era, NEWER};
@@ -89,7 +91,8 @@ pub(super) async fn post(
     if session(&parts.headers).is_some_and(|id| mcp.clients.has_ended(&principal, id)) {
         return refuse(StatusCode::NOT_FOUND, "the conversation has ended", "open another with `initialize`");
     }
-    let caller = Caller { mcp, gateway, principal, headers: parts.headers };
+    let place = parts.extensions.get::<Place>().cloned();
+    let caller = Caller { mcp, gateway, principal, headers: parts.headers, place };
     match message {
         Message::Answer { id, outcome } => {
             if let Some(client) = caller.client() {
@@ -154,6 +157,7 @@ struct Caller {
     gateway: Gateway,
     principal: Principal,
     headers: HeaderMap,
+    place: Option<Place>,
 }
 
 impl Caller {
@@ -216,10 +220,16 @@ impl Caller {
         };
         let principal = self.principal.clone();
         let is_endless = method == "subscriptions/listen";
+        if let Some(place) = self.place.as_ref().filter(|_| is_endless) {
+            place.give_back();
+        }
         let cancel = if is_endless { &self.mcp.closing } else { &self.mcp.shutdown }.child_token();
         let context = Context { principal, era, capabilities, outlet, client, cancel, request: id.clone() };
-        let gateway = self.gateway;
+        let (gateway, place) = (self.gateway, self.place);
+        let answer_to = AnswerTo { id: id.clone(), only_reads: only_reads(&method) };
         let answer = async move {
+            // A call that its client may take up again goes on without the connection, and keeps its place.
+            let _place = place;
             // A response that is dropped, because its client went away, ends the call.
             let _gone = context.cancel.clone().drop_guard();
             let outcome = gateway.serve(&method, params, &context).await;
@@ -235,23 +245,29 @@ impl Caller {
         {
             response.headers_mut().insert(SESSION_HEADER, id);
         }
+        response.extensions_mut().insert(answer_to);
         response
     }
+}
+
+/// Whether a request, made twice, has no other effect than once.
+fn only_reads(method: &str) -> bool {
+    matches!(method, "initialize" | "server/discover" | "ping") || method.ends_with("/list")
 }
 
 fn session(headers: &HeaderMap) -> Option<&str> {
     headers.get(&SESSION_HEADER)?.to_str().ok()
 }
 
-/// In the newer era some errors have a status of their own.
+/// In the newer era some errors have a status of their own; in both, that there is no room here.
 fn status(error: &RpcError, era: Era) -> StatusCode {
     match (era, error.code) {
+        _ if error.is_busy => StatusCode::SERVICE_UNAVAILABLE,
         (
             Era::Modern,
             RpcError::UNSUPPORTED_PROTOCOL_VERSION | RpcError::MISSING_CLIENT_CAPABILITY | RpcError::HEADER_MISMATCH,
         ) => StatusCode::BAD_REQUEST,
         (Era::Modern, RpcError::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
-        (Era::Legacy | Era::Modern, RpcError::BUSY) => StatusCode::SERVICE_UNAVAILABLE,
         (Era::Legacy | Era::Modern, _) => StatusCode::OK,
     }
 }

@@ -230,9 +230,9 @@ async fn no_room_is_said_at_once() {
     let refusal = server.post(&[JSON], &request("tools/list", json!({}))).await;
     assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("1")));
     insta::assert_snapshot!(refusal.body);
-    // One that is not there, or too long to be worth reading, has no id.
-    let long = server.post(&[JSON], &request("ping", json!({"text": "x".repeat(100_000)}))).await;
-    assert_eq!((long.status, &long.json()["id"], &long.json()["error"]["code"]), (503, &json!(null), &json!(-32001)));
+    // One that cannot be read has no id.
+    let odd = server.send("POST /mcp", &[JSON], "{").await;
+    assert_eq!((odd.status, &odd.json()["id"], &odd.json()["error"]["code"]), (503, &json!(null), &json!(-32001)));
     let rest = server.send("GET /v1/sessions", &[], "").await;
     assert_eq!((rest.status, rest.header("retry-after")), (503, Some("1")), "{}", rest.body);
     assert_eq!(server.send("GET /health", &[], "").await.json()["status"], "down");
@@ -309,6 +309,36 @@ async fn a_server_that_drains_begins_nothing_and_ends_when_all_is_done() {
 }
 
 #[tokio::test]
+async fn what_ends_a_wait_is_heard_by_a_server_that_is_full_or_drains() {
+    let options = HttpOptions { max_requests: 1, ..HttpOptions::default() };
+    let drain = options.drain.clone();
+    let server = Server::start(options).await;
+    let mut under_way = TcpStream::connect(server.address).await.unwrap();
+    let head = format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\nContent-Length: 100\r\n\r\n{{");
+    under_way.write_all(head.as_bytes()).await.unwrap();
+    let ping = request("ping", json!({}));
+    while server.post(&[JSON], &ping).await.status != 503 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let cancelled = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}});
+    // More than a question is likely to be answered with, and less than the bound.
+    let picture = "x".repeat(500_000);
+    for answer in [json!({"result": {"action": "accept", "content": picture}}), json!({"error": {"code": -1}})] {
+        let mut answer = answer;
+        (answer["jsonrpc"], answer["id"]) = (json!("2.0"), json!(1));
+        assert_eq!(server.post(&[JSON], &answer).await.status, 202);
+    }
+    assert_eq!(server.post(&[JSON], &cancelled).await.status, 202);
+    drain.cancel();
+    assert_eq!(server.post(&[JSON], &json!({"jsonrpc": "2.0", "id": 1, "result": {}})).await.status, 202);
+    assert_eq!(server.post(&[JSON], &cancelled).await.status, 202);
+    assert_eq!(server.post(&[JSON], &ping).await.status, 503);
+    assert_eq!(server.send("GET /mcp", &[ACCEPT], "").await.status, 503);
+    // Whoever comes back for the rest of an answer is let in; this one has no conversation.
+    assert_eq!(server.send("GET /mcp", &[ACCEPT, "Last-Event-ID: 1-0"], "").await.status, 405);
+}
+
+#[tokio::test]
 async fn room_is_given_back() {
     let server = Server::start(HttpOptions { max_requests: 1, ..HttpOptions::default() }).await;
     for _ in 0..3 {
@@ -320,11 +350,35 @@ async fn room_is_given_back() {
 async fn what_is_on_its_way_to_clients_is_bounded() {
     let server = Server::start(HttpOptions { max_response_bytes: 4 << 10, ..HttpOptions::default() }).await;
     let long = server.post(&[JSON], &request("tools/list", json!({}))).await;
-    assert_eq!((long.status, long.header("retry-after")), (503, Some("1")), "{}", long.body.len());
+    assert_eq!((long.status, long.header("retry-after"), &long.json()["id"]), (503, Some("1"), &json!(1)));
     assert_eq!(server.post(&[JSON], &request("ping", json!({}))).await.status, 200);
+    // What may have had an effect is not to be asked for again. The refusal repeats the method.
+    let ran = server.post(&[JSON], &request(&"x".repeat(8 << 10), json!({}))).await;
+    assert_eq!((ran.status, ran.header("retry-after"), &ran.json()["id"]), (200, None, &json!(1)));
+    insta::assert_snapshot!(ran.json()["error"]);
     let server = Server::start(HttpOptions { max_response_bytes: 8 << 10, ..HttpOptions::default() }).await;
     for _ in 0..3 {
         assert_eq!(server.post(&[JSON], &request("tools/list", json!({}))).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn nothing_begins_whose_answer_might_be_lost() {
+    let options = HttpOptions { max_body_bytes: 32 << 20, max_response_bytes: 20 << 20, ..HttpOptions::default() };
+    let server = Server::start(options).await;
+    // More than all buffers between here and there hold, and nearly all that may be on its way.
+    let body = request(&"x".repeat(20_000 << 10), json!({})).to_string();
+    let head = format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\nContent-Length: {}\r\n\r\n", body.len());
+    let mut slow = TcpStream::connect(server.address).await.unwrap();
+    slow.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    slow.read_exact(&mut [0; 12]).await.unwrap();
+    let ping = request("ping", json!({}));
+    let refusal = server.post(&[JSON], &ping).await;
+    assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("1")), "{}", refusal.body);
+    assert_eq!(refusal.json()["error"]["message"], "too much is on its way to clients");
+    drop(slow);
+    while server.post(&[JSON], &ping).await.status != 200 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }
 

@@ -1,17 +1,20 @@
 //! `POST /v1/sessions/{id}/exec`: code, or one shell line.
 
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
+use ringfence_runtime::audit::AuditEvent;
 use ringfence_runtime::session::{CodeRequest, CommandRequest, Failure, Kind, Principal};
 use rmcp::model::ContentBlock;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::path::{OfNumber, OfSession};
-use super::{Answer, Rest, body};
+use super::{Answer, Refusal, Rest, body};
 use crate::arguments::{not_blank, timeout};
 use crate::call::to_its_end;
+use crate::gateway::too_long;
 use crate::policy::Action;
 use crate::reply;
 
@@ -36,23 +39,33 @@ pub(super) async fn run(
     rest.permit(&principal, action)?;
     let session_id = Some(id);
     let sessions = rest.sessions()?.clone();
+    let caller = principal.clone();
     let cancel = rest.shutdown.child_token();
     // A client that goes away drops this, and the call ends.
     let _gone = cancel.clone().drop_guard();
     let (template, flavor) = (None, None);
-    let answer = match (params.code, params.command) {
-        (Some(code), None) => {
-            let code = not_blank("code", code)?;
-            let request = CodeRequest { code, template, flavor, session_id, timeout, host: None };
-            to_its_end(async move { sessions.execute(&principal, request, cancel).await }).await?
+    let call = async {
+        match (params.code, params.command) {
+            (Some(code), None) => {
+                let code = not_blank("code", code)?;
+                let request = CodeRequest { code, template, flavor, session_id, timeout, host: None };
+                to_its_end(async move { sessions.execute(&principal, request, cancel).await }).await
+            }
+            (None, Some(command)) => {
+                let command = not_blank("command", command)?;
+                let request = CommandRequest { command, template, flavor, session_id, timeout };
+                to_its_end(async move { sessions.run_command(&principal, request, cancel).await }).await
+            }
+            _ => Err(Failure::new(Kind::Validation, "send either `code` or `command`")),
         }
-        (None, Some(command)) => {
-            let command = not_blank("command", command)?;
-            let request = CommandRequest { command, template, flavor, session_id, timeout };
-            to_its_end(async move { sessions.run_command(&principal, request, cancel).await }).await?
-        }
-        _ => return Err(Failure::new(Kind::Validation, "send either `code` or `command`").into()),
     };
+    let patience = rest.gateway.patience();
+    let Ok(answer) = tokio::time::timeout(patience, call).await else {
+        let failure = too_long(patience);
+        rest.gateway.audit().record(AuditEvent::refusal(&failure).of(&caller, None));
+        return Err(Refusal { failure, status: Some(StatusCode::GATEWAY_TIMEOUT) });
+    };
+    let answer = answer?;
     let rendered = reply::answer(&answer);
     let mut fields = rendered.structured_content.unwrap_or_default();
     fields["notices"] = json!(answer.notices);

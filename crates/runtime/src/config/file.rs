@@ -52,7 +52,7 @@ pub struct ServerConfig {
     pub max_concurrent_requests: Option<Count>,
     /// How many connections there may be at once; one more is told to try again.
     pub max_connections: Option<Count>,
-    /// How long a call of a sandbox tool may take in all: waiting for its turn, a session that starts, and its run.
+    /// How long a call may take in all: waiting for its turn, a session or server that starts, and its run.
     pub request_timeout_s: Option<Seconds>,
     /// How long requests under way may still take once the server is told to end with SIGTERM.
     pub drain_timeout_s: Option<Seconds>,

@@ -7,7 +7,7 @@ use ringfence_runtime::servers::Phase;
 use tokio::time::Instant;
 
 use super::fake::{Life, Probe, Start, WELL, World, dies_after, disabled, entries, fails, pass, status};
-use crate::fleet::{CallEnd, Fleet, FleetOptions};
+use crate::fleet::{CallEnd, Fleet, FleetOptions, NoAnswer};
 
 #[tokio::test(start_paused = true)]
 async fn all_servers_are_stopped_at_once_and_within_a_bound() {
@@ -99,7 +99,7 @@ async fn many_hands_on_one_fleet_leave_nothing() {
                     _ => fleet.settle(SOON).await,
                 }
                 if let Ok(link) = fleet.await_link(names[hand % 5], SOON).await {
-                    fleet.call_ended(names[hand % 5], &link, CallEnd::Unanswered);
+                    fleet.call_ended(names[hand % 5], &link, CallEnd::Unanswered(NoAnswer::Lost));
                 }
                 fleet.all();
             }

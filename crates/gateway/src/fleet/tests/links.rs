@@ -7,9 +7,10 @@ use ringfence_runtime::audit::Audit;
 use ringfence_runtime::servers::Phase;
 
 use super::fake::{Start, WELL, World, disabled, entries, entry, fails, info, pass};
-use crate::fleet::{CallEnd, Status};
+use crate::fleet::{CallEnd, NoAnswer, Status};
 
 const LONG: Duration = Duration::from_secs(100);
+const LOST: CallEnd = CallEnd::Unanswered(NoAnswer::Lost);
 
 fn slow(seconds: u64) -> Start {
     Start::WorksAfter(Duration::from_secs(seconds), WELL)
@@ -82,29 +83,33 @@ async fn calls_that_get_no_answer_open_the_circuit() {
     let fleet = world.fleet(&Audit::nowhere());
     fleet.apply(entries(&["dumb", "fine"]));
     for _ in 0..5 {
-        let link = fleet.await_link("dumb", LONG).await.unwrap();
-        fleet.call_ended("dumb", &link, CallEnd::Unanswered);
+        let link = fleet.admit("dumb", LONG).await.unwrap();
+        fleet.call_ended("dumb", &link, LOST);
     }
-    let missing = fleet.await_link("dumb", LONG).await.err().unwrap();
+    let missing = fleet.admit("dumb", LONG).await.err().unwrap();
     assert_eq!((missing.status, missing.phase), (Some(Status::Connected), Some(Phase::ToolCall)));
     assert_eq!(missing.message, "the last 5 calls failed; the next is let through in 15 s");
     assert_eq!(info(&fleet, "dumb").error.unwrap().phase, Phase::ToolCall);
-    assert!(fleet.await_link("fine", LONG).await.is_ok());
+    assert!(fleet.admit("fine", LONG).await.is_ok());
+    for _ in 0..3 {
+        assert!(fleet.await_link("dumb", LONG).await.is_ok(), "what is no call is not refused");
+    }
     pass(15).await;
-    let link = fleet.await_link("dumb", LONG).await.unwrap();
-    assert!(fleet.await_link("dumb", LONG).await.is_err(), "one call tries");
+    assert!(fleet.await_link("dumb", LONG).await.is_ok(), "nor is it the one that tries");
+    let link = fleet.admit("dumb", LONG).await.unwrap();
+    assert!(fleet.admit("dumb", LONG).await.is_err(), "one call tries");
     fleet.call_ended("dumb", &link, CallEnd::Answered);
-    assert!(fleet.await_link("dumb", LONG).await.is_ok());
+    assert!(fleet.admit("dumb", LONG).await.is_ok());
 
     for _ in 0..5 {
-        fleet.call_ended("dumb", &link, CallEnd::Unanswered);
+        fleet.call_ended("dumb", &link, LOST);
     }
     fleet.restart("dumb").await;
-    let new = fleet.await_link("dumb", LONG).await.unwrap();
+    let new = fleet.admit("dumb", LONG).await.unwrap();
     for _ in 0..5 {
-        fleet.call_ended("dumb", &link, CallEnd::Unanswered);
+        fleet.call_ended("dumb", &link, LOST);
     }
-    assert!(fleet.await_link("dumb", LONG).await.is_ok(), "what became of old calls does not count");
+    assert!(fleet.admit("dumb", LONG).await.is_ok(), "what became of old calls does not count");
     drop(new);
 }
 

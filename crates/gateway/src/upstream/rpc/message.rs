@@ -91,11 +91,7 @@ fn classify(wire: Wire) -> Result<Message, Malformed> {
 
 /// An error is an error however it is spelt: a call must not wait for a better one.
 fn lenient(error: &Value) -> RpcError {
-    RpcError::deserialize(error).unwrap_or_else(|_| RpcError {
-        code: RpcError::INTERNAL_ERROR,
-        message: error.to_string(),
-        data: None,
-    })
+    RpcError::deserialize(error).unwrap_or_else(|_| RpcError::new(RpcError::INTERNAL_ERROR, error.to_string()))
 }
 
 fn answer_id(id: Option<&Value>) -> AnswerId {

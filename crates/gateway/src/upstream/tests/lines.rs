@@ -25,7 +25,7 @@ async fn answers_in_any_order_reach_their_calls_untouched() {
     );
     // The order of members is kept too.
     assert_eq!(second.unwrap().to_string(), odd.to_string());
-    let expected = RpcError { code: -32000, message: "no".into(), data: Some(json!({"k": 1})) };
+    let expected = RpcError::new(-32000, "no").with_data(json!({"k": 1}));
     assert_eq!(first, Err(UpstreamError::Rpc(expected)));
 }
 
