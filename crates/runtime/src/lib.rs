@@ -6,6 +6,7 @@ pub mod egress;
 pub mod flavor;
 pub mod interpreter;
 mod named;
+pub mod own;
 pub mod scope;
 pub mod servers;
 pub mod session;

@@ -26,7 +26,7 @@ pub use options::{Listen, Options, WorkerLog};
 pub use status::{Ending, GaveUp, Health, Reason, Status};
 pub use worker::SUPERVISOR_VARIABLE;
 
-use crate::scope::{Scope, ScopeError};
+use crate::scope::{SCOPE_DIGEST_VARIABLE, Scope, ScopeError};
 use keep::Keeper;
 use status::Board;
 
@@ -61,10 +61,12 @@ impl Supervisor {
     }
 
     /// Starts the endpoint without waiting for the worker: connections wait for it.
-    pub fn launch(options: Options) -> Result<Self, StartError> {
+    pub fn launch(mut options: Options) -> Result<Self, StartError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
         let stop = CancellationToken::new();
         let scope = options.scope_file.as_deref().map(Scope::load).transpose()?.map(|(scope, _)| scope);
+        // Every worker serves within this one, whatever becomes of the file.
+        options.variables.extend(scope.iter().map(|scope| (SCOPE_DIGEST_VARIABLE.into(), scope.digest.clone().into())));
         let (keeper, board) = Keeper::new(options, scope, stop.clone()).map_err(StartError::Listen)?;
         let shown = Arc::clone(&board);
         let thread = std::thread::Builder::new().name("ringfence-supervisor".into()).spawn(move || {

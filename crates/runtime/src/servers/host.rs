@@ -15,6 +15,7 @@ use super::hosted::Hosted;
 use super::phase::{Phase, StartFailure};
 use super::progress::Progress;
 use super::shared::Lodgings;
+use crate::own::Own;
 use crate::scope::Confinement;
 use crate::session::launchers::Launchers;
 use crate::template::accepted_by_default;
@@ -33,11 +34,26 @@ pub struct HostSettings {
     pub install_allow: Vec<String>,
     /// What servers may be shown of the host; without one, whatever their entries say.
     pub confinement: Option<Confinement>,
+    /// What they are never shown.
+    pub own: Own,
+    /// Directories that guests of sessions may write: no root file system lies there.
+    pub written: Vec<PathBuf>,
+    /// Of a run: what is installed from a project is not shared with other runs.
+    pub tag: Option<String>,
 }
 
 impl HostSettings {
     pub fn new(program: PathBuf, cache: PathBuf) -> Self {
-        Self { program, accept: accepted_by_default(), cache, install_allow: Vec::new(), confinement: None }
+        Self {
+            program,
+            accept: accepted_by_default(),
+            cache,
+            install_allow: Vec::new(),
+            confinement: None,
+            own: Own::default(),
+            written: Vec::new(),
+            tag: None,
+        }
     }
 }
 

@@ -96,9 +96,18 @@ impl std::fmt::Display for Problem {
     }
 }
 
+/// When files are read. The store, which no guest can write, is always followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// Whenever they change.
+    OnChange,
+    /// At the start alone: what is written later must not decide what is started.
+    Once,
+}
+
 /// Reads everything once.
 pub async fn list(sources: Sources, configuration: &Configuration, store: &Store) -> Listing {
-    Reader::new(sources, configuration, store.clone()).read().await
+    Reader::new(sources, configuration, store.clone(), Reading::Once).read().await
 }
 
 /// Reads everything whenever something changes. Dropped, it no longer looks.
@@ -109,8 +118,8 @@ pub struct ServerSource {
 }
 
 impl ServerSource {
-    pub async fn start(sources: Sources, configuration: &Configuration, store: Store) -> Self {
-        let mut reader = Reader::new(sources, configuration, store);
+    pub async fn start(sources: Sources, configuration: &Configuration, store: Store, reading: Reading) -> Self {
+        let mut reader = Reader::new(sources, configuration, store, reading);
         let stamps = reader.stamps().await;
         let first = reader.read().await;
         tell(&first.problems, &[]);
@@ -201,17 +210,20 @@ fn tell(problems: &[Problem], before: &[Problem]) {
 struct Reader {
     store: Store,
     files: Files,
+    reading: Reading,
+    /// What files had, where they are read once.
+    of_files: Option<(Vec<Listed>, Vec<Problem>)>,
     stored: Vec<Listed>,
 }
 
 impl Reader {
-    fn new(sources: Sources, configuration: &Configuration, store: Store) -> Self {
-        Self { store, files: Files::new(sources, configuration), stored: Vec::new() }
+    fn new(sources: Sources, configuration: &Configuration, store: Store, reading: Reading) -> Self {
+        Self { store, files: Files::new(sources, configuration), reading, of_files: None, stored: Vec::new() }
     }
 
     /// Changes when anything that is read does.
     async fn stamps(&self) -> (Option<u64>, Stamps) {
-        let watched = self.files.watched();
+        let watched = if self.reading == Reading::Once { Vec::new() } else { self.files.watched() };
         let files = tokio::task::spawn_blocking(move || Stamps::of(&watched)).await.unwrap_or_default();
         (self.store.server_changes().await.ok(), files)
     }
@@ -219,14 +231,20 @@ impl Reader {
     async fn read(&mut self) -> Listing {
         let mut problems = Vec::new();
         self.read_store(&mut problems).await;
+        let mut all = self.stored.clone();
+        if let (Reading::Once, Some((listed, more))) = (self.reading, &self.of_files) {
+            all.extend(listed.iter().cloned());
+            problems.extend(more.iter().cloned());
+            return merge(all, problems);
+        }
         let mut files = std::mem::take(&mut self.files);
         let read = tokio::task::spawn_blocking(move || {
             let (listed, problems) = files.read();
             (files, listed, problems)
         });
-        let mut all = self.stored.clone();
         if let Ok((files, listed, more)) = read.await {
             self.files = files;
+            self.of_files = Some((listed.clone(), more.clone()));
             all.extend(listed);
             problems.extend(more);
         }

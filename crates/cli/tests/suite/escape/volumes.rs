@@ -29,7 +29,7 @@ pub(super) enum Volumes {
 }
 
 const DIRECTORIES: [&str; 6] = [".git", ".vscode", ".cursor", ".claude", ".venv", "venv"];
-const PROJECT_FILES: [&str; 2] = [".mcp.json", ".envrc"];
+const PROJECT_FILES: [&str; 3] = [".mcp.json", ".envrc", "ringfence.toml"];
 const HOME_FILES: [&str; 6] = [".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".zprofile"];
 
 impl Volumes {

@@ -39,7 +39,7 @@ impl Stage {
 
     async fn start(&self) -> ServerSource {
         let configuration = crate::config::load(&self.sources).unwrap();
-        ServerSource::start(self.sources.clone(), &configuration, self.store.clone()).await
+        ServerSource::start(self.sources.clone(), &configuration, self.store.clone(), Reading::OnChange).await
     }
 
     /// `name=command` of each, and the problems, with no trace of this machine.
