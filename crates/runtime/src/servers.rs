@@ -50,5 +50,5 @@ pub use patch::patch_entry;
 pub use phase::{Phase, StartFailure};
 pub use profile::{Mode, Profile, SEPARATOR, alias};
 pub use progress::Progress;
-pub use source::{EntryOrigin, Listed, Listing, Problem, Reading, ServerSource, list};
+pub use source::{EntryOrigin, Following, Listed, Listing, Problem, ServerSource, list};
 pub use to_json::{entry_to_json, entry_to_shown_json, veil, veil_url};

@@ -92,3 +92,21 @@ fn read(path: &Path) -> Result<String, ConfigError> {
     }
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_only_held_is_no_configuration() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().join("ringfence").join(NAME);
+        std::fs::create_dir(directory.path().join("ringfence")).unwrap();
+        let base = directory.path().to_str().unwrap().to_owned();
+        let environment = Environment::new([("XDG_CONFIG_HOME", &*base)]);
+        std::fs::write(&own, PLACEHOLDER).unwrap();
+        assert!(read_file(None, &environment).unwrap().is_none());
+        std::fs::write(&own, "# a person's own\n").unwrap();
+        assert_eq!(read_file(None, &environment).unwrap().map(|(path, _)| path), Some(own));
+    }
+}

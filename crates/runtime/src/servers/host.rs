@@ -15,6 +15,7 @@ use super::hosted::Hosted;
 use super::phase::{Phase, StartFailure};
 use super::progress::Progress;
 use super::shared::Lodgings;
+use super::source::Following;
 use crate::own::Own;
 use crate::scope::Confinement;
 use crate::session::launchers::Launchers;
@@ -38,6 +39,8 @@ pub struct HostSettings {
     pub own: Own,
     /// Directories that guests of sessions may write: no root file system lies there.
     pub written: Vec<PathBuf>,
+    /// Ended by a server that may write what says which servers there are.
+    pub following: Following,
     /// Of a run: what is installed from a project is not shared with other runs.
     pub tag: Option<String>,
 }
@@ -52,6 +55,7 @@ impl HostSettings {
             confinement: None,
             own: Own::default(),
             written: Vec::new(),
+            following: Following::default(),
             tag: None,
         }
     }

@@ -90,16 +90,12 @@ impl Plan {
 }
 
 impl Plan {
-    /// What of all that it shows is kept from the server. One that could write what says what is started here is refused:
-    /// that is read whenever it changes.
+    /// What of all that it shows is kept from the server.
     pub(super) fn keep(&self, own: &Own) -> Result<Vec<PathBuf>, StartFailure> {
         let refused = |message: String| StartFailure::lasting(Phase::SessionCreate, message).hint(NotKept::HINT);
         if let Some(project) = self.project.as_ref().filter(|project| own.overlaps(&project.host)) {
             let project = project.host.display();
             return Err(refused(format!("{project} holds what is ringfence's own, or lies in it")));
-        }
-        if let Some(file) = own.written_in(&self.volumes) {
-            return Err(refused(format!("the server could write {}, which says what is started here", file.display())));
         }
         own.keep(&self.volumes).map_err(|error| refused(error.to_string()))
     }

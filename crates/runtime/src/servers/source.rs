@@ -8,8 +8,9 @@ mod files;
 mod stamp;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -96,18 +97,37 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// When files are read. The store, which no guest can write, is always followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reading {
-    /// Whenever they change.
-    OnChange,
-    /// At the start alone: what is written later must not decide what is started.
-    Once,
+/// Whether files that name servers are still followed. Cheap to clone; all clones are one.
+///
+/// Once a guest may write one of them, what is written there must no longer decide what is started. The store, which no
+/// guest can write, is always followed.
+#[derive(Debug, Clone, Default)]
+pub struct Following(Arc<AtomicBool>);
+
+impl Following {
+    /// From now on files are as they were last read.
+    pub fn end(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// The same, since guests may write this one.
+    pub fn end_for(&self, file: &Path) {
+        if !self.0.swap(true, Ordering::SeqCst) {
+            tracing::info!(
+                "guests may write where {} lies: files that name servers are not read again until the next start",
+                file.display()
+            );
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
 }
 
 /// Reads everything once.
 pub async fn list(sources: Sources, configuration: &Configuration, store: &Store) -> Listing {
-    Reader::new(sources, configuration, store.clone(), Reading::Once).read().await
+    Reader::new(sources, configuration, store.clone(), Following::default()).read().await
 }
 
 /// Reads everything whenever something changes. Dropped, it no longer looks.
@@ -118,8 +138,8 @@ pub struct ServerSource {
 }
 
 impl ServerSource {
-    pub async fn start(sources: Sources, configuration: &Configuration, store: Store, reading: Reading) -> Self {
-        let mut reader = Reader::new(sources, configuration, store, reading);
+    pub async fn start(sources: Sources, configuration: &Configuration, store: Store, following: Following) -> Self {
+        let mut reader = Reader::new(sources, configuration, store, following);
         let stamps = reader.stamps().await;
         let first = reader.read().await;
         tell(&first.problems, &[]);
@@ -210,20 +230,20 @@ fn tell(problems: &[Problem], before: &[Problem]) {
 struct Reader {
     store: Store,
     files: Files,
-    reading: Reading,
-    /// What files had, where they are read once.
+    following: Following,
+    /// What files last had.
     of_files: Option<(Vec<Listed>, Vec<Problem>)>,
     stored: Vec<Listed>,
 }
 
 impl Reader {
-    fn new(sources: Sources, configuration: &Configuration, store: Store, reading: Reading) -> Self {
-        Self { store, files: Files::new(sources, configuration), reading, of_files: None, stored: Vec::new() }
+    fn new(sources: Sources, configuration: &Configuration, store: Store, following: Following) -> Self {
+        Self { store, files: Files::new(sources, configuration), following, of_files: None, stored: Vec::new() }
     }
 
     /// Changes when anything that is read does.
     async fn stamps(&self) -> (Option<u64>, Stamps) {
-        let watched = if self.reading == Reading::Once { Vec::new() } else { self.files.watched() };
+        let watched = if self.following.has_ended() { Vec::new() } else { self.files.watched() };
         let files = tokio::task::spawn_blocking(move || Stamps::of(&watched)).await.unwrap_or_default();
         (self.store.server_changes().await.ok(), files)
     }
@@ -231,24 +251,29 @@ impl Reader {
     async fn read(&mut self) -> Listing {
         let mut problems = Vec::new();
         self.read_store(&mut problems).await;
+        if !self.following.has_ended() || self.of_files.is_none() {
+            self.read_files().await;
+        }
         let mut all = self.stored.clone();
-        if let (Reading::Once, Some((listed, more))) = (self.reading, &self.of_files) {
+        if let Some((listed, more)) = &self.of_files {
             all.extend(listed.iter().cloned());
             problems.extend(more.iter().cloned());
-            return merge(all, problems);
         }
+        merge(all, problems)
+    }
+
+    async fn read_files(&mut self) {
         let mut files = std::mem::take(&mut self.files);
         let read = tokio::task::spawn_blocking(move || {
             let (listed, problems) = files.read();
             (files, listed, problems)
         });
-        if let Ok((files, listed, more)) = read.await {
-            self.files = files;
-            self.of_files = Some((listed.clone(), more.clone()));
-            all.extend(listed);
-            problems.extend(more);
+        let Ok((files, listed, problems)) = read.await else { return };
+        self.files = files;
+        // What was read while a guest began to write does not count.
+        if !self.following.has_ended() || self.of_files.is_none() {
+            self.of_files = Some((listed, problems));
         }
-        merge(all, problems)
     }
 
     async fn read_store(&mut self, problems: &mut Vec<Problem>) {

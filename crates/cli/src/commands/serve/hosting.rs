@@ -6,7 +6,7 @@ use ringfence_gateway::{Hosting, HostingOptions};
 use ringfence_runtime::config::{Configuration, Sources};
 use ringfence_runtime::own::{self, Own};
 use ringfence_runtime::scope::{Capability, Scope};
-use ringfence_runtime::servers::{Host, HostSettings, Reading, ServerSource, cache_directory};
+use ringfence_runtime::servers::{Following, Host, HostSettings, ServerSource, cache_directory};
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
 
@@ -24,26 +24,26 @@ pub(super) async fn start(
     let cache = cache_directory()
         .ok_or_else(|| Failure::new("there is no directory for packages").hint("set RINGFENCE_CACHE_DIR, or HOME"))?;
     let volumes = sessions.volumes();
-    let reading = match own.written_in(volumes) {
-        _ if scope.is_some() => Reading::Once,
-        Some(file) => {
-            tracing::info!("{} lies where guests may write: its servers are read at the start alone", file.display());
-            Reading::Once
-        }
-        None => Reading::OnChange,
-    };
+    let following = Following::default();
+    if scope.is_some() {
+        following.end();
+    }
+    if let Some(file) = own.written_in(volumes) {
+        following.end_for(&file);
+    }
     let host = Host::new(HostSettings {
         accept: configuration.sessions.accept.clone(),
         install_allow: configuration.hosting.install_allow.clone(),
         confinement: scope.map(|scope| scope.confinement.clone()),
         written: own::written(volumes),
         tag: scope.map(|scope| scope.tag.clone()),
+        following: following.clone(),
         own,
         ..HostSettings::new(program, cache)
     });
     // None is started that nobody may use.
     let source = if scope.is_none_or(|scope| scope.has(Capability::Servers)) {
-        ServerSource::start(sources, configuration, store.clone(), reading).await
+        ServerSource::start(sources, configuration, store.clone(), following).await
     } else {
         ServerSource::none()
     };
