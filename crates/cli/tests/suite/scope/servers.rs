@@ -43,15 +43,20 @@ fn without_the_capability_nothing_of_servers_is_there() {
                \x20       print('answered', ask())\n\
                \x20   except Exception as error:\n\
                \x20       print('refused', error)";
-    let ran = server.call("run_python", &json!({"code": ask})).to_string();
+    let ran = server.call("run_python", &json!({"code": ask}));
+    let ran = ran["result"]["structuredContent"]["stdout"].as_str().unwrap_or_else(|| panic!("{ran}"));
     // Each by the policy, and not because nothing is there.
-    assert_eq!(ran.matches("refused the scope of this endpoint does not allow it").count(), 3, "{ran}");
+    assert_eq!(
+        ran.lines().filter(|line| *line == "refused the scope of this endpoint does not allow it").count(),
+        3,
+        "{ran}"
+    );
     assert!(!ran.contains("answered") && !ran.contains("heard"), "{ran}");
     let bound = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": "run_python", "arguments": {"code": "await mcp_tools.echo(message='heard')"}}});
     let (_, answer) = rest(&server, "POST /mcp/bound", &bound);
     let said = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
-    assert!(said.contains("mcp_tools") && !said.contains("'heard'"), "there is no such name: {answer}");
+    assert!(said.contains("NameError: name 'mcp_tools' is not defined"), "{answer}");
 }
 
 #[test]

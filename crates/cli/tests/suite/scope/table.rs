@@ -129,8 +129,13 @@ fn try_all(server: &Server, allowed: &BTreeSet<&str>) -> usize {
     if may(&["code"]) {
         let remember = "import mcp.runtime as runtime\nruntime.save_memory('key', 'x')\nprint('remembered')";
         let answer = server.call("run_python", &json!({"code": remember})).to_string();
-        assert_eq!(answer.contains("does not allow it: it lacks `memory`"), !may(&["memory"]), "{allowed:?}: {answer}");
+        assert_eq!(
+            answer.contains("the scope of this endpoint does not allow it"),
+            !may(&["memory"]),
+            "{allowed:?}: {answer}"
+        );
         assert_eq!(answer.contains("\"text\":\"remembered"), may(&["memory"]), "{allowed:?}: {answer}");
+        refusals += usize::from(!may(&["memory"]));
     }
     refusals
 }
@@ -150,9 +155,7 @@ async fn without_a_capability_what_needs_it_is_refused_on_every_way() {
         let store = Store::open(desk.state.path()).expect("it is there");
         let rows = store.recent_audit(None, 1000).await.expect("it is read");
         let told = rows.iter().filter(|row| row.kind == "refused" && row.outcome == "policy").count();
-        // Code in a sandbox may have been refused as well.
-        let of_code = usize::from(allowed.contains("code") && !allowed.contains("memory"));
-        assert!(told == refused || told == refused + of_code, "{allowed:?}: {told} of {refused} are in the audit");
+        assert_eq!(told, refused, "{allowed:?}: all are in the audit");
         store.close().await;
     }
 }
