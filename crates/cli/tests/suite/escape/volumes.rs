@@ -42,6 +42,10 @@ impl Volumes {
         for name in ["volumes", "volumes/rw", "volumes/rw/inner", "volumes/ro", "volumes/home", "outside"] {
             directory(name);
         }
+        // What is ringfence's own in a home is made before a guest could make it, and stays.
+        for name in [".cache/ringfence", ".config/ringfence", ".local/state/ringfence"] {
+            fs::create_dir_all(stage.path("volumes/home").join(name)).expect("a directory of a volume");
+        }
         for name in ["volumes/rw/file", "volumes/ro/file", "outside/secret"] {
             file(name);
         }
