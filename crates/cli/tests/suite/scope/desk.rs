@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use ringfence_testkit::Who;
@@ -76,7 +76,13 @@ impl Desk {
     /// What a server says that does not start.
     pub(super) fn refusal(&self, options: &[&str]) -> String {
         let mut command = self.who.ringfence(Path::new(BINARY));
-        command.args(["serve", "--port", "0"]).args(options).env("RINGFENCE_STATE_DIR", self.state.path());
+        command.args(["serve", "--port", "0"]).args(options);
+        self.refused(command)
+    }
+
+    /// The same of any way to start one.
+    pub(super) fn refused(&self, mut command: Command) -> String {
+        command.env("RINGFENCE_STATE_DIR", self.state.path());
         let mut process = command.stdout(Stdio::null()).spawn().expect("it runs");
         let mut said = String::new();
         for line in BufReader::new(process.stderr.take().expect("stderr is piped")).lines() {

@@ -1,8 +1,8 @@
 //! A scope under a supervisor: every worker serves within the one that the first was given.
 
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 
 use ringfence_testkit::Who;
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::desk::{Desk, is_denied, tools};
 use crate::everyone::BINARY;
 use crate::leases::{begin, eventually, run};
+use crate::server::Server;
 use crate::up::{command, end, signal, up_in, worker};
 
 #[test]
@@ -49,11 +50,14 @@ fn a_scope_that_was_changed_is_refused_by_the_next_worker() {
         .expect("it starts");
     let mut lines = BufReader::new(process.stdout.take().expect("stdout is piped")).lines();
     lines.next().expect("it says where it listens").expect("it is text");
+    // Dropped, it is ended.
+    let mut server = Server { process, address: String::new(), state: Arc::clone(&desk.state) };
     let first = worker(&desk.state);
     desk.scope(&json!({"capabilities": ["code", "command"]}));
     signal(first, Signal::KILL);
-    let last = lines.next().expect("it says why it ends").expect("it is text");
-    assert_eq!(process.wait().expect("it ends").code(), Some(75), "{last}");
+    eventually("it goes on", || server.process.try_wait().expect("it is ours").is_some());
+    let last = lines.next().expect("it says why it ended").expect("it is text");
+    assert_eq!(server.process.wait().expect("it ended").code(), Some(75), "{last}");
     let said: Value = serde_json::from_str(&last).expect("JSON");
     let stderr = said["stderr"].to_string();
     assert!(stderr.contains("is not the one that this endpoint was started for"), "{last}");
@@ -63,10 +67,8 @@ fn a_scope_that_was_changed_is_refused_by_the_next_worker() {
 fn a_worker_does_not_serve_without_the_scope_that_it_was_given() {
     let desk = Desk::of(Who::Root);
     let scope = desk.scope(&json!({}));
-    let mut command = Command::new(BINARY);
-    command.arg0("ringfence").args(["worker", "--port", "0", "--scope", &scope]).stdin(Stdio::null());
-    let output = command.env("RINGFENCE_STATE_DIR", desk.state.path()).output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(125), "{said}");
+    let mut command = Who::Root.ringfence(Path::new(BINARY));
+    command.args(["worker", "--port", "0", "--scope", &scope]);
+    let said = desk.refused(command);
     assert!(said.contains("RINGFENCE_SCOPE_FILE"), "{said}");
 }
