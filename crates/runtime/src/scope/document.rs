@@ -89,7 +89,9 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Scope, ScopeError> {
             return Err(malformed("worker_artifact_dir is that of a parallel_worker, which this is not".into()));
         }
     };
-    let digest: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = Sha256::digest(text);
+    let half = |from: usize| u128::from_be_bytes(std::array::from_fn(|index| digest[from + index]));
+    let digest = format!("{:032x}{:032x}", half(0), half(16));
     // It stands in the names of sockets, which must be short.
     let tag = digest.chars().take(16).collect();
     Ok(Scope { run, capabilities, confinement, drain, profile: params.capability_profile, tag, digest })

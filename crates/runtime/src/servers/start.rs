@@ -192,7 +192,7 @@ fn image(host: &Host, plan: &Plan, given: Option<&Path>) -> Result<Option<PathBu
     let written = [settings.written.clone(), own::written(&plan.volumes)].concat();
     let root = given.map(|given| settings.own.root(given, &written)).transpose();
     root.map_err(|why| {
-        StartFailure::lasting(Phase::SessionCreate, format!("the image of its box: {why}"))
+        StartFailure::lasting(Phase::BoxUnavailable, format!("the image of its box: {why}"))
             .hint("give a directory that holds another root file system, outside of what guests may write")
     })
 }

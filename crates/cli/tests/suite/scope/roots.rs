@@ -83,12 +83,11 @@ fn race(desk: &Desk, server: &Server, name: &str) {
         let answer = look();
         let said = answer.to_string();
         assert!(!said.contains("secret"), "{said}");
-        match answer["result"]["structuredContent"]["stdout"].as_str() {
-            Some("inside") => shown += 1,
-            _ => {
-                assert!(is_refused(&answer), "{said}");
-                refused += 1;
-            }
+        if answer["result"]["structuredContent"]["stdout"] == "inside" {
+            shown += 1;
+        } else {
+            assert!(is_refused(&answer), "{said}");
+            refused += 1;
         }
     }
     drop(swapper);
