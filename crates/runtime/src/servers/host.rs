@@ -39,7 +39,7 @@ pub struct HostSettings {
     pub own: Own,
     /// Directories that guests of sessions may write: no root file system lies there.
     pub written: Vec<PathBuf>,
-    /// Ended by a server that may write what says which servers there are.
+    /// Told of what servers may write: that no longer says which servers there are.
     pub following: Following,
     /// Of a run: what is installed from a project is not shared with other runs.
     pub tag: Option<String>,

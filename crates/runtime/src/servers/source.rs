@@ -8,16 +8,18 @@ mod files;
 mod stamp;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ringfence_sandbox::{Access, Volume};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use super::ServerEntry;
 use crate::config::{Configuration, Sources};
+use crate::own::Own;
 use crate::store::Store;
 use files::Files;
 use stamp::Stamps;
@@ -102,26 +104,45 @@ impl std::fmt::Display for Problem {
 /// Once a guest may write one of them, what is written there must no longer decide what is started. The store, which no
 /// guest can write, is always followed.
 #[derive(Debug, Clone, Default)]
-pub struct Following(Arc<AtomicBool>);
+pub struct Following(Arc<FollowingInner>);
+
+#[derive(Debug, Default)]
+struct FollowingInner {
+    has_ended: AtomicBool,
+    /// What guests may write.
+    written: Mutex<Vec<Volume>>,
+}
 
 impl Following {
     /// From now on files are as they were last read.
     pub fn end(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.0.has_ended.store(true, Ordering::SeqCst);
     }
 
-    /// The same, since guests may write this one.
-    pub fn end_for(&self, file: &Path) {
-        if !self.0.swap(true, Ordering::SeqCst) {
+    /// Tells of volumes before a guest has them.
+    pub fn guests_write(&self, volumes: &[Volume]) {
+        let mut written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = |volume: &&Volume| volume.access == Access::ReadWrite && !written.contains(volume);
+        let new: Vec<Volume> = volumes.iter().filter(is_new).cloned().collect();
+        written.extend(new);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.0.has_ended.load(Ordering::SeqCst)
+    }
+
+    /// Whether these are still to be followed: not once guests may write one of them.
+    fn follows(&self, files: Vec<PathBuf>) -> bool {
+        let written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(file) = Own::new(Vec::new(), files).written_in(&written)
+            && !self.0.has_ended.swap(true, Ordering::SeqCst)
+        {
             tracing::info!(
                 "guests may write where {} lies: files that name servers are not read again until the next start",
                 file.display()
             );
         }
-    }
-
-    fn has_ended(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+        !self.has_ended()
     }
 }
 
@@ -270,8 +291,8 @@ impl Reader {
         });
         let Ok((files, listed, problems)) = read.await else { return };
         self.files = files;
-        // What was read while a guest began to write does not count.
-        if !self.following.has_ended() || self.of_files.is_none() {
+        // Judged by what was read, which may name further files, and by what guests have by now.
+        if self.following.follows(self.files.watched()) || self.of_files.is_none() {
             self.of_files = Some((listed, problems));
         }
     }

@@ -52,9 +52,7 @@ pub(super) async fn start(
                 plan.confine(confinement)?;
             }
             let kept = plan.keep(&host.0.settings.own)?;
-            if let Some(file) = host.0.settings.own.written_in(&plan.volumes) {
-                host.0.settings.following.end_for(&file);
-            }
+            host.0.settings.following.guests_write(&plan.volumes);
             let mut walls = settings.sandbox_settings.clone();
             walls.image = image(&host, &plan, walls.image.as_deref())?;
             let needs = Needs::of(&plan, &settings)?;

@@ -28,9 +28,7 @@ pub(super) async fn start(
     if scope.is_some() {
         following.end();
     }
-    if let Some(file) = own.written_in(volumes) {
-        following.end_for(&file);
-    }
+    following.guests_write(volumes);
     let host = Host::new(HostSettings {
         accept: configuration.sessions.accept.clone(),
         install_allow: configuration.hosting.install_allow.clone(),

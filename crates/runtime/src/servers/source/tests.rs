@@ -151,6 +151,26 @@ async fn files_that_guests_may_write_decide_nothing_any_more() {
 }
 
 #[tokio::test]
+async fn nor_do_files_that_are_named_later_where_guests_may_write() {
+    let stage = Stage::new("[servers.a]\ncommand = \"x\"\n");
+    std::fs::create_dir(stage.path().join("data")).unwrap();
+    stage.write("data/planted.json", r#"{"mcpServers": {"planted": {"command": "y"}}}"#);
+    let configuration = crate::config::load(&stage.sources).unwrap();
+    let (sources, store) = (stage.sources.clone(), stage.store.clone());
+    let following = Following::default();
+    let source = ServerSource::start(sources, &configuration, store, following.clone()).await;
+    let host = stage.path().join("data");
+    following.guests_write(&[Volume { host, guest: "/data".into(), access: Access::ReadWrite, within: None }]);
+    // Of no concern to what lies elsewhere.
+    stage.write("ringfence.toml", "[servers.a]\ncommand = \"z\"\n");
+    stage.expect(&source, &["a=z"], &[]).await;
+    stage.write("ringfence.toml", "[hosting]\nfiles = [\"data/planted.json\"]\n[servers.a]\ncommand = \"w\"\n");
+    source.refresh().await;
+    assert_eq!(stage.shown(&source.current()).0, ["a=z"]);
+    assert!(following.has_ended());
+}
+
+#[tokio::test]
 async fn what_this_process_changes_is_there_at_once() {
     let stage = Stage::new("");
     let source = stage.start().await;
