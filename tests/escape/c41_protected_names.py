@@ -16,7 +16,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import attempt
 
-PROJECT = [".git", ".mcp.json", ".vscode", ".cursor", ".claude", ".envrc"]
+PROJECT = [".git", ".mcp.json", ".vscode", ".cursor", ".claude", ".envrc", "ringfence.toml"]
 HOME = [".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".zprofile"]
 WHERE_PRESENT = [".venv", "venv"]
 IN_DIRECTORIES = {

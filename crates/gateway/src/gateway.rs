@@ -137,6 +137,11 @@ impl Gateway {
         !self.policy.is_scoped() || principal.is_operator() || self.profile.has_server(name, uuid)
     }
 
+    /// The same of one of its tools.
+    pub(crate) fn shows_tool_of(&self, principal: &Principal, server: &str, tool: &str) -> bool {
+        !self.policy.is_scoped() || principal.is_operator() || self.profile.has_tool(server, tool)
+    }
+
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }
@@ -319,10 +324,15 @@ impl Gateway {
 
     async fn call_tool(&self, mut params: Value, context: &Context) -> Outcome {
         let Some(name) = params["name"].as_str().map(str::to_owned) else { return Err(not_a_call()) };
+        let is_own = self.own_tools().iter().any(|tool| tool["name"] == *name);
+        // First: what is not allowed is told nothing of its arguments. What is not our own could be a server's.
+        let action = if is_own { Action::of_tool(&name) } else { Some(Action::UseServers) };
+        if let Some(action) = action {
+            self.policy.check(action).map_err(|refusal| self.refuse(context, refusal.with("tool", name.as_str())))?;
+        }
         if params.get("arguments").is_some_and(|arguments| !arguments.is_object() && !arguments.is_null()) {
             return Err(not_a_call());
         }
-        let is_own = self.own_tools().iter().any(|tool| tool["name"] == *name);
         if let Some(hosting) = self.servers().filter(|_| !is_own && self.profile.mode == Mode::Direct) {
             let (view, within) = (hosting_view(self), self.time());
             let known = view.tool(&name).or_else(|| view.held(&name)).cloned();
@@ -361,6 +371,11 @@ impl Gateway {
             return Err(self.refuse(context, too_long(self.patience)));
         };
         answered.map(|result| json!(result)).map_err(failure::render)
+    }
+
+    /// Lets through what the policy allows.
+    fn permit(&self, action: Action, context: &Context) -> Result<(), RpcError> {
+        self.policy.check(action).map_err(|refusal| self.refuse(context, refusal))
     }
 
     fn refuse(&self, context: &Context, refusal: Failure) -> RpcError {

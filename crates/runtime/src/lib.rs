@@ -7,6 +7,7 @@ pub mod flavor;
 pub mod handover;
 pub mod interpreter;
 mod named;
+pub mod own;
 pub mod scope;
 pub mod servers;
 pub mod session;

@@ -26,6 +26,9 @@ use crate::session::Principal;
 /// The variable by which a supervisor tells a server of its scope.
 pub const SCOPE_FILE_VARIABLE: &str = "RINGFENCE_SCOPE_FILE";
 
+/// The variable by which it tells which scope that was: a server that finds another in the file does not start.
+pub const SCOPE_DIGEST_VARIABLE: &str = "RINGFENCE_SCOPE_DIGEST";
+
 /// What one endpoint may do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scope {
@@ -39,6 +42,8 @@ pub struct Scope {
     pub profile: Option<String>,
     /// Tells the sandboxes of one scope from those of another: they are never taken over by a server of another.
     pub tag: String,
+    /// The SHA-256 of all of the file, of which the tag is the beginning.
+    pub digest: String,
 }
 
 impl Scope {
@@ -46,6 +51,11 @@ impl Scope {
     pub fn load(path: &Path) -> Result<(Self, ScopeFile), ScopeError> {
         let (text, file) = file::read(path)?;
         Ok((document::parse(&text, path)?, file))
+    }
+
+    /// Refuses one that has taken the place of the scope that was meant.
+    pub fn check_digest(&self, meant: &str, file: &ScopeFile) -> Result<(), ScopeError> {
+        if self.digest == meant { Ok(()) } else { Err(ScopeError::Changed { path: file.path().to_owned() }) }
     }
 
     pub fn has(&self, capability: Capability) -> bool {

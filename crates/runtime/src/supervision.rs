@@ -30,7 +30,7 @@ pub use options::{Listen, Options, TokenSource, WorkerLog};
 pub use status::{Ending, GaveUp, Health, Reason, Status};
 pub use worker::{SUPERVISOR_VARIABLE, lead_session};
 
-use crate::scope::{Scope, ScopeError};
+use crate::scope::{SCOPE_DIGEST_VARIABLE, Scope, ScopeError};
 use custody::Custody;
 use keep::Keeper;
 use status::Board;
@@ -67,9 +67,11 @@ impl Supervisor {
     }
 
     /// Starts the endpoint without waiting for the worker: connections wait for it.
-    pub fn launch(options: Options) -> Result<Self, StartError> {
+    pub fn launch(mut options: Options) -> Result<Self, StartError> {
         let (stop, hurry) = (CancellationToken::new(), CancellationToken::new());
         let scope = options.scope_file.as_deref().map(Scope::load).transpose()?.map(|(scope, _)| scope);
+        // Every worker serves within this one, whatever becomes of the file.
+        options.variables.extend(scope.iter().map(|scope| (SCOPE_DIGEST_VARIABLE.into(), scope.digest.clone().into())));
         let (keeper, listener, board) =
             Keeper::new(options, scope, stop.clone(), hurry.clone()).map_err(StartError::Listen)?;
         let shown = Arc::clone(&board);

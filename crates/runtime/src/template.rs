@@ -65,6 +65,7 @@ impl Template {
         Spec {
             root: self.root.clone(),
             volumes: Vec::new(),
+            kept: Vec::new(),
             files: BTreeMap::new(),
             workspace: flavor.workspace,
             uid: 1000,

@@ -93,7 +93,7 @@ pub(crate) fn begin(
         step: "list the root view".into(),
         source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
     })?;
-    let (volumes, placeholders) = volume::check(&spec.volumes)?;
+    let (volumes, placeholders) = volume::check(&spec.volumes, &spec.kept)?;
     let (main, streams) = match command {
         Some(command) => wire(stdio).map(|(wiring, streams)| (Some((command, wiring)), streams))?,
         None => (None, Streams::default()),

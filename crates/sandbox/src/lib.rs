@@ -38,6 +38,7 @@ pub use error::{Error, SpecError};
 pub use files::{Entry, FileAccess, FileError, FileKind, GuestPath, Listing, PathError};
 pub use identity::Identity;
 pub use launch::{Stdio, start};
+pub use protect::COMMENT as PLACEHOLDER;
 pub use sandbox::{Sandbox, Streams};
 pub use spec::{Access, Command, Limits, Network, PROXY_PORT, Root, Spec, Volume, WORKSPACE, Weakness, Workspace};
 pub use sys::{SignalSet, TcpProgress, take_inherited, tcp_progress};

@@ -186,7 +186,31 @@ fn mount_volume(root: &OwnedFd, volume: &OpenVolume) -> Done {
     for path in &volume.protected {
         pin(root, &guest.join(path)).step(|| format!("protect {}", path.display()))?;
     }
+    for (path, kind) in &volume.kept {
+        keep(root, guest, path, *kind, volume.access).step(|| format!("keep {} from the guest", path.display()))?;
+    }
     Ok(())
+}
+
+/// Leaves an empty directory in the place of one, and what it cannot change in that of a file.
+fn keep(root: &OwnedFd, volume: &Path, below: &Path, kind: Kind, access: Access) -> Result<()> {
+    if access == Access::ReadWrite {
+        // A directory above could be moved away, and another put there for whoever looks on the host: as a mount point
+        // it stays.
+        let above: Vec<&Path> = below.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
+        for directory in above.into_iter().rev() {
+            let place = open_beneath(root, &volume.join(directory), OFlags::empty())?;
+            attach_at(clone_tree(&place, "")?.as_fd(), &place)?;
+        }
+    }
+    let path = volume.join(below);
+    match kind {
+        Kind::File => pin(root, &path),
+        Kind::Directory => {
+            let empty = new_file_system("tmpfs", &[("mode", "0555"), ("size", "4k"), ("nr_inodes", "2")], READ_ONLY)?;
+            attach(empty.as_fd(), root, &path)
+        }
+    }
 }
 
 /// Mounts a path over itself, read-only: a mount point cannot be renamed or removed either.

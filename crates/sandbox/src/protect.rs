@@ -15,13 +15,14 @@ use rustix::io::Errno;
 use crate::error::Error;
 
 /// Obeyed in any project directory. A placeholder must be valid and mean nothing to who reads it.
-const IN_PROJECTS: [(&str, Form); 6] = [
+const IN_PROJECTS: [(&str, Form); 7] = [
     (".git", Form::Directory),
     (".mcp.json", Form::File("{}\n")),
     (".vscode", Form::Directory),
     (".cursor", Form::Directory),
     (".claude", Form::Directory),
     (".envrc", Form::File(COMMENT)),
+    ("ringfence.toml", Form::File(COMMENT)),
 ];
 
 /// Obeyed in home directories only.
@@ -40,7 +41,8 @@ const NEVER: [&str; 2] = ["site-packages", "dist-packages"];
 /// Protected where they exist; a guest may make new ones.
 const WHERE_PRESENT: [&str; 2] = [".venv", "venv"];
 
-const COMMENT: &str = "# held by ringfence while a sandbox may write this directory; removed afterwards\n";
+/// What stands in a placeholder that is a file, where nothing else must.
+pub const COMMENT: &str = "# held by ringfence while a sandbox may write this directory; removed afterwards\n";
 
 /// The time of change of a placeholder: the first second of 1970.
 const MARK: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

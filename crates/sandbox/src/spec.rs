@@ -28,6 +28,10 @@ pub struct Spec {
     pub root: Root,
     #[serde(default)]
     pub volumes: Vec<Volume>,
+    /// Directories and files of whoever makes the sandbox, by their real paths: where they lie in a volume, the
+    /// directories are empty and the files read-only there.
+    #[serde(default)]
+    pub kept: Vec<PathBuf>,
     /// Small files that the guest finds, read-only, by their absolute paths.
     #[serde(default)]
     pub files: BTreeMap<PathBuf, String>,

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
@@ -38,6 +38,7 @@ pub(crate) struct VolumeDescription {
     kind: Kind,
     owner: (u32, u32),
     protected: Vec<PathBuf>,
+    kept: Vec<(PathBuf, Kind)>,
 }
 
 /// A volume ready to be mounted.
@@ -47,6 +48,8 @@ pub(crate) struct OpenVolume {
     pub(crate) access: Access,
     pub(crate) kind: Kind,
     pub(crate) protected: Vec<PathBuf>,
+    /// What lies in it and is not for the guest.
+    pub(crate) kept: Vec<(PathBuf, Kind)>,
 }
 
 /// Places that show or control the host itself, or hold the sockets of its services: whoever can reach a
@@ -57,11 +60,11 @@ const FORBIDDEN: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 const ALLOWED: &str = "/run/media";
 
 /// Checks every volume, and makes the placeholders that keep protected names from being created.
-pub(crate) fn check(volumes: &[Volume]) -> Result<(Vec<CheckedVolume>, Vec<Placeholder>), Error> {
+pub(crate) fn check(volumes: &[Volume], kept: &[PathBuf]) -> Result<(Vec<CheckedVolume>, Vec<Placeholder>), Error> {
     let mut checked = Vec::new();
     let mut placeholders = Vec::new();
     for volume in volumes {
-        let (volume, made) = check_one(volume)?;
+        let (volume, made) = check_one(volume, kept)?;
         checked.push(volume);
         placeholders.extend(made);
     }
@@ -70,7 +73,7 @@ pub(crate) fn check(volumes: &[Volume]) -> Result<(Vec<CheckedVolume>, Vec<Place
     Ok((checked, placeholders))
 }
 
-fn check_one(volume: &Volume) -> Result<(CheckedVolume, Vec<Placeholder>), Error> {
+fn check_one(volume: &Volume, kept: &[PathBuf]) -> Result<(CheckedVolume, Vec<Placeholder>), Error> {
     let refuse = |source, hint: String| Error::Volume { path: volume.host.clone(), source, hint };
     let opened = match &volume.within {
         Some(within) => within.open(&volume.host).map_err(|source| refuse(source, within.explain(source)))?,
@@ -111,6 +114,14 @@ fn check_one(volume: &Volume) -> Result<(CheckedVolume, Vec<Placeholder>), Error
             "it shows or controls the host itself, or holds the sockets of its services; choose a directory of data";
         return Err(refuse(Errno::PERM, hint.into()));
     }
+    let kept = kept.iter().filter_map(|kept| kept.strip_prefix(&real).ok()).map(|below| {
+        let kind = kind_beneath(&opened, below).map_err(|source| {
+            let hint = format!("it holds {}, which is not for guests and cannot be kept from them", below.display());
+            refuse(source, hint)
+        })?;
+        Ok((below.to_owned(), kind))
+    });
+    let kept = kept.collect::<Result<Vec<_>, Error>>()?;
     let (protected, placeholders) = match (volume.access, kind) {
         (Access::ReadWrite, Kind::Directory) => crate::protect::protect(&opened, &real)?,
         _ => (Vec::new(), Vec::new()),
@@ -122,8 +133,24 @@ fn check_one(volume: &Volume) -> Result<(CheckedVolume, Vec<Placeholder>), Error
         kind,
         owner: (stat.st_uid, stat.st_gid),
         protected,
+        kept,
     };
     Ok((CheckedVolume { opened, description }, placeholders))
+}
+
+/// What something in a volume is. The volume itself cannot be kept from those whom it is shown to.
+fn kind_beneath(volume: &OwnedFd, below: &Path) -> Result<Kind, Errno> {
+    if below.as_os_str().is_empty() {
+        return Err(Errno::PERM);
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let found = rustix::fs::fstat(openat2(volume, below, flags, Mode::empty(), resolve)?)?;
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::Directory => Ok(Kind::Directory),
+        FileType::RegularFile => Ok(Kind::File),
+        _ => Err(Errno::INVAL),
+    }
 }
 
 fn advice(source: Errno) -> &'static str {
@@ -163,8 +190,8 @@ impl CheckedVolume {
     }
 
     pub(crate) fn with(&self, tree: OwnedFd) -> OpenVolume {
-        let VolumeDescription { guest, access, kind, protected, .. } = self.description.clone();
-        OpenVolume { tree, guest, access, kind, protected }
+        let VolumeDescription { guest, access, kind, protected, kept, .. } = self.description.clone();
+        OpenVolume { tree, guest, access, kind, protected, kept }
     }
 
     /// Opens it on the host with its owner mapped to the guest's host ids. Needs root.

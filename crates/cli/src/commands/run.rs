@@ -6,10 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use ringfence_runtime::config;
 use ringfence_runtime::flavor::Flavor;
 use ringfence_runtime::interpreter;
+use ringfence_runtime::own::{NotKept, Own};
 use ringfence_runtime::template::{Template, proxy_environment};
-use ringfence_sandbox::{Network, Spec, Stdio, bytes};
+use ringfence_sandbox::{Network, Spec, Stdio, Volume, bytes};
 use rustix::termios::isatty;
 
 use crate::attach::{self, Egress, Logged};
@@ -79,13 +81,25 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let stdio =
         if isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout()) { Stdio::Terminal } else { Stdio::Pipes };
-    let spec = arguments.spec(stdio);
+    let mut spec = arguments.spec(stdio);
+    spec.kept = kept(&spec.volumes)?;
     let rules = match arguments.network {
         NetworkOption::None => Vec::new(),
         NetworkOption::Allow(rules) => rules,
     };
     let logged = if arguments.verbose { Logged::Everything } else { Logged::Refusals };
     attach::run(&spec, stdio, Egress { rules, logged }, arguments.timeout)
+}
+
+/// What of the volumes belongs to servers of this user, whose sockets lead to the host.
+fn kept(volumes: &[Volume]) -> Result<Vec<PathBuf>, Failure> {
+    if volumes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sources = super::config::sources(None, Vec::new());
+    // One that does not hold names no other places, and keeps no command from being run.
+    let own = Own::of(&sources, config::load(&sources).ok().as_ref());
+    own.keep(volumes).map_err(|error| Failure::new(error.to_string()).hint(NotKept::HINT))
 }
 
 impl Arguments {

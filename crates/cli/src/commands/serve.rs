@@ -15,6 +15,7 @@ use clap::{Args, ValueEnum};
 use ringfence_gateway::{Gateway, HttpOptions, Incoming, Token, check, serve_http, serve_stdio};
 use ringfence_runtime::config::{self, Configuration, Flag, parse_volume};
 use ringfence_runtime::handover::{Handed, Hello};
+use ringfence_runtime::own::Own;
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
 use ringfence_runtime::supervision::Listen;
@@ -116,6 +117,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         http.options.drain_timeout = scope.drain;
     }
     let settings = scoped.iter().try_fold(configuration.sessions.clone(), |settings, scoped| scoped.bind(settings))?;
+    let own = scoped.iter().try_fold(Own::of(&sources, Some(&configuration)), |own, scoped| scoped.keep(own))?;
+    let settings = scope::keep(settings, &own)?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
     let launchers = directory.join("launchers");
@@ -124,7 +127,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let mut settings = settings;
         settings.flavors = settings.flavors.with(configuration.code.flavor());
         let sessions = Sessions::kept(settings, program.clone(), store.clone(), launchers).await?;
-        let hosting = hosting::start(sources, &configuration, program, &sessions, &store, scope.as_deref()).await?;
+        let hosting =
+            hosting::start(sources, &configuration, program, &sessions, &store, scope.as_deref(), own).await?;
         let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
         let gateway = gateway.with_code(configuration.code.clone());
         let gateway = gateway.with_request_timeout(configuration.server.times.request);

@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use ringfence_runtime::config::{self, Configuration, Sources};
+use ringfence_runtime::scope::SCOPE_FILE_VARIABLE;
 use ringfence_runtime::supervision::{Ending, Options, StartError, Supervisor, TokenSource};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -79,7 +80,10 @@ fn milliseconds() -> RangedU64ValueParser {
 /// The worker of an `up` with these options.
 pub(crate) fn work(mut arguments: Box<Arguments>) -> Result<ExitCode, Failure> {
     // The supervisor names it by the variable, and removes it when the last worker has read it.
-    arguments.serve.scope = None;
+    if arguments.serve.scope.take().is_some() && std::env::var_os(SCOPE_FILE_VARIABLE).is_none() {
+        return Err(Failure::new(format!("a worker was given --scope, and no {SCOPE_FILE_VARIABLE}"))
+            .hint("workers are started by `ringfence up`; to serve without a supervisor, use `ringfence serve`"));
+    }
     serve::run(&arguments.serve)
 }
 

@@ -207,7 +207,12 @@ fn volumes_are_shown_where_and_how_they_are_asked_for() {
         assert_eq!(show(":ro").text(), "contentfile ", "{who:?}");
         let outcome = show(":rw");
         let held = ".claude .cursor .envrc .git .mcp.json .vscode";
-        assert_eq!(outcome.text(), format!("contentwritten\n{held} file new "), "{who:?}: {}", outcome.stderr);
+        assert_eq!(
+            outcome.text(),
+            format!("contentwritten\n{held} file new ringfence.toml "),
+            "{who:?}: {}",
+            outcome.stderr
+        );
         let metadata = std::fs::metadata(directory.path().join("new")).expect("it is on the host");
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&metadata), uid, "{who:?}: it belongs to the owner");
         let left: Vec<_> =

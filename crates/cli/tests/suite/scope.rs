@@ -1,8 +1,11 @@
 //! An endpoint that serves one run alone: what its scope leaves out is neither there nor done, on no way in.
 
 mod desk;
+mod own;
 mod roots;
 mod servers;
+mod table;
+mod up;
 
 use std::io::Write as _;
 use std::path::Path;

@@ -24,7 +24,7 @@ fn up(options: &[&str], variables: &[(&str, &str)]) -> (Server, Value) {
     up_in(Arc::new(tempfile::tempdir().expect("a directory")), options, variables)
 }
 
-fn up_in(state: Arc<TempDir>, options: &[&str], variables: &[(&str, &str)]) -> (Server, Value) {
+pub(crate) fn up_in(state: Arc<TempDir>, options: &[&str], variables: &[(&str, &str)]) -> (Server, Value) {
     let mut process = command(&state, options, variables).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(process.stdout.take().expect("stdout is piped")).lines();
     let line = lines.next().expect("it says where it listens").expect("it is text");
@@ -35,7 +35,7 @@ fn up_in(state: Arc<TempDir>, options: &[&str], variables: &[(&str, &str)]) -> (
     (Server { process, address, state }, line)
 }
 
-fn command(state: &TempDir, options: &[&str], variables: &[(&str, &str)]) -> Command {
+pub(crate) fn command(state: &TempDir, options: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(BINARY);
     command.env("RINGFENCE_STATE_DIR", state.path()).envs(variables.iter().copied());
     command.args(["up", "--port", "0"]).args(options).stdin(Stdio::null()).stderr(Stdio::null());
@@ -50,7 +50,7 @@ fn status(state: &TempDir) -> Value {
     found.as_array().and_then(|found| found.first()).cloned().unwrap_or_default()
 }
 
-fn worker(state: &TempDir) -> u32 {
+pub(crate) fn worker(state: &TempDir) -> u32 {
     let mut found = None;
     eventually("there is no healthy worker", || {
         let status = status(state);
@@ -60,7 +60,7 @@ fn worker(state: &TempDir) -> u32 {
     found.and_then(|pid| u32::try_from(pid).ok()).expect("it was found")
 }
 
-fn signal(pid: u32, signal: Signal) {
+pub(crate) fn signal(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process");
     kill_process(pid, signal).expect("it can be signalled");
 }
@@ -117,7 +117,7 @@ fn assert_gone(family: &BTreeSet<u32>) {
 }
 
 /// Nothing of it is left then. It never takes longer than it says.
-fn end(mut server: Server) -> (Option<i32>, Arc<TempDir>) {
+pub(crate) fn end(mut server: Server) -> (Option<i32>, Arc<TempDir>) {
     let (family, asked) = (family(&server.state), Instant::now());
     signal(server.process.id(), Signal::TERM);
     let code = server.process.wait().expect("it is ours").code();

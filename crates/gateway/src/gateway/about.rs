@@ -24,7 +24,7 @@ struct About {
 impl Gateway {
     /// Whoever has no list of tools must be told what there is to name.
     async fn code_instructions(&self) -> String {
-        let Some(hosting) = &self.hosting else { return CODE_INSTRUCTIONS.into() };
+        let Some(hosting) = self.servers() else { return CODE_INSTRUCTIONS.into() };
         let known = hosting.known_servers(&self.profile).await;
         let names: Vec<&str> = known.servers().iter().take(SHOWN_SERVERS).map(|server| server.name.as_str()).collect();
         if names.is_empty() {

@@ -14,19 +14,23 @@ impl Gateway {
         let uri = params["uri"]
             .as_str()
             .ok_or_else(|| RpcError::new(RpcError::INVALID_PARAMS, "resources/read takes a `uri`"))?;
+        if !resource::is_own(uri) {
+            self.permit(Action::UseServers, context)?;
+        }
         if let Some(hosting) = self.servers().filter(|_| !resource::is_own(uri) || !self.is_own_offered()) {
             let server = hosting_view(self).resource(uri).map(str::to_owned);
             let server = server.ok_or_else(|| no_resource(uri))?;
             return hosting.pass(&server, "resources/read", params, self.time(), context).await;
         }
         let action = if resource::is_capabilities(uri) { Action::RunCode } else { Action::ReadOutput };
-        self.policy.check(action).map_err(|refusal| self.refuse(context, refusal))?;
+        self.permit(action, context)?;
         let sessions = self.sessions().map_err(failure::render)?;
         let read = resource::read(sessions, &context.principal, uri).await;
         read.map(|contents| json!(contents)).map_err(failure::render)
     }
 
     pub(super) async fn get_prompt(&self, mut params: Value, context: &Context) -> Outcome {
+        self.permit(Action::UseServers, context)?;
         let route = self.view().and_then(|view| view.prompt(params["name"].as_str()?).cloned());
         match (self.servers(), route) {
             (Some(hosting), Some(Route { server, name, .. })) => {
@@ -38,6 +42,7 @@ impl Gateway {
     }
 
     pub(super) async fn complete(&self, mut params: Value, context: &Context) -> Outcome {
+        self.permit(Action::UseServers, context)?;
         let view = self.view();
         let reference = &params["ref"];
         let server = match (&view, reference["name"].as_str(), reference["uri"].as_str()) {

@@ -6,10 +6,12 @@ use super::{Gateway, hosting_view, no_resource};
 use crate::client::Context;
 use crate::era::SUBSCRIPTION_KEY;
 use crate::hosting::Kind as List;
+use crate::policy::Action;
 use crate::rpc::{Outcome, RpcError};
 
 impl Gateway {
     pub(super) async fn subscribe(&self, method: &str, params: Value, context: &Context) -> Outcome {
+        self.permit(Action::UseServers, context)?;
         let Some(hosting) = self.servers() else { return Err(RpcError::method_not_found(method)) };
         let uri = params["uri"].as_str().unwrap_or_default().to_owned();
         let server = hosting_view(self).resource(&uri).map(str::to_owned);

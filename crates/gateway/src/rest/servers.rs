@@ -20,6 +20,9 @@ use crate::hosting::{Hosting, name_of};
 pub(super) async fn list(State(rest): State<Rest>, Extension(principal): Extension<Principal>) -> Answer {
     let mut servers = rest.hosting()?.fleet().all();
     servers.retain(|info| rest.gateway.shows_server(&principal, &info.name, &info.uuid));
+    for info in &mut servers {
+        leave_out_hidden(&rest, &principal, info);
+    }
     Ok(Json(json!({"servers": servers})).into_response())
 }
 
@@ -43,7 +46,8 @@ pub(super) async fn tools(
     let hosting = rest.hosting()?;
     let info = find_shown(&rest, &principal, &name)?;
     let link = hosting.fleet().link(&info.name).ok_or_else(|| not_connected(&info))?;
-    let tools = link.catalogue().tools.clone();
+    let mut tools = link.catalogue().tools.clone();
+    tools.retain(|tool| rest.gateway.shows_tool_of(&principal, &info.name, name_of(tool)));
     let held = hosting.pins().held(&info.uuid, &tools);
     let marked: Vec<Value> = tools
         .into_iter()
@@ -178,8 +182,19 @@ fn find(hosting: &Hosting, name: &str) -> Result<ServerInfo, Failure> {
 
 /// The same of those that the caller may see.
 fn find_shown(rest: &Rest, principal: &Principal, name: &str) -> Result<ServerInfo, Failure> {
-    let info = find(rest.hosting()?, name)?;
-    if rest.gateway.shows_server(principal, &info.name, &info.uuid) { Ok(info) } else { Err(no_server()) }
+    let mut info = find(rest.hosting()?, name)?;
+    if !rest.gateway.shows_server(principal, &info.name, &info.uuid) {
+        return Err(no_server());
+    }
+    leave_out_hidden(rest, principal, &mut info);
+    Ok(info)
+}
+
+/// Tools that the caller may not see are not counted either.
+fn leave_out_hidden(rest: &Rest, principal: &Principal, info: &mut ServerInfo) {
+    let before = info.tools.len();
+    info.tools.retain(|tool| rest.gateway.shows_tool_of(principal, &info.name, &tool.name));
+    info.tool_count -= before - info.tools.len();
 }
 
 fn no_server() -> Failure {

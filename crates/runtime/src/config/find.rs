@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
+use ringfence_sandbox::PLACEHOLDER;
+
 use super::error::ConfigError;
 
 /// Far more than anybody writes; keeps a wrong path from filling the memory.
@@ -35,8 +37,12 @@ impl Environment {
         absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(in_home)))
     }
 
-    pub(super) fn state_directory(&self) -> Option<PathBuf> {
+    pub(crate) fn state_directory(&self) -> Option<PathBuf> {
         self.base("XDG_STATE_HOME", ".local/state").map(|base| base.join("ringfence"))
+    }
+
+    pub(crate) fn config_directory(&self) -> Option<PathBuf> {
+        self.base("XDG_CONFIG_HOME", ".config").map(|base| base.join("ringfence"))
     }
 }
 
@@ -52,7 +58,7 @@ pub(super) fn candidates(asked: Option<&Path>, environment: &Environment) -> Vec
     if let Some(path) = asked {
         return vec![path.to_owned()];
     }
-    let own = environment.base("XDG_CONFIG_HOME", ".config").map(|base| base.join("ringfence").join(NAME));
+    let own = environment.config_directory().map(|directory| directory.join(NAME));
     [Some(PathBuf::from(NAME)), own].into_iter().flatten().collect()
 }
 
@@ -68,6 +74,8 @@ pub(super) fn read_file(
         match read(&path) {
             Err(ConfigError::Unreadable { source, .. })
                 if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            // Its name is only held, while a sandbox may write the directory.
+            Ok(text) if text == PLACEHOLDER => {}
             found => return found.map(|text| Some((path, text))),
         }
     }
@@ -83,4 +91,22 @@ fn read(path: &Path) -> Result<String, ConfigError> {
         return Err(unreadable(std::io::Error::new(ErrorKind::FileTooLarge, "it is larger than 1 MiB")));
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_only_held_is_no_configuration() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().join("ringfence").join(NAME);
+        std::fs::create_dir(directory.path().join("ringfence")).unwrap();
+        let base = directory.path().to_str().unwrap().to_owned();
+        let environment = Environment::new([("XDG_CONFIG_HOME", &*base)]);
+        std::fs::write(&own, PLACEHOLDER).unwrap();
+        assert!(read_file(None, &environment).unwrap().is_none());
+        std::fs::write(&own, "# a person's own\n").unwrap();
+        assert_eq!(read_file(None, &environment).unwrap().map(|(path, _)| path), Some(own));
+    }
 }

@@ -181,6 +181,7 @@ fn settings(config: &Config, values: &Values) -> Result<Settings, ConfigError> {
         default_template: given.default_template.clone().unwrap_or(usual.default_template),
         default_flavor: given.default_flavor.clone().unwrap_or(usual.default_flavor),
         volumes: volumes.collect::<Result<_, _>>()?,
+        kept: usual.kept,
         accept: given.accept.iter().flatten().map(|weakness| (*weakness).into()).collect(),
         timeout: given.timeout_s.map_or(usual.timeout, Seconds::duration),
         most_timeout: given.max_timeout_s.map_or(usual.most_timeout, Seconds::duration),
@@ -242,7 +243,9 @@ fn templates(config: &Config, values: &Values) -> Result<Templates, ConfigError>
                     let problem = format!("templates.{name}.root is not a directory: {}", root.display());
                     return Err(wrong("root", problem, "give a directory that holds a root file system"));
                 }
-                if root.canonicalize().is_ok_and(|root| root.parent().is_none()) {
+                // Links in it are resolved once, now.
+                let root = root.canonicalize().unwrap_or(root);
+                if root.parent().is_none() {
                     let problem =
                         format!("templates.{name}.root is the root of the host: all its files would be shown");
                     return Err(wrong("root", problem, "give a directory that holds another root file system"));

@@ -81,6 +81,12 @@ pub(super) fn sources(
         if name == crate::session::Principal::local().name() {
             return Err(wrong("has the name of callers without a token; choose another"));
         }
+        // Else it could be taken for another in the namespace of a scope.
+        if name.contains('@') {
+            return Err(wrong(
+                "has an `@` in its name, which stands between a caller and its namespace; choose another",
+            ));
+        }
         let place = match (&token.env, &token.file) {
             (Some(variable), None) => Place::Variable(variable.clone()),
             (None, Some(path)) => Place::File(origin.anchor(path)),

@@ -70,14 +70,18 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Scope, ScopeError> {
     if params.allowed_roots.len() > MOST_ROOTS {
         return Err(malformed(format!("more than {MOST_ROOTS} allowed_roots")));
     }
-    let roots = params.allowed_roots.iter().map(|root| directory("allowed_roots", root, path));
+    let roots = params.allowed_roots.iter().map(|root| root_directory(root, path));
     let roots = roots.collect::<Result<Vec<_>, _>>()?;
-    let artifacts = params.worker_artifact_dir.as_deref();
-    let artifacts = artifacts.map(|artifacts| directory("worker_artifact_dir", artifacts, path)).transpose()?;
     let confinement = Confinement::new(roots.clone());
-    if let Some(artifacts) = &artifacts {
-        confinement.find(artifacts.path())?;
-    }
+    let artifacts = match &params.worker_artifact_dir {
+        Some(given) => {
+            check_absolute("worker_artifact_dir", given, path)?;
+            let artifacts = beneath_real_root(given, &params.allowed_roots, &roots);
+            confinement.find(&artifacts)?;
+            Some(Within::new(artifacts).map_err(|errno| unusable("worker_artifact_dir", given, path, &errno.into()))?)
+        }
+        None => None,
+    };
     let confinement = match (params.parallel_worker, artifacts) {
         (Some(true), artifacts) => Confinement::of_parallel_worker(roots, artifacts),
         (_, None) => confinement,
@@ -85,10 +89,12 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Scope, ScopeError> {
             return Err(malformed("worker_artifact_dir is that of a parallel_worker, which this is not".into()));
         }
     };
-    let mut mark = [0; 8];
-    mark.copy_from_slice(&Sha256::digest(text)[..8]);
-    let tag = format!("{:016x}", u64::from_be_bytes(mark));
-    Ok(Scope { run, capabilities, confinement, drain, profile: params.capability_profile, tag })
+    let digest = Sha256::digest(text);
+    let half = |from: usize| u128::from_be_bytes(std::array::from_fn(|index| digest[from + index]));
+    let digest = format!("{:032x}{:032x}", half(0), half(16));
+    // It stands in the names of sockets, which must be short.
+    let tag = digest.chars().take(16).collect();
+    Ok(Scope { run, capabilities, confinement, drain, profile: params.capability_profile, tag, digest })
 }
 
 fn drain(given: DrainParams) -> Result<(Duration, Option<String>), String> {
@@ -114,6 +120,10 @@ fn check_texts(run: &Run, profile: Option<&str>) -> Result<(), String> {
             return Err(format!("{field} is empty"));
         }
     }
+    // Callers are told apart by NAME@NAMESPACE.
+    if run.worker_namespace.as_deref().is_some_and(|namespace| namespace.contains('@')) {
+        return Err("worker_namespace has an `@`, which stands between a caller and its namespace".into());
+    }
     let drain = [("drain", run.drain.as_deref())];
     let given = named.into_iter().chain(optional).chain(drain).filter_map(|(field, text)| Some((field, text?)));
     for (field, text) in given.chain(run.model_identity.iter().flat_map(ModelIdentity::texts)) {
@@ -127,20 +137,43 @@ fn check_texts(run: &Run, profile: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// A directory by its real path: links in it are resolved once, now, since whoever wrote the scope is trusted.
-fn directory(field: &'static str, given: &Path, path: &Path) -> Result<Within, ScopeError> {
-    let wrong = |problem: String, hint| ScopeError::Directory { path: path.to_owned(), field, problem, hint };
-    if !given.is_absolute() {
-        return Err(wrong(format!("{} is not an absolute path", given.display()), "give the whole path, from `/` on"));
-    }
-    let failed = |why: std::io::Error| {
-        let hint = match why.kind() {
-            std::io::ErrorKind::NotFound => "make the directory first; it is never created",
-            std::io::ErrorKind::NotADirectory => "give a directory",
-            _ => "check the path, and who may use it",
-        };
-        wrong(format!("{} cannot be used: {why}", given.display()), hint)
-    };
+/// A root by its real path: links in it are resolved once, now, since whoever wrote the scope is trusted.
+fn root_directory(given: &Path, path: &Path) -> Result<Within, ScopeError> {
+    check_absolute("allowed_roots", given, path)?;
+    let failed = |why: std::io::Error| unusable("allowed_roots", given, path, &why);
     let real = given.canonicalize().map_err(failed)?;
     Within::new(real).map_err(|errno: Errno| failed(errno.into()))
+}
+
+/// What lies in a root may have been planted by a guest of an earlier run: only the links of the root itself are
+/// resolved, and any other is refused when it is opened.
+fn beneath_real_root(given: &Path, roots: &[PathBuf], real: &[Within]) -> PathBuf {
+    let named = roots.iter().zip(real).filter_map(|(root, real)| Some((given.strip_prefix(root).ok()?, real)));
+    // The innermost leaves the least to be resolved.
+    match named.min_by_key(|(below, _)| below.components().count()) {
+        Some((below, real)) => real.path().join(below).components().collect(),
+        None => given.to_owned(),
+    }
+}
+
+fn check_absolute(field: &'static str, given: &Path, path: &Path) -> Result<(), ScopeError> {
+    if given.is_absolute() {
+        return Ok(());
+    }
+    let problem = format!("{} is not an absolute path", given.display());
+    Err(ScopeError::Directory { path: path.to_owned(), field, problem, hint: "give the whole path, from `/` on" })
+}
+
+fn unusable(field: &'static str, given: &Path, path: &Path, why: &std::io::Error) -> ScopeError {
+    let hint = match why.kind() {
+        std::io::ErrorKind::NotFound => "make the directory first; it is never created",
+        std::io::ErrorKind::NotADirectory => "give a directory",
+        _ => "check the path, and who may use it",
+    };
+    ScopeError::Directory {
+        path: path.to_owned(),
+        field,
+        problem: format!("{} cannot be used: {why}", given.display()),
+        hint,
+    }
 }

@@ -12,6 +12,9 @@ pub enum ScopeError {
     /// It is not a file that only its user can have written.
     #[error("the scope {} {problem}", path.display())]
     Untrusted { path: PathBuf, problem: String, hint: String },
+    /// It is another than the one that the endpoint was started for.
+    #[error("the scope {} is not the one that this endpoint was started for", path.display())]
+    Changed { path: PathBuf },
     /// It does not say what a scope says.
     #[error("the scope {} does not hold: {problem}", path.display())]
     Malformed { path: PathBuf, problem: String },
@@ -29,6 +32,7 @@ impl ScopeError {
         vec![match self {
             Self::Unreadable { .. } => "check the path, and who may read it".into(),
             Self::Untrusted { hint, .. } => hint.clone(),
+            Self::Changed { .. } => "a scope holds for as long as its endpoint: leave the file as it was, or start a new endpoint for another".into(),
             Self::Malformed { .. } => "docs/scopes.md lists what stands in a scope; nothing else may".into(),
             Self::UnknownCapability { name, .. } => capability::advice(name),
             Self::Directory { hint, .. } => (*hint).into(),

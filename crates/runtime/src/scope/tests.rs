@@ -131,10 +131,13 @@ fn what_a_scope_does_not_say_is_refused_with_the_reason() {
         desk.with(&json!({"run_id": "a\nb"})),
         desk.with(&json!({"allowed_roots": ["root"]})),
         desk.with(&json!({"allowed_roots": [desk.path("missing")]})),
-        desk.with(&json!({"allowed_roots": [file]})),
+        desk.with(&json!({"allowed_roots": [&file]})),
         desk.with(&json!({"worker_artifact_dir": desk.path("root/other")})),
         desk.with(&json!({"parallel_worker": true, "worker_artifact_dir": desk.path("elsewhere")})),
         desk.with(&json!({"parallel_worker": true, "worker_artifact_dir": "work"})),
+        desk.with(&json!({"parallel_worker": true, "worker_artifact_dir": desk.path("root/missing")})),
+        desk.with(&json!({"parallel_worker": true, "worker_artifact_dir": file})),
+        desk.with(&json!({"worker_namespace": "a@b"})),
         desk.with(&json!({"model_identity": {"provider": "p", "key": "k"}})),
         Scope::load(&desk.write_text("{")).map(|(scope, _)| scope),
         Scope::load(&desk.write_text("{} {}")).map(|(scope, _)| scope),
@@ -176,6 +179,64 @@ fn only_a_file_of_its_own_is_read() {
     if rustix::process::geteuid().is_root() {
         chown(&path, Some(65_534), None).unwrap();
         assert!(Scope::load(&path).unwrap_err().to_string().contains("belongs to another user"));
+    }
+}
+
+#[test]
+fn a_file_that_others_could_have_put_there_is_refused() {
+    let desk = Desk::new();
+    let (path, other) = (desk.write(&desk.scope()), desk.path("other.json"));
+    std::fs::hard_link(&path, &other).unwrap();
+    let said = desk.said(&Scope::load(&path).unwrap_err());
+    assert!(said.contains("has 2 names") && said.contains("a new file of its own"), "{said}");
+    std::fs::remove_file(&other).unwrap();
+    let allow = |mode| std::fs::set_permissions(desk.path(""), std::fs::Permissions::from_mode(mode)).unwrap();
+    for mode in [0o777, 0o770, 0o707, 0o720] {
+        allow(mode);
+        let said = desk.said(&Scope::load(&path).unwrap_err());
+        assert!(said.contains(&format!("lies in a directory that others can write (mode {mode:04o})")), "{said}");
+        assert!(said.contains("`chmod go-w "), "{said}");
+    }
+    for mode in [0o1777, 0o755, 0o700] {
+        allow(mode);
+        assert!(Scope::load(&path).is_ok(), "{mode:o}");
+    }
+    // Only root can give a directory away.
+    if rustix::process::geteuid().is_root() {
+        chown(desk.path(""), Some(65_534), None).unwrap();
+        let said = desk.said(&Scope::load(&path).unwrap_err());
+        assert!(said.contains("lies in a directory of another user, with the id 65534"), "{said}");
+    }
+}
+
+#[test]
+fn another_in_the_place_of_a_scope_is_told_from_it() {
+    let desk = Desk::new();
+    let (first, _) = Scope::load(&desk.write(&desk.scope())).unwrap();
+    let (again, file) = Scope::load(&desk.write(&desk.scope())).unwrap();
+    assert!(again.check_digest(&first.digest, &file).is_ok());
+    assert!(first.digest.len() == 64 && first.digest.starts_with(&first.tag));
+    let (other, file) = Scope::load(&desk.write_text(&format!("{} ", desk.scope()))).unwrap();
+    let said = desk.said(&other.check_digest(&first.digest, &file).unwrap_err());
+    assert!(said.contains("is not the one that this endpoint was started for"), "{said}");
+}
+
+#[test]
+fn a_workers_directory_is_named_through_its_root_and_through_no_other_link() {
+    let desk = Desk::new();
+    symlink(desk.path("root"), desk.path("named")).unwrap();
+    symlink("work", desk.path("root/project/planted")).unwrap();
+    symlink("project", desk.path("root/planted")).unwrap();
+    let worker = |own: &str| {
+        let roots = json!([desk.path("named"), desk.path("root/project")]);
+        desk.with(&json!({"allowed_roots": roots, "parallel_worker": true, "worker_artifact_dir": desk.path(own)}))
+    };
+    for own in ["named/project/work", "root/project/work", "named/other"] {
+        let volumes = worker(own).unwrap().confinement.session_volumes(Vec::new()).unwrap();
+        assert_eq!(volumes[0].host, desk.path(&own.replace("named", "root")), "{own}");
+    }
+    for own in ["root/project/planted", "named/planted/work", "named/../elsewhere", "elsewhere"] {
+        assert!(matches!(worker(own), Err(ScopeError::OutOfRoots(_))), "{own}");
     }
 }
 

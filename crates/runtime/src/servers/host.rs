@@ -15,6 +15,8 @@ use super::hosted::Hosted;
 use super::phase::{Phase, StartFailure};
 use super::progress::Progress;
 use super::shared::Lodgings;
+use super::source::Following;
+use crate::own::Own;
 use crate::scope::Confinement;
 use crate::session::launchers::Launchers;
 use crate::template::accepted_by_default;
@@ -33,11 +35,29 @@ pub struct HostSettings {
     pub install_allow: Vec<String>,
     /// What servers may be shown of the host; without one, whatever their entries say.
     pub confinement: Option<Confinement>,
+    /// What they are never shown.
+    pub own: Own,
+    /// Directories that guests of sessions may write: no root file system lies there.
+    pub written: Vec<PathBuf>,
+    /// Told of what servers may write: that no longer says which servers there are.
+    pub following: Following,
+    /// Of a run: what is installed from a project is not shared with other runs.
+    pub tag: Option<String>,
 }
 
 impl HostSettings {
     pub fn new(program: PathBuf, cache: PathBuf) -> Self {
-        Self { program, accept: accepted_by_default(), cache, install_allow: Vec::new(), confinement: None }
+        Self {
+            program,
+            accept: accepted_by_default(),
+            cache,
+            install_allow: Vec::new(),
+            confinement: None,
+            own: Own::default(),
+            written: Vec::new(),
+            following: Following::default(),
+            tag: None,
+        }
     }
 }
 

@@ -67,8 +67,8 @@ pub(super) async fn ensure(
     let failed = |error: String| StartFailure::transient(Phase::DepInstall, error);
     let interpreter = interpreter_for(need, walls).await?;
     let placed = {
-        let (cache, need) = (host.cache().to_owned(), need.clone());
-        tokio::task::spawn_blocking(move || Packages::place(&cache, &need, &interpreter)).await
+        let (cache, need, run) = (host.cache().to_owned(), need.clone(), host.0.settings.tag.clone());
+        tokio::task::spawn_blocking(move || Packages::place(&cache, &need, &interpreter, run.as_deref())).await
     };
     let packages = placed
         .map_err(|error| failed(error.to_string()))?

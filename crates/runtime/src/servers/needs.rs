@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::entry::StdioSettings;
 use super::host_path::{interpreter_name, unwrap_virtualenv};
+use super::manifests::Manifests;
 use super::phase::{Phase, StartFailure};
 use super::plan::Plan;
 use super::tool::{Tool, npm_name};
@@ -19,12 +20,12 @@ pub(super) enum Need {
     },
     /// A project that is installed from its own manifests; `root` is where they are on the host, `guest` inside.
     PythonProject {
-        root: PathBuf,
+        root: Manifests,
         guest: PathBuf,
         requirements: Vec<String>,
     },
     NodeProject {
-        root: PathBuf,
+        root: Manifests,
         guest: PathBuf,
     },
 }
@@ -120,12 +121,13 @@ fn node_project(plan: &Plan) -> Option<Need> {
 }
 
 /// The working directory's, or that of the project.
-fn manifest_directory(plan: &Plan, manifests: &[&str]) -> Option<(PathBuf, PathBuf)> {
+fn manifest_directory(plan: &Plan, manifests: &[&str]) -> Option<(Manifests, PathBuf)> {
     let project = plan.project.as_ref()?;
     let below = plan.workdir.strip_prefix(&project.guest).unwrap_or(Path::new(""));
-    let has_one = |directory: &PathBuf| manifests.iter().any(|name| directory.join(name).is_file());
+    let has_one = |root: &Manifests| manifests.iter().any(|name| root.has(name));
     [below, Path::new("")].into_iter().find_map(|below| {
-        let root = project.host.join(below);
+        // Plain, as it is looked for beneath what it is bound to.
+        let root = Manifests::new(project.host.join(below).components().collect(), project.within.clone());
         has_one(&root).then(|| (root, project.guest.join(below)))
     })
 }

@@ -5,15 +5,15 @@
 //! them apart, across processes too. What a killed installation has left is swept by the next.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::Read as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringfence_sandbox::{Access, Volume};
-use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock, openat2};
+use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 
+use super::manifests::Manifests;
 use super::needs::{NODE_MANIFESTS, Need, PYTHON_MANIFESTS};
 use super::phase::Phase;
 use super::progress::Progress;
@@ -37,9 +37,10 @@ pub(super) struct Packages {
 }
 
 impl Packages {
-    /// The place for what a need comes to with this interpreter. Reads the manifests; may block.
-    pub(super) fn place(cache: &Path, need: &Need, interpreter: &str) -> std::io::Result<Self> {
-        Ok(Self { cache: cache.join("packages"), key: key(need, interpreter)? })
+    /// The place for what a need comes to with this interpreter, for one run if it has a tag. Reads the manifests; may
+    /// block.
+    pub(super) fn place(cache: &Path, need: &Need, interpreter: &str, run: Option<&str>) -> std::io::Result<Self> {
+        Ok(Self { cache: cache.join("packages"), key: key(need, interpreter, run)? })
     }
 
     /// Where it is on the host once it is complete.
@@ -175,7 +176,7 @@ fn try_lock(path: &Path) -> std::io::Result<Option<File>> {
     }
 }
 
-fn key(need: &Need, interpreter: &str) -> std::io::Result<String> {
+fn key(need: &Need, interpreter: &str, run: Option<&str>) -> std::io::Result<String> {
     let mut hash = Sha256::new();
     let mut add = |text: &[u8]| {
         // With its length, so that no two lists run into the same text.
@@ -199,13 +200,18 @@ fn key(need: &Need, interpreter: &str) -> std::io::Result<String> {
             add(guest.as_os_str().as_encoded_bytes());
             add_all(requirements, &mut add);
             let mut names: Vec<String> = PYTHON_MANIFESTS.map(Into::into).to_vec();
-            names.extend(requirement_files(root));
+            names.extend(requirement_files(root)?);
             add_manifests(root, &names, &mut add)?;
         }
         Need::NodeProject { root, .. } => {
             add(b"node");
             add_manifests(root, &NODE_MANIFESTS.map(Into::into), &mut add)?;
         }
+    }
+    // Code of a project has a hand in what is installed for it, and others than this run may have written that code.
+    if let (Some(run), Need::PythonProject { .. } | Need::NodeProject { .. }) = (run, need) {
+        add(b"run");
+        add(run.as_bytes());
     }
     let digest = hash.finalize();
     let half = u128::from_be_bytes(std::array::from_fn(|index| digest[index]));
@@ -218,9 +224,9 @@ fn add_all(texts: &[String], add: &mut impl FnMut(&[u8])) {
     }
 }
 
-fn add_manifests(root: &Path, names: &[String], add: &mut impl FnMut(&[u8])) -> std::io::Result<()> {
+fn add_manifests(root: &Manifests, names: &[String], add: &mut impl FnMut(&[u8])) -> std::io::Result<()> {
     for name in names {
-        if let Some(content) = read_beneath(root, name, MOST_MANIFEST_BYTES)? {
+        if let Some(content) = root.read(name, MOST_MANIFEST_BYTES)? {
             add(name.as_bytes());
             add(&content);
         }
@@ -229,37 +235,12 @@ fn add_manifests(root: &Path, names: &[String], add: &mut impl FnMut(&[u8])) -> 
 }
 
 /// Those that one may include another of.
-fn requirement_files(root: &Path) -> Vec<String> {
-    let entries = fs::read_dir(root).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+fn requirement_files(root: &Manifests) -> std::io::Result<Vec<String>> {
     let is_one = |name: &String| {
         let rest = name.strip_prefix("requirements").and_then(|rest| rest.strip_suffix(".txt"));
         rest.is_some_and(|rest| !rest.is_empty())
     };
-    let mut names: Vec<String> = names.filter(is_one).collect();
-    names.sort();
-    names
-}
-
-/// A regular file beneath a directory whose content is not ours: no link is followed. None if it is not there.
-pub(super) fn read_beneath(directory: &Path, name: impl AsRef<Path>, most: u64) -> std::io::Result<Option<Vec<u8>>> {
-    let directory = File::open(directory)?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let file = match openat2(&directory, name.as_ref(), flags, Mode::empty(), resolve) {
-        Ok(file) => File::from(file),
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => return Ok(None),
-        Err(errno) => return Err(errno.into()),
-    };
-    if !file.metadata()?.is_file() {
-        return Ok(None);
-    }
-    let mut content = Vec::new();
-    file.take(most + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > most {
-        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "it is too large"));
-    }
-    Ok(Some(content))
+    Ok(root.names()?.into_iter().filter(is_one).collect())
 }
 
 #[cfg(test)]
@@ -274,26 +255,36 @@ mod tests {
     fn keys_tell_apart_what_differs_and_nothing_else() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("requirements.txt"), "a").unwrap();
-        let project =
-            Need::PythonProject { root: root.path().into(), guest: "/workspace".into(), requirements: vec![] };
-        let first = key(&project, "3.11").unwrap();
+        let project = Need::PythonProject {
+            root: Manifests::new(root.path().into(), None),
+            guest: "/workspace".into(),
+            requirements: vec![],
+        };
+        let first = key(&project, "3.11", None).unwrap();
         fs::write(root.path().join("server.py"), "changed").unwrap();
-        assert_eq!(key(&project, "3.11").unwrap(), first, "code is not installed");
-        assert_ne!(key(&project, "3.12").unwrap(), first);
+        assert_eq!(key(&project, "3.11", None).unwrap(), first, "code is not installed");
+        assert_ne!(key(&project, "3.12", None).unwrap(), first);
         fs::write(root.path().join("requirements-base.txt"), "b").unwrap();
-        let second = key(&project, "3.11").unwrap();
+        let second = key(&project, "3.11", None).unwrap();
         assert_ne!(second, first);
         fs::write(root.path().join("requirements.txt"), "b").unwrap();
-        assert_ne!(key(&project, "3.11").unwrap(), second);
-        assert_ne!(key(&npm("a@1"), "20").unwrap(), key(&npm("a@2"), "20").unwrap());
+        assert_ne!(key(&project, "3.11", None).unwrap(), second);
+        assert_ne!(key(&npm("a@1"), "20", None).unwrap(), key(&npm("a@2"), "20", None).unwrap());
+        let of_run = |run: &str| key(&project, "3.11", Some(run)).unwrap();
+        assert!(of_run("one") != of_run("two") && of_run("one") != key(&project, "3.11", None).unwrap());
+        assert_eq!(
+            key(&npm("a"), "20", Some("one")).unwrap(),
+            key(&npm("a"), "20", None).unwrap(),
+            "no project's code"
+        );
         let two = Need::Npm { packages: vec!["a".into(), "b".into()] };
-        assert_ne!(key(&two, "20").unwrap(), key(&npm("ab"), "20").unwrap());
+        assert_ne!(key(&two, "20", None).unwrap(), key(&npm("ab"), "20", None).unwrap());
     }
 
     #[tokio::test]
     async fn one_is_made_at_a_time_and_appears_when_it_is_complete() {
         let cache = tempfile::tempdir().unwrap();
-        let packages = Packages::place(cache.path(), &npm("a"), "20").unwrap();
+        let packages = Packages::place(cache.path(), &npm("a"), "20", None).unwrap();
         let making = packages.lock(&Progress::default()).await.unwrap();
         let volume = making.begin().unwrap();
         fs::write(volume.host.join("x"), "").unwrap();
@@ -304,7 +295,8 @@ mod tests {
         // What a killed one has left: a directory that nobody holds.
         let left = cache.path().join("packages/new/left");
         fs::create_dir(&left).unwrap();
-        let other = Packages::place(cache.path(), &npm("b"), "20").unwrap().lock(&Progress::default()).await.unwrap();
+        let other =
+            Packages::place(cache.path(), &npm("b"), "20", None).unwrap().lock(&Progress::default()).await.unwrap();
         let volume = other.begin().unwrap();
         assert!(!left.exists());
         drop(other);
@@ -315,16 +307,5 @@ mod tests {
             }
         }
         panic!("an installation that was given up leaves its directory");
-    }
-
-    #[test]
-    fn nothing_is_read_through_a_link() {
-        let directory = tempfile::tempdir().unwrap();
-        let outside = tempfile::NamedTempFile::new().unwrap();
-        std::os::unix::fs::symlink(outside.path(), directory.path().join("package.json")).unwrap();
-        assert_eq!(read_beneath(directory.path(), "package.json", 10).unwrap(), None);
-        fs::write(directory.path().join("large"), "x".repeat(11)).unwrap();
-        assert!(read_beneath(directory.path(), "large", 10).is_err());
-        assert_eq!(read_beneath(directory.path(), "missing", 10).unwrap(), None);
     }
 }

@@ -10,6 +10,7 @@ use super::host_path::{self, Disk, Invocation, Refused, Shown};
 use super::phase::{Phase, StartFailure};
 use super::rewrite::{Moved, Moves};
 use super::shared::Lodger;
+use crate::own::{NotKept, Own};
 use crate::scope::{Confinement, OutOfRoots};
 
 /// An entry, thought through.
@@ -85,6 +86,18 @@ impl Plan {
             confinement.confine(volume).map_err(refused)?;
         }
         Ok(())
+    }
+}
+
+impl Plan {
+    /// What of all that it shows is kept from the server.
+    pub(super) fn keep(&self, own: &Own) -> Result<Vec<PathBuf>, StartFailure> {
+        let refused = |message: String| StartFailure::lasting(Phase::SessionCreate, message).hint(NotKept::HINT);
+        if let Some(project) = self.project.as_ref().filter(|project| own.overlaps(&project.host)) {
+            let project = project.host.display();
+            return Err(refused(format!("{project} holds what is ringfence's own, or lies in it")));
+        }
+        own.keep(&self.volumes).map_err(|error| refused(error.to_string()))
     }
 }
 

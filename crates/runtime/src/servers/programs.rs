@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::packages::read_beneath;
+use super::manifests::Manifests;
 use super::phase::{Phase, StartFailure};
 
 /// More than any manifest has.
@@ -55,7 +55,7 @@ pub(super) fn check_brought(directory: &Path, program: &str) -> Result<(), Start
 }
 
 fn manifest(prefix: &Path, path: &Path) -> Option<Value> {
-    serde_json::from_slice(&read_beneath(prefix, path, MOST_BYTES).ok()??).ok()
+    serde_json::from_slice(&Manifests::new(prefix.to_owned(), None).read(path, MOST_BYTES).ok()??).ok()
 }
 
 fn is_name(name: &str) -> bool {

@@ -9,14 +9,17 @@ mod stamp;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ringfence_sandbox::{Access, Volume};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use super::ServerEntry;
 use crate::config::{Configuration, Sources};
+use crate::own::Own;
 use crate::store::Store;
 use files::Files;
 use stamp::Stamps;
@@ -96,9 +99,56 @@ impl std::fmt::Display for Problem {
     }
 }
 
+/// Whether files that name servers are still followed. Cheap to clone; all clones are one.
+///
+/// Once a guest may write one of them, what is written there must no longer decide what is started. The store, which no
+/// guest can write, is always followed.
+#[derive(Debug, Clone, Default)]
+pub struct Following(Arc<FollowingInner>);
+
+#[derive(Debug, Default)]
+struct FollowingInner {
+    has_ended: AtomicBool,
+    /// What guests may write.
+    written: Mutex<Vec<Volume>>,
+}
+
+impl Following {
+    /// From now on files are as they were last read.
+    pub fn end(&self) {
+        self.0.has_ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Tells of volumes before a guest has them.
+    pub fn guests_write(&self, volumes: &[Volume]) {
+        let mut written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = |volume: &&Volume| volume.access == Access::ReadWrite && !written.contains(volume);
+        let new: Vec<Volume> = volumes.iter().filter(is_new).cloned().collect();
+        written.extend(new);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.0.has_ended.load(Ordering::SeqCst)
+    }
+
+    /// Whether these are still to be followed: not once guests may write one of them.
+    fn follows(&self, files: Vec<PathBuf>) -> bool {
+        let written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(file) = Own::new(Vec::new(), files).written_in(&written)
+            && !self.0.has_ended.swap(true, Ordering::SeqCst)
+        {
+            tracing::info!(
+                "guests may write where {} lies: files that name servers are not read again until the next start",
+                file.display()
+            );
+        }
+        !self.has_ended()
+    }
+}
+
 /// Reads everything once.
 pub async fn list(sources: Sources, configuration: &Configuration, store: &Store) -> Listing {
-    Reader::new(sources, configuration, store.clone()).read().await
+    Reader::new(sources, configuration, store.clone(), Following::default()).read().await
 }
 
 /// Reads everything whenever something changes. Dropped, it no longer looks.
@@ -109,8 +159,8 @@ pub struct ServerSource {
 }
 
 impl ServerSource {
-    pub async fn start(sources: Sources, configuration: &Configuration, store: Store) -> Self {
-        let mut reader = Reader::new(sources, configuration, store);
+    pub async fn start(sources: Sources, configuration: &Configuration, store: Store, following: Following) -> Self {
+        let mut reader = Reader::new(sources, configuration, store, following);
         let stamps = reader.stamps().await;
         let first = reader.read().await;
         tell(&first.problems, &[]);
@@ -201,17 +251,20 @@ fn tell(problems: &[Problem], before: &[Problem]) {
 struct Reader {
     store: Store,
     files: Files,
+    following: Following,
+    /// What files last had.
+    of_files: Option<(Vec<Listed>, Vec<Problem>)>,
     stored: Vec<Listed>,
 }
 
 impl Reader {
-    fn new(sources: Sources, configuration: &Configuration, store: Store) -> Self {
-        Self { store, files: Files::new(sources, configuration), stored: Vec::new() }
+    fn new(sources: Sources, configuration: &Configuration, store: Store, following: Following) -> Self {
+        Self { store, files: Files::new(sources, configuration), following, of_files: None, stored: Vec::new() }
     }
 
     /// Changes when anything that is read does.
     async fn stamps(&self) -> (Option<u64>, Stamps) {
-        let watched = self.files.watched();
+        let watched = if self.following.has_ended() { Vec::new() } else { self.files.watched() };
         let files = tokio::task::spawn_blocking(move || Stamps::of(&watched)).await.unwrap_or_default();
         (self.store.server_changes().await.ok(), files)
     }
@@ -219,18 +272,29 @@ impl Reader {
     async fn read(&mut self) -> Listing {
         let mut problems = Vec::new();
         self.read_store(&mut problems).await;
+        if !self.following.has_ended() || self.of_files.is_none() {
+            self.read_files().await;
+        }
+        let mut all = self.stored.clone();
+        if let Some((listed, more)) = &self.of_files {
+            all.extend(listed.iter().cloned());
+            problems.extend(more.iter().cloned());
+        }
+        merge(all, problems)
+    }
+
+    async fn read_files(&mut self) {
         let mut files = std::mem::take(&mut self.files);
         let read = tokio::task::spawn_blocking(move || {
             let (listed, problems) = files.read();
             (files, listed, problems)
         });
-        let mut all = self.stored.clone();
-        if let Ok((files, listed, more)) = read.await {
-            self.files = files;
-            all.extend(listed);
-            problems.extend(more);
+        let Ok((files, listed, problems)) = read.await else { return };
+        self.files = files;
+        // Judged by what was read, which may name further files, and by what guests have by now.
+        if self.following.follows(self.files.watched()) || self.of_files.is_none() {
+            self.of_files = Some((listed, problems));
         }
-        merge(all, problems)
     }
 
     async fn read_store(&mut self, problems: &mut Vec<Problem>) {

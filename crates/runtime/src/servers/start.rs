@@ -26,6 +26,7 @@ use super::tail::Tail;
 use crate::egress::{Policy, Rule};
 use crate::flavor::Flavor;
 use crate::interpreter;
+use crate::own;
 use crate::template::{Language, Template, proxy_environment};
 
 /// For the init to say whether it could start a process.
@@ -41,22 +42,25 @@ pub(super) async fn start(
     progress: &Progress,
 ) -> Result<Hosted, StartFailure> {
     check(entry, settings)?;
-    let walls = &settings.sandbox_settings;
-    let rules = rules(&walls.allow)?;
+    let rules = rules(&settings.sandbox_settings.allow)?;
     progress.say(Phase::SessionCreate, "looking at what it needs");
-    let (plan, needs) = {
-        let (entry, settings) = (entry.clone(), settings.clone());
-        let confinement = host.0.settings.confinement.clone();
+    let (plan, needs, kept, walls) = {
+        let (entry, settings, host) = (entry.clone(), settings.clone(), host.clone());
         let planned = tokio::task::spawn_blocking(move || {
             let mut plan = Plan::of(&entry, &settings)?;
-            if let Some(confinement) = &confinement {
+            if let Some(confinement) = &host.0.settings.confinement {
                 plan.confine(confinement)?;
             }
+            let kept = plan.keep(&host.0.settings.own)?;
+            host.0.settings.following.guests_write(&plan.volumes);
+            let mut walls = settings.sandbox_settings.clone();
+            walls.image = image(&host, &plan, walls.image.as_deref())?;
             let needs = Needs::of(&plan, &settings)?;
-            Ok((plan, needs))
+            Ok((plan, needs, kept, walls))
         });
         planned.await.map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??
     };
+    let walls = &walls;
     let mut installed = Vec::new();
     for need in &needs.wanted {
         if plan.mode == HostPathMode::ReadWrite && matches!(need, Need::NodeProject { .. }) {
@@ -71,6 +75,7 @@ pub(super) async fn start(
     let tail: Arc<Tail> = Arc::default();
     let mut spec = specify(host, walls);
     spec.volumes.extend(plan.volumes.iter().cloned());
+    spec.kept = kept;
     if walls.shared {
         spec.volumes.push(Packages::whole(host.cache()).map_err(|error| {
             StartFailure::lasting(Phase::SessionCreate, format!("the package cache cannot be used: {error}"))
@@ -177,6 +182,17 @@ fn check(entry: &ServerEntry, settings: &StdioSettings) -> Result<(), StartFailu
         return Err(refuse("its arguments and variables are longer than 128 KiB"));
     }
     Ok(())
+}
+
+/// The root file system that an entry names, if it is one that no guest can change.
+fn image(host: &Host, plan: &Plan, given: Option<&Path>) -> Result<Option<PathBuf>, StartFailure> {
+    let settings = &host.0.settings;
+    let written = [settings.written.clone(), own::written(&plan.volumes)].concat();
+    let root = given.map(|given| settings.own.root(given, &written)).transpose();
+    root.map_err(|why| {
+        StartFailure::lasting(Phase::BoxUnavailable, format!("the image of its box: {why}"))
+            .hint("give a directory that holds another root file system, outside of what guests may write")
+    })
 }
 
 /// What an entry may reach, as rules of the proxy.

@@ -87,6 +87,7 @@ fn specify(template: &Template, flavor: &Flavor, settings: &Settings) -> Spec {
     let mut spec = template.spec(flavor, Vec::new());
     spec.command = None;
     spec.volumes.clone_from(&settings.volumes);
+    spec.kept.clone_from(&settings.kept);
     spec.accept.clone_from(&settings.accept);
     // A root of its own brings its own interpreter.
     if template.root == Root::Host

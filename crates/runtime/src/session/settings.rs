@@ -1,12 +1,14 @@
 //! What sessions may be and have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_sandbox::{Volume, Weakness};
+use ringfence_sandbox::{Root, Volume, Weakness};
 
 use crate::flavor::Flavors;
+use crate::own::{self, NotKept, Own};
 use crate::scope::{Scope, ScopeError};
 use crate::template::{Templates, accepted_by_default};
 
@@ -18,6 +20,8 @@ pub struct Settings {
     pub default_template: String,
     pub default_flavor: String,
     pub volumes: Vec<Volume>,
+    /// What of the volumes is not for guests; see [`crate::own`].
+    pub kept: Vec<PathBuf>,
     pub accept: BTreeSet<Weakness>,
     pub timeout: Duration,
     pub most_timeout: Duration,
@@ -48,6 +52,23 @@ impl Settings {
         self.scope = Some(Arc::clone(scope));
         Ok(self)
     }
+
+    /// The same, with all that is ringfence's own kept from its guests.
+    pub fn keeping(mut self, own: &Own) -> Result<Self, NotKept> {
+        self.kept = own.keep(&self.volumes)?;
+        Ok(self)
+    }
+
+    /// Why a root file system of a template cannot be used, if so.
+    pub fn check_roots(&self, own: &Own) -> Result<(), String> {
+        let written = own::written(&self.volumes);
+        for template in self.templates.iter() {
+            if let Root::Directory(root) = &template.root {
+                own.root(root, &written).map_err(|why| format!("templates.{}.root: {why}", template.name))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Default for Settings {
@@ -58,6 +79,7 @@ impl Default for Settings {
             default_template: "python".into(),
             default_flavor: "small".into(),
             volumes: Vec::new(),
+            kept: Vec::new(),
             accept: accepted_by_default(),
             timeout: Duration::from_secs(30),
             most_timeout: Duration::from_secs(120),

@@ -250,7 +250,7 @@ fn every_worker_is_probed_with_the_token_of_its_time() {
         r#"if method == "crash":"#,
         r#"if method != "crash" and token.decode() != open(os.environ["TOKEN"]).read():
                 stream.write(b"HTTP/1.0 401 No\r\nContent-Length: 0\r\n\r\n")
-                continue
+                return
             if method == "crash":"#,
     );
     let directory = tempfile::tempdir().unwrap();

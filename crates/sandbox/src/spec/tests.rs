@@ -6,6 +6,7 @@ fn spec() -> Spec {
     Spec {
         root: Root::Host,
         volumes: Vec::new(),
+        kept: Vec::new(),
         files: BTreeMap::new(),
         workspace: Workspace { bytes: 256 * MIB, inodes: 10_000 },
         uid: 1000,

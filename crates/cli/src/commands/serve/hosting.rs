@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use ringfence_gateway::{Hosting, HostingOptions};
 use ringfence_runtime::config::{Configuration, Sources};
+use ringfence_runtime::own::{self, Own};
 use ringfence_runtime::scope::{Capability, Scope};
-use ringfence_runtime::servers::{Host, HostSettings, ServerSource, cache_directory};
+use ringfence_runtime::servers::{Following, Host, HostSettings, ServerSource, cache_directory};
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
 
@@ -18,18 +19,29 @@ pub(super) async fn start(
     sessions: &Sessions,
     store: &Store,
     scope: Option<&Scope>,
+    own: Own,
 ) -> Result<Hosting, Failure> {
     let cache = cache_directory()
         .ok_or_else(|| Failure::new("there is no directory for packages").hint("set RINGFENCE_CACHE_DIR, or HOME"))?;
+    let volumes = sessions.volumes();
+    let following = Following::default();
+    if scope.is_some() {
+        following.end();
+    }
+    following.guests_write(volumes);
     let host = Host::new(HostSettings {
         accept: configuration.sessions.accept.clone(),
         install_allow: configuration.hosting.install_allow.clone(),
         confinement: scope.map(|scope| scope.confinement.clone()),
+        written: own::written(volumes),
+        tag: scope.map(|scope| scope.tag.clone()),
+        following: following.clone(),
+        own,
         ..HostSettings::new(program, cache)
     });
     // None is started that nobody may use.
     let source = if scope.is_none_or(|scope| scope.has(Capability::Servers)) {
-        ServerSource::start(sources, configuration, store.clone()).await
+        ServerSource::start(sources, configuration, store.clone(), following).await
     } else {
         ServerSource::none()
     };

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfence_runtime::config::Environment;
-use ringfence_runtime::scope::{SCOPE_FILE_VARIABLE, Scope, ScopeFile};
+use ringfence_runtime::own::{NotKept, Own};
+use ringfence_runtime::scope::{SCOPE_DIGEST_VARIABLE, SCOPE_FILE_VARIABLE, Scope, ScopeFile};
 use ringfence_runtime::session::Settings;
 
 use crate::failure::Failure;
@@ -22,6 +23,9 @@ impl Scoped {
         let variable = environment.get(SCOPE_FILE_VARIABLE).map(PathBuf::from);
         let Some(path) = option.map(Path::to_owned).or(variable) else { return Ok(None) };
         let (scope, file) = Scope::load(&path)?;
+        if let (None, Some(meant)) = (option, environment.get(SCOPE_DIGEST_VARIABLE)) {
+            scope.check_digest(meant, &file)?;
+        }
         Ok(Some(Self { scope: Arc::new(scope), file, is_ours: option.is_some() }))
     }
 
@@ -35,6 +39,10 @@ impl Scoped {
     pub(super) fn bind(&self, settings: Settings) -> Result<Settings, Failure> {
         let before = settings.volumes.clone();
         let bound = settings.within(&self.scope)?;
+        if let Some(file) = Own::new(Vec::new(), vec![self.path()?]).written_in(&bound.volumes) {
+            return Err(Failure::new(format!("guests could write the scope {}", file.display()))
+                .hint("put it where no volume that is `rw` shows it"));
+        }
         for (volume, given) in bound.volumes.iter().zip(&before).filter(|(bound, given)| bound.access != given.access) {
             let (host, guest) = (given.host.display(), volume.guest.display());
             tracing::warn!("{host} is shown at {guest} read-only: a parallel worker writes in its own directory alone");
@@ -42,10 +50,23 @@ impl Scoped {
         Ok(bound)
     }
 
+    /// Its file is not for guests either.
+    pub(super) fn keep(&self, own: Own) -> Result<Own, Failure> {
+        Ok(own.with_file(self.path()?))
+    }
+
     /// For the time that the server serves: what removes the file at its end.
     pub(in crate::commands) fn removal(self) -> Option<Removal> {
         self.is_ours.then(|| Removal(Some(self.file)))
     }
+}
+
+/// Keeps from the guests of sessions what is not theirs.
+pub(super) fn keep(settings: Settings, own: &Own) -> Result<Settings, Failure> {
+    let refused =
+        |why: String| Failure::new(why).hint("let guests write elsewhere, or keep the root file system elsewhere");
+    settings.check_roots(own).map_err(refused)?;
+    settings.keeping(own).map_err(|error| Failure::new(error.to_string()).hint(NotKept::HINT))
 }
 
 pub(in crate::commands) struct Removal(Option<ScopeFile>);

@@ -183,7 +183,7 @@ cases! {
         script: "c41_protected_names.py",
         sandbox: volumes::OPTIONS,
         attack: volumes::ARGUMENTS,
-        attempts: 20,
+        attempts: 22,
         volumes: Volumes::WithProtectedNames,
         ..PLAIN
     };
@@ -191,7 +191,7 @@ cases! {
         script: "c41_protected_names.py",
         sandbox: volumes::OPTIONS,
         attack: volumes::ARGUMENTS,
-        attempts: 18,
+        attempts: 20,
         volumes: Volumes::Ordinary,
         ..PLAIN
     };

@@ -29,7 +29,7 @@ pub(super) enum Volumes {
 }
 
 const DIRECTORIES: [&str; 6] = [".git", ".vscode", ".cursor", ".claude", ".venv", "venv"];
-const PROJECT_FILES: [&str; 2] = [".mcp.json", ".envrc"];
+const PROJECT_FILES: [&str; 3] = [".mcp.json", ".envrc", "ringfence.toml"];
 const HOME_FILES: [&str; 6] = [".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".zprofile"];
 
 impl Volumes {
@@ -41,6 +41,10 @@ impl Volumes {
         let file = |name: &str| fs::write(stage.path(name), "of the host\n").expect("a file of a volume");
         for name in ["volumes", "volumes/rw", "volumes/rw/inner", "volumes/ro", "volumes/home", "outside"] {
             directory(name);
+        }
+        // What is ringfence's own in a home is made before a guest could make it, and stays.
+        for name in [".cache/ringfence", ".config/ringfence", ".local/state/ringfence"] {
+            fs::create_dir_all(stage.path("volumes/home").join(name)).expect("a directory of a volume");
         }
         for name in ["volumes/rw/file", "volumes/ro/file", "outside/secret"] {
             file(name);

@@ -1,8 +1,10 @@
 //! What whoever starts a run has prepared: a root with a project in it, things outside of it, and a scope.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use ringfence_testkit::Who;
@@ -74,10 +76,27 @@ impl Desk {
     /// What a server says that does not start.
     pub(super) fn refusal(&self, options: &[&str]) -> String {
         let mut command = self.who.ringfence(Path::new(BINARY));
-        command.args(["serve", "--port", "0"]).args(options).env("RINGFENCE_STATE_DIR", self.state.path());
-        let output = command.output().expect("it runs");
-        assert_eq!(output.status.code(), Some(125), "{output:?}");
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        command.args(["serve", "--port", "0"]).args(options);
+        self.refused(command)
+    }
+
+    /// The same of any way to start one.
+    pub(super) fn refused(&self, mut command: Command) -> String {
+        command.env("RINGFENCE_STATE_DIR", self.state.path());
+        let mut process = command.stdout(Stdio::null()).spawn().expect("it runs");
+        let mut said = String::new();
+        for line in BufReader::new(process.stderr.take().expect("stderr is piped")).lines() {
+            let line = line.expect("it is text");
+            if line.contains("serving MCP at") {
+                process.kill().expect("it can be killed");
+                let _ = process.wait();
+                panic!("it starts: {said}");
+            }
+            said += &line;
+            said.push('\n');
+        }
+        assert_eq!(process.wait().expect("it ends").code(), Some(125), "{said}");
+        said
     }
 
     /// A volume of a directory, at `/shown`.

@@ -29,7 +29,7 @@ fn without_the_capability_nothing_of_servers_is_there() {
     for call in
         [server.call("tools__echo", &json!({"message": "x"})), server.call("search_tools", &json!({"query": "echo"}))]
     {
-        assert!(call["error"].is_object(), "{call}");
+        assert!(is_denied(&call), "{call}");
     }
     for tool in ["execute_code", "run_python"] {
         let answer = server.call(tool, &json!({"code": "1", "servers": ["tools"]}));
@@ -43,13 +43,20 @@ fn without_the_capability_nothing_of_servers_is_there() {
                \x20       print('answered', ask())\n\
                \x20   except Exception as error:\n\
                \x20       print('refused', error)";
-    let ran = server.call("run_python", &json!({"code": ask})).to_string();
+    let ran = server.call("run_python", &json!({"code": ask}));
+    let ran = ran["result"]["structuredContent"]["stdout"].as_str().unwrap_or_else(|| panic!("{ran}"));
+    // Each by the policy, and not because nothing is there.
+    assert_eq!(
+        ran.lines().filter(|line| *line == "refused the scope of this endpoint does not allow it").count(),
+        3,
+        "{ran}"
+    );
     assert!(!ran.contains("answered") && !ran.contains("heard"), "{ran}");
-    assert!(ran.contains("the scope of this endpoint does not allow it"), "{ran}");
     let bound = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": "run_python", "arguments": {"code": "await mcp_tools.echo(message='heard')"}}});
     let (_, answer) = rest(&server, "POST /mcp/bound", &bound);
-    assert!(!answer.to_string().contains("'heard'") || answer["result"]["isError"] == true, "{answer}");
+    let said = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(said.contains("NameError: name 'mcp_tools' is not defined"), "{answer}");
 }
 
 #[test]
@@ -105,4 +112,23 @@ fn a_profile_of_the_scope_is_the_only_one() {
     assert_eq!(rest(&server, "POST /mcp/code", &list).0, 404);
     assert_eq!(rest(&server, "GET /v1/servers", &Value::Null).1["servers"], json!([]));
     assert_eq!(rest(&server, "GET /v1/servers/tools", &Value::Null).0, 404);
+}
+
+#[test]
+fn what_a_profile_of_the_scope_hides_is_not_told_of() {
+    let (desk, program) = desk_with_server();
+    let config = desk.config(&entry(&program, "[profiles.few]\nallow = [\"execute_code\", \"tools__echo\"]\n"));
+    let server = desk.serve(&json!({"capability_profile": "few"}), &["--config", &config]);
+    let answer = server.call("tools__echo", &json!({"message": "heard"}));
+    assert_eq!(answer["result"]["content"][0]["text"], "heard", "{answer}");
+    let names = |of: &Value| -> Vec<String> {
+        let tools = of["tools"].as_array().unwrap_or_else(|| panic!("no tools: {of}")).iter();
+        tools.filter_map(|tool| tool["name"].as_str()).map(str::to_owned).collect()
+    };
+    let listed = &rest(&server, "GET /v1/servers", &Value::Null).1["servers"][0];
+    let shown = &rest(&server, "GET /v1/servers/tools", &Value::Null).1;
+    for told in [listed, shown, &rest(&server, "GET /v1/servers/tools/tools", &Value::Null).1] {
+        assert_eq!(names(told), ["echo"], "{told}");
+    }
+    assert_eq!((&listed["tool_count"], &shown["tool_count"]), (&json!(1), &json!(1)));
 }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::super::manifests::Manifests;
 use super::super::needs::Need;
-use super::super::packages::read_beneath;
 use super::super::registries::Installer;
 
 /// One thing to do.
@@ -20,7 +20,7 @@ pub(super) fn name(need: &Need) -> String {
         Need::Npm { packages } => packages.join(", "),
         Need::Pip { requirements } => requirements.join(", "),
         Need::PythonProject { root, .. } | Need::NodeProject { root, .. } => {
-            format!("what {} needs", root.display())
+            format!("what {} needs", root.directory().display())
         }
     }
 }
@@ -74,7 +74,7 @@ fn install(prefix: &Path, installer: &Installer, what: &[String]) -> Vec<String>
 
 /// The ways to install a project that is a package. So that its code is always the copy that the server is shown, it
 /// is linked to, not copied, where it can be.
-fn package(root: &Path, guest: &Path) -> Option<Vec<Vec<String>>> {
+fn package(root: &Manifests, guest: &Path) -> Option<Vec<Vec<String>>> {
     let guest = guest.display().to_string();
     let manifest = read(root, "pyproject.toml").and_then(|text| text.parse::<toml::Table>().ok());
     let table = manifest.unwrap_or_default();
@@ -120,8 +120,8 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.into()).collect()
 }
 
-fn read(root: &Path, name: &str) -> Option<String> {
-    String::from_utf8(read_beneath(root, name, 1 << 20).ok()??).ok()
+fn read(root: &Manifests, name: &str) -> Option<String> {
+    String::from_utf8(root.read(name, 1 << 20).ok()??).ok()
 }
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
         for (name, content) in files {
             std::fs::write(root.path().join(name), content).unwrap();
         }
-        package(root.path(), Path::new("/workspace"))
+        package(&Manifests::new(root.path().into(), None), Path::new("/workspace"))
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Stage {
 
     async fn start(&self) -> ServerSource {
         let configuration = crate::config::load(&self.sources).unwrap();
-        ServerSource::start(self.sources.clone(), &configuration, self.store.clone()).await
+        ServerSource::start(self.sources.clone(), &configuration, self.store.clone(), Following::default()).await
     }
 
     /// `name=command` of each, and the problems, with no trace of this machine.
@@ -130,6 +130,44 @@ async fn what_breaks_keeps_what_it_had() {
     stage.expect(&source, &["a=x", "b=one", "c=two"], &[refused, wrong]).await;
     stage.write("ringfence.toml", "[servers.a]\ncommand = \"z\"\n");
     stage.expect(&source, &["a=z"], &[]).await;
+}
+
+#[tokio::test]
+async fn files_that_guests_may_write_decide_nothing_any_more() {
+    let stage = Stage::new("[hosting]\nfiles = [\"one.json\"]\n[servers.a]\ncommand = \"x\"\n");
+    stage.write("one.json", r#"{"mcpServers": {"b": {"command": "one"}}}"#);
+    let configuration = crate::config::load(&stage.sources).unwrap();
+    let (sources, store) = (stage.sources.clone(), stage.store.clone());
+    let following = Following::default();
+    let source = ServerSource::start(sources, &configuration, store, following.clone()).await;
+    following.end();
+    stage.write("ringfence.toml", "[servers.planted]\ncommand = \"y\"\n");
+    stage.write("one.json", r#"{"mcpServers": {"planted": {"command": "two"}}}"#);
+    source.refresh().await;
+    assert_eq!(stage.shown(&source.current()).0, ["a=x", "b=one"]);
+    // The store is ours.
+    stage.add("s", "stored").await;
+    stage.expect(&source, &["a=x", "b=one", "s=stored"], &[]).await;
+}
+
+#[tokio::test]
+async fn nor_do_files_that_are_named_later_where_guests_may_write() {
+    let stage = Stage::new("[servers.a]\ncommand = \"x\"\n");
+    std::fs::create_dir(stage.path().join("data")).unwrap();
+    stage.write("data/planted.json", r#"{"mcpServers": {"planted": {"command": "y"}}}"#);
+    let configuration = crate::config::load(&stage.sources).unwrap();
+    let (sources, store) = (stage.sources.clone(), stage.store.clone());
+    let following = Following::default();
+    let source = ServerSource::start(sources, &configuration, store, following.clone()).await;
+    let host = stage.path().join("data");
+    following.guests_write(&[Volume { host, guest: "/data".into(), access: Access::ReadWrite, within: None }]);
+    // Of no concern to what lies elsewhere.
+    stage.write("ringfence.toml", "[servers.a]\ncommand = \"z\"\n");
+    stage.expect(&source, &["a=z"], &[]).await;
+    stage.write("ringfence.toml", "[hosting]\nfiles = [\"data/planted.json\"]\n[servers.a]\ncommand = \"w\"\n");
+    source.refresh().await;
+    assert_eq!(stage.shown(&source.current()).0, ["a=z"]);
+    assert!(following.has_ended());
 }
 
 #[tokio::test]

@@ -1,0 +1,161 @@
+//! Every way in, in both eras, under a scope that lacks one capability: what needs it is refused and told in the audit,
+//! whatever its arguments are, and all else goes on.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use ringfence_runtime::store::Store;
+use ringfence_testkit::{Who, fixture_file};
+use serde_json::{Value, json};
+
+use super::desk::{Desk, is_denied, rest, text, tools};
+use crate::server::Server;
+
+const ALL: [&str; 7] = ["code", "command", "files.read", "files.write", "sessions", "servers", "memory"];
+
+/// Any of these allows it.
+type Needs = &'static [&'static str];
+
+const OWN_TOOLS: [(&str, Needs); 10] = [
+    ("execute_code", &["code"]),
+    ("execute_command", &["command"]),
+    ("get_sessions", &["sessions"]),
+    ("stop_session", &["sessions"]),
+    ("get_volume_path", &["sessions"]),
+    ("read_file", &["files.read"]),
+    ("write_file", &["files.write"]),
+    ("list_files", &["files.read"]),
+    ("run_python", &["code"]),
+    ("search_tools", &["servers"]),
+];
+
+const REST: [(&str, Needs); 14] = [
+    ("GET /v1/sessions", &["sessions"]),
+    ("POST /v1/sessions", &["code", "command", "sessions"]),
+    ("GET /v1/sessions/none", &["sessions"]),
+    ("DELETE /v1/sessions/none", &["sessions"]),
+    ("GET /v1/sessions/none/log", &["sessions"]),
+    ("POST /v1/sessions/none/exec", &["code", "command"]),
+    ("GET /v1/sessions/none/outputs/1", &["code", "command"]),
+    ("GET /v1/sessions/none/files", &["files.read"]),
+    ("GET /v1/sessions/none/files/x", &["files.read"]),
+    ("PUT /v1/sessions/none/files/x", &["files.write"]),
+    ("GET /v1/sessions/none/processes", &["command"]),
+    ("POST /v1/sessions/none/processes", &["command"]),
+    ("GET /v1/servers", &["servers"]),
+    ("GET /v1/servers/tools/tools", &["servers"]),
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Era {
+    Legacy,
+    Modern,
+}
+
+/// Requests beside the lists. Arguments are wrong on purpose: whoever may not call is not told so.
+fn requests() -> Vec<(&'static str, Value, Needs)> {
+    let mut requests: Vec<(&str, Value, Needs)> = Vec::new();
+    for (tool, needs) in OWN_TOOLS {
+        requests.push(("tools/call", json!({"name": tool, "arguments": {"no": "such"}}), needs));
+        requests.push(("tools/call", json!({"name": tool, "arguments": ["none"]}), needs));
+    }
+    let servers: Needs = &["servers"];
+    requests.extend([
+        ("tools/call", json!({"name": "tools__echo", "arguments": {"message": "heard"}}), servers),
+        ("tools/call", json!({"name": "tools__none", "arguments": {}}), servers),
+        ("prompts/get", json!({"name": "none"}), servers),
+        (
+            "completion/complete",
+            json!({"ref": {"type": "ref/prompt", "name": "none"},
+            "argument": {"name": "a", "value": ""}}),
+            servers,
+        ),
+        ("resources/read", json!({"uri": "file:///none"}), servers),
+        ("resources/subscribe", json!({"uri": "file:///none"}), servers),
+        ("resources/unsubscribe", json!({"uri": "file:///none"}), servers),
+        ("resources/read", json!({"uri": "ringfence://sessions/none/outputs/1"}), &["code", "command"]),
+        ("resources/read", json!({"uri": "resource://ringfence/capabilities"}), &["code"]),
+    ]);
+    requests
+}
+
+fn ask(server: &Server, era: Era, method: &str, mut params: Value) -> Value {
+    if era == Era::Legacy {
+        return server.request(method, &params);
+    }
+    let name = params.get("name").or_else(|| params.get("uri")).and_then(Value::as_str);
+    let name = name.map(|name| format!("Mcp-Name: {name}\r\n")).unwrap_or_default();
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let headers = format!(
+        "Host: {}\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n{name}",
+        server.address
+    );
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+    let (_, body) = server.ask("POST /mcp", &headers, &request);
+    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+}
+
+/// Tries everything under a scope, and gives how often it was refused.
+fn try_all(server: &Server, allowed: &BTreeSet<&str>) -> usize {
+    let may = |needs: Needs| needs.iter().any(|need| allowed.contains(need));
+    let mut refusals = 0;
+    let hosted = tools(server).iter().any(|tool| tool.starts_with("tools__"));
+    assert_eq!(hosted, may(&["servers"]), "{allowed:?}");
+    let own: Vec<String> = tools(server).into_iter().filter(|tool| !tool.starts_with("tools__")).collect();
+    let expected: Vec<&str> = OWN_TOOLS.iter().filter(|(_, needs)| may(needs)).map(|(tool, _)| *tool).collect();
+    assert_eq!(own, expected, "{allowed:?}");
+    for era in [Era::Legacy, Era::Modern] {
+        for (method, params, needs) in requests() {
+            if era == Era::Modern && method.ends_with("subscribe") {
+                continue;
+            }
+            let answer = ask(server, era, method, params.clone());
+            assert_eq!(is_denied(&answer), !may(needs), "{allowed:?}: {method} {params}: {answer}");
+            refusals += usize::from(!may(needs));
+            if params["name"] == "tools__echo" && may(needs) {
+                assert_eq!(answer["result"]["content"][0]["text"], "heard", "{answer}");
+            }
+        }
+    }
+    for (request, needs) in REST {
+        let (status, answer) = rest(server, request, &json!({"no": "such"}));
+        assert_eq!(status == 403, !may(needs), "{allowed:?}: {request}: {status} {answer}");
+        refusals += usize::from(!may(needs));
+    }
+    if may(&["code"]) {
+        let remember = "import mcp.runtime as runtime\nruntime.save_memory('key', 'x')\nprint('remembered')";
+        let answer = server.call("run_python", &json!({"code": remember})).to_string();
+        assert_eq!(
+            answer.contains("the scope of this endpoint does not allow it"),
+            !may(&["memory"]),
+            "{allowed:?}: {answer}"
+        );
+        assert_eq!(answer.contains("\"text\":\"remembered"), may(&["memory"]), "{allowed:?}: {answer}");
+        refusals += usize::from(!may(&["memory"]));
+    }
+    refusals
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_capability_what_needs_it_is_refused_on_every_way() {
+    let scopes = ALL.iter().map(|lacking| ALL.iter().copied().filter(|one| one != lacking).collect());
+    let scopes: Vec<BTreeSet<&str>> = scopes.chain([BTreeSet::new(), ALL.into()]).collect();
+    for allowed in scopes {
+        let desk = Desk::of(Who::Root);
+        let program = desk.path("root/project/code_server.py");
+        fs::copy(fixture_file("code_server.py"), &program).expect("it is copied");
+        let config = desk.config(&format!("[servers.tools]\ncommand = \"python3\"\nargs = [{:?}]\n", text(&program)));
+        let server = desk.serve(&json!({"capabilities": allowed}), &["--config", &config]);
+        let refused = try_all(&server, &allowed);
+        drop(server);
+        let store = Store::open(desk.state.path()).expect("it is there");
+        let rows = store.recent_audit(None, 1000).await.expect("it is read");
+        let told = rows.iter().filter(|row| row.kind == "refused" && row.outcome == "policy").count();
+        assert_eq!(told, refused, "{allowed:?}: all are in the audit");
+        store.close().await;
+    }
+}

@@ -1,0 +1,240 @@
+//! What on the host is ringfence's own, and is kept from guests where a volume holds it.
+//!
+//! The directories of its state, packages and settings hold sockets and entries by which the host itself is reached:
+//! guests find them empty, and volumes that lie in them are refused. Files that say what is started on the host are
+//! read-only for guests.
+
+use std::fs::DirBuilder;
+use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use ringfence_sandbox::{Access, Volume};
+
+use crate::config::{Configuration, Sources};
+use crate::servers::import::{self, Places};
+
+/// Directories and files of ringfence. Cheap enough to clone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Own {
+    /// Not shown at all.
+    directories: Vec<PathBuf>,
+    /// Not written. Relative ones are of the directory that ringfence was started in.
+    files: Vec<PathBuf>,
+}
+
+/// A volume that cannot be shown without giving away what is ringfence's own.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the volume {} cannot be shown to guests: {problem}", volume.display())]
+pub struct NotKept {
+    volume: PathBuf,
+    problem: String,
+}
+
+impl NotKept {
+    pub const HINT: &str = "choose a directory of data alone, or keep what is ringfence's own elsewhere (sessions.state_dir, RINGFENCE_CACHE_DIR, --config)";
+}
+
+impl Own {
+    pub fn new(directories: Vec<PathBuf>, files: Vec<PathBuf>) -> Self {
+        Self { directories, files }
+    }
+
+    /// What a process with this configuration has.
+    pub fn of(sources: &Sources, configuration: Option<&Configuration>) -> Self {
+        let state = configuration.and_then(|configuration| configuration.state_directory().ok());
+        let usual = [sources.environment.state_directory(), sources.environment.config_directory()];
+        let directories = usual.into_iter().flatten().chain(state).chain(crate::servers::cache_directory());
+        let hosting = configuration.map(|configuration| configuration.hosting.clone()).unwrap_or_default();
+        let clients = Places::of_process().filter(|_| hosting.import);
+        let clients = clients.iter().flat_map(|places| import::watched_files(places, import::Scope::User));
+        let files = sources.files().into_iter().chain(hosting.files).chain(clients);
+        Self { directories: directories.collect(), files: files.collect() }
+    }
+
+    /// The same, with one more file.
+    #[must_use]
+    pub fn with_file(mut self, file: PathBuf) -> Self {
+        self.files.push(file);
+        self
+    }
+
+    /// What a sandbox with these volumes must keep from its guest. Makes directories that are missing where a guest
+    /// would see them: it must not be the one who makes them.
+    pub fn keep(&self, volumes: &[Volume]) -> Result<Vec<PathBuf>, NotKept> {
+        let mut kept = Vec::new();
+        for volume in volumes {
+            let host = real(&volume.host);
+            let refuse = |problem| NotKept { volume: volume.host.clone(), problem };
+            for directory in self.directories.iter().map(|directory| real(directory)) {
+                if host.starts_with(&directory) {
+                    return Err(refuse(format!("it lies in {}, which is ringfence's own", directory.display())));
+                }
+                if directory.starts_with(&host) {
+                    match DirBuilder::new().recursive(true).mode(0o700).create(&directory) {
+                        Ok(()) => kept.push(directory),
+                        // Where we may not make it, neither may the guest.
+                        Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {}
+                        Err(error) => return Err(refuse(format!("{} cannot be made: {error}", directory.display()))),
+                    }
+                }
+            }
+            for file in self.files_in(volume) {
+                let metadata = std::fs::symlink_metadata(&file);
+                if metadata.as_ref().is_ok_and(std::fs::Metadata::is_symlink) {
+                    return Err(refuse(format!("guests could exchange the link {}", file.display())));
+                }
+                if file == host {
+                    return Err(refuse("it says what is started on this host".into()));
+                }
+                kept.extend(metadata.is_ok().then_some(file));
+            }
+        }
+        kept.sort();
+        kept.dedup();
+        Ok(kept)
+    }
+
+    /// One of the files that a guest could write or make, if there is such a volume.
+    pub fn written_in(&self, volumes: &[Volume]) -> Option<PathBuf> {
+        volumes.iter().find_map(|volume| self.files_in(volume).into_iter().next())
+    }
+
+    /// Whether copying a directory would copy what is not shown, or it is a part of that.
+    pub(crate) fn overlaps(&self, directory: &Path) -> bool {
+        let given = real(directory);
+        self.directories.iter().map(|own| real(own)).any(|own| given.starts_with(&own) || own.starts_with(&given))
+    }
+
+    /// The real path of a root file system, if guests can neither change it, `written` being what they may write, nor
+    /// find in it what is not shown.
+    pub fn root(&self, given: &Path, written: &[PathBuf]) -> Result<PathBuf, String> {
+        let root = given.canonicalize().map_err(|error| format!("{} cannot be used: {error}", given.display()))?;
+        let shown = root.display();
+        if root.parent().is_none() {
+            return Err(format!("{shown} is the root of the host: all its files would be shown"));
+        }
+        if self.overlaps(&root) {
+            return Err(format!("{shown} holds what is ringfence's own, or lies in it"));
+        }
+        let meets = |written: &&PathBuf| root.starts_with(written) || written.starts_with(&root);
+        match written.iter().find(meets) {
+            Some(written) => Err(format!("{shown} can be changed by guests, who may write {}", written.display())),
+            None => Ok(root),
+        }
+    }
+
+    /// The files by the names under which they are found, and by what those lead to.
+    fn files_in(&self, volume: &Volume) -> Vec<PathBuf> {
+        if volume.access == Access::ReadOnly {
+            return Vec::new();
+        }
+        let host = real(&volume.host);
+        let named = |file: &PathBuf| match (absolute(file).parent(), file.file_name()) {
+            (Some(parent), Some(name)) => real(parent).join(name),
+            _ => real(file),
+        };
+        let places = self.files.iter().flat_map(|file| [named(file), real(file)]);
+        let mut places: Vec<PathBuf> = places.filter(|place| place.starts_with(&host)).collect();
+        places.dedup();
+        places
+    }
+}
+
+/// The real paths of what guests may write.
+pub fn written(volumes: &[Volume]) -> Vec<PathBuf> {
+    let written = volumes.iter().filter(|volume| volume.access == Access::ReadWrite);
+    written.map(|volume| real(&volume.host)).collect()
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The real path of what is there of it, and the rest as it is written.
+fn real(path: &Path) -> PathBuf {
+    let path = absolute(path);
+    let found = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match found {
+        Some((above, real)) => {
+            let rest = path.strip_prefix(above).unwrap_or(Path::new(""));
+            if rest.as_os_str().is_empty() { real } else { real.join(rest) }
+        }
+        None => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(host: &Path, access: Access) -> Volume {
+        Volume { host: host.to_owned(), guest: "/shown".into(), access, within: None }
+    }
+
+    #[test]
+    fn what_is_its_own_is_kept_from_volumes_and_refused_as_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path().canonicalize().unwrap();
+        let (state, config) = (home.join(".local/state/ringfence"), home.join("project/ringfence.toml"));
+        std::fs::create_dir(home.join("project")).unwrap();
+        let own = Own::new(vec![state.clone()], vec![config.clone()]);
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            assert_eq!(own.keep(&[volume(&home, access)]), Ok(vec![state.clone()]));
+            assert!(state.is_dir(), "no guest can make it");
+            for inside in [&state, &state.join("launchers")] {
+                assert!(own.keep(&[volume(inside, access)]).is_err(), "{}", inside.display());
+            }
+            assert_eq!(own.keep(&[volume(&home.join("other"), access)]), Ok(vec![]));
+        }
+        std::fs::write(&config, "").unwrap();
+        let project = home.join("project");
+        assert_eq!(own.keep(&[volume(&project, Access::ReadWrite)]), Ok(vec![config.clone()]));
+        assert_eq!(own.keep(&[volume(&project, Access::ReadOnly)]), Ok(vec![]));
+        assert!(own.keep(&[volume(&config, Access::ReadWrite)]).is_err());
+        assert!(own.overlaps(&home) && own.overlaps(&state.join("x")) && !own.overlaps(&project));
+    }
+
+    #[test]
+    fn a_root_file_system_is_no_guests() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        for made in ["image", "data/image", "state"] {
+            std::fs::create_dir_all(base.join(made)).unwrap();
+        }
+        std::os::unix::fs::symlink("/", base.join("everything")).unwrap();
+        std::os::unix::fs::symlink("image", base.join("named")).unwrap();
+        let own = Own::new(vec![base.join("state")], Vec::new());
+        let written = written(&[volume(&base.join("data"), Access::ReadWrite), volume(&base, Access::ReadOnly)]);
+        assert_eq!(own.root(&base.join("named"), &written), Ok(base.join("image")), "links are resolved at once");
+        for (bad, reason) in [
+            (Path::new("/").to_owned(), "the root of the host"),
+            (base.join("everything"), "the root of the host"),
+            (base.clone(), "ringfence's own"),
+            (base.join("state"), "ringfence's own"),
+            (base.join("data/image"), "can be changed by guests"),
+            (base.join("missing"), "cannot be used"),
+        ] {
+            let said = own.root(&bad, &written).unwrap_err();
+            assert!(said.contains(reason), "{}: {said}", bad.display());
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_a_link_is_seen_through_and_at() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        for made in ["shown", "elsewhere"] {
+            std::fs::create_dir(base.join(made)).unwrap();
+        }
+        let (link, file) = (base.join("shown/ringfence.toml"), base.join("elsewhere/real.toml"));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let own = Own::new(Vec::new(), vec![link]);
+        let (shown, elsewhere) = (base.join("shown"), base.join("elsewhere"));
+        assert!(own.keep(&[volume(&shown, Access::ReadWrite)]).is_err(), "the link could be exchanged");
+        assert_eq!(own.keep(&[volume(&elsewhere, Access::ReadWrite)]), Ok(vec![file]));
+        assert!(own.written_in(&[volume(&shown, Access::ReadOnly)]).is_none());
+        assert!(own.written_in(&[volume(&elsewhere, Access::ReadWrite)]).is_some());
+    }
+}
