@@ -21,7 +21,12 @@ pub struct Own {
     directories: Vec<PathBuf>,
     /// Not written. Relative ones are of the directory that ringfence was started in.
     files: Vec<PathBuf>,
+    /// Those of them that a server obeys as soon as they are there.
+    settings: Vec<PathBuf>,
 }
+
+/// The name that is held in every volume where it is missing.
+const HELD: &str = "ringfence.toml";
 
 /// A volume that cannot be shown without giving away what is ringfence's own.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,12 +37,12 @@ pub struct NotKept {
 }
 
 impl NotKept {
-    pub const HINT: &str = "choose a directory of data alone, or keep what is ringfence's own elsewhere (sessions.state_dir, RINGFENCE_CACHE_DIR, --config)";
+    pub const HINT: &str = "choose a directory of data alone, or keep what is ringfence's own elsewhere (sessions.state_dir, RINGFENCE_CACHE_DIR, --config); a file that is missing can be made first, and be empty";
 }
 
 impl Own {
     pub fn new(directories: Vec<PathBuf>, files: Vec<PathBuf>) -> Self {
-        Self { directories, files }
+        Self { directories, files, settings: Vec::new() }
     }
 
     /// What a process with this configuration has.
@@ -49,7 +54,13 @@ impl Own {
         let clients = Places::of_process().filter(|_| hosting.import);
         let clients = clients.iter().flat_map(|places| import::watched_files(places, import::Scope::User));
         let files = sources.files().into_iter().chain(hosting.files).chain(clients);
-        Self { directories: directories.collect(), files: files.collect() }
+        Self::new(directories.collect(), files.collect())
+    }
+
+    /// The same of a server, which obeys settings that are made later.
+    pub fn of_server(sources: &Sources, configuration: &Configuration) -> Self {
+        let settings = sources.files().into_iter().chain(configuration.hosting.files.clone()).collect();
+        Self { settings, ..Self::of(sources, Some(configuration)) }
     }
 
     /// The same, with one more file.
@@ -86,6 +97,11 @@ impl Own {
                 }
                 if file == host {
                     return Err(refuse("it says what is started on this host".into()));
+                }
+                let is_held = file.parent() == Some(&host) && file.file_name().is_some_and(|name| name == HELD);
+                if metadata.is_err() && !is_held && self.settings.iter().any(|setting| named(setting) == file) {
+                    let shown = file.display();
+                    return Err(refuse(format!("guests could make {shown}, by which a server is told what to start")));
                 }
                 kept.extend(metadata.is_ok().then_some(file));
             }
@@ -130,14 +146,18 @@ impl Own {
             return Vec::new();
         }
         let host = real(&volume.host);
-        let named = |file: &PathBuf| match (absolute(file).parent(), file.file_name()) {
-            (Some(parent), Some(name)) => real(parent).join(name),
-            _ => real(file),
-        };
         let places = self.files.iter().flat_map(|file| [named(file), real(file)]);
         let mut places: Vec<PathBuf> = places.filter(|place| place.starts_with(&host)).collect();
         places.dedup();
         places
+    }
+}
+
+/// A file by the name under which it is found, in the real directory of that.
+fn named(file: &Path) -> PathBuf {
+    match (absolute(file).parent(), file.file_name()) {
+        (Some(parent), Some(name)) => real(parent).join(name),
+        _ => real(file),
     }
 }
 
@@ -193,6 +213,24 @@ mod tests {
         assert_eq!(own.keep(&[volume(&project, Access::ReadOnly)]), Ok(vec![]));
         assert!(own.keep(&[volume(&config, Access::ReadWrite)]).is_err());
         assert!(own.overlaps(&home) && own.overlaps(&state.join("x")) && !own.overlaps(&project));
+    }
+
+    #[test]
+    fn settings_that_are_missing_cannot_be_made_by_guests() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        let project = base.join("project");
+        std::fs::create_dir(&project).unwrap();
+        let config = project.join("ringfence.toml");
+        let settings = |file: &Path| Own { settings: vec![file.into()], ..Own::new(Vec::new(), vec![file.into()]) };
+        // At the top of a volume its name is held.
+        assert_eq!(settings(&config).keep(&[volume(&project, Access::ReadWrite)]), Ok(vec![]));
+        let refusal = settings(&config).keep(&[volume(&base, Access::ReadWrite)]).unwrap_err();
+        assert!(refusal.to_string().contains("guests could make"), "{refusal}");
+        assert!(settings(&project.join("servers.json")).keep(&[volume(&project, Access::ReadWrite)]).is_err());
+        assert_eq!(settings(&config).keep(&[volume(&base, Access::ReadOnly)]), Ok(vec![]));
+        std::fs::write(&config, "").unwrap();
+        assert_eq!(settings(&config).keep(&[volume(&base, Access::ReadWrite)]), Ok(vec![config]));
     }
 
     #[test]

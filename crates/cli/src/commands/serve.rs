@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         http.options.drain_timeout = scope.drain;
     }
     let settings = scoped.iter().try_fold(configuration.sessions.clone(), |settings, scoped| scoped.bind(settings))?;
-    let own = scoped.iter().try_fold(Own::of(&sources, Some(&configuration)), |own, scoped| scoped.keep(own))?;
+    let own = scoped.iter().try_fold(Own::of_server(&sources, &configuration), |own, scoped| scoped.keep(own))?;
     let settings = scope::keep(settings, &own)?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;

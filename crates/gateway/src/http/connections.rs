@@ -279,10 +279,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_who_waits_for_nothing_holds_up_the_end() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
         let (app, ended) = (Router::new(), shutdown.clone());
-        let server = tokio::spawn(async move { serve(listener, &app, 9, &ended).await });
+        let server = tokio::spawn(async move { serve(listener.into(), &app, 9, &ended).await });
         let half = "GET / HTTP/1.1\r\nHost: lo";
         let whole = format!("{half}\r\n\r\n");
         let mut held = Vec::new();

@@ -48,6 +48,8 @@ pub struct Handed {
     /// No longer than there are connections.
     closed: mpsc::UnboundedReceiver<u32>,
     closing: mpsc::UnboundedSender<u32>,
+    /// One that the supervisor is being told of.
+    telling: Option<u32>,
 }
 
 impl Handed {
@@ -55,7 +57,7 @@ impl Handed {
     pub fn new(hello: Hello) -> Result<Self> {
         let (closing, closed) = mpsc::unbounded_channel();
         let channel = Channel::new(hello.socket)?;
-        Ok(Self { channel, wills: Arc::new(hello.wills), address: hello.address, closed, closing })
+        Ok(Self { channel, wills: Arc::new(hello.wills), address: hello.address, closed, closing, telling: None })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -65,12 +67,14 @@ impl Handed {
     /// Waits for the next, and tells the supervisor meanwhile of those that were closed. Cancelled, it has lost none.
     pub async fn next(&mut self) -> Result<(TcpStream, Place)> {
         loop {
+            if let Some(number) = self.telling {
+                self.channel.send(number, None).await?;
+                self.telling = None;
+            }
             let (number, stream) = tokio::select! {
                 biased;
                 Some(number) = self.closed.recv() => {
-                    let closed = Closed { number: Some(number), closing: &self.closing };
-                    self.channel.send(number, None).await?;
-                    closed.is_told();
+                    self.telling = Some(number);
                     continue;
                 }
                 received = self.channel.receive() => match received? {
@@ -84,26 +88,6 @@ impl Handed {
             stream.set_nonblocking(true)?;
             let place = Place { number, progress: tcp_progress(&stream).ok(), wills, closing };
             return Ok((TcpStream::from_std(stream)?, place));
-        }
-    }
-}
-
-/// A number that is told again later, if telling it was cancelled.
-struct Closed<'a> {
-    number: Option<u32>,
-    closing: &'a mpsc::UnboundedSender<u32>,
-}
-
-impl Closed<'_> {
-    fn is_told(mut self) {
-        self.number = None;
-    }
-}
-
-impl Drop for Closed<'_> {
-    fn drop(&mut self) {
-        if let Some(number) = self.number {
-            let _ = self.closing.send(number);
         }
     }
 }

@@ -55,7 +55,7 @@ mod tests {
         // Nobody reads: part of it waits on this side.
         server.set_nonblocking(true).unwrap();
         let mut written = 0;
-        while let Ok(more) = server.write(&[b'y'; 1 << 16]) {
+        while let Ok(more) = server.write(&[b'y'; 1 << 12]) {
             written += more as u64;
         }
         assert_eq!(tcp_progress(&server).unwrap(), progress(40, written));
