@@ -25,7 +25,7 @@ def start(program):
 
 
 def call(endpoint, tool, arguments):
-    """Calls a tool. When the connection is cut the call may have run: only the caller knows whether to ask again."""
+    """Calls a tool. An error may say that the call may have run: only the caller knows whether to ask again."""
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
     request = urllib.request.Request(
         endpoint, json.dumps(message).encode(), {"Content-Type": "application/json", "Accept": "application/json"}

@@ -2,7 +2,7 @@
 //!
 //! The program `ringfence` does the serving, in a process of its own; this library keeps it alive behind an endpoint
 //! that never changes and never refuses a connection. Sessions keep their variables when the process is replaced. A
-//! call that was under way when its connection was cut may have run, or may not: ask again only what may run twice.
+//! call that was under way is answered with an error that says that it may have run: ask again only what may run twice.
 //!
 //! ```no_run
 //! use ringfence::{Health, Options, StartError, Supervisor};

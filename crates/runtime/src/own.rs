@@ -81,7 +81,8 @@ impl Own {
                 if host.starts_with(&directory) {
                     return Err(refuse(format!("it lies in {}, which is ringfence's own", directory.display())));
                 }
-                if directory.starts_with(&host) {
+                // The root of the host is no volume: it is refused, and nothing is to be made for it.
+                if directory.starts_with(&host) && host.parent().is_some() {
                     match DirBuilder::new().recursive(true).mode(0o700).create(&directory) {
                         Ok(()) => kept.push(directory),
                         // Where we may not make it, neither may the guest.
@@ -213,6 +214,15 @@ mod tests {
         assert_eq!(own.keep(&[volume(&project, Access::ReadOnly)]), Ok(vec![]));
         assert!(own.keep(&[volume(&config, Access::ReadWrite)]).is_err());
         assert!(own.overlaps(&home) && own.overlaps(&state.join("x")) && !own.overlaps(&project));
+    }
+
+    #[test]
+    fn nothing_is_made_for_what_is_refused_anyway() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("state");
+        let own = Own::new(vec![state.clone()], Vec::new());
+        assert_eq!(own.keep(&[volume(Path::new("/"), Access::ReadWrite)]), Ok(vec![]));
+        assert!(!state.exists());
     }
 
     #[test]

@@ -67,13 +67,15 @@ impl Handed {
     /// Waits for the next, and tells the supervisor meanwhile of those that were closed. Cancelled, it has lost none.
     pub async fn next(&mut self) -> Result<(TcpStream, Place)> {
         loop {
-            if let Some(number) = self.telling {
-                self.channel.send(number, None).await?;
-                self.telling = None;
-            }
+            // Neither waits for the other: the supervisor may be waiting to be heard before it hears.
             let (number, stream) = tokio::select! {
                 biased;
-                Some(number) = self.closed.recv() => {
+                told = self.channel.send(self.telling.unwrap_or_default(), None), if self.telling.is_some() => {
+                    told?;
+                    self.telling = None;
+                    continue;
+                }
+                Some(number) = self.closed.recv(), if self.telling.is_none() => {
                     self.telling = Some(number);
                     continue;
                 }

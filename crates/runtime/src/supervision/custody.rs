@@ -68,24 +68,31 @@ impl Custody {
     }
 
     async fn serve_next(&mut self, channel: &Channel) -> Result<()> {
-        while let Some(number) = self.waiting.front().copied() {
-            if let Some(Some(stream)) = self.held.get(number as usize) {
-                channel.send(number, Some(stream.as_fd())).await?;
+        let next = self.waiting.front().copied();
+        let given = async {
+            let number = next.unwrap_or_default();
+            match self.held.get(number as usize) {
+                Some(Some(stream)) => channel.send(number, Some(stream.as_fd())).await,
+                _ => Ok(()),
             }
-            self.waiting.pop_front();
-        }
+        };
         let accepted = async {
             match &self.listener {
                 Some(listener) => listener.accept().await,
                 None => std::future::pending().await,
             }
         };
+        // Whatever waits, the worker is heard: it may be waiting for that before it takes more.
         tokio::select! {
             closed = channel.receive() => match closed? {
                 Some((number, _)) => self.release(number),
                 None => return Err(ErrorKind::BrokenPipe.into()),
             },
-            accepted = accepted => self.take(accepted?.0.into_std()?)?,
+            given = given, if next.is_some() => {
+                given?;
+                self.waiting.pop_front();
+            }
+            accepted = accepted, if next.is_none() => self.take(accepted?.0.into_std()?)?,
         }
         Ok(())
     }
@@ -140,5 +147,73 @@ fn end(stream: &TcpStream, words: &[u8]) {
         if unread == 0 {
             break;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use rustix::net::sockopt::set_socket_send_buffer_size;
+
+    use super::*;
+    use crate::handover::pair;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn custody() -> Custody {
+        Custody::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_worker_is_heard_also_while_it_takes_nothing() {
+        let mut custody = custody();
+        let (ours, theirs) = pair().unwrap();
+        // Room for a few messages.
+        set_socket_send_buffer_size(&ours, 1).unwrap();
+        set_socket_send_buffer_size(&theirs, 1).unwrap();
+        let (ours, theirs) = (Channel::new(ours).unwrap(), Channel::new(theirs).unwrap());
+        let clients: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(custody.address).unwrap()).collect();
+        let worker = async {
+            for _ in 0..1000 {
+                theirs.send(9999, None).await.unwrap();
+            }
+            let mut taken = Vec::new();
+            while taken.len() < clients.len() {
+                taken.push(theirs.receive().await.unwrap().unwrap().0);
+            }
+            taken
+        };
+        let taken = tokio::select! {
+            taken = tokio::time::timeout(PATIENCE, worker) => taken.expect("they wait for each other"),
+            never = custody.serve(&ours) => match never {},
+        };
+        assert_eq!(taken, (0..100).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_closed_makes_room_for_another() {
+        let mut custody = custody();
+        let (ours, theirs) = pair().unwrap();
+        let (ours, theirs) = (Channel::new(ours).unwrap(), Channel::new(theirs).unwrap());
+        let address = custody.address;
+        let worker = async {
+            for _ in 0..3 {
+                let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+                let (number, stream) = theirs.receive().await.unwrap().unwrap();
+                assert_eq!((number, stream.is_some()), (0, true));
+                drop(stream);
+                theirs.send(number, None).await.unwrap();
+                // Closed for the client as well.
+                let mut nothing = [0];
+                let end = tokio::io::AsyncReadExt::read(&mut client, &mut nothing);
+                assert_eq!(tokio::time::timeout(PATIENCE, end).await.unwrap().unwrap(), 0);
+            }
+        };
+        tokio::select! {
+            () = worker => {}
+            never = custody.serve(&ours) => match never {},
+        }
+        assert_eq!(custody.held.iter().flatten().count(), 0);
     }
 }
