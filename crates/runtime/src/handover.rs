@@ -9,6 +9,6 @@ mod channel;
 mod handed;
 mod wills;
 
-pub use channel::{Channel, pair};
+pub use channel::{Channel, Report, pair};
 pub use handed::{Handed, Hello, Place};
 pub use wills::{Fate, LONGEST_WORDS, Will, Wills};

@@ -1,4 +1,4 @@
-//! The socket between a supervisor and its worker: connections one way, the numbers of those that were closed the other.
+//! The socket between a supervisor and its worker: connections one way, what has become of them the other.
 
 use std::io::{IoSlice, IoSliceMut, Result};
 use std::mem::MaybeUninit;
@@ -51,6 +51,31 @@ pub(super) fn receive(socket: impl AsFd) -> Result<Option<(Vec<u8>, Option<Owned
     Ok((!text.is_empty()).then(|| (text.to_vec(), passed)))
 }
 
+/// In the number of a connection that the worker could not take.
+const NOT_TAKEN: u32 = 1 << 31;
+
+/// What a worker says of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    /// It is over.
+    Closed(u32),
+    /// It did not arrive, for want of descriptors: it is to be given once more.
+    NotTaken(u32),
+}
+
+impl Report {
+    fn number(self) -> u32 {
+        match self {
+            Self::Closed(number) => number,
+            Self::NotTaken(number) => number | NOT_TAKEN,
+        }
+    }
+
+    fn of(number: u32) -> Self {
+        if number & NOT_TAKEN == 0 { Self::Closed(number) } else { Self::NotTaken(number & !NOT_TAKEN) }
+    }
+}
+
 /// One end, for whoever waits for it. The type stands for any socket of the family: what is read and written is ours.
 pub struct Channel(UnixStream);
 
@@ -60,19 +85,34 @@ impl Channel {
         UnixStream::from_std(socket.into()).map(Self)
     }
 
-    /// Waits until there is room. Cancelled, it has sent nothing.
-    pub async fn send(&self, number: u32, passed: Option<BorrowedFd<'_>>) -> Result<()> {
-        self.0.async_io(Interest::WRITABLE, || send(&self.0, &number.to_le_bytes(), passed)).await
+    /// Gives a connection, once there is room. Cancelled, it has given nothing.
+    pub async fn give(&self, number: u32, connection: BorrowedFd<'_>) -> Result<()> {
+        self.send(number, Some(connection)).await
     }
 
-    /// Waits for the next; none once the other end is gone. Cancelled, it has taken nothing.
-    pub async fn receive(&self) -> Result<Option<(u32, Option<OwnedFd>)>> {
+    /// Waits for the next connection; none once the other end is gone. Its descriptor is missing where this process
+    /// may have no more. Cancelled, it has taken nothing.
+    pub async fn take(&self) -> Result<Option<(u32, Option<OwnedFd>)>> {
         self.0.async_io(Interest::READABLE, || receive(&self.0).and_then(parse)).await
     }
 
-    /// What has come already.
-    pub fn try_receive(&self) -> Option<u32> {
-        receive(&self.0).and_then(parse).ok().flatten().map(|(number, _)| number)
+    /// Reports, once there is room. Cancelled, it has said nothing.
+    pub async fn report(&self, report: Report) -> Result<()> {
+        self.send(report.number(), None).await
+    }
+
+    /// Waits for the next report; none once the other end is gone. Cancelled, it has heard nothing.
+    pub async fn hear(&self) -> Result<Option<Report>> {
+        Ok(self.take().await?.map(|(number, _)| Report::of(number)))
+    }
+
+    /// The next that has come already.
+    pub fn try_hear(&self) -> Option<Report> {
+        receive(&self.0).and_then(parse).ok().flatten().map(|(number, _)| Report::of(number))
+    }
+
+    async fn send(&self, number: u32, passed: Option<BorrowedFd<'_>>) -> Result<()> {
+        self.0.async_io(Interest::WRITABLE, || send(&self.0, &number.to_le_bytes(), passed)).await
     }
 }
 
@@ -93,16 +133,20 @@ mod tests {
         let (one, other) = pair().unwrap();
         let (one, other) = (Channel::new(one).unwrap(), Channel::new(other).unwrap());
         let (mut reader, writer) = std::io::pipe().unwrap();
-        one.send(7, Some(writer.as_fd())).await.unwrap();
+        one.give(7, writer.as_fd()).await.unwrap();
         drop(writer);
-        let (number, passed) = other.receive().await.unwrap().unwrap();
+        let (number, passed) = other.take().await.unwrap().unwrap();
         assert_eq!(number, 7);
         std::fs::File::from(passed.unwrap()).write_all(b"x").unwrap();
         let mut said = String::new();
         reader.read_to_string(&mut said).unwrap();
         assert_eq!(said, "x");
-        assert_eq!(other.try_receive(), None);
+        assert_eq!(one.try_hear(), None);
+        for report in [Report::Closed(7), Report::NotTaken(7)] {
+            other.report(report).await.unwrap();
+            assert_eq!(one.hear().await.unwrap(), Some(report));
+        }
         drop(one);
-        assert!(other.receive().await.unwrap().is_none());
+        assert!(other.take().await.unwrap().is_none());
     }
 }

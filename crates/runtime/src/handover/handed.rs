@@ -9,7 +9,7 @@ use ringfence_sandbox::{TcpProgress, tcp_progress};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use super::channel::{self, Channel};
+use super::channel::{self, Channel, Report};
 use super::wills::{Will, Wills};
 
 /// What a worker is told first: where its connections come in, and where its wills are kept.
@@ -45,19 +45,19 @@ pub struct Handed {
     channel: Channel,
     wills: Arc<Wills>,
     address: SocketAddr,
-    /// No longer than there are connections.
-    closed: mpsc::UnboundedReceiver<u32>,
-    closing: mpsc::UnboundedSender<u32>,
-    /// One that the supervisor is being told of.
-    telling: Option<u32>,
+    /// No more than there are connections.
+    reports: mpsc::UnboundedReceiver<Report>,
+    reporter: mpsc::UnboundedSender<Report>,
+    /// One that the supervisor is being told.
+    telling: Option<Report>,
 }
 
 impl Handed {
     /// Within a runtime.
     pub fn new(hello: Hello) -> Result<Self> {
-        let (closing, closed) = mpsc::unbounded_channel();
+        let (reporter, reports) = mpsc::unbounded_channel();
         let channel = Channel::new(hello.socket)?;
-        Ok(Self { channel, wills: Arc::new(hello.wills), address: hello.address, closed, closing, telling: None })
+        Ok(Self { channel, wills: Arc::new(hello.wills), address: hello.address, reports, reporter, telling: None })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -67,29 +67,38 @@ impl Handed {
     /// Waits for the next, and tells the supervisor meanwhile of those that were closed. Cancelled, it has lost none.
     pub async fn next(&mut self) -> Result<(TcpStream, Place)> {
         loop {
+            let telling = self.telling;
+            let told = async {
+                match telling {
+                    Some(report) => self.channel.report(report).await,
+                    None => std::future::pending().await,
+                }
+            };
             // Neither waits for the other: the supervisor may be waiting to be heard before it hears.
-            let (number, stream) = tokio::select! {
+            let (number, connection) = tokio::select! {
                 biased;
-                told = self.channel.send(self.telling.unwrap_or_default(), None), if self.telling.is_some() => {
+                told = told => {
                     told?;
                     self.telling = None;
                     continue;
                 }
-                Some(number) = self.closed.recv(), if self.telling.is_none() => {
-                    self.telling = Some(number);
+                Some(report) = self.reports.recv(), if telling.is_none() => {
+                    self.telling = Some(report);
                     continue;
                 }
-                received = self.channel.receive() => match received? {
-                    Some((number, Some(stream))) => (number, stream),
-                    Some((_, None)) => continue,
-                    None => return Err(ErrorKind::BrokenPipe.into()),
-                },
+                taken = self.channel.take() => taken?.ok_or(ErrorKind::BrokenPipe)?,
             };
-            let (wills, closing) = (Arc::clone(&self.wills), self.closing.clone());
-            let stream = std::net::TcpStream::from(stream);
-            stream.set_nonblocking(true)?;
-            let place = Place { number, progress: tcp_progress(&stream).ok(), wills, closing };
-            return Ok((TcpStream::from_std(stream)?, place));
+            let Some(connection) = connection else {
+                // Given again after whoever waits here has rested.
+                let _ = self.reporter.send(Report::NotTaken(number));
+                return Err(rustix::io::Errno::MFILE.into());
+            };
+            let connection = std::net::TcpStream::from(connection);
+            let progress = tcp_progress(&connection).ok();
+            // From here on it is reported, whatever fails.
+            let place = Place { number, progress, wills: Arc::clone(&self.wills), reporter: self.reporter.clone() };
+            connection.set_nonblocking(true)?;
+            return Ok((TcpStream::from_std(connection)?, place));
         }
     }
 }
@@ -100,7 +109,7 @@ pub struct Place {
     number: u32,
     progress: Option<TcpProgress>,
     wills: Arc<Wills>,
-    closing: mpsc::UnboundedSender<u32>,
+    reporter: mpsc::UnboundedSender<Report>,
 }
 
 impl Place {
@@ -118,6 +127,37 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = self.closing.send(self.number);
+        let _ = self.reporter.send(Report::Closed(self.number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::super::channel::pair;
+    use super::*;
+
+    #[tokio::test]
+    async fn what_does_not_arrive_is_given_again_and_what_is_closed_is_told() {
+        let (ours, theirs) = pair().unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        Hello::say(&ours, &Wills::new().unwrap(), address).unwrap();
+        let (supervisor, mut handed) =
+            (Channel::new(ours).unwrap(), Handed::new(Hello::hear(theirs).unwrap()).unwrap());
+        assert_eq!(handed.address(), address);
+        // As where this process may have no more descriptors.
+        supervisor.report(Report::Closed(3)).await.unwrap();
+        assert!(handed.next().await.is_err());
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        let (connection, _) = listener.accept().unwrap();
+        supervisor.give(3, connection.as_fd()).await.unwrap();
+        let (stream, place) = handed.next().await.unwrap();
+        assert_eq!(supervisor.hear().await.unwrap(), Some(Report::NotTaken(3)));
+        drop((stream, place));
+        let idle = tokio::time::timeout(std::time::Duration::from_millis(50), handed.next());
+        assert!(idle.await.is_err());
+        assert_eq!(supervisor.try_hear(), Some(Report::Closed(3)));
     }
 }

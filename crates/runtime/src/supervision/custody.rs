@@ -12,7 +12,7 @@ use std::time::Duration;
 use ringfence_sandbox::{TcpProgress, tcp_progress};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::handover::{Channel, Fate, Hello, Will, Wills};
+use crate::handover::{Channel, Fate, Hello, Report, Will, Wills};
 
 /// How long to rest when no connection can be accepted, for want of descriptors.
 const REST: Duration = Duration::from_millis(100);
@@ -72,7 +72,7 @@ impl Custody {
         let given = async {
             let number = next.unwrap_or_default();
             match self.held.get(number as usize) {
-                Some(Some(stream)) => channel.send(number, Some(stream.as_fd())).await,
+                Some(Some(stream)) => channel.give(number, stream.as_fd()).await,
                 _ => Ok(()),
             }
         };
@@ -84,9 +84,9 @@ impl Custody {
         };
         // Whatever waits, the worker is heard: it may be waiting for that before it takes more.
         tokio::select! {
-            closed = channel.receive() => match closed? {
-                Some((number, _)) => self.release(number),
-                None => return Err(ErrorKind::BrokenPipe.into()),
+            report = channel.hear() => match report?.ok_or(ErrorKind::BrokenPipe)? {
+                Report::Closed(number) => self.release(number),
+                Report::NotTaken(number) => self.waiting.push_back(number),
             },
             given = given, if next.is_some() => {
                 given?;
@@ -118,8 +118,10 @@ impl Custody {
 
     /// Does as a worker that is dead has left word: what can go on waits for the next.
     pub(super) fn settle(&mut self, channel: &Channel) {
-        while let Some(number) = channel.try_receive() {
-            self.release(number);
+        while let Some(report) = channel.try_hear() {
+            if let Report::Closed(number) = report {
+                self.release(number);
+            }
         }
         self.waiting.clear();
         for (place, held) in self.held.iter_mut().enumerate() {
@@ -176,11 +178,11 @@ mod tests {
         let clients: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(custody.address).unwrap()).collect();
         let worker = async {
             for _ in 0..1000 {
-                theirs.send(9999, None).await.unwrap();
+                theirs.report(Report::Closed(9999)).await.unwrap();
             }
             let mut taken = Vec::new();
             while taken.len() < clients.len() {
-                taken.push(theirs.receive().await.unwrap().unwrap().0);
+                taken.push(theirs.take().await.unwrap().unwrap().0);
             }
             taken
         };
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_was_closed_makes_room_for_another() {
+    async fn a_connection_is_given_until_it_was_taken_and_makes_room_for_another_when_it_is_closed() {
         let mut custody = custody();
         let (ours, theirs) = pair().unwrap();
         let (ours, theirs) = (Channel::new(ours).unwrap(), Channel::new(theirs).unwrap());
@@ -200,10 +202,12 @@ mod tests {
         let worker = async {
             for _ in 0..3 {
                 let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
-                let (number, stream) = theirs.receive().await.unwrap().unwrap();
-                assert_eq!((number, stream.is_some()), (0, true));
-                drop(stream);
-                theirs.send(number, None).await.unwrap();
+                for report in [Report::NotTaken(0), Report::Closed(0)] {
+                    let (number, stream) = theirs.take().await.unwrap().unwrap();
+                    assert_eq!((number, stream.is_some()), (0, true));
+                    drop(stream);
+                    theirs.report(report).await.unwrap();
+                }
                 // Closed for the client as well.
                 let mut nothing = [0];
                 let end = tokio::io::AsyncReadExt::read(&mut client, &mut nothing);

@@ -4,12 +4,13 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_testkit::{Who, fixture_file};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::desk::{Desk, rest, run, text};
 use crate::everyone::{BINARY, for_everyone};
@@ -80,12 +81,21 @@ fn a_volume_in_the_state_or_the_packages_is_refused() {
     }
 }
 
-/// A server that is started in a directory.
-fn serve_in(directory: &Path, options: &[&str]) -> Server {
-    let state = Arc::new(Who::Root.directory());
+fn server_state() -> Arc<TempDir> {
+    Arc::new(Who::Root.directory())
+}
+
+fn serve_command(directory: &Path, options: &[&str], state: &TempDir) -> Command {
     let mut command = Who::Root.ringfence(Path::new(BINARY));
     command.args(["serve", "--port", "0"]).args(options).env("RINGFENCE_STATE_DIR", state.path());
-    let mut process = command.current_dir(directory).stdout(Stdio::null()).spawn().expect("it starts");
+    command.current_dir(directory).stdout(Stdio::null());
+    command
+}
+
+/// A server that is started in a directory.
+fn serve_in(directory: &Path, options: &[&str]) -> Server {
+    let state = server_state();
+    let mut process = serve_command(directory, options, &state).spawn().expect("it starts");
     let mut lines = BufReader::new(process.stderr.take().expect("stderr is piped")).lines();
     let address = lines.by_ref().map(|line| line.expect("it is text")).find_map(|line| {
         let (_, rest) = line.split_once("http://")?;
@@ -115,7 +125,14 @@ fn what_guests_write_into_the_directory_of_a_server_is_not_obeyed() {
     assert_eq!(servers(&server), [""; 0]);
     drop(server);
     assert!(!project.join("ringfence.toml").exists(), "nothing is left for the next server");
-    // Nor where it is not protected by its name: deeper down, and written by somebody on the host.
+    // Deeper down its name is not held: where it is missing, a guest could make it for the next server.
+    let mut refused = serve_command(&project.join("work"), &[&volume], &server_state());
+    let output = refused.output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("guests could make") && said.contains("work/ringfence.toml"), "{said}");
+    assert!(!output.status.success());
+    // Nor what is written there on the host.
+    fs::write(project.join("work/ringfence.toml"), "").expect("it is written");
     let server = serve_in(&project.join("work"), &[&volume]);
     fs::write(project.join("work/ringfence.toml"), PLANTED).expect("it is written");
     std::thread::sleep(LONG_ENOUGH);

@@ -42,7 +42,7 @@ impl Held {
         Hello::say(&ours, &wills, address).unwrap();
         let handed = Handed::new(Hello::hear(theirs).unwrap()).unwrap();
         let channel = Channel::new(ours).unwrap();
-        channel.send(0, Some(stream.as_fd())).await.unwrap();
+        channel.give(0, stream.as_fd()).await.unwrap();
         let (steps, allowed) = watch::channel(0);
         let end = CancellationToken::new();
         let ended = end.clone();
