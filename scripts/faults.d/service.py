@@ -170,7 +170,9 @@ class Client:
             self.close()
             raise Broken(f"{type(error).__name__}: {error}") from None
         if "result" not in answer:
-            raise Told(answer.get("error", {}).get("message", str(answer)))
+            # What is said before a request is known has no id, and is not in the words of MCP.
+            error = answer.get("error")
+            raise Told(error.get("message", str(answer)) if isinstance(error, dict) else str(error))
         result = answer["result"]
         said = " ".join(item.get("text", "") for item in result.get("content", []))
         return result.get("structuredContent") or {}, bool(result.get("isError")), said
