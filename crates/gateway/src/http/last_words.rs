@@ -5,7 +5,6 @@
 //! first byte of a request its client is to be told that its call may have run. Once an answer has begun nothing more can
 //! be said, but in an event stream: between two events there is room for one more.
 
-use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -39,6 +38,8 @@ struct Standing {
     /// What had been written when the request came.
     asked_at: u64,
     id: Option<Id>,
+    /// Its answer, if its id is not too long for that.
+    words: Option<Vec<u8>>,
     answer: Answer,
     /// Nothing was read since the last request was answered.
     is_resting: bool,
@@ -95,9 +96,9 @@ impl LastWords {
     /// The request has an id, by which the client knows its answer.
     pub(super) fn asked(&self, id: &Id) {
         self.change(|place, standing| {
-            standing.id = Some(id.clone());
+            (standing.id, standing.words) = (Some(id.clone()), answer(id));
             standing.asked_at = standing.written;
-            place.leave(standing.last(&standing.words()));
+            place.leave(standing.last(standing.words()));
         });
     }
 
@@ -124,7 +125,7 @@ impl LastWords {
                 // If all of it is written, nothing is left to say.
                 Answer::Ended if !standing.is_ahead => place.leave(Will {
                     goes_on_at: Some(TcpProgress { read, written }),
-                    words: &standing.words(),
+                    words: standing.words(),
                     said_at: [standing.asked_at; 2],
                 }),
                 Answer::Begun { is_stream: true } => place.leave(Will {
@@ -167,8 +168,8 @@ impl Standing {
     }
 
     /// The answer to the request, as far as it is known.
-    fn words(&self) -> Cow<'static, [u8]> {
-        self.id.as_ref().and_then(answer).map_or(Cow::Borrowed(&UNKNOWN[..]), Cow::Owned)
+    fn words(&self) -> &[u8] {
+        self.words.as_deref().unwrap_or(&UNKNOWN)
     }
 
     /// Nothing is asked that is not answered. Whatever is read from now on is a request.

@@ -22,14 +22,32 @@ use super::database::{NAME, beside};
 const PATIENCE: Duration = Duration::from_secs(3);
 const ASKED_EVERY: Duration = Duration::from_millis(20);
 
+/// How long one that opens it before is waited for: it may have a large one to save.
+const OPENING: Duration = Duration::from_secs(60);
+
 /// Held until it is dropped.
 pub(super) struct Turn(#[expect(dead_code, reason = "the lock lives as long as the file is open")] File);
 
 impl Turn {
     pub(super) fn take(directory: &Path) -> Result<Self, StoreError> {
+        Self::take_within(directory, OPENING)
+    }
+
+    fn take_within(directory: &Path, patience: Duration) -> Result<Self, StoreError> {
         let lock = open(&directory.join("ringfence.lock"))?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(directory, errno))?;
-        Ok(Self(lock))
+        let until = Instant::now() + patience;
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self(lock)),
+                Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(ASKED_EVERY),
+                Err(Errno::WOULDBLOCK) => {
+                    let why = format!("another server has been opening it for {} s", patience.as_secs());
+                    let source = io::Error::new(io::ErrorKind::TimedOut, why);
+                    return Err(StoreError::Directory { path: directory.to_owned(), source });
+                }
+                Err(errno) => return Err(failed(directory, errno)),
+            }
+        }
     }
 }
 
@@ -106,4 +124,25 @@ fn open(path: &Path) -> Result<File, StoreError> {
 
 fn failed(directory: &Path, errno: Errno) -> StoreError {
     StoreError::Directory { path: directory.to_owned(), source: errno.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn a_turn_is_waited_for_and_not_for_ever() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = Turn::take(directory.path()).unwrap();
+        let refused = Turn::take_within(directory.path(), Duration::ZERO).err().unwrap();
+        let why = refused.source().unwrap().to_string();
+        assert!(why.contains("another server"), "{why}");
+        let path = directory.path().to_owned();
+        let waiting = std::thread::spawn(move || Turn::take(&path).map(drop));
+        std::thread::sleep(ASKED_EVERY);
+        drop(first);
+        waiting.join().unwrap().unwrap();
+    }
 }

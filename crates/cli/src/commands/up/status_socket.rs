@@ -38,7 +38,7 @@ fn listen(state: &Path, supervisor: Arc<Supervisor>, end: CancellationToken) -> 
                 accepted = listener.accept() => match accepted {
                     // One after the other: only the owner of the directory gets here.
                     Ok((stream, _)) => drop(tokio::time::timeout(PATIENCE, tell(stream, &supervisor)).await),
-                    // There may be too many open files, for now.
+                    // Too many files may be open just then.
                     Err(_) => tokio::time::sleep(PATIENCE).await,
                 },
             }
