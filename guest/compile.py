@@ -1,23 +1,24 @@
 """Compiles the kernel for start.py. Runs on the host, with the interpreter that sessions have.
 
-    python3 -I -S -c SOURCE NAME TEXT [NAME TEXT …]
+    python3 -I -S -c SOURCE <TEXT
 
-Prints three lines: what interpreter it is for; the code objects of the kernel's modules, without their texts for
-readers; and those of the bridge (mcp_…), which is loaded later if at all, and whose texts `help()` shows, packed.
+TEXT is names and sources, with zeros between them. Prints what interpreter it is for, a line's end, and three parts:
+the code objects of the kernel's modules, without their texts for readers; those of the bridge (mcp_…), which is loaded
+later if at all, and whose texts `help()` shows, packed; and TEXT, packed, for an interpreter that is another.
 """
 
-import binascii
 import marshal
 import sys
 import zlib
 
-DIRECTORY = "/run/ringfence"  # where a session has the sources, for tracebacks
+DIRECTORY = "/run/ringfence"  # as in start.py
 
-given = sys.argv[1:]
+text = sys.stdin.buffer.read()
+words = text.decode().split("\0")
 now, later = {}, {}
-for name, text in zip(given[::2], given[1::2]):
+for name, source in zip(words[::2], words[1::2]):
     part, optimize = (later, 1) if name.startswith("mcp_") else (now, 2)
-    part[name] = compile(text, f"{DIRECTORY}/{name}.py", "exec", dont_inherit=True, optimize=optimize)
-parts = marshal.dumps(now), zlib.compress(marshal.dumps(later), 9)
-lines = [binascii.b2a_base64(part, newline=False).decode() for part in parts]
-print(repr(sys.version), *lines, sep="\n", end="")
+    part[name] = compile(source, f"{DIRECTORY}/{name}.py", "exec", dont_inherit=True, optimize=optimize)
+parts = marshal.dumps(now), zlib.compress(marshal.dumps(later), 9), zlib.compress(text, 9)
+# Of a version that every interpreter reads.
+sys.stdout.buffer.write(repr(sys.version).encode() + b"\n" + marshal.dumps(parts, 2))

@@ -577,12 +577,8 @@ def import_output():
 
 def import_bridge(own_files):
     """mcp_bridge.py with its parts, whose frames no traceback shows from then on."""
-    if LATER and "mcp_bridge" not in sys.modules:
-        import binascii
-        import marshal
-        import zlib
-
-        codes = marshal.loads(zlib.decompress(binascii.a2b_base64(LATER)))
+    if load_later and "mcp_bridge" not in sys.modules:
+        codes = load_later()
         for name in BRIDGE_PARTS:
             module = type(sys)(name)
             module.__file__ = codes[name].co_filename
@@ -667,7 +663,7 @@ def serve(fd):
 
 OWN_PATH = list(sys.path)
 OWN_IMPORTS = RLock()
-LATER = None  # the parts of the bridge as start.py has them, compiled
+load_later = None  # where start.py has the bridge: gives its code
 
 if __name__ == "__main__":
     serve(int(sys.argv[1]))

@@ -1,28 +1,59 @@
 # Starts the kernel of a session that has no warm interpreter: python3 -I -S -c SOURCE FD
-# Compiling the kernel takes longer than all else that it does before its first cell, so the host does that once
-# (compile.py), with the interpreter that sessions have. Until it has, the sources are there.
+# The kernel comes over FD, its socket, as the first frame: what it was compiled for, a line's end, and the rest.
+# Compiling it takes longer than all else that it does before its first cell, so the host does that once (compile.py),
+# with the interpreter that sessions have. Until it has, the line is empty and the rest is text: names and sources.
+import posix
 import sys
 
-directory = "/run/ringfence"
-try:
-    with open(f"{directory}/kernel.code", "rb") as file:
-        made_for, compiled, later = file.read().split(b"\n")
-except OSError:
-    made_for = None
-if made_for == repr(sys.version).encode():
-    import binascii
+DIRECTORY = "/run/ringfence"  # of which tracebacks would speak; there is none
+
+
+def read(size):
+    parts = []
+    while size > 0:
+        part = posix.read(fd, size)
+        if not part:
+            posix._exit(0)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def load(name, code):
+    module = sys.modules[name] = type(sys)(name)
+    module.__file__ = code.co_filename
+    exec(code, module.__dict__)
+    return module
+
+
+def compile_all(text):
+    words = text.decode().split("\0")
+    return {name: compile(source, f"{DIRECTORY}/{name}.py", "exec") for name, source in zip(words[::2], words[1::2])}
+
+
+def load_later():
+    """The code of the bridge, by module."""
     import marshal
 
-    for name, code in marshal.loads(binascii.a2b_base64(compiled)).items():
-        module = sys.modules[name] = type(sys)(name)
-        module.__file__ = f"{directory}/{name}.py"
-        exec(code, module.__dict__)
-    kernel = sys.modules["kernel"]
-    kernel.LATER = later
-else:
-    sys.path.insert(0, directory)
-    import kernel
+    return marshal.loads(kernel.import_own("zlib").decompress(later))
 
-    del sys.path[0]
-    kernel.OWN_PATH.remove(directory)
-kernel.serve(int(sys.argv[1]))
+
+fd = int(sys.argv[1])
+made_for, _, rest = read(int.from_bytes(read(4), "big")).partition(b"\n")
+if made_for == repr(sys.version).encode():
+    import marshal
+
+    now, later, _ = marshal.loads(rest)
+    codes = marshal.loads(now)
+else:
+    if made_for:  # by another: one has taken the place of the other
+        import marshal
+        import zlib
+
+        rest = zlib.decompress(marshal.loads(rest)[2])
+    codes = compile_all(rest)
+    load_later = codes.copy
+load("kernel_output", codes["kernel_output"])
+kernel = load("kernel", codes["kernel"])
+kernel.load_later = load_later
+kernel.serve(fd)

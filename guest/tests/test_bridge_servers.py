@@ -1,12 +1,14 @@
 """Tests of what cells see of servers: proxies, signatures, results, the package `mcp`, prefaces, runtime helpers."""
 
+import marshal
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 
-from bridge_host import CREATE_ISSUE, GITHUB, PLAIN, BridgeTest, Refusal, text_result, tool
-from test_kernel import DEADLINE_S, KERNEL
+from bridge_host import CREATE_ISSUE, GITHUB, PLAIN, BridgeTest, Refusal, World, text_result, tool
+from test_kernel import DEADLINE_S, KERNEL, Host
 
 
 class ProxyTest(BridgeTest):
@@ -145,31 +147,57 @@ class NoPrefaceTest(BridgeTest):
             self.run_ok("def f(a): return a\n_ = save_tool(f)")
 
 
-class CompiledTest(BridgeTest):
-    """As in a session without a warm interpreter: compile.py has run on the host, start.py starts the kernel."""
+class ColdTest(BridgeTest):
+    """As in a session without a warm interpreter: start.py takes the kernel from its socket."""
 
     def setUp(self):
-        super().setUp()
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
+        self.world = World()
+        self.programs = {}
         guest = os.path.dirname(KERNEL)
-        programs = {}
         for name in os.listdir(guest):
             if name.endswith(".py"):
                 with open(os.path.join(guest, name)) as file:
-                    programs[name[:-3]] = file.read().replace("/run/ringfence", directory.name)
-        start, compiler = programs.pop("start"), programs.pop("compile")
-        del programs["zygote"]
-        command = [sys.executable, "-I", "-S", "-c", compiler, *(word for item in sorted(programs.items()) for word in item)]
-        compiled = subprocess.run(command, capture_output=True, check=True, timeout=DEADLINE_S).stdout
-        with open(os.path.join(directory.name, "kernel.code"), "wb") as file:
-            file.write(compiled)
-        self.host = self.new_host((sys.executable, "-I", "-S", "-c", start))
+                    self.programs[name[:-3]] = file.read()
+        sources = {name: text for name, text in self.programs.items() if name not in ("start", "compile", "zygote")}
+        self.text = "\0".join(word for item in sorted(sources.items()) for word in item).encode()
 
-    def test_the_bridge_comes_with_the_kernel(self):
+    def compile(self):
+        command = [sys.executable, "-I", "-S", "-c", self.programs["compile"]]
+        return subprocess.run(command, input=self.text, capture_output=True, check=True, timeout=DEADLINE_S).stdout
+
+    def check(self, first, cwd=None):
+        command = (sys.executable, "-I", "-S", "-c", self.programs["start"])
+        self.host = self.new_host(command, cwd=cwd, first=first)
         self.assertEqual(self.value("await mcp_plain.echo(n=1)"), {"n": 1})
         self.assertIn("Keeps a function for later sessions", self.run_ok("help(save_tool)").stdout)
         self.assertNotIn("mcp_bridge", self.run_error("await mcp_git_hub.create_issue()", "TypeError").traceback)
+        self.assertNotIn("kernel", self.run_error("1 / 0", "ZeroDivisionError").traceback)
+
+    def test_it_comes_compiled(self):
+        self.check(self.compile())
+
+    def test_it_comes_as_text(self):
+        self.check(b"\n" + self.text)
+
+    def test_what_another_interpreter_compiled_is_taken_from_its_text(self):
+        _, _, parts = self.compile().partition(b"\n")
+        now, later, text = marshal.loads(parts)
+        self.check(b"'another'\n" + marshal.dumps((b"unreadable", b"unreadable", text), 2))
+
+    def test_modules_of_the_working_directory_do_not_get_in_the_way(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for name in ("kernel", "kernel_output", "marshal", "mcp_bridge", "zlib"):
+                with open(os.path.join(directory, f"{name}.py"), "w") as file:
+                    file.write("raise SystemError")
+            self.check(self.compile(), cwd=directory)
+
+    def test_a_host_that_goes_away_meanwhile_ends_it(self):
+        command = (sys.executable, "-I", "-S", "-c", self.programs["start"])
+        host = Host(command)
+        self.addCleanup(host.close)
+        host.socket.sendall(b"\0\1\0\0half")
+        host.socket.shutdown(socket.SHUT_WR)
+        self.assertEqual(host.process.wait(DEADLINE_S), 0)
 
 
 class InstalledPackageTest(BridgeTest):

@@ -36,7 +36,7 @@ def request(cell, code):
 class Host:
     """The host's ends of one kernel: its socket, and the pipes behind its descriptors 1 and 2."""
 
-    def __init__(self, command=(sys.executable, "-I", KERNEL), cwd=None):
+    def __init__(self, command=(sys.executable, "-I", KERNEL), cwd=None, first=None):
         self.socket, guest = socket.socketpair()
         self.socket.settimeout(DEADLINE_S)
         out, out_guest = os.pipe()
@@ -59,6 +59,8 @@ class Host:
         os.close(err_guest)
         self.received = bytearray()
         self.cells = 0
+        if first is not None:
+            self.send(first)
 
     def close(self):
         try:

@@ -22,7 +22,8 @@ class Shell(unittest.TestCase):
         os.set_blocking(output, False)
         fd = theirs.fileno()
         move = f"exec 3<&{fd} {fd}<&-; " if fd != 3 else ""
-        command = ["bash", "--norc", "--noprofile", "-c", move + START]
+        # As a sandbox starts it: a shell cannot heed what it was started to ignore.
+        command = ["env", "--default-signal", "bash", "--norc", "--noprofile", "-c", move + START]
         self.process = subprocess.Popen(
             command,
             pass_fds=[theirs.fileno()],

@@ -20,6 +20,7 @@ use rustix::process::Pid;
 pub(crate) use entry::{enter_interpreter, has_interpreter};
 pub use inherited::take_inherited;
 pub use signals::SignalSet;
+pub(crate) use signals::heed_ignored;
 pub(crate) use spawn::{ExecStrings, StandardStreams, spawn};
 pub use tcp::{TcpProgress, tcp_progress};
 

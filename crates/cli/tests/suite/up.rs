@@ -25,7 +25,12 @@ fn up(options: &[&str], variables: &[(&str, &str)]) -> (Server, Value) {
 }
 
 pub(crate) fn up_in(state: Arc<TempDir>, options: &[&str], variables: &[(&str, &str)]) -> (Server, Value) {
-    let mut process = command(&state, options, variables).stdout(Stdio::piped()).spawn().expect("it starts");
+    listening(command(&state, options, variables), state)
+}
+
+/// Starts it, and gives it with what it says of where it listens.
+fn listening(mut command: Command, state: Arc<TempDir>) -> (Server, Value) {
+    let mut process = command.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(process.stdout.take().expect("stdout is piped")).lines();
     let line = lines.next().expect("it says where it listens").expect("it is text");
     let line: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));

@@ -1,12 +1,14 @@
-//! The Python kernel, compiled by the interpreter that sessions have.
+//! The Python kernel as an interpreter gets it that is started without a zygote: as its first frame, compiled by the
+//! interpreter that sessions have.
 //!
-//! Made on the host, from the text in this program, when it is first of use, and again when the interpreter has been
-//! replaced. Until then the kernel starts from its text. Nothing here ever comes from a guest.
+//! Compiled on the host, from the text in this program, when it is first of use, and again when the interpreter has been
+//! replaced. Until then the kernel is sent as text. Nothing here ever comes from a guest.
 
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{language, warmth};
@@ -17,14 +19,25 @@ const PROGRAM: &str = include_str!("../../../../guest/compile.py");
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Compiled, it is about as long as its text.
-const MOST_BYTES: usize = 256 << 10;
+const MOST_BYTES: u64 = 256 << 10;
+
+/// A frame of the kernel's socket.
+pub(super) type KernelFrame = Arc<[u8]>;
+
+/// Names and sources, with zeros between them.
+static TEXT: LazyLock<String> = LazyLock::new(|| {
+    let sources = language::python_sources();
+    sources.into_iter().flat_map(|(name, source)| [name, source]).collect::<Vec<_>>().join("\0")
+});
+
+static TEXT_FRAME: LazyLock<KernelFrame> = LazyLock::new(|| language::framed(&[b"\n", TEXT.as_bytes()]).into());
 
 static LATEST: Mutex<Option<Compiled>> = Mutex::new(None);
 
 struct Compiled {
     by: Interpreter,
     /// Not there yet while it is being made, or for good if that failed.
-    code: Option<Arc<str>>,
+    frame: Option<KernelFrame>,
 }
 
 /// A file that is another once it has been replaced.
@@ -42,67 +55,83 @@ impl Interpreter {
     }
 }
 
-/// What has been compiled; begins with it where it has not.
-pub(super) fn python(interpreter_directory: Option<&Path>) -> Option<Arc<str>> {
+/// What has been compiled, which is begun with where it has not been. An interpreter that is not the host's finds the text
+/// in it.
+pub(super) fn python(interpreter_directory: Option<&Path>) -> KernelFrame {
+    compiled(interpreter_directory).unwrap_or_else(|| KernelFrame::clone(&TEXT_FRAME))
+}
+
+fn compiled(interpreter_directory: Option<&Path>) -> Option<KernelFrame> {
     let by = Interpreter::look(warmth::find("python3", interpreter_directory)?)?;
     let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(compiled) = &*latest
         && compiled.by == by
     {
-        return compiled.code.clone();
+        return compiled.frame.clone();
     }
-    *latest = Some(Compiled { by: by.clone(), code: None });
+    *latest = Some(Compiled { by: by.clone(), frame: None });
     // Detached: it ends by itself within its deadline, and nobody waits for it.
     std::thread::spawn(move || {
-        let code = compile(&by.path).map(Arc::from);
+        let frame = compile(&by.path).map(|code| language::framed(&[&code]).into());
         let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
         // Unless it was replaced meanwhile.
         if Interpreter::look(by.path.clone()).as_ref() == Some(&by) {
-            *latest = Some(Compiled { by, code });
+            *latest = Some(Compiled { by, frame });
         }
     });
     None
 }
 
-fn compile(python: &Path) -> Option<String> {
-    let sources = language::python_sources();
+fn compile(python: &Path) -> Option<Vec<u8>> {
     let mut process = Command::new(python)
         // Columns of tracebacks, which nobody sees, would be half of it.
         .args(["-I", "-S", "-X", "no_debug_ranges", "-c", PROGRAM])
-        .args(sources.iter().flat_map(|(name, text)| [*name, *text]))
         .env_clear()
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .ok()?;
-    let output = process.stdout.take()?;
-    let reader = std::thread::spawn(move || std::io::read_to_string(output));
+    let (mut input, output) = (process.stdin.take()?, process.stdout.take()?);
+    let writer = std::thread::spawn(move || input.write_all(TEXT.as_bytes()));
+    let reader = std::thread::spawn(move || {
+        let mut code = Vec::new();
+        output.take(MOST_BYTES + 1).read_to_end(&mut code).map(|_| code)
+    });
     let deadline = Instant::now() + DEADLINE;
     while matches!(process.try_wait(), Ok(None)) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(2));
     }
     let _ = process.kill();
     let has_succeeded = process.wait().is_ok_and(|status| status.success());
-    let text = reader.join().ok()?.ok()?;
-    (has_succeeded && text.len() <= MOST_BYTES).then_some(text)
+    let was_told = writer.join().is_ok_and(|written| written.is_ok());
+    let code = reader.join().ok()?.ok()?;
+    (has_succeeded && was_told && code.len() as u64 <= MOST_BYTES).then_some(code)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Takes the frame apart as start.py would.
+    const CHECK: &str = "import sys, marshal, zlib; \
+        made_for, _, parts = sys.stdin.buffer.read().partition(b'\\n'); \
+        assert made_for == repr(sys.version).encode(); \
+        now, later, text = marshal.loads(parts); \
+        now, later = marshal.loads(now), marshal.loads(zlib.decompress(later)); \
+        assert len(later) == 8 and all(name.startswith('mcp_bridge') for name in later); \
+        assert zlib.decompress(text).count(b'\\0') == 19; \
+        print(*(code.co_filename for code in now.values()))";
+
     #[test]
     fn the_kernel_is_compiled_for_the_interpreter_that_did_it() {
         let Some(python) = warmth::find("python3", None) else { return };
         let compiled = compile(&python).unwrap();
-        let check = "import sys, marshal, binascii, zlib; made_for, now, later = sys.argv[1].split('\\n'); \
-                     assert made_for == repr(sys.version); \
-                     now, later = (binascii.a2b_base64(part) for part in (now, later)); \
-                     now, later = (marshal.loads(part) for part in (now, zlib.decompress(later))); \
-                     assert len(later) == 8 and all(name.startswith('mcp_bridge') for name in later); \
-                     print(*(code.co_filename for code in now.values()))";
-        let output = Command::new(python).args(["-I", "-S", "-c", check, &compiled]).output().unwrap();
+        let mut check = Command::new(python);
+        check.args(["-I", "-S", "-c", CHECK]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut check = check.spawn().unwrap();
+        check.stdin.take().unwrap().write_all(&compiled).unwrap();
+        let output = check.wait_with_output().unwrap();
         assert_eq!(
             String::from_utf8_lossy(&output.stdout),
             "/run/ringfence/kernel.py /run/ringfence/kernel_output.py\n",

@@ -19,7 +19,7 @@ use super::guest::{Guest, Kept, Opening, Process, control_pair};
 use super::host_calls::{Calls, HostCalls, Outbox};
 use super::language::{self, Done, Message};
 use super::resident::DIED;
-use super::{DisplayItem, Status};
+use super::{DisplayItem, Status, compiled, prepare};
 use crate::template::Language;
 
 /// More than the slowest interpreter takes on the slowest host.
@@ -39,6 +39,8 @@ pub(super) struct Kernel {
     process: Process,
     socket: UnixStream,
     received: Vec<u8>,
+    /// Of itself, if that did not fit its socket.
+    untaught: Vec<u8>,
     last_cell: u64,
     last_call: u64,
     /// What it was last told before a cell.
@@ -103,14 +105,29 @@ impl Starting {
     /// Starts the interpreter, and leaves its streams with the launcher meanwhile.
     pub(super) fn begin(guest: &mut Guest, spoken: Language) -> Result<Self, String> {
         let (socket, theirs) = control_pair().map_err(|error| error.to_string())?;
-        let process = match guest.fork(&theirs) {
-            Some(forked) => forked?,
-            None => guest.spawn(language::command(spoken), Some(&theirs))?,
+        let (process, is_forked) = match guest.fork(&theirs) {
+            Some(forked) => (forked?, true),
+            None => (guest.spawn(language::command(spoken), Some(&theirs))?, false),
         };
         // The kernel has it now; were it held here too, its end would never be seen.
         drop(theirs);
         let kept = guest.keep(&process, &socket)?;
-        Ok(Self { kernel: Kernel::new(spoken, process, socket), kept: Some(kept) })
+        let mut starting = Self { kernel: Kernel::new(spoken, process, socket), kept: Some(kept) };
+        if !is_forked {
+            starting.teach();
+        }
+        Ok(starting)
+    }
+
+    /// Gives an interpreter that was executed its kernel, where that is not in a file.
+    pub(super) fn teach(&mut self) {
+        if self.kernel.spoken != Language::Python {
+            return;
+        }
+        let frame = compiled::python(prepare::interpreter_directory(Language::Python).as_deref());
+        // A socket mostly takes it whole. If it fails, that is found out by whoever waits for the answer.
+        let sent = self.kernel.socket.try_write(&frame).unwrap_or_default();
+        self.kernel.untaught = frame[sent..].to_vec();
     }
 
     /// Whether this says that it will never be ready.
@@ -151,6 +168,7 @@ impl Kernel {
             process,
             socket,
             received: Vec::new(),
+            untaught: Vec::new(),
             last_cell: 0,
             last_call: 0,
             prefaced: None,
@@ -177,6 +195,7 @@ impl Kernel {
             process,
             socket: UnixStream::from_std(socket).ok()?,
             received: Vec::new(),
+            untaught: Vec::new(),
             // Answers to a server before are then not taken for answers to this one.
             last_cell: u64::from(generation) << 32,
             last_call: 0,
@@ -254,6 +273,9 @@ impl Kernel {
                     Event::Lost => return Err("the sandbox is gone".into()),
                     _ => {}
                 },
+                sent = send_some(&self.socket, &self.untaught), if !self.untaught.is_empty() => {
+                    self.untaught.drain(..sent.map_err(|error| error.to_string())?);
+                }
                 received = receive(&self.socket, &mut self.received) => {
                     received?;
                     let message = language::next_message(self.spoken, 0, &mut self.received)?;
@@ -270,14 +292,13 @@ impl Kernel {
     /// What is sent for a cell.
     fn request(&mut self, code: &str, preface: Option<&Arc<str>>) -> Vec<u8> {
         self.last_cell += 1;
-        let request = language::request(self.spoken, self.last_cell, code);
-        match preface.filter(|preface| self.prefaced.as_ref() != Some(preface)) {
-            None => request,
-            Some(preface) => {
-                self.prefaced = Some(Arc::clone(preface));
-                [language::preface(self.spoken, preface), request].concat()
-            }
+        let mut request = std::mem::take(&mut self.untaught);
+        if let Some(preface) = preface.filter(|preface| self.prefaced.as_ref() != Some(preface)) {
+            self.prefaced = Some(Arc::clone(preface));
+            request.extend(language::preface(self.spoken, preface));
         }
+        request.extend(language::request(self.spoken, self.last_cell, code));
+        request
     }
 
     /// Runs one cell.

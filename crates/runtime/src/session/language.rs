@@ -48,13 +48,10 @@ const FILES: [(&str, &str); 18] = [
     ("kernel.sh", include_str!("../../../../guest/kernel.sh")),
 ];
 
-/// The kernel of a language, as files of the guest: what is compiled, or the texts.
-pub(super) fn files(language: Language, compiled: Option<&str>) -> BTreeMap<PathBuf, String> {
-    if let Some(compiled) = compiled {
-        return [(PathBuf::from(DIRECTORY).join("kernel.code"), compiled.to_owned())].into();
-    }
+/// What the kernel of a language is found in, as files of the guest. That of Python comes over its socket.
+pub(super) fn files(language: Language) -> BTreeMap<PathBuf, String> {
     let suffix = match language {
-        Language::Python => ".py",
+        Language::Python => return BTreeMap::new(),
         Language::Node => ".mjs",
         Language::Bash => ".sh",
     };
@@ -111,7 +108,7 @@ const PREFACE: u64 = 1 << 62;
 /// Up to this an answer is sent in one piece.
 const SMALL_ANSWER: usize = 64 << 10;
 
-fn framed(parts: &[&[u8]]) -> Vec<u8> {
+pub(super) fn framed(parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     [&[head(length).as_slice()], parts].concat().concat()
 }

@@ -51,11 +51,6 @@ impl Launchers {
         launched.map(|launched| (launched, launcher)).map_err(|error| not_made(&error))
     }
 
-    /// Whether Python sandboxes are mostly made warm.
-    pub(super) fn has_warmth(&self) -> bool {
-        self.0.warmth.is_some()
-    }
-
     /// Waits until sandboxes can be made warm; `false` if they cannot.
     pub(super) async fn warm_up(&self) -> bool {
         if self.0.warmth.is_none() {

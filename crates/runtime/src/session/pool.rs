@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -20,6 +21,8 @@ struct Inner {
     launchers: Launchers,
     settings: Settings,
     shelves: Mutex<HashMap<Arc<str>, Shelf>>,
+    /// Sandboxes that are being made for somebody who waits.
+    wanted_now: watch::Sender<usize>,
     tasks: TaskTracker,
     end: CancellationToken,
 }
@@ -30,10 +33,19 @@ struct Shelf {
     is_filling: bool,
 }
 
+/// Held by whoever makes a sandbox that is waited for.
+pub(super) struct Precedence<'a>(&'a watch::Sender<usize>);
+
+impl Drop for Precedence<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|wanted| *wanted -= 1);
+    }
+}
+
 impl Pool {
     pub(super) fn new(launchers: Launchers, settings: Settings) -> Self {
         let (shelves, tasks, end) = (Mutex::default(), TaskTracker::new(), CancellationToken::new());
-        Self(Arc::new(Inner { launchers, settings, shelves, tasks, end }))
+        Self(Arc::new(Inner { launchers, settings, shelves, wanted_now: watch::Sender::new(0), tasks, end }))
     }
 
     /// Takes one that is ready, if there is one, and sees to it that there are more.
@@ -50,6 +62,12 @@ impl Pool {
         };
         self.refill(template);
         claimed
+    }
+
+    /// While this is held, none are made ahead: somebody waits.
+    pub(super) fn yield_to(&self) -> Precedence<'_> {
+        self.0.wanted_now.send_modify(|wanted| *wanted += 1);
+        Precedence(&self.0.wanted_now)
     }
 
     /// Ends those that wait.
@@ -84,6 +102,7 @@ impl Pool {
             self.0.launchers.warm_up().await;
         }
         while self.ready(template) < self.wanted(template) {
+            let _ = self.0.wanted_now.subscribe().wait_for(|wanted| *wanted == 0).await;
             match self.make(template).await {
                 Ok(prepared) => {
                     self.shelves().entry(template.name.clone()).or_default().ready.push_back(prepared);

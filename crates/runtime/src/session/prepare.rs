@@ -9,7 +9,7 @@ use ringfence_sandbox::{Root, Spec};
 use super::guest::Guest;
 use super::kernel::{Kernel, Starting};
 use super::launchers::Launchers;
-use super::{Failure, Kind, Settings, compiled, language};
+use super::{Failure, Kind, Settings, language};
 use crate::flavor::Flavor;
 use crate::interpreter;
 use crate::template::{Language, Template};
@@ -48,17 +48,11 @@ pub(super) async fn sandbox(
     let environment = spec.environment.clone();
     // The warm interpreter is the host's; a root of its own brings its own.
     let warm = template.language == Language::Python && template.root == Root::Host;
-    // Warm ones start cold only after the interpreter's death; to carry this along for that would cost them more.
-    let compiled = if warm && !launchers.has_warmth() {
-        compiled::python(interpreter_directory(Language::Python).as_deref())
-    } else {
-        None
-    };
-    spec.files = language::files(template.language, compiled.as_deref());
+    spec.files = language::files(template.language);
     let mute = |error: std::io::Error| {
         Failure::new(Kind::SandboxCreation, format!("the sandbox cannot be spoken to: {error}"))
     };
-    let (starting, opening) = match interpreter {
+    let (mut starting, opening) = match interpreter {
         Interpreter::MaybeLater => (None, None),
         Interpreter::NeededNow => {
             let started = Starting::with_sandbox(template.language, environment.clone()).map_err(mute)?;
@@ -66,9 +60,13 @@ pub(super) async fn sandbox(
         }
     };
     let (launched, launcher) = launchers.launch(spec, warm, opening).await?;
+    let is_forked = launched.is_warm;
     let mut guest = Guest::new(launched, launcher, environment).map_err(mute)?;
-    if starting.is_some() {
+    if let Some(starting) = &mut starting {
         guest.count_first();
+        if !is_forked {
+            starting.teach();
+        }
     }
     Ok(Prepared { guest, kernel: None, starting })
 }

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::frame::Channel;
 use crate::launch::{Begun, Birth, Stdio, begin};
 use crate::spec::Spec;
-use crate::sys::SignalSet;
+use crate::sys::{self, SignalSet};
 use crate::zygote::{Warmth, Zygote};
 
 /// Serves requests until the client says farewell, or the lease has run out.
@@ -24,6 +24,7 @@ use crate::zygote::{Warmth, Zygote};
 /// `library` is this crate as a shared object, for zygotes.
 pub fn serve(socket: OwnedFd, library: &'static [u8]) -> Result<(), Error> {
     let children = SignalSet::new(&[Signal::CHILD]).block_and_watch().map_err(Error::setup("watch for children"))?;
+    sys::heed_ignored();
     // Ctrl-C in the founder's terminal is the founder's to act on.
     let _ = rustix::process::setsid();
     let mut launcher = Launcher {

@@ -7,6 +7,21 @@ use rustix::process::Signal;
 
 use super::check;
 
+/// Ignores nothing any more that whoever started this process had it ignore, as `nohup` does, but the end of a pipe. What
+/// is ignored stays so in all that a process starts.
+pub(crate) fn heed_ignored() {
+    for signal in (1..=libc::SIGRTMAX()).filter(|signal| *signal != libc::SIGPIPE) {
+        // SAFETY: plain data, of which all zeros is a value.
+        let mut found: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: only asks, into a place of the right type; a number that is no signal is an error code.
+        let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut found) };
+        if asked == 0 && found.sa_sigaction == libc::SIG_IGN {
+            // SAFETY: no handler of ours is involved.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+}
+
 /// A set of signals, as the kernel wants it.
 #[derive(Clone, Copy)]
 pub struct SignalSet(libc::sigset_t);
