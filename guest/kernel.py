@@ -68,6 +68,7 @@ KEPT_CELLS = 1000  # whose source a traceback can show
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the import
 PLAIN = 0x43  # those of a function that is nothing else: CO_OPTIMIZED, CO_NEWLOCALS, CO_NOFREE
 TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, likewise
+MARKS = frozenset(";#'\"\\()[]{}")  # of which a line that is plainly an assignment has none
 NO_INPUT = "input() is not available in this sandbox: pass values in the code"
 
 # Without one of these in it a cell has only the builtins that are there without `site`, and cannot tell.
@@ -112,20 +113,30 @@ class Channel:
         """Exactly as many bytes; what comes with them is kept."""
         parts, missing = [self.received], size - len(self.received)
         while missing > 0:
-            try:
-                part = posix.read(self.fd, min(max(missing, PAGE), CHUNK))
-            except OSError:
-                posix._exit(1)
-            if not part:
-                posix._exit(0)
+            part = self.read_some(min(max(missing, PAGE), CHUNK))
             parts.append(part)
             missing -= len(part)
         received = b"".join(parts)
         self.received = received[size:]
         return received[:size]
 
+    def read_some(self, most):
+        try:
+            part = posix.read(self.fd, most)
+        except OSError:
+            posix._exit(1)
+        if not part:
+            posix._exit(0)
+        return part
+
     def receive(self):
         """The number of a frame and the rest of it; ValueError if it is none, with the stream in step."""
+        if not self.received:
+            self.received = self.read_some(PAGE)
+        frame, size = self.received, int.from_bytes(self.received[:4], "big")
+        if len(frame) == size + 4 and size >= ID_SIZE:  # as mostly: one, and whole
+            self.received = b""
+            return int.from_bytes(frame[4:12], "big"), frame[12:]
         size = int.from_bytes(self.read(4), "big")
         if size > FRAME_LIMIT:
             return self.receive_large(size)
@@ -199,7 +210,7 @@ def identify(fd):
 
 
 class Stdio:
-    """Descriptors 0, 1 and 2 and the text streams over them, made whole again between cells."""
+    """Descriptors 0, 1 and 2 and the text streams over them, whole at the beginning of each cell."""
 
     def __init__(self):
         self.spares = [(fd, move_high(fd), identify(fd)) for fd in (0, 1, 2)]
@@ -207,17 +218,13 @@ class Stdio:
         sys.stdin = sys.__stdin__ = NoInput()
 
     def restore(self):
-        """After a cell: gives it back what it closed or replaced."""
+        """Gives a cell what those before it, or what they left running, have closed or replaced."""
         for fd, spare, identity in self.spares:
             try:
                 if identify(fd) != identity:
                     posix.dup2(spare, fd)
             except OSError:
                 continue  # the guest closed the spare too, and now goes without
-        self.restore_streams()
-
-    def restore_streams(self):
-        """Before a cell too: what the last ones left running may have changed these since."""
         for fd, name in ((1, "stdout"), (2, "stderr")):
             try:
                 if fcntl.fcntl(fd, fcntl.F_GETFL) & posix.O_NONBLOCK:
@@ -269,7 +276,8 @@ class Kernel:
         # SIGINT: acted on while armed, put off while a frame is being sent, or read by the bridge.
         self.armed = self.sending = self.put_off = False
         self.has_site = "site" in sys.modules
-        self.tidy()
+        self.stdio.restore()
+        self.heed_interrupts()
         main = type(sys)("__main__")
         main.__builtins__ = builtins
         sys.modules["__main__"] = main
@@ -296,9 +304,9 @@ class Kernel:
             if not self.has_site and any(sign in code for sign in SIGNS_OF_SITE):
                 self.run_site()
             self.send(self.execute(cell_id, code))
-            # While the host is busy with the answer.
-            self.tidy()
             if not self.has_site:
+                # While the host is busy with the answer: it goes first, should it have no other processor.
+                posix.sched_yield()
                 self.run_site()
                 compile("", "<nothing>", "exec")  # the next may need what `compile_first` goes without
 
@@ -334,14 +342,13 @@ class Kernel:
     def open_workspace(self):
         sys.path.insert(0, "")  # its modules are found, as at any prompt
 
-    def tidy(self):
-        """Undoes what a cell may have done to what the next one needs."""
-        self.stdio.restore()
+    def heed_interrupts(self):
+        """Whatever a cell has made of them."""
         _signal.signal(_signal.SIGINT, self.on_interrupt)
 
     def execute(self, cell_id, code):
         """The `done` message for one cell."""
-        self.stdio.restore_streams()
+        self.stdio.restore()
         self.cells += 1
         self.cell_id = cell_id
         try:
@@ -356,6 +363,7 @@ class Kernel:
         if posix.getpid() != self.pid:
             self.end_child(status, error)
         self.cell_id = None
+        self.heed_interrupts()
         if self.bridge is not None:
             self.bridge.end_cell()
         return {"type": "done", "id": cell_id, "status": status, "result": result, "error": error}
@@ -540,7 +548,7 @@ def ends_in_assignment(code):
         return False
     if target[-1] in "<>" and target[-2:] not in ("<<", ">>"):
         return False  # a comparison
-    return not any(mark in line for mark in ";#'\"\\()[]{}")
+    return MARKS.isdisjoint(line)
 
 
 def import_own(name):

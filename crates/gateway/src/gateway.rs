@@ -359,7 +359,7 @@ impl Gateway {
             Err(refusal) if is_own && name == tools::RUN_PYTHON => {
                 self.audit().record(AuditEvent::refusal(&refusal).of(&context.principal, None));
                 let mode = self.code.as_ref().map(|code| code.settings().output_mode);
-                return Ok(json!(reply::validation_answer(&refusal, mode.unwrap_or_default())));
+                return Ok(reply::on_the_wire(reply::validation_answer(&refusal, mode.unwrap_or_default())));
             }
             Err(refusal) => return Err(self.refuse(context, refusal)),
         };
@@ -370,7 +370,7 @@ impl Gateway {
             context.cancel.cancel();
             return Err(self.refuse(context, too_long(self.patience)));
         };
-        answered.map(|result| json!(result)).map_err(failure::render)
+        answered.map(reply::on_the_wire).map_err(failure::render)
     }
 
     /// Lets through what the policy allows.

@@ -18,6 +18,8 @@ mod place;
 mod replay;
 mod status;
 
+use std::sync::Arc;
+
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
@@ -90,7 +92,7 @@ fn router(
     let app = Router::new()
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .route("/mcp/{profile}", post(mcp::post).get(mcp::get).delete(mcp::delete))
-        .with_state(Mcp::new(gateway.clone(), options.max_body_bytes, shutdown, closing))
+        .with_state(Arc::new(Mcp::new(gateway.clone(), options.max_body_bytes, shutdown, closing)))
         .merge(rest::routes(gateway.clone(), options.max_body_bytes, shutdown))
         .merge(status.layer(Extension(status::Ending(options.drain.clone()))).with_state(gateway))
         .fallback(async || {

@@ -164,5 +164,15 @@ fn finish(content: Vec<ContentBlock>, fields: Value, failed: bool) -> CallToolRe
     result
 }
 
+/// As it goes on the wire. The fields are moved: they hold all that the blocks do.
+pub(crate) fn on_the_wire(mut result: CallToolResult) -> Value {
+    let fields = result.structured_content.take();
+    let mut message = json!(result);
+    if let (Value::Object(message), Some(fields)) = (&mut message, fields) {
+        message.insert("structuredContent".into(), fields);
+    }
+    message
+}
+
 #[cfg(test)]
 mod tests;

@@ -120,11 +120,17 @@ fn invalid(why: &str) -> RpcError {
 }
 
 /// The answer to a request, on the wire.
-pub(crate) fn answer(id: Option<&Id>, outcome: &Outcome) -> Value {
-    match outcome {
-        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
-        Err(error) => json!({"jsonrpc": "2.0", "id": id, "error": error}),
-    }
+pub(crate) fn answer(id: Option<&Id>, outcome: Outcome) -> Value {
+    let (key, value) = match outcome {
+        // Moved, however large it is.
+        Ok(result) => ("result", result),
+        Err(error) => ("error", json!(error)),
+    };
+    let mut message = Map::new();
+    message.insert("jsonrpc".into(), "2.0".into());
+    message.insert("id".into(), json!(id));
+    message.insert(key.into(), value);
+    Value::Object(message)
 }
 
 pub(crate) fn request(id: &Id, method: &str, params: Option<Value>) -> Value {

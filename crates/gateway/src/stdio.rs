@@ -113,7 +113,7 @@ impl Conversation {
 
     async fn take(&self, line: &[u8], tasks: &TaskTracker) {
         match rpc::parse(line) {
-            Err(error) => self.say(rpc::answer(None, &Err(error))).await,
+            Err(error) => self.say(rpc::answer(None, Err(error))).await,
             Ok(Message::Answer { id, outcome }) => self.client.hear(&id, outcome),
             Ok(Message::Notification { method, params }) => self.notified(&method, &params),
             Ok(Message::Request { id, method, params }) => self.asked(id, method, params, tasks).await,
@@ -133,11 +133,11 @@ impl Conversation {
     async fn asked(&self, id: Id, method: String, params: Value, tasks: &TaskTracker) {
         let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
             let refusal = busy::error("too many requests at a time");
-            return self.say(rpc::answer(Some(&id), &Err(refusal))).await;
+            return self.say(rpc::answer(Some(&id), Err(refusal))).await;
         };
         let era = match era::of_request(&method, &params) {
             Ok(era) => era,
-            Err(error) => return self.say(rpc::answer(Some(&id), &Err(error))).await,
+            Err(error) => return self.say(rpc::answer(Some(&id), Err(error))).await,
         };
         let capabilities = match era {
             Era::Modern => Arc::new(params["_meta"][CAPABILITIES_KEY].clone()),
@@ -158,7 +158,7 @@ impl Conversation {
         let work = async move {
             let _gone = context.cancel.clone().drop_guard();
             tokio::select! {
-                outcome = gateway.serve(&method, params, &context) => Some(rpc::answer(Some(&id), &outcome)),
+                outcome = gateway.serve(&method, params, &context) => Some(rpc::answer(Some(&id), outcome)),
                 // Whoever cancels does not wait for an answer.
                 () = ticket.token.cancelled() => None,
             }

@@ -168,7 +168,7 @@ impl Gate {
     /// The same in the words of MCP.
     fn busy_over_mcp(&self, no_room: NoRoom, id: Option<&Id>) -> Response {
         self.tell_of(no_room);
-        let answer = rpc::answer(id, &Err(busy::error(no_room.why())));
+        let answer = rpc::answer(id, Err(busy::error(no_room.why())));
         busy::with_retry_after((StatusCode::SERVICE_UNAVAILABLE, axum::Json(answer)).into_response())
     }
 
@@ -179,7 +179,7 @@ impl Gate {
             Some(AnswerTo { id, only_reads: false }) => {
                 self.tell_of(NoRoom::Answers);
                 let lost = Err(failure::render(answer_lost()));
-                axum::Json(rpc::answer(Some(id), &lost)).into_response()
+                axum::Json(rpc::answer(Some(id), lost)).into_response()
             }
             None if *method == Method::GET => self.busy(NoRoom::Answers),
             None => {

@@ -227,7 +227,7 @@ fn lost() -> Failure {
 }
 
 fn error(id: Option<&Id>) -> Value {
-    rpc::answer(id, &Err(failure::render(lost())))
+    rpc::answer(id, Err(failure::render(lost())))
 }
 
 fn http(status: &str, body: &Value) -> Vec<u8> {

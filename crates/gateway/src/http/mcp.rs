@@ -29,9 +29,8 @@ use crate::{Gateway, busy};
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 
-#[derive(Clone)]
 pub(super) struct Mcp {
-    gateway: Gateway,
+    gateway: Arc<Gateway>,
     in_flight: InFlight,
     clients: Clients,
     max_body_bytes: usize,
@@ -48,15 +47,15 @@ impl Mcp {
         closing: &CancellationToken,
     ) -> Self {
         let clients = gateway.clients().clone();
-        let (shutdown, closing) = (shutdown.clone(), closing.clone());
+        let (gateway, shutdown, closing) = (Arc::new(gateway), shutdown.clone(), closing.clone());
         Self { gateway, in_flight: InFlight::default(), clients, max_body_bytes, shutdown, closing }
     }
 
     /// What is offered at the path of a request.
-    fn offered(&self, profile: Option<&str>) -> Result<Gateway, Box<Response>> {
+    fn offered(&self, profile: Option<&str>) -> Result<Arc<Gateway>, Box<Response>> {
         match profile {
-            None => Ok(self.gateway.clone()),
-            Some(name) => self.gateway.with_profile(name).ok_or_else(|| {
+            None => Ok(Arc::clone(&self.gateway)),
+            Some(name) => self.gateway.with_profile(name).map(Arc::new).ok_or_else(|| {
                 let hint = "profiles are named in the configuration: [profiles.NAME]";
                 Box::new(refuse(StatusCode::NOT_FOUND, "there is no such profile", hint))
             }),
@@ -65,7 +64,7 @@ impl Mcp {
 }
 
 pub(super) async fn post(
-    State(mcp): State<Mcp>,
+    State(mcp): State<Arc<Mcp>>,
     Extension(principal): Extension<Principal>,
     profile: Option<Path<String>>,
     request: Request,
@@ -112,7 +111,7 @@ pub(super) async fn post(
 
 /// The stream on which a client hears what it has not asked for.
 pub(super) async fn get(
-    State(mcp): State<Mcp>,
+    State(mcp): State<Arc<Mcp>>,
     Extension(principal): Extension<Principal>,
     profile: Option<Path<String>>,
     headers: HeaderMap,
@@ -140,7 +139,7 @@ pub(super) async fn get(
 }
 
 pub(super) async fn delete(
-    State(mcp): State<Mcp>,
+    State(mcp): State<Arc<Mcp>>,
     Extension(principal): Extension<Principal>,
     headers: HeaderMap,
 ) -> Response {
@@ -153,8 +152,8 @@ pub(super) async fn delete(
 
 /// Whoever sent a message, and where to.
 struct Caller {
-    mcp: Mcp,
-    gateway: Gateway,
+    mcp: Arc<Mcp>,
+    gateway: Arc<Gateway>,
     principal: Principal,
     headers: HeaderMap,
     place: Option<Place>,
@@ -234,7 +233,7 @@ impl Caller {
             let _gone = context.cancel.clone().drop_guard();
             let outcome = gateway.serve(&method, params, &context).await;
             let status = outcome.as_ref().err().map_or(StatusCode::OK, |error| status(error, era));
-            (status, rpc::answer(Some(&id), &outcome))
+            (status, rpc::answer(Some(&id), outcome))
         };
         let mut response = patience::respond(Box::pin(answer), messages, ticket, manner).await;
         if response.status() == StatusCode::SERVICE_UNAVAILABLE {
@@ -273,7 +272,7 @@ fn status(error: &RpcError, era: Era) -> StatusCode {
 }
 
 fn bad_request(id: Option<&Id>, error: RpcError) -> Response {
-    (StatusCode::BAD_REQUEST, axum::Json(rpc::answer(id, &Err(error)))).into_response()
+    (StatusCode::BAD_REQUEST, axum::Json(rpc::answer(id, Err(error)))).into_response()
 }
 
 /// Whether a header lists a media type.

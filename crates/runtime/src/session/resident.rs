@@ -54,6 +54,8 @@ pub(super) struct Resident {
     /// What the next caller must be told.
     pub(super) owed_notice: Option<String>,
     pub(super) was_used: bool,
+    /// Processes that had been killed for want of memory when that was last told.
+    pub(super) memory_kills: u64,
 }
 
 /// What is left of a session whose sandbox is gone.
@@ -141,7 +143,6 @@ impl Resident {
     async fn answer(&mut self, call: Call, kernel: &mut Option<Kernel>) -> Fate {
         let Call { work, timeout, cancel, visit, reply } = call;
         let shared = Arc::clone(&self.shared);
-        let kills_before = self.guest.memory_kills();
         let run = async {
             let patience = Patience::new(timeout, cancel);
             match work {
@@ -157,8 +158,9 @@ impl Resident {
             answered = run => answered,
             () = shared.stopped() => (Ok(failed("the session was stopped while the call ran".into())), Fate::SandboxLost),
         };
+        let kills = self.guest.memory_kills();
         if let Ok(outcome) = &mut answer
-            && (self.guest.memory_kills() > kills_before
+            && (kills > std::mem::replace(&mut self.memory_kills, kills)
                 || (fate == Fate::SandboxLost && self.guest.is_breached().await))
         {
             let limit = ringfence_sandbox::bytes::show(self.memory_limit);

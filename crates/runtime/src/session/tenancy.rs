@@ -175,6 +175,7 @@ impl Handle {
         settings: &Settings,
     ) -> Resident {
         Resident {
+            memory_kills: prepared.guest.memory_kills(),
             guest: prepared.guest,
             kernel: prepared.kernel,
             starting: prepared.starting,
