@@ -1,7 +1,9 @@
-//! Sandboxes with running interpreters that wait for a session, a few of each template that has been asked for.
+//! Sandboxes with running interpreters that wait for a session, a few of each template that has been asked for, and for a
+//! while some more where there were too few.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -27,10 +29,47 @@ struct Inner {
     end: CancellationToken,
 }
 
+/// What may wait beyond what is configured, while that was too little.
+const MOST_MORE: usize = 12;
+
+/// How long after there was last too little.
+const KEPT: Duration = Duration::from_secs(60);
+
 #[derive(Default)]
 struct Shelf {
     ready: VecDeque<Prepared>,
     is_filling: bool,
+    /// Once at least: before, it is no wonder that there are too few.
+    was_full: bool,
+    demand: Demand,
+}
+
+/// What was asked of a shelf that it did not have.
+#[derive(Default)]
+struct Demand {
+    more: usize,
+    missed_at: Option<Instant>,
+}
+
+impl Demand {
+    /// Notes that none was there; whether that is the first time in a while.
+    fn miss(&mut self, now: Instant) -> bool {
+        self.more = (self.more + 1).min(MOST_MORE);
+        self.missed_at.replace(now).is_none()
+    }
+
+    fn wanted(&self, configured: usize) -> usize {
+        if configured == 0 { 0 } else { configured + self.more }
+    }
+
+    /// How long it must still be remembered. It is forgotten if that is over.
+    fn left(&mut self, now: Instant) -> Option<Duration> {
+        let left = KEPT.checked_sub(now.saturating_duration_since(self.missed_at?)).filter(|left| !left.is_zero());
+        if left.is_none() {
+            *self = Self::default();
+        }
+        left
+    }
 }
 
 /// Held by whoever makes a sandbox that is waited for.
@@ -54,14 +93,41 @@ impl Pool {
         if *flavor.name != *self.0.settings.default_flavor {
             return None;
         }
-        let claimed = {
+        let (claimed, is_scarce) = {
             let mut shelves = self.shelves();
-            let ready = &mut shelves.entry(template.name.clone()).or_default().ready;
+            let Shelf { ready, was_full, demand, .. } = shelves.entry(template.name.clone()).or_default();
             // One that has died waiting is dropped here, and another is looked at.
-            std::iter::from_fn(|| ready.pop_front()).find(Prepared::is_alive)
+            let claimed = std::iter::from_fn(|| ready.pop_front()).find(Prepared::is_alive);
+            let is_scarce = claimed.is_none() && *was_full && demand.miss(Instant::now());
+            (claimed, is_scarce)
         };
+        if is_scarce {
+            self.remember(template);
+        }
         self.refill(template);
         claimed
+    }
+
+    /// Lets those go that are too many, once there have been enough for a while.
+    fn remember(&self, template: &Template) {
+        let (pool, template) = (self.clone(), template.clone());
+        let forget = async move {
+            while let Some(left) = pool.demand_left(&template) {
+                tokio::time::sleep(left).await;
+            }
+        };
+        let end = self.0.end.clone();
+        self.0.tasks.spawn(async move { end.run_until_cancelled(forget).await });
+    }
+
+    fn demand_left(&self, template: &Template) -> Option<Duration> {
+        let mut shelves = self.shelves();
+        let shelf = shelves.get_mut(&template.name)?;
+        let left = shelf.demand.left(Instant::now());
+        if left.is_none() {
+            shelf.ready.truncate(self.configured(template));
+        }
+        left
     }
 
     /// While this is held, none are made ahead: somebody waits.
@@ -82,7 +148,8 @@ impl Pool {
         {
             let mut shelves = self.shelves();
             let shelf = shelves.entry(template.name.clone()).or_default();
-            if shelf.is_filling || shelf.ready.len() >= self.wanted(template) || self.0.tasks.is_closed() {
+            let is_full = shelf.ready.len() >= shelf.demand.wanted(self.configured(template));
+            if shelf.is_filling || is_full || self.0.tasks.is_closed() {
                 return;
             }
             shelf.is_filling = true;
@@ -101,7 +168,7 @@ impl Pool {
         if template.language == Language::Python {
             self.0.launchers.warm_up().await;
         }
-        while self.ready(template) < self.wanted(template) {
+        while self.has_room(template) {
             let _ = self.0.wanted_now.subscribe().wait_for(|wanted| *wanted == 0).await;
             match self.make(template).await {
                 Ok(prepared) => {
@@ -127,15 +194,40 @@ impl Pool {
         Ok(prepared)
     }
 
-    fn wanted(&self, template: &Template) -> usize {
+    fn configured(&self, template: &Template) -> usize {
         self.0.settings.pool.get(&*template.name).copied().unwrap_or(0)
     }
 
-    fn ready(&self, template: &Template) -> usize {
-        self.shelves().get(&template.name).map_or(0, |shelf| shelf.ready.len())
+    fn has_room(&self, template: &Template) -> bool {
+        let mut shelves = self.shelves();
+        let Shelf { ready, was_full, demand, .. } = shelves.entry(template.name.clone()).or_default();
+        let has_room = ready.len() < demand.wanted(self.configured(template));
+        *was_full |= !has_room && !ready.is_empty();
+        has_room
     }
 
     fn shelves(&self) -> MutexGuard<'_, HashMap<Arc<str>, Shelf>> {
         self.0.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_were_too_few_more_wait_for_a_while_but_not_without_bound() {
+        let (mut demand, start) = (Demand::default(), Instant::now());
+        assert_eq!((demand.wanted(4), demand.left(start)), (4, None));
+        assert!(demand.miss(start));
+        assert!(!demand.miss(start + KEPT / 2), "it is remembered already");
+        assert_eq!((demand.wanted(4), demand.wanted(0)), (6, 0));
+        assert_eq!(demand.left(start + KEPT), Some(KEPT / 2));
+        assert_eq!(demand.wanted(4), 6);
+        assert_eq!((demand.left(start + KEPT * 3 / 2), demand.wanted(4)), (None, 4));
+        for _ in 0..100 {
+            demand.miss(start);
+        }
+        assert_eq!(demand.wanted(4), 4 + MOST_MORE);
     }
 }
