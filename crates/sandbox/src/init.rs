@@ -69,14 +69,19 @@ fn live(mut plan: Plan, host: &mut Host) -> Result<(), StepError> {
     let listener = settle::settle(&plan, host.orders()?)?;
     // Mounted by now; the init has no more use for a descriptor of the host's.
     plan.volumes.clear();
-    host.report(&Report::Ready, listener.as_ref());
-    // The host has it now; when the host lets go of it, connections must fail, not wait.
-    drop(listener);
-
     let children = SignalSet::new(&[Signal::CHILD])
         .block_and_watch()
         .map_err(|errno| StepError { step: "watch for children".into(), errno })?;
     let mut processes = Processes::default();
+    // Somebody may wait for what it starts; whoever hears that the walls stand has things to do, on the same processor
+    // maybe.
+    let first = host.heard_already().and_then(|(order, passed)| processes::begin(order, passed));
+    host.report(&Report::Ready, listener.as_ref());
+    // The host has it now; when the host lets go of it, connections must fail, not wait.
+    drop(listener);
+    if let Some((process, begun)) = first {
+        processes.note(host, process, begun);
+    }
     if let Some((command, wiring)) = plan.main.take() {
         command.enter_workdir()?;
         if !processes.start(host, MAIN, &command, wiring) {

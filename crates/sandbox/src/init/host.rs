@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::error::StepError;
@@ -63,6 +64,13 @@ impl Host {
             }
         }
         Heard::Nothing
+    }
+
+    /// An order that waits already. Only its maker can have sent one so early: what the sandbox shall start with.
+    pub(super) fn heard_already(&self) -> Option<(Order, Vec<OwnedFd>)> {
+        let orders = self.orders.as_ref()?;
+        let waits = poll(&mut [PollFd::new(orders, PollFlags::IN)], Some(&Timespec::default())) == Ok(1);
+        if waits { orders.receive().ok()? } else { None }
     }
 
     pub(super) fn renew(&mut self, orders: OwnedFd) {

@@ -18,6 +18,9 @@ pub(super) enum Main {
     NotEnded,
 }
 
+/// A process that has begun, with its terminal where it has one.
+pub(super) type Begun = Result<(Pid, Option<OwnedFd>), Errno>;
+
 #[derive(Default)]
 pub(super) struct Processes(BTreeMap<u32, Pid>);
 
@@ -28,7 +31,8 @@ impl Processes {
         self.note(host, process, started)
     }
 
-    fn note(&mut self, host: &mut Host, process: u32, started: Result<(Pid, Option<OwnedFd>), Errno>) -> bool {
+    /// Reports what was started; `false` if it could not be.
+    pub(super) fn note(&mut self, host: &mut Host, process: u32, started: Begun) -> bool {
         match started {
             Ok((pid, terminal)) => {
                 self.0.insert(process, pid);
@@ -45,16 +49,10 @@ impl Processes {
     /// Carries out what the host asks. What makes no sense is answered or passed over, never fatal.
     pub(super) fn obey(&mut self, host: &mut Host, order: Order, passed: Vec<OwnedFd>) {
         match order {
-            Order::Start { process, command, environment } => {
-                let prepared = PreparedCommand::new(&command, &environment).map_err(|_| Errno::INVAL);
-                let ready =
-                    prepared.and_then(|ready| ready.enter_workdir().map(|()| ready).map_err(|error| error.errno));
-                let started = ready.and_then(|ready| command::start(&ready, Wiring::Descriptors(passed)));
-                self.note(host, process, started);
-            }
-            Order::Fork { process, workdir, environment } => {
-                let started = kernel::fork(&workdir, &environment, &passed).map(|pid| (pid, None));
-                self.note(host, process, started);
+            Order::Start { .. } | Order::Fork { .. } => {
+                if let Some((process, begun)) = begin(order, passed) {
+                    self.note(host, process, begun);
+                }
             }
             Order::Signal { process, number, group } => {
                 if let Some(pid) = self.0.get(&process) {
@@ -97,6 +95,21 @@ impl Processes {
             }
         }
         main
+    }
+}
+
+/// Starts what an order names, if it is one for that. It is to be noted, whatever came of it.
+pub(super) fn begin(order: Order, passed: Vec<OwnedFd>) -> Option<(u32, Begun)> {
+    match order {
+        Order::Start { process, command, environment } => {
+            let prepared = PreparedCommand::new(&command, &environment).map_err(|_| Errno::INVAL);
+            let ready = prepared.and_then(|ready| ready.enter_workdir().map(|()| ready).map_err(|error| error.errno));
+            Some((process, ready.and_then(|ready| command::start(&ready, Wiring::Descriptors(passed)))))
+        }
+        Order::Fork { process, workdir, environment } => {
+            Some((process, kernel::fork(&workdir, &environment, &passed).map(|pid| (pid, None))))
+        }
+        _ => None,
     }
 }
 
