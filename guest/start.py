@@ -26,13 +26,14 @@ def load(name, code):
     return module
 
 
-def compile_all(text):
-    words = text.decode().split("\0")
-    return {name: compile(source, f"{DIRECTORY}/{name}.py", "exec") for name, source in zip(words[::2], words[1::2])}
+def compile_all(sources):
+    return {name: compile(source, f"{DIRECTORY}/{name}.py", "exec") for name, source in sources.items()}
 
 
 def load_later():
     """The code of the bridge, by module."""
+    if later is None:
+        return compile_all(sources)
     import marshal
 
     return marshal.loads(kernel.import_own("zlib").decompress(later))
@@ -51,8 +52,9 @@ else:
         import zlib
 
         rest = zlib.decompress(marshal.loads(rest)[2])
-    codes = compile_all(rest)
-    load_later = codes.copy
+    words = rest.decode().split("\0")
+    sources, later = dict(zip(words[::2], words[1::2])), None
+    codes = compile_all({name: sources.pop(name) for name in ("kernel_output", "kernel")})
 load("kernel_output", codes["kernel_output"])
 kernel = load("kernel", codes["kernel"])
 kernel.load_later = load_later

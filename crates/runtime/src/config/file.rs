@@ -104,7 +104,7 @@ pub struct SessionsConfig {
     pub volumes: Option<Vec<String>>,
     /// Weaknesses of the host that are acceptable.
     pub accept: Option<Vec<WeaknessConfig>>,
-    /// Sandboxes that wait ready, by template.
+    /// Sandboxes that wait ready, by template; up to 12 more for a minute after there were too few.
     pub pool: Option<BTreeMap<String, usize>>,
     /// Python modules that are imported before a session asks for them.
     pub preload: Option<Vec<String>>,

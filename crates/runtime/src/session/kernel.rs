@@ -126,7 +126,7 @@ impl Starting {
         }
         let frame = compiled::python(prepare::interpreter_directory(Language::Python).as_deref());
         // A socket mostly takes it whole. If it fails, that is found out by whoever waits for the answer.
-        let sent = self.kernel.socket.try_write(&frame).unwrap_or_default();
+        let sent = rustix::io::write(&self.kernel.socket, &frame).unwrap_or_default();
         self.kernel.untaught = frame[sent..].to_vec();
     }
 
@@ -263,26 +263,40 @@ impl Kernel {
     }
 
     async fn await_ready(&mut self, guest: &Guest, captured: &mut Captured) -> Result<(), String> {
+        // When it is taken for dead, and what it died of if nothing better is told by then.
+        let mut lost: Option<(Instant, String)> = None;
         loop {
+            let last_word = lost.as_ref().map_or_else(Instant::now, |(until, _)| *until);
             tokio::select! {
+                biased;
                 event = guest.event() => match event {
-                    Event::Refused { errno, .. } => return Err(format!("the interpreter cannot be executed: {errno}")),
+                    Event::Refused { process, errno } if process == self.process.number => {
+                        return Err(format!("the interpreter cannot be executed: {errno}"));
+                    }
                     Event::Ended { process, .. } if process == self.process.number => {
                         return Err("the interpreter ended at once".into());
                     }
                     Event::Lost => return Err("the sandbox is gone".into()),
                     _ => {}
                 },
-                sent = send_some(&self.socket, &self.untaught), if !self.untaught.is_empty() => {
-                    self.untaught.drain(..sent.map_err(|error| error.to_string())?);
-                }
-                received = receive(&self.socket, &mut self.received) => {
-                    received?;
-                    let message = language::next_message(self.spoken, 0, &mut self.received)?;
-                    if matches!(message, Some(Message::Ready)) {
-                        self.is_ready = true;
-                        return Ok(());
+                sent = send_some(&self.socket, &self.untaught), if !self.untaught.is_empty() && lost.is_none() => {
+                    match sent {
+                        Ok(length) => drop(self.untaught.drain(..length)),
+                        Err(error) => lost = Some((Instant::now() + LAST_WORD, error.to_string())),
                     }
+                }
+                received = receive(&self.socket, &mut self.received), if lost.is_none() => match received {
+                    Ok(()) => {
+                        let message = language::next_message(self.spoken, 0, &mut self.received)?;
+                        if matches!(message, Some(Message::Ready)) {
+                            self.is_ready = true;
+                            return Ok(());
+                        }
+                    }
+                    Err(error) => lost = Some((Instant::now() + LAST_WORD, error)),
+                },
+                () = sleep_until(last_word), if lost.is_some() => {
+                    return Err(lost.map(|(_, why)| why).unwrap_or_default());
                 }
                 () = captured.take(&mut self.process) => {}
             }

@@ -32,6 +32,9 @@ struct Inner {
 /// What may wait beyond what is configured, while that was too little.
 const MOST_MORE: usize = 12;
 
+/// How long whoever waits for a sandbox of his own keeps others from being made: one that hangs must not for ever.
+const MOST_PATIENCE: Duration = Duration::from_millis(500);
+
 /// How long after there was last too little.
 const KEPT: Duration = Duration::from_secs(60);
 
@@ -52,9 +55,9 @@ struct Demand {
 }
 
 impl Demand {
-    /// Notes that none was there; whether that is the first time in a while.
-    fn miss(&mut self, now: Instant) -> bool {
-        self.more = (self.more + 1).min(MOST_MORE);
+    /// Notes that none was there, where there is room for so many; whether that is the first time in a while.
+    fn miss(&mut self, now: Instant, room: usize) -> bool {
+        self.more = (self.more + 1).min(MOST_MORE).min(room);
         self.missed_at.replace(now).is_none()
     }
 
@@ -95,10 +98,14 @@ impl Pool {
         }
         let (claimed, is_scarce) = {
             let mut shelves = self.shelves();
+            let others =
+                |(name, shelf): (&Arc<str>, &Shelf)| if *name == template.name { 0 } else { shelf.demand.more };
+            let others: usize = shelves.iter().map(others).sum();
             let Shelf { ready, was_full, demand, .. } = shelves.entry(template.name.clone()).or_default();
             // One that has died waiting is dropped here, and another is looked at.
             let claimed = std::iter::from_fn(|| ready.pop_front()).find(Prepared::is_alive);
-            let is_scarce = claimed.is_none() && *was_full && demand.miss(Instant::now());
+            let room = self.room().saturating_sub(others);
+            let is_scarce = claimed.is_none() && *was_full && demand.miss(Instant::now(), room);
             (claimed, is_scarce)
         };
         if is_scarce {
@@ -121,12 +128,14 @@ impl Pool {
     }
 
     fn demand_left(&self, template: &Template) -> Option<Duration> {
-        let mut shelves = self.shelves();
-        let shelf = shelves.get_mut(&template.name)?;
-        let left = shelf.demand.left(Instant::now());
-        if left.is_none() {
-            shelf.ready.truncate(self.configured(template));
-        }
+        let (left, surplus) = {
+            let mut shelves = self.shelves();
+            let Shelf { ready, demand, .. } = shelves.get_mut(&template.name)?;
+            let left = demand.left(Instant::now());
+            let kept = if left.is_some() { ready.len() } else { ready.len().min(self.configured(template)) };
+            (left, ready.split_off(kept))
+        };
+        drop(surplus);
         left
     }
 
@@ -160,16 +169,17 @@ impl Pool {
                 () = pool.fill(&template) => {}
                 () = pool.0.end.cancelled() => {}
             }
-            pool.shelves().entry(template.name).or_default().is_filling = false;
         });
     }
 
+    /// Until the shelf is full, and says so itself, or one cannot be made.
     async fn fill(&self, template: &Template) {
         if template.language == Language::Python {
             self.0.launchers.warm_up().await;
         }
         while self.has_room(template) {
-            let _ = self.0.wanted_now.subscribe().wait_for(|wanted| *wanted == 0).await;
+            let mut wanted_now = self.0.wanted_now.subscribe();
+            let _ = tokio::time::timeout(MOST_PATIENCE, wanted_now.wait_for(|wanted| *wanted == 0)).await;
             match self.make(template).await {
                 Ok(prepared) => {
                     self.shelves().entry(template.name.clone()).or_default().ready.push_back(prepared);
@@ -177,6 +187,7 @@ impl Pool {
                 // Whoever asks for a session makes it himself, and is told why that fails.
                 Err(why) => {
                     tracing::debug!("no {} session could be made ahead: {why}", template.name);
+                    self.shelves().entry(template.name.clone()).or_default().is_filling = false;
                     return;
                 }
             }
@@ -200,10 +211,20 @@ impl Pool {
 
     fn has_room(&self, template: &Template) -> bool {
         let mut shelves = self.shelves();
-        let Shelf { ready, was_full, demand, .. } = shelves.entry(template.name.clone()).or_default();
+        let Shelf { ready, was_full, demand, is_filling } = shelves.entry(template.name.clone()).or_default();
         let has_room = ready.len() < demand.wanted(self.configured(template));
-        *was_full |= !has_room && !ready.is_empty();
+        if !has_room {
+            // In the same moment, so that whoever takes one after it has it filled again.
+            *is_filling = false;
+            *was_full |= !ready.is_empty();
+        }
         has_room
+    }
+
+    /// For how many more than are configured: one that waits counts as a session.
+    fn room(&self) -> usize {
+        let settings = &self.0.settings;
+        settings.most_sessions.saturating_sub(settings.pool.values().sum())
     }
 
     fn shelves(&self) -> MutexGuard<'_, HashMap<Arc<str>, Shelf>> {
@@ -219,15 +240,17 @@ mod tests {
     fn where_there_were_too_few_more_wait_for_a_while_but_not_without_bound() {
         let (mut demand, start) = (Demand::default(), Instant::now());
         assert_eq!((demand.wanted(4), demand.left(start)), (4, None));
-        assert!(demand.miss(start));
-        assert!(!demand.miss(start + KEPT / 2), "it is remembered already");
+        assert!(demand.miss(start, 9));
+        assert!(!demand.miss(start + KEPT / 2, 9), "it is remembered already");
         assert_eq!((demand.wanted(4), demand.wanted(0)), (6, 0));
         assert_eq!(demand.left(start + KEPT), Some(KEPT / 2));
         assert_eq!(demand.wanted(4), 6);
         assert_eq!((demand.left(start + KEPT * 3 / 2), demand.wanted(4)), (None, 4));
         for _ in 0..100 {
-            demand.miss(start);
+            demand.miss(start, 100);
         }
         assert_eq!(demand.wanted(4), 4 + MOST_MORE);
+        demand.miss(start, 3);
+        assert_eq!(demand.wanted(4), 7, "no more than there is room for");
     }
 }

@@ -108,12 +108,12 @@ impl Inner {
     pub(super) async fn move_in(&self, tenancy: &Tenancy, interpreter: Interpreter) -> Result<Prepared, Failure> {
         let Tenancy { id, principal, template, flavor, created } = tenancy;
         // Its interpreter starts while the session is written down; nothing of the caller's runs in it before.
-        let prepared = if let Some(prepared) = self.pool.claim(template, flavor) {
-            prepared
-        } else {
-            let _precedence = self.pool.yield_to();
-            prepare::sandbox(&self.launchers, template, flavor, &self.settings, interpreter).await?
+        let precedence = self.pool.yield_to();
+        let prepared = match self.pool.claim(template, flavor) {
+            Some(prepared) => prepared,
+            None => prepare::sandbox(&self.launchers, template, flavor, &self.settings, interpreter).await?,
         };
+        drop(precedence);
         if let Some(keeping) = &self.keeping {
             let record = SessionRecord {
                 id: id.clone(),

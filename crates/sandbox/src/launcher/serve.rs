@@ -24,9 +24,9 @@ use crate::zygote::{Warmth, Zygote};
 /// `library` is this crate as a shared object, for zygotes.
 pub fn serve(socket: OwnedFd, library: &'static [u8]) -> Result<(), Error> {
     let children = SignalSet::new(&[Signal::CHILD]).block_and_watch().map_err(Error::setup("watch for children"))?;
-    sys::heed_ignored();
     // Ctrl-C in the founder's terminal is the founder's to act on.
     let _ = rustix::process::setsid();
+    sys::heed_ignored();
     let mut launcher = Launcher {
         client: Some(Channel::from(socket)),
         door: None,
