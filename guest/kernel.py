@@ -586,12 +586,7 @@ def import_output():
 def import_bridge(own_files):
     """mcp_bridge.py with its parts, whose frames no traceback shows from then on."""
     if load_later and "mcp_bridge" not in sys.modules:
-        codes = load_later()
-        for name in BRIDGE_PARTS:
-            module = type(sys)(name)
-            module.__file__ = codes[name].co_filename
-            sys.modules[name] = module
-            exec(codes[name], module.__dict__)
+        load_later()
     bridge = import_beside("mcp_bridge")
     for name in BRIDGE_PARTS:
         own_files.add(sys.modules[name].__file__)
@@ -671,7 +666,7 @@ def serve(fd):
 
 OWN_PATH = list(sys.path)
 OWN_IMPORTS = RLock()
-load_later = None  # where start.py has the bridge: gives its code
+load_later = None  # where start.py has the bridge: loads it
 
 if __name__ == "__main__":
     serve(int(sys.argv[1]))

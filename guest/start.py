@@ -31,12 +31,15 @@ def compile_all(sources):
 
 
 def load_later():
-    """The code of the bridge, by module."""
+    """Loads the bridge."""
     if later is None:
-        return compile_all(sources)
-    import marshal
+        codes = compile_all(sources)
+    else:
+        import marshal
 
-    return marshal.loads(kernel.import_own("zlib").decompress(later))
+        codes = marshal.loads(kernel.import_own("zlib").decompress(later))
+    for name in kernel.BRIDGE_PARTS:
+        load(name, codes[name])
 
 
 fd = int(sys.argv[1])

@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{language, warmth};
+use super::{language, prepare, warmth};
+use crate::template::Language;
 
 const PROGRAM: &str = include_str!("../../../../guest/compile.py");
 
@@ -57,12 +58,13 @@ impl Interpreter {
 
 /// What has been compiled, which is begun with where it has not been. An interpreter that is not the host's finds the text
 /// in it.
-pub(super) fn python(interpreter_directory: Option<&Path>) -> KernelFrame {
-    compiled(interpreter_directory).unwrap_or_else(|| KernelFrame::clone(&TEXT_FRAME))
+pub(super) fn python() -> KernelFrame {
+    compiled().unwrap_or_else(|| KernelFrame::clone(&TEXT_FRAME))
 }
 
-fn compiled(interpreter_directory: Option<&Path>) -> Option<KernelFrame> {
-    let by = Interpreter::look(warmth::find("python3", interpreter_directory)?)?;
+fn compiled() -> Option<KernelFrame> {
+    let directory = prepare::interpreter_directory(Language::Python);
+    let by = Interpreter::look(warmth::find("python3", directory.as_deref())?)?;
     let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(compiled) = &*latest
         && compiled.by == by

@@ -1,6 +1,7 @@
 //! The interpreter of a session: started when first needed, spoken to cell by cell, replaced when it dies.
 
-use std::collections::BTreeMap;
+mod starting;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +11,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::attention::{Attention, Experience};
 use super::call::{Captured, Impatience, Outcome, Patience, failed};
-use super::guest::{Guest, Kept, Opening, Process, control_pair};
+use super::guest::{Guest, Process};
 use super::host_calls::{Calls, HostCalls, Outbox};
 use super::language::{self, Done, Message};
 use super::resident::DIED;
-use super::{DisplayItem, Status, compiled, prepare};
+use super::{DisplayItem, Status};
 use crate::template::Language;
+pub(super) use starting::Starting;
 
 /// More than the slowest interpreter takes on the slowest host.
 const START_DEADLINE: Duration = Duration::from_secs(20);
@@ -73,92 +75,6 @@ pub(super) enum Fate {
     NeverReady,
     /// The whole sandbox is gone.
     SandboxLost,
-}
-
-/// An interpreter that has been started and has not said yet that it is ready.
-pub(super) struct Starting {
-    kernel: Kernel,
-    /// None where the launcher has its streams already.
-    kept: Option<Kept>,
-}
-
-impl Starting {
-    /// One that is started with its sandbox, by the launcher.
-    pub(super) fn with_sandbox(
-        spoken: Language,
-        environment: BTreeMap<String, String>,
-    ) -> std::io::Result<(Self, Opening)> {
-        let (opening, process, socket) = Opening::new(language::command(spoken), environment)?;
-        Ok((Self { kernel: Kernel::new(spoken, process, socket), kept: None }, opening))
-    }
-
-    /// Whether nothing but the interpreter itself must be waited for.
-    pub(super) fn is_kept(&self) -> bool {
-        self.kept.is_none()
-    }
-
-    /// The interpreter as it is: what it is asked now waits in its socket. Only if it [`Self::is_kept`].
-    pub(super) fn hurry(self) -> Kernel {
-        self.kernel
-    }
-
-    /// Starts the interpreter, and leaves its streams with the launcher meanwhile.
-    pub(super) fn begin(guest: &mut Guest, spoken: Language) -> Result<Self, String> {
-        let (socket, theirs) = control_pair().map_err(|error| error.to_string())?;
-        let (process, is_forked) = match guest.fork(&theirs) {
-            Some(forked) => (forked?, true),
-            None => (guest.spawn(language::command(spoken), Some(&theirs))?, false),
-        };
-        // The kernel has it now; were it held here too, its end would never be seen.
-        drop(theirs);
-        let kept = guest.keep(&process, &socket)?;
-        let mut starting = Self { kernel: Kernel::new(spoken, process, socket), kept: Some(kept) };
-        if !is_forked {
-            starting.teach();
-        }
-        Ok(starting)
-    }
-
-    /// Gives an interpreter that was executed its kernel, where that is not in a file.
-    pub(super) fn teach(&mut self) {
-        if self.kernel.spoken != Language::Python {
-            return;
-        }
-        let frame = compiled::python(prepare::interpreter_directory(Language::Python).as_deref());
-        // A socket mostly takes it whole. If it fails, that is found out by whoever waits for the answer.
-        let sent = rustix::io::write(&self.kernel.socket, &frame).unwrap_or_default();
-        self.kernel.untaught = frame[sent..].to_vec();
-    }
-
-    /// Whether this says that it will never be ready.
-    pub(super) fn is_ended_by(&self, event: Event) -> bool {
-        let own = self.kernel.process.number;
-        matches!(event, Event::Refused { process, .. } | Event::Ended { process, .. } if process == own)
-    }
-
-    /// Waits until it is ready.
-    pub(super) async fn finish(self, guest: &Guest) -> Result<Kernel, String> {
-        let Self { mut kernel, kept } = self;
-        let mut captured = Captured::default();
-        let ready = timeout(START_DEADLINE, kernel.await_ready(guest, &mut captured)).await;
-        match ready {
-            Ok(Ok(())) => {
-                // Before anything runs in it: what has been answered must survive this server.
-                if let Some(kept) = kept {
-                    kept.confirm().await?;
-                }
-                Ok(kernel)
-            }
-            other => {
-                guest.signal(kernel.process.number, Signal::KILL);
-                captured.drain(&mut kernel.process);
-                let (_, stderr) = captured.finish();
-                let why = other
-                    .map_or_else(|_| "it was not ready in time".to_owned(), |result| result.err().unwrap_or_default());
-                Err(format!("{why} {}", String::from_utf8_lossy(&stderr.head).trim()).trim().to_owned())
-            }
-        }
-    }
 }
 
 impl Kernel {

@@ -1,0 +1,99 @@
+//! An interpreter from its start until it is ready.
+
+use std::collections::BTreeMap;
+
+use ringfence_sandbox::Event;
+use rustix::process::Signal;
+use tokio::time::timeout;
+
+use super::{Kernel, START_DEADLINE};
+use crate::session::call::Captured;
+use crate::session::guest::{Guest, Kept, Opening, control_pair};
+use crate::session::{compiled, language};
+use crate::template::Language;
+
+/// An interpreter that has been started and has not said yet that it is ready.
+pub(in crate::session) struct Starting {
+    kernel: Kernel,
+    /// None where the launcher has its streams already.
+    kept: Option<Kept>,
+}
+
+impl Starting {
+    /// One that is started with its sandbox, by the launcher.
+    pub(in crate::session) fn with_sandbox(
+        spoken: Language,
+        environment: BTreeMap<String, String>,
+    ) -> std::io::Result<(Self, Opening)> {
+        let (opening, process, socket) = Opening::new(language::command(spoken), environment)?;
+        Ok((Self { kernel: Kernel::new(spoken, process, socket), kept: None }, opening))
+    }
+
+    /// Whether nothing but the interpreter itself must be waited for.
+    pub(in crate::session) fn is_kept(&self) -> bool {
+        self.kept.is_none()
+    }
+
+    /// The interpreter as it is: what it is asked now waits in its socket. Only if it [`Self::is_kept`].
+    pub(in crate::session) fn hurry(self) -> Kernel {
+        self.kernel
+    }
+
+    /// Starts the interpreter, and leaves its streams with the launcher meanwhile.
+    pub(in crate::session) fn begin(guest: &mut Guest, spoken: Language) -> Result<Self, String> {
+        let (socket, theirs) = control_pair().map_err(|error| error.to_string())?;
+        let (process, is_forked) = match guest.fork(&theirs) {
+            Some(forked) => (forked?, true),
+            None => (guest.spawn(language::command(spoken), Some(&theirs))?, false),
+        };
+        // The kernel has it now; were it held here too, its end would never be seen.
+        drop(theirs);
+        let kept = guest.keep(&process, &socket)?;
+        let mut starting = Self { kernel: Kernel::new(spoken, process, socket), kept: Some(kept) };
+        if !is_forked {
+            starting.teach();
+        }
+        Ok(starting)
+    }
+
+    /// Gives an interpreter that was executed its kernel, where that is not in a file.
+    pub(in crate::session) fn teach(&mut self) {
+        if self.kernel.spoken != Language::Python {
+            return;
+        }
+        let frame = compiled::python();
+        // A socket mostly takes it whole. If it fails, that is found out by whoever waits for the answer.
+        let sent = rustix::io::write(&self.kernel.socket, &frame).unwrap_or_default();
+        self.kernel.untaught = frame[sent..].to_vec();
+    }
+
+    /// Whether this says that it will never be ready.
+    pub(in crate::session) fn is_ended_by(&self, event: Event) -> bool {
+        let own = self.kernel.process.number;
+        matches!(event, Event::Refused { process, .. } | Event::Ended { process, .. } if process == own)
+    }
+
+    /// Waits until it is ready.
+    pub(in crate::session) async fn finish(self, guest: &Guest) -> Result<Kernel, String> {
+        let Self { mut kernel, kept } = self;
+        let mut captured = Captured::default();
+        let ready = timeout(START_DEADLINE, kernel.await_ready(guest, &mut captured)).await;
+        match ready {
+            Ok(Ok(())) => {
+                // Before anything runs in it: what has been answered must survive this server.
+                if let Some(kept) = kept {
+                    kept.confirm().await?;
+                }
+                Ok(kernel)
+            }
+            other => {
+                guest.signal(kernel.process.number, Signal::KILL);
+                captured.drain(&mut kernel.process);
+                let (_, stderr) = captured.finish();
+                let why = other
+                    .map_or_else(|_| "it was not ready in time".to_owned(), |result| result.err().unwrap_or_default());
+                Err(format!("{why} {}", String::from_utf8_lossy(&stderr.head).trim()).trim().to_owned())
+            }
+        }
+    }
+}
