@@ -44,7 +44,7 @@ import fcntl
 import io
 import posix
 import sys
-from _thread import RLock, allocate_lock, get_ident
+from _thread import RLock, _count, allocate_lock, get_ident
 
 FRAME_LIMIT = 16 << 20
 ANSWER_LIMIT = 72 << 20
@@ -99,6 +99,7 @@ class Channel:
         self.lock = allocate_lock()
         self.received = b""
         self.early = []  # frames that came while a cell ran, and are not for it
+        self.wait = None
         posix.register_at_fork(after_in_child=self.disown)
 
     def disown(self):
@@ -107,7 +108,18 @@ class Channel:
             posix.close(self.fd)
         except OSError:
             pass
-        self.fd = -1
+        self.fd, self.wait = -1, None
+
+    def rest_well(self):
+        """Waits by `poll` from now on. A `read` that waits is also woken when the host takes what was sent to it,
+        for nothing, and it is the host that is held up by waking it."""
+        try:
+            select = import_own("select")
+            watch = select.poll()
+            watch.register(self.fd, select.POLLIN)
+        except Exception:
+            return  # there is none, or not as it was
+        self.wait = watch.poll
 
     def read(self, size):
         """Exactly as many bytes; what comes with them is kept."""
@@ -122,6 +134,8 @@ class Channel:
 
     def read_some(self, most):
         try:
+            if self.wait is not None:
+                self.wait()
             part = posix.read(self.fd, most)
         except OSError:
             posix._exit(1)
@@ -178,8 +192,14 @@ def encode(value):
     return import_own("json").dumps(value, separators=(",", ":"))
 
 
+def encode_done(cell_id, status, result, error):
+    """The same of what somebody waits for, in one go."""
+    head = f'"type":"done","id":{cell_id},"status":"{status}"'
+    return f'{{{head},"result":{encode(result)},"error":{encode(error)}}}'
+
+
 def encode_frame(message):
-    body = encode(message).encode("ascii")
+    body = (message if type(message) is str else encode(message)).encode("ascii")
     if len(body) > FRAME_LIMIT:
         raise ValueError(f"{len(body)} bytes when encoded, more than {FRAME_LIMIT}")
     return len(body).to_bytes(4, "big") + body
@@ -210,15 +230,33 @@ def identify(fd):
 
 
 class Stdio:
-    """Descriptors 0, 1 and 2 and the text streams over them, whole at the beginning of each cell."""
+    """Descriptors 0, 1 and 2 and the text streams over them, whole at the beginning of each cell.
+
+    They are put right behind the answer to a cell, when nobody waits."""
 
     def __init__(self):
         self.spares = [(fd, move_high(fd), identify(fd)) for fd in (0, 1, 2)]
         self.streams = {}
+        self.has_company = False
         sys.stdin = sys.__stdin__ = NoInput()
 
+    def open(self):
+        """Begins a cell: undoes what has been done since, by what those before it left running."""
+        try:
+            self.unblock()
+        except OSError:
+            self.has_company = True
+        if self.has_company:
+            self.restore()
+
+    def unblock(self):
+        for fd in (1, 2):
+            if fcntl.fcntl(fd, fcntl.F_GETFL) & posix.O_NONBLOCK:
+                posix.set_blocking(fd, True)  # by a child such as node, which shares the pipe
+
     def restore(self):
-        """Gives a cell what those before it, or what they left running, have closed or replaced."""
+        """Gives the next cell what those before it have closed or replaced."""
+        self.has_company = _count() > 0  # threads of the guest's, which may do it again
         for fd, spare, identity in self.spares:
             try:
                 if identify(fd) != identity:
@@ -226,11 +264,6 @@ class Stdio:
             except OSError:
                 continue  # the guest closed the spare too, and now goes without
         for fd, name in ((1, "stdout"), (2, "stderr")):
-            try:
-                if fcntl.fcntl(fd, fcntl.F_GETFL) & posix.O_NONBLOCK:
-                    posix.set_blocking(fd, True)  # by a child such as node, which shares the pipe
-            except OSError:
-                pass  # closed, and no spare of it left
             if not self.is_intact(name):
                 # By line, as on a terminal: in order with what subprocesses print, and not lost in a kill.
                 stream = open(fd, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
@@ -289,6 +322,7 @@ class Kernel:
         self.load_output()  # while the host makes up its mind
         if self.has_site:
             self.open_workspace()
+            self.channel.rest_well()
         while True:
             early = self.channel.early
             try:
@@ -304,10 +338,12 @@ class Kernel:
             if not self.has_site and any(sign in code for sign in SIGNS_OF_SITE):
                 self.run_site()
             self.send(self.execute(cell_id, code))
+            self.tidy_up()
             if not self.has_site:
                 # While the host is busy with the answer: it goes first, should it have no other processor.
                 posix.sched_yield()
                 self.run_site()
+                self.channel.rest_well()
                 compile("", "<nothing>", "exec")  # the next may need what `compile_first` goes without
 
     def load_output(self):
@@ -346,9 +382,14 @@ class Kernel:
         """Whatever a cell has made of them."""
         _signal.signal(_signal.SIGINT, self.on_interrupt)
 
-    def execute(self, cell_id, code):
-        """The `done` message for one cell."""
+    def tidy_up(self):
+        """Behind the answer, so that nobody waits for it."""
         self.stdio.restore()
+        self.output.forget(f"<cell {self.cells - KEPT_CELLS}>")
+
+    def execute(self, cell_id, code):
+        """Runs one cell; what is to be said of it."""
+        self.stdio.open()
         self.cells += 1
         self.cell_id = cell_id
         try:
@@ -366,7 +407,7 @@ class Kernel:
         self.heed_interrupts()
         if self.bridge is not None:
             self.bridge.end_cell()
-        return {"type": "done", "id": cell_id, "status": status, "result": result, "error": error}
+        return encode_done(cell_id, status, result, error)
 
     def attempt(self, code):
         """Status, result and error of a cell. Guest code runs in all of it: a repr, a str, a flush."""
@@ -390,7 +431,6 @@ class Kernel:
         """Runs a cell and returns the value of its last expression."""
         name = f"<cell {self.cells}>"
         self.output.remember(name, code)
-        self.output.forget(f"<cell {self.cells - KEPT_CELLS}>")
         parts = (compile_first(code, name) if not self.has_site else None) or compile_cell(code, name)
         for part in parts:
             if part.co_flags & CO_COROUTINE:

@@ -141,9 +141,9 @@ class Host:
         self.start(code)
         return self.finish()
 
-    def await_output(self, text):
+    def await_output(self, text, fd=None):
         deadline = time.monotonic() + DEADLINE_S
-        while text not in self.text(self.out):
+        while text not in self.text(fd or self.out):
             self.pump(deadline)
 
     def interrupt(self):

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 import unittest
 
 from test_kernel import DEADLINE_S, KERNEL, KernelTest, needs, request
@@ -185,6 +186,54 @@ class DescriptorTest(KernelTest):
     def test_a_pipe_left_nonblocking_is_made_blocking(self):
         self.run_ok("import os; os.set_blocking(1, False)")
         self.assertEqual(len(self.run_ok("print('x' * 1_000_000)").stdout), 1_000_001)
+
+    def test_so_is_one_that_a_child_made_so_since(self):
+        child = "import os; input(); os.set_blocking(1, False); print('done', flush=True)"
+        self.run_ok("import subprocess, sys")
+        self.run_ok(f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdin=subprocess.PIPE)")
+        self.run_ok("_ = child.stdin.write(b'\\n'); child.stdin.close()")
+        self.host.await_output("done")
+        self.assertEqual(self.run_ok("import os; os.get_blocking(1)").result, "True")
+
+    def test_what_is_closed_or_replaced_between_cells_is_restored(self):
+        breakers = [
+            "threading.Thread(target=lambda: (time.sleep(0.1), os.dup2(0, 1), os.write(2, b'go'))).start()",
+            "signal.signal(signal.SIGALRM, lambda *_: (os.close(1), os.write(2, b'go'))); signal.setitimer(0, 0.1)",
+        ]
+        self.run_ok("import os, signal, threading, time")
+        for code in breakers:
+            with self.subTest(code=code):
+                self.run_ok(code)
+                self.host.await_output("go", self.host.err)
+                self.assertEqual(self.run_ok("print('a')").stdout, "a\n")
+
+
+class RestTest(KernelTest):
+    def switches(self):
+        """How often the kernel has gone to rest, once it has."""
+        with open(f"/proc/{self.host.process.pid}/status", encoding="ascii") as file:
+            status = dict(line.split(":", 1) for line in file)
+        if status["State"].split()[0] != "S":
+            return None
+        return int(status["voluntary_ctxt_switches"])
+
+    def settled(self):
+        deadline = time.monotonic() + DEADLINE_S
+        seen = None
+        while time.monotonic() < deadline:
+            time.sleep(0.05)
+            seen, before = self.switches(), seen
+            if seen is not None and seen == before:
+                return seen
+        raise AssertionError("it does not rest")
+
+    def test_it_is_not_woken_when_its_answer_is_read(self):
+        self.run_ok("x = 1")
+        for _ in range(3):
+            self.host.start("x += 1")
+            rests = self.settled()  # it has answered, and nobody has looked at that yet
+            self.assertEqual(self.host.finish().status, "ok")
+            self.assertEqual(self.settled(), rests)
 
 
 class ForkTest(KernelTest):

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringfence_runtime::session::{Failure, Kind};
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, interval_at};
 
 use crate::arguments::{Call, RunPython, SearchTools};
@@ -51,7 +51,7 @@ impl Gateway {
             }
             Call::SearchTools(SearchTools { query, limit }) => {
                 let mode = self.code_mode().ok_or_else(no_servers)?;
-                Ok(reply::found_tools(&mode.search(&self.caller(context), &query, limit).await))
+                Ok(reply::found_tools(&Box::pin(mode.search(&self.caller(context), &query, limit)).await))
             }
             Call::ExecuteCommand(request) => {
                 let task = tokio::spawn(async move { sessions.run_command(&principal, request, cancel).await });
@@ -64,13 +64,16 @@ impl Gateway {
                 let stopped = to_its_end(async move { sessions.stop(&principal, &stopping).await }).await?;
                 Ok(reply::stopped(&id, stopped))
             }
+            // Boxed, or every call would have room for them.
             Call::ReadFile(id, path, range) => {
-                Ok(reply::file(&id, sessions.read_file(&principal, &id, &path, range).await?))
+                Ok(reply::file(&id, Box::pin(sessions.read_file(&principal, &id, &path, range)).await?))
             }
             Call::WriteFile(id, path, content) => {
-                Ok(reply::written(&sessions.write_file(&principal, &id, &path, content).await?))
+                Ok(reply::written(&Box::pin(sessions.write_file(&principal, &id, &path, content)).await?))
             }
-            Call::ListFiles(id, path) => Ok(reply::directory(&sessions.list_files(&principal, &id, &path).await?)),
+            Call::ListFiles(id, path) => {
+                Ok(reply::directory(&Box::pin(sessions.list_files(&principal, &id, &path)).await?))
+            }
             Call::GetVolumePath => Ok(reply::volumes(sessions.volumes())),
         }
     }
@@ -84,7 +87,7 @@ fn no_servers() -> Failure {
 pub(crate) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
-    tokio::spawn(work).await.map_err(|error| Failure::new(Kind::Internal, error.to_string()))?
+    ended(tokio::spawn(work).await)
 }
 
 /// Waits for a call that runs in a task of its own, so that it always comes to its own orderly end.
@@ -93,15 +96,13 @@ async fn attend<T>(
     token: Option<Value>,
     context: &Context,
 ) -> Result<T, Failure> {
-    let token = token.filter(|_| context.outlet.is_open());
+    let Some(token) = token.filter(|_| context.outlet.is_open()) else { return ended(task.await) };
     let start = Instant::now();
     let mut ticks = interval_at(start + PROGRESS_PERIOD, PROGRESS_PERIOD);
     loop {
         tokio::select! {
-            answer = &mut task => {
-                return answer.unwrap_or_else(|error| Err(Failure::new(Kind::Internal, error.to_string())));
-            }
-            now = ticks.tick(), if token.is_some() => {
+            answer = &mut task => return ended(answer),
+            now = ticks.tick() => {
                 let elapsed = now.duration_since(start).as_secs();
                 let message = format!("running for {elapsed} s");
                 let progress = json!({"progressToken": token, "progress": elapsed, "message": message});
@@ -109,4 +110,8 @@ async fn attend<T>(
             }
         }
     }
+}
+
+fn ended<T>(task: Result<Result<T, Failure>, JoinError>) -> Result<T, Failure> {
+    task.unwrap_or_else(|error| Err(Failure::new(Kind::Internal, error.to_string())))
 }

@@ -18,7 +18,7 @@ use crate::arguments::Call;
 use crate::client::Context;
 use crate::code::{Caller, CodeMode};
 use crate::era::{self, Era};
-use crate::hosting::{Hosting, View, Within};
+use crate::hosting::{Hosting, Route, View, Within};
 use crate::http::Clients;
 use crate::policy::{Action, Policy};
 use crate::rpc::{Outcome, RpcError};
@@ -255,7 +255,12 @@ impl Gateway {
 
     /// Answers one request.
     pub(crate) async fn serve(&self, method: &str, params: Value, context: &Context) -> Outcome {
-        match self.dispatch(method, params, context).await {
+        let outcome = match method {
+            "tools/call" => self.call_tool(params, context).await,
+            // Boxed, or every call would have room for what these need.
+            _ => Box::pin(self.dispatch(method, params, context)).await,
+        };
+        match outcome {
             Ok(mut result) => {
                 era::dress(&mut result, method, context.era);
                 Ok(result)
@@ -274,7 +279,6 @@ impl Gateway {
             ("initialize", Era::Legacy) => self.open(&params, context).await,
             ("server/discover", Era::Modern) => self.describe().await,
             ("ping", Era::Legacy) => Ok(json!({})),
-            ("tools/call", _) => self.call_tool(params, context).await,
             ("tools/list" | "prompts/list" | "resources/list" | "resources/templates/list", _) => {
                 Ok(self.list(method).await)
             }
@@ -322,9 +326,19 @@ impl Gateway {
         }
     }
 
+    /// Whether a client may be told something before the answer. Of our own tools it is how they get on, if it asks.
+    pub(crate) fn tells_before_answer(&self, method: &str, params: &Value) -> bool {
+        let is_own = || params["name"].as_str().is_some_and(|name| self.has_own_tool(name));
+        method != "tools/call" || params["_meta"].get("progressToken").is_some() || !is_own()
+    }
+
+    fn has_own_tool(&self, name: &str) -> bool {
+        self.own_tools().iter().any(|tool| tool["name"] == *name)
+    }
+
     async fn call_tool(&self, mut params: Value, context: &Context) -> Outcome {
         let Some(name) = params["name"].as_str().map(str::to_owned) else { return Err(not_a_call()) };
-        let is_own = self.own_tools().iter().any(|tool| tool["name"] == *name);
+        let is_own = self.has_own_tool(&name);
         // First: what is not allowed is told nothing of its arguments. What is not our own could be a server's.
         let action = if is_own { Action::of_tool(&name) } else { Some(Action::UseServers) };
         if let Some(action) = action {
@@ -337,15 +351,7 @@ impl Gateway {
             let (view, within) = (hosting_view(self), self.time());
             let known = view.tool(&name).or_else(|| view.held(&name)).cloned();
             if let Some(route) = known.or_else(|| hosting.guess(&self.profile, &name)) {
-                // It can be judged only once its server is there.
-                if hosting.fleet().link(&route.server).is_none() {
-                    hosting.link(&route.server, within).await?;
-                }
-                if hosting.is_held(&route) {
-                    return Err(self.refuse(context, held(&route.server, &route.name)));
-                }
-                params["name"] = route.name.into();
-                return hosting.pass(&route.server, "tools/call", params, within, context).await;
+                return Box::pin(self.pass_on(hosting, route, params, within, context)).await;
             }
         }
         let token = params["_meta"].get("progressToken").cloned();
@@ -371,6 +377,26 @@ impl Gateway {
             return Err(self.refuse(context, too_long(self.patience)));
         };
         answered.map(reply::on_the_wire).map_err(failure::render)
+    }
+
+    /// Calls a tool of a server.
+    async fn pass_on(
+        &self,
+        hosting: &Hosting,
+        route: Route,
+        mut params: Value,
+        within: Within,
+        context: &Context,
+    ) -> Outcome {
+        // It can be judged only once its server is there.
+        if hosting.fleet().link(&route.server).is_none() {
+            hosting.link(&route.server, within).await?;
+        }
+        if hosting.is_held(&route) {
+            return Err(self.refuse(context, held(&route.server, &route.name)));
+        }
+        params["name"] = route.name.into();
+        hosting.pass(&route.server, "tools/call", params, within, context).await
     }
 
     /// Lets through what the policy allows.

@@ -4,6 +4,7 @@
 //! token, room. What is kept of a client between its requests,
 //! in the older era, can be lost at any time: nothing hangs on it but what it is told without asking.
 
+mod app;
 mod clients;
 mod connections;
 mod gate;
@@ -36,6 +37,7 @@ pub use options::{HttpOptions, ListenError, Token, check};
 pub(crate) use replay::Replays;
 
 use crate::{Gateway, rest};
+use app::{App, Direct};
 use gate::Gate;
 use mcp::Mcp;
 use peers::Peers;
@@ -61,9 +63,10 @@ pub async fn serve_http(
     check(address, &options)?;
     let (drain, patience) = (options.drain.clone(), options.drain_timeout);
     let most = options.max_connections;
-    let gate = Gate::new(Peers::new(address.ip(), options.allowed_hosts.clone()), &options, &gateway);
+    let peers = Peers::new(address.ip(), options.allowed_hosts.clone());
+    let gate = Arc::new(Gate::new(peers, &options, &gateway));
     let closing = shutdown.child_token();
-    let app = router(gateway, &options, gate.clone(), &shutdown, &closing);
+    let app = Arc::new(app(gateway, &options, Arc::clone(&gate), &shutdown, &closing));
     let drained = async {
         drain.cancelled().await;
         closing.cancel();
@@ -80,28 +83,29 @@ pub async fn serve_http(
 }
 
 /// `shutdown` ends everything, `closing` only what has no end of its own.
-fn router(
+fn app(
     gateway: Gateway,
     options: &HttpOptions,
-    gate: Gate,
+    gate: Arc<Gate>,
     shutdown: &CancellationToken,
     closing: &CancellationToken,
-) -> Router {
+) -> App {
     let cors = options.enable_cors.then(|| cors(gate.peers().clone()));
     let status = Router::new().route("/", get(status::about)).route("/health", get(status::health));
-    let app = Router::new()
+    let mcp = Arc::new(Mcp::new(gateway.clone(), options.max_body_bytes, shutdown, closing));
+    let routes = Router::new()
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .route("/mcp/{profile}", post(mcp::post).get(mcp::get).delete(mcp::delete))
-        .with_state(Arc::new(Mcp::new(gateway.clone(), options.max_body_bytes, shutdown, closing)))
+        .with_state(Arc::clone(&mcp))
         .merge(rest::routes(gateway.clone(), options.max_body_bytes, shutdown))
         .merge(status.layer(Extension(status::Ending(options.drain.clone()))).with_state(gateway))
         .fallback(async || {
             refuse(StatusCode::NOT_FOUND, "nothing is here", "MCP is served at /mcp, REST at /v1/sessions")
         })
-        .layer(from_fn_with_state(gate, gate::pass));
+        .layer(from_fn_with_state(Arc::clone(&gate), gate::pass));
     match cors {
-        Some(cors) => app.layer(cors),
-        None => app,
+        Some(cors) => App::new(routes.layer(cors), None),
+        None => App::new(routes, Some(Direct { gate, mcp })),
     }
 }
 

@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 use ringfence_runtime::session::{Answer, SessionId, SessionInfo, SessionStatus, Status, Stopped};
 use ringfence_sandbox::{Access, Volume};
 use rmcp::model::{CallToolResult, ContentBlock};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 pub(crate) use code::{code_answer, validation_answer};
 pub(crate) use files::{directory, directory_fields, file, written};
@@ -28,6 +28,9 @@ use output::Excerpt;
 use unfinished::Unfinished;
 
 use crate::resource;
+
+/// Of what came of running something.
+const MOST_FIELDS: usize = 13;
 
 /// Renders what came of running something.
 pub(crate) fn answer(answer: &Answer) -> CallToolResult {
@@ -50,34 +53,35 @@ pub(crate) fn answer(answer: &Answer) -> CallToolResult {
 
     let excerpts = [Some(&stdout), Some(&stderr), result.as_ref(), traceback.as_ref()];
     let truncated = displayed.left_out > 0 || excerpts.into_iter().flatten().any(|excerpt| excerpt.dropped_bytes > 0);
-    let mut fields = json!({
-        "session_id": answer.session_id,
-        "session_created": answer.session_created,
-        "status": answer.status,
-        "exit_code": answer.exit_code,
-        "stdout": stdout.text,
-        "stderr": stderr.text,
-        "result": result.map(|excerpt| excerpt.text),
-        "duration_ms": u64::try_from(answer.duration.as_millis()).unwrap_or(u64::MAX),
-        "truncated": truncated,
-    });
+    let mut fields = Map::with_capacity(MOST_FIELDS);
+    let mut field = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+    field("session_id", answer.session_id.as_str().into());
+    field("session_created", answer.session_created.into());
+    field("status", json!(answer.status));
+    field("exit_code", answer.exit_code.into());
+    field("stdout", stdout.text.into());
+    field("stderr", stderr.text.into());
+    field("result", result.map(|excerpt| excerpt.text).into());
+    field("duration_ms", u64::try_from(answer.duration.as_millis()).unwrap_or(u64::MAX).into());
+    field("truncated", truncated.into());
     if let Some(error) = &answer.error {
-        fields["error"] = json!({
+        let error = json!({
             "name": Excerpt::of_text(&error.name).text,
             "message": Excerpt::of_text(&error.message).text,
             "traceback": traceback.map(|excerpt| excerpt.text),
         });
+        field("error", error);
     }
     for (name, output) in [("stdout_resource", &answer.stdout), ("stderr_resource", &answer.stderr)] {
         if let Some(whole) = &output.whole {
-            fields[name] = resource::uri(&answer.session_id, whole).into();
+            field(name, resource::uri(&answer.session_id, whole).into());
         }
     }
     if let Some(unfinished) = Unfinished::of(&answer.open_calls).fields() {
-        fields["unfinished_calls"] = unfinished;
+        field("unfinished_calls", unfinished);
     }
     let failed = answer.status != Status::Ok || answer.exit_code.is_some_and(|code| code != 0);
-    finish(content, fields, failed)
+    finish(content, Value::Object(fields), failed)
 }
 
 /// The host's own words about a call.
@@ -165,13 +169,25 @@ fn finish(content: Vec<ContentBlock>, fields: Value, failed: bool) -> CallToolRe
 }
 
 /// As it goes on the wire. The fields are moved: they hold all that the blocks do.
-pub(crate) fn on_the_wire(mut result: CallToolResult) -> Value {
-    let fields = result.structured_content.take();
-    let mut message = json!(result);
-    if let (Value::Object(message), Some(fields)) = (&mut message, fields) {
-        message.insert("structuredContent".into(), fields);
+pub(crate) fn on_the_wire(result: CallToolResult) -> Value {
+    let CallToolResult { content, structured_content, is_error, .. } = result;
+    let mut message = Map::with_capacity(4); // with the mark of the newer era
+    message.insert("content".into(), content.into_iter().map(block).collect());
+    message.insert("isError".into(), is_error.unwrap_or_default().into());
+    message.extend(structured_content.map(|fields| ("structuredContent".to_owned(), fields)));
+    Value::Object(message)
+}
+
+fn block(block: ContentBlock) -> Value {
+    match block {
+        ContentBlock::Text(text) if text.annotations.is_none() && text.meta.is_none() => {
+            let mut block = Map::with_capacity(2);
+            block.insert("type".into(), "text".into());
+            block.insert("text".into(), text.text.into());
+            Value::Object(block)
+        }
+        block => json!(block),
     }
-    message
 }
 
 #[cfg(test)]

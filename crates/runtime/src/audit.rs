@@ -2,10 +2,14 @@
 //!
 //! Recording never waits and never fails a request. What ran is not in it, only how much and how long.
 
+mod detail;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub use detail::Detail;
 use serde_json::{Value, json};
 
 use crate::scope::Run;
@@ -62,17 +66,17 @@ pub struct AuditEvent {
     pub session: Option<SessionId>,
     pub kind: AuditKind,
     /// In one word: `ok`, a status, a reason, an error code.
-    pub outcome: String,
+    pub outcome: Cow<'static, str>,
     pub duration: Option<Duration>,
-    pub detail: Value,
+    pub detail: Detail,
 }
 
 impl AuditEvent {
-    pub fn new(kind: AuditKind, outcome: impl Into<String>) -> Self {
+    pub fn new(kind: AuditKind, outcome: impl Into<Cow<'static, str>>) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let outcome = outcome.into();
-        Self { time_ms, principal: None, session: None, kind, outcome, duration: None, detail: json!({}) }
+        Self { time_ms, principal: None, session: None, kind, outcome, duration: None, detail: Detail::default() }
     }
 
     /// A request that was not served, with the rule that forbids it.
@@ -97,8 +101,8 @@ impl AuditEvent {
     }
 
     #[must_use]
-    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
-        self.detail[key] = value.into();
+    pub fn with(mut self, key: &'static str, value: impl Into<Value>) -> Self {
+        self.detail.add(key, value.into());
         self
     }
 }
@@ -152,7 +156,7 @@ impl Audit {
 
     pub fn record(&self, mut event: AuditEvent) {
         if let Some(run) = &self.run {
-            event.detail["run"] = Value::clone(run);
+            event.detail.add("run", Value::clone(run));
         }
         match &self.sink {
             Sink::Nowhere => {}
@@ -209,7 +213,7 @@ mod tests {
             [5000, 5001, 5999, 6000, 9000].into_iter().filter_map(|time_ms| sparing.pass(at(time_ms))).collect();
         assert_eq!(passed.iter().map(|event| event.time_ms).collect::<Vec<_>>(), [5000, 6000, 9000]);
         assert_eq!(passed[1].detail["left_out_before"], 2);
-        assert!(passed[2].detail.get("left_out_before").is_none());
+        assert!(passed[2].detail["left_out_before"].is_null());
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod language;
 pub(crate) mod launcher;
 pub(crate) mod launchers;
 pub mod limits;
+mod line;
 mod log;
 mod pool;
 mod prepare;

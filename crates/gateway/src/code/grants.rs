@@ -42,7 +42,7 @@ impl Grants {
         if let Some(granted) = self.known().get(session) {
             return Ok(granted.clone());
         }
-        let stored = self.store.granted(session).await?;
+        let stored = Box::pin(self.store.granted(session)).await?;
         let mut known = self.known();
         if known.len() >= MANY {
             known.retain(|session, _| sessions.is_live(session));

@@ -33,7 +33,7 @@ impl Prefaces {
         if let Some(saved) = self.known().get(&key) {
             return Ok(Arc::clone(saved));
         }
-        let tools = store.saved_tools(principal.name(), language).await?;
+        let tools = Box::pin(store.saved_tools(principal.name(), language)).await?;
         let told = tools.iter().map(|tool| {
             let doc: String = tool.doc.lines().next().unwrap_or_default().chars().take(MOST_DOC).collect();
             json!({"name": tool.name, "version": tool.version, "doc": doc})

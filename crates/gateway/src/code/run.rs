@@ -102,7 +102,7 @@ impl CodeMode {
         if !servers.is_empty() && request.session_id.is_none() {
             // What it may call is written down with the session, so that has to be there first.
             let (template, flavor) = (request.template.take(), request.flavor.take());
-            let made = sessions.create_session(&caller.principal, template, flavor).await?;
+            let made = Box::pin(sessions.create_session(&caller.principal, template, flavor)).await?;
             request.session_id = Some(made.session_id);
             is_new = true;
         }
@@ -118,6 +118,11 @@ impl CodeMode {
         if named.is_empty() {
             return Ok(Vec::new());
         }
+        // Boxed, as what else is done seldom: a call is moved about, with room for all that may be done in it.
+        Box::pin(self.find_servers(caller, named)).await
+    }
+
+    async fn find_servers(&self, caller: &Caller, named: &[String]) -> Result<Vec<KnownServer>, Failure> {
         let refused = |failure: Failure| self.0.sessions.refused(&caller.principal, None, failure);
         if named.len() > MOST_NAMED {
             let message = format!("more than {MOST_NAMED} servers are named");
@@ -158,7 +163,7 @@ impl CodeMode {
         let binds = caller.profile.binds_for_code();
         let has_servers = caller.policy.allows(Action::UseServers) && (binds || !granted.is_empty());
         let preface = if has_servers {
-            let known = self.0.hosting.known_servers(&caller.profile).await;
+            let known = Box::pin(self.0.hosting.known_servers(&caller.profile)).await;
             let mine = known.servers().iter().filter(|server| binds || granted.has(&server.uuid));
             Some(preface::compose(mine, &saved))
         } else if telling == Telling::Always || !saved.is_empty() {
@@ -171,8 +176,10 @@ impl CodeMode {
 
     async fn grant(&self, session: &SessionId, named: &[KnownServer]) -> Result<Granted, Failure> {
         let granted = self.0.grants.of(session, &self.0.sessions).await.map_err(unkept)?;
-        let servers = named.iter().map(|server| server.uuid.clone()).collect();
-        self.0.grants.add(session, &granted, servers).await.map_err(unkept)?;
+        if !named.is_empty() {
+            let servers = named.iter().map(|server| server.uuid.clone()).collect();
+            Box::pin(self.0.grants.add(session, &granted, servers)).await.map_err(unkept)?;
+        }
         Ok(granted)
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn failed(audit: &Audit, entry: &ServerEntry, failure: &ServerFailure
     }
 }
 
-pub(super) fn stopped(audit: &Audit, entry: &ServerEntry, outcome: &str, ran: Option<Duration>) {
+pub(super) fn stopped(audit: &Audit, entry: &ServerEntry, outcome: &'static str, ran: Option<Duration>) {
     let event = event(AuditKind::ServerStopped, outcome, entry);
     audit.record(if let Some(ran) = ran { event.lasting(ran) } else { event });
     tracing::info!("server {}: {}", entry.name, if outcome == "restart" { "stopped to start again" } else { outcome });
@@ -45,7 +45,7 @@ pub(super) fn abandoned(entry: &ServerEntry, within: Duration) {
     tracing::warn!("server {}: did not end within {} s; it is no longer waited for", entry.name, within.as_secs_f64());
 }
 
-fn event(kind: AuditKind, outcome: &str, entry: &ServerEntry) -> AuditEvent {
+fn event(kind: AuditKind, outcome: &'static str, entry: &ServerEntry) -> AuditEvent {
     let event = AuditEvent::new(kind, outcome);
     event.with("server", entry.name.as_str()).with("uuid", entry.uuid.as_str()).with("mode", entry.reach.mode())
 }

@@ -11,11 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::{Extension, Router};
 use hyper::server::conn::http1;
-use hyper::service::{Service as _, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -24,6 +22,7 @@ use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::app::App;
 use super::gate::Crowded;
 use super::incoming::Incoming;
 use super::last_words::LastWords;
@@ -55,9 +54,8 @@ const OVERFULL: &str = concat!(
     "\r\n"
 );
 
-pub(super) async fn serve(mut incoming: Incoming, app: &Router, most: usize, shutdown: &CancellationToken) {
+pub(super) async fn serve(mut incoming: Incoming, app: &Arc<App>, most: usize, shutdown: &CancellationToken) {
     let (room, extra) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(EXTRA)));
-    let crowded = app.clone().layer(Extension(Crowded));
     let tasks = TaskTracker::new();
     loop {
         let (stream, place) = tokio::select! {
@@ -72,10 +70,9 @@ pub(super) async fn serve(mut incoming: Incoming, app: &Router, most: usize, shu
             () = shutdown.cancelled() => break,
         };
         let words = place.and_then(LastWords::new);
-        let (permit, app, head) = match (Arc::clone(&room).try_acquire_owned(), Arc::clone(&extra).try_acquire_owned())
-        {
-            (Ok(permit), _) => (permit, app, HEAD),
-            (Err(_), Ok(permit)) => (permit, &crowded, CROWDED_HEAD),
+        let (permit, head) = match (Arc::clone(&room).try_acquire_owned(), Arc::clone(&extra).try_acquire_owned()) {
+            (Ok(permit), _) => (permit, HEAD),
+            (Err(_), Ok(permit)) => (permit, CROWDED_HEAD),
             (Err(_), Err(_)) => {
                 turn_away(&stream);
                 continue;
@@ -84,7 +81,7 @@ pub(super) async fn serve(mut incoming: Incoming, app: &Router, most: usize, shu
         // The kernel gives up a client that is gone, whose connection would look open for long.
         let patience = u32::try_from(STALL.as_millis()).unwrap_or(u32::MAX);
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, patience);
-        tasks.spawn(converse(Connection::new(stream, words, permit), app.clone(), head, shutdown.clone()));
+        tasks.spawn(converse(Connection::new(stream, words, permit), Arc::clone(app), head, shutdown.clone()));
     }
     drop(incoming);
     tasks.close();
@@ -100,9 +97,9 @@ fn turn_away(stream: &TcpStream) {
     let _ = send(stream, OVERFULL.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-async fn converse(connection: Connection, app: Router, head: Duration, shutdown: CancellationToken) {
+async fn converse(connection: Connection, app: Arc<App>, head: Duration, shutdown: CancellationToken) {
     let has_asked = Arc::new(AtomicBool::new(false));
-    let (asked, app, words) = (Arc::clone(&has_asked), TowerToHyperService::new(app), connection.words.clone());
+    let (asked, words) = (Arc::clone(&has_asked), connection.words.clone());
     let answer = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         asked.store(true, Ordering::Relaxed);
         let (words, version) = (words.clone(), request.version());
@@ -110,9 +107,12 @@ async fn converse(connection: Connection, app: Router, head: Duration, shutdown:
             words.begins();
             request.extensions_mut().insert(words.clone());
         }
-        let answered = app.call(request);
+        if head == CROWDED_HEAD {
+            request.extensions_mut().insert(Crowded);
+        }
+        let app = Arc::clone(&app);
         async move {
-            let response = answered.await?;
+            let response = app.answer(request).await;
             Ok::<_, Infallible>(match words {
                 Some(words) => words.follow(version, response),
                 None => response,
@@ -231,6 +231,7 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
+    use axum::Router;
     use axum::routing::get;
     use futures_util::StreamExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -244,6 +245,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
         let ended = shutdown.clone();
+        let app = Arc::new(App::new(app, None));
         tokio::spawn(async move { serve(listener.into(), &app, 1, &ended).await });
         (address, shutdown)
     }
@@ -281,7 +283,7 @@ mod tests {
     async fn nobody_who_waits_for_nothing_holds_up_the_end() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let (app, ended) = (Router::new(), shutdown.clone());
+        let (app, ended) = (Arc::new(App::new(Router::new(), None)), shutdown.clone());
         let server = tokio::spawn(async move { serve(listener.into(), &app, 9, &ended).await });
         let half = "GET / HTTP/1.1\r\nHost: lo";
         let whole = format!("{half}\r\n\r\n");

@@ -77,7 +77,6 @@ impl NoRoom {
     }
 }
 
-#[derive(Clone)]
 pub(super) struct Gate {
     peers: Peers,
     tokens: Arc<[Token]>,
@@ -197,7 +196,7 @@ impl Gate {
     }
 
     /// Tells the audit of somebody who is not let in.
-    fn tell(&self, kind: AuditKind, outcome: &str) {
+    fn tell(&self, kind: AuditKind, outcome: &'static str) {
         if let Some(event) = self.strangers.pass(AuditEvent::new(kind, outcome)) {
             self.audit.record(event);
         }
@@ -221,50 +220,59 @@ impl Gate {
         }
         holder
     }
+
+    /// Lets whoever may pass go on to what comes next.
+    pub(super) async fn pass<F: Future<Output = Response>>(
+        &self,
+        request: Request,
+        next: impl FnOnce(Request) -> F,
+    ) -> Response {
+        if !self.peers.allow_host(request.uri(), request.headers()) {
+            self.tell(AuditKind::Refused, "host");
+            let hint = "call it by a loopback name, or add the name to the allowed hosts of the configuration";
+            return refuse(StatusCode::FORBIDDEN, "the Host header is not a name of this server", hint);
+        }
+        if request.headers().get_all(header::ORIGIN).iter().any(|origin| !self.peers.allow_origin(origin)) {
+            self.tell(AuditKind::Refused, "origin");
+            let hint = "add the page's host to the allowed hosts of the configuration";
+            return refuse(StatusCode::FORBIDDEN, "pages of this Origin may not call this server", hint);
+        }
+        // Probes carry no token, and must be answered when the server is at its busiest.
+        if request.uri().path() == "/health" {
+            return next(request).await;
+        }
+        let Some(principal) = self.principal(request.headers()) else {
+            let sent = request.headers().contains_key(header::AUTHORIZATION);
+            self.tell(AuditKind::AuthenticationFailed, if sent { "wrong_token" } else { "no_token" });
+            let hint = "send `Authorization: Bearer <token>` with a token of the configuration";
+            let mut refusal = refuse(StatusCode::UNAUTHORIZED, "a token is needed", hint);
+            refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            return refusal;
+        };
+        let (mut request, place, _aside) = match self.admit(&request) {
+            Ok(place) => (request, place, None),
+            Err(no_room) if !request.uri().path().starts_with("/mcp") => return self.busy(no_room),
+            Err(no_room) => match self.hear_aside(request).await {
+                Ok((request, permit)) => (request, None, Some(permit)),
+                Err(id) => return self.busy_over_mcp(no_room, id.as_ref()),
+            },
+        };
+        request.extensions_mut().insert(self.policy.principal(principal));
+        if let Some(place) = &place {
+            request.extensions_mut().insert(place.clone());
+        }
+        let method = request.method().clone();
+        let response = next(request).await;
+        let kib = u32::try_from(response.body().size_hint().lower() >> 10).unwrap_or(u32::MAX);
+        match Arc::clone(&self.response_room).try_acquire_many_owned(kib) {
+            Ok(room) => response.map(|body| Body::new(Counted { body, kept: Arc::new((place, room)) })),
+            Err(_) => self.instead_of(&response, &method),
+        }
+    }
 }
 
-pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Response {
-    if !gate.peers.allow_host(request.uri(), request.headers()) {
-        gate.tell(AuditKind::Refused, "host");
-        let hint = "call it by a loopback name, or add the name to the allowed hosts of the configuration";
-        return refuse(StatusCode::FORBIDDEN, "the Host header is not a name of this server", hint);
-    }
-    if request.headers().get_all(header::ORIGIN).iter().any(|origin| !gate.peers.allow_origin(origin)) {
-        gate.tell(AuditKind::Refused, "origin");
-        let hint = "add the page's host to the allowed hosts of the configuration";
-        return refuse(StatusCode::FORBIDDEN, "pages of this Origin may not call this server", hint);
-    }
-    // Probes carry no token, and must be answered when the server is at its busiest.
-    if request.uri().path() == "/health" {
-        return next.run(request).await;
-    }
-    let Some(principal) = gate.principal(request.headers()) else {
-        let sent = request.headers().contains_key(header::AUTHORIZATION);
-        gate.tell(AuditKind::AuthenticationFailed, if sent { "wrong_token" } else { "no_token" });
-        let hint = "send `Authorization: Bearer <token>` with a token of the configuration";
-        let mut refusal = refuse(StatusCode::UNAUTHORIZED, "a token is needed", hint);
-        refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        return refusal;
-    };
-    let (mut request, place, _aside) = match gate.admit(&request) {
-        Ok(place) => (request, place, None),
-        Err(no_room) if !request.uri().path().starts_with("/mcp") => return gate.busy(no_room),
-        Err(no_room) => match gate.hear_aside(request).await {
-            Ok((request, permit)) => (request, None, Some(permit)),
-            Err(id) => return gate.busy_over_mcp(no_room, id.as_ref()),
-        },
-    };
-    request.extensions_mut().insert(gate.policy.principal(principal));
-    if let Some(place) = &place {
-        request.extensions_mut().insert(place.clone());
-    }
-    let method = request.method().clone();
-    let response = next.run(request).await;
-    let kib = u32::try_from(response.body().size_hint().lower() >> 10).unwrap_or(u32::MAX);
-    match Arc::clone(&gate.response_room).try_acquire_many_owned(kib) {
-        Ok(room) => response.map(|body| Body::new(Counted { body, kept: Arc::new((place, room)) })),
-        Err(_) => gate.instead_of(&response, &method),
-    }
+pub(super) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    gate.pass(request, |request| next.run(request)).await
 }
 
 /// A stream on which a client only listens is bounded by its connection, and takes no place from those who ask.

@@ -61,52 +61,58 @@ impl Mcp {
             }),
         }
     }
+
+    /// Hears a message, at the path of a profile or of none.
+    pub(super) async fn post(self: Arc<Self>, profile: Option<&str>, request: Request) -> Response {
+        let gateway = match self.offered(profile) {
+            Ok(gateway) => gateway,
+            Err(refusal) => return *refusal,
+        };
+        let (parts, body) = request.into_parts();
+        // Whoever passes the gate is somebody.
+        let Some(principal) = parts.extensions.get::<Principal>().cloned() else {
+            return refuse(StatusCode::UNAUTHORIZED, "it is not known who asks", "send a token");
+        };
+        if !names(&parts.headers, &header::CONTENT_TYPE, "application/json") {
+            let hint = "send `Content-Type: application/json`";
+            return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the request is not declared to be JSON", hint);
+        }
+        let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, self.max_body_bytes)).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(_)) => {
+                return refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large", "send less at a time");
+            }
+            Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time", "try again"),
+        };
+        let message = match rpc::parse(&body) {
+            Ok(message) => message,
+            Err(error) => return bad_request(None, error),
+        };
+        if session(&parts.headers).is_some_and(|id| self.clients.has_ended(&principal, id)) {
+            return refuse(StatusCode::NOT_FOUND, "the conversation has ended", "open another with `initialize`");
+        }
+        let place = parts.extensions.get::<Place>().cloned();
+        let caller = Caller { mcp: self, gateway, principal, headers: parts.headers, place };
+        match message {
+            Message::Answer { id, outcome } => {
+                if let Some(client) = caller.client() {
+                    client.hear(&id, outcome);
+                }
+                StatusCode::ACCEPTED.into_response()
+            }
+            Message::Notification { method, params } => caller.notified(&method, &params),
+            Message::Request { id, method, params } => {
+                if let Some(words) = parts.extensions.get::<LastWords>() {
+                    words.asked(&id);
+                }
+                caller.asked(id, method, params).await
+            }
+        }
+    }
 }
 
-pub(super) async fn post(
-    State(mcp): State<Arc<Mcp>>,
-    Extension(principal): Extension<Principal>,
-    profile: Option<Path<String>>,
-    request: Request,
-) -> Response {
-    let gateway = match mcp.offered(profile.as_ref().map(|Path(name)| name.as_str())) {
-        Ok(gateway) => gateway,
-        Err(refusal) => return *refusal,
-    };
-    let (parts, body) = request.into_parts();
-    if !names(&parts.headers, &header::CONTENT_TYPE, "application/json") {
-        let hint = "send `Content-Type: application/json`";
-        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the request is not declared to be JSON", hint);
-    }
-    let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, mcp.max_body_bytes)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => return refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large", "send less at a time"),
-        Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time", "try again"),
-    };
-    let message = match rpc::parse(&body) {
-        Ok(message) => message,
-        Err(error) => return bad_request(None, error),
-    };
-    if session(&parts.headers).is_some_and(|id| mcp.clients.has_ended(&principal, id)) {
-        return refuse(StatusCode::NOT_FOUND, "the conversation has ended", "open another with `initialize`");
-    }
-    let place = parts.extensions.get::<Place>().cloned();
-    let caller = Caller { mcp, gateway, principal, headers: parts.headers, place };
-    match message {
-        Message::Answer { id, outcome } => {
-            if let Some(client) = caller.client() {
-                client.hear(&id, outcome);
-            }
-            StatusCode::ACCEPTED.into_response()
-        }
-        Message::Notification { method, params } => caller.notified(&method, &params),
-        Message::Request { id, method, params } => {
-            if let Some(words) = parts.extensions.get::<LastWords>() {
-                words.asked(&id);
-            }
-            caller.asked(id, method, params).await
-        }
-    }
+pub(super) async fn post(State(mcp): State<Arc<Mcp>>, profile: Option<Path<String>>, request: Request) -> Response {
+    mcp.post(profile.as_ref().map(|Path(name)| name.as_str()), request).await
 }
 
 /// The stream on which a client hears what it has not asked for.
@@ -201,12 +207,12 @@ impl Caller {
             (None, Era::Legacy) => self.client(),
             (None, Era::Modern) => None,
         };
-        let streams = names(&self.headers, &header::ACCEPT, "text/event-stream");
-        let (outlet, messages) = if streams {
+        let only_json = !names(&self.headers, &header::ACCEPT, "text/event-stream");
+        let (outlet, messages) = if only_json || !self.gateway.tells_before_answer(&method, &params) {
+            (Outlet::closed(), None)
+        } else {
             let (outlet, messages) = Outlet::new();
             (outlet, Some(messages))
-        } else {
-            (Outlet::closed(), None)
         };
         let ticket = self.mcp.in_flight.enter(self.key(id.clone()).filter(|_| era == Era::Legacy));
         let capabilities = match era {
@@ -214,6 +220,7 @@ impl Caller {
             Era::Legacy => client.as_ref().map(|client| client.capabilities()).unwrap_or_default(),
         };
         let manner = Manner {
+            only_json,
             always_streams: self.gateway.is_sole() && !is_opening,
             client: client.clone().filter(|client| !is_opening && client.can_resume()),
         };

@@ -30,36 +30,38 @@ pub(super) type Answer = Pin<Box<dyn Future<Output = (StatusCode, Value)> + Send
 /// How an answer is given.
 #[derive(Clone, Default)]
 pub(super) struct Manner {
+    /// The client takes nothing but the answer.
+    pub(super) only_json: bool,
     /// As an event stream also where nothing comes before it.
     pub(super) always_streams: bool,
     /// Where streams are kept for a client that may come back.
     pub(super) client: Option<Arc<Client>>,
 }
 
-/// Answers as soon as there is something to say, or with nothing once the ticket is cancelled. Without `messages` the
-/// client takes nothing but the answer.
+/// Answers as soon as there is something to say, or with nothing once the ticket is cancelled. Without `messages` none
+/// can come before the answer.
 pub(super) async fn respond(
     mut answer: Answer,
-    messages: Option<mpsc::Receiver<Value>>,
+    mut messages: Option<mpsc::Receiver<Value>>,
     ticket: Ticket,
     manner: Manner,
 ) -> Response {
-    let Some(mut messages) = messages else {
+    if manner.only_json {
         return tokio::select! {
             (status, answer) = &mut answer => (status, axum::Json(answer)).into_response(),
             () = ticket.token.cancelled() => StatusCode::ACCEPTED.into_response(),
         };
-    };
+    }
     let wait = tokio::select! {
         biased;
         (status, answer) = &mut answer => {
-            let first = messages.try_recv().ok();
+            let first = messages.as_mut().and_then(|messages| messages.try_recv().ok());
             if first.is_none() && !(manner.always_streams && status == StatusCode::OK) {
                 return (status, axum::Json(answer)).into_response();
             }
             Wait { first, answer: None, last: Some(answer), messages, ticket }
         }
-        Some(first) = messages.recv() => Wait { first: Some(first), ..Wait::new(answer, messages, ticket) },
+        Some(first) = next(&mut messages) => Wait { first: Some(first), ..Wait::new(answer, messages, ticket) },
         () = tokio::time::sleep(SOON) => Wait::new(answer, messages, ticket),
         () = ticket.token.cancelled() => return StatusCode::ACCEPTED.into_response(),
     };
@@ -75,6 +77,7 @@ pub(super) async fn respond(
 
 /// An event stream of messages as they come, until whoever sends them is gone.
 pub(super) fn endless(messages: mpsc::Receiver<Value>, ticket: Ticket) -> Response {
+    let messages = Some(messages);
     stream_of(Box::new(Wait { first: None, answer: None, last: None, messages, ticket }).events())
 }
 
@@ -89,31 +92,32 @@ pub(super) struct Wait {
     answer: Option<Answer>,
     /// The answer, where it has come before all messages were sent.
     last: Option<Value>,
-    messages: mpsc::Receiver<Value>,
+    messages: Option<mpsc::Receiver<Value>>,
     ticket: Ticket,
 }
 
 impl Wait {
-    pub(super) fn new(answer: Answer, messages: mpsc::Receiver<Value>, ticket: Ticket) -> Self {
+    pub(super) fn new(answer: Answer, messages: Option<mpsc::Receiver<Value>>, ticket: Ticket) -> Self {
         Self { first: None, answer: Some(answer), last: None, messages, ticket }
     }
 
     /// The next message; none after the answer, and none once the ticket is cancelled. Cancel-safe.
     pub(super) async fn message(&mut self) -> Option<Value> {
         loop {
-            if let Some(message) = self.first.take().or_else(|| self.messages.try_recv().ok()) {
+            let waiting = || self.messages.as_mut()?.try_recv().ok();
+            if let Some(message) = self.first.take().or_else(waiting) {
                 return Some(message);
             }
             if let Some(last) = self.last.take() {
-                self.messages.close();
+                self.messages = None;
                 return Some(last);
             }
-            let is_silent = self.messages.is_closed();
+            let is_silent = self.messages.as_ref().is_none_or(mpsc::Receiver::is_closed);
             if is_silent && self.answer.is_none() {
                 return None;
             }
             tokio::select! {
-                Some(message) = self.messages.recv(), if !is_silent => return Some(message),
+                Some(message) = next(&mut self.messages), if !is_silent => return Some(message),
                 (_, answer) = poll_answer(&mut self.answer) => {
                     self.answer = None;
                     self.last = Some(answer);
@@ -131,6 +135,10 @@ impl Wait {
             }
         })
     }
+}
+
+async fn next(messages: &mut Option<mpsc::Receiver<Value>>) -> Option<Value> {
+    messages.as_mut()?.recv().await
 }
 
 async fn poll_answer(answer: &mut Option<Answer>) -> (StatusCode, Value) {
@@ -188,16 +196,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn it_is_so_also_where_nothing_can_come_before_it() {
+        let respond = |answer| respond(answer, None, InFlight::default().enter(None), Manner::default());
+        assert_eq!(text(respond(json_after(3)).await).await, r#"{"id":1}"#);
+        assert_eq!(text(respond(json_after(20)).await).await, "event: message\ndata: {\"id\":1}\n\n");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn it_can_be_a_stream_at_once() {
         let (_outlet, messages) = Outlet::new();
-        let manner = Manner { always_streams: true, client: None };
+        let manner = Manner { always_streams: true, ..Manner::default() };
         let response = respond(json_after(1), Some(messages), InFlight::default().enter(None), manner).await;
         assert_eq!(text(response).await, "event: message\ndata: {\"id\":1}\n\n");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_only_json_gets_it_in_the_end() {
-        let response = respond(json_after(1000), None, InFlight::default().enter(None), Manner::default()).await;
+        let manner = Manner { only_json: true, ..Manner::default() };
+        let response = respond(json_after(1000), None, InFlight::default().enter(None), manner).await;
         assert_eq!(text(response).await, r#"{"id":1}"#);
     }
 

@@ -217,7 +217,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             (StatusCode::OK, json!({"id": 1}))
         });
-        let wait = Wait::new(answer, messages, InFlight::default().enter(None));
+        let wait = Wait::new(answer, Some(messages), InFlight::default().enter(None));
         (replays.record(Box::new(wait)).ok().unwrap(), outlet)
     }
 
@@ -261,7 +261,7 @@ mod tests {
         let streams: Vec<_> = (0..MOST_STREAMS).map(|_| call(&replays, 100)).collect();
         let (_outlet, messages) = Outlet::new();
         let answer = Box::pin(async { (StatusCode::OK, json!(1)) });
-        let wait = Wait::new(answer, messages, InFlight::default().enter(None));
+        let wait = Wait::new(answer, Some(messages), InFlight::default().enter(None));
         assert!(replays.record(Box::new(wait)).is_err());
         drop(streams);
         let recording = Recording::new(9);

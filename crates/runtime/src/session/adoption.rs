@@ -117,7 +117,7 @@ async fn take(
     let (record, template, flavor) = known?;
     let resume = |(process, streams)| Kernel::resume(template.language, process, streams, adopted.generation);
     let kernel = adopted.kept.and_then(resume);
-    let (id, principal, created) = (record.id.clone(), Principal::named(&record.principal), record.created);
+    let (id, principal, created) = (record.id.clone(), Principal::named(record.principal.as_str()), record.created);
     Some(Orphan {
         tenancy: Tenancy { id, principal, template, flavor, created },
         prepared: Prepared { guest, kernel, starting: None },

@@ -17,6 +17,9 @@ const SHORT: Duration = Duration::from_millis(1);
 /// So many cells after each other are waited for in the better way, and then one in the other.
 const TRIED_AGAIN_AFTER: u32 = 32;
 
+/// So many looks are taken before other tasks have their turn, some microseconds.
+const AT_ONCE: usize = 8;
+
 /// Cells that run now, of all sessions.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
@@ -43,13 +46,21 @@ impl Attention {
         self.is_awake
     }
 
-    /// Keeps awake as long as it makes sense. Cancel-safe.
-    pub(super) async fn hold(&mut self) {
-        while self.since.elapsed() < MOST && self.was_alone {
-            // The interpreter may have been put on this very processor.
-            std::thread::yield_now();
-            tokio::task::yield_now().await;
+    /// Keeps awake until there is an answer, as long as it makes sense. Cancel-safe.
+    pub(super) async fn hold(&mut self, has_answer: impl Fn() -> bool) {
+        loop {
+            for _ in 0..AT_ONCE {
+                if has_answer() {
+                    return;
+                }
+                // The interpreter may have been put on this very processor.
+                std::thread::yield_now();
+            }
             self.was_alone = RUNNING.load(Ordering::Relaxed) == 1;
+            if self.since.elapsed() >= MOST || !self.was_alone {
+                break;
+            }
+            tokio::task::yield_now().await;
         }
         self.is_awake = false;
     }
@@ -140,7 +151,7 @@ mod tests {
     async fn ends_at_once(attention: &mut Attention) -> bool {
         tokio::select! {
             biased;
-            () = attention.hold() => !attention.is_awake(),
+            () = attention.hold(|| false) => !attention.is_awake(),
             () = std::future::ready(()) => false,
         }
     }
@@ -155,7 +166,7 @@ mod tests {
         assert!(!Attention::begin(&mut Experience { was_short: true, ..Experience::default() }).is_awake());
         assert!(!ends_at_once(&mut early).await, "it looks around first");
         assert!(ends_at_once(&mut late).await);
-        early.hold().await;
+        early.hold(|| false).await;
         assert!(!early.was_alone);
         RUNNING.fetch_sub(1, Ordering::Relaxed);
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::call::Outcome;
-use super::resident::Work;
 use super::state::EndReason;
 use super::{Output, Principal, SessionId, Status};
 use crate::audit::{AuditEvent, AuditKind};
@@ -39,11 +38,13 @@ pub(super) fn ended(principal: &Principal, id: &SessionId, reason: EndReason, ag
     AuditEvent::new(AuditKind::SessionEnded, reason.name()).of(principal, Some(id)).lasting(age)
 }
 
-pub(super) fn call_started(principal: &Principal, id: &SessionId, work: &Work, timeout: Duration) -> AuditEvent {
-    let (what, length) = match work {
-        Work::Code(code, _) => ("code", code.len()),
-        Work::Command(line) => ("command", line.len()),
-    };
+/// Of what kind the work is, and how long.
+pub(super) fn call_started(
+    principal: &Principal,
+    id: &SessionId,
+    (what, length): (&'static str, usize),
+    timeout: Duration,
+) -> AuditEvent {
     AuditEvent::new(AuditKind::CallStarted, "ok")
         .of(principal, Some(id))
         .with("what", what)

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use super::adoption;
 use super::launcher::LauncherHandle;
+use super::line::Line;
 use super::processes::Processes;
 
 /// The sandbox. Dropped, it is killed.
@@ -75,10 +76,10 @@ impl Opening {
     pub(super) fn new(
         argv: Vec<OsString>,
         environment: BTreeMap<String, String>,
-    ) -> std::io::Result<(Self, Process, UnixStream)> {
+    ) -> std::io::Result<(Self, Process, Line)> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC);
         let ((stdin, _), (from_stdout, stdout), (from_stderr, stderr)) = (pipe()?, pipe()?, pipe()?);
-        let (control, their_control) = control_pair()?;
+        let (control, their_control) = Line::new()?;
         let kept = [control.as_fd(), from_stdout.as_fd(), from_stderr.as_fd()].map(|fd| fd.try_clone_to_owned());
         let [kept_control, kept_stdout, kept_stderr] = kept;
         let first = First { process: FIRST, command: Command { argv, workdir: WORKSPACE.into() }, environment };
@@ -184,7 +185,7 @@ impl Guest {
     }
 
     /// Leaves an interpreter's streams with the launcher, from whom a next server gets them.
-    pub(super) fn keep(&self, process: &Process, control: &UnixStream) -> Result<Kept, String> {
+    pub(super) fn keep(&self, process: &Process, control: &Line) -> Result<Kept, String> {
         let streams = [control.as_fd(), process.stdout.as_fd(), process.stderr.as_fd()];
         let owned = streams.into_iter().map(|fd| fd.try_clone_to_owned()).collect::<Result<_, _>>();
         let owned = owned.map_err(|error| error.to_string())?;
@@ -261,11 +262,4 @@ impl Drop for Guest {
         self.kill();
         self.processes.lose();
     }
-}
-
-/// A socket pair: our end, and the kernel's.
-pub(super) fn control_pair() -> std::io::Result<(UnixStream, OwnedFd)> {
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    Ok((UnixStream::from_std(ours)?, theirs.into()))
 }

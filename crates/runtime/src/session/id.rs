@@ -1,13 +1,14 @@
 //! Who asks, and the handle by which a session is asked for.
 
 use std::fmt;
+use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Whose sessions are whose. `local` on stdio and on loopback without a token, else the token's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal {
-    name: String,
+    name: Arc<str>,
     sight: Sight,
 }
 
@@ -27,14 +28,14 @@ impl Principal {
         Self { name: "operator".into(), sight: Sight::All }
     }
 
-    pub fn named(name: impl Into<String>) -> Self {
+    pub fn named(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), sight: Sight::Own }
     }
 
     /// The same caller in a namespace of its own: nothing that it has elsewhere is there.
     #[must_use]
     pub fn within(self, namespace: &str) -> Self {
-        Self { name: format!("{}@{namespace}", self.name), ..self }
+        Self { name: format!("{}@{namespace}", self.name).into(), ..self }
     }
 
     pub fn name(&self) -> &str {
@@ -52,9 +53,8 @@ impl Principal {
 }
 
 /// A handle that cannot be guessed: 128 random bits.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct SessionId(String);
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(Arc<str>);
 
 impl SessionId {
     /// Draws a new one from the kernel's random numbers.
@@ -64,16 +64,22 @@ impl SessionId {
         while filled < bytes.len() {
             filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
         }
-        Ok(Self(format!("session-{:032x}", u128::from_ne_bytes(bytes))))
+        Ok(Self(format!("session-{:032x}", u128::from_ne_bytes(bytes)).into()))
     }
 
     /// Takes what a caller sent; whether it names a session is seen when it is looked up.
-    pub fn from_caller(text: impl Into<String>) -> Self {
+    pub fn from_caller(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl Serialize for SessionId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 use ringfence_sandbox::Event;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
-use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +18,7 @@ use super::call::{Captured, Impatience, Outcome, Patience, failed};
 use super::guest::{Guest, Process};
 use super::host_calls::{Calls, HostCalls, Outbox};
 use super::language::{self, Done, Message};
+use super::line::Line;
 use super::resident::DIED;
 use super::{DisplayItem, Status};
 use crate::template::Language;
@@ -30,8 +30,6 @@ const START_DEADLINE: Duration = Duration::from_secs(20);
 /// How long the end of an interpreter that was killed is waited for.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-const READ_AT_ONCE: usize = 64 << 10;
-
 /// What a cell may show, together.
 const MOST_DISPLAY: usize = 32;
 
@@ -39,7 +37,7 @@ const MOST_DISPLAY: usize = 32;
 pub(super) struct Kernel {
     spoken: Language,
     process: Process,
-    socket: UnixStream,
+    line: Line,
     received: Vec<u8>,
     /// Of itself, if that did not fit its socket.
     untaught: Vec<u8>,
@@ -78,11 +76,11 @@ pub(super) enum Fate {
 }
 
 impl Kernel {
-    fn new(spoken: Language, process: Process, socket: UnixStream) -> Self {
+    fn new(spoken: Language, process: Process, line: Line) -> Self {
         Self {
             spoken,
             process,
-            socket,
+            line,
             received: Vec::new(),
             untaught: Vec::new(),
             last_cell: 0,
@@ -102,14 +100,13 @@ impl Kernel {
     /// Takes over the interpreter of another server, by the streams that it left.
     pub(super) fn resume(spoken: Language, process: u32, streams: Vec<OwnedFd>, generation: u32) -> Option<Self> {
         let mut streams = streams.into_iter();
-        let socket = std::os::unix::net::UnixStream::from(streams.next()?);
-        socket.set_nonblocking(true).ok()?;
+        let line = Line::resume(streams.next()?).ok()?;
         let mut receive = || Receiver::from_owned_fd(streams.next()?).ok();
         let process = Process { number: process, stdout: receive()?, stderr: receive()? };
         Some(Self {
             spoken,
             process,
-            socket: UnixStream::from_std(socket).ok()?,
+            line,
             received: Vec::new(),
             untaught: Vec::new(),
             // Answers to a server before are then not taken for answers to this one.
@@ -150,11 +147,11 @@ impl Kernel {
                     Event::Lost => return Err("the sandbox is gone".into()),
                     _ => {}
                 },
-                sent = send_some(&self.socket, unsent), if !unsent.is_empty() => {
+                sent = self.line.send_some(unsent), if !unsent.is_empty() => {
                     unsent = &unsent[sent.map_err(|error| error.to_string())?..];
                 }
-                received = receive(&self.socket, &mut self.received) => {
-                    received?;
+                received = self.line.receive(&mut self.received) => {
+                    received.map_err(|error| error.to_string())?;
                     if language::skip_to(self.spoken, self.last_cell, &mut self.received) {
                         captured.drain(&mut self.process);
                         return Ok(if patience.reason.is_some() { Place::AfterInterrupt } else { Place::AtRest });
@@ -174,7 +171,7 @@ impl Kernel {
 
     /// Whether it has neither ended nor said anything since it was ready.
     pub(super) fn is_quiet(&self) -> bool {
-        let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
+        let mut watched = [PollFd::new(&self.line, PollFlags::IN)];
         poll(&mut watched, Some(&Timespec::default())) == Ok(0)
     }
 
@@ -195,13 +192,13 @@ impl Kernel {
                     Event::Lost => return Err("the sandbox is gone".into()),
                     _ => {}
                 },
-                sent = send_some(&self.socket, &self.untaught), if !self.untaught.is_empty() && lost.is_none() => {
+                sent = self.line.send_some(&self.untaught), if !self.untaught.is_empty() && lost.is_none() => {
                     match sent {
                         Ok(length) => drop(self.untaught.drain(..length)),
                         Err(error) => lost = Some((Instant::now() + LAST_WORD, error.to_string())),
                     }
                 }
-                received = receive(&self.socket, &mut self.received), if lost.is_none() => match received {
+                received = self.line.receive(&mut self.received), if lost.is_none() => match received {
                     Ok(()) => {
                         let message = language::next_message(self.spoken, 0, &mut self.received)?;
                         if matches!(message, Some(Message::Ready)) {
@@ -209,7 +206,7 @@ impl Kernel {
                             return Ok(());
                         }
                     }
-                    Err(error) => lost = Some((Instant::now() + LAST_WORD, error)),
+                    Err(error) => lost = Some((Instant::now() + LAST_WORD, error.to_string())),
                 },
                 () = sleep_until(last_word), if lost.is_some() => {
                     return Err(lost.map(|(_, why)| why).unwrap_or_default());
@@ -242,7 +239,7 @@ impl Kernel {
         let request = self.request(code, host.as_ref().and_then(|host| host.preface.as_ref()));
         let mut attention = Attention::begin(&mut self.experience);
         // A kernel at rest takes it at once; if not, that is found out below.
-        let sent = self.socket.try_write(&request).unwrap_or_default();
+        let sent = self.line.send_at_once(&request);
         let mut outbox = Outbox::of(request, sent);
         let mut calls = Calls::new(self.spoken, host);
         let mut captured = Captured::default();
@@ -263,14 +260,14 @@ impl Kernel {
                     Event::Lost => break Err(Fate::SandboxLost),
                     _ => {}
                 },
-                sent = send_some(&self.socket, outbox.front()), if !outbox.is_empty() && lost.is_none() => match sent {
+                sent = self.line.send_some(outbox.front()), if !outbox.is_empty() && lost.is_none() => match sent {
                     Ok(length) => outbox.advance(length),
                     Err(_) => lost = Some(self.give_up(guest)),
                 },
                 (number, answer) = calls.answer() => outbox.answer(self.spoken, number, answer),
-                received = receive(&self.socket, &mut self.received), if lost.is_none() && !outbox.is_full() => {
+                received = self.line.receive(&mut self.received), if lost.is_none() && !outbox.is_full() => {
                     let mut heard = Heard { display: &mut display, calls: &mut calls, outbox: &mut outbox };
-                    match received.and_then(|()| self.take_messages(&mut heard)) {
+                    match received.map_err(|error| error.to_string()).and_then(|()| self.take_messages(&mut heard)) {
                         Ok(Some(done)) => break Ok(done),
                         Ok(None) => {}
                         Err(_) => lost = Some(self.give_up(guest)),
@@ -291,7 +288,7 @@ impl Kernel {
                     lost = Some(self.give_up(guest));
                 }
                 () = captured.take(&mut self.process) => {}
-                () = attention.hold(), if attention.is_awake() => {}
+                () = attention.hold(|| self.line.has_word()), if attention.is_awake() => {}
             }
         };
         attention.end(&mut self.experience);
@@ -366,27 +363,4 @@ struct Heard<'a> {
     display: &'a mut Vec<DisplayItem>,
     calls: &'a mut Calls,
     outbox: &'a mut Outbox,
-}
-
-async fn receive(socket: &UnixStream, received: &mut Vec<u8>) -> Result<(), String> {
-    loop {
-        socket.readable().await.map_err(|error| error.to_string())?;
-        received.reserve(READ_AT_ONCE);
-        match socket.try_read_buf(received) {
-            Ok(0) => return Err("the interpreter has hung up".into()),
-            Ok(_) => return Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-}
-
-async fn send_some(socket: &UnixStream, bytes: &[u8]) -> std::io::Result<usize> {
-    loop {
-        socket.writable().await?;
-        match socket.try_write(bytes) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            sent => return sent,
-        }
-    }
 }

@@ -52,10 +52,7 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn begin(log: &Arc<Log>, work: &Work) -> Self {
-        let (kind, text) = match work {
-            Work::Code(code, _) => ("code", code),
-            Work::Command(line) => ("command", line),
-        };
+        let (kind, text) = work.describe();
         let what: String = text.trim_start().lines().next().unwrap_or_default().chars().take(MOST_CHARS).collect();
         let entry = LogEntry { time: now(), kind, what, status: None, exit_code: None, duration_ms: 0 };
         Self { log: Arc::clone(log), start: Instant::now(), entry: Some(entry) }

@@ -29,6 +29,16 @@ pub(super) enum Work {
     Command(String),
 }
 
+impl Work {
+    /// Of what kind it is, and its text.
+    pub(super) fn describe(&self) -> (&'static str, &str) {
+        match self {
+            Self::Code(code, _) => ("code", code),
+            Self::Command(line) => ("command", line),
+        }
+    }
+}
+
 /// A call on its way to the session.
 pub(super) struct Call {
     pub(super) work: Work,

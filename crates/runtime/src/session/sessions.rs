@@ -164,8 +164,11 @@ impl Sessions {
 
     /// What is spoken in a session.
     pub fn language(&self, principal: &Principal, id: &SessionId) -> Result<Language, Failure> {
-        let handle = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?;
-        Ok(handle.tenancy.template.language)
+        let live = self.live();
+        let found = live.get(id).filter(|handle| principal.sees(&handle.tenancy.principal));
+        let language = found.map(|handle| handle.tenancy.template.language);
+        drop(live);
+        language.ok_or_else(|| self.refused(principal, Some(id), Failure::not_found(id)))
     }
 
     /// What would be spoken in a session of this template.
@@ -242,11 +245,13 @@ impl Sessions {
         } else {
             let is_code = matches!(work, Work::Code(..));
             let interpreter = if is_code { Interpreter::NeededNow } else { Interpreter::MaybeLater };
-            self.create(principal, &wanted, interpreter).await?
+            // Boxed: a call in a live session need not have room for it.
+            Box::pin(self.create(principal, &wanted, interpreter)).await?
         };
         let record = Record::begin(&handle.log, &work);
         let (reply, answered) = oneshot::channel();
-        let started = events::call_started(principal, &id, &work, timeout);
+        let (kind, text) = work.describe();
+        let measure = (kind, text.len());
         handle.calls.try_send(Call { work, timeout, cancel, visit, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 let waiting = self.0.settings.most_queued_calls;
@@ -256,7 +261,9 @@ impl Sessions {
             }
             mpsc::error::TrySendError::Closed(_) => Failure::not_found(&id),
         })?;
-        self.0.audit.record(started);
+        // The session goes first: what is written down of the call can wait until it is on its way.
+        tokio::task::yield_now().await;
+        self.0.audit.record(events::call_started(principal, &id, measure, timeout));
         // A session that ends while the call waits in it is no longer there.
         let outcome = answered.await.map_err(|_| Failure::not_found(&id))??;
         self.0.audit.record(events::call_finished(principal, &id, &outcome, start.elapsed()));

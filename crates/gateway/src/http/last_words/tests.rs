@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
+use crate::http::app::App;
 use crate::http::connections;
 use crate::http::incoming::Incoming;
 
@@ -47,7 +48,8 @@ impl Held {
         let end = CancellationToken::new();
         let ended = end.clone();
         tokio::spawn(async move {
-            connections::serve(Incoming::Handed(Box::new(handed)), &app(allowed), 8, &ended).await;
+            let app = Arc::new(App::new(app(allowed), None));
+            connections::serve(Incoming::Handed(Box::new(handed)), &app, 8, &ended).await;
         });
         Self { client, stream, wills, steps, _channel: channel, _end: end.drop_guard() }
     }

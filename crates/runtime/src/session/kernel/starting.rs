@@ -8,7 +8,8 @@ use tokio::time::timeout;
 
 use super::{Kernel, START_DEADLINE};
 use crate::session::call::Captured;
-use crate::session::guest::{Guest, Kept, Opening, control_pair};
+use crate::session::guest::{Guest, Kept, Opening};
+use crate::session::line::Line;
 use crate::session::{compiled, language};
 use crate::template::Language;
 
@@ -25,8 +26,8 @@ impl Starting {
         spoken: Language,
         environment: BTreeMap<String, String>,
     ) -> std::io::Result<(Self, Opening)> {
-        let (opening, process, socket) = Opening::new(language::command(spoken), environment)?;
-        Ok((Self { kernel: Kernel::new(spoken, process, socket), kept: None }, opening))
+        let (opening, process, line) = Opening::new(language::command(spoken), environment)?;
+        Ok((Self { kernel: Kernel::new(spoken, process, line), kept: None }, opening))
     }
 
     /// Whether nothing but the interpreter itself must be waited for.
@@ -41,15 +42,15 @@ impl Starting {
 
     /// Starts the interpreter, and leaves its streams with the launcher meanwhile.
     pub(in crate::session) fn begin(guest: &mut Guest, spoken: Language) -> Result<Self, String> {
-        let (socket, theirs) = control_pair().map_err(|error| error.to_string())?;
+        let (line, theirs) = Line::new().map_err(|error| error.to_string())?;
         let (process, is_forked) = match guest.fork(&theirs) {
             Some(forked) => (forked?, true),
             None => (guest.spawn(language::command(spoken), Some(&theirs))?, false),
         };
         // The kernel has it now; were it held here too, its end would never be seen.
         drop(theirs);
-        let kept = guest.keep(&process, &socket)?;
-        let mut starting = Self { kernel: Kernel::new(spoken, process, socket), kept: Some(kept) };
+        let kept = guest.keep(&process, &line)?;
+        let mut starting = Self { kernel: Kernel::new(spoken, process, line), kept: Some(kept) };
         if !is_forked {
             starting.teach();
         }
@@ -62,8 +63,7 @@ impl Starting {
             return;
         }
         let frame = compiled::python();
-        // A socket mostly takes it whole. If it fails, that is found out by whoever waits for the answer.
-        let sent = rustix::io::write(&self.kernel.socket, &frame).unwrap_or_default();
+        let sent = self.kernel.line.send_at_once(&frame); // mostly all of it
         self.kernel.untaught = frame[sent..].to_vec();
     }
 
