@@ -169,11 +169,11 @@ class Channel:
         raise ValueError(f"a frame of {size} bytes exceeds {ANSWER_LIMIT if number & ANSWER else FRAME_LIMIT}")
 
     def send(self, frame):
-        frame = memoryview(frame)
         with self.lock:
             try:
-                while frame:
-                    frame = frame[posix.write(self.fd, frame) :]
+                sent = posix.write(self.fd, frame)
+                while sent < len(frame):  # which is rare
+                    sent += posix.write(self.fd, memoryview(frame)[sent:])
             except OSError:
                 posix._exit(1)
 
@@ -280,7 +280,8 @@ class Stdio:
 
     def flush(self):
         for name, stream in self.streams.items():
-            for target in (stream, getattr(sys, name, None)):
+            current = getattr(sys, name, None)
+            for target in (stream,) if current is stream else (stream, current):
                 try:
                     target.flush()
                 except Exception:

@@ -5,11 +5,11 @@ use std::time::Duration;
 use ringfence_runtime::session::{Failure, Kind};
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
-use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, interval_at};
 
 use crate::arguments::{Call, RunPython, SearchTools};
 use crate::client::Context;
+use crate::to_its_end::ToItsEnd;
 use crate::{Gateway, reply};
 
 /// How often a client that asked for progress hears of it.
@@ -30,18 +30,18 @@ impl Gateway {
                     if !servers.is_empty() {
                         return Err(no_servers());
                     }
-                    let task = tokio::spawn(async move { sessions.execute(&principal, request, cancel).await });
-                    return attend(task, token, context).await.map(|answer| reply::answer(&answer));
+                    let work = ToItsEnd::new(async move { sessions.execute(&principal, request, cancel).await });
+                    return attend(work, token, context).await.map(|answer| reply::answer(&answer));
                 };
                 let caller = self.caller(context);
-                let task = tokio::spawn(async move { code.execute(&caller, request, &servers, cancel).await });
-                attend(task, token, context).await.map(|answer| reply::answer(&answer))
+                let work = ToItsEnd::new(async move { code.execute(&caller, request, &servers, cancel).await });
+                attend(work, token, context).await.map(|answer| reply::answer(&answer))
             }
             Call::RunPython(RunPython { code, servers, timeout }) => {
                 let mode = self.code_mode().cloned().ok_or_else(no_servers)?;
                 let (output_mode, caller) = (mode.settings().output_mode, self.caller(context));
-                let task = tokio::spawn(async move { mode.run(&caller, code, &servers, timeout, cancel).await });
-                match attend(task, token, context).await {
+                let work = ToItsEnd::new(async move { mode.run(&caller, code, &servers, timeout, cancel).await });
+                match attend(work, token, context).await {
                     Ok(answer) => Ok(reply::code_answer(&answer, output_mode)),
                     Err(failure) if failure.kind == Kind::Validation => {
                         Ok(reply::validation_answer(&failure, output_mode))
@@ -54,14 +54,14 @@ impl Gateway {
                 Ok(reply::found_tools(&Box::pin(mode.search(&self.caller(context), &query, limit)).await))
             }
             Call::ExecuteCommand(request) => {
-                let task = tokio::spawn(async move { sessions.run_command(&principal, request, cancel).await });
-                attend(task, token, context).await.map(|answer| reply::answer(&answer))
+                let work = ToItsEnd::new(async move { sessions.run_command(&principal, request, cancel).await });
+                attend(work, token, context).await.map(|answer| reply::answer(&answer))
             }
             Call::GetSessions(None) => Ok(reply::sessions(&sessions.list(&principal))),
             Call::GetSessions(Some(id)) => Ok(reply::sessions(&[sessions.info(&principal, &id)?])),
             Call::StopSession(id) => {
                 let stopping = id.clone();
-                let stopped = to_its_end(async move { sessions.stop(&principal, &stopping).await }).await?;
+                let stopped = ToItsEnd::new(async move { sessions.stop(&principal, &stopping).await }).await?;
                 Ok(reply::stopped(&id, stopped))
             }
             // Boxed, or every call would have room for them.
@@ -83,25 +83,18 @@ fn no_servers() -> Failure {
     Failure::new(Kind::Configuration, "this server has no servers that code could call")
 }
 
-/// Runs something in a task of its own, so that it comes to its end even if its caller goes away.
-pub(crate) async fn to_its_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-) -> Result<T, Failure> {
-    ended(tokio::spawn(work).await)
-}
-
-/// Waits for a call that runs in a task of its own, so that it always comes to its own orderly end.
-async fn attend<T>(
-    mut task: JoinHandle<Result<T, Failure>>,
+/// Does the work of a call, and says how it gets on where it is asked to.
+async fn attend<T: Send + 'static>(
+    mut work: ToItsEnd<T>,
     token: Option<Value>,
     context: &Context,
 ) -> Result<T, Failure> {
-    let Some(token) = token.filter(|_| context.outlet.is_open()) else { return ended(task.await) };
+    let Some(token) = token.filter(|_| context.outlet.is_open()) else { return work.await };
     let start = Instant::now();
     let mut ticks = interval_at(start + PROGRESS_PERIOD, PROGRESS_PERIOD);
     loop {
         tokio::select! {
-            answer = &mut task => return ended(answer),
+            answer = &mut work => return answer,
             now = ticks.tick() => {
                 let elapsed = now.duration_since(start).as_secs();
                 let message = format!("running for {elapsed} s");
@@ -110,8 +103,4 @@ async fn attend<T>(
             }
         }
     }
-}
-
-fn ended<T>(task: Result<Result<T, Failure>, JoinError>) -> Result<T, Failure> {
-    task.unwrap_or_else(|error| Err(Failure::new(Kind::Internal, error.to_string())))
 }

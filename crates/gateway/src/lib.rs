@@ -24,6 +24,7 @@ mod rest;
 mod rpc;
 mod search;
 mod stdio;
+mod to_its_end;
 mod tools;
 mod upstream;
 

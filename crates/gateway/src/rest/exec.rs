@@ -13,7 +13,7 @@ use serde_json::json;
 use super::path::{OfNumber, OfSession};
 use super::{Answer, Refusal, Rest, body};
 use crate::arguments::{not_blank, timeout};
-use crate::call::to_its_end;
+use crate::to_its_end::ToItsEnd;
 use crate::gateway::too_long;
 use crate::policy::Action;
 use crate::reply;
@@ -49,12 +49,12 @@ pub(super) async fn run(
             (Some(code), None) => {
                 let code = not_blank("code", code)?;
                 let request = CodeRequest { code, template, flavor, session_id, timeout, host: None };
-                to_its_end(async move { sessions.execute(&principal, request, cancel).await }).await
+                ToItsEnd::new(async move { sessions.execute(&principal, request, cancel).await }).await
             }
             (None, Some(command)) => {
                 let command = not_blank("command", command)?;
                 let request = CommandRequest { command, template, flavor, session_id, timeout };
-                to_its_end(async move { sessions.run_command(&principal, request, cancel).await }).await
+                ToItsEnd::new(async move { sessions.run_command(&principal, request, cancel).await }).await
             }
             _ => Err(Failure::new(Kind::Validation, "send either `code` or `command`")),
         }

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::path::{OfNumber, OfSession};
 use super::{Answer, Rest, body};
 use crate::arguments::not_blank;
-use crate::call::to_its_end;
+use crate::to_its_end::ToItsEnd;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +42,7 @@ pub(super) async fn start(
     let request = ProcessRequest { argv, environment: params.env, workdir: params.workdir };
     let sessions = rest.sessions()?.clone();
     let session = id.clone();
-    let process = to_its_end(async move { sessions.start_process(&principal, &session, request).await }).await?;
+    let process = ToItsEnd::new(async move { sessions.start_process(&principal, &session, request).await }).await?;
     let location = format!("/v1/sessions/{id}/processes/{}", process.pid);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(process)).into_response())
 }
@@ -71,6 +71,6 @@ pub(super) async fn stop(
     OfNumber(id, pid): OfNumber<u32>,
 ) -> Answer {
     let sessions = rest.sessions()?.clone();
-    let process = to_its_end(async move { sessions.stop_process(&principal, &id, pid).await }).await?;
+    let process = ToItsEnd::new(async move { sessions.stop_process(&principal, &id, pid).await }).await?;
     Ok(Json(process).into_response())
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::path::OfSession;
 use super::{Answer, Rest, body};
-use crate::call::to_its_end;
+use crate::to_its_end::ToItsEnd;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,7 +27,7 @@ pub(super) async fn create(
     let (parts, content) = request.into_parts();
     let CreateParams { template, flavor } = body::json(&parts.headers, content, rest.max_body_bytes).await?;
     let sessions = rest.sessions()?.clone();
-    let session = to_its_end(async move { sessions.create_session(&principal, template, flavor).await }).await?;
+    let session = ToItsEnd::new(async move { sessions.create_session(&principal, template, flavor).await }).await?;
     let location = format!("/v1/sessions/{}", session.session_id);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(session)).into_response())
 }
@@ -51,7 +51,7 @@ pub(super) async fn stop(
 ) -> Answer {
     let sessions = rest.sessions()?.clone();
     let stopping = id.clone();
-    let stopped = to_its_end(async move { sessions.stop(&principal, &stopping).await }).await?;
+    let stopped = ToItsEnd::new(async move { sessions.stop(&principal, &stopping).await }).await?;
     Ok(Json(json!({"session_id": id, "was_running": stopped.was_running})).into_response())
 }
 

@@ -148,26 +148,20 @@ mod tests {
         assert!(awake_of_1000(&mut experience, 5000, 5000) <= 1, "not where cells are long");
     }
 
-    async fn ends_at_once(attention: &mut Attention) -> bool {
-        tokio::select! {
-            biased;
-            () = attention.hold(|| false) => !attention.is_awake(),
-            () = std::future::ready(()) => false,
-        }
-    }
-
     #[tokio::test]
     async fn only_one_alone_waits_awake_and_not_for_long() {
         let attention = |since| Attention { since, was_awake: true, is_awake: true, was_alone: true };
-        RUNNING.fetch_add(3, Ordering::Relaxed);
         // However long it takes until it is asked.
-        let mut early = attention(Instant::now() + Duration::from_secs(3600));
-        let mut late = attention(Instant::now().checked_sub(MOST).unwrap());
+        let far_off = Instant::now() + Duration::from_secs(3600);
+        let (mut early, mut late) = (attention(far_off), attention(Instant::now().checked_sub(MOST).unwrap()));
+        early.hold(|| true).await;
+        assert!(early.is_awake(), "it has its answer");
+        RUNNING.fetch_add(3, Ordering::Relaxed);
         assert!(!Attention::begin(&mut Experience { was_short: true, ..Experience::default() }).is_awake());
-        assert!(!ends_at_once(&mut early).await, "it looks around first");
-        assert!(ends_at_once(&mut late).await);
-        early.hold(|| false).await;
-        assert!(!early.was_alone);
+        for attention in [&mut early, &mut late] {
+            attention.hold(|| false).await;
+            assert!(!attention.is_awake() && !attention.was_alone);
+        }
         RUNNING.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,7 @@
 //! Who asks, and the handle by which a session is asked for.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Serialize, Serializer};
 
@@ -20,7 +20,8 @@ enum Sight {
 
 impl Principal {
     pub fn local() -> Self {
-        Self::named("local")
+        static NAME: LazyLock<Arc<str>> = LazyLock::new(|| "local".into());
+        Self::named(Arc::clone(&NAME))
     }
 
     /// Whoever runs the server, and so may see and end every session. No token can be this one, whatever its name.
