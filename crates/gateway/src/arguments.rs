@@ -154,7 +154,8 @@ impl Call {
         let arguments = Value::Object(arguments.unwrap_or_default());
         match tool {
             tools::EXECUTE_CODE => {
-                let params: ExecuteCodeParams = read(tool, arguments)?;
+                // Where something is wrong is found out only if something is.
+                let params = ExecuteCodeParams::deserialize(&arguments).or_else(|_| read(tool, arguments))?;
                 let request = CodeRequest {
                     code: not_blank("code", params.code)?,
                     template: params.template,

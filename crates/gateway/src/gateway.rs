@@ -32,13 +32,26 @@ enum Backend {
     Down(Arc<str>),
 }
 
+/// A tool of our own, and how it is listed.
+#[derive(Clone)]
+struct OwnTool {
+    name: Arc<str>,
+    listed: Value,
+}
+
+impl OwnTool {
+    fn new(listed: Value) -> Self {
+        Self { name: listed["name"].as_str().unwrap_or_default().into(), listed }
+    }
+}
+
 /// Offers sandbox sessions as MCP tools. Cheap to clone; all clones are one.
 #[derive(Clone)]
 pub struct Gateway {
     backend: Backend,
-    tools: Arc<[Value]>,
+    tools: Arc<[OwnTool]>,
     /// Those of code mode, which are also the last of all.
-    code_tools: Arc<[Value]>,
+    code_tools: Arc<[OwnTool]>,
     code: Option<CodeMode>,
     clients: Clients,
     hosting: Option<Hosting>,
@@ -64,7 +77,7 @@ impl Gateway {
     }
 
     fn on(backend: Backend) -> Self {
-        let tools = tools::all().into_iter().map(|tool| json!(tool)).collect();
+        let tools = tools::all().into_iter().map(|tool| OwnTool::new(json!(tool))).collect();
         let (clients, profile) = (Clients::default(), Arc::default());
         Self {
             backend,
@@ -97,7 +110,7 @@ impl Gateway {
     pub fn with_code(self, settings: CodeSettings) -> Self {
         let (Some(hosting), Backend::Ready(sessions)) = (&self.hosting, &self.backend) else { return self };
         let code = CodeMode::new(hosting.clone(), sessions.clone(), settings);
-        let code_tools: Arc<[Value]> = tools::code_mode_tools().into();
+        let code_tools: Arc<[OwnTool]> = tools::code_mode_tools().into_iter().map(OwnTool::new).collect();
         let tools = self.tools.iter().chain(&*code_tools).cloned().collect();
         Self { tools, code_tools, code: Some(code), ..self }
     }
@@ -206,12 +219,12 @@ impl Gateway {
         if self.profile.mode == Mode::Code {
             return None;
         }
-        let own = self.own_tools().iter().filter_map(|tool| tool["name"].as_str()).collect();
+        let own = self.own_tools().iter().map(|tool| &*tool.name).collect();
         // Also what is not shown: a server's tool must not pass for it.
         Some(self.servers()?.view(&self.profile_name, &self.profile, &own))
     }
 
-    fn own_tools(&self) -> &[Value] {
+    fn own_tools(&self) -> &[OwnTool] {
         match self.profile.mode {
             Mode::Code => &self.code_tools,
             Mode::Direct if self.profile.own_tools => &self.tools,
@@ -221,7 +234,7 @@ impl Gateway {
 
     /// Those that callers may use.
     fn shown_tools(&self) -> impl Iterator<Item = &Value> {
-        self.own_tools().iter().filter(|tool| tool["name"].as_str().is_some_and(|name| self.policy.shows_tool(name)))
+        self.own_tools().iter().filter(|tool| self.policy.shows_tool(&tool.name)).map(|tool| &tool.listed)
     }
 
     fn is_own_offered(&self) -> bool {
@@ -333,7 +346,7 @@ impl Gateway {
     }
 
     fn has_own_tool(&self, name: &str) -> bool {
-        self.own_tools().iter().any(|tool| tool["name"] == *name)
+        self.own_tools().iter().any(|tool| *tool.name == *name)
     }
 
     async fn call_tool(&self, mut params: Value, context: &Context) -> Outcome {

@@ -29,8 +29,8 @@ use unfinished::Unfinished;
 
 use crate::resource;
 
-/// Of what came of running something.
-const MOST_FIELDS: usize = 13;
+/// Of what came of running something, if nothing is wrong with it.
+const USUAL_FIELDS: usize = 9;
 
 /// Renders what came of running something.
 pub(crate) fn answer(answer: &Answer) -> CallToolResult {
@@ -53,7 +53,7 @@ pub(crate) fn answer(answer: &Answer) -> CallToolResult {
 
     let excerpts = [Some(&stdout), Some(&stderr), result.as_ref(), traceback.as_ref()];
     let truncated = displayed.left_out > 0 || excerpts.into_iter().flatten().any(|excerpt| excerpt.dropped_bytes > 0);
-    let mut fields = Map::with_capacity(MOST_FIELDS);
+    let mut fields = Map::with_capacity(USUAL_FIELDS);
     let mut field = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     field("session_id", answer.session_id.as_str().into());
     field("session_created", answer.session_created.into());

@@ -126,7 +126,7 @@ pub(crate) fn answer(id: Option<&Id>, outcome: Outcome) -> Value {
         Ok(result) => ("result", result),
         Err(error) => ("error", json!(error)),
     };
-    let mut message = Map::new();
+    let mut message = Map::with_capacity(3);
     message.insert("jsonrpc".into(), "2.0".into());
     message.insert("id".into(), json!(id));
     message.insert(key.into(), value);

@@ -33,7 +33,8 @@ impl App {
     pub(super) async fn answer(&self, request: hyper::Request<Incoming>) -> Response {
         match &self.direct {
             Some(Direct { gate, mcp }) if request.method() == Method::POST && request.uri().path() == "/mcp" => {
-                gate.pass(request.map(Body::new), |request| Arc::clone(mcp).post(None, request)).await
+                gate.pass(request.map(Body::new), |request, admitted| Arc::clone(mcp).post(None, admitted, request))
+                    .await
             }
             _ => match Box::pin(self.routes.call(request)).await {
                 Ok(response) => response,

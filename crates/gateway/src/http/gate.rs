@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::peers::Peers;
-use super::place::Place;
+use super::place::{Admitted, Place};
 use super::status::ENDING;
 use super::{HttpOptions, Token, refuse};
 use crate::policy::Policy;
@@ -221,11 +221,11 @@ impl Gate {
         holder
     }
 
-    /// Lets whoever may pass go on to what comes next.
+    /// Lets whoever may pass go on to what comes next. Who probes is nobody.
     pub(super) async fn pass<F: Future<Output = Response>>(
         &self,
         request: Request,
-        next: impl FnOnce(Request) -> F,
+        next: impl FnOnce(Request, Option<Admitted>) -> F,
     ) -> Response {
         if !self.peers.allow_host(request.uri(), request.headers()) {
             self.tell(AuditKind::Refused, "host");
@@ -239,7 +239,7 @@ impl Gate {
         }
         // Probes carry no token, and must be answered when the server is at its busiest.
         if request.uri().path() == "/health" {
-            return next(request).await;
+            return next(request, None).await;
         }
         let Some(principal) = self.principal(request.headers()) else {
             let sent = request.headers().contains_key(header::AUTHORIZATION);
@@ -249,7 +249,7 @@ impl Gate {
             refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             return refusal;
         };
-        let (mut request, place, _aside) = match self.admit(&request) {
+        let (request, place, _aside) = match self.admit(&request) {
             Ok(place) => (request, place, None),
             Err(no_room) if !request.uri().path().starts_with("/mcp") => return self.busy(no_room),
             Err(no_room) => match self.hear_aside(request).await {
@@ -257,12 +257,9 @@ impl Gate {
                 Err(id) => return self.busy_over_mcp(no_room, id.as_ref()),
             },
         };
-        request.extensions_mut().insert(self.policy.principal(principal));
-        if let Some(place) = &place {
-            request.extensions_mut().insert(place.clone());
-        }
         let method = request.method().clone();
-        let response = next(request).await;
+        let admitted = Admitted { principal: self.policy.principal(principal), place: place.clone() };
+        let response = next(request, Some(admitted)).await;
         let kib = u32::try_from(response.body().size_hint().lower() >> 10).unwrap_or(u32::MAX);
         match Arc::clone(&self.response_room).try_acquire_many_owned(kib) {
             Ok(room) => response.map(|body| Body::new(Counted { body, kept: Arc::new((place, room)) })),
@@ -272,7 +269,14 @@ impl Gate {
 }
 
 pub(super) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    gate.pass(request, |request| next.run(request)).await
+    let go_on = |mut request: Request, admitted: Option<Admitted>| {
+        if let Some(Admitted { principal, place }) = admitted {
+            request.extensions_mut().insert(principal);
+            place.map(|place| request.extensions_mut().insert(place));
+        }
+        next.run(request)
+    };
+    gate.pass(request, go_on).await
 }
 
 /// A stream on which a client only listens is bounded by its connection, and takes no place from those who ask.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::{Bytes, to_bytes};
+use axum::body::{Bytes, HttpBody as _, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -17,7 +17,7 @@ use super::clients::Clients;
 use super::gate::AnswerTo;
 use super::last_words::LastWords;
 use super::patience::Manner;
-use super::place::Place;
+use super::place::{Admitted, Place};
 use super::{headers, patience, refuse};
 use crate::client::{Context, Outlet};
 use crate::era::{self, CAPABILITIES_KEY, Era, NEWER};
@@ -63,16 +63,20 @@ impl Mcp {
     }
 
     /// Hears a message, at the path of a profile or of none.
-    pub(super) async fn post(self: Arc<Self>, profile: Option<&str>, request: Request) -> Response {
+    pub(super) async fn post(
+        self: Arc<Self>,
+        profile: Option<&str>,
+        admitted: Option<Admitted>,
+        request: Request,
+    ) -> Response {
+        let Some(Admitted { principal, place }) = admitted else {
+            return refuse(StatusCode::UNAUTHORIZED, "it is not known who asks", "send a token");
+        };
         let gateway = match self.offered(profile) {
             Ok(gateway) => gateway,
             Err(refusal) => return *refusal,
         };
         let (parts, body) = request.into_parts();
-        // Whoever passes the gate is somebody.
-        let Some(principal) = parts.extensions.get::<Principal>().cloned() else {
-            return refuse(StatusCode::UNAUTHORIZED, "it is not known who asks", "send a token");
-        };
         if !names(&parts.headers, &header::CONTENT_TYPE, "application/json") {
             let hint = "send `Content-Type: application/json`";
             return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the request is not declared to be JSON", hint);
@@ -91,7 +95,6 @@ impl Mcp {
         if session(&parts.headers).is_some_and(|id| self.clients.has_ended(&principal, id)) {
             return refuse(StatusCode::NOT_FOUND, "the conversation has ended", "open another with `initialize`");
         }
-        let place = parts.extensions.get::<Place>().cloned();
         let caller = Caller { mcp: self, gateway, principal, headers: parts.headers, place };
         match message {
             Message::Answer { id, outcome } => {
@@ -111,8 +114,15 @@ impl Mcp {
     }
 }
 
-pub(super) async fn post(State(mcp): State<Arc<Mcp>>, profile: Option<Path<String>>, request: Request) -> Response {
-    mcp.post(profile.as_ref().map(|Path(name)| name.as_str()), request).await
+pub(super) async fn post(
+    State(mcp): State<Arc<Mcp>>,
+    Extension(principal): Extension<Principal>,
+    profile: Option<Path<String>>,
+    request: Request,
+) -> Response {
+    let place = request.extensions().get::<Place>().cloned();
+    let profile = profile.as_ref().map(|Path(name)| name.as_str());
+    mcp.post(profile, Some(Admitted { principal, place }), request).await
 }
 
 /// The stream on which a client hears what it has not asked for.
@@ -251,7 +261,10 @@ impl Caller {
         {
             response.headers_mut().insert(SESSION_HEADER, id);
         }
-        response.extensions_mut().insert(answer_to);
+        // A small one always has room.
+        if response.body().size_hint().lower() >= 1 << 10 {
+            response.extensions_mut().insert(answer_to);
+        }
         response
     }
 }

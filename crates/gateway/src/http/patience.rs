@@ -24,6 +24,9 @@ use crate::in_flight::Ticket;
 const SOON: Duration = Duration::from_secs(10);
 pub(super) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
+/// Of an answer.
+const USUAL_BYTES: usize = 1 << 10;
+
 /// The answer to a request, with the status that it has if nothing was sent before it.
 pub(super) type Answer = Pin<Box<dyn Future<Output = (StatusCode, Value)> + Send>>;
 
@@ -48,7 +51,7 @@ pub(super) async fn respond(
 ) -> Response {
     if manner.only_json {
         return tokio::select! {
-            (status, answer) = &mut answer => (status, axum::Json(answer)).into_response(),
+            (status, answer) = &mut answer => plain(status, &answer),
             () = ticket.token.cancelled() => StatusCode::ACCEPTED.into_response(),
         };
     }
@@ -57,7 +60,7 @@ pub(super) async fn respond(
         (status, answer) = &mut answer => {
             let first = messages.as_mut().and_then(|messages| messages.try_recv().ok());
             if first.is_none() && !(manner.always_streams && status == StatusCode::OK) {
-                return (status, axum::Json(answer)).into_response();
+                return plain(status, &answer);
             }
             Wait { first, answer: None, last: Some(answer), messages, ticket }
         }
@@ -72,6 +75,16 @@ pub(super) async fn respond(
     match recorded {
         Ok(events) => stream_of(events),
         Err(wait) => stream_of(wait.events()),
+    }
+}
+
+fn plain(status: StatusCode, answer: &Value) -> Response {
+    let mut text = Vec::with_capacity(USUAL_BYTES);
+    match serde_json::to_writer(&mut text, answer) {
+        Ok(()) => {
+            (status, [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
+        }
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 

@@ -2,7 +2,15 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ringfence_runtime::session::Principal;
 use tokio::sync::OwnedSemaphorePermit;
+
+/// Whoever has passed the gate.
+pub(super) struct Admitted {
+    pub(super) principal: Principal,
+    /// None where a request takes none.
+    pub(super) place: Option<Place>,
+}
 
 /// Kept by the answer until it is sent and by the call until it ends, whichever is later: a call may outlive the
 /// connection on which it came.

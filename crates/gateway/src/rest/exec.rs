@@ -13,10 +13,10 @@ use serde_json::json;
 use super::path::{OfNumber, OfSession};
 use super::{Answer, Refusal, Rest, body};
 use crate::arguments::{not_blank, timeout};
-use crate::to_its_end::ToItsEnd;
 use crate::gateway::too_long;
 use crate::policy::Action;
 use crate::reply;
+use crate::to_its_end::ToItsEnd;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
