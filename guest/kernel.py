@@ -99,7 +99,7 @@ class Channel:
         self.lock = allocate_lock()
         self.received = b""
         self.early = []  # frames that came while a cell ran, and are not for it
-        self.wait = None
+        self.wait = None  # not known yet
         posix.register_at_fork(after_in_child=self.disown)
 
     def disown(self):
@@ -108,7 +108,7 @@ class Channel:
             posix.close(self.fd)
         except OSError:
             pass
-        self.fd, self.wait = -1, None
+        self.fd, self.wait = -1, False
 
     def rest_well(self):
         """Waits by `poll` from now on. A `read` that waits is also woken when the host takes what was sent to it,
@@ -118,8 +118,9 @@ class Channel:
             watch = select.poll()
             watch.register(self.fd, select.POLLIN)
         except Exception:
-            return  # there is none, or not as it was
-        self.wait = watch.poll
+            self.wait = False  # there is none, or not as it was
+        else:
+            self.wait = watch.poll
 
     def read(self, size):
         """Exactly as many bytes; what comes with them is kept."""
@@ -134,7 +135,7 @@ class Channel:
 
     def read_some(self, most):
         try:
-            if self.wait is not None:
+            if self.wait:
                 self.wait()
             part = posix.read(self.fd, most)
         except OSError:
@@ -232,7 +233,8 @@ def identify(fd):
 class Stdio:
     """Descriptors 0, 1 and 2 and the text streams over them, whole at the beginning of each cell.
 
-    They are put right behind the answer to a cell, when nobody waits."""
+    They are put right behind the answer to a cell, when nobody waits; what happens after that is noticed if a thread of
+    the guest's did it, or a descriptor is gone."""
 
     def __init__(self):
         self.spares = [(fd, move_high(fd), identify(fd)) for fd in (0, 1, 2)]
@@ -242,17 +244,20 @@ class Stdio:
 
     def open(self):
         """Begins a cell: undoes what has been done since, by what those before it left running."""
-        try:
-            self.unblock()
-        except OSError:
-            self.has_company = True
-        if self.has_company:
+        if self.has_company or not self.unblock():
             self.restore()
+            self.unblock()
 
     def unblock(self):
+        """Whether both were there."""
+        are_open = True
         for fd in (1, 2):
-            if fcntl.fcntl(fd, fcntl.F_GETFL) & posix.O_NONBLOCK:
-                posix.set_blocking(fd, True)  # by a child such as node, which shares the pipe
+            try:
+                if fcntl.fcntl(fd, fcntl.F_GETFL) & posix.O_NONBLOCK:
+                    posix.set_blocking(fd, True)  # by a child such as node, which shares the pipe
+            except OSError:
+                are_open = False
+        return are_open
 
     def restore(self):
         """Gives the next cell what those before it have closed or replaced."""
@@ -323,7 +328,6 @@ class Kernel:
         self.load_output()  # while the host makes up its mind
         if self.has_site:
             self.open_workspace()
-            self.channel.rest_well()
         while True:
             early = self.channel.early
             try:
@@ -339,13 +343,12 @@ class Kernel:
             if not self.has_site and any(sign in code for sign in SIGNS_OF_SITE):
                 self.run_site()
             self.send(self.execute(cell_id, code))
-            self.tidy_up()
             if not self.has_site:
                 # While the host is busy with the answer: it goes first, should it have no other processor.
                 posix.sched_yield()
                 self.run_site()
-                self.channel.rest_well()
                 compile("", "<nothing>", "exec")  # the next may need what `compile_first` goes without
+            self.tidy_up()
 
     def load_output(self):
         self.output = import_output()
@@ -386,6 +389,8 @@ class Kernel:
     def tidy_up(self):
         """Behind the answer, so that nobody waits for it."""
         self.stdio.restore()
+        if self.channel.wait is None:
+            self.channel.rest_well()
         self.output.forget(f"<cell {self.cells - KEPT_CELLS}>")
 
     def execute(self, cell_id, code):

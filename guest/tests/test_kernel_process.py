@@ -198,6 +198,7 @@ class DescriptorTest(KernelTest):
     def test_what_is_closed_or_replaced_between_cells_is_restored(self):
         breakers = [
             "threading.Thread(target=lambda: (time.sleep(0.1), os.dup2(0, 1), os.write(2, b'go'))).start()",
+            "threading.Thread(target=lambda: (time.sleep(0.1), os.set_blocking(1, False), os.close(1), os.write(2, b'go'))).start()",
             "signal.signal(signal.SIGALRM, lambda *_: (os.close(1), os.write(2, b'go'))); signal.setitimer(0, 0.1)",
         ]
         self.run_ok("import os, signal, threading, time")
@@ -205,7 +206,7 @@ class DescriptorTest(KernelTest):
             with self.subTest(code=code):
                 self.run_ok(code)
                 self.host.await_output("go", self.host.err)
-                self.assertEqual(self.run_ok("print('a')").stdout, "a\n")
+                self.assertEqual(self.run_ok("print('a', os.get_blocking(1))").stdout, "a True\n")
 
 
 class RestTest(KernelTest):
@@ -228,12 +229,14 @@ class RestTest(KernelTest):
         raise AssertionError("it does not rest")
 
     def test_it_is_not_woken_when_its_answer_is_read(self):
-        self.run_ok("x = 1")
-        for _ in range(3):
-            self.host.start("x += 1")
-            rests = self.settled()  # it has answered, and nobody has looked at that yet
-            self.assertEqual(self.host.finish().status, "ok")
-            self.assertEqual(self.settled(), rests)
+        for flags, first in (("-I", "x = 1"), ("-IS", "x = 1"), ("-IS", "import os; x = 1")):
+            self.host = self.new_host((sys.executable, flags, KERNEL))
+            self.run_ok(first)
+            for _ in range(3):
+                self.host.start("x += 1")
+                rests = self.settled()  # it has answered, and nobody has looked at that yet
+                self.assertEqual(self.host.finish().status, "ok")
+                self.assertEqual(self.settled(), rests)
 
 
 class ForkTest(KernelTest):

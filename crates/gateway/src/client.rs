@@ -75,7 +75,7 @@ impl Outlet {
         Self(Some(sender))
     }
 
-    /// For a client that takes nothing but the answer.
+    /// Where a client takes nothing but the answer, or nothing else can come.
     pub(crate) fn closed() -> Self {
         Self(None)
     }

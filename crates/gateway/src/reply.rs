@@ -86,14 +86,15 @@ pub(crate) fn answer(answer: &Answer) -> CallToolResult {
 
 /// The host's own words about a call.
 fn closing(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize) -> String {
-    let mut line = match (answer.status, answer.exit_code) {
-        (Status::Ok, Some(code)) if code != 0 => format!("exit code {code}"),
-        (Status::Ok, _) => "ok".to_owned(),
-        (Status::Error, _) => "error".to_owned(),
-        (Status::TimedOut, _) => "timed out".to_owned(),
-        (Status::Cancelled, _) => "cancelled".to_owned(),
-        (Status::Killed, _) => "killed".to_owned(),
-    };
+    let mut line = String::from("[");
+    match (answer.status, answer.exit_code) {
+        (Status::Ok, Some(code)) if code != 0 => drop(write!(line, "exit code {code}")),
+        (Status::Ok, _) => line.push_str("ok"),
+        (Status::Error, _) => line.push_str("error"),
+        (Status::TimedOut, _) => line.push_str("timed out"),
+        (Status::Cancelled, _) => line.push_str("cancelled"),
+        (Status::Killed, _) => line.push_str("killed"),
+    }
     let _ = write!(line, ", {} ms", answer.duration.as_millis());
     let streams = [("stdout", stdout, &answer.stdout), ("stderr", stderr, &answer.stderr)];
     for (name, excerpt, output) in streams {
@@ -117,7 +118,8 @@ fn closing(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize)
     for note in Unfinished::of(&answer.open_calls).notes() {
         let _ = write!(line, "; {note}");
     }
-    format!("[{line}]")
+    line.push(']');
+    line
 }
 
 /// Renders live sessions.

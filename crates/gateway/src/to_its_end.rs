@@ -26,10 +26,11 @@ impl<T: Send + 'static> Future for ToItsEnd<T> {
     type Output = Result<T, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(work) = &mut self.work else { return Poll::Pending };
+        // Taken out: what panics is not to be begun again.
+        let Some(mut work) = self.work.take() else { return Poll::Pending };
         let polled = work.as_mut().poll(context);
-        if polled.is_ready() {
-            self.work = None;
+        if polled.is_pending() {
+            self.work = Some(work);
         }
         polled
     }

@@ -73,9 +73,7 @@ pub struct AuditEvent {
 
 impl AuditEvent {
     pub fn new(kind: AuditKind, outcome: impl Into<Cow<'static, str>>) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let time_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        let outcome = outcome.into();
+        let (time_ms, outcome) = (now_ms(), outcome.into());
         Self { time_ms, principal: None, session: None, kind, outcome, duration: None, detail: Detail::default() }
     }
 
@@ -94,6 +92,13 @@ impl AuditEvent {
         self
     }
 
+    /// It was then, and not when it is told.
+    #[must_use]
+    pub fn at(mut self, time_ms: u64) -> Self {
+        self.time_ms = time_ms;
+        self
+    }
+
     #[must_use]
     pub fn lasting(mut self, duration: Duration) -> Self {
         self.duration = Some(duration);
@@ -105,6 +110,12 @@ impl AuditEvent {
         self.detail.add(key, value.into());
         self
     }
+}
+
+/// In milliseconds since the epoch.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The start of a text: a caller chooses some of it, and must not fill the disk.

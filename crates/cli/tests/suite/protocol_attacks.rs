@@ -81,6 +81,35 @@ fn case_55_forged_frames_footers_and_messages_are_only_output() {
     assert_eq!((&answer["session_id"], &answer["session_created"]), (session, &json!(false)), "{answer}");
 }
 
+/// Where answers came at once, the next is waited for awake: what then comes must not keep the server from all else.
+#[test]
+fn a_kernel_that_hangs_up_or_raves_at_once_holds_up_nobody() {
+    const RAVE: &str = r#"
+import json, os, stat, struct
+descriptors = map(int, os.listdir("/proc/self/fd"))
+line = max(fd for fd in descriptors if "socket:" in os.path.realpath(f"/proc/self/fd/{fd}"))
+call = {"type": "call", "id": 103, "method": "x", "params": {}}
+calls = [json.dumps(call | {"call": number}).encode() for number in range(1, 3000)]
+calls = b"".join(struct.pack(">I", len(call)) + call for call in calls)
+"#;
+    let server = Server::start(&[], &[]);
+    for breaker in [
+        "os.closerange(3, 2000)",
+        "os.write(line, b'\\xff' * 100_000)",
+        "os.set_blocking(line, False); os.write(line, calls); os.set_blocking(line, True)",
+    ] {
+        let made = call(&server, "execute_code", &json!({"code": RAVE}));
+        let run = |code: &str| call(&server, "execute_code", &json!({"code": code, "session_id": made["session_id"]}));
+        assert_eq!(made["status"], "ok", "{made}");
+        for _ in 0..101 {
+            assert_eq!(run("x = 1")["status"], "ok");
+        }
+        run(breaker);
+        let (health, _) = server.ask("GET /health", &format!("Host: {}\r\n", server.address), "");
+        assert_eq!((health, &run("2 + 2")["result"]), (200, &json!("4")), "{breaker}");
+    }
+}
+
 #[test]
 fn case_57_an_impostor_of_the_kernel_is_not_heard() {
     let server = Server::start(&[], &[]);

@@ -46,6 +46,9 @@ impl Excerpt {
 
     /// The same for a reader, if there is anything to read.
     pub(super) fn plain(&self) -> Option<String> {
+        if self.text.is_empty() {
+            return None;
+        }
         let text = terminal::plain(&self.text);
         let text = text.trim_end();
         (!text.is_empty()).then(|| text.to_owned())

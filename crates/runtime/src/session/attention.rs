@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_millis(1);
 const TRIED_AGAIN_AFTER: u32 = 32;
 
 /// So many looks are taken before other tasks have their turn, some microseconds.
-const AT_ONCE: usize = 8;
+const AT_ONCE: u32 = 8;
 
 /// Cells that run now, of all sessions.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
@@ -46,21 +46,21 @@ impl Attention {
         self.is_awake
     }
 
-    /// Keeps awake until there is an answer, as long as it makes sense. Cancel-safe.
+    /// Keeps awake until there is an answer, as long as it makes sense: also where that is taken by nobody. Cancel-safe.
     pub(super) async fn hold(&mut self, has_answer: impl Fn() -> bool) {
-        loop {
-            for _ in 0..AT_ONCE {
-                if has_answer() {
-                    return;
-                }
-                // The interpreter may have been put on this very processor.
-                std::thread::yield_now();
-            }
-            self.was_alone = RUNNING.load(Ordering::Relaxed) == 1;
+        for look in 1.. {
             if self.since.elapsed() >= MOST || !self.was_alone {
                 break;
             }
-            tokio::task::yield_now().await;
+            if has_answer() {
+                return;
+            }
+            // The interpreter may have been put on this very processor.
+            std::thread::yield_now();
+            if look % AT_ONCE == 0 {
+                tokio::task::yield_now().await;
+                self.was_alone = RUNNING.load(Ordering::Relaxed) == 1;
+            }
         }
         self.is_awake = false;
     }
@@ -154,14 +154,14 @@ mod tests {
         // However long it takes until it is asked.
         let far_off = Instant::now() + Duration::from_secs(3600);
         let (mut early, mut late) = (attention(far_off), attention(Instant::now().checked_sub(MOST).unwrap()));
-        early.hold(|| true).await;
-        assert!(early.is_awake(), "it has its answer");
         RUNNING.fetch_add(3, Ordering::Relaxed);
         assert!(!Attention::begin(&mut Experience { was_short: true, ..Experience::default() }).is_awake());
-        for attention in [&mut early, &mut late] {
-            attention.hold(|| false).await;
-            assert!(!attention.is_awake() && !attention.was_alone);
-        }
+        early.hold(|| true).await;
+        assert!(early.is_awake(), "it has its answer");
+        early.hold(|| false).await;
+        assert!(!early.is_awake(), "it is not alone");
+        late.hold(|| true).await;
+        assert!(!late.is_awake(), "an answer that nobody takes is not waited for either");
         RUNNING.fetch_sub(1, Ordering::Relaxed);
     }
 }

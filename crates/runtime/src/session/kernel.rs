@@ -288,7 +288,8 @@ impl Kernel {
                     lost = Some(self.give_up(guest));
                 }
                 () = captured.take(&mut self.process) => {}
-                () = attention.hold(|| self.line.has_word()), if attention.is_awake() => {}
+                () = attention.hold(|| self.line.has_word()),
+                    if attention.is_awake() && lost.is_none() && !outbox.is_full() => {}
             }
         };
         attention.end(&mut self.experience);

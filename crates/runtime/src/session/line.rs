@@ -6,6 +6,7 @@
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -13,6 +14,9 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
 const READ_AT_ONCE: usize = 64 << 10;
+
+/// Where it cannot be told when there is room.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// It is no pipe, but waited for like the end of one from which is read: for nothing but words and its end.
 pub(super) struct Line(Receiver);
@@ -40,13 +44,19 @@ impl Line {
     pub(super) async fn send_some(&self, bytes: &[u8]) -> Result<usize> {
         loop {
             match self.send(bytes) {
-                Err(Errno::AGAIN) => {
-                    let also = self.as_fd().try_clone_to_owned()?;
-                    Sender::from_owned_fd_unchecked(also)?.writable().await?;
-                }
+                Err(Errno::AGAIN) => match self.room() {
+                    Ok(room) => room.writable().await?,
+                    // Out of descriptors, say: the line itself is whole.
+                    Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+                },
                 sent => return Ok(sent?),
             }
         }
+    }
+
+    /// Tells when there is some.
+    fn room(&self) -> Result<Sender> {
+        Sender::from_owned_fd_unchecked(self.as_fd().try_clone_to_owned()?)
     }
 
     fn send(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
@@ -83,7 +93,6 @@ impl AsFd for Line {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::os::fd::AsRawFd as _;
-    use std::time::Duration;
 
     use super::*;
 

@@ -26,7 +26,7 @@ use super::shared::{Visit, now};
 use super::state::{EndReason, State};
 use super::tenancy::{Handle, Tenancy};
 use super::{Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, Stopped, warmth};
-use crate::audit::{Audit, AuditEvent};
+use crate::audit::{self, Audit, AuditEvent};
 use crate::flavor::Flavor;
 use crate::store::{Store, StoreError};
 use crate::supervision::Identity;
@@ -251,7 +251,7 @@ impl Sessions {
         let record = Record::begin(&handle.log, &work);
         let (reply, answered) = oneshot::channel();
         let (kind, text) = work.describe();
-        let measure = (kind, text.len());
+        let (measure, came) = ((kind, text.len()), audit::now_ms());
         handle.calls.try_send(Call { work, timeout, cancel, visit, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 let waiting = self.0.settings.most_queued_calls;
@@ -263,7 +263,7 @@ impl Sessions {
         })?;
         // The session goes first: what is written down of the call can wait until it is on its way.
         tokio::task::yield_now().await;
-        self.0.audit.record(events::call_started(principal, &id, measure, timeout));
+        self.0.audit.record(events::call_started(principal, &id, measure, timeout).at(came));
         // A session that ends while the call waits in it is no longer there.
         let outcome = answered.await.map_err(|_| Failure::not_found(&id))??;
         self.0.audit.record(events::call_finished(principal, &id, &outcome, start.elapsed()));
