@@ -343,9 +343,9 @@ class Kernel:
             if not self.has_site and any(sign in code for sign in SIGNS_OF_SITE):
                 self.run_site()
             self.send(self.execute(cell_id, code))
+            # While the host is busy with the answer: it goes first, should it have no other processor.
+            posix.sched_yield()
             if not self.has_site:
-                # While the host is busy with the answer: it goes first, should it have no other processor.
-                posix.sched_yield()
                 self.run_site()
                 compile("", "<nothing>", "exec")  # the next may need what `compile_first` goes without
             self.tidy_up()
