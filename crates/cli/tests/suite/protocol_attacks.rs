@@ -85,7 +85,7 @@ fn case_55_forged_frames_footers_and_messages_are_only_output() {
 #[test]
 fn a_kernel_that_hangs_up_or_raves_at_once_holds_up_nobody() {
     const RAVE: &str = r#"
-import json, os, stat, struct
+import json, os, struct
 descriptors = map(int, os.listdir("/proc/self/fd"))
 line = max(fd for fd in descriptors if "socket:" in os.path.realpath(f"/proc/self/fd/{fd}"))
 call = {"type": "call", "id": 103, "method": "x", "params": {}}
