@@ -18,7 +18,7 @@ pub(super) struct App {
     direct: Option<Direct>,
 }
 
-/// Where a call goes, which is nearly every request: the router's way there would take it longer than all else does.
+/// Where a call goes, which is nearly every request: the way through the router takes time, and it needs nothing of it.
 pub(super) struct Direct {
     pub(super) gate: Arc<Gate>,
     pub(super) mcp: Arc<Mcp>,
