@@ -11,15 +11,13 @@ import binascii
 import io
 import sys
 
+from kernel_imports import BESIDE, import_own
+
 ITEM_LIMIT = 8 << 20  # bytes before encoding
 ITEMS_PER_CELL = 32
 RESULT_LIMIT = 64 << 10  # characters, as are the next two
 TRACEBACK_LIMIT = 32 << 10
 NAME_LIMIT = 256
-
-OWN_FILES = {__file__}  # whose frames no traceback shows
-
-import_own = __import__  # the kernel's, which looks where no guest has put anything
 
 cells = {}  # as linecache.cache has them, of which it becomes part when that is imported
 
@@ -132,10 +130,14 @@ def format_traceback(exc):
 
 def user_frames(stack):
     """A traceback without the kernel's frames, nor the event loop's between them and the cell."""
-    if stack and stack[0].filename in OWN_FILES:
+    if stack and is_own(stack[0]):
         cell = (n for n, frame in enumerate(stack) if frame.filename.startswith("<cell "))
         stack = stack[next(cell, 0) :]
-    return [frame for frame in stack if frame.filename not in OWN_FILES]
+    return [frame for frame in stack if not is_own(frame)]
+
+
+def is_own(frame):
+    return frame.filename.rpartition("/")[0] == BESIDE
 
 
 def rich_forms(value):

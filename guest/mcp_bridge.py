@@ -14,8 +14,10 @@ import sys
 from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import PathFinder
 
+import kernel_output
 import mcp_bridge_calls as calls
 import mcp_bridge_runtime as runtime
+from kernel_imports import import_own
 from mcp_bridge_saved import SavedTools
 from mcp_bridge_servers import Servers
 
@@ -23,7 +25,7 @@ from mcp_bridge_servers import Servers
 def prepare():
     """Imports ahead what is otherwise imported when it is needed."""
     for name in ("ast", "difflib", "inspect", "keyword", "symtable", "textwrap"):
-        calls.import_own(name)
+        import_own(name)
 
 
 class Bridge:
@@ -33,7 +35,7 @@ class Bridge:
         self.kernel = kernel
         self.calls = calls.Calls(kernel)
         self.servers = Servers()
-        self.saved = SavedTools(self.calls.ask, kernel.namespace, kernel.output.remember)
+        self.saved = SavedTools(self.calls.ask, kernel.namespace, kernel_output.remember)
         self.is_told = False  # by a preface, or by the host when asked
         self.placed = {}  # names in the namespace, and what was put there
         runtime._bridge = self

@@ -14,12 +14,12 @@ from _json import make_scanner
 from _thread import RLock, allocate_lock, get_ident
 from posix import O_CLOEXEC, O_NONBLOCK, close, getpid, pipe2, read, write
 
+from kernel_channel import ANSWER, move_high
+from kernel_imports import import_own
+
 MOST_OPEN = 256  # at once; the rest wait their turn here, where they cost the host nothing
 CALL_LIMIT = 8 << 20
 DEPTH_LIMIT = 100  # of arguments; the host reads a little more
-ANSWER = 1 << 63
-
-import_own = __import__  # the kernel's, which looks where no guest has put anything
 
 
 class Plain:
@@ -249,7 +249,7 @@ class Calls:
 
     def make_alarm(self):
         ends = pipe2(O_CLOEXEC | O_NONBLOCK)
-        alarm = [self.kernel.channel.move_high(fd) for fd in ends]
+        alarm = [move_high(fd) for fd in ends]
         for fd in ends:
             close(fd)
         return alarm

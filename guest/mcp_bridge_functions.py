@@ -1,6 +1,6 @@
 """Tools as Python functions: name, signature and docstring are made from what a server says of its tool."""
 
-import mcp_bridge_calls as calls
+from kernel_imports import import_own
 
 TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
 
@@ -69,7 +69,7 @@ def parameters_of(tool):
 
 
 def is_name(text):
-    return text.isidentifier() and not calls.import_own("keyword").iskeyword(text)
+    return text.isidentifier() and not import_own("keyword").iskeyword(text)
 
 
 def make_name(text):
@@ -114,7 +114,7 @@ def make_function(proxy_name, module_name, tool, invoke):
 
 
 def make_signature(parameters):
-    inspect = calls.import_own("inspect")
+    inspect = import_own("inspect")
     kinds = inspect.Parameter
     return inspect.Signature(
         [
@@ -136,11 +136,11 @@ def make_doc(tool, parameters):
     if parameters:
         lines += ["", "Arguments:", *(f"    {parameter.describe()}" for parameter in parameters)]
     if tool.get("outputSchema"):
-        lines += ["", f"Returns what this schema says: {calls.import_own('json').dumps(tool['outputSchema'])}"]
+        lines += ["", f"Returns what this schema says: {import_own('json').dumps(tool['outputSchema'])}"]
     return "\n".join(lines)
 
 
 def suggest(name, known):
     """“; did you mean …?”, if anything is near."""
-    near = calls.import_own("difflib").get_close_matches(str(name), [str(other) for other in known], 3, 0.6)
+    near = import_own("difflib").get_close_matches(str(name), [str(other) for other in known], 3, 0.6)
     return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -6,7 +6,7 @@ images, audio and binary resources are `Blob`s. No part is None, one part is its
 """
 
 import binascii
-import mcp_bridge_calls as calls
+from kernel_imports import import_own
 from mcp_bridge_calls import MCPError
 
 
@@ -52,7 +52,7 @@ def describe_error(result, parts):
     said = result.get("structuredContent")
     if said is None:
         return "the tool reported an error and did not say which"
-    return calls.import_own("json").dumps(said)
+    return import_own("json").dumps(said)
 
 
 def convert_part(part):
@@ -73,7 +73,7 @@ def parse(text):
     if text[:256].lstrip()[:1] not in ("{", "["):
         return text
     try:
-        return calls.import_own("json").loads(text)
+        return import_own("json").loads(text)
     except (ValueError, RecursionError):
         return text
 

@@ -8,7 +8,7 @@ anything else ValueError says which name it was, and what to do.
 import builtins
 import sys
 
-import mcp_bridge_calls as calls
+from kernel_imports import import_own
 from mcp_bridge_servers import ServerProxy, Servers
 
 FUNCTION = type(lambda: None)
@@ -109,11 +109,11 @@ def is_of_cell(function):
 def source_of(function):
     """Its source and syntax tree, without the decorators that save it."""
     try:
-        lines, _ = calls.import_own("inspect").getsourcelines(function)
+        lines, _ = import_own("inspect").getsourcelines(function)
     except (OSError, TypeError) as failure:
         raise ValueError(f"the source of {function.__name__!r} is not there: {failure}") from None
-    ast = calls.import_own("ast")
-    text = calls.import_own("textwrap").dedent("".join(lines))
+    ast = import_own("ast")
+    text = import_own("textwrap").dedent("".join(lines))
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -131,7 +131,7 @@ def source_of(function):
 
 def global_names(source):
     """The names that a piece of source has from its module or from the builtins, and whether it reads them."""
-    names, pending = {}, [calls.import_own("symtable").symtable(source, "?", "exec")]
+    names, pending = {}, [import_own("symtable").symtable(source, "?", "exec")]
     while pending:
         table = pending.pop()
         pending += table.get_children()
@@ -146,7 +146,7 @@ def global_names(source):
 
 def attributes_of(tree, name):
     """Of `name.a.b` each `a.b` that is there."""
-    ast = calls.import_own("ast")
+    ast = import_own("ast")
     for node in ast.walk(tree):
         parts = []
         while isinstance(node, ast.Attribute):
@@ -161,6 +161,6 @@ def is_literal(value):
     if type(value) not in (str, bytes, int, float, bool, type(None), list, tuple, dict, set):
         return False
     try:
-        return calls.import_own("ast").literal_eval(repr(value)) == value
+        return import_own("ast").literal_eval(repr(value)) == value
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return False

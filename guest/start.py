@@ -23,7 +23,6 @@ def load(name, code):
     module = sys.modules[name] = type(sys)(name)
     module.__file__ = code.co_filename
     exec(code, module.__dict__)
-    return module
 
 
 def compile_all(sources):
@@ -37,9 +36,9 @@ def load_later():
     else:
         import marshal
 
-        codes = marshal.loads(kernel.import_own("zlib").decompress(later))
-    for name in kernel.BRIDGE_PARTS:
-        load(name, codes[name])
+        codes = marshal.loads(imports.import_own("zlib").decompress(later))
+    for name, code in codes.items():
+        load(name, code)
 
 
 fd = int(sys.argv[1])
@@ -57,8 +56,9 @@ else:
         rest = zlib.decompress(marshal.loads(rest)[2])
     words = rest.decode().split("\0")
     sources, later = dict(zip(words[::2], words[1::2])), None
-    codes = compile_all({name: sources.pop(name) for name in ("kernel_output", "kernel")})
-load("kernel_output", codes["kernel_output"])
-kernel = load("kernel", codes["kernel"])
-kernel.load_later = load_later
-kernel.serve(fd)
+    codes = compile_all({name: sources.pop(name) for name in words[::2] if name.startswith("kernel")})
+for name, code in codes.items():  # each needs those before it at most
+    load(name, code)
+imports = sys.modules["kernel_imports"]
+imports.load_later = load_later
+sys.modules.pop("kernel").serve(fd)  # the guest may have one of its own

@@ -3,7 +3,7 @@
     python3 -I -c SOURCE SOCKET LIBRARY
 
 Both are numbers of descriptors: SOCKET goes to the launcher, LIBRARY is the sandbox crate as a shared object. On
-standard input comes {"sources": {name: text}, "preload": [module, …]}.
+standard input comes {"sources": [[name, text], …], "preload": [module, …]}.
 
 Runs on the host, so it imports only what belongs to the interpreter, and never runs a guest's code. The library
 forks; what is forked builds its sandbox in Rust, and only then comes back here, as the kernel of a session.
@@ -19,10 +19,9 @@ DIRECTORY = "/run/ringfence"  # where a session has the same files
 
 def load(name, text):
     """A module from its text, named as in a session, where its tracebacks can find the source."""
-    module = type(sys)(name)
+    module = sys.modules[name] = type(sys)(name)
     module.__file__ = f"{DIRECTORY}/{name}.py"
     exec(compile(text, module.__file__, "exec"), module.__dict__)
-    return module
 
 
 def take_environment(text):
@@ -37,12 +36,10 @@ def take_environment(text):
 
 def main(socket, library):
     given = json.load(sys.stdin)
-    sources = given["sources"]
-    sys.modules["kernel_output"] = load("kernel_output", sources["kernel_output"])
-    kernel = load("kernel", sources["kernel"])
-    for name in kernel.BRIDGE_PARTS:
-        sys.modules[name] = load(name, sources[name])
-    kernel.prepare(given["preload"])
+    for name, text in given["sources"]:  # each needs those before it at most
+        load(name, text)
+    kernel = sys.modules.pop("kernel")  # a guest may have one of its own
+    sys.modules["kernel_warmth"].prepare(given["preload"])
 
     @ctypes.PYFUNCTYPE(None, ctypes.c_char_p)
     def enter(environment):

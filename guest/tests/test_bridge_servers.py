@@ -2,6 +2,7 @@
 
 import marshal
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -158,8 +159,16 @@ class ColdTest(BridgeTest):
             if name.endswith(".py"):
                 with open(os.path.join(guest, name)) as file:
                     self.programs[name[:-3]] = file.read()
-        sources = {name: text for name, text in self.programs.items() if name not in ("start", "compile", "zygote")}
-        self.text = "\0".join(word for item in sorted(sources.items()) for word in item).encode()
+        sources = {}
+        for name in ("kernel", "mcp_bridge"):
+            self.add_with_needs(name, sources)
+        self.text = "\0".join(word for item in sources.items() for word in item).encode()
+
+    def add_with_needs(self, name, sources):
+        """In the order in which the host has them: each needs those before it at most."""
+        for needed in re.findall(r"^(?:import|from) ((?:kernel|mcp_bridge)_\w+)", self.programs[name], re.MULTILINE):
+            self.add_with_needs(needed, sources)
+        sources.setdefault(name, self.programs[name])
 
     def compile(self):
         command = [sys.executable, "-I", "-S", "-c", self.programs["compile"]]
@@ -190,6 +199,7 @@ class ColdTest(BridgeTest):
                 with open(os.path.join(directory, f"{name}.py"), "w") as file:
                     file.write("raise SystemError")
             self.check(self.compile(), cwd=directory)
+            self.run_error("import kernel", "SystemError")  # the guest's own
 
     def test_a_host_that_goes_away_meanwhile_ends_it(self):
         command = (sys.executable, "-I", "-S", "-c", self.programs["start"])

@@ -277,7 +277,7 @@ class ProtocolTest(KernelTest):
         self.assertEqual(other.run("1").result, "1")
 
     def test_start_imports_little(self):
-        load = f"exec(compile(open({KERNEL!r}).read(), 'kernel', 'exec'), {{'__name__': 'kernel'}})"
+        load = f"sys.path.insert(0, {os.path.dirname(KERNEL)!r}); import kernel"
         heavy = {"asyncio", "traceback", "inspect", "base64", "typing", "dataclasses", "ctypes", "socket", "json", "re", "enum"}
         loaded = [
             subprocess.run(

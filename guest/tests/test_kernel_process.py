@@ -277,11 +277,11 @@ class ForkTest(KernelTest):
 
 
 ZYGOTE = f"""
-import importlib.util, os, sys
-spec = importlib.util.spec_from_file_location("kernel", {KERNEL!r})
-kernel = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(kernel)
-missing = kernel.prepare({{preload!r}})
+import os, sys
+sys.path.insert(0, {os.path.dirname(KERNEL)!r})
+import kernel, kernel_warmth
+del sys.path[0], sys.modules["kernel"]
+missing = kernel_warmth.prepare({{preload!r}})
 assert missing == ["no_such_module"], missing
 {{setup}}
 fork = os.fork

@@ -122,8 +122,9 @@ mod tests {
         now, later, text = marshal.loads(parts); \
         now, later = marshal.loads(now), marshal.loads(zlib.decompress(later)); \
         assert len(later) == 8 and all(name.startswith('mcp_bridge') for name in later); \
-        assert zlib.decompress(text).count(b'\\0') == 19; \
-        print(*(code.co_filename for code in now.values()))";
+        assert zlib.decompress(text).count(b'\\0') == 29; \
+        assert all(code.co_filename == f'/run/ringfence/{name}.py' for name, code in now.items()); \
+        print(*now)";
 
     #[test]
     fn the_kernel_is_compiled_for_the_interpreter_that_did_it() {
@@ -136,7 +137,7 @@ mod tests {
         let output = check.wait_with_output().unwrap();
         assert_eq!(
             String::from_utf8_lossy(&output.stdout),
-            "/run/ringfence/kernel.py /run/ringfence/kernel_output.py\n",
+            "kernel_imports kernel_channel kernel_compile kernel_output kernel_stdio kernel_warmth kernel\n",
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );

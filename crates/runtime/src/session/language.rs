@@ -27,17 +27,23 @@ const BASH_RUN: &str = "eval \"$__rf_code\" </dev/null 250>&-\n";
 /// Starts the Python kernel where no zygote has.
 const PYTHON_START: &str = include_str!("../../../../guest/start.py");
 
-const FILES: [(&str, &str); 18] = [
-    ("kernel.py", include_str!("../../../../guest/kernel.py")),
+/// Each of Python's needs those before it at most.
+const FILES: [(&str, &str); 23] = [
+    ("kernel_imports.py", include_str!("../../../../guest/kernel_imports.py")),
+    ("kernel_channel.py", include_str!("../../../../guest/kernel_channel.py")),
+    ("kernel_compile.py", include_str!("../../../../guest/kernel_compile.py")),
     ("kernel_output.py", include_str!("../../../../guest/kernel_output.py")),
-    ("mcp_bridge.py", include_str!("../../../../guest/mcp_bridge.py")),
+    ("kernel_stdio.py", include_str!("../../../../guest/kernel_stdio.py")),
+    ("kernel_warmth.py", include_str!("../../../../guest/kernel_warmth.py")),
+    ("kernel.py", include_str!("../../../../guest/kernel.py")),
     ("mcp_bridge_calls.py", include_str!("../../../../guest/mcp_bridge_calls.py")),
-    ("mcp_bridge_functions.py", include_str!("../../../../guest/mcp_bridge_functions.py")),
     ("mcp_bridge_results.py", include_str!("../../../../guest/mcp_bridge_results.py")),
-    ("mcp_bridge_runtime.py", include_str!("../../../../guest/mcp_bridge_runtime.py")),
-    ("mcp_bridge_saved.py", include_str!("../../../../guest/mcp_bridge_saved.py")),
+    ("mcp_bridge_functions.py", include_str!("../../../../guest/mcp_bridge_functions.py")),
     ("mcp_bridge_servers.py", include_str!("../../../../guest/mcp_bridge_servers.py")),
     ("mcp_bridge_source.py", include_str!("../../../../guest/mcp_bridge_source.py")),
+    ("mcp_bridge_saved.py", include_str!("../../../../guest/mcp_bridge_saved.py")),
+    ("mcp_bridge_runtime.py", include_str!("../../../../guest/mcp_bridge_runtime.py")),
+    ("mcp_bridge.py", include_str!("../../../../guest/mcp_bridge.py")),
     ("kernel.mjs", include_str!("../../../../guest/kernel.mjs")),
     ("mcp_bridge.mjs", include_str!("../../../../guest/mcp_bridge.mjs")),
     ("mcp_docs.mjs", include_str!("../../../../guest/mcp_docs.mjs")),
@@ -59,8 +65,8 @@ pub(super) fn files(language: Language) -> BTreeMap<PathBuf, String> {
     own.map(|(name, text)| (PathBuf::from(DIRECTORY).join(name), (*text).to_owned())).collect()
 }
 
-/// Those of Python, by module.
-pub(super) fn python_sources() -> BTreeMap<&'static str, &'static str> {
+/// Those of Python, by module, in the order in which they are loaded.
+pub(super) fn python_sources() -> Vec<(&'static str, &'static str)> {
     FILES.iter().filter_map(|(name, text)| Some((name.strip_suffix(".py")?, *text))).collect()
 }
 

@@ -1,0 +1,70 @@
+"""From the text of a cell to code objects: parted where its last expression is its value, and no slower than it must be."""
+
+import sys
+
+CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the import
+PLAIN = 0x43  # those of a function that is nothing else: CO_OPTIMIZED, CO_NEWLOCALS, CO_NOFREE
+TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, likewise
+MARKS = frozenset(";#'\"\\()[]{}")  # of which a line that is plainly an assignment has none
+
+
+def compile_cell(code, name):
+    """A cell as code objects to run one after another; the value of the last is that of the cell.
+
+    The way over the syntax tree takes twice as long, so it is taken only where a cell must be parted."""
+    flags = TOP_LEVEL_AWAIT
+    if ends_in_assignment(code):
+        return [compile(code, name, "exec", flags, dont_inherit=True)]
+    if is_one_expression(code):
+        try:
+            return [compile(code, name, "eval", flags, dont_inherit=True)]
+        except SyntaxError:
+            pass  # or it is none, which is said below
+    import _ast
+
+    tree = compile(code, name, "exec", flags | _ast.PyCF_ONLY_AST, dont_inherit=True)
+    parts = []
+    if tree.body and isinstance(tree.body[-1], _ast.Expr):
+        last = _ast.Expression(tree.body.pop().value)
+        parts.append(compile(last, name, "eval", flags, dont_inherit=True))
+    if tree.body:
+        parts.insert(0, compile(tree, name, "exec", flags, dont_inherit=True))
+    return parts
+
+
+def compile_first(code, name):
+    """The same for one plain call in a cell that somebody waits for while the interpreter starts: `compile` makes the
+    types of the syntax tree when it is first called, which takes longer than all else here, and `eval` does not."""
+    if code.count("(") != 1 or code[-1] != ")" or not is_one_expression(code):
+        return None
+    if any(mark in code for mark in ("\\", "[", "is")):
+        return None  # it may be warned about, by the name of its cell
+    try:
+        made = eval(f"lambda: (\n{code}\n)", {}).__code__
+    except Exception:
+        return None  # no expression, or one that awaits
+    # What would be a variable, a generator or a function of the lambda is for `compile`.
+    has_functions = any(type(constant) is type(made) for constant in made.co_consts)
+    if made.co_varnames or made.co_cellvars or made.co_flags & ~PLAIN or has_functions:
+        return None
+    names = {"co_name": "<module>", "co_filename": name, "co_firstlineno": made.co_firstlineno - 1}
+    if sys.version_info >= (3, 11):
+        names["co_qualname"] = "<module>"
+    return [made.replace(**names)]
+
+
+def is_one_expression(code):
+    """Whether it looks like that: a call, or a name and what follows it."""
+    return "\n" not in code and ";" not in code and code.partition("(")[0].partition(".")[0].isidentifier()
+
+
+def ends_in_assignment(code):
+    """Whether the last line is plainly `name = …` or `name += …`, and no part of anything that began before it:
+    that would end in it, with a bracket or quotes."""
+    line = code[code.rfind("\n") + 1 :]
+    target, sign, value = line.partition("=")
+    if not sign or value[:1] == "=" or not target.rstrip("+-*/%&|^@>< ").isidentifier():
+        return False
+    if target[-1] in "<>" and target[-2:] not in ("<<", ">>"):
+        return False  # a comparison
+    return MARKS.isdisjoint(line)
