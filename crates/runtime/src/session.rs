@@ -18,6 +18,7 @@ mod files;
 pub(crate) mod guest;
 mod host_calls;
 mod id;
+mod inbox;
 mod kernel;
 mod language;
 pub(crate) mod launcher;

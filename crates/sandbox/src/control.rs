@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::error::Error;
+use crate::files::FileAction;
 use crate::frame::{Channel, Order, Report};
 use crate::launch::errno_of;
 use crate::spec::Command;
@@ -66,6 +67,16 @@ impl Control {
     /// Passes a signal on.
     pub fn signal(&self, process: u32, signal: Signal, target: Target) -> Result<(), Error> {
         self.order(&Order::Signal { process, number: signal.as_raw(), group: target == Target::Group }, &[])
+    }
+
+    /// A descriptor that is readable once the init has carried out all orders until now, or is gone.
+    pub fn orders_carried_out(&self) -> Result<OwnedFd, Error> {
+        let (ours, theirs) = Channel::pair().map_err(Error::setup("ask the init"))?;
+        // A question to which the answer is always no, given on a socket of its own.
+        self.order(&Order::File { path: Vec::new(), action: FileAction::Read }, &[theirs.as_fd()])?;
+        let answer = OwnedFd::from(ours);
+        rustix::io::ioctl_fionbio(&answer, true).map_err(Error::setup("ask the init"))?;
+        Ok(answer)
     }
 
     /// Starts another process, with these descriptors from 0 on. An event says what came of it.

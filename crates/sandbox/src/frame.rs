@@ -208,6 +208,12 @@ impl From<OwnedFd> for Channel {
     }
 }
 
+impl From<Channel> for OwnedFd {
+    fn from(channel: Channel) -> Self {
+        channel.0
+    }
+}
+
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

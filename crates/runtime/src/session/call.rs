@@ -14,11 +14,14 @@ use tokio_util::sync::CancellationToken;
 use super::capture::Capture;
 use super::guest::{Guest, Process};
 use super::host_calls::CallNote;
+use super::kernel::Fate;
 use super::{CellError, DisplayItem, Output, Status};
 
 /// An interrupt can come at a moment when it is lost, so it is repeated before the kill.
 const INTERRUPTS: u32 = 6;
 const BETWEEN_INTERRUPTS: Duration = Duration::from_millis(500);
+
+pub(super) const SANDBOX_KILLED: &str = "the sandbox was killed; variables and files of the session are lost";
 
 /// What came of a call, before it is known to whom it belongs.
 #[derive(Debug)]
@@ -32,6 +35,27 @@ pub(super) struct Outcome {
     pub(super) display: Vec<DisplayItem>,
     pub(super) notices: Vec<String>,
     pub(super) open_calls: Vec<Arc<CallNote>>,
+}
+
+impl Outcome {
+    pub(super) fn new(status: Status) -> Self {
+        Self {
+            status,
+            exit_code: None,
+            stdout: Output::default(),
+            stderr: Output::default(),
+            result: None,
+            error: None,
+            display: Vec::new(),
+            notices: Vec::new(),
+            open_calls: Vec::new(),
+        }
+    }
+
+    /// Of what did not run, or not to its end.
+    pub(super) fn not_run(status: Status, why: String) -> Self {
+        Self { notices: vec![why], ..Self::new(status) }
+    }
 }
 
 /// The two streams of a process while a call runs.
@@ -158,13 +182,13 @@ impl Patience {
 }
 
 /// Runs a shell line to its end.
-pub(super) async fn run_command(guest: &mut Guest, line: &str, mut patience: Patience) -> Outcome {
+pub(super) async fn run_command(guest: &mut Guest, line: &str, mut patience: Patience) -> (Outcome, Fate) {
     let argv = ["bash", "-c", line].map(Into::into).to_vec();
     let mut captured = Captured::default();
-    let mut notices = Vec::new();
+    let not_started = |why: String| (Outcome::not_run(Status::Error, why), Fate::Lives);
     let mut process = match guest.spawn(argv, None) {
         Ok(process) => process,
-        Err(error) => return failed(format!("the command could not be started: {error}")),
+        Err(error) => return not_started(format!("the command could not be started: {error}")),
     };
     let end = loop {
         tokio::select! {
@@ -172,7 +196,7 @@ pub(super) async fn run_command(guest: &mut Guest, line: &str, mut patience: Pat
             event = guest.event() => match event {
                 Event::Ended { process: number, end } if number == process.number => break Some(end),
                 Event::Refused { process: number, errno } if number == process.number => {
-                    return failed(format!("the command could not be started: {errno}"));
+                    return not_started(refusal(errno));
                 }
                 Event::Lost => break None,
                 _ => {}
@@ -185,46 +209,31 @@ pub(super) async fn run_command(guest: &mut Guest, line: &str, mut patience: Pat
         }
     };
     captured.drain(&mut process);
-    let (status, exit_code) = match (end, patience.reason) {
-        (None, _) => (Status::Killed, None),
-        (Some(end), Some(reason)) => (reason.status(), Some(code_of(end))),
-        (Some(end), None) => (Status::Ok, Some(code_of(end))),
-    };
-    if end.is_none() {
-        notices.push("the sandbox was killed; variables and files of the session are lost".into());
-    }
     let (stdout, stderr) = captured.finish();
-    Outcome {
-        status,
-        exit_code,
-        stdout,
-        stderr,
-        result: None,
-        error: None,
-        display: Vec::new(),
-        notices,
-        open_calls: Vec::new(),
-    }
+    let Some(end) = end else {
+        return (
+            Outcome { stdout, stderr, ..Outcome::not_run(Status::Killed, SANDBOX_KILLED.into()) },
+            Fate::SandboxLost,
+        );
+    };
+    let status = patience.reason.map_or(Status::Ok, Reason::status);
+    (Outcome { exit_code: Some(code_of(end)), stdout, stderr, ..Outcome::new(status) }, Fate::Lives)
+}
+
+/// Why a shell line was not started, for somebody who cannot look.
+fn refusal(errno: rustix::io::Errno) -> String {
+    let remedy = match errno {
+        rustix::io::Errno::AGAIN => "; the session has as many processes as it may have: end some of them first",
+        rustix::io::Errno::NOENT => "; the template has no bash",
+        _ => "",
+    };
+    format!("the command could not be started: {errno}{remedy}")
 }
 
 fn code_of(end: End) -> i32 {
     match end {
         End::Exited(code) => code,
         End::Killed(signal) => 128 + signal,
-    }
-}
-
-pub(super) fn failed(notice: String) -> Outcome {
-    Outcome {
-        status: Status::Killed,
-        exit_code: None,
-        stdout: Output::default(),
-        stderr: Output::default(),
-        result: None,
-        error: None,
-        display: Vec::new(),
-        notices: vec![notice],
-        open_calls: Vec::new(),
     }
 }
 

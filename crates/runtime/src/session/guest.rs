@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfence_sandbox::cgroup::MemoryGauge;
 use ringfence_sandbox::launcher::{First, Launched};
@@ -16,6 +17,7 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::adoption;
 use super::launcher::LauncherHandle;
@@ -48,6 +50,9 @@ enum Beginning {
     Fork,
     Exec(Vec<OsString>),
 }
+
+/// Far more than an init takes for an order.
+const INIT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Streams on their way to the launcher.
 pub(super) struct Kept(oneshot::Receiver<Result<(), Error>>);
@@ -249,6 +254,16 @@ impl Guest {
         ordered.map_err(|error| error.to_string())?;
         let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| error.to_string());
         Ok(Process { number: self.last_process, stdout: receive(from_stdout)?, stderr: receive(from_stderr)? })
+    }
+
+    /// Waits until the init has done all that it was told; not for long, should it be stuck.
+    pub(super) async fn orders_carried_out(&self) {
+        // Where it cannot be asked, the sandbox is gone.
+        if let Ok(answer) = self.control.orders_carried_out()
+            && let Ok(answer) = Receiver::from_owned_fd_unchecked(answer)
+        {
+            let _ = timeout(INIT_PATIENCE, answer.readable()).await;
+        }
     }
 
     pub(super) fn signal(&self, process: u32, signal: Signal) {

@@ -225,11 +225,13 @@ impl Calls {
         }
     }
 
-    /// Code no longer waits for a call, of its own accord.
-    pub(super) fn withdraw(&mut self, number: u64) {
-        if let Some(call) = self.close(number) {
+    /// Code no longer waits for a call, of its own accord. Whether there was one.
+    pub(super) fn withdraw(&mut self, number: u64) -> bool {
+        let closed = self.close(number);
+        if let Some(call) = &closed {
             call.cancel.cancel();
         }
+        closed.is_some()
     }
 
     /// The cell is being ended: all calls are, at once, or the place of one would be taken by the next that waits. They

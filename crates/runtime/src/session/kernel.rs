@@ -10,13 +10,15 @@ use ringfence_sandbox::Event;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::attention::{Attention, Experience};
-use super::call::{Captured, Impatience, Outcome, Patience, failed};
+use super::call::{Captured, Impatience, Outcome, Patience, Reason, SANDBOX_KILLED};
 use super::guest::{Guest, Process};
 use super::host_calls::{Calls, HostCalls, Outbox};
+use super::inbox::Inbox;
 use super::language::{self, Done, Message};
 use super::line::Line;
 use super::resident::DIED;
@@ -38,7 +40,7 @@ pub(super) struct Kernel {
     spoken: Language,
     process: Process,
     line: Line,
-    received: Vec<u8>,
+    inbox: Inbox,
     /// Of itself, if that did not fit its socket.
     untaught: Vec<u8>,
     last_cell: u64,
@@ -81,7 +83,7 @@ impl Kernel {
             spoken,
             process,
             line,
-            received: Vec::new(),
+            inbox: Inbox::default(),
             untaught: Vec::new(),
             last_cell: 0,
             last_call: 0,
@@ -107,7 +109,7 @@ impl Kernel {
             spoken,
             process,
             line,
-            received: Vec::new(),
+            inbox: Inbox::default(),
             untaught: Vec::new(),
             // Answers to a server before are then not taken for answers to this one.
             last_cell: u64::from(generation) << 32,
@@ -150,13 +152,6 @@ impl Kernel {
                 sent = self.line.send_some(unsent), if !unsent.is_empty() => {
                     unsent = &unsent[sent.map_err(|error| error.to_string())?..];
                 }
-                received = self.line.receive(&mut self.received) => {
-                    received.map_err(|error| error.to_string())?;
-                    if language::skip_to(self.spoken, self.last_cell, &mut self.received) {
-                        captured.drain(&mut self.process);
-                        return Ok(if patience.reason.is_some() { Place::AfterInterrupt } else { Place::AtRest });
-                    }
-                }
                 impatience = patience.lose() => match impatience {
                     Impatience::Interrupt => guest.signal(self.process.number, Signal::INT),
                     Impatience::Kill => {
@@ -164,6 +159,15 @@ impl Kernel {
                         return Err("it did not answer".into());
                     }
                 },
+                received = self.line.receive(&mut self.inbox) => {
+                    received.map_err(|error| error.to_string())?;
+                    if language::skip_to(self.spoken, self.last_cell, &mut self.inbox) {
+                        captured.drain(&mut self.process);
+                        return Ok(if patience.reason.is_some() { Place::AfterInterrupt } else { Place::AtRest });
+                    }
+                    // It may never fall silent: others have their turn in between.
+                    yield_now().await;
+                }
                 () = captured.take(&mut self.process) => {}
             }
         }
@@ -198,9 +202,9 @@ impl Kernel {
                         Err(error) => lost = Some((Instant::now() + LAST_WORD, error.to_string())),
                     }
                 }
-                received = self.line.receive(&mut self.received), if lost.is_none() => match received {
+                received = self.line.receive(&mut self.inbox), if lost.is_none() => match received {
                     Ok(()) => {
-                        let message = language::next_message(self.spoken, 0, &mut self.received)?;
+                        let message = language::next_message(self.spoken, 0, &mut self.inbox)?;
                         if matches!(message, Some(Message::Ready)) {
                             self.is_ready = true;
                             return Ok(());
@@ -219,6 +223,7 @@ impl Kernel {
     /// What is sent for a cell.
     fn request(&mut self, code: &str, preface: Option<&Arc<str>>) -> Vec<u8> {
         self.last_cell += 1;
+        self.inbox.forgive();
         let mut request = std::mem::take(&mut self.untaught);
         if let Some(preface) = preface.filter(|preface| self.prefaced.as_ref() != Some(preface)) {
             self.prefaced = Some(Arc::clone(preface));
@@ -265,14 +270,6 @@ impl Kernel {
                     Err(_) => lost = Some(self.give_up(guest)),
                 },
                 (number, answer) = calls.answer() => outbox.answer(self.spoken, number, answer),
-                received = self.line.receive(&mut self.received), if lost.is_none() && !outbox.is_full() => {
-                    let mut heard = Heard { display: &mut display, calls: &mut calls, outbox: &mut outbox };
-                    match received.map_err(|error| error.to_string()).and_then(|()| self.take_messages(&mut heard)) {
-                        Ok(Some(done)) => break Ok(done),
-                        Ok(None) => {}
-                        Err(_) => lost = Some(self.give_up(guest)),
-                    }
-                }
                 // Its end may have been told already, to somebody who did not wait for it.
                 () = sleep_until(lost.unwrap_or_else(Instant::now)), if lost.is_some() => break Err(Fate::Died),
                 // Before it is ready, an interrupt would end it.
@@ -287,17 +284,29 @@ impl Kernel {
                     why_unready = "it was not ready in time".into();
                     lost = Some(self.give_up(guest));
                 }
+                received = self.line.receive(&mut self.inbox), if lost.is_none() && !outbox.is_full() => {
+                    let mut heard = Heard { display: &mut display, calls: &mut calls, outbox: &mut outbox };
+                    match received.map_err(|error| error.to_string()).and_then(|()| self.take_messages(&mut heard)) {
+                        Ok(Some(done)) => break Ok(done),
+                        // It may never fall silent: others have their turn in between.
+                        Ok(None) => yield_now().await,
+                        Err(_) => lost = Some(self.give_up(guest)),
+                    }
+                }
                 () = captured.take(&mut self.process) => {}
                 () = attention.hold(|| self.line.has_word()),
                     if attention.is_awake() && lost.is_none() && !outbox.is_full() => {}
             }
         };
         attention.end(&mut self.experience);
+        let ended = match ended {
+            Ok(done) if patience.reason.is_some() => self.let_interrupts_pass(guest).await.map(|()| done),
+            ended => ended,
+        };
         captured.drain(&mut self.process);
         let (stdout, stderr) = captured.finish();
         let open_calls = calls.end();
-        let mut outcome = Outcome { stdout, stderr, display, open_calls, ..failed(String::new()) };
-        outcome.notices.clear();
+        let mut outcome = Outcome { stdout, stderr, display, open_calls, ..Outcome::new(Status::Killed) };
         match ended {
             Ok(done) => {
                 outcome.status = match (&done, patience.reason) {
@@ -317,14 +326,32 @@ impl Kernel {
             }
             Err(fate) => {
                 let why = match (fate, patience.reason) {
-                    (Fate::SandboxLost, _) => "the sandbox was killed; variables and files of the session are lost",
-                    (_, Some(_)) => "it did not stop when interrupted and was killed; the interpreter's state is lost",
-                    (_, None) => DIED,
+                    (Fate::SandboxLost, _) => SANDBOX_KILLED.to_owned(),
+                    (_, Some(reason)) => format!(
+                        "{} it did not stop when interrupted and was killed: the interpreter's state is lost, files in \
+                         /workspace are kept",
+                        match reason {
+                            Reason::Timeout => "its time was up;",
+                            Reason::Cancelled => "it was cancelled;",
+                        }
+                    ),
+                    (_, None) => DIED.to_owned(),
                 };
-                outcome.notices.push(why.into());
+                outcome.notices.push(why);
                 (outcome, fate)
             }
         }
+    }
+
+    /// Waits until no interrupt is on its way any more: one that comes late would strike the next cell, which may be
+    /// somebody else's.
+    async fn let_interrupts_pass(&mut self, guest: &Guest) -> Result<(), Fate> {
+        guest.orders_carried_out().await;
+        // Whose own threads pass it on, and not at once. One that strikes here does no harm.
+        if self.spoken == Language::Node && self.find_place(guest).await.is_err() {
+            return Err(Fate::Died);
+        }
+        Ok(())
     }
 
     /// Kills an interpreter that cannot be spoken to any more; its end is reported as any other's, or else it is taken
@@ -340,19 +367,21 @@ impl Kernel {
     }
 
     fn take_messages(&mut self, heard: &mut Heard<'_>) -> Result<Option<Done>, String> {
-        while let Some(message) = language::next_message(self.spoken, self.last_cell, &mut self.received)? {
+        while let Some(message) = language::next_message(self.spoken, self.last_cell, &mut self.inbox)? {
             match message {
-                Message::Display(items) => {
+                Message::Display(items) if heard.display.len() < MOST_DISPLAY => {
                     heard.display.extend(items);
                     heard.display.truncate(MOST_DISPLAY);
                 }
                 Message::Done(done) => return Ok(Some(done)),
-                Message::Ready => self.is_ready = true,
+                Message::Ready if !self.is_ready => self.is_ready = true,
                 Message::Call(call) if call.cell != self.last_cell => {
+                    self.inbox.pass_over()?;
                     heard.calls.forged("a call of another piece of code than the one that runs");
                 }
                 Message::Call(call) => heard.calls.take(call, &mut self.last_call, heard.outbox),
-                Message::Cancel(number) => heard.calls.withdraw(number),
+                Message::Cancel(number) if heard.calls.withdraw(number) => {}
+                Message::Display(_) | Message::Ready | Message::Cancel(_) => self.inbox.pass_over()?,
             }
         }
         Ok(None)

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::host_calls::{HostAnswer, Json, Request};
+use super::inbox::Inbox;
 use super::{CellError, DisplayItem};
 use crate::template::Language;
 
@@ -164,17 +165,14 @@ pub(super) fn request(language: Language, id: u64, code: &str) -> Vec<u8> {
 ///
 /// All of it comes from inside: what makes no sense, or is about another cell, is passed over, and `Err` means
 /// that no sense can be made of this kernel any more.
-pub(super) fn next_message(
-    language: Language,
-    id: u64,
-    received: &mut Vec<u8>,
-) -> Result<Option<Message>, &'static str> {
+pub(super) fn next_message(language: Language, id: u64, inbox: &mut Inbox) -> Result<Option<Message>, &'static str> {
     loop {
-        let Some(frame) = next_frame(language, received)? else { return Ok(None) };
-        let message = if language == Language::Bash { read_line(id, &frame) } else { read_json(id, &frame) };
+        let Some(frame) = next_frame(language, inbox)? else { return Ok(None) };
+        let message = if language == Language::Bash { read_line(id, frame) } else { read_json(id, frame) };
         if message.is_some() {
             return Ok(message);
         }
+        inbox.pass_over()?;
     }
 }
 
@@ -186,26 +184,25 @@ pub(super) fn nothing(language: Language) -> &'static str {
 /// Drops all that was received up to the end of the answer to `id`; `false` if that is not there yet.
 ///
 /// For a stream that is taken over in the middle of anything: only the id tells where sense begins.
-pub(super) fn skip_to(language: Language, id: u64, received: &mut Vec<u8>) -> bool {
+pub(super) fn skip_to(language: Language, id: u64, inbox: &mut Inbox) -> bool {
     let (needle, head) = match language {
         Language::Bash => (format!("{id} "), 0),
         Language::Python | Language::Node => (format!("{{\"type\":\"done\",\"id\":{id},"), 4),
     };
+    let received = inbox.unread();
     let found = received.windows(needle.len()).position(|window| window == needle.as_bytes());
-    if let Some(start) = found.and_then(|found| found.checked_sub(head)) {
-        received.drain(..start);
-        return matches!(next_frame(language, received), Ok(Some(_)));
-    }
     // What cannot be the beginning of the answer is not kept, however much of it comes.
-    let kept = received.len().saturating_sub(needle.len() + head);
-    received.drain(..kept);
-    false
+    let hopeless = received.len().saturating_sub(needle.len() + head);
+    let start = found.and_then(|found| found.checked_sub(head));
+    inbox.take(start.unwrap_or(hopeless));
+    start.is_some() && matches!(next_frame(language, inbox), Ok(Some(_)))
 }
 
-fn next_frame(language: Language, received: &mut Vec<u8>) -> Result<Option<Vec<u8>>, &'static str> {
+fn next_frame(language: Language, inbox: &mut Inbox) -> Result<Option<&[u8]>, &'static str> {
+    let received = inbox.unread();
     if language == Language::Bash {
         return match received.iter().position(|byte| *byte == b'\n') {
-            Some(end) => Ok(Some(received.drain(..=end).take(end).collect())),
+            Some(end) => Ok(Some(&inbox.take(end + 1)[..end])),
             None if received.len() > 4096 => Err("an endless line on the shell's control channel"),
             None => Ok(None),
         };
@@ -218,7 +215,7 @@ fn next_frame(language: Language, received: &mut Vec<u8>) -> Result<Option<Vec<u
     if body.len() < length {
         return Ok(None);
     }
-    Ok(Some(received.drain(..4 + length).skip(4).collect()))
+    Ok(Some(&inbox.take(4 + length)[4..]))
 }
 
 fn read_line(id: u64, line: &[u8]) -> Option<Message> {
@@ -308,33 +305,44 @@ mod tests {
             received.extend(frame(text));
         }
         received.extend([0, 0]);
+        let mut received = Inbox::from(received);
         let done = Done { result: Some("42".into()), ..Done::default() };
         assert_eq!(next_message(Language::Python, 7, &mut received), Ok(Some(Message::Done(done))));
         assert_eq!(next_message(Language::Python, 7, &mut received), Ok(None));
-        assert_eq!(received, [0, 0], "a frame that has begun is kept");
+        assert_eq!(received.unread(), [0, 0], "a frame that has begun is kept");
     }
 
     #[test]
     fn a_stream_is_taken_over_in_the_middle_of_a_frame() {
-        let mut received = br#"lf of a frame "id":7,"status":"ok"}"#.to_vec();
-        received.extend(frame(r#"{"type":"display","id":7,"items":[]}"#));
+        let mut received = Inbox::from(br#"lf of a frame "id":7,"status":"ok"}"#.to_vec());
+        received.room(0).extend(frame(r#"{"type":"display","id":7,"items":[]}"#));
         assert!(!skip_to(Language::Python, 9, &mut received));
         let done = frame(r#"{"type":"done","id":9,"status":"ok","result":null,"error":null}"#);
-        received.extend(&done[..done.len() - 5]);
+        received.room(0).extend(&done[..done.len() - 5]);
         assert!(!skip_to(Language::Python, 9, &mut received), "the answer has only begun");
-        received.extend(&done[done.len() - 5..]);
+        received.room(0).extend(&done[done.len() - 5..]);
         assert!(skip_to(Language::Python, 9, &mut received));
-        assert!(received.is_empty());
-        let mut received = b"0\n8 1".to_vec();
+        assert!(received.unread().is_empty());
+        let mut received = Inbox::from(b"0\n8 1".to_vec());
         assert!(!skip_to(Language::Bash, 9, &mut received));
-        received.extend(b"30\n9 0\n");
-        assert!(skip_to(Language::Bash, 9, &mut received) && received.is_empty());
+        received.room(0).extend(b"30\n9 0\n");
+        assert!(skip_to(Language::Bash, 9, &mut received) && received.unread().is_empty());
     }
 
     #[test]
     fn a_frame_without_end_condemns_the_kernel() {
-        assert!(next_message(Language::Python, 1, &mut vec![0xff; 8]).is_err());
-        assert!(next_message(Language::Bash, 1, &mut vec![b'x'; 5000]).is_err());
+        assert!(next_message(Language::Python, 1, &mut vec![0xff; 8].into()).is_err());
+        assert!(next_message(Language::Bash, 1, &mut vec![b'x'; 5000].into()).is_err());
+    }
+
+    #[test]
+    fn a_kernel_that_only_says_what_makes_no_sense_is_condemned() {
+        let mut received = Inbox::from(frame("").repeat(1000));
+        assert_eq!(next_message(Language::Python, 1, &mut received), Ok(None));
+        received.room(0).extend(frame(""));
+        assert!(next_message(Language::Python, 1, &mut received).is_err());
+        received.forgive();
+        assert_eq!(next_message(Language::Python, 1, &mut received), Ok(None));
     }
 
     #[test]
@@ -350,6 +358,7 @@ mod tests {
         received.extend(frame(r#"{"type":"call","id":7,"call":-1,"method":"x"}"#));
         received.extend(frame(r#"{"type":"cancel","id":6,"call":3}"#));
         received.extend(frame(r#"{"type":"cancel","id":7,"call":4}"#));
+        let mut received = Inbox::from(received);
         let Ok(Some(Message::Call(call))) = next_message(Language::Python, 7, &mut received) else { panic!("no call") };
         assert_eq!((call.cell, call.number, call.params.get()), (6, 3, r#"{"b":1, "a":2}"#));
         assert_eq!(next_message(Language::Python, 7, &mut received), Ok(Some(Message::Cancel(4))));
@@ -364,7 +373,7 @@ mod tests {
 
     #[test]
     fn the_shell_speaks_in_lines() {
-        let mut received = b"ready 5.2\n4 0\n5 3\n".to_vec();
+        let mut received = Inbox::from(b"ready 5.2\n4 0\n5 3\n".to_vec());
         assert_eq!(next_message(Language::Bash, 5, &mut received), Ok(Some(Message::Ready)));
         let done = Done { exit_code: Some(3), ..Done::default() };
         assert_eq!(next_message(Language::Bash, 5, &mut received), Ok(Some(Message::Done(done))));

@@ -13,6 +13,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
+use super::inbox::Inbox;
+
 const READ_AT_ONCE: usize = 64 << 10;
 
 /// Where it cannot be told when there is room.
@@ -69,8 +71,8 @@ impl Line {
     }
 
     /// Appends what has come, once something has; an error if the interpreter has hung up. Cancel-safe.
-    pub(super) async fn receive(&self, received: &mut Vec<u8>) -> Result<()> {
-        received.reserve(READ_AT_ONCE);
+    pub(super) async fn receive(&self, inbox: &mut Inbox) -> Result<()> {
+        let received = inbox.room(READ_AT_ONCE);
         let mut length = rustix::io::read(&self.0, spare_capacity(received)).map_err(Error::from);
         loop {
             match length {
@@ -107,7 +109,7 @@ mod tests {
     async fn what_comes_is_heard_whether_it_is_waited_for_or_not() {
         let (line, theirs) = Line::new().unwrap();
         let mut theirs = UnixStream::from(theirs);
-        let mut received = Vec::new();
+        let mut received = Inbox::default();
         assert!(!line.has_word() && !is_done(line.receive(&mut received)).await);
         theirs.write_all(b"one ").unwrap();
         assert!(line.has_word());
@@ -117,7 +119,7 @@ mod tests {
             let (heard, ()) = tokio::join!(waiting, async { theirs.write_all(word.as_bytes()).unwrap() });
             heard.unwrap().unwrap();
         }
-        assert_eq!(received, b"one two three");
+        assert_eq!(received.unread(), b"one two three");
         drop(theirs);
         assert!(line.has_word());
         let hung_up = tokio::time::timeout(LONG, line.receive(&mut received)).await.unwrap();

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::call::{Outcome, Patience, failed, run_command};
+use super::call::{Outcome, Patience, run_command};
 use super::guest::Guest;
 use super::host_calls::HostCalls;
 use super::kernel::{Fate, Kernel, Starting};
@@ -60,6 +60,7 @@ pub(super) struct Resident {
     pub(super) shared: Arc<Shared>,
     pub(super) calls: mpsc::Receiver<Call>,
     pub(super) idle_timeout: Duration,
+    /// What is left of the time that it may live at all.
     pub(super) most_age: Option<Duration>,
     /// What the next caller must be told.
     pub(super) owed_notice: Option<String>,
@@ -154,11 +155,14 @@ impl Resident {
         let Call { work, timeout, cancel, visit, reply } = call;
         let shared = Arc::clone(&self.shared);
         let run = async {
+            if cancel.is_cancelled() {
+                let why = "it was cancelled before its turn came, and has not run";
+                return (Ok(Outcome::not_run(Status::Cancelled, why.into())), Fate::Lives);
+            }
             let patience = Patience::new(timeout, cancel);
             match work {
                 Work::Command(line) => {
-                    let outcome = run_command(&mut self.guest, &line, patience).await;
-                    let fate = if outcome.status == Status::Killed { Fate::SandboxLost } else { Fate::Lives };
+                    let (outcome, fate) = run_command(&mut self.guest, &line, patience).await;
                     (Ok(outcome), fate)
                 }
                 Work::Code(code, host) => self.execute(&code, host, patience, kernel).await,
@@ -166,7 +170,10 @@ impl Resident {
         };
         let (mut answer, fate) = tokio::select! {
             answered = run => answered,
-            () = shared.stopped() => (Ok(failed("the session was stopped while the call ran".into())), Fate::SandboxLost),
+            () = shared.stopped() => {
+                let why = "the session was stopped while the call ran";
+                (Ok(Outcome::not_run(Status::Killed, why.into())), Fate::SandboxLost)
+            }
         };
         let kills = self.guest.memory_kills();
         if let Ok(outcome) = &mut answer

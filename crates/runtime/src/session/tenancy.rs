@@ -1,7 +1,7 @@
 //! A session from its first sandbox to its end: known by its handle, and kept in a sandbox by its task.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringfence_sandbox::Enforcement;
 use ringfence_sandbox::cgroup::MemoryGauge;
@@ -18,7 +18,7 @@ use super::prepare::{self, Interpreter, Prepared};
 use super::processes::Processes;
 use super::resident::{Call, Resident};
 use super::sessions::{Inner, Sessions};
-use super::shared::Shared;
+use super::shared::{Shared, now};
 use super::state::{Change, EndReason, State};
 use super::whole::Outputs;
 use super::{Failure, Kind, Principal, SessionId, SessionInfo, SessionStatus, Settings};
@@ -37,6 +37,13 @@ pub(super) struct Tenancy {
     pub(super) template: Template,
     pub(super) flavor: Flavor,
     pub(super) created: u64,
+}
+
+impl Tenancy {
+    /// Since it was made, through whatever sandboxes and servers.
+    fn age(&self) -> Duration {
+        Duration::from_secs(now().saturating_sub(self.created))
+    }
 }
 
 /// What is kept of a live session outside of its own task.
@@ -184,7 +191,7 @@ impl Handle {
             shared: Arc::clone(&self.shared),
             calls,
             idle_timeout: settings.idle_timeout,
-            most_age: settings.most_age,
+            most_age: settings.most_age.map(|most| most.saturating_sub(self.tenancy.age())),
             owed_notice,
             was_used: false,
         }
