@@ -252,13 +252,12 @@ fn decode(content: String, encoding: Encoding) -> Result<Vec<u8>, Failure> {
     }
 }
 
+/// One that cannot be is answered as any other that there is not.
 pub(crate) fn session_id(text: String) -> Result<SessionId, Failure> {
-    if text.is_empty() || text.len() > MAX_SESSION_ID_BYTES {
-        return Err(Failure::new(Kind::Validation, "session_id is not one that was handed out")
-            .suggest("leave session_id out to start a new session")
-            .with("field", "session_id"));
-    }
-    Ok(SessionId::from_caller(text))
+    let is_possible = (1..=MAX_SESSION_ID_BYTES).contains(&text.len());
+    let shown: String = text.chars().take(MAX_SESSION_ID_BYTES).collect();
+    let id = SessionId::from_caller(if is_possible { text } else { shown });
+    if is_possible { Ok(id) } else { Err(Failure::not_found(&id)) }
 }
 
 pub(crate) fn timeout(seconds: f64) -> Result<Duration, Failure> {

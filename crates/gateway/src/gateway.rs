@@ -11,7 +11,7 @@ use ringfence_runtime::audit::{Audit, AuditEvent};
 use ringfence_runtime::config::CodeSettings;
 use ringfence_runtime::scope::Scope;
 use ringfence_runtime::servers::{Mode, Profile};
-use ringfence_runtime::session::{Failure, Kind, Principal, Sessions};
+use ringfence_runtime::session::{Choice, Failure, Kind, Principal, Sessions};
 use serde_json::{Value, json};
 
 use crate::arguments::Call;
@@ -77,7 +77,11 @@ impl Gateway {
     }
 
     fn on(backend: Backend) -> Self {
-        let tools = tools::all().into_iter().map(|tool| OwnTool::new(json!(tool))).collect();
+        let choice = match &backend {
+            Backend::Ready(sessions) => sessions.choice(),
+            Backend::Down(_) => Choice::default(),
+        };
+        let tools = tools::all(&choice).into_iter().map(|tool| OwnTool::new(json!(tool))).collect();
         let (clients, profile) = (Clients::default(), Arc::default());
         Self {
             backend,
@@ -176,6 +180,15 @@ impl Gateway {
         match &self.backend {
             Backend::Ready(sessions) => sessions.health(),
             Backend::Down(reason) => Err(reason.to_string()),
+        }
+    }
+
+    /// The same, or why the last sandbox could not be made.
+    pub(crate) fn backend_state(&self) -> Result<(), String> {
+        self.health()?;
+        match &self.backend {
+            Backend::Ready(sessions) => sessions.trouble().map_or(Ok(()), Err),
+            Backend::Down(_) => Ok(()),
         }
     }
 

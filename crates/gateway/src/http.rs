@@ -39,7 +39,7 @@ pub(crate) use replay::Replays;
 use crate::{Gateway, rest};
 use app::{App, Direct};
 use gate::Gate;
-use mcp::Mcp;
+use mcp::{LARGE_BODY, Mcp};
 use peers::Peers;
 
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +97,7 @@ fn app(
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .route("/mcp/{profile}", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .with_state(Arc::clone(&mcp))
-        .merge(rest::routes(gateway.clone(), options.max_body_bytes, shutdown))
+        .merge(rest::routes(gateway.clone(), options.max_body_bytes.min(LARGE_BODY), shutdown))
         .merge(status.layer(Extension(status::Ending(options.drain.clone()))).with_state(gateway))
         .fallback(async || {
             refuse(StatusCode::NOT_FOUND, "nothing is here", "MCP is served at /mcp, REST at /v1/sessions")
@@ -122,6 +122,7 @@ fn cors(peers: Peers) -> CorsLayer {
             HeaderName::from_static("mcp-session-id"),
             HeaderName::from_static("mcp-method"),
             HeaderName::from_static("mcp-name"),
+            HeaderName::from_static("last-event-id"),
         ])
         .expose_headers([HeaderName::from_static("mcp-session-id")])
 }

@@ -151,11 +151,13 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
+    use ringfence_runtime::session::Choice;
+
     use super::*;
 
     #[test]
     fn every_tool_does_something_that_a_scope_can_allow() {
-        for tool in tools::all().into_iter().chain(tools::code_mode()) {
+        for tool in tools::all(&Choice::default()).into_iter().chain(tools::code_mode()) {
             assert!(Action::of_tool(&tool.name).is_some(), "{}", tool.name);
         }
         assert_eq!(Action::of_tool("rm"), None);

@@ -32,6 +32,9 @@ use crate::resource;
 /// Of what came of running something, if nothing is wrong with it.
 const USUAL_FIELDS: usize = 9;
 
+/// Of what an interpreter has cut itself. What is printed is kept whole.
+const SHORTENED: &str = "the result or the error is shortened: print what you need of it";
+
 /// Renders what came of running something.
 pub(crate) fn answer(answer: &Answer) -> CallToolResult {
     let stdout = Excerpt::of(&answer.stdout);
@@ -52,7 +55,8 @@ pub(crate) fn answer(answer: &Answer) -> CallToolResult {
     content.push(ContentBlock::text(closing(answer, &stdout, &stderr, displayed.left_out)));
 
     let excerpts = [Some(&stdout), Some(&stderr), result.as_ref(), traceback.as_ref()];
-    let truncated = displayed.left_out > 0 || excerpts.into_iter().flatten().any(|excerpt| excerpt.dropped_bytes > 0);
+    let is_cut = excerpts.into_iter().flatten().any(|excerpt| excerpt.dropped_bytes > 0);
+    let truncated = answer.is_cut || is_cut || displayed.left_out > 0;
     let mut fields = Map::with_capacity(USUAL_FIELDS);
     let mut field = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     field("session_id", answer.session_id.as_str().into());
@@ -77,11 +81,19 @@ pub(crate) fn answer(answer: &Answer) -> CallToolResult {
             field(name, resource::uri(&answer.session_id, whole).into());
         }
     }
+    if !answer.notices.is_empty() {
+        field("notices", answer.notices.iter().map(|notice| Excerpt::of_text(notice).text).collect());
+    }
     if let Some(unfinished) = Unfinished::of(&answer.open_calls).fields() {
         field("unfinished_calls", unfinished);
     }
     let failed = answer.status != Status::Ok || answer.exit_code.is_some_and(|code| code != 0);
     finish(content, Value::Object(fields), failed)
+}
+
+/// What the code displayed: pictures, tables and the like.
+pub(crate) fn displayed(answer: &Answer) -> Vec<ContentBlock> {
+    display::blocks(&answer.session_id, &answer.display).blocks
 }
 
 /// The host's own words about a call.
@@ -90,7 +102,8 @@ fn closing(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize)
     match (answer.status, answer.exit_code) {
         (Status::Ok, Some(code)) if code != 0 => drop(write!(line, "exit code {code}")),
         (Status::Ok, _) => line.push_str("ok"),
-        (Status::Error, _) => line.push_str("error"),
+        (Status::Error, Some(code)) => drop(write!(line, "error, exit code {code}")),
+        (Status::Error, None) => line.push_str("error"),
         (Status::TimedOut, _) => line.push_str("timed out"),
         (Status::Cancelled, _) => line.push_str("cancelled"),
         (Status::Killed, _) => line.push_str("killed"),
@@ -105,6 +118,9 @@ fn closing(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize)
             let what = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
             let _ = write!(line, " ({what}, {} bytes, is {})", whole.bytes, resource::uri(&answer.session_id, whole));
         }
+    }
+    if answer.is_cut {
+        let _ = write!(line, ", {SHORTENED}");
     }
     if left_out > 0 {
         let _ = write!(line, ", {left_out} displayed items left out as too large or malformed");

@@ -93,6 +93,14 @@ impl fmt::Display for RpcError {
     }
 }
 
+/// The longest message of a client's: a file of the largest size in base64, and some more.
+pub(crate) const LONGEST: usize = 24 << 20;
+
+pub(crate) fn too_long() -> RpcError {
+    let most = LONGEST >> 20;
+    RpcError::new(RpcError::INVALID_REQUEST, format!("a message is longer than {most} MiB: send less at a time"))
+}
+
 pub(crate) fn parse(bytes: &[u8]) -> Result<Message, RpcError> {
     let envelope: Envelope =
         serde_json::from_slice(bytes).map_err(|error| match serde_json::from_slice::<Value>(bytes) {

@@ -20,12 +20,10 @@ use crate::{Gateway, busy};
 pub enum StdioError {
     #[error("standard input cannot be read")]
     Reading(#[source] std::io::Error),
-    #[error("a message is longer than {} MiB", LONGEST >> 20)]
-    TooLong,
 }
 
 /// The longest message of a client's.
-const LONGEST: u64 = 16 << 20;
+const LONGEST: u64 = rpc::LONGEST as u64;
 
 /// How long calls under way may still take once the client is gone.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -103,7 +101,10 @@ impl Conversation {
                 return Ok(());
             }
             if line.len() as u64 == LONGEST && line.last() != Some(&b'\n') {
-                return Err(StdioError::TooLong);
+                skip_line(&mut input).await.map_err(StdioError::Reading)?;
+                // Whose it was is not known; the others go on.
+                self.say(rpc::answer(None, Err(rpc::too_long()))).await;
+                continue;
             }
             if !line.trim_ascii().is_empty() {
                 self.take(&line, tasks).await;
@@ -180,6 +181,17 @@ impl Conversation {
 
     async fn say(&self, message: Value) {
         let _ = self.sender.send(message).await;
+    }
+}
+
+async fn skip_line<I: AsyncRead + Unpin>(input: &mut BufReader<I>) -> std::io::Result<()> {
+    loop {
+        let there = input.fill_buf().await?;
+        let (end, length) = (there.iter().position(|byte| *byte == b'\n'), there.len());
+        input.consume(end.map_or(length, |end| end + 1));
+        if end.is_some() || length == 0 {
+            return Ok(());
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ringfence_runtime::session::Choice;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
@@ -63,7 +64,7 @@ pub fn code_mode_tools() -> Vec<Value> {
 }
 
 /// All tools of sessions, in the order in which they are listed.
-pub(crate) fn all() -> Vec<Tool> {
+pub(crate) fn all(choice: &Choice) -> Vec<Tool> {
     // Code may write to shared volumes and, where a policy allows, reach the network: the hints of
     // the two that run something promise nothing that a configuration could take back.
     let runs = ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true);
@@ -74,14 +75,14 @@ pub(crate) fn all() -> Vec<Tool> {
         tool(
             EXECUTE_CODE,
             "Run code in a sandbox; variables and files stay for the next call with its session_id.",
-            code_input(),
+            code_input(choice),
             run_output(),
             &runs,
         ),
         tool(
             EXECUTE_COMMAND,
             "Run a shell line in a sandbox, with pipes and redirections.",
-            run_input("command"),
+            run_input("command", choice),
             run_output(),
             &runs,
         ),
@@ -171,19 +172,19 @@ fn tool(
     Tool::new(name, description, input).with_raw_output_schema(Arc::new(output)).with_annotations(hints.clone())
 }
 
-fn run_input(what: &str) -> JsonObject {
+fn run_input(what: &str, choice: &Choice) -> JsonObject {
     let properties = json!({
         what: {"type": "string", "minLength": 1},
-        "template": {"type": "string", "description": "python (default), node or bash"},
-        "flavor": {"type": "string", "description": "small (default), medium or large"},
+        "template": {"type": "string", "description": choice.templates},
+        "flavor": {"type": "string", "description": choice.flavors},
         "session_id": {"type": "string", "description": "omit for a new session"},
         "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "seconds"},
     });
     input(properties, &[what])
 }
 
-fn code_input() -> JsonObject {
-    let mut schema = run_input("code");
+fn code_input(choice: &Choice) -> JsonObject {
+    let mut schema = run_input("code", choice);
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         let servers = json!({"type": "array", "items": {"type": "string"}, "description": "MCP servers for the code"});
         properties.insert("servers".into(), servers);
@@ -209,6 +210,7 @@ fn run_output() -> JsonObject {
         "duration_ms": {"type": "integer"},
         "truncated": {"type": "boolean"},
         "error": {"type": "object"},
+        "notices": {"type": "array", "items": {"type": "string"}},
         "stdout_resource": {"type": "string"},
         "stderr_resource": {"type": "string"},
     });
@@ -249,14 +251,18 @@ mod tests {
     use super::*;
     use crate::arguments::Call;
 
+    fn choice() -> Choice {
+        Choice { templates: "python (default), node, bash".into(), flavors: "small (default), medium, large".into() }
+    }
+
     #[test]
     fn the_list() {
-        insta::assert_json_snapshot!(all());
+        insta::assert_json_snapshot!(all(&choice()));
     }
 
     #[test]
     fn the_list_is_cheap() {
-        let bytes = serde_json::to_string(&all()).unwrap().len();
+        let bytes = serde_json::to_string(&all(&choice())).unwrap().len();
         assert!(bytes < 6144, "{bytes} bytes");
     }
 
@@ -267,7 +273,7 @@ mod tests {
 
     #[test]
     fn every_listed_tool_is_known() {
-        for tool in all().into_iter().chain(code_mode()) {
+        for tool in all(&choice()).into_iter().chain(code_mode()) {
             let refusal = Call::parse(&tool.name, None).err().map(|failure| failure.message).unwrap_or_default();
             assert!(!refusal.contains("no such tool"), "{}", tool.name);
         }

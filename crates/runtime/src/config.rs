@@ -27,8 +27,9 @@ use std::path::PathBuf;
 
 pub use code::{CODE_FLAVOR, CodeSettings, OutputMode};
 pub use error::ConfigError;
-pub use file::{Config, LogFormat, LogLevel};
+pub use file::{Config, LogFormat, LogLevel, host};
 pub use find::Environment;
+pub use keys::level;
 pub use origin::Origin;
 pub use resolve::{Configuration, Hosting, Log, Server};
 pub use servers::ConfiguredServer;

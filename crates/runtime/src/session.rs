@@ -42,7 +42,8 @@ mod whole;
 
 pub(crate) use adoption::end_orphans;
 pub use exchange::{
-    Answer, CellError, CodeRequest, CommandRequest, DisplayItem, Output, SessionInfo, SessionStatus, Status, Stopped,
+    Answer, CellError, Choice, CodeRequest, CommandRequest, DisplayItem, Output, SessionInfo, SessionLimits,
+    SessionStatus, Status, Stopped,
 };
 pub use failure::{Failure, Kind};
 pub use files::{Directory, FileContent, FileRange, FileWritten, MOST_ENTRIES, MOST_FILE_BYTES};

@@ -218,7 +218,10 @@ impl Volume {
         if self.host.components().any(|part| part == Component::ParentDir) {
             return Err(SpecError::Volume { path: self.host.clone(), problem: "has `..` in it" });
         }
-        let kept = ["/", "/proc", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/tmp", WORKSPACE];
+        if Path::new(WORKSPACE) == self.guest {
+            return Err(refuse("is the workspace, which every sandbox has of its own: choose another, such as /data"));
+        }
+        let kept = ["/", "/proc", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/tmp"];
         if kept.iter().any(|kept| Path::new(kept) == self.guest) {
             return Err(refuse("is a place of the sandbox's own"));
         }

@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// The address to listen on [default: 127.0.0.1] [env: RINGFENCE_HOST, MCP_SERVER_HOST]
-    #[arg(long)]
+    #[arg(long, value_parser = config::host)]
     host: Option<IpAddr>,
     /// The port; 0 for any that is free [default: 8000] [env: RINGFENCE_PORT, MCP_SERVER_PORT]
     #[arg(long)]
@@ -76,7 +76,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     max_sessions: Option<u32>,
     /// What is logged on standard error: error, warn, info, debug or trace [default: info]
-    #[arg(long)]
+    #[arg(long, value_parser = level)]
     log_level: Option<tracing::Level>,
     /// How it is written [default: text]
     #[arg(long, value_enum)]
@@ -87,6 +87,10 @@ pub(crate) struct Arguments {
 enum LogFormatOption {
     Text,
     Json,
+}
+
+fn level(text: &str) -> Result<tracing::Level, String> {
+    config::level(text).parse().map_err(|_| "there are error, warn, info, debug and trace".to_owned())
 }
 
 /// Checked here for the sake of the message; the configuration takes the text.

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ringfence_runtime::session::Principal;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +28,11 @@ use crate::{Gateway, busy};
 
 /// How long a client may take to send its request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Of more than this not many are taken at a time.
+pub(super) const LARGE_BODY: usize = 4 << 20;
+const LARGE_BODIES: usize = 8;
+
 const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 
 pub(super) struct Mcp {
@@ -34,6 +40,7 @@ pub(super) struct Mcp {
     in_flight: InFlight,
     clients: Clients,
     max_body_bytes: usize,
+    large_bodies: Arc<Semaphore>,
     shutdown: CancellationToken,
     /// Nobody is let in any more: what has no end of its own ends.
     closing: CancellationToken,
@@ -48,7 +55,8 @@ impl Mcp {
     ) -> Self {
         let clients = gateway.clients().clone();
         let (gateway, shutdown, closing) = (Arc::new(gateway), shutdown.clone(), closing.clone());
-        Self { gateway, in_flight: InFlight::default(), clients, max_body_bytes, shutdown, closing }
+        let large_bodies = Arc::new(Semaphore::new(LARGE_BODIES));
+        Self { gateway, in_flight: InFlight::default(), clients, max_body_bytes, large_bodies, shutdown, closing }
     }
 
     /// What is offered at the path of a request.
@@ -81,10 +89,17 @@ impl Mcp {
             let hint = "send `Content-Type: application/json`";
             return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the request is not declared to be JSON", hint);
         }
-        let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, self.max_body_bytes)).await {
+        // Those in memory at a time are bounded: a large one waits for its turn.
+        let is_large = body.size_hint().lower() > LARGE_BODY as u64;
+        let turns = Arc::clone(&self.large_bodies);
+        let turn = if is_large { timeout(BODY_TIMEOUT, turns.acquire_owned()).await.ok() } else { None };
+        let most = if turn.is_some() { self.max_body_bytes } else { self.max_body_bytes.min(LARGE_BODY) };
+        let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, most)).await {
             Ok(Ok(body)) => body,
             Ok(Err(_)) => {
-                return refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large", "send less at a time");
+                let most = self.max_body_bytes >> 20;
+                let hint = format!("send at most {most} MiB at a time, with its Content-Length");
+                return refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large", &hint);
             }
             Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time", "try again"),
         };
@@ -108,7 +123,9 @@ impl Mcp {
                 if let Some(words) = parts.extensions.get::<LastWords>() {
                     words.asked(&id);
                 }
-                caller.asked(id, method, params).await
+                let answer = caller.asked(id, method, params).await;
+                drop(turn);
+                answer
             }
         }
     }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::rpc;
+
 /// A bearer token and the name under which its holder's sessions are kept.
 #[derive(Clone)]
 pub struct Token {
@@ -49,7 +51,7 @@ impl Default for HttpOptions {
             insecure_no_auth: false,
             max_requests: 512,
             max_connections: 1024,
-            max_body_bytes: 4 << 20,
+            max_body_bytes: rpc::LONGEST,
             max_response_bytes: 512 << 20,
             drain: CancellationToken::new(),
             drain_timeout: Duration::from_secs(180),

@@ -12,7 +12,7 @@ use crate::{Gateway, era};
 pub(super) const ENDING: &str = "the server is shutting down";
 
 pub(super) async fn about(State(gateway): State<Gateway>) -> Json<Value> {
-    let health = gateway.health();
+    let health = gateway.backend_state();
     Json(json!({
         "status": if health.is_ok() { "ok" } else { "degraded" },
         "server": "ringfence",

@@ -56,11 +56,13 @@ pub(crate) fn code_answer(answer: &Answer, mode: OutputMode) -> CallToolResult {
             details.insert(format!("{name}_resource"), resource::uri(&answer.session_id, whole).into());
         }
     }
+    notes.extend(answer.is_cut.then(|| super::SHORTENED.to_owned()));
     if displayed.left_out > 0 {
         notes.push(format!("{} displayed items were left out as too large or malformed", displayed.left_out));
     }
     let excerpts = [Some(&stdout), Some(&stderr), result.as_ref(), error.as_ref()];
-    if displayed.left_out > 0 || excerpts.into_iter().flatten().any(|excerpt| excerpt.dropped_bytes > 0) {
+    let is_cut = excerpts.into_iter().flatten().any(|excerpt| excerpt.dropped_bytes > 0);
+    if answer.is_cut || is_cut || displayed.left_out > 0 {
         details.insert("truncated".into(), true.into());
     }
     if answer.session_created {

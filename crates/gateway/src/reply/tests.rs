@@ -15,6 +15,7 @@ pub(super) fn plain_answer() -> Answer {
         stderr: Output::default(),
         result: None,
         error: None,
+        is_cut: false,
         display: Vec::new(),
         duration: Duration::from_millis(12),
         notices: Vec::new(),

@@ -6,7 +6,6 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use ringfence_runtime::audit::AuditEvent;
 use ringfence_runtime::session::{CodeRequest, CommandRequest, Failure, Kind, Principal};
-use rmcp::model::ContentBlock;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -66,12 +65,9 @@ pub(super) async fn run(
         return Err(Refusal { failure, status: Some(StatusCode::GATEWAY_TIMEOUT) });
     };
     let answer = answer?;
-    let rendered = reply::answer(&answer);
-    let mut fields = rendered.structured_content.unwrap_or_default();
+    let mut fields = reply::answer(&answer).structured_content.unwrap_or_default();
     fields["notices"] = json!(answer.notices);
-    // What the code displayed: pictures and the like, as MCP has them.
-    let displayed = rendered.content.iter().filter(|block: &&ContentBlock| block.as_text().is_none());
-    fields["display"] = json!(displayed.collect::<Vec<_>>());
+    fields["display"] = json!(reply::displayed(&answer));
     Ok(Json(fields).into_response())
 }
 

@@ -39,7 +39,7 @@ impl<S: Sync, N: FromStr> FromRequestParts<S> for OfNumber<N> {
 /// As strict as with tools; what is no id at all is as unknown as any other.
 fn session(uri: &Uri) -> Result<SessionId, Failure> {
     let text = uri.path().split('/').nth(3).unwrap_or_default();
-    arguments::session_id(text.to_owned()).map_err(|_| Failure::not_found(&SessionId::from_caller("(malformed)")))
+    arguments::session_id(text.to_owned())
 }
 
 /// The path of a file, from the URL itself: names need not be UTF-8, so they are decoded as bytes.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use ringfence_sandbox::Weakness;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::code::CodeConfig;
 use super::profiles::ProfileConfig;
@@ -38,7 +38,9 @@ pub struct Config {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
-    /// The address to listen on.
+    /// The address to listen on, or `localhost`.
+    #[serde(deserialize_with = "address")]
+    #[schemars(with = "Option<String>")]
     pub host: Option<IpAddr>,
     /// The port; 0 for any that is free.
     pub port: Option<u16>,
@@ -270,4 +272,17 @@ impl TryFrom<u64> for Count {
         let possible = (1..=Self::MOST).contains(&count);
         if possible { Ok(Self(count)) } else { Err(format!("{count} is not a number between 1 and a million")) }
     }
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map(|text| host(&text)).transpose().map_err(serde::de::Error::custom)
+}
+
+/// An address, or the one name that is always the same.
+pub fn host(text: &str) -> Result<IpAddr, String> {
+    if text.eq_ignore_ascii_case("localhost") {
+        return Ok(IpAddr::from([127, 0, 0, 1]));
+    }
+    text.parse().map_err(|_| format!("`{text}` is no IP address, nor `localhost`"))
 }

@@ -46,8 +46,8 @@ pub(super) const TOKEN: &str = "server.tokens.token";
 /// Variables of another program that are looked at, and stand for no key of ours.
 pub(super) const IMAGE: &str = "MCP_BRIDGE_IMAGE";
 pub(super) const RUNTIME: &str = "MCP_BRIDGE_RUNTIME";
-/// What its variables begin with. One that is empty is not set.
-const BRIDGE: &str = "MCP_BRIDGE_";
+/// What the variables of ringfence itself begin with.
+const OWN: &str = "RINGFENCE_";
 
 pub(super) const KEYS: [Key; 43] = [
     key("server.host", Reads::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
@@ -124,8 +124,11 @@ pub(super) fn from_environment(environment: &Environment) -> Result<Values, Conf
     let mut values = Values::default();
     // From the last to the first, since an earlier one of the same key is stronger.
     for key in KEYS.iter().rev() {
-        let set = key.variables().find_map(|name| environment.get(&name).map(|text| (name, text)));
-        let set = set.filter(|(name, text)| !(name.starts_with(BRIDGE) && text.trim().is_empty()));
+        let set = key.variables().find_map(|name| {
+            let text = environment.get(&name)?;
+            // Those of other programs are often set to nothing, and mean nothing then.
+            (name.starts_with(OWN) || !text.trim().is_empty()).then_some((name, text))
+        });
         let Some((name, text)) = set else { continue };
         let origin = Origin::Variable(name.clone());
         let wrong = |problem| ConfigError::Wrong { origin: origin.clone(), problem, hint: None };
@@ -160,7 +163,8 @@ fn fraction(text: &str) -> Result<f64, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not a number"))
 }
 
-fn level(text: &str) -> String {
+/// A level of the log, by its own name or by one that Python has for it.
+pub fn level(text: &str) -> String {
     let word = text.trim().to_lowercase();
     match word.as_str() {
         "warning" => "warn".into(),

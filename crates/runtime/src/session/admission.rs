@@ -29,7 +29,7 @@ impl Holder {
             principal: self.principal.clone(),
             memory_bytes: self.memory_bytes,
             created: self.created,
-            last_used: self.shared.last_used(),
+            last_used_ms: self.shared.last_used_ms(),
             busy: self.shared.is_in_use(),
         }
     }

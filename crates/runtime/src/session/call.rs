@@ -32,6 +32,7 @@ pub(super) struct Outcome {
     pub(super) stderr: Output,
     pub(super) result: Option<String>,
     pub(super) error: Option<CellError>,
+    pub(super) is_cut: bool,
     pub(super) display: Vec<DisplayItem>,
     pub(super) notices: Vec<String>,
     pub(super) open_calls: Vec<Arc<CallNote>>,
@@ -46,6 +47,7 @@ impl Outcome {
             stderr: Output::default(),
             result: None,
             error: None,
+            is_cut: false,
             display: Vec::new(),
             notices: Vec::new(),
             open_calls: Vec::new(),
@@ -230,7 +232,8 @@ fn refusal(errno: rustix::io::Errno) -> String {
     format!("the command could not be started: {errno}{remedy}")
 }
 
-fn code_of(end: End) -> i32 {
+/// As a shell would have it.
+pub(super) fn code_of(end: End) -> i32 {
     match end {
         End::Exited(code) => code,
         End::Killed(signal) => 128 + signal,

@@ -38,6 +38,16 @@ pub(super) fn ended(principal: &Principal, id: &SessionId, reason: EndReason, ag
     AuditEvent::new(AuditKind::SessionEnded, reason.name()).of(principal, Some(id)).lasting(age)
 }
 
+/// Something was done with a long-lived process.
+pub(super) fn process(kind: AuditKind, principal: &Principal, id: &SessionId, pid: u32) -> AuditEvent {
+    AuditEvent::new(kind, "ok").of(principal, Some(id)).with("pid", pid)
+}
+
+/// So much was moved into or out of a session.
+pub(super) fn moved(kind: AuditKind, principal: &Principal, id: &SessionId, bytes: usize) -> AuditEvent {
+    AuditEvent::new(kind, "ok").of(principal, Some(id)).with("bytes", bytes)
+}
+
 /// Of what kind the work is, and how long.
 pub(super) fn call_started(
     principal: &Principal,

@@ -30,6 +30,13 @@ pub struct CommandRequest {
     pub timeout: Option<Duration>,
 }
 
+/// What a caller may ask for, in words.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    pub templates: String,
+    pub flavors: String,
+}
+
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -84,6 +91,8 @@ pub struct Answer {
     /// The last expression's value, as the language shows it.
     pub result: Option<String>,
     pub error: Option<CellError>,
+    /// The result or the error is not all of it.
+    pub is_cut: bool,
     pub display: Vec<DisplayItem>,
     pub duration: Duration,
     /// What the caller should know besides: that state was lost, that a limit was met.
@@ -97,6 +106,17 @@ pub struct Answer {
 pub enum SessionStatus {
     Idle,
     Busy,
+}
+
+/// What the flavor of a session allows, beside memory.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct SessionLimits {
+    pub cpus: f64,
+    pub processes: u32,
+    /// Of each process.
+    pub open_files: u32,
+    pub workspace_bytes: u64,
+    pub workspace_inodes: u64,
 }
 
 /// A live session.
@@ -115,6 +135,7 @@ pub struct SessionInfo {
     /// What its processes hold now, where a cgroup counts it.
     pub memory_bytes: Option<u64>,
     pub memory_limit_bytes: u64,
+    pub limits: SessionLimits,
     pub backend: &'static str,
     /// By what each limit is kept: `{"memory": "cgroup", …}`.
     pub enforced_by: std::collections::BTreeMap<&'static str, &'static str>,

@@ -14,7 +14,8 @@ use ringfence_sandbox::{Control, Entry, FileAccess, FileError, GuestPath, bytes}
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{Failure, Kind, Principal, SessionId, Sessions};
+use super::{Failure, Kind, Principal, SessionId, Sessions, events};
+use crate::audit::AuditKind;
 
 /// What one call reads or writes at most.
 pub const MOST_FILE_BYTES: u64 = 16 << 20;
@@ -83,12 +84,14 @@ impl Sessions {
         path: &OsStr,
         range: FileRange,
     ) -> Result<FileContent, Failure> {
-        self.transfer(principal, id, path, move |control, path| {
+        let reading = self.transfer(principal, id, path, move |control, path| {
             let file = control.open_file(path, FileAccess::Read, PATIENCE)?;
             let (size, bytes) = read(&file, range)?;
             Ok(FileContent { path: path.to_string(), size, offset: range.offset, bytes })
-        })
-        .await
+        });
+        let content = reading.await?;
+        self.0.audit.record(events::moved(AuditKind::FileRead, principal, id, content.bytes.len()));
+        Ok(content)
     }
 
     /// Makes the file, or replaces what is in it.
@@ -101,26 +104,43 @@ impl Sessions {
     ) -> Result<FileWritten, Failure> {
         let size = content.len() as u64;
         if size > MOST_FILE_BYTES {
-            return Err(too_large("the content", size).suggest("write it in the sandbox, or in several files"));
+            let failure = too_large("the content", size).suggest("write it in the sandbox, or in several files");
+            return Err(self.refused(principal, Some(id), failure));
         }
-        self.transfer(principal, id, path, move |control, path| {
+        let length = content.len();
+        let writing = self.transfer(principal, id, path, move |control, path| {
             let mut file = control.open_file(path, FileAccess::Write, PATIENCE)?;
             file.set_len(0).and_then(|()| file.write_all(&content)).map_err(|error| TransferError::from(&error))?;
             Ok(FileWritten { path: path.to_string(), size })
-        })
-        .await
+        });
+        let written = writing.await?;
+        self.0.audit.record(events::moved(AuditKind::FileWritten, principal, id, length));
+        Ok(written)
     }
 
     pub async fn list_files(&self, principal: &Principal, id: &SessionId, path: &OsStr) -> Result<Directory, Failure> {
-        self.transfer(principal, id, path, move |control, path| {
+        let listing = self.transfer(principal, id, path, move |control, path| {
             let listing = control.list_directory(path, MOST_ENTRIES, PATIENCE)?;
             Ok(Directory { path: path.to_string(), entries: listing.entries, more: listing.more })
-        })
-        .await
+        });
+        let directory = listing.await?;
+        self.0.audit.record(events::moved(AuditKind::FileRead, principal, id, 0));
+        Ok(directory)
     }
 
-    /// Does something with a file on a thread that may wait.
+    /// Does something with a file on a thread that may wait; a refusal is told.
     async fn transfer<T: Send + 'static>(
+        &self,
+        principal: &Principal,
+        id: &SessionId,
+        path: &OsStr,
+        work: impl FnOnce(&Control, &GuestPath) -> Result<T, TransferError> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let moved = self.try_transfer(principal, id, path, work).await;
+        moved.map_err(|failure| self.refused(principal, Some(id), failure))
+    }
+
+    async fn try_transfer<T: Send + 'static>(
         &self,
         principal: &Principal,
         id: &SessionId,

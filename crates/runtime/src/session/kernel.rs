@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::attention::{Attention, Experience};
-use super::call::{Captured, Impatience, Outcome, Patience, Reason, SANDBOX_KILLED};
+use super::call::{Captured, Impatience, Outcome, Patience, Reason, SANDBOX_KILLED, code_of};
 use super::guest::{Guest, Process};
 use super::host_calls::{Calls, HostCalls, Outbox};
 use super::inbox::Inbox;
@@ -31,6 +31,10 @@ const START_DEADLINE: Duration = Duration::from_secs(20);
 
 /// How long the end of an interpreter that was killed is waited for.
 const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// Told after `exec` in a shell.
+const REPLACED: &str = "another program took the shell's place and has ended; the shell's state is lost, files in \
+                        /workspace are kept";
 
 /// What a cell may show, together.
 const MOST_DISPLAY: usize = 32;
@@ -253,11 +257,15 @@ impl Kernel {
         let unready = sleep(START_DEADLINE);
         tokio::pin!(unready);
         let mut why_unready = "the interpreter ended at once".to_owned();
+        let (mut is_replaced, mut exit_code) = (false, None);
         let ended = loop {
             tokio::select! {
                 biased;
                 event = guest.event() => match event {
-                    Event::Ended { process, .. } if process == self.process.number => break Err(Fate::Died),
+                    Event::Ended { process, end } if process == self.process.number => {
+                        exit_code = Some(code_of(end));
+                        break Err(Fate::Died);
+                    }
                     Event::Refused { process, errno } if process == self.process.number => {
                         why_unready = format!("the interpreter cannot be executed: {errno}");
                         break Err(Fate::Died);
@@ -284,7 +292,12 @@ impl Kernel {
                     why_unready = "it was not ready in time".into();
                     lost = Some(self.give_up(guest));
                 }
-                received = self.line.receive(&mut self.inbox), if lost.is_none() && !outbox.is_full() => {
+                received = self.line.receive(&mut self.inbox), if lost.is_none() && !is_replaced && !outbox.is_full() => {
+                    // A shell that is told to `exec` hangs up, and what has taken its place runs to its end.
+                    is_replaced = received.is_err() && self.spoken == Language::Bash;
+                    if is_replaced {
+                        continue;
+                    }
                     let mut heard = Heard { display: &mut display, calls: &mut calls, outbox: &mut outbox };
                     match received.map_err(|error| error.to_string()).and_then(|()| self.take_messages(&mut heard)) {
                         Ok(Some(done)) => break Ok(done),
@@ -295,7 +308,7 @@ impl Kernel {
                 }
                 () = captured.take(&mut self.process) => {}
                 () = attention.hold(|| self.line.has_word()),
-                    if attention.is_awake() && lost.is_none() && !outbox.is_full() => {}
+                    if attention.is_awake() && lost.is_none() && !is_replaced && !outbox.is_full() => {}
             }
         };
         attention.end(&mut self.experience);
@@ -306,40 +319,18 @@ impl Kernel {
         captured.drain(&mut self.process);
         let (stdout, stderr) = captured.finish();
         let open_calls = calls.end();
-        let mut outcome = Outcome { stdout, stderr, display, open_calls, ..Outcome::new(Status::Killed) };
+        let outcome = Outcome { exit_code, stdout, stderr, display, open_calls, ..Outcome::new(Status::Killed) };
         match ended {
-            Ok(done) => {
-                outcome.status = match (&done, patience.reason) {
-                    (Done { interrupted: true, .. }, Some(reason)) => reason.status(),
-                    (Done { interrupted: true, .. }, None) | (Done { error: Some(_), .. }, _) => Status::Error,
-                    _ => Status::Ok,
-                };
-                outcome.exit_code = done.exit_code;
-                outcome.result = done.result;
-                outcome.error = done.error;
-                (outcome, Fate::Lives)
-            }
+            Ok(done) => (complete(outcome, done, patience.reason), Fate::Lives),
             Err(Fate::Died) if !self.is_ready => {
                 let said = String::from_utf8_lossy(&outcome.stderr.head);
-                outcome.notices.push(format!("{why_unready} {}", said.trim()).trim().to_owned());
-                (outcome, Fate::NeverReady)
+                let why = format!("{why_unready} {}", said.trim()).trim().to_owned();
+                (Outcome { notices: vec![why], ..outcome }, Fate::NeverReady)
             }
-            Err(fate) => {
-                let why = match (fate, patience.reason) {
-                    (Fate::SandboxLost, _) => SANDBOX_KILLED.to_owned(),
-                    (_, Some(reason)) => format!(
-                        "{} it did not stop when interrupted and was killed: the interpreter's state is lost, files in \
-                         /workspace are kept",
-                        match reason {
-                            Reason::Timeout => "its time was up;",
-                            Reason::Cancelled => "it was cancelled;",
-                        }
-                    ),
-                    (_, None) => DIED.to_owned(),
-                };
-                outcome.notices.push(why);
-                (outcome, fate)
+            Err(Fate::Died) if is_replaced && patience.reason.is_none() => {
+                (Outcome { status: Status::Ok, notices: vec![REPLACED.into()], ..outcome }, Fate::Died)
             }
+            Err(fate) => (Outcome { notices: vec![obituary(fate, patience.reason)], ..outcome }, fate),
         }
     }
 
@@ -386,6 +377,32 @@ impl Kernel {
         }
         Ok(None)
     }
+}
+
+/// What came of a cell, with what its kernel says of it.
+fn complete(outcome: Outcome, done: Done, reason: Option<Reason>) -> Outcome {
+    let Done { interrupted, result, error, exit_code, is_cut } = done;
+    let status = match reason {
+        // Also where the code went on after its interrupt: its time was up.
+        Some(reason) => reason.status(),
+        None if interrupted || error.is_some() => Status::Error,
+        None => Status::Ok,
+    };
+    Outcome { status, exit_code, result, error, is_cut, ..outcome }
+}
+
+/// Why a cell has no end of its own.
+fn obituary(fate: Fate, reason: Option<Reason>) -> String {
+    let why = match (fate, reason) {
+        (Fate::SandboxLost, _) => return SANDBOX_KILLED.into(),
+        (_, Some(Reason::Timeout)) => "its time was up",
+        (_, Some(Reason::Cancelled)) => "it was cancelled",
+        (_, None) => return DIED.into(),
+    };
+    format!(
+        "{why}, but it did not stop when interrupted and was killed; the interpreter's state is lost, files in \
+         /workspace are kept"
+    )
 }
 
 /// Where the messages of a kernel go.

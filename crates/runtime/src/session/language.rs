@@ -94,13 +94,15 @@ pub(super) enum Message {
     Cancel(u64),
 }
 
-/// The end of a cell. `exit_code` is the shell's.
+/// The end of a cell. `exit_code` is the shell's, or what code has exited with.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Done {
     pub(super) interrupted: bool,
     pub(super) result: Option<String>,
     pub(super) error: Option<CellError>,
     pub(super) exit_code: Option<i32>,
+    /// The result or the error is not all of it.
+    pub(super) is_cut: bool,
 }
 
 /// No kernel has reason to send more at once.
@@ -242,6 +244,8 @@ struct Frame<'a> {
     #[serde(default)]
     status: Value,
     #[serde(default)]
+    cut: bool,
+    #[serde(default)]
     result: Value,
     #[serde(default)]
     error: Value,
@@ -267,13 +271,20 @@ fn read_json(id: u64, body: &[u8]) -> Option<Message> {
         }
         "done" if of_this_cell => {
             let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
-            let error = frame.error.as_object().map(|error| CellError {
+            let mut error = frame.error.as_object().map(|error| CellError {
                 name: error.get("name").and_then(text).unwrap_or_default(),
-                message: error.get("message").and_then(text).unwrap_or_default(),
+                message: error
+                    .get("message")
+                    .map(|message| text(message).unwrap_or_else(|| message.to_string()))
+                    .unwrap_or_default(),
                 traceback: error.get("traceback").and_then(text).unwrap_or_default(),
             });
-            let interrupted = frame.status == "interrupted";
-            Some(Message::Done(Done { interrupted, result: text(&frame.result), error, exit_code: None }))
+            let is_exit = frame.status == "exited";
+            // Whatever else code exits with, it is told and means failure.
+            let exit_code = is_exit.then(|| error.as_ref().and_then(|error| error.message.parse().ok()).unwrap_or(1));
+            error.take_if(|_| exit_code == Some(0));
+            let (interrupted, is_cut) = (frame.status == "interrupted", frame.cut);
+            Some(Message::Done(Done { interrupted, result: text(&frame.result), error, exit_code, is_cut }))
         }
         "call" => {
             let (cell, number, method) = (frame.id?, frame.call?, frame.method?);
@@ -333,6 +344,23 @@ mod tests {
     fn a_frame_without_end_condemns_the_kernel() {
         assert!(next_message(Language::Python, 1, &mut vec![0xff; 8].into()).is_err());
         assert!(next_message(Language::Bash, 1, &mut vec![b'x'; 5000].into()).is_err());
+    }
+
+    #[test]
+    fn code_that_exits_has_a_code_and_failed_unless_that_is_zero() {
+        let exited = |message: &str| {
+            let said = format!(
+                r#"{{"type":"done","id":7,"status":"exited","error":{{"name":"SystemExit","message":{message}}}}}"#
+            );
+            match next_message(Language::Python, 7, &mut frame(&said).into()) {
+                Ok(Some(Message::Done(done))) => (done.exit_code, done.error.map(|error| error.message)),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(exited("\"0\""), (Some(0), None));
+        assert_eq!(exited("\"3\""), (Some(3), Some("3".into())));
+        assert_eq!(exited("4"), (Some(4), Some("4".into())));
+        assert_eq!(exited("\"no such file\""), (Some(1), Some("no such file".into())));
     }
 
     #[test]

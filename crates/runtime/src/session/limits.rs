@@ -36,7 +36,7 @@ pub struct Tenant {
     pub memory_bytes: u64,
     /// Seconds since the epoch.
     pub created: u64,
-    pub last_used: u64,
+    pub last_used_ms: u64,
     /// Has a call under way or waiting, or is only starting.
     pub busy: bool,
 }
@@ -96,7 +96,7 @@ pub fn admit(limits: &ServiceLimits, tenants: &[Tenant], applicant: &Applicant) 
     let memory = tenants.iter().fold(applicant.memory_bytes, |sum, tenant| sum.saturating_add(tenant.memory_bytes));
     let mut taken = Taken { sessions: tenants.len() + 1, own_sessions: own.count() + 1, memory_bytes: memory };
     let mut idle: Vec<&Tenant> = tenants.iter().filter(|tenant| !tenant.busy && limits.evict_idle).collect();
-    idle.sort_by_key(|tenant| (tenant.last_used, tenant.created, &tenant.id));
+    idle.sort_by_key(|tenant| (tenant.last_used_ms, tenant.created, &tenant.id));
     let mut evicted: Vec<&Tenant> = Vec::new();
     while let Some(rule) = taken.broken_rule(limits) {
         let own_only = matches!(rule, Rule::SessionsPerPrincipal(_));

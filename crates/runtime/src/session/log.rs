@@ -77,7 +77,7 @@ impl Drop for Record {
 impl Sessions {
     /// The last calls of a session, oldest first.
     pub fn log(&self, principal: &Principal, id: &SessionId) -> Result<Vec<LogEntry>, Failure> {
-        let log = self.find(principal, id)?.log;
+        let log = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?.log;
         let entries = log.0.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(entries.iter().cloned().collect())
     }

@@ -10,9 +10,13 @@ use rustix::process::Signal;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use super::processes::{Managed, Processes, State};
+use super::events;
+use super::processes::{Managed, State};
+use super::shared::{Shared, Visit};
 use super::streams::Streams;
+use super::tenancy::Handle;
 use super::{Failure, Kind, Principal, SessionId, Sessions};
+use crate::audit::AuditKind;
 
 /// How long a process may take to start, and to end after each signal.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -58,6 +62,18 @@ impl Sessions {
         id: &SessionId,
         request: ProcessRequest,
     ) -> Result<ProcessInfo, Failure> {
+        let started = self.try_start(principal, id, request).await;
+        let info = started.map_err(|failure| self.refused(principal, Some(id), failure))?;
+        self.0.audit.record(events::process(AuditKind::ProcessStarted, principal, id, info.pid));
+        Ok(info)
+    }
+
+    async fn try_start(
+        &self,
+        principal: &Principal,
+        id: &SessionId,
+        request: ProcessRequest,
+    ) -> Result<ProcessInfo, Failure> {
         let handle = self.find(principal, id)?;
         handle.shared.touch();
         let process = handle.processes.start(&request, self.tasks())?;
@@ -80,17 +96,25 @@ impl Sessions {
     }
 
     pub fn list_processes(&self, principal: &Principal, id: &SessionId) -> Result<Vec<ProcessInfo>, Failure> {
-        let handle = self.find(principal, id)?;
+        let handle = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?;
         Ok(handle.processes.all().iter().map(|process| process.info()).collect())
     }
 
     pub fn process(&self, principal: &Principal, id: &SessionId, pid: u32) -> Result<ProcessInfo, Failure> {
-        Ok(self.find_process(principal, id, pid)?.1.info())
+        let found = self.find_process(principal, id, pid);
+        Ok(found.map_err(|failure| self.refused(principal, Some(id), failure))?.1.info())
     }
 
     /// Ends a process, politely first, and forgets it.
     pub async fn stop_process(&self, principal: &Principal, id: &SessionId, pid: u32) -> Result<ProcessInfo, Failure> {
-        let (processes, process) = self.find_process(principal, id, pid)?;
+        let stopped = self.try_stop(principal, id, pid).await;
+        let info = stopped.map_err(|failure| self.refused(principal, Some(id), failure))?;
+        self.0.audit.record(events::process(AuditKind::ProcessStopped, principal, id, pid));
+        Ok(info)
+    }
+
+    async fn try_stop(&self, principal: &Principal, id: &SessionId, pid: u32) -> Result<ProcessInfo, Failure> {
+        let (Handle { processes, .. }, process) = self.find_process(principal, id, pid)?;
         let mut state = process.state.subscribe();
         for signal in [Signal::TERM, Signal::KILL] {
             if state.borrow().is_running() {
@@ -109,27 +133,27 @@ impl Sessions {
 
     /// The process's standard input and output, for one caller at a time.
     pub fn attach(&self, principal: &Principal, id: &SessionId, pid: u32) -> Result<Attachment, Failure> {
-        let handle = self.find(principal, id)?;
-        let (_, process) = self.find_process(principal, id, pid)?;
+        self.try_attach(principal, id, pid).map_err(|failure| self.refused(principal, Some(id), failure))
+    }
+
+    fn try_attach(&self, principal: &Principal, id: &SessionId, pid: u32) -> Result<Attachment, Failure> {
+        let (handle, process) = self.find_process(principal, id, pid)?;
+        let visit = handle.shared.enter().ok_or_else(|| Failure::not_found(id))?;
         let streams = Arc::clone(&process.streams).try_lock_owned().map_err(|_| {
             Failure::new(Kind::ResourceLimit, format!("somebody else is attached to process {pid}"))
                 .suggest("close the other connection first")
         })?;
-        Ok(Attachment { streams, process, shared: handle.shared })
+        self.0.audit.record(events::process(AuditKind::ProcessAttached, principal, id, pid));
+        Ok(Attachment { streams, process, shared: handle.shared, _visit: visit })
     }
 
-    fn find_process(
-        &self,
-        principal: &Principal,
-        id: &SessionId,
-        pid: u32,
-    ) -> Result<(Arc<Processes>, Arc<Managed>), Failure> {
+    fn find_process(&self, principal: &Principal, id: &SessionId, pid: u32) -> Result<(Handle, Arc<Managed>), Failure> {
         let handle = self.find(principal, id)?;
         let process = handle.processes.find(pid).ok_or_else(|| {
             Failure::new(Kind::NotFound, format!("there is no process {pid} in this session"))
                 .suggest("list the session's processes")
         })?;
-        Ok((handle.processes, process))
+        Ok((handle, process))
     }
 }
 
@@ -137,7 +161,15 @@ impl Sessions {
 pub struct Attachment {
     streams: tokio::sync::OwnedMutexGuard<Streams>,
     process: Arc<Managed>,
-    shared: Arc<super::shared::Shared>,
+    shared: Arc<Shared>,
+    /// A session to whose process somebody speaks is in use, however long they are silent.
+    _visit: Visit,
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.shared.touch();
+    }
 }
 
 impl Attachment {

@@ -25,8 +25,12 @@ use super::settings::Settings;
 use super::shared::{Visit, now};
 use super::state::{EndReason, State};
 use super::tenancy::{Handle, Tenancy};
-use super::{Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, Stopped, warmth};
+use super::{
+    Answer, Choice, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, Status, Stopped,
+    warmth,
+};
 use crate::audit::{self, Audit, AuditEvent};
+use crate::config::CODE_FLAVOR;
 use crate::flavor::Flavor;
 use crate::store::{Store, StoreError};
 use crate::supervision::Identity;
@@ -45,6 +49,8 @@ pub(super) struct Inner {
     pub(super) tasks: TaskTracker,
     pub(super) audit: Audit,
     pub(super) keeping: Option<Keeping>,
+    /// Why the last sandbox of the usual kind could not be made, if so.
+    pub(super) trouble: Mutex<Option<String>>,
 }
 
 impl Sessions {
@@ -85,7 +91,8 @@ impl Sessions {
             Launchers::new(program, keeping.as_ref().map(|keeping| keeping.doors.clone()), settings.lease, warmth);
         let pool = Pool::new(launchers.clone(), settings.clone());
         let (live, tasks) = (Mutex::default(), TaskTracker::new());
-        Self(Arc::new(Inner { settings, launchers, pool, places, live, tasks, audit, keeping }))
+        let trouble = Mutex::default();
+        Self(Arc::new(Inner { settings, launchers, pool, places, live, tasks, audit, keeping, trouble }))
     }
 
     /// Makes a session without running anything in it yet.
@@ -126,10 +133,9 @@ impl Sessions {
         request: CommandRequest,
         cancel: CancellationToken,
     ) -> Result<Answer, Failure> {
-        if request.command.trim().is_empty() {
-            let failure = Failure::new(Kind::Validation, "command is empty").suggest("send the shell line to run");
-            return Err(self.refused(principal, request.session_id.as_ref(), failure));
-        }
+        check_line(&request.command).map_err(|failure| {
+            self.refused(principal, request.session_id.as_ref(), failure.with("field", "command"))
+        })?;
         let CommandRequest { command, template, flavor, session_id, timeout } = request;
         let wanted = Wanted { template, flavor, session_id, timeout };
         let asked = wanted.session_id.clone();
@@ -203,14 +209,30 @@ impl Sessions {
         &self.0.settings.volumes
     }
 
+    /// What callers may ask for.
+    pub fn choice(&self) -> Choice {
+        let Settings { templates, flavors, default_template, default_flavor, .. } = &self.0.settings;
+        let sizes = flavors.iter().map(|flavor| &*flavor.name).filter(|name| *name != CODE_FLAVOR);
+        Choice {
+            templates: offer(templates.iter().map(|template| &*template.name), default_template),
+            flavors: offer(sizes, default_flavor),
+        }
+    }
+
     /// Why no session could be started now, if so.
     pub fn health(&self) -> Result<(), String> {
         if self.0.tasks.is_closed() { Err("the server is shutting down".into()) } else { Ok(()) }
     }
 
-    /// The same, and whether what happens can be written down. A store that has failed is tried again.
+    /// Why the last sandbox of the usual kind could not be made, if so.
+    pub fn trouble(&self) -> Option<String> {
+        self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether sessions can be started: whether sandboxes can be made and what happens be written down. What has failed is tried again.
     pub async fn check_health(&self) -> Result<(), String> {
         self.health()?;
+        self.0.check_sandboxes().await?;
         match &self.0.keeping {
             Some(keeping) => keeping.store.check().await.map_err(|error| format!("the store fails: {error}")),
             None => Ok(()),
@@ -238,8 +260,10 @@ impl Sessions {
         let start = Instant::now();
         let timeout = self.check_timeout(wanted.timeout)?;
         let session_created = wanted.session_id.is_none();
+        let mut ignored = Vec::new();
         let (id, handle, visit) = if let Some(id) = &wanted.session_id {
             let handle = self.find(principal, id)?;
+            ignored = self.check_choice(&wanted, &handle)?;
             let visit = handle.shared.enter().ok_or_else(|| Failure::not_found(id))?;
             (id.clone(), handle, visit)
         } else {
@@ -248,6 +272,43 @@ impl Sessions {
             // Boxed: a call in a live session need not have room for it.
             Box::pin(self.create(principal, &wanted, interpreter)).await?
         };
+        let answered = self.call_in(principal, &id, &handle, (work, timeout, cancel, visit)).await;
+        // One of which nobody was told would only take a place.
+        if session_created && answered.as_ref().map_or(true, |outcome| outcome.status == Status::Cancelled) {
+            handle.shared.end(EndReason::Stopped);
+        }
+        let outcome = answered?;
+        self.0.audit.record(events::call_finished(principal, &id, &outcome, start.elapsed()));
+        let Outcome { status, exit_code, mut stdout, mut stderr, result, error, is_cut, display, notices, open_calls } =
+            outcome;
+        handle.outputs.keep([&mut stdout, &mut stderr]);
+        let duration = start.elapsed();
+        ignored.extend(notices);
+        Ok(Answer {
+            session_id: id,
+            session_created,
+            status,
+            exit_code,
+            stdout,
+            stderr,
+            result,
+            error,
+            is_cut,
+            display,
+            duration,
+            notices: ignored,
+            open_calls,
+        })
+    }
+
+    /// Does the work once it is its turn.
+    async fn call_in(
+        &self,
+        principal: &Principal,
+        id: &SessionId,
+        handle: &Handle,
+        (work, timeout, cancel, visit): (Work, Duration, CancellationToken, Visit),
+    ) -> Result<Outcome, Failure> {
         let record = Record::begin(&handle.log, &work);
         let (reply, answered) = oneshot::channel();
         let (kind, text) = work.describe();
@@ -259,33 +320,35 @@ impl Sessions {
                     .with("rule", "sessions.max_queued_calls")
                     .suggest("wait for the calls under way, or use another session")
             }
-            mpsc::error::TrySendError::Closed(_) => Failure::not_found(&id),
+            mpsc::error::TrySendError::Closed(_) => Failure::not_found(id),
         })?;
         // The session goes first: what is written down of the call can wait until it is on its way.
         tokio::task::yield_now().await;
-        self.0.audit.record(events::call_started(principal, &id, measure, timeout).at(came));
+        self.0.audit.record(events::call_started(principal, id, measure, timeout).at(came));
         // A session that ends while the call waits in it is no longer there.
-        let outcome = answered.await.map_err(|_| Failure::not_found(&id))??;
-        self.0.audit.record(events::call_finished(principal, &id, &outcome, start.elapsed()));
-        let Outcome { status, exit_code, mut stdout, mut stderr, result, error, display, notices, open_calls } =
-            outcome;
-        handle.outputs.keep([&mut stdout, &mut stderr]);
-        let duration = start.elapsed();
-        record.end(status, exit_code);
-        Ok(Answer {
-            session_id: id,
-            session_created,
-            status,
-            exit_code,
-            stdout,
-            stderr,
-            result,
-            error,
-            display,
-            duration,
-            notices,
-            open_calls,
-        })
+        let outcome = answered.await.map_err(|_| Failure::not_found(id))??;
+        record.end(outcome.status, outcome.exit_code);
+        Ok(outcome)
+    }
+
+    /// What a caller has asked of a session that is another already, in words: a wish that cannot be one is refused.
+    fn check_choice(&self, wanted: &Wanted, handle: &Handle) -> Result<Vec<String>, Failure> {
+        let (settings, tenancy) = (&self.0.settings, &handle.tenancy);
+        let mut ignored = Vec::new();
+        let mut compare = |what: &str, asked: &str, has: &str| {
+            if asked != has {
+                ignored.push(format!("{what} `{asked}` is ignored: this session has `{has}`"));
+            }
+        };
+        if let Some(asked) = &wanted.template {
+            let asked = settings.templates.find(asked).map_err(|error| invalid(&error))?;
+            compare("template", &asked.name, &tenancy.template.name);
+        }
+        if let Some(asked) = &wanted.flavor {
+            let asked = settings.flavors.find(asked).map_err(|error| invalid(&error))?;
+            compare("flavor", &asked.name, &tenancy.flavor.name);
+        }
+        Ok(ignored)
     }
 
     fn check_timeout(&self, wanted: Option<Duration>) -> Result<Duration, Failure> {
@@ -297,7 +360,8 @@ impl Sessions {
                 let message =
                     format!("a timeout of {} s is not between 0 and {} s", timeout.as_secs_f64(), most.as_secs());
                 Err(Failure::new(Kind::Validation, message)
-                    .suggest("ask for less time, or let an administrator raise the limit"))
+                    .with("rule", "sessions.max_timeout_s")
+                    .suggest("ask for less time, or let an administrator raise sessions.max_timeout_s"))
             }
         }
     }
@@ -373,4 +437,32 @@ struct Wanted {
 
 fn invalid(error: &dyn std::error::Error) -> Failure {
     Failure::new(Kind::Validation, error.to_string())
+        .suggest("name one of those, or leave it out")
+        .suggest("or let an administrator add it to the configuration")
+}
+
+/// A shell is given its line as an argument, which Linux bounds at 128 KiB, and in a frame of the init's.
+const MOST_LINE_BYTES: usize = 96 << 10;
+
+fn check_line(line: &str) -> Result<(), Failure> {
+    let invalid = |message: String| Failure::new(Kind::Validation, message);
+    if line.trim().is_empty() {
+        return Err(invalid("command is empty".into()).suggest("send the shell line to run"));
+    }
+    if line.len() > MOST_LINE_BYTES {
+        let most = ringfence_sandbox::bytes::show(MOST_LINE_BYTES as u64);
+        return Err(invalid(format!("command has {} bytes, more than the limit of {most}", line.len()))
+            .suggest("write it to a file with write_file and run that, or use the bash template of execute_code"));
+    }
+    if line.contains('\0') {
+        return Err(invalid("command has a NUL in it, which no argument can have".into())
+            .suggest("write binary data with write_file"));
+    }
+    Ok(())
+}
+
+/// Names as they are offered, with the one that is taken where none is named.
+fn offer<'a>(names: impl Iterator<Item = &'a str>, default: &str) -> String {
+    let mark = |name: &str| if name == default { format!("{name} (default)") } else { name.to_owned() };
+    names.map(mark).collect::<Vec<_>>().join(", ")
 }

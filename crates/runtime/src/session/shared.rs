@@ -2,15 +2,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::state::{Change, EndReason, Impossible, State};
+use crate::audit::now_ms;
 
 pub(super) struct Shared {
     life: Mutex<Life>,
-    last_used: AtomicU64,
+    /// In milliseconds: which of two was used later decides who is evicted.
+    last_used_ms: AtomicU64,
     /// Cancelled only after the reason is left in the state.
     stop: CancellationToken,
 }
@@ -33,19 +35,24 @@ impl Drop for Visit {
 impl Shared {
     pub(super) fn new() -> Arc<Self> {
         let life = Mutex::new(Life { state: State::Starting, calls: 0 });
-        Arc::new(Self { life, last_used: AtomicU64::new(now()), stop: CancellationToken::new() })
+        Arc::new(Self { life, last_used_ms: AtomicU64::new(now_ms()), stop: CancellationToken::new() })
     }
 
+    pub(super) fn last_used_ms(&self) -> u64 {
+        self.last_used_ms.load(Ordering::Relaxed)
+    }
+
+    /// In seconds since the epoch.
     pub(super) fn last_used(&self) -> u64 {
-        self.last_used.load(Ordering::Relaxed)
+        self.last_used_ms() / 1000
     }
 
     pub(super) fn unused_for(&self) -> Duration {
-        Duration::from_secs(now().saturating_sub(self.last_used()))
+        Duration::from_millis(now_ms().saturating_sub(self.last_used_ms()))
     }
 
     pub(super) fn touch(&self) {
-        self.last_used.store(now(), Ordering::Relaxed);
+        self.last_used_ms.store(now_ms(), Ordering::Relaxed);
     }
 
     pub(super) fn state(&self) -> State {
@@ -109,7 +116,7 @@ impl Life {
 
 /// Seconds since the epoch.
 pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    now_ms() / 1000
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::sessions::{Inner, Sessions};
 use super::shared::{Shared, now};
 use super::state::{Change, EndReason, State};
 use super::whole::Outputs;
-use super::{Failure, Kind, Principal, SessionId, SessionInfo, SessionStatus, Settings};
+use super::{Failure, Kind, Principal, SessionId, SessionInfo, SessionLimits, SessionStatus, Settings};
 use crate::flavor::Flavor;
 use crate::store::{SessionRecord, StoreError};
 use crate::template::Template;
@@ -118,7 +118,7 @@ impl Inner {
         let precedence = self.pool.yield_to();
         let prepared = match self.pool.claim(template, flavor) {
             Some(prepared) => prepared,
-            None => prepare::sandbox(&self.launchers, template, flavor, &self.settings, interpreter).await?,
+            None => self.prepare(template, flavor, interpreter).await?,
         };
         drop(precedence);
         if let Some(keeping) = &self.keeping {
@@ -138,6 +138,35 @@ impl Inner {
             keeping.store.upsert_session(record).await.map_err(forgotten)?;
         }
         Ok(prepared)
+    }
+
+    /// Makes a sandbox, and remembers if that fails for what everybody gets who asks for nothing special.
+    async fn prepare(
+        &self,
+        template: &Template,
+        flavor: &Flavor,
+        interpreter: Interpreter,
+    ) -> Result<Prepared, Failure> {
+        let prepared = prepare::sandbox(&self.launchers, template, flavor, &self.settings, interpreter).await;
+        if *template.name == *self.settings.default_template && *flavor.name == *self.settings.default_flavor {
+            let trouble = prepared.as_ref().err().map(|failure| failure.message.clone());
+            *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        }
+        prepared
+    }
+
+    /// Why no sandbox could be made when that was last tried; tried once more where it failed.
+    pub(super) async fn check_sandboxes(&self) -> Result<(), String> {
+        let Settings { templates, flavors, default_template, default_flavor, .. } = &self.settings;
+        if self.trouble.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            return Ok(());
+        }
+        let (Ok(template), Ok(flavor)) = (templates.find(default_template), flavors.find(default_flavor)) else {
+            return Ok(());
+        };
+        let made = self.prepare(template, flavor, Interpreter::MaybeLater).await;
+        // Anybody may ask; what exactly it is, and where, is for those with a token, and for the log.
+        made.map(drop).map_err(|_| "no sandbox can be made: `GET /` and the log say why".into())
     }
 
     /// Sees a session to its end, through as many sandboxes as it loses.
@@ -213,11 +242,20 @@ impl Handle {
             expires: expires(*created, last_used, settings.idle_timeout, settings.most_age),
             memory_bytes: self.gauge.as_ref().map(|gauge| gauge.bytes()),
             memory_limit_bytes: flavor.limits.memory_bytes,
+            limits: SessionLimits {
+                cpus: flavor.limits.cpus,
+                processes: flavor.limits.pids,
+                open_files: flavor.limits.open_files,
+                workspace_bytes: flavor.workspace.bytes,
+                workspace_inodes: flavor.workspace.inodes,
+            },
             backend: "native",
             enforced_by: [
                 ("memory", by(self.enforcement.memory_by_cgroup, "rlimit and watchdog")),
                 ("processes", by(self.enforcement.pids_by_cgroup, "rlimit")),
                 ("cpu", by(self.enforcement.cpu_by_cgroup, "affinity")),
+                ("open_files", "rlimit"),
+                ("workspace", "tmpfs"),
             ]
             .into(),
         }

@@ -9,7 +9,8 @@ use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Failure, Kind, Output, Principal, SessionId, Sessions};
+use super::{Failure, Kind, Output, Principal, SessionId, Sessions, events};
+use crate::audit::AuditKind;
 
 /// What is kept of one output.
 pub const MOST_WHOLE_BYTES: u64 = 8 << 20;
@@ -82,6 +83,18 @@ impl Outputs {
 impl Sessions {
     /// An output that was kept, and how much of it was not.
     pub async fn read_output(
+        &self,
+        principal: &Principal,
+        id: &SessionId,
+        number: u64,
+    ) -> Result<(Vec<u8>, u64), Failure> {
+        let read = self.try_read_output(principal, id, number).await;
+        let (bytes, missing) = read.map_err(|failure| self.refused(principal, Some(id), failure))?;
+        self.0.audit.record(events::moved(AuditKind::FileRead, principal, id, bytes.len()));
+        Ok((bytes, missing))
+    }
+
+    async fn try_read_output(
         &self,
         principal: &Principal,
         id: &SessionId,

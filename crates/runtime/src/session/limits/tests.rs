@@ -5,13 +5,13 @@ use super::*;
 const FREE: ServiceLimits =
     ServiceLimits { sessions: usize::MAX, sessions_per_principal: None, memory_bytes: None, evict_idle: true };
 
-fn tenant(name: &str, principal: &str, memory_bytes: u64, last_used: u64) -> Tenant {
+fn tenant(name: &str, principal: &str, memory_bytes: u64, last_used_ms: u64) -> Tenant {
     Tenant {
         id: SessionId::from_caller(name),
         principal: Principal::named(principal),
         memory_bytes,
         created: 0,
-        last_used,
+        last_used_ms,
         busy: false,
     }
 }
