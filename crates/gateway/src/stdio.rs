@@ -256,6 +256,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_message_that_is_too_long_is_refused_and_the_next_one_heard() {
+        let ping = |id: u32, padding: usize| json!({"jsonrpc": "2.0", "id": id, "method": "ping", "params": {"x": "x".repeat(padding)}});
+        let longest = rpc::LONGEST;
+        let answers = converse(&[ping(1, 0), ping(2, longest), ping(3, 2 * longest), ping(4, longest / 2)]).await;
+        let told: Vec<_> = answers.iter().map(|answer| (&answer["id"], &answer["error"]["code"])).collect();
+        let (none, too_long) = (Value::Null, json!(-32600));
+        for expected in [(&json!(1), &none), (&none, &too_long), (&json!(4), &none)] {
+            assert!(told.contains(&expected), "{expected:?} in {told:?}");
+        }
+        assert_eq!(told.len(), 4);
+    }
+
+    #[tokio::test]
     async fn an_input_that_ends_at_once_is_no_error() {
         assert!(converse(&[]).await.is_empty());
     }

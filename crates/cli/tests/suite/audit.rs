@@ -1,9 +1,10 @@
 //! Everything that happens leaves one event.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ringfence_runtime::audit::{Audit, AuditEvent};
-use ringfence_runtime::session::{CodeRequest, Principal, SessionId, Sessions, Settings};
+use ringfence_runtime::session::{CodeRequest, FileRange, Principal, ProcessRequest, SessionId, Sessions, Settings};
 use ringfence_runtime::store::Store;
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +48,49 @@ async fn the_life_of_a_session_is_told_step_by_step() {
     let finished = events.iter().find(|event| event.kind.name() == "call_finished").expect("it is told");
     assert_eq!(finished.detail["bytes_out"], "secret\n".len());
     assert!(finished.duration.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_and_processes_are_told_as_well() {
+    let audit = Audit::in_memory();
+    let sessions = Sessions::audited(Settings::default(), PathBuf::from(BINARY), audit.clone());
+    let (owner, stranger) = (Principal::named("owner"), Principal::named("stranger"));
+    let id = sessions.create_session(&owner, Some("bash".into()), None).await.expect("there is room").session_id;
+    let path = std::ffi::OsStr::new("secret-name");
+    sessions.write_file(&owner, &id, path, b"secret".to_vec()).await.expect("it is written");
+    sessions.read_file(&owner, &id, path, FileRange::default()).await.expect("it is read");
+    sessions.list_files(&owner, &id, std::ffi::OsStr::new(".")).await.expect("it is listed");
+    let argv = vec!["sleep".into(), "100".into()];
+    let request = ProcessRequest { argv, environment: BTreeMap::new(), workdir: None };
+    let pid = sessions.start_process(&owner, &id, request.clone()).await.expect("it starts").pid;
+    drop(sessions.attach(&owner, &id, pid).expect("nobody else is"));
+    sessions.stop_process(&owner, &id, pid).await.expect("it ends");
+    // Whoever it is not for leaves a trace.
+    assert!(sessions.read_file(&stranger, &id, path, FileRange::default()).await.is_err());
+    assert!(sessions.start_process(&stranger, &id, request).await.is_err());
+    assert!(sessions.attach(&owner, &id, 99).is_err() && sessions.log(&stranger, &id).is_err());
+    assert!(sessions.read_output(&owner, &id, 7).await.is_err());
+    sessions.shut_down().await;
+    let events = audit.collected();
+    let who = |event: &AuditEvent| event.principal.as_ref().map_or("nobody", Principal::name).to_owned();
+    let told: Vec<String> =
+        events.iter().map(|event| format!("{} {} {}", who(event), event.kind.name(), event.outcome)).collect();
+    insta::assert_snapshot!(told.join("\n"), @r"
+    owner session_created ok
+    owner file_written ok
+    owner file_read ok
+    owner file_read ok
+    owner process_started ok
+    owner process_attached ok
+    owner process_stopped ok
+    stranger refused session_not_found
+    stranger refused session_not_found
+    owner refused not_found
+    stranger refused session_not_found
+    owner refused not_found
+    owner session_ended shut_down
+    ");
+    assert!(!format!("{events:?}").contains("secret"), "neither names nor contents are told");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

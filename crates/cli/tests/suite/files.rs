@@ -91,6 +91,16 @@ fn files_go_in_and_out() {
 }
 
 #[test]
+fn the_largest_file_goes_in_and_out_whole() {
+    let server = Server::start(&[], &[]);
+    let session = Session::start(&server);
+    let content = "eHh4".repeat((16 << 20) / 3) + "eA==";
+    let written = session.ask("write_file", &json!({"path": "large", "content": content, "encoding": "base64"}));
+    assert_eq!(written.map(|fields| fields["size"].clone()), Ok(json!(16 << 20)));
+    assert_eq!(session.run("tr -d x <large | wc -c; wc -c <large"), "0\n16777216\n");
+}
+
+#[test]
 fn limits_are_named() {
     for_every_server("limits_are_named", |_, server| {
         let session = Session::start(server);

@@ -128,6 +128,18 @@ fn a_server_killed_in_the_middle_of_a_call_leaves_a_session_that_goes_on() {
 }
 
 #[test]
+fn a_session_is_as_old_as_it_is_whoever_has_it() {
+    let age = [("RINGFENCE_SESSIONS_MAX_AGE_S", "3")];
+    let server = Server::start(&[], &age);
+    let session = begin(&server, "python", "x = 1");
+    let state = server.kill();
+    std::thread::sleep(Duration::from_secs(4));
+    let server = Server::start_in(Who::Root, state, &[], &age);
+    let refused = server.call("execute_code", &json!({"code": "x", "session_id": session}));
+    assert_eq!(refused["error"]["data"]["error_code"], "SESSION_NOT_FOUND", "{refused}");
+}
+
+#[test]
 fn what_nobody_takes_over_ends_with_its_lease() {
     let server = Server::start(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "1")]);
     for (template, set, _) in LANGUAGES {

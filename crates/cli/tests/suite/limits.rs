@@ -64,6 +64,22 @@ async fn an_idle_session_makes_room_where_the_configuration_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_one_that_was_used_last_stays() {
+    let sessions = sessions(Settings { most_sessions: 2, evict_idle: true, ..Settings::default() });
+    let mut kept = echo(&sessions, "a", None).await.expect("there is room").session_id;
+    for _ in 0..8 {
+        let other = echo(&sessions, "a", None).await.expect("there is room").session_id;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        echo(&sessions, "a", Some(&kept)).await.expect("it was used later than what was evicted");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let newest = echo(&sessions, "a", None).await.expect("there is room").session_id;
+        assert_eq!(echo(&sessions, "a", Some(&other)).await.unwrap_err().kind, Kind::SessionNotFound);
+        kept = newest;
+    }
+    sessions.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_ends_of_age() {
     let age = Duration::from_secs(2);
     let sessions = sessions(Settings { most_age: Some(age), ..Settings::default() });

@@ -23,6 +23,7 @@ mod leases;
 mod limits;
 mod mcp_server;
 mod network;
+mod odd_calls;
 mod outputs;
 mod protection;
 mod protocol_attacks;

@@ -1,6 +1,7 @@
 //! A guest that attacks the conversation instead of the walls: floods, forged answers, a kernel that is not ours;
 //! and a caller that guesses another's session.
 
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use ringfence_gateway::{Gateway, HttpOptions, Token, serve_http};
@@ -107,6 +108,44 @@ calls = b"".join(struct.pack(">I", len(call)) + call for call in calls)
         run(breaker);
         let (health, _) = server.ask("GET /health", &format!("Host: {}\r\n", server.address), "");
         assert_eq!((health, &run("2 + 2")["result"]), (200, &json!("4")), "{breaker}");
+    }
+}
+
+/// It would otherwise have the server's only worker for itself, beyond its own time limit.
+#[test]
+fn a_kernel_that_never_falls_silent_holds_up_nobody() {
+    const RAVE: &str = r#"
+import json, os, struct, time
+descriptors = map(int, os.listdir("/proc/self/fd"))
+line = max(fd for fd in descriptors if "socket:" in os.path.realpath(f"/proc/self/fd/{fd}"))
+def rave(word):
+    words = (struct.pack(">I", len(word)) + word) * (200_000 // (len(word) + 4))
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        rest = memoryview(words)
+        while rest: rest = rest[os.write(line, rest):]
+    print("to its own end")
+"#;
+    let server = Server::start(&[], &[]);
+    for word in [
+        "b''",
+        "b'{\"type\":\"nonsense\"}'",
+        "b'{\"type\":\"ready\"}'",
+        "b'{\"type\":\"display\",\"id\":2,\"items\":[]}'",
+    ] {
+        let made = call(&server, "execute_code", &json!({"code": RAVE}));
+        let params = json!({"name": "execute_code", "arguments": {
+            "code": format!("rave({word})"), "session_id": made["session_id"], "timeout": 1}});
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        let mut raving = server.send("POST /mcp", &message.to_string());
+        for _ in 0..10 {
+            let (health, _) = server.ask("GET /health", &format!("Host: {}\r\n", server.address), "");
+            assert_eq!(health, 200);
+        }
+        let mut answer = String::new();
+        raving.read_to_string(&mut answer).expect("it answers");
+        assert!(answer.contains("killed") || answer.contains("timed_out"), "{answer}");
+        assert!(!answer.contains("to its own end"), "{word}: {answer}");
     }
 }
 

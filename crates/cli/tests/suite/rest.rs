@@ -7,6 +7,7 @@ use tungstenite::client::IntoClientRequest as _;
 use tungstenite::{Message, WebSocket};
 
 use crate::everyone::for_everyone;
+use crate::leases::eventually;
 use crate::server::Server;
 
 /// A program that embeds the server.
@@ -211,6 +212,21 @@ fn a_process_is_spoken_to_line_by_line() {
         assert_eq!(closing(&mut socket), (1000, "the process exited with code 143".into()));
         embedder.expect(404, &format!("GET {process}"), &Value::Null);
     });
+}
+
+#[test]
+fn a_session_whose_process_is_spoken_to_is_not_idle() {
+    let server = Server::start(&[], &[("RINGFENCE_SESSIONS_IDLE_TIMEOUT_S", "1")]);
+    let embedder = Embedder { server };
+    let session = embedder.session("bash");
+    let process = embedder.start(&session, &json!({"argv": ["cat"]}));
+    let mut socket = embedder.connect(&process).expect("it opens");
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    socket.send("still here".into()).expect("it is sent");
+    assert_eq!(text(&mut socket), "still here");
+    socket.close(None).expect("it is closed");
+    while socket.read().is_ok() {}
+    eventually("it does not expire", || embedder.ask(&format!("GET {session}"), &Value::Null).0 == 404);
 }
 
 #[test]

@@ -93,7 +93,10 @@ impl Mcp {
         let is_large = body.size_hint().lower() > LARGE_BODY as u64;
         let turns = Arc::clone(&self.large_bodies);
         let turn = if is_large { timeout(BODY_TIMEOUT, turns.acquire_owned()).await.ok() } else { None };
-        let most = if turn.is_some() { self.max_body_bytes } else { self.max_body_bytes.min(LARGE_BODY) };
+        if is_large && turn.is_none() {
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many large requests at a time", "try again");
+        }
+        let most = if is_large { self.max_body_bytes } else { self.max_body_bytes.min(LARGE_BODY) };
         let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, most)).await {
             Ok(Ok(body)) => body,
             Ok(Err(_)) => {

@@ -273,6 +273,23 @@ fn code_mode_is_set_by_the_file_and_by_variables_that_others_know() {
 }
 
 #[test]
+fn settings_of_older_programs_are_understood_as_they_were_meant() {
+    let variables = [
+        ("MCP_SERVER_HOST", "localhost"),
+        ("MCP_ENABLE_CORS", ""),
+        ("MSB_MAX_TOTAL_MEMORY_MB", " "),
+        ("MCP_AUTH_TOKEN", ""),
+        ("MSB_API_KEY", "a-long-secret"),
+    ];
+    let configuration = load_text("", &variables, Vec::new()).unwrap();
+    assert_eq!(configuration.server.host, std::net::IpAddr::from([127, 0, 0, 1]));
+    assert_eq!((configuration.server.enable_cors, configuration.sessions.most_memory_bytes), (false, None));
+    let shown = configuration.show();
+    assert!(shown.contains("MSB_API_KEY") && !shown.contains("MCP_AUTH_TOKEN"), "{shown}");
+    assert!(load_text("", &[("RINGFENCE_HOST", "")], Vec::new()).is_err(), "ringfence's own mean something");
+}
+
+#[test]
 fn a_profile_of_ones_own_can_be_called_code() {
     let configuration = load_text("[profiles.code]\nservers = []\n", &[], Vec::new()).unwrap();
     assert_eq!((configuration.profiles.len(), configuration.profiles["code"].mode), (1, Mode::Direct));

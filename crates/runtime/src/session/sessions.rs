@@ -276,6 +276,7 @@ impl Sessions {
         // One of which nobody was told would only take a place.
         if session_created && answered.as_ref().map_or(true, |outcome| outcome.status == Status::Cancelled) {
             handle.shared.end(EndReason::Stopped);
+            handle.ended.cancelled().await;
         }
         let outcome = answered?;
         self.0.audit.record(events::call_finished(principal, &id, &outcome, start.elapsed()));

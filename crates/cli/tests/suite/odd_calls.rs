@@ -1,0 +1,219 @@
+//! Calls that cannot be begun, that nobody waits for any more, or that end otherwise than usual: nothing else suffers.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::leases::{begin, descendants, eventually, run};
+use crate::server::Server;
+
+fn fields(answer: &Value) -> &Value {
+    &answer["result"]["structuredContent"]
+}
+
+fn is_busy(server: &Server, session: &str) -> bool {
+    let told = server.call("get_sessions", &json!({"session_id": session}));
+    fields(&told)["sessions"][0]["status"] == "busy"
+}
+
+fn message(code: &str, session: &str, timeout: f64) -> String {
+    let arguments = json!({"code": code, "session_id": session, "timeout": timeout});
+    let params = json!({"name": "execute_code", "arguments": arguments});
+    json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string()
+}
+
+#[test]
+fn a_command_that_cannot_be_started_costs_nothing_but_itself() {
+    let server = Server::start(&[], &[]);
+    let session = begin(&server, "python", "x = 'kept'");
+    let command = |line: &str| server.call("execute_command", &json!({"command": line, "session_id": session}));
+    for line in ["a\0b".to_owned(), format!("echo {}", "x".repeat(100_000))] {
+        assert_eq!(command(&line)["error"]["data"]["error_code"], "VALIDATION_ERROR");
+    }
+    let longest = command(&format!("echo {} | wc -c", "x".repeat(96_000)));
+    assert_eq!(fields(&longest)["stdout"], "96001\n");
+    let fill = "import subprocess\nmade = []\ntry:\n    while True: made.append(subprocess.Popen(['sleep', '100']))\nexcept OSError: pass";
+    assert_eq!(run(&server, &session, fill)["status"], "ok");
+    let refused = command("echo hi");
+    assert_eq!((&refused["result"]["isError"], &fields(&refused)["status"]), (&json!(true), &json!("error")));
+    assert!(fields(&refused)["notices"][0].as_str().is_some_and(|why| why.contains("processes")), "{refused}");
+    assert_eq!(run(&server, &session, "[p.kill() or p.wait() for p in made]; print(x)")["stdout"], "kept\n");
+    assert_eq!(fields(&command("echo hi"))["stdout"], "hi\n");
+}
+
+#[test]
+fn a_call_that_is_cancelled_before_its_turn_does_not_run() {
+    let server = Server::start(&[], &[]);
+    let session = begin(&server, "python", "import time");
+    let running = server.send("POST /mcp", &message("time.sleep(1)", &session, 30.0));
+    eventually("the call does not start", || is_busy(&server, &session));
+    let waiting = server.send("POST /mcp", &message("open('ran', 'w')", &session, 30.0));
+    std::thread::sleep(Duration::from_millis(200));
+    drop(waiting);
+    let looked = run(&server, &session, "import os; print(os.path.exists('ran'))");
+    assert_eq!(looked["stdout"], "False\n");
+    drop(running);
+}
+
+#[test]
+fn an_interrupt_that_comes_late_strikes_no_next_call() {
+    let server = Server::start(&[], &[]);
+    for (template, wait, next) in [
+        (
+            "python",
+            "import time; time.sleep(0.6)",
+            "import time\nfor _ in range(150): time.sleep(0.01)\nprint('whole')",
+        ),
+        (
+            "node",
+            "await new Promise(r => setTimeout(r, 600))",
+            "await new Promise(r => setTimeout(r, 1500)); console.log('whole')",
+        ),
+        ("bash", "sleep 0.6", "for i in {1..150}; do sleep 0.01; done; echo whole"),
+    ] {
+        let mark = format!("late-{template}");
+        let session = begin(&server, template, if template == "python" { "pass" } else { "1" });
+        server.call("write_file", &json!({"session_id": session, "path": mark, "content": ""}));
+        let is_init = |pid: &u32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let is_first = status.lines().any(|line| line.starts_with("NSpid:") && line.ends_with("\t1"));
+            is_first && Path::new(&format!("/proc/{pid}/root/workspace/{mark}")).exists()
+        };
+        let init = descendants(server.process.id()).into_iter().find(is_init).expect("it has an init");
+        let init = i32::try_from(init).ok().and_then(Pid::from_raw).expect("a process");
+        // The interrupt is ordered while the first one runs, and carried out when it has long ended.
+        let first = server.send("POST /mcp", &message(wait, &session, 30.0));
+        eventually("the call does not start", || is_busy(&server, &session));
+        kill_process(init, Signal::STOP).expect("it lives");
+        drop(first);
+        let mut second = server.send("POST /mcp", &message(next, &session, 30.0));
+        std::thread::sleep(Duration::from_millis(1200));
+        kill_process(init, Signal::CONT).expect("it lives");
+        let mut answer = String::new();
+        second.read_to_string(&mut answer).expect("it answers");
+        let body = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
+        let answer: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        let (status, stdout) = (&fields(&answer)["status"], &fields(&answer)["stdout"]);
+        assert_eq!((status, stdout), (&json!("ok"), &json!("whole\n")), "{template}: {answer}");
+    }
+}
+
+#[test]
+fn a_session_that_could_not_be_begun_takes_no_place() {
+    let root = tempfile::tempdir().expect("a directory");
+    let config = root.path().join("ringfence.toml");
+    let empty = root.path().join("empty");
+    std::fs::create_dir(&empty).expect("it can be made");
+    let text = format!("[sessions]\nmax_sessions = 1\n[templates.empty]\nlanguage = \"python\"\nroot = {empty:?}\n");
+    std::fs::write(&config, text).expect("it can be written");
+    let server = Server::start(&["--config", config.to_str().expect("a name")], &[]);
+    for _ in 0..2 {
+        let refused = server.call("execute_code", &json!({"code": "1", "template": "empty"}));
+        assert_eq!(refused["error"]["data"]["error_code"], "SANDBOX_CREATION_ERROR", "{refused}");
+    }
+    eventually("a session is left", || fields(&server.call("get_sessions", &json!({})))["sessions"] == json!([]));
+    begin(&server, "python", "pass");
+}
+
+#[test]
+fn a_session_of_which_its_caller_was_not_told_ends() {
+    let server = Server::start(&[], &[]);
+    let params = json!({"name": "execute_code", "arguments": {"code": "import time; time.sleep(20)"}});
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let first = server.send("POST /mcp", &call.to_string());
+    let live = || fields(&server.call("get_sessions", &json!({})))["sessions"].as_array().map_or(0, Vec::len);
+    eventually("there is no session", || live() == 1);
+    drop(first);
+    eventually("the session is left", || live() == 0);
+}
+
+#[test]
+fn what_code_exits_with_is_its_exit_code() {
+    let server = Server::start(&[], &[]);
+    for (template, exit) in
+        [("python", "import sys; sys.exit(CODE)"), ("node", "process.exit(CODE)"), ("bash", "exit CODE")]
+    {
+        let session = begin(&server, template, "x=1");
+        for (code, is_error) in [(0, false), (3, true)] {
+            let arguments = json!({"code": exit.replace("CODE", &code.to_string()), "session_id": session});
+            let answer = server.call("execute_code", &arguments);
+            let told = (&fields(&answer)["exit_code"], &answer["result"]["isError"]);
+            assert_eq!(told, (&json!(code), &json!(is_error)), "{template}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn a_call_whose_time_was_up_says_so_whatever_the_code_made_of_it() {
+    let server = Server::start(&[], &[]);
+    let session = begin(&server, "python", "import time, os");
+    for code in
+        ["try: time.sleep(60)\nexcept KeyboardInterrupt: print('went on')", "os.system('sleep 60'); print('went on')"]
+    {
+        let answer = server.call("execute_code", &json!({"code": code, "session_id": session, "timeout": 0.5}));
+        assert_eq!(
+            (&fields(&answer)["status"], &answer["result"]["isError"]),
+            (&json!("timed_out"), &json!(true)),
+            "{answer}"
+        );
+        assert_eq!(fields(&answer)["stdout"], "went on\n");
+    }
+}
+
+#[test]
+fn a_shell_that_is_replaced_by_another_program_waits_for_it() {
+    let server = Server::start(&[], &[]);
+    let session = begin(&server, "bash", "x=kept");
+    let replaced = run(&server, &session, "exec bash -c 'sleep 0.3; echo hi; exit 4'");
+    assert_eq!((&replaced["stdout"], &replaced["exit_code"]), (&json!("hi\n"), &json!(4)), "{replaced}");
+    assert!(replaced["notices"][0].as_str().is_some_and(|notice| notice.contains("lost")), "{replaced}");
+    assert_eq!(run(&server, &session, "echo \"[$x]\"")["stdout"], "[]\n");
+}
+
+#[test]
+fn what_a_session_is_not_is_told_and_what_nothing_is_refused() {
+    let server = Server::start(&[], &[]);
+    let session = begin(&server, "python", "pass");
+    let ask = |template: &str| {
+        server.call("execute_code", &json!({"code": "1 + 1", "session_id": session, "template": template}))
+    };
+    assert_eq!(ask("nosuch")["error"]["data"]["error_code"], "VALIDATION_ERROR");
+    let other = ask("node");
+    assert_eq!(
+        (&fields(&other)["result"], fields(&other)["notices"].as_array().map(Vec::len)),
+        (&json!("2"), Some(1)),
+        "{other}"
+    );
+    assert!(fields(&ask("python"))["notices"].is_null());
+    for unknown in [String::new(), "x".repeat(200), "unknown".into()] {
+        let refused = server.call("execute_code", &json!({"code": "1", "session_id": unknown}));
+        assert_eq!(refused["error"]["data"]["error_code"], "SESSION_NOT_FOUND", "{refused}");
+    }
+}
+
+#[test]
+fn a_host_on_which_no_sandbox_can_be_made_says_so_until_it_can() {
+    let shared = tempfile::tempdir().expect("a directory");
+    let volume = shared.path().join("shared");
+    std::fs::create_dir(&volume).expect("it can be made");
+    // None is kept ready, which would be as it was before.
+    let server = Server::start(
+        &["--volume", &format!("{}:/shared", volume.display())],
+        &[("RINGFENCE_SESSIONS_POOL", "python=0,node=0,bash=0")],
+    );
+    let health = || server.ask("GET /health", &format!("Host: {}\r\n", server.address), "").0;
+    assert_eq!(health(), 200);
+    std::fs::remove_dir(&volume).expect("it can be removed");
+    let refused = server.call("execute_code", &json!({"code": "1"}));
+    assert_eq!(refused["error"]["data"]["error_code"], "SANDBOX_CREATION_ERROR", "{refused}");
+    assert_eq!(health(), 503);
+    let about = server.ask("GET /", &format!("Host: {}\r\n", server.address), "").1;
+    let about: Value = serde_json::from_str(&about).expect("JSON");
+    assert_eq!((&about["status"], &about["backend"]["state"]), (&json!("degraded"), &json!("down")));
+    std::fs::create_dir(&volume).expect("it can be made");
+    assert_eq!(health(), 200);
+    begin(&server, "python", "pass");
+}
