@@ -117,7 +117,7 @@ class Kernel:
             self.tidy_up()
 
     def open_gallery(self):
-        self.gallery = output.Gallery(self.send_items)
+        self.gallery = output.Gallery(self.send_item)
         builtins.display = self.gallery.display
         sys.meta_path.insert(0, BridgeFinder(self.load_bridge))
 
@@ -284,12 +284,12 @@ class Kernel:
             self.put_off = False
             raise KeyboardInterrupt
 
-    def send_items(self, items):
+    def send_item(self, item):
         if posix.getpid() != self.pid:
             raise ValueError("only the kernel's own process can show things")
         if self.cell_id is None:
             raise ValueError("no cell is running")
-        self.send({"type": "display", "id": self.cell_id, "items": items})
+        self.send(f'{{"type":"display","id":{self.cell_id},"items":[{item}]}}')
 
     def end_child(self, status, error):
         """Ends a forked child that ran out of its cell, as a script that ran out of its lines would."""

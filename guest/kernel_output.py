@@ -4,13 +4,14 @@ Guest code runs in nearly all of it (`__repr__`, `__str__`, `_repr_html_`), so i
 long or be interrupted; a failure becomes text and never ends the kernel. All that is made is bounded.
 
 Nothing here imports what the guest did not: matplotlib is drawn from only when it is loaded already. What
-takes long to import (traceback, json, reprlib) is imported when a cell first needs it.
+takes long to import (traceback, reprlib) is imported when a cell first needs it.
 """
 
 import binascii
 import io
 import sys
 
+from kernel_channel import dump_data, encode
 from kernel_imports import BESIDE, import_own
 
 ITEM_LIMIT = 8 << 20  # bytes before encoding
@@ -181,19 +182,20 @@ def draw_figure(figure):
 
 
 def encode_item(mime, data):
-    """text/* stays text, JSON stays JSON, all else becomes base64; ValueError if it is too large."""
+    """An item as JSON: text/* stays text, JSON stays JSON, all else becomes base64; ValueError if it is too large."""
     if mime == "application/json" or mime.endswith("+json"):
-        size = len(import_own("json").dumps(data, allow_nan=False))  # a host would refuse a frame with NaN in it
+        text = dump_data(data)
+        size = len(text.encode("utf-8", "surrogatepass"))
     elif mime.startswith("text/"):
-        size, data = len(data.encode("utf-8", "surrogatepass")), str(data)
+        size, text = len(data.encode("utf-8", "surrogatepass")), encode(str(data))
     elif isinstance(data, str) and is_image(mime) and not mime.endswith("+xml"):
-        size = len(data) * 3 // 4  # base64 already, by Jupyter's convention
+        size, text = len(data) * 3 // 4, encode(data)  # base64 already, by Jupyter's convention
     else:
-        data = data.encode() if isinstance(data, str) else bytes(data)
-        size, data = len(data), binascii.b2a_base64(data, newline=False).decode()
+        data = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else bytes(data)
+        size, text = len(data), encode(binascii.b2a_base64(data, newline=False).decode())
     if size > ITEM_LIMIT:
         raise ValueError(f"{size} bytes, more than {ITEM_LIMIT}")
-    return {"mime": mime, "data": data}
+    return f'{{"mime":{encode(mime)},"data":{text}}}'
 
 
 def note(text):
@@ -201,10 +203,10 @@ def note(text):
 
 
 class Gallery:
-    """Shows values and figures through `send_items`, within the bounds of a cell."""
+    """Shows values and figures through `send_item`, within the bounds of a cell."""
 
-    def __init__(self, send_items):
-        self.send_items = send_items
+    def __init__(self, send_item):
+        self.send_item = send_item
         self.count = 0
         ImportHook({"matplotlib.pyplot": self.patch_pyplot, "linecache": self.fill_linecache}).install()
 
@@ -248,19 +250,14 @@ class Gallery:
         cells.clear()
 
     def send_forms(self, forms):
-        items = []
+        """Each by itself, as large as it may be."""
         for mime, data in forms.items():
             self.count += 1
             try:
                 if self.count <= ITEMS_PER_CELL:
-                    items.append(encode_item(mime, data))
+                    self.send_item(encode_item(mime, data))
             except Exception as refusal:
                 note(f"{mime} dropped: {explain(refusal)}")
-        try:
-            if items:
-                self.send_items(items)
-        except (TypeError, ValueError, RecursionError) as refusal:
-            note(f"{', '.join(forms)} dropped: {explain(refusal)}")
 
 
 class ImportHook:

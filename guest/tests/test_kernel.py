@@ -21,6 +21,7 @@ import unittest
 
 KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernel.py")
 DEADLINE_S = 60
+FRAME_LIMIT = 12 << 20  # of the host: MOST_BYTES in crates/runtime/src/session/language.rs
 NO_INPUT = "input() is not available in this sandbox: pass values in the code"
 
 
@@ -104,9 +105,17 @@ class Host:
             if len(self.received) >= 4 + size and len(self.received) >= 4:
                 body = bytes(self.received[4 : 4 + size])
                 del self.received[: 4 + size]
-                return json.loads(body.decode(), parse_constant=self.refuse_constant)
+                return self.read_frame(body)
             if not self.pump(deadline):
                 return None
+
+    def read_frame(self, body):
+        """As the host does, which takes no more, and no half of a surrogate pair."""
+        if len(body) > FRAME_LIMIT:
+            raise AssertionError(f"a frame of {len(body)} bytes")
+        frame = json.loads(body.decode(), parse_constant=self.refuse_constant)
+        json.dumps(frame, ensure_ascii=False).encode()
+        return frame
 
     @staticmethod
     def refuse_constant(name):
@@ -415,11 +424,18 @@ class CellTest(KernelTest):
         self.run_ok("None")
         self.assertEqual(self.run_ok("_ + 1").result, "43")
 
-    def test_lone_surrogates_are_sent(self):
-        cell = self.run_ok("class S:\n def __repr__(self): return '\\ud800x'\nprint('\\udc80'); S()")
-        self.assertEqual((cell.result, cell.stdout), ("\ud800x", "\\udc80\n"))
-        cell = self.run_error("raise ValueError('\\ud800')", "ValueError")
-        self.assertEqual(cell.error["message"], "\ud800")
+    def test_lone_surrogates_are_shown_as_escapes(self):
+        cell = self.run_ok("class S:\n def __repr__(self): return 'é\\ud800\\n'\nprint('\\udc80'); S()")
+        self.assertEqual((cell.result, cell.stdout), ("é\\ud800\n", "\\udc80\n"))
+        cell = self.run_error("import os; raise ValueError(os.fsdecode(b'a\\xff'))", "ValueError")
+        self.assertEqual(cell.error["message"], "a\\udcff")
+        self.assertRegex(cell.error["traceback"], r"ValueError: a\\udcff\n$")
+
+    def test_what_the_guest_makes_of_json_does_not_matter(self):
+        self.run_ok("import json; json.dumps = lambda o: 'x'; json.JSONEncoder = None")
+        self.assertEqual(self.run_ok("'a\\nb'").result, "'a\\nb'")
+        self.run_ok("class R:\n def _repr_json_(self): return {'a': [1.5, True, None]}")
+        self.assertEqual(self.show("R()"), [{"mime": "application/json", "data": {"a": [1.5, True, None]}}])
 
     def test_modules_of_the_working_directory_are_found(self):
         with tempfile.TemporaryDirectory() as directory:
