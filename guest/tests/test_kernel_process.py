@@ -238,6 +238,21 @@ class RestTest(KernelTest):
                 self.assertEqual(self.host.finish().status, "ok")
                 self.assertEqual(self.settled(), rests)
 
+    def test_threads_do_not_meet_the_path_of_its_imports(self):
+        for flags in ("-I", "-IS"):
+            self.host = self.new_host((sys.executable, flags, KERNEL))
+            self.run_ok(
+                """
+                import _thread, sys
+                def watch():
+                    while not stop: seen.add(id(sys.path))
+                stop, seen = [], {id(sys.path)}
+                started = _thread.start_new_thread(watch, ())
+                """
+            )
+            self.run_error("raise ValueError", "ValueError")
+            self.assertEqual(self.run_ok("stop.append(1); len(seen)").result, "1")
+
 
 class ForkTest(KernelTest):
     def test_a_child_that_falls_out_of_its_cell_is_silent(self):
