@@ -169,7 +169,7 @@ class Kernel:
             self.armed = False
         except KeyboardInterrupt:  # struck while the cell's end was being described
             self.armed = False
-            self.stdio.flush()
+            self.stdio.flush_own()
             status, result = "interrupted", None
             error = {"name": "KeyboardInterrupt", "message": "", "traceback": "KeyboardInterrupt\n"}
         if posix.getpid() != self.pid:
@@ -258,6 +258,7 @@ class Kernel:
     def on_interrupt(self, _signum, frame):
         if not self.armed:
             return
+        self.stdio.flush_own()  # a cell that does not heed this is killed next
         if self.sending:
             self.put_off = True
         elif self.task is not None and self.is_loops_own(frame):

@@ -43,14 +43,18 @@ def render(make, what, limit):
     """The text that `make` returns, bounded; if it fails, a text that says so."""
     try:
         return trim(make(), limit)
-    except Exception as failure:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
         return trim(f"<{what} failed: {explain(failure)}>", limit)
 
 
 def explain(failure):
     try:
         return f"{type(failure).__name__}: {failure}"
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         return type(failure).__name__
 
 
@@ -199,7 +203,12 @@ def encode_item(mime, data):
 
 
 def note(text):
-    print(f"display: {text}", file=sys.stderr)
+    try:
+        print(f"display: {text}", file=sys.stderr)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        pass  # closed, or the guest's own object
 
 
 class Gallery:
@@ -234,11 +243,21 @@ class Gallery:
     def show_figures(self):
         """Shows and closes the figures that pyplot holds."""
         pyplot = sys.modules.get("matplotlib.pyplot")
-        for number in pyplot.get_fignums() if pyplot else ():
-            try:
-                self.show(pyplot.figure(number))
-            except Exception as failure:
-                note(f"figure dropped: {explain(failure)}")
+        if pyplot is None:
+            return
+        try:
+            for number in pyplot.get_fignums():
+                self.show_figure(pyplot, number)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:  # it may be the guest's own
+            note(f"figures dropped: {explain(failure)}")
+
+    def show_figure(self, pyplot, number):
+        try:
+            self.show(pyplot.figure(number))
+        except Exception as failure:
+            note(f"figure dropped: {explain(failure)}")
 
     def patch_pyplot(self, pyplot):
         """Makes `plt.show()` send the figures: with the Agg backend it would only warn, and the next plot would

@@ -114,6 +114,15 @@ class ErrorTest(KernelTest):
         self.assertEqual(error["message"], "<str() failed: ValueError: no>")
         self.assertIn('File "<cell 2>", line 1', error["traceback"])
 
+    def test_an_exception_whose_text_wants_to_exit(self):
+        self.run_ok("import sys\nclass Odd(Exception):\n def __str__(self): sys.exit(3)")
+        self.assertEqual(self.run_error("raise Odd", "Odd").error["message"], "<str() failed: SystemExit: 3>")
+        self.run_ok("class Exit(SystemExit):\n def __str__(self): raise self")
+        error = self.run_error("class Odder(Exception):\n def __str__(self): raise Exit\nraise Odder", "Odder").error
+        self.assertEqual(error["message"], "<str() failed: Exit>")
+        self.run_ok("class Quiet:\n def __repr__(self): sys.exit(3)")
+        self.assertEqual(self.run_ok("Quiet()").result, "<repr() failed: SystemExit: 3>")
+
     def test_exceptions_outside_of_exception(self):
         self.run_error("raise BaseException('x')", "BaseException")
         self.run_error("raise GeneratorExit", "GeneratorExit")
@@ -225,6 +234,18 @@ class DisplayTest(KernelTest):
             cell = self.run_ok("R()")
             self.assertEqual(cell.shown, [])
             self.assertRegex(cell.stderr, r"^display: text/html dropped: ValueError: \d+ bytes")
+
+    def test_nobody_to_be_told_what_was_dropped(self):
+        self.run_ok("import sys\nclass Odd:\n def write(self, text): sys.exit(3)\n def flush(self): pass")
+        for code in ("sys.stderr.close()", "sys.stderr = Odd()"):
+            cell = self.run_ok(f"{code}\nfor n in range(40): display(n)")
+            self.assertEqual(len(cell.shown), 32)
+
+    def test_what_only_takes_the_place_of_pyplot(self):
+        self.run_ok("import sys, unittest.mock; sys.modules['matplotlib.pyplot'] = unittest.mock.Mock()")
+        self.assertRegex(self.run_ok("1").stderr, "^display: figures dropped: TypeError: ")
+        self.run_ok("sys.modules['matplotlib.pyplot'].get_fignums = lambda: sys.exit(3)")
+        self.assertRegex(self.run_ok("1").stderr, "^display: figures dropped: SystemExit: 3")
 
     def test_from_a_thread(self):
         self.run_ok("import threading; thread = threading.Thread(target=display, args=(1,))")
