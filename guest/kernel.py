@@ -156,6 +156,7 @@ class Kernel:
         self.stdio.restore()
         if self.channel.wait is None:
             self.channel.rest_well()
+        self.namespace.pop("__warningregistry__", None)  # or a warning would be shown once a session
         output.forget(f"<cell {self.cells - KEPT_CELLS}>")
 
     def execute(self, cell_id, code):
@@ -187,7 +188,7 @@ class Kernel:
         try:
             value = self.evaluate(code)
             if value is not None:
-                self.namespace["_"] = value
+                builtins._ = value  # as at any prompt: a name of the guest's own goes before it
                 result = output.render_result(value)
                 self.gallery.show(value)
         except BaseException as exc:

@@ -424,6 +424,25 @@ class CellTest(KernelTest):
         self.run_ok("None")
         self.assertEqual(self.run_ok("_ + 1").result, "43")
 
+    def test_an_underscore_of_the_guests_own_is_left_alone(self):
+        self.run_ok("from gettext import gettext as _")
+        self.run_ok("6 * 7")
+        self.assertEqual(self.run_ok("_('text')").result, "'text'")
+        self.assertEqual(self.run_ok("del _; _").result, "'text'")
+
+    def test_a_warning_is_shown_in_each_cell(self):
+        for _ in range(2):
+            cell = self.run_ok("import warnings\nfor _ in range(2): warnings.warn('careful')")
+            self.assertEqual(cell.stderr.count("UserWarning: careful"), 1)
+
+    def test_a_future_lasts(self):
+        self.run_error("def f(x: nothing): pass", "NameError")
+        self.run_ok("from __future__ import annotations")
+        self.assertEqual(self.run_ok("def f(x: nothing): pass\nf.__annotations__").result, "{'x': 'nothing'}")
+        self.run_error("from __future__ import nothing", "SyntaxError")
+        self.assertEqual(self.run_ok("'__future__'").result, "'__future__'")
+        self.run_ok("class C:\n x: nothing\nc = 1")
+
     def test_lone_surrogates_are_shown_as_escapes(self):
         cell = self.run_ok("class S:\n def __repr__(self): return 'é\\ud800\\n'\nprint('\\udc80'); S()")
         self.assertEqual((cell.result, cell.stdout), ("é\\ud800\n", "\\udc80\n"))
