@@ -76,6 +76,7 @@ class Kernel:
         self.cell_id = None
         self.loop = None
         self.task = None  # the cell's, while it awaits
+        self.context = {}  # the task's, when it ends
         self.is_cancelled = False
         self.bridge = None  # once it is needed
         # SIGINT: acted on while armed, put off while a frame is being sent, or read by the bridge.
@@ -215,6 +216,7 @@ class Kernel:
     async def await_parts(self, parts):
         """All of a cell in one task: what it starts before its first `await` needs the loop as well."""
         import asyncio
+        import contextvars
 
         value = None
         try:
@@ -226,7 +228,19 @@ class Kernel:
             if not self.is_cancelled:
                 raise
             raise KeyboardInterrupt().with_traceback(cancelled.__traceback__) from None
+        finally:
+            self.context = contextvars.copy_context()
         return value
+
+    def keep_context(self):
+        """Has what was set in the task's context hold for the cells behind it, which run in the thread's."""
+        import contextvars
+
+        here = contextvars.copy_context()
+        for variable, value in self.context.items():
+            if here.get(variable, here) is not value:
+                variable.set(value)
+        self.context = {}
 
     def run_on_loop(self, parts):
         import asyncio
@@ -250,6 +264,7 @@ class Kernel:
                     raise KeyboardInterrupt from None  # cancelled before its first step
         finally:
             self.task = None
+            self.keep_context()
 
     def cancel_task(self):
         self.is_cancelled = True

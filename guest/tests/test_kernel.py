@@ -591,6 +591,17 @@ class AwaitTest(KernelTest):
         self.assertEqual(self.run_ok("task.done()").result, "False")
         self.assertEqual(self.run_ok("await task").result, "'late'")
 
+    def test_context_variables_hold_for_the_next_cells(self):
+        self.run_ok("import asyncio, contextvars; a, b = contextvars.ContextVar('a'), contextvars.ContextVar('b')")
+        self.run_ok("x = a.set(1)")
+        self.run_ok("x = a.set(a.get() + 1); await asyncio.sleep(0); x = b.set(1)")
+        self.assertEqual(self.run_ok("x = b.set(b.get() + 1); a.get(), b.get()").result, "(2, 2)")
+        self.assertEqual(self.run_ok("await asyncio.sleep(0); a.get(), b.get()").result, "(2, 2)")
+        self.run_error("x = a.set(3); await asyncio.sleep(0); 1 / 0", "ZeroDivisionError")
+        self.assertEqual(self.run_ok("a.get()").result, "3")
+        self.run_ok("async def other(): a.set(4)")
+        self.assertEqual(self.run_ok("await asyncio.gather(other()); a.get()").result, "3")
+
     def test_asyncio_run_still_works(self):
         self.run_ok("import asyncio\nasync def f(): return 1")
         self.assertEqual(self.run_ok("asyncio.run(f())").result, "1")
