@@ -156,13 +156,23 @@ def rich_forms(value):
         if method is None or mime in forms or (is_image(mime) and any(map(is_image, forms))):
             continue
         try:
-            data = method(value)
+            data = method(value) if mime else make_bundle(method, value)
             data = data[0] if isinstance(data, tuple) else data  # the rest is metadata
             if data is not None:
                 forms.update({mime: data} if mime else data)
         except Exception as failure:
             note(f"{name} of {type(value).__name__} failed: {explain(failure)}")
     return forms
+
+
+def make_bundle(method, value):
+    """As IPython asks for it, and as simple classes offer it."""
+    try:
+        return method(value, include=None, exclude=None)
+    except TypeError as failure:
+        if failure.__traceback__.tb_next is not None:  # it was called
+            raise
+    return method(value)
 
 
 def is_image(mime):

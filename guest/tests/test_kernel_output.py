@@ -165,6 +165,22 @@ class DisplayTest(KernelTest):
                 plain = [] if mime.startswith("image/") else [{"mime": "text/plain", "data": "R"}]
                 self.assertEqual(shown[1:], plain)
 
+    def test_a_bundle_is_asked_for_as_by_others(self):
+        wants = {
+            "include, exclude": "str((include, exclude))",
+            "include=None, exclude=None, **more": "str((include, exclude))",
+            "**more": "str((more['include'], more['exclude']))",
+            "*more": "str((None, None))",
+            "": "str((None, None))",
+        }
+        for parameters, value in wants.items():
+            with self.subTest(parameters=parameters):
+                self.run_ok(f"class R:\n def _repr_mimebundle_(self, {parameters}): return {{'text/x': {value}}}")
+                self.assertEqual(self.show("R()"), [{"mime": "text/x", "data": "(None, None)"}])
+        self.run_ok("asked = []\nclass R:\n def _repr_mimebundle_(self, **_): asked.append(1); return 1 + ''")
+        self.assertRegex(self.run_ok("R()").stderr, "^display: _repr_mimebundle_ of R failed: TypeError: unsupported")
+        self.assertEqual(self.run_ok("asked").result, "[1]")
+
     def test_one_image_of_several(self):
         self.run_ok("class R:\n def _repr_png_(self): return b'p'\n def _repr_jpeg_(self): return b'j'")
         self.assertEqual([item["mime"] for item in self.show("R()")], ["image/png"])
