@@ -13,7 +13,8 @@ FD is a Unix stream socket to the host and carries frames: a length (4 bytes, bi
                     {"type": "ready", "language": "python", "version": "3.11.2"}, once
                     {"type": "display", "id": 7, "items": [{"mime": …, "data": …}]}, as rich output arises
                     {"type": "done", "id": 7, "status": "ok", "result": "42", "error": null}, once a cell,
-                    or "error", "interrupted", "exited" with {"name": …, "message": …, "traceback": …}
+                    or "error", "interrupted", "exited" with {"name": …, "message": …, "traceback": …};
+                    and "cut": true, only where not all of a value's or an error's text is shown
                     {"type": "rejected", "id": null, "message": "…"}, for a frame that is no request
                     {"type": "call", "id": 7, "call": 3, "method": …, "params": …} and, if its answer is not
                     waited for any more, {"type": "cancel", "id": 7, "call": 3}
@@ -180,7 +181,7 @@ class Kernel:
         self.heed_interrupts()
         if self.bridge is not None:
             self.bridge.end_cell()
-        return encode_done(cell_id, status, result, error)
+        return encode_done(cell_id, status, result, error, output.was_cut)
 
     def attempt(self, code):
         """Status, result and error of a cell. Guest code runs in all of it: a repr, a str, a flush."""

@@ -131,10 +131,11 @@ def encode(value):
     return dump(value)
 
 
-def encode_done(cell_id, status, result, error):
+def encode_done(cell_id, status, result, error, was_cut):
     """The same of what somebody waits for, in one go."""
     head = f'"type":"done","id":{cell_id},"status":"{status}"'
-    return f'{{{head},"result":{encode(result)},"error":{encode(error)}}}'
+    tail = ',"cut":true' if was_cut else ""
+    return f'{{{head},"result":{encode(result)},"error":{encode(error)}{tail}}}'
 
 
 def dump(value):

@@ -19,7 +19,10 @@ ITEMS_PER_CELL = 32
 RESULT_LIMIT = 64 << 10  # characters, as are the next two
 TRACEBACK_LIMIT = 32 << 10
 NAME_LIMIT = 256
+TEXTS = (str, bytes, bytearray)
+CONTAINERS = (list, tuple, set, frozenset, dict)
 
+was_cut = False  # whether a value or an error of the cell that runs is not shown whole
 cells = {}  # as linecache.cache has them, of which it becomes part when that is imported
 
 RICH_METHODS = (
@@ -33,8 +36,10 @@ RICH_METHODS = (
 
 
 def trim(text, limit):
+    global was_cut
     if len(text) <= limit:
         return text
+    was_cut = True
     kept = (limit - 64) // 2
     return f"{text[:kept]}\n… {len(text) - 2 * kept} characters left out …\n{text[-kept:]}"
 
@@ -63,27 +68,57 @@ def render_result(value):
 
 
 def make_repr(value):
-    if not is_heavy(value):
-        return repr(value)
+    kind = type(value)
+    if kind in CONTAINERS or kind in TEXTS:
+        return make_short_repr(value) if is_heavy(value) else repr(value)
+    return repr(value)
+
+
+def make_short_repr(value):
+    global was_cut
+    was_cut = True
     short = import_own("reprlib").Repr()
     short.maxlevel = 3
     short.maxlist = short.maxtuple = short.maxset = short.maxfrozenset = short.maxdict = 100
     short.maxstring = short.maxother = RESULT_LIMIT // 2
+    short.repr_dict = lambda pairs, level: make_dict_repr(short, pairs, level)
     return short.repr(value)
+
+
+def make_dict_repr(short, pairs, level):
+    """In the dict's own order, where `reprlib` would sort it."""
+    from itertools import islice
+
+    if pairs and level <= 0:
+        return "{...}"
+    first = islice(pairs.items(), short.maxdict)
+    parts = [f"{short.repr1(key, level - 1)}: {short.repr1(value, level - 1)}" for key, value in first]
+    if len(pairs) > short.maxdict:
+        parts.append("...")
+    return "{" + ", ".join(parts) + "}"
+
+
+class Leaving(int):
+    """Stands behind all that is in the container of this identity."""
 
 
 def is_heavy(value, budget=RESULT_LIMIT):
     """Whether plain containers hold more than fits a result: rendering them whole would be a waste."""
-    pending = [value]
+    pending, within = [value], set()
     while pending and budget > 0:
         item = pending.pop()
         kind = type(item)
+        if kind is Leaving:
+            within.discard(item)
+            continue
         budget -= 1
-        if kind in (str, bytes, bytearray):
+        if kind in TEXTS:
             budget -= len(item)
-        elif kind in (list, tuple, set, frozenset, dict):
+        elif kind in CONTAINERS and id(item) not in within:  # in itself, it is shown as dots
             if len(item) > budget:
                 return True
+            within.add(id(item))
+            pending.append(Leaving(id(item)))
             pending.extend(item)
             pending.extend(item.values() if kind is dict else ())
     return budget <= 0
@@ -231,6 +266,8 @@ class Gallery:
 
     def open(self):
         """Begins a cell."""
+        global was_cut
+        was_cut = False
         self.count = 0
 
     def close(self):

@@ -165,7 +165,7 @@ class Host:
 class Cell:
     def __init__(self, done, shown, stdout, stderr):
         self.status, self.result, self.error = done["status"], done["result"], done["error"]
-        self.keys = sorted(done)
+        self.keys, self.cut = sorted(done), done.get("cut")
         self.shown, self.stdout, self.stderr = shown, stdout, stderr
 
     @property
@@ -504,7 +504,25 @@ class CellTest(KernelTest):
         self.assertLess(int(self.run_ok("tracemalloc.get_traced_memory()[1]").result), 4_000_000)
         self.assertLessEqual(len(self.run_ok("'x' * 10**8").result), 64 << 10)
         self.assertLessEqual(len(self.run_ok("dict.fromkeys(range(10**6))").result), 64 << 10)
-        self.run_ok("a = []; a.append(a); a")
+
+    def test_a_container_that_holds_itself_is_shown_once(self):
+        self.assertEqual(self.run_ok("a = [1]; a.append(a); a").result, "[1, [...]]")
+        self.assertEqual(self.run_ok("d = {}; d[1] = (a, d, a, d); d").result, "{1: ([1, [...]], {...}, [1, [...]], {...})}")
+        self.assertLessEqual(len(self.run_ok("a *= 10**5; a").result), 64 << 10)
+
+    def test_a_large_dict_is_shown_in_its_own_order(self):
+        result = self.run_ok("{n: str(n) for n in range(10**5, 0, -1)}").result
+        self.assertRegex(result, r"^{100000: '100000', 99999: '99999', .*, \.\.\.}$")
+        result = self.run_ok("{1: [[{}] * 10**5], 2: {3: {4: {5: 6}}}}").result
+        self.assertRegex(result, r"^{1: \[\[{}, {}, .*, \.\.\.\]\], 2: {3: {4: {\.\.\.}}}}$")
+
+    def test_what_is_not_shown_whole_is_declared(self):
+        self.run_ok("class Long:\n def __repr__(self): return 'a' * 70000")
+        for code in ("Long()", "[0] * 10**5", "display(Long())", "raise ValueError('x' * 10**5)", "exit('x' * 10**5)"):
+            with self.subTest(code=code):
+                self.assertIs(self.run_cell(code).cut, True)
+                self.assertIsNone(self.run_cell("1").cut)
+                self.assertIsNone(self.run_cell("1 / 0").cut)
 
     def test_everything_printed_comes_before_done(self):
         cell = self.run_ok("import sys; print('a', end=''); print('b', end='', file=sys.stderr)")
