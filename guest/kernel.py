@@ -13,7 +13,8 @@ FD is a Unix stream socket to the host and carries frames: a length (4 bytes, bi
                     {"type": "ready", "language": "python", "version": "3.11.2"}, once
                     {"type": "display", "id": 7, "items": [{"mime": …, "data": …}]}, as rich output arises
                     {"type": "done", "id": 7, "status": "ok", "result": "42", "error": null}, once a cell,
-                    or "error", "interrupted", "exited" with {"name": …, "message": …, "traceback": …}
+                    or "error", "interrupted", "exited" with {"name": …, "message": …, "traceback": …};
+                    and "cut": true, only where not all of a value's or an error's text is shown
                     {"type": "rejected", "id": null, "message": "…"}, for a frame that is no request
                     {"type": "call", "id": 7, "call": 3, "method": …, "params": …} and, if its answer is not
                     waited for any more, {"type": "cancel", "id": 7, "call": 3}
@@ -76,6 +77,7 @@ class Kernel:
         self.cell_id = None
         self.loop = None
         self.task = None  # the cell's, while it awaits
+        self.context = {}  # the task's, when it ends
         self.is_cancelled = False
         self.bridge = None  # once it is needed
         # SIGINT: acted on while armed, put off while a frame is being sent, or read by the bridge.
@@ -117,7 +119,7 @@ class Kernel:
             self.tidy_up()
 
     def open_gallery(self):
-        self.gallery = output.Gallery(self.send_items)
+        self.gallery = output.Gallery(self.send_item)
         builtins.display = self.gallery.display
         sys.meta_path.insert(0, BridgeFinder(self.load_bridge))
 
@@ -156,6 +158,7 @@ class Kernel:
         self.stdio.restore()
         if self.channel.wait is None:
             self.channel.rest_well()
+        self.namespace.pop("__warningregistry__", None)  # or a warning would be shown once a session
         output.forget(f"<cell {self.cells - KEPT_CELLS}>")
 
     def execute(self, cell_id, code):
@@ -169,7 +172,7 @@ class Kernel:
             self.armed = False
         except KeyboardInterrupt:  # struck while the cell's end was being described
             self.armed = False
-            self.stdio.flush()
+            self.stdio.flush_own()
             status, result = "interrupted", None
             error = {"name": "KeyboardInterrupt", "message": "", "traceback": "KeyboardInterrupt\n"}
         if posix.getpid() != self.pid:
@@ -178,7 +181,7 @@ class Kernel:
         self.heed_interrupts()
         if self.bridge is not None:
             self.bridge.end_cell()
-        return encode_done(cell_id, status, result, error)
+        return encode_done(cell_id, status, result, error, output.was_cut)
 
     def attempt(self, code):
         """Status, result and error of a cell. Guest code runs in all of it: a repr, a str, a flush."""
@@ -187,7 +190,7 @@ class Kernel:
         try:
             value = self.evaluate(code)
             if value is not None:
-                self.namespace["_"] = value
+                builtins._ = value  # as at any prompt: a name of the guest's own goes before it
                 result = output.render_result(value)
                 self.gallery.show(value)
         except BaseException as exc:
@@ -214,6 +217,7 @@ class Kernel:
     async def await_parts(self, parts):
         """All of a cell in one task: what it starts before its first `await` needs the loop as well."""
         import asyncio
+        import contextvars
 
         value = None
         try:
@@ -225,7 +229,19 @@ class Kernel:
             if not self.is_cancelled:
                 raise
             raise KeyboardInterrupt().with_traceback(cancelled.__traceback__) from None
+        finally:
+            self.context = contextvars.copy_context()
         return value
+
+    def keep_context(self):
+        """Has what was set in the task's context hold for the cells behind it, which run in the thread's."""
+        import contextvars
+
+        here = contextvars.copy_context()
+        for variable, value in self.context.items():
+            if here.get(variable, here) is not value:
+                variable.set(value)
+        self.context = {}
 
     def run_on_loop(self, parts):
         import asyncio
@@ -249,6 +265,7 @@ class Kernel:
                     raise KeyboardInterrupt from None  # cancelled before its first step
         finally:
             self.task = None
+            self.keep_context()
 
     def cancel_task(self):
         self.is_cancelled = True
@@ -258,6 +275,7 @@ class Kernel:
     def on_interrupt(self, _signum, frame):
         if not self.armed:
             return
+        self.stdio.flush_own()  # a cell that does not heed this is killed next
         if self.sending:
             self.put_off = True
         elif self.task is not None and self.is_loops_own(frame):
@@ -284,12 +302,12 @@ class Kernel:
             self.put_off = False
             raise KeyboardInterrupt
 
-    def send_items(self, items):
+    def send_item(self, item):
         if posix.getpid() != self.pid:
             raise ValueError("only the kernel's own process can show things")
         if self.cell_id is None:
             raise ValueError("no cell is running")
-        self.send({"type": "display", "id": self.cell_id, "items": items})
+        self.send(f'{{"type":"display","id":{self.cell_id},"items":[{item}]}}')
 
     def end_child(self, status, error):
         """Ends a forked child that ran out of its cell, as a script that ran out of its lines would."""

@@ -6,8 +6,11 @@ from _thread import allocate_lock
 
 from kernel_imports import import_own
 
-FRAME_LIMIT = 16 << 20
+FRAME_LIMIT = 16 << 20  # of what is received, as is the next
 ANSWER_LIMIT = 72 << 20
+SENT_LIMIT = 12 << 20  # for more the host would end this kernel
+DEPTH_LIMIT = 100  # of JSON; the host reads a little more
+NUMBER_LIMIT = 1 << 1023  # which it still reads as a float
 CHUNK = 1 << 20
 PAGE = 1 << 12
 ID_SIZE = 8
@@ -115,7 +118,7 @@ class Channel:
 
 
 def encode(value):
-    """JSON, by hand as long as nothing in it must be escaped: what a cell mostly says needs no `json`."""
+    """JSON, by hand as long as nothing in it must be escaped: what a cell mostly says needs nothing imported."""
     if value is None:
         return "null"
     kind = type(value)
@@ -125,17 +128,54 @@ def encode(value):
         return str(value)
     if kind is dict:
         return "{" + ",".join([f"{encode(key)}:{encode(item)}" for key, item in value.items()]) + "}"
-    return import_own("json").dumps(value, separators=(",", ":"))
+    return dump(value)
 
 
-def encode_done(cell_id, status, result, error):
+def encode_done(cell_id, status, result, error, was_cut):
     """The same of what somebody waits for, in one go."""
     head = f'"type":"done","id":{cell_id},"status":"{status}"'
-    return f'{{{head},"result":{encode(result)},"error":{encode(error)}}}'
+    tail = ',"cut":true' if was_cut else ""
+    return f'{{{head},"result":{encode(result)},"error":{encode(error)}{tail}}}'
+
+
+def dump(value):
+    """JSON of anything, by the heart of `json`: the rest takes long to import, and a cell may have replaced it."""
+    try:
+        own = import_own("_json")
+    except ImportError:
+        return import_own("json").dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    write = own.make_encoder({}, refuse_object, own.encode_basestring, None, ":", ",", False, False, False)
+    return "".join(write(value, 0))
+
+
+def refuse_object(value):
+    raise TypeError(f"an object of type {type(value).__name__} is no JSON")
+
+
+def dump_data(value):
+    """The same of what a guest made; ValueError for what the host would not read."""
+    text = dump(value)
+    level = [[value]]
+    for _ in range(DEPTH_LIMIT + 1):
+        inner = {}  # by identity: what is there many times is looked at once
+        for container in level:
+            for part in container.values() if isinstance(container, dict) else container:
+                if isinstance(part, (dict, list, tuple)):
+                    inner[id(part)] = part
+                elif isinstance(part, int) and not -NUMBER_LIMIT < part < NUMBER_LIMIT:
+                    raise ValueError("a number that is too large")
+        level = inner.values()
+        if not level:
+            return text
+    raise ValueError(f"nested more than {DEPTH_LIMIT} deep")
 
 
 def encode_frame(message):
-    body = (message if type(message) is str else encode(message)).encode("ascii")
-    if len(body) > FRAME_LIMIT:
-        raise ValueError(f"{len(body)} bytes when encoded, more than {FRAME_LIMIT}")
+    text = message if type(message) is str else encode(message)
+    try:
+        body = text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair: the host would refuse the frame, so it is shown as an escape
+        body = text.translate({code: f"\\\\u{code:x}" for code in range(0xD800, 0xE000)}).encode()
+    if len(body) > SENT_LIMIT:
+        raise ValueError(f"{len(body)} bytes when encoded, more than {SENT_LIMIT}")
     return len(body).to_bytes(4, "big") + body

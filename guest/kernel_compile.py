@@ -2,17 +2,34 @@
 
 import sys
 
+from kernel_imports import import_own
+
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the import
 PLAIN = 0x43  # those of a function that is nothing else: CO_OPTIMIZED, CO_NEWLOCALS, CO_NOFREE
 TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, likewise
 MARKS = frozenset(";#'\"\\()[]{}")  # of which a line that is plainly an assignment has none
 
+futures = 0  # the flags of what cells have imported from `__future__`: that lasts, as at any prompt
+
 
 def compile_cell(code, name):
-    """A cell as code objects to run one after another; the value of the last is that of the cell.
+    """A cell as code objects to run one after another; the value of the last is that of the cell."""
+    parts = compile_parts(code, name, TOP_LEVEL_AWAIT | futures)
+    if "__future__" in code:
+        keep_futures(parts)
+    return parts
 
-    The way over the syntax tree takes twice as long, so it is taken only where a cell must be parted."""
-    flags = TOP_LEVEL_AWAIT
+
+def keep_futures(parts):
+    global futures
+    known = import_own("__future__")
+    for feature in known.all_feature_names:
+        for part in parts:
+            futures |= part.co_flags & getattr(known, feature).compiler_flag
+
+
+def compile_parts(code, name, flags):
+    """The way over the syntax tree takes twice as long, so it is taken only where a cell must be parted."""
     if ends_in_assignment(code):
         return [compile(code, name, "exec", flags, dont_inherit=True)]
     if is_one_expression(code):

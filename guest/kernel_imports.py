@@ -1,7 +1,9 @@
 """How the Python kernel imports what is its own, whatever guest code has put into the path or the workspace."""
 
 import sys
-from _thread import RLock
+from _frozen_importlib import BuiltinImporter, FrozenImporter
+from _frozen_importlib_external import PathFinder
+from _thread import RLock, get_ident
 
 BESIDE = __file__.rpartition("/")[0]
 OWN_PATH = [place for place in sys.path if place != BESIDE]
@@ -10,36 +12,51 @@ OWN_IMPORTS = RLock()
 load_later = None  # where start.py has the bridge: loads it
 
 
+class OwnFinder:
+    """Finds what the kernel imports, for the thread in which it does: `sys.path` stays as it is, since others may look
+    at it meanwhile."""
+
+    def __init__(self):
+        self.thread = self.path = None
+
+    def find_spec(self, name, path=None, target=None):
+        if self.thread != get_ident() or path is not None:
+            return None
+        spec = BuiltinImporter.find_spec(name) or FrozenImporter.find_spec(name)
+        spec = spec or PathFinder.find_spec(name, self.path)
+        if spec is None:  # the finders behind this one would ask the guest
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return spec
+
+
+finder = OwnFinder()
+sys.meta_path.insert(0, finder)
+
+
 def import_own(name):
     """A module of the interpreter's own, whatever the workspace has of that name. From one thread at a time: another
-    would find it half made, or take the path of this one for the guest's."""
+    would find it half made."""
     module = sys.modules.get(name)
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
         return module
+    return import_from(OWN_PATH, name)
+
+
+def import_from(path, name):
     with OWN_IMPORTS:
-        path = sys.path
-        sys.path = OWN_PATH
+        outer = finder.thread, finder.path
+        finder.thread, finder.path = get_ident(), path
         try:
             return __import__(name)
         finally:
-            sys.path = path
-
-
-def import_beside(name):
-    """A module from beside this file: `-I` leaves that directory out of the path."""
-    path = sys.path
-    sys.path = [BESIDE, *OWN_PATH]
-    try:
-        return __import__(name)
-    finally:
-        sys.path = path
+            finder.thread, finder.path = outer
 
 
 def import_bridge():
-    """mcp_bridge.py with its parts."""
+    """mcp_bridge.py with its parts, from beside this file: `-I` leaves that directory out of the path."""
     if load_later and "mcp_bridge" not in sys.modules:
         load_later()
-    return import_beside("mcp_bridge")
+    return import_from([BESIDE, *OWN_PATH], "mcp_bridge")
 
 
 class BridgeFinder:

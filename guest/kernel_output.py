@@ -4,13 +4,14 @@ Guest code runs in nearly all of it (`__repr__`, `__str__`, `_repr_html_`), so i
 long or be interrupted; a failure becomes text and never ends the kernel. All that is made is bounded.
 
 Nothing here imports what the guest did not: matplotlib is drawn from only when it is loaded already. What
-takes long to import (traceback, json, reprlib) is imported when a cell first needs it.
+takes long to import (traceback, reprlib) is imported when a cell first needs it.
 """
 
 import binascii
 import io
 import sys
 
+from kernel_channel import dump_data, encode
 from kernel_imports import BESIDE, import_own
 
 ITEM_LIMIT = 8 << 20  # bytes before encoding
@@ -18,7 +19,10 @@ ITEMS_PER_CELL = 32
 RESULT_LIMIT = 64 << 10  # characters, as are the next two
 TRACEBACK_LIMIT = 32 << 10
 NAME_LIMIT = 256
+TEXTS = (str, bytes, bytearray)
+CONTAINERS = (list, tuple, set, frozenset, dict)
 
+was_cut = False  # whether a value or an error of the cell that runs is not shown whole
 cells = {}  # as linecache.cache has them, of which it becomes part when that is imported
 
 RICH_METHODS = (
@@ -32,8 +36,10 @@ RICH_METHODS = (
 
 
 def trim(text, limit):
+    global was_cut
     if len(text) <= limit:
         return text
+    was_cut = True
     kept = (limit - 64) // 2
     return f"{text[:kept]}\n… {len(text) - 2 * kept} characters left out …\n{text[-kept:]}"
 
@@ -42,14 +48,18 @@ def render(make, what, limit):
     """The text that `make` returns, bounded; if it fails, a text that says so."""
     try:
         return trim(make(), limit)
-    except Exception as failure:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
         return trim(f"<{what} failed: {explain(failure)}>", limit)
 
 
 def explain(failure):
     try:
         return f"{type(failure).__name__}: {failure}"
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         return type(failure).__name__
 
 
@@ -58,27 +68,57 @@ def render_result(value):
 
 
 def make_repr(value):
-    if not is_heavy(value):
-        return repr(value)
+    kind = type(value)
+    if kind in CONTAINERS or kind in TEXTS:
+        return make_short_repr(value) if is_heavy(value) else repr(value)
+    return repr(value)
+
+
+def make_short_repr(value):
+    global was_cut
+    was_cut = True
     short = import_own("reprlib").Repr()
     short.maxlevel = 3
     short.maxlist = short.maxtuple = short.maxset = short.maxfrozenset = short.maxdict = 100
     short.maxstring = short.maxother = RESULT_LIMIT // 2
+    short.repr_dict = lambda pairs, level: make_dict_repr(short, pairs, level)
     return short.repr(value)
+
+
+def make_dict_repr(short, pairs, level):
+    """In the dict's own order, where `reprlib` would sort it."""
+    from itertools import islice
+
+    if pairs and level <= 0:
+        return "{...}"
+    first = islice(pairs.items(), short.maxdict)
+    parts = [f"{short.repr1(key, level - 1)}: {short.repr1(value, level - 1)}" for key, value in first]
+    if len(pairs) > short.maxdict:
+        parts.append("...")
+    return "{" + ", ".join(parts) + "}"
+
+
+class Leaving(int):
+    """Stands behind all that is in the container of this identity."""
 
 
 def is_heavy(value, budget=RESULT_LIMIT):
     """Whether plain containers hold more than fits a result: rendering them whole would be a waste."""
-    pending = [value]
+    pending, within = [value], set()
     while pending and budget > 0:
         item = pending.pop()
         kind = type(item)
+        if kind is Leaving:
+            within.discard(item)
+            continue
         budget -= 1
-        if kind in (str, bytes, bytearray):
+        if kind in TEXTS:
             budget -= len(item)
-        elif kind in (list, tuple, set, frozenset, dict):
+        elif kind in CONTAINERS and id(item) not in within:  # in itself, it is shown as dots
             if len(item) > budget:
                 return True
+            within.add(id(item))
+            pending.append(Leaving(id(item)))
             pending.extend(item)
             pending.extend(item.values() if kind is dict else ())
     return budget <= 0
@@ -151,13 +191,23 @@ def rich_forms(value):
         if method is None or mime in forms or (is_image(mime) and any(map(is_image, forms))):
             continue
         try:
-            data = method(value)
+            data = method(value) if mime else make_bundle(method, value)
             data = data[0] if isinstance(data, tuple) else data  # the rest is metadata
             if data is not None:
                 forms.update({mime: data} if mime else data)
         except Exception as failure:
             note(f"{name} of {type(value).__name__} failed: {explain(failure)}")
     return forms
+
+
+def make_bundle(method, value):
+    """As IPython asks for it, and as simple classes offer it."""
+    try:
+        return method(value, include=None, exclude=None)
+    except TypeError as failure:
+        if failure.__traceback__.tb_next is not None:  # it was called
+            raise
+    return method(value)
 
 
 def is_image(mime):
@@ -181,35 +231,43 @@ def draw_figure(figure):
 
 
 def encode_item(mime, data):
-    """text/* stays text, JSON stays JSON, all else becomes base64; ValueError if it is too large."""
+    """An item as JSON: text/* stays text, JSON stays JSON, all else becomes base64; ValueError if it is too large."""
     if mime == "application/json" or mime.endswith("+json"):
-        size = len(import_own("json").dumps(data, allow_nan=False))  # a host would refuse a frame with NaN in it
+        text = dump_data(data)
+        size = len(text.encode("utf-8", "surrogatepass"))
     elif mime.startswith("text/"):
-        size, data = len(data.encode("utf-8", "surrogatepass")), str(data)
+        size, text = len(data.encode("utf-8", "surrogatepass")), encode(str(data))
     elif isinstance(data, str) and is_image(mime) and not mime.endswith("+xml"):
-        size = len(data) * 3 // 4  # base64 already, by Jupyter's convention
+        size, text = len(data) * 3 // 4, encode(data)  # base64 already, by Jupyter's convention
     else:
-        data = data.encode() if isinstance(data, str) else bytes(data)
-        size, data = len(data), binascii.b2a_base64(data, newline=False).decode()
+        data = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else bytes(data)
+        size, text = len(data), encode(binascii.b2a_base64(data, newline=False).decode())
     if size > ITEM_LIMIT:
         raise ValueError(f"{size} bytes, more than {ITEM_LIMIT}")
-    return {"mime": mime, "data": data}
+    return f'{{"mime":{encode(mime)},"data":{text}}}'
 
 
 def note(text):
-    print(f"display: {text}", file=sys.stderr)
+    try:
+        print(f"display: {text}", file=sys.stderr)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        pass  # closed, or the guest's own object
 
 
 class Gallery:
-    """Shows values and figures through `send_items`, within the bounds of a cell."""
+    """Shows values and figures through `send_item`, within the bounds of a cell."""
 
-    def __init__(self, send_items):
-        self.send_items = send_items
+    def __init__(self, send_item):
+        self.send_item = send_item
         self.count = 0
         ImportHook({"matplotlib.pyplot": self.patch_pyplot, "linecache": self.fill_linecache}).install()
 
     def open(self):
         """Begins a cell."""
+        global was_cut
+        was_cut = False
         self.count = 0
 
     def close(self):
@@ -232,11 +290,21 @@ class Gallery:
     def show_figures(self):
         """Shows and closes the figures that pyplot holds."""
         pyplot = sys.modules.get("matplotlib.pyplot")
-        for number in pyplot.get_fignums() if pyplot else ():
-            try:
-                self.show(pyplot.figure(number))
-            except Exception as failure:
-                note(f"figure dropped: {explain(failure)}")
+        if pyplot is None:
+            return
+        try:
+            for number in pyplot.get_fignums():
+                self.show_figure(pyplot, number)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:  # it may be the guest's own
+            note(f"figures dropped: {explain(failure)}")
+
+    def show_figure(self, pyplot, number):
+        try:
+            self.show(pyplot.figure(number))
+        except Exception as failure:
+            note(f"figure dropped: {explain(failure)}")
 
     def patch_pyplot(self, pyplot):
         """Makes `plt.show()` send the figures: with the Agg backend it would only warn, and the next plot would
@@ -248,19 +316,14 @@ class Gallery:
         cells.clear()
 
     def send_forms(self, forms):
-        items = []
+        """Each by itself, as large as it may be."""
         for mime, data in forms.items():
             self.count += 1
             try:
                 if self.count <= ITEMS_PER_CELL:
-                    items.append(encode_item(mime, data))
+                    self.send_item(encode_item(mime, data))
             except Exception as refusal:
                 note(f"{mime} dropped: {explain(refusal)}")
-        try:
-            if items:
-                self.send_items(items)
-        except (TypeError, ValueError, RecursionError) as refusal:
-            note(f"{', '.join(forms)} dropped: {explain(refusal)}")
 
 
 class ImportHook:

@@ -94,10 +94,20 @@ class Stdio:
             for target in (stream,) if current is stream else (stream, current):
                 try:
                     target.flush()
-                except Exception:
+                except KeyboardInterrupt:
+                    raise
+                except BaseException:
                     continue  # closed, or the guest's own object
         if "ctypes" in sys.modules:
             try:
                 sys.modules["ctypes"].pythonapi.fflush(None)
             except Exception:
                 pass  # not this C library
+
+    def flush_own(self):
+        """The same without any code of the guest's, wherever that may be."""
+        for stream in self.streams.values():
+            try:
+                stream.flush()
+            except Exception:
+                continue  # closed, or in the middle of a write

@@ -26,7 +26,7 @@ class Blob(bytes):
     def __repr__(self):
         return f"<{self.mime_type}, {len(self)} bytes>"
 
-    def _repr_mimebundle_(self):
+    def _repr_mimebundle_(self, include=None, exclude=None):
         return {self.mime_type: bytes(self)} if self.mime_type.startswith("image/") else None
 
 

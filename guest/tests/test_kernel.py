@@ -21,6 +21,7 @@ import unittest
 
 KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernel.py")
 DEADLINE_S = 60
+FRAME_LIMIT = 12 << 20  # of the host: MOST_BYTES in crates/runtime/src/session/language.rs
 NO_INPUT = "input() is not available in this sandbox: pass values in the code"
 
 
@@ -104,9 +105,17 @@ class Host:
             if len(self.received) >= 4 + size and len(self.received) >= 4:
                 body = bytes(self.received[4 : 4 + size])
                 del self.received[: 4 + size]
-                return json.loads(body.decode(), parse_constant=self.refuse_constant)
+                return self.read_frame(body)
             if not self.pump(deadline):
                 return None
+
+    def read_frame(self, body):
+        """As the host does, which takes no more, and no half of a surrogate pair."""
+        if len(body) > FRAME_LIMIT:
+            raise AssertionError(f"a frame of {len(body)} bytes")
+        frame = json.loads(body.decode(), parse_constant=self.refuse_constant)
+        json.dumps(frame, ensure_ascii=False).encode()
+        return frame
 
     @staticmethod
     def refuse_constant(name):
@@ -156,7 +165,7 @@ class Host:
 class Cell:
     def __init__(self, done, shown, stdout, stderr):
         self.status, self.result, self.error = done["status"], done["result"], done["error"]
-        self.keys = sorted(done)
+        self.keys, self.cut = sorted(done), done.get("cut")
         self.shown, self.stdout, self.stderr = shown, stdout, stderr
 
     @property
@@ -415,11 +424,37 @@ class CellTest(KernelTest):
         self.run_ok("None")
         self.assertEqual(self.run_ok("_ + 1").result, "43")
 
-    def test_lone_surrogates_are_sent(self):
-        cell = self.run_ok("class S:\n def __repr__(self): return '\\ud800x'\nprint('\\udc80'); S()")
-        self.assertEqual((cell.result, cell.stdout), ("\ud800x", "\\udc80\n"))
-        cell = self.run_error("raise ValueError('\\ud800')", "ValueError")
-        self.assertEqual(cell.error["message"], "\ud800")
+    def test_an_underscore_of_the_guests_own_is_left_alone(self):
+        self.run_ok("from gettext import gettext as _")
+        self.run_ok("6 * 7")
+        self.assertEqual(self.run_ok("_('text')").result, "'text'")
+        self.assertEqual(self.run_ok("del _; _").result, "'text'")
+
+    def test_a_warning_is_shown_in_each_cell(self):
+        for _ in range(2):
+            cell = self.run_ok("import warnings\nfor _ in range(2): warnings.warn('careful')")
+            self.assertEqual(cell.stderr.count("UserWarning: careful"), 1)
+
+    def test_a_future_lasts(self):
+        self.run_error("def f(x: nothing): pass", "NameError")
+        self.run_ok("from __future__ import annotations")
+        self.assertEqual(self.run_ok("def f(x: nothing): pass\nf.__annotations__").result, "{'x': 'nothing'}")
+        self.run_error("from __future__ import nothing", "SyntaxError")
+        self.assertEqual(self.run_ok("'__future__'").result, "'__future__'")
+        self.run_ok("class C:\n x: nothing\nc = 1")
+
+    def test_lone_surrogates_are_shown_as_escapes(self):
+        cell = self.run_ok("class S:\n def __repr__(self): return 'é\\ud800\\n'\nprint('\\udc80'); S()")
+        self.assertEqual((cell.result, cell.stdout), ("é\\ud800\n", "\\udc80\n"))
+        cell = self.run_error("import os; raise ValueError(os.fsdecode(b'a\\xff'))", "ValueError")
+        self.assertEqual(cell.error["message"], "a\\udcff")
+        self.assertRegex(cell.error["traceback"], r"ValueError: a\\udcff\n$")
+
+    def test_what_the_guest_makes_of_json_does_not_matter(self):
+        self.run_ok("import json; json.dumps = lambda o: 'x'; json.JSONEncoder = None")
+        self.assertEqual(self.run_ok("'a\\nb'").result, "'a\\nb'")
+        self.run_ok("class R:\n def _repr_json_(self): return {'a': [1.5, True, None]}")
+        self.assertEqual(self.show("R()"), [{"mime": "application/json", "data": {"a": [1.5, True, None]}}])
 
     def test_modules_of_the_working_directory_are_found(self):
         with tempfile.TemporaryDirectory() as directory:
@@ -469,7 +504,25 @@ class CellTest(KernelTest):
         self.assertLess(int(self.run_ok("tracemalloc.get_traced_memory()[1]").result), 4_000_000)
         self.assertLessEqual(len(self.run_ok("'x' * 10**8").result), 64 << 10)
         self.assertLessEqual(len(self.run_ok("dict.fromkeys(range(10**6))").result), 64 << 10)
-        self.run_ok("a = []; a.append(a); a")
+
+    def test_a_container_that_holds_itself_is_shown_once(self):
+        self.assertEqual(self.run_ok("a = [1]; a.append(a); a").result, "[1, [...]]")
+        self.assertEqual(self.run_ok("d = {}; d[1] = (a, d, a, d); d").result, "{1: ([1, [...]], {...}, [1, [...]], {...})}")
+        self.assertLessEqual(len(self.run_ok("a *= 10**5; a").result), 64 << 10)
+
+    def test_a_large_dict_is_shown_in_its_own_order(self):
+        result = self.run_ok("{n: str(n) for n in range(10**5, 0, -1)}").result
+        self.assertRegex(result, r"^{100000: '100000', 99999: '99999', .*, \.\.\.}$")
+        result = self.run_ok("{1: [[{}] * 10**5], 2: {3: {4: {5: 6}}}}").result
+        self.assertRegex(result, r"^{1: \[\[{}, {}, .*, \.\.\.\]\], 2: {3: {4: {\.\.\.}}}}$")
+
+    def test_what_is_not_shown_whole_is_declared(self):
+        self.run_ok("class Long:\n def __repr__(self): return 'a' * 70000")
+        for code in ("Long()", "[0] * 10**5", "display(Long())", "raise ValueError('x' * 10**5)", "exit('x' * 10**5)"):
+            with self.subTest(code=code):
+                self.assertIs(self.run_cell(code).cut, True)
+                self.assertIsNone(self.run_cell("1").cut)
+                self.assertIsNone(self.run_cell("1 / 0").cut)
 
     def test_everything_printed_comes_before_done(self):
         cell = self.run_ok("import sys; print('a', end=''); print('b', end='', file=sys.stderr)")
@@ -555,6 +608,17 @@ class AwaitTest(KernelTest):
         )
         self.assertEqual(self.run_ok("task.done()").result, "False")
         self.assertEqual(self.run_ok("await task").result, "'late'")
+
+    def test_context_variables_hold_for_the_next_cells(self):
+        self.run_ok("import asyncio, contextvars; a, b = contextvars.ContextVar('a'), contextvars.ContextVar('b')")
+        self.run_ok("x = a.set(1)")
+        self.run_ok("x = a.set(a.get() + 1); await asyncio.sleep(0); x = b.set(1)")
+        self.assertEqual(self.run_ok("x = b.set(b.get() + 1); a.get(), b.get()").result, "(2, 2)")
+        self.assertEqual(self.run_ok("await asyncio.sleep(0); a.get(), b.get()").result, "(2, 2)")
+        self.run_error("x = a.set(3); await asyncio.sleep(0); 1 / 0", "ZeroDivisionError")
+        self.assertEqual(self.run_ok("a.get()").result, "3")
+        self.run_ok("async def other(): a.set(4)")
+        self.assertEqual(self.run_ok("await asyncio.gather(other()); a.get()").result, "3")
 
     def test_asyncio_run_still_works(self):
         self.run_ok("import asyncio\nasync def f(): return 1")

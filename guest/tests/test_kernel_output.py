@@ -7,7 +7,7 @@ import tempfile
 import textwrap
 import unittest
 
-from test_kernel import NO_INPUT, KernelTest, needs
+from test_kernel import FRAME_LIMIT, NO_INPUT, KernelTest, needs
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -114,6 +114,15 @@ class ErrorTest(KernelTest):
         self.assertEqual(error["message"], "<str() failed: ValueError: no>")
         self.assertIn('File "<cell 2>", line 1', error["traceback"])
 
+    def test_an_exception_whose_text_wants_to_exit(self):
+        self.run_ok("import sys\nclass Odd(Exception):\n def __str__(self): sys.exit(3)")
+        self.assertEqual(self.run_error("raise Odd", "Odd").error["message"], "<str() failed: SystemExit: 3>")
+        self.run_ok("class Exit(SystemExit):\n def __str__(self): raise self")
+        error = self.run_error("class Odder(Exception):\n def __str__(self): raise Exit\nraise Odder", "Odder").error
+        self.assertEqual(error["message"], "<str() failed: Exit>")
+        self.run_ok("class Quiet:\n def __repr__(self): sys.exit(3)")
+        self.assertEqual(self.run_ok("Quiet()").result, "<repr() failed: SystemExit: 3>")
+
     def test_exceptions_outside_of_exception(self):
         self.run_error("raise BaseException('x')", "BaseException")
         self.run_error("raise GeneratorExit", "GeneratorExit")
@@ -156,6 +165,22 @@ class DisplayTest(KernelTest):
                 plain = [] if mime.startswith("image/") else [{"mime": "text/plain", "data": "R"}]
                 self.assertEqual(shown[1:], plain)
 
+    def test_a_bundle_is_asked_for_as_by_others(self):
+        wants = {
+            "include, exclude": "str((include, exclude))",
+            "include=None, exclude=None, **more": "str((include, exclude))",
+            "**more": "str((more['include'], more['exclude']))",
+            "*more": "str((None, None))",
+            "": "str((None, None))",
+        }
+        for parameters, value in wants.items():
+            with self.subTest(parameters=parameters):
+                self.run_ok(f"class R:\n def _repr_mimebundle_(self, {parameters}): return {{'text/x': {value}}}")
+                self.assertEqual(self.show("R()"), [{"mime": "text/x", "data": "(None, None)"}])
+        self.run_ok("asked = []\nclass R:\n def _repr_mimebundle_(self, **_): asked.append(1); return 1 + ''")
+        self.assertRegex(self.run_ok("R()").stderr, "^display: _repr_mimebundle_ of R failed: TypeError: unsupported")
+        self.assertEqual(self.run_ok("asked").result, "[1]")
+
     def test_one_image_of_several(self):
         self.run_ok("class R:\n def _repr_png_(self): return b'p'\n def _repr_jpeg_(self): return b'j'")
         self.assertEqual([item["mime"] for item in self.show("R()")], ["image/png"])
@@ -175,12 +200,24 @@ class DisplayTest(KernelTest):
         self.assertEqual(self.run_ok("R()").stderr, "display: _repr_html_ of R failed: Odd\n")
 
     def test_what_is_no_json_is_dropped(self):
-        for value in ("float('nan')", "object()"):
+        self.run_ok("deep, endless = [], []; endless.append(endless)\nfor _ in range(100): deep = [{'a': 1}, deep]")
+        for value in ("float('nan')", "object()", "endless", "deep", "10**400", "{'a': [-(10**309)]}"):
             with self.subTest(value=value):
                 self.run_ok(f"class R:\n def _repr_json_(self): return {value}")
                 cell = self.run_ok("R()")
                 self.assertEqual(cell.shown, [])
                 self.assertRegex(cell.stderr, r"^display: application/json dropped: .*\n$")
+
+    def test_json_as_deep_and_large_as_the_host_reads_it(self):
+        self.run_ok("deep = []\nfor _ in range(98): deep = [deep]")
+        self.run_ok("class R:\n def _repr_json_(self): return {'deep': deep, 'large': -10**300, 'text': '1' * 400}")
+        (item,) = self.show("R()")
+        self.assertEqual((item["data"]["large"], item["data"]["text"]), (-(10**300), "1" * 400))
+
+    def test_lone_surrogates_are_shown_as_escapes(self):
+        self.run_ok("class R:\n def _repr_html_(self): return 'é\\ud800'\n def _repr_json_(self): return {'\\udc80': ['\\udfff']}")
+        html = {"mime": "text/html", "data": "é\\ud800"}
+        self.assertEqual(self.show("R()"), [html, {"mime": "application/json", "data": {"\\udc80": ["\\udfff"]}}])
 
     def test_at_most_32_items_a_cell(self):
         for _ in range(2):
@@ -195,11 +232,36 @@ class DisplayTest(KernelTest):
         note = "display: image/png dropped: ValueError: 8388609 bytes, more than 8388608\n"
         self.assertEqual(cell.stderr, note)
 
+    def test_of_any_text(self):
+        self.run_ok("class R:\n def _repr_html_(self): return text")
+        for character in ("é", "猫", "\U0001f408"):
+            with self.subTest(character=character):
+                count = (8 << 20) // len(character.encode())
+                (item,) = self.show(f"text = {character!r} * {count}; R()")
+                self.assertTrue(item["data"] == character * count)
+
+    def test_items_do_not_add_up(self):
+        self.run_ok("class R:\n def _repr_mimebundle_(self): return {f'text/{n}': 'x' * (8 << 20) for n in range(3)}")
+        self.assertEqual([len(item["data"]) for item in self.show("R()")], [8 << 20] * 3)
+
     def test_a_frame_that_escapes_make_too_large_is_dropped(self):
-        self.run_ok("class R:\n def _repr_html_(self): return chr(1) * (8 << 20)")
-        cell = self.run_ok("R()")
-        self.assertEqual(cell.shown, [])
-        self.assertRegex(cell.stderr, r"^display: text/html dropped: ValueError: \d+ bytes")
+        for size in (FRAME_LIMIT // 6, 8 << 20):
+            self.run_ok(f"class R:\n def _repr_html_(self): return chr(1) * {size}")
+            cell = self.run_ok("R()")
+            self.assertEqual(cell.shown, [])
+            self.assertRegex(cell.stderr, r"^display: text/html dropped: ValueError: \d+ bytes")
+
+    def test_nobody_to_be_told_what_was_dropped(self):
+        self.run_ok("import sys\nclass Odd:\n def write(self, text): sys.exit(3)\n def flush(self): pass")
+        for code in ("sys.stderr.close()", "sys.stderr = Odd()"):
+            cell = self.run_ok(f"{code}\nfor n in range(40): display(n)")
+            self.assertEqual(len(cell.shown), 32)
+
+    def test_what_only_takes_the_place_of_pyplot(self):
+        self.run_ok("import sys, unittest.mock; sys.modules['matplotlib.pyplot'] = unittest.mock.Mock()")
+        self.assertRegex(self.run_ok("1").stderr, "^display: figures dropped: TypeError: ")
+        self.run_ok("sys.modules['matplotlib.pyplot'].get_fignums = lambda: sys.exit(3)")
+        self.assertRegex(self.run_ok("1").stderr, "^display: figures dropped: SystemExit: 3")
 
     def test_from_a_thread(self):
         self.run_ok("import threading; thread = threading.Thread(target=display, args=(1,))")

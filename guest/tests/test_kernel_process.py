@@ -124,6 +124,26 @@ class InterruptTest(KernelTest):
             self.host.interrupt()
         self.assertEqual(self.host.finish().status, "interrupted")
 
+    def test_what_was_printed_until_then_is_told_even_if_it_is_in_vain(self):
+        code = """
+            import sys, time
+            while True:
+                try:
+                    print('step 1... ', end='', file=sys.{}); print('go', file=sys.{})
+                    while True: time.sleep(1)
+                except KeyboardInterrupt:
+                    pass
+            """
+        for names in (("stdout", "stderr"), ("stderr", "stdout")):
+            with self.subTest(names=names):
+                host = self.new_host()
+                host.start(code.format(*names))
+                own, other = (host.out, host.err) if names[0] == "stdout" else (host.err, host.out)
+                host.await_output("go", other)
+                self.assertEqual(host.text(own), "")
+                host.interrupt()
+                host.await_output("step 1... ", own)
+
     def test_in_a_repr(self):
         self.run_ok("class Slow:\n def __repr__(self):\n  print('go')\n  while True: pass")
         self.assertEqual(self.interrupt("Slow()").status, "interrupted")
@@ -183,6 +203,13 @@ class DescriptorTest(KernelTest):
                 cell = self.run_ok("print('a'); print('b', file=sys.stderr)")
                 self.assertEqual((cell.stdout, cell.stderr), ("a\n", "b\n"))
 
+    def test_a_stream_that_cannot_be_flushed(self):
+        self.run_ok("import sys\nclass Odd:\n def write(self, text): pass\n def flush(self): raise what")
+        for what in ("SystemExit", "ValueError", "GeneratorExit"):
+            self.run_ok(f"what = {what}; sys.stdout = Odd()")
+        self.assertEqual(self.run_cell("what = KeyboardInterrupt; sys.stdout = Odd()").status, "interrupted")
+        self.assertEqual(self.run_ok("print(1)").stdout, "1\n")
+
     def test_a_pipe_left_nonblocking_is_made_blocking(self):
         self.run_ok("import os; os.set_blocking(1, False)")
         self.assertEqual(len(self.run_ok("print('x' * 1_000_000)").stdout), 1_000_001)
@@ -237,6 +264,22 @@ class RestTest(KernelTest):
                 rests = self.settled()  # it has answered, and nobody has looked at that yet
                 self.assertEqual(self.host.finish().status, "ok")
                 self.assertEqual(self.settled(), rests)
+
+
+    def test_threads_do_not_meet_the_path_of_its_imports(self):
+        for flags in ("-I", "-IS"):
+            self.host = self.new_host((sys.executable, flags, KERNEL))
+            self.run_ok(
+                """
+                import _thread, sys
+                def watch():
+                    while not stop: seen.add(id(sys.path))
+                stop, seen = [], {id(sys.path)}
+                started = _thread.start_new_thread(watch, ())
+                """
+            )
+            self.run_error("raise ValueError", "ValueError")
+            self.assertEqual(self.run_ok("stop.append(1); len(seen)").result, "1")
 
 
 class ForkTest(KernelTest):
