@@ -153,7 +153,11 @@ pub(super) fn answer(language: Language, number: u64, answer: HostAnswer) -> Vec
 /// The bytes that ask for a cell to be run.
 pub(super) fn request(language: Language, id: u64, code: &str) -> Vec<u8> {
     match language {
-        Language::Bash => format!("{id} {}\n{code}", code.len()).into_bytes(),
+        Language::Bash => {
+            // bash passes over them, and would wait for as many bytes more.
+            let code = code.replace('\0', "");
+            format!("{id} {}\n{code}", code.len()).into_bytes()
+        }
         Language::Python => framed(&[&id.to_be_bytes(), code.as_bytes()]),
         Language::Node => framed(&[json!({ "type": "execute", "id": id, "code": code }).to_string().as_bytes()]),
     }
@@ -375,6 +379,6 @@ mod tests {
         assert_eq!(next_message(Language::Bash, 5, &mut received), Ok(Some(Message::Ready)));
         let done = Done { exit_code: Some(3), ..Done::default() };
         assert_eq!(next_message(Language::Bash, 5, &mut received), Ok(Some(Message::Done(done))));
-        assert_eq!(request(Language::Bash, 5, "echo ü"), "5 7\necho ü".as_bytes());
+        assert_eq!(request(Language::Bash, 5, "echo ü\0"), "5 7\necho ü".as_bytes());
     }
 }
