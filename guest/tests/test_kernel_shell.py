@@ -1,15 +1,16 @@
 """Drives kernel.sh as the host does: over a socket, with its output on a pipe."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import unittest
 
 KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernel.sh")
-START = f"exec bash --noprofile --rcfile {KERNEL} --noediting -i <&3 251>&2 2>/dev/null"
-RUN = b'eval "$__rf_code" </dev/null 250>&-\n'
+START = f"exec bash --noprofile --rcfile {KERNEL} --noediting -i <&3 3<&- 252>&2 2<>/dev/null"
 
 
 class Shell(unittest.TestCase):
@@ -61,7 +62,7 @@ class Shell(unittest.TestCase):
     def send(self, code):
         self.last += 1
         code = code.encode()
-        self.socket.sendall(b"%d %d\n" % (self.last, len(code)) + code + RUN)
+        self.socket.sendall(b"%d %d\n" % (self.last, len(code)) + code)
 
     def answer(self):
         """The status and what was printed."""
@@ -83,6 +84,8 @@ class Shell(unittest.TestCase):
         self.send(f"echo begun; {code}; echo not reached")
         while not self.output.read():
             time.sleep(0.01)
+        # bash loses what comes between its check for interrupts and the child that it starts next.
+        time.sleep(0.05)
         self.interrupt()
         status, printed = self.answer()
         self.assertEqual(status, 130)
@@ -100,17 +103,160 @@ class Shell(unittest.TestCase):
         self.assertEqual(self.run_code("false"), (1, ""))
         self.assertEqual(self.run_code("(exit 7)"), (7, ""))
 
+    def test_the_status_of_the_last_request_is_seen_by_the_next(self):
+        self.run_code("x=5; (exit 7)")
+        self.assertEqual(self.run_code("echo $?"), (0, "7\n"))
+        self.run_code("exit 4")
+        self.assertEqual(self.run_code("echo $? $x"), (0, "4 5\n"))
+
+    def file(self, text):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        path = os.path.join(directory.name, "file")
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
     def test_exit_leaves_the_code_and_not_the_shell(self):
+        path = self.file("echo in file\nexit 4\necho no\n")
         self.run_code("x=5")
-        self.assertEqual(self.run_code("f() { exit 4; }; f; echo no"), (4, ""))
-        self.assertEqual(self.run_code("exit 300; echo no"), (44, ""))
-        self.assertEqual(self.run_code("echo $x"), (0, "5\n"))
+        for code, answer in {
+            "f() { exit 4; }; f; echo no": (4, ""),
+            "exit 300; echo no": (44, ""),
+            "exit 3\necho no": (3, ""),
+            "cd /nonexistent 2>/dev/null || exit 1\necho no": (1, ""),
+            "false\nexit\necho no": (1, ""),
+            "eval 'exit 3\necho no'; echo no": (3, ""),
+            f". {path}; echo no": (4, "in file\n"),
+            "f() {\n exit 4\n}\nf\necho no": (4, ""),
+            "for i in 1 2; do while :; do exit 4; done; done; echo no": (4, ""),
+            "trap 'exit 9' USR1; kill -USR1 $$\necho no": (9, ""),
+            "trap 'exit 9' ERR; false\necho no": (9, ""),
+            "exit -1\necho no": (255, ""),
+            "exit 010\necho no": (10, ""),
+        }.items():
+            with self.subTest(code):
+                self.assertEqual(self.run_code(code), answer)
+                self.assertEqual(self.run_code("trap - ERR; echo $x; echo heard >&2"), (0, "5\nheard\n"))
+
+    def test_exit_of_a_subshell_ends_that(self):
+        code = "(exit 3); echo $?; x=$(exit 4); echo $?; exit 5 | cat; echo $?; exit 6 & wait $!; echo $?"
+        self.assertEqual(self.run_code(code), (0, "3\n4\n0\n6\n"))
+        code = "f() { exit 3; }; f | cat; echo ${PIPESTATUS[0]}; x=$(f); echo $?; (f; echo no)"
+        self.assertEqual(self.run_code(code), (3, "3\n3\n"))
+
+    def test_exit_takes_a_number(self):
+        status, printed = self.run_code("exit abc\necho no")
+        self.assertEqual((status, "numeric argument required" in printed, "no\n" in printed), (2, True, False))
+
+    def test_errors_are_heard_after_an_exit_within_a_redirection(self):
+        path = self.file("")
+        for code in [f"f() {{ echo oops >&2; exit 1; }}; f 2>{path}", f"{{ exit 1; }} 2>{path}", "exit 1 2>/dev/null"]:
+            self.assertEqual(self.run_code(code), (1, ""))
+            self.assertEqual(self.run_code("echo heard >&2"), (0, "heard\n"))
+        self.assertEqual(self.run_code("f 2>&1"), (1, "oops\n"))
+        self.assertEqual(self.run_code("echo heard >&2"), (0, "heard\n"))
 
     def test_errors_of_expansion_leave_the_code_and_not_the_shell(self):
-        status, printed = self.run_code("x=5; set -u; echo $nope; echo no")
-        self.assertEqual((status, "unbound" in printed, "no\n" in printed), (1, True, False))
-        self.assertEqual(self.run_code("echo $x ${nope:?gone}")[0], 1)
-        self.assertEqual(self.run_code("set +u; echo $x"), (0, "5\n"))
+        for code in ["set -u; echo $nope; echo no", "set -u\necho $nope\necho no", "f() { echo $nope; }\nf\necho no"]:
+            status, printed = self.run_code(f"x=5; {code}")
+            self.assertEqual((status, "unbound" in printed, "no\n" in printed), (1, True, False))
+        self.assertEqual(self.run_code("echo $x ${nope:?gone}\necho no"), (1, "bash: nope: gone\n"))
+        self.assertEqual(self.run_code("set -e\necho ${nope:?gone}\necho no"), (1, "bash: nope: gone\n"))
+        self.assertEqual(self.run_code("set +eu; echo $x"), (0, "5\n"))
+
+    def test_set_e_leaves_the_code_where_a_script_would_end(self):
+        path = self.file("echo in file\nfalse\necho no\n")
+        define = "f() { false; echo f goes on; }; "
+        for code in [
+            "false\necho no",
+            "f\necho no",
+            f". {path}\necho no",
+            "eval 'false; echo no'\necho no",
+            "true && false; echo no",
+            "x=$(false); echo no",
+            "x=$(false; echo in); echo $x",
+            "(false; echo no); echo no",
+            "{ false; echo no; } | cat; echo after",
+            "false | true; echo after",
+            "set -o pipefail; false | true; echo no",
+            "[[ a == b ]]; echo no",
+            "((0)); echo no",
+            "command false; echo no",
+            "if f; then echo then; fi; f || echo no; f && echo and; ! false; while false; do :; done; echo after",
+            "(exit 3)\necho no",
+            "cat </nonexistent\necho no",
+        ]:
+            with self.subTest(code):
+                code = f"exec 2>/dev/null; {define}set -e\n{code}"
+                script = subprocess.run(["bash", "-c", code], stdout=subprocess.PIPE, text=True)
+                self.run_code("set +o pipefail")
+                self.assertEqual(self.run_code(code), (script.returncode, script.stdout))
+        self.run_code("y=6")
+        self.assertEqual(self.run_code("false; echo no"), (1, ""))
+        self.assertEqual(self.run_code("set +e; false; echo $y"), (0, "6\n"))
+
+    def test_the_codes_own_trap_of_errors_goes_with_set_e(self):
+        trap = "trap 'echo failed $? in $LINENO: $BASH_COMMAND' ERR"
+        self.assertEqual(self.run_code(f"{trap}\nfalse\necho on"), (0, "failed 1 in 2: false\non\n"))
+        self.assertEqual(self.run_code("set -e\n(exit 3)\necho no"), (3, "failed 3 in 2: ( exit 3 )\n"))
+        self.assertEqual(self.run_code("trap - ERR\nfalse\necho no"), (1, ""))
+        self.assertEqual(self.run_code("IFS=; trap 'echo ERR seen' USR1; false; echo no"), (1, ""))
+        self.assertEqual(self.run_code("trap -- 'echo seen' INT ERR; (exit 2); echo no"), (2, "seen\n"))
+        self.assertEqual(self.run_code("trap ERR; false; echo no"), (1, ""))
+        self.assertEqual(self.run_code(f"set -Eeuo pipefail\n{trap}\nfalse\necho no"), (1, "failed 1 in 3: false\n"))
+
+    def test_the_codes_own_traps_of_commands_come_and_go(self):
+        trap = "trap 'echo before $BASH_COMMAND' DEBUG"
+        self.assertEqual(self.run_code(f"{trap}; echo a; false"), (1, "before echo a\na\nbefore false\n"))
+        self.assertEqual(self.run_code(f"{trap}; trap - DEBUG; echo a"), (0, "before trap - DEBUG\na\n"))
+        self.assertEqual(self.run_code("echo a"), (0, "a\n"))
+
+    def test_what_the_code_does_to_its_output_ends_with_it(self):
+        path = self.file("")
+        for code in [f"exec >{path} 2>&1; echo hidden", "exec 1>&- 2>&-", "exec </dev/zero"]:
+            self.run_code(code)
+            self.assertEqual(self.run_code("echo seen; echo heard >&2; cat"), (0, "seen\nheard\n"))
+
+    def test_descriptors_of_the_code_stay(self):
+        path = self.file("")
+        self.run_code(f"exec 10>{path} 11>&10 {{other}}>&10")
+        self.assertEqual(self.run_code(f"echo a >&10; echo b >&11; echo c >&$other; cat {path}"), (0, "a\nb\nc\n"))
+
+    def test_just_the_code_is_traced(self):
+        path = self.file("")
+        self.assertNotIn("__rf_", self.run_code("set -xv")[1])
+        for code in ["echo a", "f() { echo f; }; f", f". {path}", "exit 3"]:
+            self.assertNotIn("__rf_", self.run_code(code)[1])
+        self.run_code("set +v")
+        for code in ["false", "trap : ERR\nfalse", "trap - ERR"]:
+            self.assertNotIn("__rf_", self.run_code(code)[1])
+        self.assertEqual(re.sub(r"\++", "+", self.run_code("false; exit 3")[1]), "+ false\n+ exit 3\n")
+
+    def test_no_word_of_a_terminal(self):
+        self.assertEqual(self.run_code("yes | head -2"), (0, "y\ny\n"))
+        self.assertEqual(self.run_code("bash -c 'kill -TERM $$'; bash -c 'kill -KILL $$'"), (137, ""))
+
+    def test_lines_are_those_of_the_code(self):
+        for _ in range(3):
+            self.assertEqual(self.run_code("echo $LINENO\necho $LINENO"), (0, "1\n2\n"))
+            self.assertIn("line 2: syntax error near unexpected token `)'", self.run_code("echo a\n)\n")[1])
+            self.assertIn("here-document at line 2 ", self.run_code("echo a\ncat <<END\nhere")[1])
+            self.run_code("exit 1")
+
+    def test_an_exec_takes_the_shells_place(self):
+        self.run_code("x=5")
+        self.send("exec bash -c 'echo begun; ls /proc/self/fd | tr \"\\n\" \" \"; exit 3'")
+        self.assertIsNone(self.line())
+        self.assertEqual(self.process.wait(timeout=20), 3)
+        self.assertEqual(self.output.read(), b"begun\n0 1 2 3 ")
+
+    def test_code_has_no_place_but_may_return(self):
+        self.assertEqual(self.run_code("cd /; (cd \"$(dirname \"${BASH_SOURCE[0]}\")\"; pwd)"), (0, "/\n"))
+        self.assertEqual(self.run_code("return 3; echo no"), (3, ""))
+
+    def test_an_exec_that_fails_does_not(self):
+        self.assertEqual(self.run_code("x=5; exec /nonexistent 2>/dev/null; echo $?"), (0, "127\n"))
 
     def test_an_interrupt_ends_a_command_a_loop_and_a_function(self):
         self.run_code("x=5")
@@ -131,19 +277,26 @@ class Shell(unittest.TestCase):
     def test_several_lines_and_here_documents(self):
         code = "for i in 1 2; do\n  echo $i\ndone\ncat <<END\nhere\nEND"
         self.assertEqual(self.run_code(code), (0, "1\n2\nhere\n"))
+        self.assertEqual(self.run_code("cat <<END # comment\nhere\nEND\n# comment"), (0, "here\n"))
+        self.assertEqual(self.run_code("shopt -s extglob\necho /pro@(c)"), (0, "/proc\n"))
+        for nothing in ["", "\n", "# comment"]:
+            self.assertEqual(self.run_code(nothing), (0, ""))
+
+    def test_as_many_lines_as_may_be(self):
+        self.assertEqual(self.run_code(":\n" * 100_000 + "echo end"), (0, "end\n"))
+        self.assertEqual(self.run_code(":\n" * 16_000 + "echo end"), (0, "end\n"))
 
     def test_a_syntax_error_is_told(self):
         status, printed = self.run_code("if")
         self.assertEqual((status, "syntax error" in printed), (2, True))
+        self.assertEqual(self.run_code("echo a\n}\necho b")[1].split("\n")[0::3], ["a", ""])
         self.assertEqual(self.run_code("echo after"), (0, "after\n"))
 
     def test_jobs_run_on(self):
         self.assertEqual(self.run_code("sleep 100 & echo started")[0], 0)
         self.assertIn("sleep 100", self.run_code("jobs")[1])
-
-    def test_set_e_ends_the_shell(self):
-        self.assertIsNone(self.run_code("set -e; false; echo no"))
-        self.assertEqual(self.process.wait(), 1)
+        self.assertEqual(self.run_code("kill %1; wait %1; (exit 3); true | cat; sleep 100 & jobs -r | wc -l")[1], "1\n")
+        self.assertRegex(self.run_code("jobs; kill %1")[1], r"^\[1\][^\n]*Running[^\n]*\n$")
 
     def test_the_end_of_the_host_is_its_end(self):
         self.socket.shutdown(socket.SHUT_RDWR)

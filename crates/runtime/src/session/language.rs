@@ -20,16 +20,13 @@ const DIRECTORY: &str = "/run/ringfence";
 const CONTROL: &str = "3";
 
 const BASH_KERNEL: &str =
-    "exec bash --noprofile --rcfile /run/ringfence/kernel.sh --noediting -i <&3 251>&2 2>/dev/null";
-
-/// Runs the code that the bash kernel has taken, without the control channel.
-const BASH_RUN: &str = "eval \"$__rf_code\" </dev/null 250>&-\n";
+    "exec bash --noprofile --rcfile /run/ringfence/kernel.sh --noediting -i <&3 3<&- 252>&2 2<>/dev/null";
 
 /// Starts the Python kernel where no zygote has.
 const PYTHON_START: &str = include_str!("../../../../guest/start.py");
 
 /// Each of Python's needs those before it at most.
-const FILES: [(&str, &str); 23] = [
+const FILES: [(&str, &str); 24] = [
     ("kernel_imports.py", include_str!("../../../../guest/kernel_imports.py")),
     ("kernel_channel.py", include_str!("../../../../guest/kernel_channel.py")),
     ("kernel_compile.py", include_str!("../../../../guest/kernel_compile.py")),
@@ -52,6 +49,7 @@ const FILES: [(&str, &str); 23] = [
     ("mcp_saved.mjs", include_str!("../../../../guest/mcp_saved.mjs")),
     ("mcp_servers.mjs", include_str!("../../../../guest/mcp_servers.mjs")),
     ("mcp_values.mjs", include_str!("../../../../guest/mcp_values.mjs")),
+    ("cell.sh", include_str!("../../../../guest/cell.sh")),
     ("kernel.sh", include_str!("../../../../guest/kernel.sh")),
 ];
 
@@ -157,7 +155,11 @@ pub(super) fn answer(language: Language, number: u64, answer: HostAnswer) -> Vec
 /// The bytes that ask for a cell to be run.
 pub(super) fn request(language: Language, id: u64, code: &str) -> Vec<u8> {
     match language {
-        Language::Bash => [format!("{id} {}\n", code.len()).as_bytes(), code.as_bytes(), BASH_RUN.as_bytes()].concat(),
+        Language::Bash => {
+            // bash passes over them, and would wait for as many bytes more.
+            let code = code.replace('\0', "");
+            format!("{id} {}\n{code}", code.len()).into_bytes()
+        }
         Language::Python => framed(&[&id.to_be_bytes(), code.as_bytes()]),
         Language::Node => framed(&[json!({ "type": "execute", "id": id, "code": code }).to_string().as_bytes()]),
     }
@@ -405,7 +407,6 @@ mod tests {
         assert_eq!(next_message(Language::Bash, 5, &mut received), Ok(Some(Message::Ready)));
         let done = Done { exit_code: Some(3), ..Done::default() };
         assert_eq!(next_message(Language::Bash, 5, &mut received), Ok(Some(Message::Done(done))));
-        let request = request(Language::Bash, 5, "echo ü");
-        assert!(request.starts_with("5 7\necho ü".as_bytes()) && request.ends_with(BASH_RUN.as_bytes()));
+        assert_eq!(request(Language::Bash, 5, "echo ü\0"), "5 7\necho ü".as_bytes());
     }
 }
