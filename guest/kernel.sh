@@ -28,7 +28,7 @@ __rf_turn() {
   # a list. Nothing but `esac` and `}` could leave the trial too early.
   __rf_run="{ $__rf_code"$'\n}'
   ((length <= 32768)) && eval "__rf_trial() { case . in (.) $__rf_run;; esac; }" 2>/dev/null ||
-    __rf_run='eval "$__rf_code"'
+    { __rf_run='eval "$__rf_code"'; eval :; } # or bash would take the end of the trial for the end of the rest
   unset -f __rf_trial
   __rf_run="__rf_begin; $__rf_run <&250 >&251 2>&252"
   builtin trap - INT
@@ -75,6 +75,12 @@ __rf_unwind() {
   while :; do :; done # until it strikes, which it does not always at once
 }
 
+# Bash has come to its prompt after all: some errors of syntax make it forget what it was about to do.
+__rf_lost() {
+  builtin echo 'bash: syntax error: the code is not read to its end' >&252
+  builtin kill -INT $$
+}
+
 # A trap of ERR is set beside the kernel's.
 trap() {
   { local - IFS=' ' action=${1-} names=" ${*:2} " name; set +x; } 2>/dev/null
@@ -106,7 +112,7 @@ exec >&2 240>&-
 set +o history +H
 shopt -s execfail
 unset HISTFILE
-PS1= PS2=
+PS1='$(__rf_lost)' PS2=$PS1
 __rf_id= __rf_status=0 __rf_on_error=
 # A file that is sourced is where bash takes note of jobs that have ended, without a prompt; code that asks for its own
 # place has none. To the left of `||` bash itself does not heed `set -e` in either.

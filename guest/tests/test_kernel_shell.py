@@ -286,6 +286,13 @@ class Shell(unittest.TestCase):
         self.assertEqual(self.run_code(":\n" * 100_000 + "echo end"), (0, "end\n"))
         self.assertEqual(self.run_code(":\n" * 16_000 + "echo end"), (0, "end\n"))
 
+    def test_what_has_no_end_is_an_error_at_once(self):
+        for code in ("echo 'no end", 'echo "no end', "`", "echo ${x", "if true", "echo $(", "eval \"echo 'no end\"", "[[ a == 'no end"):
+            status, printed = self.run_code(code)
+            self.assertNotEqual(status, 0, code)
+            self.assertRegex(printed, "unexpected EOF|syntax error|not read to its end", code)
+        self.assertEqual(self.run_code("echo alive"), (0, "alive\n"))
+
     def test_a_syntax_error_is_told(self):
         status, printed = self.run_code("if")
         self.assertEqual((status, "syntax error" in printed), (2, True))
