@@ -8,6 +8,8 @@
 //     controller  owns FD, hands cells to main one at a time, and stops them
 //     sentinel    sleeps until SIGINT, which a busy main thread would not notice
 //
+// V8 runs scripts that stand alone; kernel_source.mjs makes one of a cell.
+//
 // Where code calls the tools of other servers, mcp_bridge.mjs is loaded into main; its questions to the
 // host, and the answers, pass through the controller like cells.
 //
@@ -25,13 +27,14 @@ import { promiseHooks } from 'node:v8';
 import { Script } from 'node:vm';
 import { MessageChannel, Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 
+import { adaptCode, adaptDeclaration, findColumn, findDeclaration, startsOfLines } from './kernel_source.mjs';
+
 const MAX_FRAME_BYTES = 16 << 20;
 const MAX_ANSWER_BYTES = 72 << 20;
 const MAX_RESULT_BYTES = 64 << 10;
 const MAX_TRACEBACK_BYTES = 32 << 10;
 const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
-const LINE_END = /\r\n|[\n\r\u2028\u2029]/g; // as V8 counts lines
 const STOP_PATIENCE_MS = 50; // an idle main thread answers in well under a millisecond
 const { then } = Promise.prototype; // the guest may replace it
 
@@ -111,23 +114,72 @@ class Guest {
     else action();
   }
 
-  // A cell is an async function to V8. Its promise is taken hold of with a hook and not through the
-  // inspector, which reports a promise that was collected at a moment when V8 aborts on JavaScript.
+  // What an earlier cell has declared in another way is adapted when V8 refuses it, each name once.
   #execute(cell) {
     this.#followDirectory();
     this.#bridge?.begin(cell);
-    const adapted = adaptImports(cell.code, (text) => this.#findSyntaxError(text));
-    const expression = `${adapted}\n//# sourceURL=cell-${cell.id}`;
+    const source = adaptCode(cell.code, this.#findSyntaxError);
+    for (const adapted = new Set(); ; ) {
+      const { promise, refusal } = this.#evaluate(cell, source);
+      if (!refusal) return this.#follow(cell, promise);
+      const name = this.#findRefusedName(source, refusal);
+      const isAdapted = name && !adapted.has(name) && this.#adaptDeclaration(source, name);
+      if (!isAdapted) return this.#settle(cell, this.#describeRefusal(cell, source, refusal, name));
+      adapted.add(name);
+    }
+  }
+
+  // A cell is an async function to V8. Its promise is taken hold of with a hook and not through the
+  // inspector, which reports a promise that was collected at a moment when V8 aborts on JavaScript.
+  // V8 answers at once only where it refuses the cell, also one that has its promise by then.
+  #evaluate(cell, source) {
+    const { text, marks } = source;
+    if (marks.length) marksOfCells.set(cell.id, marks);
     let promise;
     const release = promiseHooks.onInit((first) => {
       release();
       this.#unsettled.add((promise = first));
     });
+    const expression = `${text}\n//# sourceURL=cell-${cell.id}`;
     const reply = this.#ask('Runtime.evaluate', { expression, replMode: true, objectGroup: 'cell' });
     release();
-    if (!promise) return this.#settle(cell, describeSyntaxError(cell, reply.exceptionDetails));
+    const details = reply?.exceptionDetails;
+    if (!details) return { promise };
+    this.#unsettled.delete(promise);
+    const [, name, message] = /^(?:(\w+): )?(.*)/.exec(details.exception.description);
+    return { refusal: { name, message, line: details.lineNumber, column: details.columnNumber } };
+  }
+
+  #follow(cell, promise) {
     const succeed = (outcome) => this.#settle(cell, null, outcome['.repl_result'], promise);
     Reflect.apply(then, promise, [succeed, (error) => this.#settle(cell, describeError(error), undefined, promise)]);
+  }
+
+  // The name that V8 will not have declared again, if not the cell itself does so twice.
+  #findRefusedName(source, { message }) {
+    const name = /^Identifier '(.+)' has already been declared$/.exec(message)?.[1];
+    return name && this.#findSyntaxError(source.text) < 0 ? name : undefined;
+  }
+
+  #adaptDeclaration(source, name) {
+    const scope = this.#findScope(name);
+    return scope && adaptDeclaration(source, name, scope, this.#findSyntaxError);
+  }
+
+  // Where earlier cells have declared a name. What cannot be written there, such as NaN, is none of theirs.
+  #findScope(name) {
+    if (this.#ask('Runtime.globalLexicalScopeNames', {}).names.includes(name)) return 'lexical';
+    return Object.getOwnPropertyDescriptor(globalThis, name)?.writable ? 'global' : undefined;
+  }
+
+  #describeRefusal(cell, source, { name, message, line, column }, declared) {
+    if (!declared) return describeSyntaxError(cell, name, message, line, findColumn(source.marks, line, column));
+    const at = source.offsetInCode(findDeclaration(source.text, declared, this.#findSyntaxError));
+    const starts = startsOfLines(cell.code);
+    const row = Math.max(0, starts.findLastIndex((it) => it <= at));
+    const advice = ': an earlier cell did so in another way. Use the same keyword, or another name';
+    const whole = this.#findScope(declared) ? message + advice : message;
+    return describeSyntaxError(cell, name, whole, row, at - starts[row]);
   }
 
   #settle(cell, error, value, promise) {
@@ -149,7 +201,7 @@ class Guest {
   }
 
   // The offset of the first syntax error, or -1; in a function, for the sake of top-level await.
-  #findSyntaxError(text) {
+  #findSyntaxError = (text) => {
     const prefix = '(async () => {\n';
     const expression = `${prefix}${text}\n})`;
     this.#ask('Runtime.discardConsoleEntries'); // they would all be reported by the next line
@@ -158,7 +210,7 @@ class Guest {
     this.#ask('Runtime.disable');
     const { lineNumber, columnNumber } = reply?.exceptionDetails ?? {};
     return lineNumber === undefined ? -1 : startsOfLines(expression)[lineNumber] + columnNumber - prefix.length;
-  }
+  };
 
   // `require` and `import` resolve from the working directory, wherever a cell has moved it.
   #followDirectory() {
@@ -194,47 +246,7 @@ class Guest {
 // A global that the guest may replace; its own `var` of that name (not configurable) is left alone.
 function define(name, value) {
   if (Object.getOwnPropertyDescriptor(globalThis, name)?.configurable === false) return;
-  Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
-}
-
-const IMPORT_WORD = /(?<![\w$.#])import(?![\w$])/g;
-const GAP = String.raw`(?:\s|/\*[^]*?\*/|//.*)*`;
-const NAME = String.raw`[\p{ID_Start}$_][\p{ID_Continue}$]*`;
-const IMPORT_STATEMENT = new RegExp(
-  `import${GAP}(?:(?:(?<main>${NAME})${GAP},?${GAP})?` +
-    `(?:\\*${GAP}as${GAP}(?<space>${NAME})|\\{(?<names>[^}]*)\\})?${GAP}from${GAP})?` +
-    `(?<from>'[^'\\n]*'|"[^"\\n]*")(?:${GAP}with${GAP}(?<attributes>\\{[^}]*\\}))?[ \\t]*;?`, 'uy');
-
-// Scripts compiled by the inspector may not import, so each `import` of a cell becomes `__import`.
-// V8 itself tells code from text: with ` 0` after every `import`, its first syntax error lies at an
-// `import` that is code, or at the 0 after a property of that name.
-function adaptImports(code, findSyntaxError) {
-  for (let from = 0; ; ) {
-    const spots = [...code.matchAll(IMPORT_WORD)].map((it) => it.index).filter((it) => it >= from);
-    if (!spots.length) return code;
-    const error = findSyntaxError(code.replace(IMPORT_WORD, (word, at) => (at < from ? word : `${word} 0`)));
-    const hit = spots.findIndex((spot, i) => error === spot + 2 * i || error === spot + 2 * i + 7);
-    if (hit < 0) return code;
-    const spot = spots[hit];
-    from = spot + 'import'.length;
-    if (error !== spot + 2 * hit) continue;
-    const [original, replacement] = rewriteImport(code, spot);
-    code = code.slice(0, spot) + replacement + code.slice(spot + original.length);
-    from = spot + replacement.length;
-  }
-}
-
-function rewriteImport(code, spot) {
-  IMPORT_STATEMENT.lastIndex = spot;
-  const match = IMPORT_STATEMENT.exec(code);
-  if (!match) return ['import', '__import']; // import(…) or import.meta
-  const { main, space, names = '', from, attributes } = match.groups;
-  const listed = names.replace(/\/\*[^]*?\*\/|\/\/.*/g, '').split(',').map((it) => it.trim()).filter(Boolean);
-  const pairs = [...(main ? [['default', main]] : []), ...listed.map((it) => it.split(/\s+as\s+/))];
-  const pattern = `{ ${pairs.map((it) => it.join(': ')).join(', ')} }`;
-  const call = `await __import(${from}, ${attributes && `{ with: ${attributes} }`})`;
-  const binding = space ? `const ${space} = ${call}, ${pattern} = ${space}` : `const ${pattern} = ${call}`;
-  return [match[0], `${binding};${match[0].replace(/[^\n]/g, '')}`]; // what follows keeps its line numbers
+  Reflect.defineProperty(globalThis, name, { value, writable: true, configurable: true }); // or it is frozen
 }
 
 // A module's own import() resolves from where its file is said to be.
@@ -242,7 +254,14 @@ function makeImport(directory) {
   const filename = `${directory}/cell.cjs`;
   const module = new Module(filename);
   module._compile('module.exports = (from, options) => import(from, options)', filename);
-  return Object.assign(module.exports, { meta: { url: pathToFileURL(filename).href, dirname: directory, filename } });
+  const load = module.exports;
+  const names = async (wanted, from, options) => {
+    const space = await load(from, options);
+    const missing = wanted.find((it) => !(it in space));
+    if (missing === undefined) return space;
+    throw new SyntaxError(`The requested module '${from}' does not provide an export named '${missing}'`);
+  };
+  return Object.assign(load, { names, meta: { url: pathToFileURL(filename).href, dirname: directory, filename } });
 }
 
 function attempt(action, fallback) {
@@ -271,7 +290,6 @@ function writeAtOnce(fd, chunk, encoding, done = encoding) {
 const sleepForever = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
 const warn = (text) => attempt(() => writeSync(2, `ringfence: ${text}\n`)); // it may have been closed
 const inspectSafely = (value) => attempt(() => inspect(value, { maxStringLength: MAX_RESULT_BYTES }), '[unprintable]');
-const startsOfLines = (text) => [0, ...Array.from(text.matchAll(LINE_END), (it) => it.index + it[0].length)];
 
 function cut(text, what, maxBytes = MAX_TRACEBACK_BYTES) {
   const bytes = Buffer.from(text);
@@ -285,8 +303,15 @@ const OWN_DIRECTORY = new URL('.', import.meta.url).href;
 
 function formatStack(error, frames) {
   const own = frames.map(String).filter((it) => !it.includes(OWN_DIRECTORY) && !/\bnode:/.test(it));
-  const lines = own.map((it) => `    at ${it.replace(/\bcell-(\d+):/, 'cell $1:')}`);
+  const lines = own.map((it) => `    at ${it.replace(/\bcell-(\d+):(\d+):(\d+)/g, showPlace)}`);
   return [attempt(() => Error.prototype.toString.call(error), 'Error'), ...lines].join('\n');
+}
+
+const marksOfCells = new Map(); // of those whose columns have moved
+
+function showPlace(_, id, line, column) {
+  const found = findColumn(marksOfCells.get(Number(id)) ?? [], line - 1, column - 1);
+  return `cell ${id}:${line}:${found + 1}`;
 }
 
 function describeError(value) {
@@ -296,14 +321,13 @@ function describeError(value) {
 }
 
 // With the line and a caret. The end of input lies after the line that the kernel adds.
-function describeSyntaxError({ id, code }, { exception, lineNumber, columnNumber }) {
-  const message = exception.description.split('\n')[0].replace(/^SyntaxError: /, '');
+function describeSyntaxError({ id, code }, name, message, lineNumber, columnNumber) {
   const starts = startsOfLines(code);
   const line = Math.min(lineNumber, starts.length - 1);
   const text = code.slice(starts[line], starts[line + 1]).trimEnd();
   const column = lineNumber > line ? text.length : Math.min(columnNumber, text.length);
   const place = [`cell ${id}:${line + 1}:${column + 1}`, text, `${text.slice(0, column).replace(/[^\t]/g, ' ')}^`];
-  return boundError('SyntaxError', message, [...place, `SyntaxError: ${message}`].join('\n'));
+  return boundError(name, message, [...place, `${name}: ${message}`].join('\n'));
 }
 
 function boundError(name, message, traceback) {

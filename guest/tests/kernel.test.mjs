@@ -82,11 +82,77 @@ describe('state', () => {
     assert.equal(await kernel.result('const x = 2; x'), '2');
   });
 
+  test('lets every declaration be made again as any other', async () => {
+    const kinds = {
+      const: (n) => `const x = ${n}; x`,
+      let: (n) => `let x = ${n}; x++; x - 1`,
+      var: (n) => `var x = ${n}; x`,
+      list: (n) => `const before = 0, [x] = [${n}]; x`,
+      function: (n) => `function x() { return ${n} }\nx()`,
+      class: (n) => `class x { static n = ${n} }\n(x.n)`,
+      import: () => "import { two as x } from './one.mjs'; x",
+    };
+    let n = 10;
+    for (const [first, declare] of Object.entries(kinds)) {
+      for (const [second, again] of Object.entries(kinds)) {
+        const fresh = new Kernel();
+        await fresh.next();
+        await fresh.run(declare(++n));
+        await fresh.run('const see = () => x');
+        const expected = second === 'import' ? '2' : String(++n);
+        const { result, error } = await fresh.run(again(n));
+        assert.equal(result, expected, `${first}, then ${second}: ${error?.traceback}`);
+        assert.equal(await fresh.result('see() === x'), 'true');
+        endKernels();
+      }
+    }
+  });
+
+  test('makes a variable anew that was there as a property', async () => {
+    await kernel.run('var x = 1');
+    assert.equal(await kernel.result('let x\ntypeof x'), "'undefined'");
+    await kernel.run('const y = JSON.parse("bad")');
+    assert.equal(await kernel.result('let y = 2; y'), '2');
+  });
+
+  test('refuses at once, with the place and what to do, what it cannot declare', async () => {
+    await kernel.run('let i = 1; const main = 2');
+    const { status, error } = await kernel.run('1 + 1\nfor (var i = 0; i < 3; i++) {}');
+    const advice = "Identifier 'i' has already been declared: an earlier cell did so in another way. Use the same keyword, or another name";
+    const traceback = `cell 2:2:10\nfor (var i = 0; i < 3; i++) {}\n         ^\nSyntaxError: ${advice}`;
+    assert.deepEqual([status, error], ['error', { name: 'SyntaxError', message: advice, traceback }]);
+    assert.match((await kernel.run('main(); function main() {}')).error.message, /'main' has already/);
+    assert.equal((await kernel.run('function NaN() {}')).error.message, "Identifier 'NaN' has already been declared");
+    assert.equal((await kernel.run('let undefined = 1')).error.name, 'SyntaxError');
+    assert.equal((await kernel.run('let twice = 1; let twice = 2')).error.message, "Identifier 'twice' has already been declared");
+    await kernel.run('Object.freeze(globalThis)');
+    assert.equal((await kernel.run('var b = 1')).error.name, 'TypeError');
+    assert.equal(await kernel.result('i + main'), '3');
+  });
+
+  test('tells a cell that it assigns to a constant', async () => {
+    for (const code of ['const a = 1; a = 2', 'const b = 1\nb += 2', 'const { c } = { c: 1 }\nc++', 'const d = 1; --d']) {
+      assert.equal((await kernel.run(code)).error?.message, 'Assignment to constant variable.', code);
+      assert.equal((await kernel.run(code)).error?.message, 'Assignment to constant variable.', code);
+    }
+    assert.equal(await kernel.result('const a = 5; a'), '5');
+  });
+
+  test('leaves text that looks like a declaration alone', async () => {
+    const code = 'const text = `\nconst a = 1; const b = 2;\n`; const more = "; const c";\n/*\nconst d\n*/ text + more';
+    assert.equal(await kernel.result(code), "'\\nconst a = 1; const b = 2;\\n; const c'");
+    await kernel.run('var x = 1');
+    assert.equal(await kernel.result('let y = "let ", x = 2; y + x'), "'let 2'");
+  });
+
   test('awaits at top level and gives the last value', async () => {
     assert.equal(await kernel.result('const v = await new Promise((go) => setTimeout(go, 5, 7)); v + 1'), '8');
     assert.equal(await kernel.result('Promise.resolve(1)'), 'Promise { 1 }');
     assert.equal(await kernel.result("'text'"), "'text'");
     for (const code of ['undefined', '', '// nothing', 'let q = 1']) assert.equal(await kernel.result(code), null);
+    assert.equal(await kernel.result('{ a: 1, b: 2 } // an object'), '{ a: 1, b: 2 }');
+    assert.equal(await kernel.result('{ let q = 2; q + 1 }'), '3');
+    assert.equal(await kernel.result('{ a: 1 };'), '1');
   });
 
   test('holds the last value in _', async () => {
@@ -104,6 +170,7 @@ describe('state', () => {
 
 describe('imports', () => {
   writeFileSync(join(directory, 'one.mjs'), 'export default 1; export const two = 2; export { two as "a-b" }');
+  writeFileSync(join(directory, 'none.mjs'), '');
   writeFileSync(join(directory, 'data.json'), '{"three":3}');
 
   test('has require and import() from the working directory', async () => {
@@ -145,6 +212,23 @@ describe('imports', () => {
   test('keeps line numbers below an import', async () => {
     const { error } = await kernel.run("import {\n  two\n} from './one.mjs'\nnull.x");
     assert.match(error.traceback, /at cell 1:4:6/);
+  });
+
+  test('keeps columns after an import', async () => {
+    const code = "import one from './one.mjs'; import {\n  two\n} from './one.mjs'; (await import('./one.mjs')).two.x.y";
+    assert.match((await kernel.run(code)).error.traceback, /at cell 1:3:55$/);
+    assert.match((await kernel.run("import one from './one.mjs'; let = ;")).error.traceback, /^cell 2:1:36\n.*\n {35}\^\n/);
+  });
+
+  test('refuses what a module does not export', async () => {
+    const { error } = await kernel.run("import one, { two, nope } from './one.mjs'");
+    assert.equal(error.name, 'SyntaxError');
+    assert.equal(error.message, "The requested module './one.mjs' does not provide an export named 'nope'");
+    assert.match((await kernel.run("import none from './none.mjs'")).error.message, /named 'default'/);
+  });
+
+  test('knows the older word for attributes', async () => {
+    assert.equal(await kernel.result("import json from './data.json' assert { type: 'json' }; json.three"), '3');
   });
 
   test('does not import inside a function', async () => {
@@ -190,6 +274,13 @@ describe('output', () => {
   test('reads an empty stdin', async () => {
     assert.equal(await kernel.result("require('fs').readFileSync(0, 'utf8')"), "''");
     assert.equal(await kernel.result('let n = 0; for await (const c of process.stdin) n++; n'), '0');
+  });
+
+  test('refuses what is no text and no bytes, as Node does', async () => {
+    assert.match((await kernel.run('process.stdout.write(5)')).error.traceback, /TypeError.*"chunk" argument must be/);
+    assert.match((await kernel.run('process.stderr.write(null)')).error.traceback, /ERR_STREAM_NULL_VALUES/);
+    await kernel.run("process.stdout.write(new Uint8Array([104, 105])); process.stdout.write('21', 'hex')");
+    await kernel.printed('stdout', /^hi!$/);
   });
 
   test('survives the closing of 1 and 2', async () => {
