@@ -20,6 +20,7 @@ import { writeSync } from 'node:fs';
 import inspector from 'node:inspector';
 import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
 import { Socket } from 'node:net';
+import { join } from 'node:path';
 import { setImmediate } from 'node:timers';
 import { pathToFileURL } from 'node:url';
 import { inspect, types } from 'node:util';
@@ -58,6 +59,7 @@ class Guest {
   #session = new inspector.Session();
   #cell = null; // { id, code, displayed }
   #directory;
+  #module = new Module('.');
   #unsettled = new Set(); // the promises of cells, also of those that were abandoned
   #bridge = null; // for code that calls tools; loaded for the first cell that may
   #preface = null; // what the host has said of servers and saved tools
@@ -71,6 +73,10 @@ class Guest {
       sleepForever(); // it is terminated: that, unlike an exception, passes any `catch`
     };
     syncBuiltinESMExports();
+    process.argv.length = 1; // the descriptor is no argument of the guest's
+    process.mainModule = this.#module;
+    define('module', this.#module);
+    define('exports', this.#module.exports);
     Error.prepareStackTrace = formatStack;
     for (const event of ['uncaughtException', 'unhandledRejection']) {
       process.on(event, (error) => warn(`${event}: ${cut(inspectSafely(error), event)}`));
@@ -116,7 +122,7 @@ class Guest {
 
   // What an earlier cell has declared in another way is adapted when V8 refuses it, each name once.
   #execute(cell) {
-    this.#followDirectory();
+    attempt(() => this.#followDirectory()); // the guest may have frozen what it is told in
     this.#bridge?.begin(cell);
     const source = adaptCode(cell.code, this.#findSyntaxError);
     for (const adapted = new Set(); ; ) {
@@ -212,13 +218,19 @@ class Guest {
     return lineNumber === undefined ? -1 : startsOfLines(expression)[lineNumber] + columnNumber - prefix.length;
   };
 
-  // `require` and `import` resolve from the working directory, wherever a cell has moved it.
+  // `require` and `import` resolve from the working directory, wherever a cell has moved it: to the guest, a
+  // cell is a program there, so that what asks whether it is the main one runs.
   #followDirectory() {
     const directory = attempt(() => process.cwd(), this.#directory); // it may have been removed
     if (directory === this.#directory) return;
     this.#directory = directory;
-    define('require', createRequire(`${directory}/`));
-    define('__import', makeImport(directory));
+    const filename = join(directory, 'cell.cjs');
+    Object.assign(this.#module, { filename, path: directory, paths: Module._nodeModulePaths(directory) });
+    process.argv[1] = filename;
+    define('__filename', filename);
+    define('__dirname', directory);
+    define('require', createRequire(filename));
+    define('__import', makeImport(directory, filename));
   }
 
   #display(value) {
@@ -250,8 +262,7 @@ function define(name, value) {
 }
 
 // A module's own import() resolves from where its file is said to be.
-function makeImport(directory) {
-  const filename = `${directory}/cell.cjs`;
+function makeImport(directory, filename) {
   const module = new Module(filename);
   module._compile('module.exports = (from, options) => import(from, options)', filename);
   const load = module.exports;

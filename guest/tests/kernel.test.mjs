@@ -231,6 +231,15 @@ describe('imports', () => {
     assert.equal(await kernel.result("import json from './data.json' assert { type: 'json' }; json.three"), '3');
   });
 
+  test('is a program to the code: arguments, module, main', async () => {
+    assert.equal(await kernel.result('process.argv.slice(2)'), '[]');
+    assert.equal(await kernel.result("require.main === module && import.meta.url === require('url').pathToFileURL(process.argv[1]).href"), 'true');
+    assert.equal(await kernel.result('module.exports = { a: 1 }; exports.b = 2; module.exports.a'), '1');
+    assert.equal(await kernel.result('__dirname === process.cwd() && __filename === module.filename'), 'true');
+    assert.equal(await kernel.result("process.chdir('/'); 1"), '1');
+    assert.equal(await kernel.result('[__dirname, require.main === module, process.argv[1]]'), "[ '/', true, '/cell.cjs' ]");
+  });
+
   test('does not import inside a function', async () => {
     assert.equal((await kernel.run("function f() { import x from './one.mjs' }")).error.name, 'SyntaxError');
   });
