@@ -21,6 +21,7 @@ import inspector from 'node:inspector';
 import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
 import { Socket } from 'node:net';
 import { join } from 'node:path';
+import { Writable } from 'node:stream';
 import { setImmediate } from 'node:timers';
 import { pathToFileURL } from 'node:url';
 import { inspect, types } from 'node:util';
@@ -68,8 +69,8 @@ class Guest {
     this.#controller = controller;
     this.#session.connect();
     define('display', (value) => this.#display(value));
-    process.exit = (code = process.exitCode ?? 0) => {
-      controller.postMessage({ type: 'exit', code: String(code) });
+    process.exit = (code) => {
+      controller.postMessage({ type: 'exit', code: String(takeExitCode(code)) });
       sleepForever(); // it is terminated: that, unlike an exception, passes any `catch`
     };
     syncBuiltinESMExports();
@@ -255,6 +256,14 @@ class Guest {
   }
 }
 
+// As the parent of a process would see it. What Node refuses is refused by the setter of `exitCode`.
+function takeExitCode(code) {
+  process.exitCode = code ?? process.exitCode;
+  const seen = Number(process.exitCode ?? 0) & 0xff;
+  process.exitCode = undefined;
+  return seen;
+}
+
 // A global that the guest may replace; its own `var` of that name (not configurable) is left alone.
 function define(name, value) {
   if (Object.getOwnPropertyDescriptor(globalThis, name)?.configurable === false) return;
@@ -285,7 +294,8 @@ function attempt(action, fallback) {
 
 function writeAtOnce(fd, chunk, encoding, done = encoding) {
   const named = typeof encoding === 'string' ? encoding : 'utf8';
-  let rest = typeof chunk === 'string' ? Buffer.from(chunk, named) : chunk;
+  if (typeof chunk !== 'string' && !types.isUint8Array(chunk)) refuseChunk(chunk);
+  let rest = typeof chunk === 'string' ? Buffer.from(chunk, named) : Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
   while (rest.length > 0) {
     try {
       rest = rest.subarray(writeSync(fd, rest));
@@ -298,6 +308,8 @@ function writeAtOnce(fd, chunk, encoding, done = encoding) {
   return true;
 }
 
+// As any stream of Node does; which of the other views of bytes it takes depends on its version.
+const refuseChunk = (chunk) => new Writable({ write: (_chunk, _encoding, done) => done() }).write(chunk);
 const sleepForever = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
 const warn = (text) => attempt(() => writeSync(2, `ringfence: ${text}\n`)); // it may have been closed
 const inspectSafely = (value) => attempt(() => inspect(value, { maxStringLength: MAX_RESULT_BYTES }), '[unprintable]');

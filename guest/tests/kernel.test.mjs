@@ -377,6 +377,11 @@ describe('process.exit', () => {
     assert.equal((await kernel.run('process.exitCode = 4; await 0; process.exit()')).error.message, '4');
     assert.equal((await kernel.run('setTimeout(() => process.exit(5), 1); await new Promise(() => {})')).error.message, '5');
     assert.equal((await kernel.run("import { exit } from 'node:process'; exit(6)")).error.message, '6');
+    assert.equal((await kernel.run('process.exit()')).error.message, '0');
+    assert.equal((await kernel.run("process.exit('3')")).error.message, '3');
+    assert.equal((await kernel.run('process.exit(-1)')).error.message, '255');
+    assert.equal((await kernel.run('process.exit(null)')).error.message, '0');
+    assert.equal((await kernel.run("process.exit('three')")).error.name, 'TypeError');
     assert.equal(await kernel.result('1'), '1');
   });
 
@@ -449,13 +454,15 @@ describe('errors', () => {
 
 describe('bounds', () => {
   test('cut a result at 64 KiB and say so', async () => {
-    const result = await kernel.result("'é'.repeat(1e6)");
+    const { result, cut } = await kernel.run("'é'.repeat(1e6)");
+    assert.equal(cut, true);
     assert.ok(Buffer.byteLength(result) <= 64 << 10 && Buffer.byteLength(result) > 63 << 10);
     await kernel.printed('stderr', /result cut to 65536 of \d+ bytes/);
   });
 
   test('cut an error at 32 KiB and say so', async () => {
-    const { error } = await kernel.run("throw new Error('x'.repeat(1e6))");
+    const { error, cut } = await kernel.run("throw new Error('x'.repeat(1e6))");
+    assert.equal(cut, true);
     for (const part of ['message', 'traceback']) assert.ok(error[part].length <= 32 << 10 && error[part].length > 31 << 10);
     await kernel.printed('stderr', /traceback cut to 32768 of \d+ bytes/);
   });
