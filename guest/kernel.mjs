@@ -31,7 +31,8 @@ import { MessageChannel, Worker, isMainThread, parentPort, workerData } from 'no
 
 import { adaptCode, adaptDeclaration, findColumn, findDeclaration, startsOfLines } from './kernel_source.mjs';
 
-const MAX_FRAME_BYTES = 16 << 20;
+const MAX_FRAME_BYTES = 12 << 20; // to the host, which takes no more
+const MAX_CODE_BYTES = 16 << 20;
 const MAX_ANSWER_BYTES = 72 << 20;
 const MAX_RESULT_BYTES = 64 << 10;
 const MAX_TRACEBACK_BYTES = 32 << 10;
@@ -194,9 +195,11 @@ class Guest {
     this.#ask('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
     if (cell !== this.#cell) return; // abandoned
     if (value !== undefined) define('_', value);
-    const result = value === undefined ? null : cut(inspectSafely(value), 'result', MAX_RESULT_BYTES);
+    const result = value === undefined ? null : inspectSafely(value);
     this.#cell = null;
     const done = { type: 'done', id: cell.id, status: error ? 'error' : 'ok', result, error };
+    const isCut = [shorten(done, 'result', MAX_RESULT_BYTES), ...Object.keys(error ?? {}).map((it) => shorten(error, it))];
+    if (isCut.includes(true)) done.cut = true;
     this.#afterCalls(() => this.#controller.postMessage(done));
   }
 
@@ -321,6 +324,13 @@ function cut(text, what, maxBytes = MAX_TRACEBACK_BYTES) {
   return bytes.toString('utf8', 0, maxBytes - 2); // half a character becomes one of three bytes
 }
 
+// Whether a text of a message had to be cut.
+function shorten(message, key, maxBytes) {
+  const whole = message[key];
+  if (whole !== null) message[key] = cut(whole, key, maxBytes);
+  return message[key] !== whole;
+}
+
 // Frames of Node and of the kernel's files are left out: they are the same in every trace.
 const OWN_DIRECTORY = new URL('.', import.meta.url).href;
 
@@ -339,8 +349,9 @@ function showPlace(_, id, line, column) {
 
 function describeError(value) {
   const text = inspectSafely(value);
-  if (!types.isNativeError(value)) return boundError('Uncaught', text, `Uncaught ${text}`);
-  return boundError(attempt(() => String(value.name), 'Error'), attempt(() => String(value.message), ''), text);
+  if (!types.isNativeError(value)) return { name: 'Uncaught', message: text, traceback: `Uncaught ${text}` };
+  const [name, message] = [attempt(() => String(value.name), 'Error'), attempt(() => String(value.message), '')];
+  return { name, message, traceback: text };
 }
 
 // With the line and a caret. The end of input lies after the line that the kernel adds.
@@ -350,11 +361,7 @@ function describeSyntaxError({ id, code }, name, message, lineNumber, columnNumb
   const text = code.slice(starts[line], starts[line + 1]).trimEnd();
   const column = lineNumber > line ? text.length : Math.min(columnNumber, text.length);
   const place = [`cell ${id}:${line + 1}:${column + 1}`, text, `${text.slice(0, column).replace(/[^\t]/g, ' ')}^`];
-  return boundError(name, message, [...place, `${name}: ${message}`].join('\n'));
-}
-
-function boundError(name, message, traceback) {
-  return { name: cut(name, 'name'), message: cut(message, 'message'), traceback: cut(traceback, 'traceback') };
+  return { name, message, traceback: [...place, `${name}: ${message}`].join('\n') };
 }
 
 const IMAGES = { png: /^\x89PNG\r\n\x1a\n/, jpeg: /^\xff\xd8\xff/, gif: /^GIF8[79]a/, webp: /^RIFF[^]{4}WEBP/ };
@@ -405,7 +412,7 @@ class Controller {
       const own = isWhole ? body : new Uint8Array(body);
       return parentPort.postMessage({ type, body: own }, [own.buffer]);
     }
-    if (body.length > MAX_FRAME_BYTES) refuseFrame(body.length, MAX_FRAME_BYTES);
+    if (body.length > MAX_CODE_BYTES) refuseFrame(body.length, MAX_CODE_BYTES);
     if (type === 'execute') this.#queue.push({ type, id, code });
     else if (type === 'preface') this.#queue.push({ type, preface: rest });
     else exitAtOnce(`the host sent a frame of an unknown type: ${type}`);

@@ -483,6 +483,8 @@ describe('bounds', () => {
   test('drop a display that does not fit a frame', async () => {
     assert.deepEqual((await kernel.run("display('\\0'.repeat(8 << 20))")).items, []);
     await kernel.printed('stderr', /display dropped: it does not fit a frame/);
+    const { items } = await kernel.run("display('\\n'.repeat(5 << 20)); display('\\n'.repeat(7 << 20))"); // 10 and 14 MiB
+    assert.deepEqual(items.map((item) => item.data.length), [5 << 20]);
   });
 });
 
