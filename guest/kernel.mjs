@@ -16,26 +16,25 @@
 // The guest shares this process and can break it, which costs it its own session and no more: the
 // host trusts nothing that arrives on FD.
 
-import { writeSync } from 'node:fs';
 import inspector from 'node:inspector';
 import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
 import { Socket } from 'node:net';
 import { join } from 'node:path';
-import { Writable } from 'node:stream';
 import { setImmediate } from 'node:timers';
 import { pathToFileURL } from 'node:url';
-import { inspect, types } from 'node:util';
 import { promiseHooks } from 'node:v8';
 import { Script } from 'node:vm';
 import { MessageChannel, Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 
+import {
+  attempt, cut, describeDisplay, describeError, describeSyntaxError, formatStack, inspectSafely, marksOfCells, shortenDone,
+  warn, writeAtOnce,
+} from './kernel_output.mjs';
 import { adaptCode, adaptDeclaration, findColumn, findDeclaration, startsOfLines } from './kernel_source.mjs';
 
 const MAX_FRAME_BYTES = 12 << 20; // to the host, which takes no more
 const MAX_CODE_BYTES = 16 << 20;
 const MAX_ANSWER_BYTES = 72 << 20;
-const MAX_RESULT_BYTES = 64 << 10;
-const MAX_TRACEBACK_BYTES = 32 << 10;
 const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
 const STOP_PATIENCE_MS = 50; // an idle main thread answers in well under a millisecond
@@ -198,8 +197,7 @@ class Guest {
     const result = value === undefined ? null : inspectSafely(value);
     this.#cell = null;
     const done = { type: 'done', id: cell.id, status: error ? 'error' : 'ok', result, error };
-    const isCut = [shorten(done, 'result', MAX_RESULT_BYTES), ...Object.keys(error ?? {}).map((it) => shorten(error, it))];
-    if (isCut.includes(true)) done.cut = true;
+    shortenDone(done);
     this.#afterCalls(() => this.#controller.postMessage(done));
   }
 
@@ -285,95 +283,6 @@ function makeImport(directory, filename) {
     throw new SyntaxError(`The requested module '${from}' does not provide an export named '${missing}'`);
   };
   return Object.assign(load, { names, meta: { url: pathToFileURL(filename).href, dirname: directory, filename } });
-}
-
-function attempt(action, fallback) {
-  try {
-    return action();
-  } catch {
-    return fallback;
-  }
-}
-
-function writeAtOnce(fd, chunk, encoding, done = encoding) {
-  const named = typeof encoding === 'string' ? encoding : 'utf8';
-  if (typeof chunk !== 'string' && !types.isUint8Array(chunk)) refuseChunk(chunk);
-  let rest = typeof chunk === 'string' ? Buffer.from(chunk, named) : Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
-  while (rest.length > 0) {
-    try {
-      rest = rest.subarray(writeSync(fd, rest));
-    } catch (error) {
-      if (error.code !== 'EAGAIN') throw error;
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1); // a child has made the pipe non-blocking
-    }
-  }
-  if (typeof done === 'function') process.nextTick(done);
-  return true;
-}
-
-// As any stream of Node does; which of the other views of bytes it takes depends on its version.
-const refuseChunk = (chunk) => new Writable({ write: (_chunk, _encoding, done) => done() }).write(chunk);
-const sleepForever = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
-const warn = (text) => attempt(() => writeSync(2, `ringfence: ${text}\n`)); // it may have been closed
-const inspectSafely = (value) => attempt(() => inspect(value, { maxStringLength: MAX_RESULT_BYTES }), '[unprintable]');
-
-function cut(text, what, maxBytes = MAX_TRACEBACK_BYTES) {
-  const bytes = Buffer.from(text);
-  if (bytes.length <= maxBytes) return text;
-  warn(`${what} cut to ${maxBytes} of ${bytes.length} bytes`);
-  return bytes.toString('utf8', 0, maxBytes - 2); // half a character becomes one of three bytes
-}
-
-// Whether a text of a message had to be cut.
-function shorten(message, key, maxBytes) {
-  const whole = message[key];
-  if (whole !== null) message[key] = cut(whole, key, maxBytes);
-  return message[key] !== whole;
-}
-
-// Frames of Node and of the kernel's files are left out: they are the same in every trace.
-const OWN_DIRECTORY = new URL('.', import.meta.url).href;
-
-function formatStack(error, frames) {
-  const own = frames.map(String).filter((it) => !it.includes(OWN_DIRECTORY) && !/\bnode:/.test(it));
-  const lines = own.map((it) => `    at ${it.replace(/\bcell-(\d+):(\d+):(\d+)/g, showPlace)}`);
-  return [attempt(() => Error.prototype.toString.call(error), 'Error'), ...lines].join('\n');
-}
-
-const marksOfCells = new Map(); // of those whose columns have moved
-
-function showPlace(_, id, line, column) {
-  const found = findColumn(marksOfCells.get(Number(id)) ?? [], line - 1, column - 1);
-  return `cell ${id}:${line}:${found + 1}`;
-}
-
-function describeError(value) {
-  const text = inspectSafely(value);
-  if (!types.isNativeError(value)) return { name: 'Uncaught', message: text, traceback: `Uncaught ${text}` };
-  const [name, message] = [attempt(() => String(value.name), 'Error'), attempt(() => String(value.message), '')];
-  return { name, message, traceback: text };
-}
-
-// With the line and a caret. The end of input lies after the line that the kernel adds.
-function describeSyntaxError({ id, code }, name, message, lineNumber, columnNumber) {
-  const starts = startsOfLines(code);
-  const line = Math.min(lineNumber, starts.length - 1);
-  const text = code.slice(starts[line], starts[line + 1]).trimEnd();
-  const column = lineNumber > line ? text.length : Math.min(columnNumber, text.length);
-  const place = [`cell ${id}:${line + 1}:${column + 1}`, text, `${text.slice(0, column).replace(/[^\t]/g, ' ')}^`];
-  return { name, message, traceback: [...place, `${name}: ${message}`].join('\n') };
-}
-
-const IMAGES = { png: /^\x89PNG\r\n\x1a\n/, jpeg: /^\xff\xd8\xff/, gif: /^GIF8[79]a/, webp: /^RIFF[^]{4}WEBP/ };
-
-function describeDisplay(value) {
-  if (typeof value === 'string') return { 'text/plain': value };
-  const head = value instanceof Uint8Array ? Buffer.from(value.subarray(0, 16)).toString('latin1') : '';
-  const kind = Object.keys(IMAGES).find((it) => IMAGES[it].test(head));
-  if (kind) return { [`image/${kind}`]: value };
-  const isPlain = Array.isArray(value) || value?.constructor === Object;
-  const json = isPlain && attempt(() => JSON.stringify(value)); // none if circular or with a BigInt
-  return json ? { 'application/json': json } : { 'text/plain': inspectSafely(value) };
 }
 
 // Termination skips the code of Node that would leave a timer's or tick's async scope, and Node
@@ -512,6 +421,8 @@ function exitAtOnce(reason) {
   if (reason) warn(reason);
   process.kill(process.pid, 'SIGKILL');
 }
+
+const sleepForever = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
 
 // Listeners for signals need main's event loop; `breakOnSigint` has a native thread behind it. Without
 // such a watch SIGINT kills: each level guards the one in it while that is set up again.
