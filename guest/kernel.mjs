@@ -27,8 +27,8 @@ import { Script } from 'node:vm';
 import { MessageChannel, Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 
 import {
-  attempt, cut, describeDisplay, describeError, describeSyntaxError, formatStack, inspectSafely, marksOfCells, shortenDone,
-  warn, writeAtOnce,
+  attempt, cut, describeDisplay, describeError, describeSyntaxError, formatStack, inspectSafely, marksOfCells,
+  shortenDone, warn, writeAtOnce,
 } from './kernel_output.mjs';
 import { adaptCode, adaptDeclaration, findColumn, findDeclaration, startsOfLines } from './kernel_source.mjs';
 
@@ -37,6 +37,7 @@ const MAX_CODE_BYTES = 16 << 20;
 const MAX_ANSWER_BYTES = 72 << 20;
 const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
+const MAX_ADAPTED_NAMES = 32; // in a cell: each takes V8 several parses
 const STOP_PATIENCE_MS = 50; // an idle main thread answers in well under a millisecond
 const { then } = Promise.prototype; // the guest may replace it
 
@@ -99,7 +100,7 @@ class Guest {
   #start(cell) {
     this.#cell = cell;
     const mayCall = this.#preface?.servers?.length || this.#preface?.saved?.length || /\bmcp\b/.test(cell.code);
-    if (this.#bridge || !mayCall) this.#execute(cell);
+    if (this.#bridge || !mayCall) this.#run(cell);
     else this.#loadBridge(cell);
   }
 
@@ -111,7 +112,16 @@ class Guest {
     } catch (error) {
       return this.#settle(cell, describeError(error));
     }
-    if (cell === this.#cell) this.#execute(cell); // or it was abandoned meanwhile
+    if (cell === this.#cell) this.#run(cell); // or it was abandoned meanwhile
+  }
+
+  // The guest can break what the kernel stands on; its cell is answered all the same.
+  #run(cell) {
+    try {
+      this.#execute(cell);
+    } catch (error) {
+      this.#settle(cell, describeError(error));
+    }
   }
 
   // Calls that are open fail with their cell. What the guest's code does about it belongs to that cell: it is
@@ -130,7 +140,8 @@ class Guest {
       const { promise, refusal } = this.#evaluate(cell, source);
       if (!refusal) return this.#follow(cell, promise);
       const name = this.#findRefusedName(source, refusal);
-      const isAdapted = name && !adapted.has(name) && this.#adaptDeclaration(source, name);
+      const isNext = name && !adapted.has(name) && adapted.size < MAX_ADAPTED_NAMES;
+      const isAdapted = isNext && this.#adaptDeclaration(source, name);
       if (!isAdapted) return this.#settle(cell, this.#describeRefusal(cell, source, refusal, name));
       adapted.add(name);
     }

@@ -19,8 +19,9 @@ export function attempt(action, fallback) {
 
 export function writeAtOnce(fd, chunk, encoding, done = encoding) {
   const named = typeof encoding === 'string' ? encoding : 'utf8';
-  if (typeof chunk !== 'string' && !types.isUint8Array(chunk)) refuseChunk(chunk);
-  let rest = typeof chunk === 'string' ? Buffer.from(chunk, named) : Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+  const isText = typeof chunk === 'string';
+  if (!isText && !types.isUint8Array(chunk)) refuseChunk(chunk);
+  let rest = isText ? Buffer.from(chunk, named) : Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
   while (rest.length > 0) {
     try {
       rest = rest.subarray(writeSync(fd, rest));

@@ -110,34 +110,47 @@ function rewriteImport(text, spot) {
 }
 
 const MAX_PROBES = 64; // for one cell; they take a parse each
+const MAX_LINE = 300; // what is further from the start of its line is not looked at
+const MAX_ADAPTED_LENGTH = 1 << 20; // code that is longer is mostly data
+
+const CONST_WORD = new RegExp(`(?<![\\w$.#])const(?=\\s+[\\p{ID_Start}$_]|\\s*[[{])`, 'gu');
+const OPERATOR = String.raw`\s{0,9}(?:(?:[-+*/%&|^]|\*\*|<<|>>>?|&&|\|\||\?\?)?=(?![=>])|\+\+|--)`;
+const ASSIGNED = new RegExp(
+  `(?<![\\w$.]|(?:const|let|var)\\s{1,9})${NAME}(?=${OPERATOR})|(?<=(?:\\+\\+|--)\\s{0,9})${NAME}`, 'gu');
 
 // V8 lets a later cell declare `let a` again, and `const a`, but neither as the other. So `const` at top level
-// becomes `let`, unless its own cell seems to assign to it and is to be told. It is looked for where a statement
-// starts that is indented as the first one is; at the start of a line that nothing can reach from above, it is code.
+// becomes `let`, unless its own cell seems to assign to it and is to be told.
 function adaptConstants(source, findSyntaxError) {
-  const indent = /^[ \t]*(?=\S)/m.exec(source.text)?.[0] ?? '';
-  const word = new RegExp(`(?<=^${indent}(?:\\S.{0,200}[;}][ \\t]*)?)const(?=\\s+[\\p{ID_Start}$_]|\\s*[[{])`, 'gmu');
-  const open = source.text.search(/`|\/\*|\\[\r\n]/);
-  const spots = [...source.text.matchAll(word)].map((it) => it.index); // each stays where it is
+  const { text } = source;
+  if (text.length > MAX_ADAPTED_LENGTH || !text.includes('const')) return;
+  const assigned = new Set(text.match(ASSIGNED));
+  const isAssigned = (spot) => {
+    const [declared] = /[^=]*/.exec(text.slice(spot + 'const'.length, spot + MAX_LINE));
+    return declared.match(new RegExp(NAME, 'gu'))?.some((it) => assigned.has(it));
+  };
+  const spots = findConstants(text, findSyntaxError).filter((it) => !isAssigned(it));
+  const ends = [...spots.slice(1), text.length];
+  const parts = spots.map((spot, i) => `let  ${text.slice(spot + 'const'.length, ends[i])}`);
+  if (spots.length) source.text = text.slice(0, spots[0]) + parts.join(''); // it is as long as before
+}
+
+// Where a statement starts, on a line that is indented as the first one is. At the very start of a line which no text
+// or comment can reach from above, it is code; elsewhere V8 is asked.
+function findConstants(text, findSyntaxError) {
+  const indent = /^[ \t]{0,99}(?=\S)/m.exec(text)?.[0] ?? '';
+  const open = text.search(/`|\/\*|\\[\r\n]/);
   let probes = 0;
-  for (const spot of spots) {
-    const isFirst = spot === indent.length || source.text[spot - indent.length - 1] === '\n';
-    const isSure = isFirst && (open < 0 || spot < open);
-    const probe = () => findSyntaxError(splice(source.text, spot, 'const'.length, 'const 0')) === spot + 'const '.length;
-    const isCode = isSure || (++probes <= MAX_PROBES && probe());
-    if (isCode && !isAssigned(source.text, spot)) source.replace(spot, 'const'.length, 'let  ');
-  }
+  const isCode = (spot) => findSyntaxError(splice(text, spot, 'const'.length, 'const 0')) === spot + 'const '.length;
+  return Array.from(text.matchAll(CONST_WORD), (it) => it.index).filter((spot) => {
+    const before = spot < MAX_LINE ? `\n${text.slice(0, spot)}` : text.slice(spot - MAX_LINE, spot);
+    const line = /\n.*$/.exec(before)?.[0] ?? '';
+    if (line === `\n${indent}` && (open < 0 || spot < open)) return true;
+    const mayBe = line === `\n${indent}` || (line.startsWith(`\n${indent}`) && /[;}][ \t]*$/.test(line));
+    return mayBe && ++probes <= MAX_PROBES && isCode(spot);
+  });
 }
 
 const splice = (text, start, length, replacement) => text.slice(0, start) + replacement + text.slice(start + length);
-
-function isAssigned(text, spot) {
-  const declared = text.slice(spot + 'const'.length).match(/^[^=]*/)[0];
-  const names = declared.match(new RegExp(NAME, 'gu')).join('|').replaceAll('$', '\\$');
-  const operator = '(?:[-+*/%&|^]|\\*\\*|<<|>>>?|&&|\\|\\||\\?\\?)?=(?![=>])|\\+\\+|--';
-  const assignment = new RegExp(`(?<![\\w$.])(?<!(?:const|let|var)\\s+)(?:(?:\\+\\+|--)(?:${names})(?![\\w$])|(?:${names})[ \\t]*(?:${operator}))`);
-  return assignment.test(text.slice(0, spot)) || assignment.test(text.slice(spot + 'const'.length + declared.length));
-}
 
 // V8 has refused `name`, which an earlier cell has declared in another way: as a lexical name or as a property of the
 // global object. The declaration becomes one of that kind. Whether that could be done is the answer.
@@ -153,8 +166,9 @@ export function adaptDeclaration(source, name, scope, findSyntaxError) {
   const { 0: word, index } = keyword;
   const wasConst = source.code.startsWith('const', source.offsetInCode(index));
   if (isLexical && word.startsWith('let') && !wasConst) return false; // there it is a `const`
-  const wanted = !isLexical ? 'var' : word.startsWith('let') ? 'const' : 'let';
-  source.replace(index, word.length, wanted.padEnd(word.length));
+  const wanted = (!isLexical ? 'var' : word.startsWith('let') ? 'const' : 'let').padEnd(word.length);
+  if (findSyntaxError(splice(source.text, index, word.length, wanted)) >= 0) return false; // a second one is there
+  source.replace(index, word.length, wanted);
   if (!isLexical) source.replace(0, 0, `${name} = undefined; `); // as `let a` would make it
   return true;
 }
@@ -183,8 +197,9 @@ function adaptDefinition(source, at, name, keyword, findSyntaxError) {
   if (isFunction && text.slice(0, at).match(new RegExp(NAME, 'gu'))?.includes(name)) return false;
   const ends = Array.from(text.slice(at).matchAll(/\}/g), (it) => at + it.index + 1).slice(0, MAX_PROBES);
   const end = ends.find((it) => findSyntaxError(`(${text.slice(at, it)}\n)`) < 0);
-  if (!end) return false;
+  const head = `${keyword} ${name} = `;
+  if (!end || findSyntaxError(splice(splice(text, end, 0, ';'), at, 0, head)) >= 0) return false;
   source.replace(end, 0, ';');
-  source.replace(at, 0, `${keyword} ${name} = `);
+  source.replace(at, 0, head);
   return true;
 }
