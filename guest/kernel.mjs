@@ -8,30 +8,36 @@
 //     controller  owns FD, hands cells to main one at a time, and stops them
 //     sentinel    sleeps until SIGINT, which a busy main thread would not notice
 //
+// V8 runs scripts that stand alone; kernel_source.mjs makes one of a cell.
+//
 // Where code calls the tools of other servers, mcp_bridge.mjs is loaded into main; its questions to the
 // host, and the answers, pass through the controller like cells.
 //
 // The guest shares this process and can break it, which costs it its own session and no more: the
 // host trusts nothing that arrives on FD.
 
-import { writeSync } from 'node:fs';
 import inspector from 'node:inspector';
 import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
 import { Socket } from 'node:net';
+import { join } from 'node:path';
 import { setImmediate } from 'node:timers';
 import { pathToFileURL } from 'node:url';
-import { inspect, types } from 'node:util';
 import { promiseHooks } from 'node:v8';
 import { Script } from 'node:vm';
 import { MessageChannel, Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 
-const MAX_FRAME_BYTES = 16 << 20;
+import {
+  attempt, cut, describeDisplay, describeError, describeSyntaxError, formatStack, inspectSafely, marksOfCells,
+  shortenDone, warn, writeAtOnce,
+} from './kernel_output.mjs';
+import { adaptCode, adaptDeclaration, findColumn, findDeclaration, startsOfLines } from './kernel_source.mjs';
+
+const MAX_FRAME_BYTES = 12 << 20; // to the host, which takes no more
+const MAX_CODE_BYTES = 16 << 20;
 const MAX_ANSWER_BYTES = 72 << 20;
-const MAX_RESULT_BYTES = 64 << 10;
-const MAX_TRACEBACK_BYTES = 32 << 10;
 const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
-const LINE_END = /\r\n|[\n\r\u2028\u2029]/g; // as V8 counts lines
+const MAX_ADAPTED_NAMES = 32; // in a cell: each takes V8 several parses
 const STOP_PATIENCE_MS = 50; // an idle main thread answers in well under a millisecond
 const { then } = Promise.prototype; // the guest may replace it
 
@@ -55,6 +61,7 @@ class Guest {
   #session = new inspector.Session();
   #cell = null; // { id, code, displayed }
   #directory;
+  #module = new Module('.');
   #unsettled = new Set(); // the promises of cells, also of those that were abandoned
   #bridge = null; // for code that calls tools; loaded for the first cell that may
   #preface = null; // what the host has said of servers and saved tools
@@ -63,11 +70,15 @@ class Guest {
     this.#controller = controller;
     this.#session.connect();
     define('display', (value) => this.#display(value));
-    process.exit = (code = process.exitCode ?? 0) => {
-      controller.postMessage({ type: 'exit', code: String(code) });
+    process.exit = (code) => {
+      controller.postMessage({ type: 'exit', code: String(takeExitCode(code)) });
       sleepForever(); // it is terminated: that, unlike an exception, passes any `catch`
     };
     syncBuiltinESMExports();
+    process.argv.length = 1; // the descriptor is no argument of the guest's
+    process.mainModule = this.#module;
+    define('module', this.#module);
+    define('exports', this.#module.exports);
     Error.prepareStackTrace = formatStack;
     for (const event of ['uncaughtException', 'unhandledRejection']) {
       process.on(event, (error) => warn(`${event}: ${cut(inspectSafely(error), event)}`));
@@ -89,7 +100,7 @@ class Guest {
   #start(cell) {
     this.#cell = cell;
     const mayCall = this.#preface?.servers?.length || this.#preface?.saved?.length || /\bmcp\b/.test(cell.code);
-    if (this.#bridge || !mayCall) this.#execute(cell);
+    if (this.#bridge || !mayCall) this.#run(cell);
     else this.#loadBridge(cell);
   }
 
@@ -101,7 +112,16 @@ class Guest {
     } catch (error) {
       return this.#settle(cell, describeError(error));
     }
-    if (cell === this.#cell) this.#execute(cell); // or it was abandoned meanwhile
+    if (cell === this.#cell) this.#run(cell); // or it was abandoned meanwhile
+  }
+
+  // The guest can break what the kernel stands on; its cell is answered all the same.
+  #run(cell) {
+    try {
+      this.#execute(cell);
+    } catch (error) {
+      this.#settle(cell, describeError(error));
+    }
   }
 
   // Calls that are open fail with their cell. What the guest's code does about it belongs to that cell: it is
@@ -111,23 +131,73 @@ class Guest {
     else action();
   }
 
+  // What an earlier cell has declared in another way is adapted when V8 refuses it, each name once.
+  #execute(cell) {
+    attempt(() => this.#followDirectory()); // the guest may have frozen what it is told in
+    this.#bridge?.begin(cell);
+    const source = adaptCode(cell.code, this.#findSyntaxError);
+    for (const adapted = new Set(); ; ) {
+      const { promise, refusal } = this.#evaluate(cell, source);
+      if (!refusal) return this.#follow(cell, promise);
+      const name = this.#findRefusedName(source, refusal);
+      const isNext = name && !adapted.has(name) && adapted.size < MAX_ADAPTED_NAMES;
+      const isAdapted = isNext && this.#adaptDeclaration(source, name);
+      if (!isAdapted) return this.#settle(cell, this.#describeRefusal(cell, source, refusal, name));
+      adapted.add(name);
+    }
+  }
+
   // A cell is an async function to V8. Its promise is taken hold of with a hook and not through the
   // inspector, which reports a promise that was collected at a moment when V8 aborts on JavaScript.
-  #execute(cell) {
-    this.#followDirectory();
-    this.#bridge?.begin(cell);
-    const adapted = adaptImports(cell.code, (text) => this.#findSyntaxError(text));
-    const expression = `${adapted}\n//# sourceURL=cell-${cell.id}`;
+  // V8 answers at once only where it refuses the cell, also one that has its promise by then.
+  #evaluate(cell, source) {
+    const { text, marks } = source;
+    if (marks.length) marksOfCells.set(cell.id, marks);
     let promise;
     const release = promiseHooks.onInit((first) => {
       release();
       this.#unsettled.add((promise = first));
     });
+    const expression = `${text}\n//# sourceURL=cell-${cell.id}`;
     const reply = this.#ask('Runtime.evaluate', { expression, replMode: true, objectGroup: 'cell' });
     release();
-    if (!promise) return this.#settle(cell, describeSyntaxError(cell, reply.exceptionDetails));
+    const details = reply?.exceptionDetails;
+    if (!details) return { promise };
+    this.#unsettled.delete(promise);
+    const [, name, message] = /^(?:(\w+): )?(.*)/.exec(details.exception.description);
+    return { refusal: { name, message, line: details.lineNumber, column: details.columnNumber } };
+  }
+
+  #follow(cell, promise) {
     const succeed = (outcome) => this.#settle(cell, null, outcome['.repl_result'], promise);
     Reflect.apply(then, promise, [succeed, (error) => this.#settle(cell, describeError(error), undefined, promise)]);
+  }
+
+  // The name that V8 will not have declared again, if not the cell itself does so twice.
+  #findRefusedName(source, { message }) {
+    const name = /^Identifier '(.+)' has already been declared$/.exec(message)?.[1];
+    return name && this.#findSyntaxError(source.text) < 0 ? name : undefined;
+  }
+
+  #adaptDeclaration(source, name) {
+    const scope = this.#findScope(name);
+    return scope && adaptDeclaration(source, name, scope, this.#findSyntaxError);
+  }
+
+  // Where earlier cells have declared a name. What cannot be written there, such as NaN, is none of theirs.
+  #findScope(name) {
+    if (this.#ask('Runtime.globalLexicalScopeNames', {}).names.includes(name)) return 'lexical';
+    return Object.getOwnPropertyDescriptor(globalThis, name)?.writable ? 'global' : undefined;
+  }
+
+  #describeRefusal(cell, source, { name, message, line, column }, declared) {
+    if (!declared) return describeSyntaxError(cell, name, message, line, findColumn(source.marks, line, column));
+    const at = source.offsetInCode(findDeclaration(source.text, declared, this.#findSyntaxError));
+    const starts = startsOfLines(cell.code);
+    const row = Math.max(0, starts.findLastIndex((it) => it <= at));
+    const advice = ': an earlier cell did so in another way. Use the same keyword, or another name';
+    const whole = this.#findScope(declared) ? message + advice : message;
+    return describeSyntaxError(cell, name, whole, row, at - starts[row]);
   }
 
   #settle(cell, error, value, promise) {
@@ -135,9 +205,10 @@ class Guest {
     this.#ask('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
     if (cell !== this.#cell) return; // abandoned
     if (value !== undefined) define('_', value);
-    const result = value === undefined ? null : cut(inspectSafely(value), 'result', MAX_RESULT_BYTES);
+    const result = value === undefined ? null : inspectSafely(value);
     this.#cell = null;
     const done = { type: 'done', id: cell.id, status: error ? 'error' : 'ok', result, error };
+    shortenDone(done);
     this.#afterCalls(() => this.#controller.postMessage(done));
   }
 
@@ -149,7 +220,7 @@ class Guest {
   }
 
   // The offset of the first syntax error, or -1; in a function, for the sake of top-level await.
-  #findSyntaxError(text) {
+  #findSyntaxError = (text) => {
     const prefix = '(async () => {\n';
     const expression = `${prefix}${text}\n})`;
     this.#ask('Runtime.discardConsoleEntries'); // they would all be reported by the next line
@@ -158,15 +229,21 @@ class Guest {
     this.#ask('Runtime.disable');
     const { lineNumber, columnNumber } = reply?.exceptionDetails ?? {};
     return lineNumber === undefined ? -1 : startsOfLines(expression)[lineNumber] + columnNumber - prefix.length;
-  }
+  };
 
-  // `require` and `import` resolve from the working directory, wherever a cell has moved it.
+  // `require` and `import` resolve from the working directory, wherever a cell has moved it: to the guest, a
+  // cell is a program there, so that what asks whether it is the main one runs.
   #followDirectory() {
     const directory = attempt(() => process.cwd(), this.#directory); // it may have been removed
     if (directory === this.#directory) return;
     this.#directory = directory;
-    define('require', createRequire(`${directory}/`));
-    define('__import', makeImport(directory));
+    const filename = join(directory, 'cell.cjs');
+    Object.assign(this.#module, { filename, path: directory, paths: Module._nodeModulePaths(directory) });
+    process.argv[1] = filename;
+    define('__filename', filename);
+    define('__dirname', directory);
+    define('require', createRequire(filename));
+    define('__import', makeImport(directory, filename));
   }
 
   #display(value) {
@@ -191,135 +268,32 @@ class Guest {
   }
 }
 
+// As the parent of a process would see it. What Node refuses is refused by the setter of `exitCode`.
+function takeExitCode(code) {
+  process.exitCode = code ?? process.exitCode;
+  const seen = Number(process.exitCode ?? 0) & 0xff;
+  process.exitCode = undefined;
+  return seen;
+}
+
 // A global that the guest may replace; its own `var` of that name (not configurable) is left alone.
 function define(name, value) {
   if (Object.getOwnPropertyDescriptor(globalThis, name)?.configurable === false) return;
-  Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
-}
-
-const IMPORT_WORD = /(?<![\w$.#])import(?![\w$])/g;
-const GAP = String.raw`(?:\s|/\*[^]*?\*/|//.*)*`;
-const NAME = String.raw`[\p{ID_Start}$_][\p{ID_Continue}$]*`;
-const IMPORT_STATEMENT = new RegExp(
-  `import${GAP}(?:(?:(?<main>${NAME})${GAP},?${GAP})?` +
-    `(?:\\*${GAP}as${GAP}(?<space>${NAME})|\\{(?<names>[^}]*)\\})?${GAP}from${GAP})?` +
-    `(?<from>'[^'\\n]*'|"[^"\\n]*")(?:${GAP}with${GAP}(?<attributes>\\{[^}]*\\}))?[ \\t]*;?`, 'uy');
-
-// Scripts compiled by the inspector may not import, so each `import` of a cell becomes `__import`.
-// V8 itself tells code from text: with ` 0` after every `import`, its first syntax error lies at an
-// `import` that is code, or at the 0 after a property of that name.
-function adaptImports(code, findSyntaxError) {
-  for (let from = 0; ; ) {
-    const spots = [...code.matchAll(IMPORT_WORD)].map((it) => it.index).filter((it) => it >= from);
-    if (!spots.length) return code;
-    const error = findSyntaxError(code.replace(IMPORT_WORD, (word, at) => (at < from ? word : `${word} 0`)));
-    const hit = spots.findIndex((spot, i) => error === spot + 2 * i || error === spot + 2 * i + 7);
-    if (hit < 0) return code;
-    const spot = spots[hit];
-    from = spot + 'import'.length;
-    if (error !== spot + 2 * hit) continue;
-    const [original, replacement] = rewriteImport(code, spot);
-    code = code.slice(0, spot) + replacement + code.slice(spot + original.length);
-    from = spot + replacement.length;
-  }
-}
-
-function rewriteImport(code, spot) {
-  IMPORT_STATEMENT.lastIndex = spot;
-  const match = IMPORT_STATEMENT.exec(code);
-  if (!match) return ['import', '__import']; // import(…) or import.meta
-  const { main, space, names = '', from, attributes } = match.groups;
-  const listed = names.replace(/\/\*[^]*?\*\/|\/\/.*/g, '').split(',').map((it) => it.trim()).filter(Boolean);
-  const pairs = [...(main ? [['default', main]] : []), ...listed.map((it) => it.split(/\s+as\s+/))];
-  const pattern = `{ ${pairs.map((it) => it.join(': ')).join(', ')} }`;
-  const call = `await __import(${from}, ${attributes && `{ with: ${attributes} }`})`;
-  const binding = space ? `const ${space} = ${call}, ${pattern} = ${space}` : `const ${pattern} = ${call}`;
-  return [match[0], `${binding};${match[0].replace(/[^\n]/g, '')}`]; // what follows keeps its line numbers
+  Reflect.defineProperty(globalThis, name, { value, writable: true, configurable: true }); // or it is frozen
 }
 
 // A module's own import() resolves from where its file is said to be.
-function makeImport(directory) {
-  const filename = `${directory}/cell.cjs`;
+function makeImport(directory, filename) {
   const module = new Module(filename);
   module._compile('module.exports = (from, options) => import(from, options)', filename);
-  return Object.assign(module.exports, { meta: { url: pathToFileURL(filename).href, dirname: directory, filename } });
-}
-
-function attempt(action, fallback) {
-  try {
-    return action();
-  } catch {
-    return fallback;
-  }
-}
-
-function writeAtOnce(fd, chunk, encoding, done = encoding) {
-  const named = typeof encoding === 'string' ? encoding : 'utf8';
-  let rest = typeof chunk === 'string' ? Buffer.from(chunk, named) : chunk;
-  while (rest.length > 0) {
-    try {
-      rest = rest.subarray(writeSync(fd, rest));
-    } catch (error) {
-      if (error.code !== 'EAGAIN') throw error;
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1); // a child has made the pipe non-blocking
-    }
-  }
-  if (typeof done === 'function') process.nextTick(done);
-  return true;
-}
-
-const sleepForever = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
-const warn = (text) => attempt(() => writeSync(2, `ringfence: ${text}\n`)); // it may have been closed
-const inspectSafely = (value) => attempt(() => inspect(value, { maxStringLength: MAX_RESULT_BYTES }), '[unprintable]');
-const startsOfLines = (text) => [0, ...Array.from(text.matchAll(LINE_END), (it) => it.index + it[0].length)];
-
-function cut(text, what, maxBytes = MAX_TRACEBACK_BYTES) {
-  const bytes = Buffer.from(text);
-  if (bytes.length <= maxBytes) return text;
-  warn(`${what} cut to ${maxBytes} of ${bytes.length} bytes`);
-  return bytes.toString('utf8', 0, maxBytes - 2); // half a character becomes one of three bytes
-}
-
-// Frames of Node and of the kernel's files are left out: they are the same in every trace.
-const OWN_DIRECTORY = new URL('.', import.meta.url).href;
-
-function formatStack(error, frames) {
-  const own = frames.map(String).filter((it) => !it.includes(OWN_DIRECTORY) && !/\bnode:/.test(it));
-  const lines = own.map((it) => `    at ${it.replace(/\bcell-(\d+):/, 'cell $1:')}`);
-  return [attempt(() => Error.prototype.toString.call(error), 'Error'), ...lines].join('\n');
-}
-
-function describeError(value) {
-  const text = inspectSafely(value);
-  if (!types.isNativeError(value)) return boundError('Uncaught', text, `Uncaught ${text}`);
-  return boundError(attempt(() => String(value.name), 'Error'), attempt(() => String(value.message), ''), text);
-}
-
-// With the line and a caret. The end of input lies after the line that the kernel adds.
-function describeSyntaxError({ id, code }, { exception, lineNumber, columnNumber }) {
-  const message = exception.description.split('\n')[0].replace(/^SyntaxError: /, '');
-  const starts = startsOfLines(code);
-  const line = Math.min(lineNumber, starts.length - 1);
-  const text = code.slice(starts[line], starts[line + 1]).trimEnd();
-  const column = lineNumber > line ? text.length : Math.min(columnNumber, text.length);
-  const place = [`cell ${id}:${line + 1}:${column + 1}`, text, `${text.slice(0, column).replace(/[^\t]/g, ' ')}^`];
-  return boundError('SyntaxError', message, [...place, `SyntaxError: ${message}`].join('\n'));
-}
-
-function boundError(name, message, traceback) {
-  return { name: cut(name, 'name'), message: cut(message, 'message'), traceback: cut(traceback, 'traceback') };
-}
-
-const IMAGES = { png: /^\x89PNG\r\n\x1a\n/, jpeg: /^\xff\xd8\xff/, gif: /^GIF8[79]a/, webp: /^RIFF[^]{4}WEBP/ };
-
-function describeDisplay(value) {
-  if (typeof value === 'string') return { 'text/plain': value };
-  const head = value instanceof Uint8Array ? Buffer.from(value.subarray(0, 16)).toString('latin1') : '';
-  const kind = Object.keys(IMAGES).find((it) => IMAGES[it].test(head));
-  if (kind) return { [`image/${kind}`]: value };
-  const isPlain = Array.isArray(value) || value?.constructor === Object;
-  const json = isPlain && attempt(() => JSON.stringify(value)); // none if circular or with a BigInt
-  return json ? { 'application/json': json } : { 'text/plain': inspectSafely(value) };
+  const load = module.exports;
+  const names = async (wanted, from, options) => {
+    const space = await load(from, options);
+    const missing = wanted.find((it) => !(it in space));
+    if (missing === undefined) return space;
+    throw new SyntaxError(`The requested module '${from}' does not provide an export named '${missing}'`);
+  };
+  return Object.assign(load, { names, meta: { url: pathToFileURL(filename).href, dirname: directory, filename } });
 }
 
 // Termination skips the code of Node that would leave a timer's or tick's async scope, and Node
@@ -331,6 +305,7 @@ class Controller {
   #socket;
   #main = new inspector.Session();
   #queue = [];
+  #isGuarded = false; // before the sentinel watches, an interrupt would end it all
   #cell = null; // the id of the cell that runs
   #ending = null; // how what runs is being stopped: { status, error }
   #terminating = false;
@@ -344,7 +319,11 @@ class Controller {
     readFrames(this.#socket, (body) => this.#accept(body));
     parentPort.on('message', (message) => this.#hear(message));
     const ready = { type: 'ready', language: 'javascript', version: process.versions.node };
-    sentinel.once('message', () => this.#send(ready));
+    sentinel.once('message', () => {
+      this.#isGuarded = true;
+      this.#send(ready);
+      this.#startNext();
+    });
     sentinel.on('message', (event) => {
       if (event === 'SIGINT' && this.#cell !== null) this.#stop({ status: 'interrupted', error: null });
     });
@@ -358,7 +337,7 @@ class Controller {
       const own = isWhole ? body : new Uint8Array(body);
       return parentPort.postMessage({ type, body: own }, [own.buffer]);
     }
-    if (body.length > MAX_FRAME_BYTES) refuseFrame(body.length, MAX_FRAME_BYTES);
+    if (body.length > MAX_CODE_BYTES) refuseFrame(body.length, MAX_CODE_BYTES);
     if (type === 'execute') this.#queue.push({ type, id, code });
     else if (type === 'preface') this.#queue.push({ type, preface: rest });
     else exitAtOnce(`the host sent a frame of an unknown type: ${type}`);
@@ -367,7 +346,7 @@ class Controller {
 
   // A preface is about the cells that come after it.
   #startNext() {
-    while (this.#cell === null && !this.#ending && this.#queue.length) {
+    while (this.#isGuarded && this.#cell === null && !this.#ending && this.#queue.length) {
       const next = this.#queue.shift();
       if (next.type === 'execute') this.#cell = next.id;
       parentPort.postMessage(next);
@@ -458,6 +437,8 @@ function exitAtOnce(reason) {
   if (reason) warn(reason);
   process.kill(process.pid, 'SIGKILL');
 }
+
+const sleepForever = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
 
 // Listeners for signals need main's event loop; `breakOnSigint` has a native thread behind it. Without
 // such a watch SIGINT kills: each level guards the one in it while that is set up again.

@@ -22,6 +22,15 @@ describe('protocol', () => {
     assert.equal((await fresh.run('1')).type, 'done');
   });
 
+  test('runs nothing before it can be interrupted', async () => {
+    const fresh = Array.from({ length: 8 }, () => new Kernel());
+    for (const it of fresh) it.control.write(it.frame('1'));
+    for (const it of fresh) {
+      assert.equal((await it.next()).type, 'ready');
+      assert.equal((await it.next()).type, 'done');
+    }
+  });
+
   test('answers each cell with exactly one done, in order', async () => {
     kernel.control.write(Buffer.concat([kernel.frame('1'), kernel.frame('await 2'), kernel.frame('3')]));
     for (const id of [1, 2, 3]) {
@@ -82,11 +91,86 @@ describe('state', () => {
     assert.equal(await kernel.result('const x = 2; x'), '2');
   });
 
+  test('lets every declaration be made again as any other', async () => {
+    const kinds = {
+      const: (x, n) => `const ${x} = ${n}; ${x}`,
+      let: (x, n) => `let ${x} = ${n}; ${x}++; ${x} - 1`,
+      var: (x, n) => `var ${x} = ${n}; ${x}`,
+      pattern: (x, n) => `const ${x}_0 = 0, [${x}] = [${n}]; ${x}`,
+      function: (x, n) => `function ${x}() { return ${n} }\n${x}()`,
+      class: (x, n) => `class ${x} { static n = ${n} }\n(${x}.n)`,
+      import: (x) => `import { two as ${x} } from './one.mjs'; ${x}`,
+    };
+    for (const first of Object.keys(kinds)) {
+      for (const second of Object.keys(kinds)) {
+        const name = `${first}_${second}`;
+        await kernel.result(`${kinds[first](name, 1)}\nvar see = () => ${name}`);
+        const { result, error } = await kernel.run(kinds[second](name, 2));
+        assert.equal(result, '2', `${name}: ${error?.traceback}`);
+        assert.equal(await kernel.result(`see() === ${name}`), 'true');
+      }
+    }
+  });
+
+  test('makes a variable anew that was there as a property', async () => {
+    await kernel.run('var x = 1');
+    assert.equal(await kernel.result('let x\ntypeof x'), "'undefined'");
+    await kernel.run('const y = JSON.parse("bad")');
+    assert.equal(await kernel.result('let y = 2; y'), '2');
+  });
+
+  test('refuses at once, with the place and what to do, what it cannot declare', async () => {
+    await kernel.run('let i = 1; const main = 2');
+    const { status, error } = await kernel.run('1 + 1\nfor (var i = 0; i < 3; i++) {}');
+    const advice = "Identifier 'i' has already been declared: an earlier cell did so in another way. Use the same keyword, or another name";
+    const traceback = `cell 2:2:10\nfor (var i = 0; i < 3; i++) {}\n         ^\nSyntaxError: ${advice}`;
+    assert.deepEqual([status, error], ['error', { name: 'SyntaxError', message: advice, traceback }]);
+    assert.match((await kernel.run('main(); function main() {}')).error.message, /'main' has already.*another name/);
+    assert.match((await kernel.run('var i = 1; { var i = 2 }')).error.message, /'i' has already.*another name/);
+    assert.match((await kernel.run('function i() {}\nfunction i() {}')).error.message, /'i' has already.*another name/);
+    assert.equal((await kernel.run('function NaN() {}')).error.message, "Identifier 'NaN' has already been declared");
+    assert.equal((await kernel.run('let undefined = 1')).error.name, 'SyntaxError');
+    assert.equal((await kernel.run('let twice = 1; let twice = 2')).error.message, "Identifier 'twice' has already been declared");
+    await kernel.run('Object.freeze(globalThis)');
+    assert.equal((await kernel.run('var b = 1')).error.name, 'TypeError');
+    assert.equal(await kernel.result('i + main'), '3');
+  });
+
+  test('takes code as large as there is', async () => {
+    const lines = Array.from({ length: 5000 }, (_, i) => `const v${i} = ${i}`);
+    const start = performance.now();
+    assert.equal(await kernel.result(`${lines.join('\n')}\n1`), '1');
+    assert.match((await kernel.run(`${lines.join(';')};1`)).error.message, /another name/); // too many to be adapted
+    assert.equal(await kernel.result(`${lines.join(';').replaceAll('v', 'w')};1`), '1');
+    assert.equal(await kernel.result(`"${'const x = 1; '.repeat(5e5)}".length`), '6500000');
+    assert.equal(await kernel.result(`${' '.repeat(1e6)}const spaced = 1;${' '.repeat(1e6)}spaced`), '1');
+    assert.ok(performance.now() - start < 20_000);
+  });
+
+  test('tells a cell that it assigns to a constant', async () => {
+    for (const code of ['const a = 1; a = 2', 'const b = 1\nb += 2', 'const { c } = { c: 1 }\nc++', 'const d = 1; --d']) {
+      assert.equal((await kernel.run(code)).error?.message, 'Assignment to constant variable.', code);
+      assert.equal((await kernel.run(code)).error?.message, 'Assignment to constant variable.', code);
+    }
+    assert.equal(await kernel.result('const a = 5; a'), '5');
+  });
+
+  test('leaves text that looks like a declaration alone', async () => {
+    const code = 'const text = `\nconst a = 1; const b = 2;\n`; const more = "; const c";\n/*\nconst d\n*/ text + more';
+    assert.equal(await kernel.result(code), "'\\nconst a = 1; const b = 2;\\n; const c'");
+    assert.equal(await kernel.result('const {} = {}, [] = []; 1'), '1');
+    await kernel.run('var x = 1');
+    assert.equal(await kernel.result('let y = "let ", x = 2; y + x'), "'let 2'");
+  });
+
   test('awaits at top level and gives the last value', async () => {
     assert.equal(await kernel.result('const v = await new Promise((go) => setTimeout(go, 5, 7)); v + 1'), '8');
     assert.equal(await kernel.result('Promise.resolve(1)'), 'Promise { 1 }');
     assert.equal(await kernel.result("'text'"), "'text'");
     for (const code of ['undefined', '', '// nothing', 'let q = 1']) assert.equal(await kernel.result(code), null);
+    assert.equal(await kernel.result('{ a: 1, b: 2 } // an object'), '{ a: 1, b: 2 }');
+    assert.equal(await kernel.result('{ let q = 2; q + 1 }'), '3');
+    assert.equal(await kernel.result('{ a: 1 };'), '1');
   });
 
   test('holds the last value in _', async () => {
@@ -104,6 +188,7 @@ describe('state', () => {
 
 describe('imports', () => {
   writeFileSync(join(directory, 'one.mjs'), 'export default 1; export const two = 2; export { two as "a-b" }');
+  writeFileSync(join(directory, 'none.mjs'), '');
   writeFileSync(join(directory, 'data.json'), '{"three":3}');
 
   test('has require and import() from the working directory', async () => {
@@ -145,6 +230,32 @@ describe('imports', () => {
   test('keeps line numbers below an import', async () => {
     const { error } = await kernel.run("import {\n  two\n} from './one.mjs'\nnull.x");
     assert.match(error.traceback, /at cell 1:4:6/);
+  });
+
+  test('keeps columns after an import', async () => {
+    const code = "import one from './one.mjs'; import {\n  two\n} from './one.mjs'; (await import('./one.mjs')).two.x.y";
+    assert.match((await kernel.run(code)).error.traceback, /at cell 1:3:55$/);
+    assert.match((await kernel.run("import one from './one.mjs'; let = ;")).error.traceback, /^cell 2:1:36\n.*\n {35}\^\n/);
+  });
+
+  test('refuses what a module does not export', async () => {
+    const { error } = await kernel.run("import one, { two, nope } from './one.mjs'");
+    assert.equal(error.name, 'SyntaxError');
+    assert.equal(error.message, "The requested module './one.mjs' does not provide an export named 'nope'");
+    assert.match((await kernel.run("import none from './none.mjs'")).error.message, /named 'default'/);
+  });
+
+  test('knows the older word for attributes', async () => {
+    assert.equal(await kernel.result("import json from './data.json' assert { type: 'json' }; json.three"), '3');
+  });
+
+  test('is a program to the code: arguments, module, main', async () => {
+    assert.equal(await kernel.result('process.argv.slice(2)'), '[]');
+    assert.equal(await kernel.result("require.main === module && import.meta.url === require('url').pathToFileURL(process.argv[1]).href"), 'true');
+    assert.equal(await kernel.result('module.exports = { a: 1 }; exports.b = 2; module.exports.a'), '1');
+    assert.equal(await kernel.result('__dirname === process.cwd() && __filename === module.filename'), 'true');
+    assert.equal(await kernel.result("process.chdir('/'); 1"), '1');
+    assert.equal(await kernel.result('[__dirname, require.main === module, process.argv[1]]'), "[ '/', true, '/cell.cjs' ]");
   });
 
   test('does not import inside a function', async () => {
@@ -190,6 +301,13 @@ describe('output', () => {
   test('reads an empty stdin', async () => {
     assert.equal(await kernel.result("require('fs').readFileSync(0, 'utf8')"), "''");
     assert.equal(await kernel.result('let n = 0; for await (const c of process.stdin) n++; n'), '0');
+  });
+
+  test('refuses what is no text and no bytes, as Node does', async () => {
+    assert.match((await kernel.run('process.stdout.write(5)')).error.traceback, /TypeError.*"chunk" argument must be/);
+    assert.match((await kernel.run('process.stderr.write(null)')).error.traceback, /ERR_STREAM_NULL_VALUES/);
+    await kernel.run("process.stdout.write(new Uint8Array([104, 105])); process.stdout.write('21', 'hex')");
+    await kernel.printed('stdout', /^hi!$/);
   });
 
   test('survives the closing of 1 and 2', async () => {
@@ -277,6 +395,11 @@ describe('process.exit', () => {
     assert.equal((await kernel.run('process.exitCode = 4; await 0; process.exit()')).error.message, '4');
     assert.equal((await kernel.run('setTimeout(() => process.exit(5), 1); await new Promise(() => {})')).error.message, '5');
     assert.equal((await kernel.run("import { exit } from 'node:process'; exit(6)")).error.message, '6');
+    assert.equal((await kernel.run('process.exit()')).error.message, '0');
+    assert.equal((await kernel.run("process.exit('3')")).error.message, '3');
+    assert.equal((await kernel.run('process.exit(-1)')).error.message, '255');
+    assert.equal((await kernel.run('process.exit(null)')).error.message, '0');
+    assert.equal((await kernel.run("process.exit('three')")).error.name, 'TypeError');
     assert.equal(await kernel.result('1'), '1');
   });
 
@@ -349,13 +472,15 @@ describe('errors', () => {
 
 describe('bounds', () => {
   test('cut a result at 64 KiB and say so', async () => {
-    const result = await kernel.result("'é'.repeat(1e6)");
+    const { result, cut } = await kernel.run("'é'.repeat(1e6)");
+    assert.equal(cut, true);
     assert.ok(Buffer.byteLength(result) <= 64 << 10 && Buffer.byteLength(result) > 63 << 10);
     await kernel.printed('stderr', /result cut to 65536 of \d+ bytes/);
   });
 
   test('cut an error at 32 KiB and say so', async () => {
-    const { error } = await kernel.run("throw new Error('x'.repeat(1e6))");
+    const { error, cut } = await kernel.run("throw new Error('x'.repeat(1e6))");
+    assert.equal(cut, true);
     for (const part of ['message', 'traceback']) assert.ok(error[part].length <= 32 << 10 && error[part].length > 31 << 10);
     await kernel.printed('stderr', /traceback cut to 32768 of \d+ bytes/);
   });
@@ -376,6 +501,8 @@ describe('bounds', () => {
   test('drop a display that does not fit a frame', async () => {
     assert.deepEqual((await kernel.run("display('\\0'.repeat(8 << 20))")).items, []);
     await kernel.printed('stderr', /display dropped: it does not fit a frame/);
+    const { items } = await kernel.run("display('\\n'.repeat(5 << 20)); display('\\n'.repeat(7 << 20))"); // 10 and 14 MiB
+    assert.deepEqual(items.map((item) => item.data.length), [5 << 20]);
   });
 });
 

@@ -26,7 +26,7 @@ const BASH_KERNEL: &str =
 const PYTHON_START: &str = include_str!("../../../../guest/start.py");
 
 /// Each of Python's needs those before it at most.
-const FILES: [(&str, &str); 24] = [
+const FILES: [(&str, &str); 26] = [
     ("kernel_imports.py", include_str!("../../../../guest/kernel_imports.py")),
     ("kernel_channel.py", include_str!("../../../../guest/kernel_channel.py")),
     ("kernel_compile.py", include_str!("../../../../guest/kernel_compile.py")),
@@ -43,6 +43,8 @@ const FILES: [(&str, &str); 24] = [
     ("mcp_bridge_runtime.py", include_str!("../../../../guest/mcp_bridge_runtime.py")),
     ("mcp_bridge.py", include_str!("../../../../guest/mcp_bridge.py")),
     ("kernel.mjs", include_str!("../../../../guest/kernel.mjs")),
+    ("kernel_output.mjs", include_str!("../../../../guest/kernel_output.mjs")),
+    ("kernel_source.mjs", include_str!("../../../../guest/kernel_source.mjs")),
     ("mcp_bridge.mjs", include_str!("../../../../guest/mcp_bridge.mjs")),
     ("mcp_docs.mjs", include_str!("../../../../guest/mcp_docs.mjs")),
     ("mcp_global.mjs", include_str!("../../../../guest/mcp_global.mjs")),
