@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use ringfence_runtime::config::ConfigError;
 use ringfence_runtime::scope::ScopeError;
 use ringfence_runtime::store::StoreError;
+use ringfence_runtime::template::NotUnpacked;
 use ringfence_sandbox::Error as SandboxError;
 
 /// Exit codes as shells and container tools use them.
@@ -87,20 +88,32 @@ impl From<ScopeError> for Failure {
     }
 }
 
+impl From<NotUnpacked> for Failure {
+    fn from(error: NotUnpacked) -> Self {
+        let hints = vec![error.hint().into()];
+        Self { message: error.to_string(), causes: causes(&error), hints, exit_code: OWN_FAILURE }
+    }
+}
+
+/// What is behind an error, from the nearest to the last.
+fn causes(error: &dyn Error) -> Vec<String> {
+    let mut causes = Vec::new();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        causes.push(cause.to_string());
+        source = cause.source();
+    }
+    causes
+}
+
 impl From<SandboxError> for Failure {
     fn from(error: SandboxError) -> Self {
-        let mut causes = Vec::new();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            causes.push(cause.to_string());
-            source = cause.source();
-        }
         let exit_code = match error {
             SandboxError::CommandNotFound { .. } => NOT_FOUND,
             SandboxError::CommandNotExecutable { .. } => NOT_EXECUTABLE,
             _ => OWN_FAILURE,
         };
-        Self { message: error.to_string(), causes, hints: error.hints(), exit_code }
+        Self { message: error.to_string(), causes: causes(&error), hints: error.hints(), exit_code }
     }
 }
 

@@ -1,10 +1,12 @@
 //! What stands around a sandbox: templates, flavors, interpreters, and the way out to the network.
 
 pub mod audit;
+mod cache;
 pub mod config;
 pub mod egress;
 pub mod flavor;
 pub mod handover;
+mod image;
 pub mod interpreter;
 mod named;
 pub mod own;

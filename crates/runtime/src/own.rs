@@ -134,11 +134,7 @@ impl Own {
         if self.overlaps(&root) {
             return Err(format!("{shown} holds what is ringfence's own, or lies in it"));
         }
-        let meets = |written: &&PathBuf| root.starts_with(written) || written.starts_with(&root);
-        match written.iter().find(meets) {
-            Some(written) => Err(format!("{shown} can be changed by guests, who may write {}", written.display())),
-            None => Ok(root),
-        }
+        unwritten(&root, written)
     }
 
     /// The files by the names under which they are found, and by what those lead to.
@@ -166,6 +162,17 @@ fn named(file: &Path) -> PathBuf {
 pub fn written(volumes: &[Volume]) -> Vec<PathBuf> {
     let written = volumes.iter().filter(|volume| volume.access == Access::ReadWrite);
     written.map(|volume| real(&volume.host)).collect()
+}
+
+/// The real path of something that guests cannot change, `written` being what they may write.
+pub(crate) fn unwritten(given: &Path, written: &[PathBuf]) -> Result<PathBuf, String> {
+    let path = real(given);
+    match written.iter().find(|written| path.starts_with(written) || written.starts_with(&path)) {
+        Some(written) => {
+            Err(format!("{} can be changed by guests, who may write {}", path.display(), written.display()))
+        }
+        None => Ok(path),
+    }
 }
 
 fn absolute(path: &Path) -> PathBuf {

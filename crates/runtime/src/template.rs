@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use ringfence_sandbox::{Command, Network, PROXY_PORT, Root, Spec, WORKSPACE, Weakness};
 
 use crate::flavor::Flavor;
+use crate::image::{self, ImageError};
 use crate::named::list;
 
 /// What the kernel of a session speaks.
@@ -45,6 +47,8 @@ pub struct Template {
     pub name: Arc<str>,
     pub language: Language,
     pub root: Root,
+    /// What the root is unpacked from. Until it is, the root is the image itself, in which nothing can be started.
+    pub image: Option<PathBuf>,
     /// Beside those that every sandbox has.
     pub environment: BTreeMap<String, String>,
 }
@@ -55,7 +59,24 @@ pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 impl Template {
     /// The built-in one of a language: the host's `/usr`.
     pub fn of(language: Language) -> Self {
-        Self { name: language.name().into(), language, root: Root::Host, environment: BTreeMap::new() }
+        Self { name: language.name().into(), language, root: Root::Host, image: None, environment: BTreeMap::new() }
+    }
+
+    /// The same, with its image unpacked into the cache, if it has one. May take long.
+    fn unpacked(mut self, cache: Option<&Path>) -> Result<Self, NotUnpacked> {
+        let Some(image) = &self.image else { return Ok(self) };
+        let unpacked = cache.ok_or(ImageError::NoCache).and_then(|cache| image::unpack(image, cache));
+        let unpacked = unpacked.map_err(|source| NotUnpacked {
+            template: Arc::clone(&self.name),
+            image: image.clone(),
+            source,
+        })?;
+        self.root = Root::Directory(unpacked.root);
+        // What the template says is stronger.
+        for (name, value) in unpacked.environment {
+            self.environment.entry(name).or_insert(value);
+        }
+        Ok(self)
     }
 
     /// A sandbox of this template with the defaults for everything else.
@@ -104,6 +125,11 @@ impl Templates {
         called(name).or_else(other_name).ok_or_else(unknown)
     }
 
+    /// The same, with their images unpacked.
+    pub(crate) fn unpacked(self, cache: Option<&Path>) -> Result<Self, NotUnpacked> {
+        self.0.into_iter().map(|template| template.unpacked(cache)).collect::<Result<_, _>>().map(Self)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Template> {
         self.0.iter()
     }
@@ -122,6 +148,21 @@ impl Default for Templates {
 pub struct UnknownTemplate {
     name: String,
     known: String,
+}
+
+/// A template whose image cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("templates.{template}.image: {} cannot be used", image.display())]
+pub struct NotUnpacked {
+    template: Arc<str>,
+    image: PathBuf,
+    source: ImageError,
+}
+
+impl NotUnpacked {
+    pub fn hint(&self) -> &'static str {
+        self.source.hint()
+    }
 }
 
 impl FromStr for Template {

@@ -16,6 +16,7 @@ use ringfence_gateway::{Gateway, HttpOptions, Incoming, Token, check, serve_http
 use ringfence_runtime::config::{self, Configuration, Flag, parse_volume};
 use ringfence_runtime::handover::{Handed, Hello};
 use ringfence_runtime::own::Own;
+use ringfence_runtime::servers::cache_directory;
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
 use ringfence_runtime::supervision::Listen;
@@ -122,7 +123,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let settings = scoped.iter().try_fold(configuration.sessions.clone(), |settings, scoped| scoped.bind(settings))?;
     let own = scoped.iter().try_fold(Own::of_server(&sources, &configuration), |own, scoped| scoped.keep(own))?;
-    let settings = scope::keep(settings, &own)?;
+    let settings = scope::keep(settings, &own)?.unpacked(cache_directory().as_deref())?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
     let launchers = directory.join("launchers");

@@ -16,6 +16,7 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use ringfence_runtime::config::{self, Configuration, Sources};
 use ringfence_runtime::scope::SCOPE_FILE_VARIABLE;
+use ringfence_runtime::servers::cache_directory;
 use ringfence_runtime::supervision::{Ending, Options, StartError, Supervisor, TokenSource};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -103,6 +104,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let writer = log.clone();
     let scoped = Scoped::load(arguments.serve.scope.as_deref(), &sources.environment)?;
     serve::log::start(&configuration.log, scoped.as_ref().map(|scoped| &scoped.scope.run), move || writer.clone());
+    // No worker has the time for it in which it must answer.
+    configuration.sessions.clone().unpacked(cache_directory().as_deref())?;
     let mut options = options(arguments, &configuration)?;
     options.listen = listen;
     options.scope_file = scoped.as_ref().map(Scoped::path).transpose()?;

@@ -19,6 +19,7 @@ mod hosted_badly;
 mod hosted_entries;
 mod hosted_servers;
 mod hosting_start;
+mod images;
 mod leases;
 mod limits;
 mod mcp_server;

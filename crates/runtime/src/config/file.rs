@@ -137,6 +137,9 @@ pub struct TemplateConfig {
     pub language: Option<LanguageConfig>,
     /// A directory with a root file system; without one the sandbox is shown the host's /usr.
     pub root: Option<PathBuf>,
+    /// An OCI image on disk in place of a root: a layout directory, or a tar archive of one. Its variables are beneath
+    /// those of `env`.
+    pub image: Option<PathBuf>,
     /// Variables of every process in it.
     pub env: BTreeMap<String, String>,
 }

@@ -23,8 +23,8 @@ pub(super) fn follow(values: &mut Values, templates: &Templates, environment: &E
             }
             Ok(_) => warnings.push(format!("{IMAGE} is ignored: the template `{image}` is not one of Python")),
             Err(_) => warnings.push(format!(
-                "{IMAGE} is ignored: container images are not used here; name a template of Python, with a root file \
-                 system if need be: [templates.NAME]"
+                "{IMAGE} is ignored: container images are not fetched here; name a template of Python, with an image on \
+                 disk if need be: [templates.NAME]"
             )),
         }
     }

@@ -9,7 +9,7 @@ use ringfence_sandbox::{Limits, Root};
 use super::check;
 use super::code::{self, CodeSettings};
 use super::error::ConfigError;
-use super::file::{Config, Count, HostingConfig, LogFormat, LogLevel, Seconds, SessionsConfig};
+use super::file::{Config, Count, HostingConfig, LogFormat, LogLevel, Seconds, SessionsConfig, TemplateConfig};
 use super::find::Environment;
 use super::foreign;
 use super::profiles;
@@ -20,6 +20,7 @@ use super::values::Values;
 use super::volume::parse_volume;
 use crate::egress::Rule;
 use crate::flavor::{Flavor, Flavors};
+use crate::image::SAVE;
 use crate::servers::Profile;
 use crate::session::Settings;
 use crate::template::{Template, Templates};
@@ -224,7 +225,7 @@ fn flavors(config: &Config, values: &Values) -> Result<Flavors, ConfigError> {
 }
 
 fn templates(config: &Config, values: &Values) -> Result<Templates, ConfigError> {
-    let resolve = |(name, given): (&String, &super::file::TemplateConfig)| {
+    let resolve = |(name, given): (&String, &TemplateConfig)| {
         let wrong = |key: &str, problem: String, hint: &str| ConfigError::Wrong {
             origin: values.origin(&["templates", name, key]),
             problem,
@@ -235,9 +236,11 @@ fn templates(config: &Config, values: &Values) -> Result<Templates, ConfigError>
             problem: format!("templates.{name} has no `language`"),
             hint: Some("write language = \"python\", \"node\" or \"bash\"".into()),
         })?;
-        let root = match &given.root {
-            None => Root::Host,
-            Some(root) => {
+        let image = image(name, given, values)?;
+        let root = match (&image, &given.root) {
+            (Some(image), _) => Root::Directory(image.clone()),
+            (None, None) => Root::Host,
+            (None, Some(root)) => {
                 let root = values.origin(&["templates", name, "root"]).anchor(root);
                 if !root.is_dir() {
                     let problem = format!("templates.{name}.root is not a directory: {}", root.display());
@@ -253,7 +256,26 @@ fn templates(config: &Config, values: &Values) -> Result<Templates, ConfigError>
                 Root::Directory(root)
             }
         };
-        Ok(Template { name: name.as_str().into(), language: language.into(), root, environment: given.env.clone() })
+        let (name, environment) = (name.as_str().into(), given.env.clone());
+        Ok(Template { name, language: language.into(), root, image, environment })
     };
     config.templates.iter().map(resolve).collect::<Result<_, _>>().map(Templates::new)
+}
+
+/// An image that is there. What is in it is looked at by whoever makes sessions.
+fn image(name: &str, given: &TemplateConfig, values: &Values) -> Result<Option<PathBuf>, ConfigError> {
+    let Some(image) = &given.image else { return Ok(None) };
+    let origin = values.origin(&["templates", name, "image"]);
+    let path = origin.anchor(image);
+    let wrong = |problem: String, hint: &str| ConfigError::Wrong { origin, problem, hint: Some(hint.into()) };
+    if given.root.is_some() {
+        let problem = format!("templates.{name} has a `root` and an `image`");
+        return Err(wrong(problem, "give the one or the other"));
+    }
+    if !(path.is_file() || path.is_dir()) {
+        let problem = format!("templates.{name}.image is neither a file nor a directory: {}", path.display());
+        return Err(wrong(problem, SAVE));
+    }
+    // Links to it are resolved once, now.
+    Ok(Some(path.canonicalize().unwrap_or(path)))
 }

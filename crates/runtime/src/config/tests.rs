@@ -140,7 +140,8 @@ fn bad_files_say_what_is_wrong_and_where() {
         "[flavors.tiny]\ncpus = 1.0\nmemory = \"1M\"\n",
         "[templates.ruby]\nlanguage = \"ruby\"\n",
         "[templates.own]\nroot = \"/\"\n",
-        "[templates.own]\nlanguage = \"python\"\nimage = \"docker.io/python\"\n",
+        "[templates.own]\nlanguage = \"python\"\nimage = \"registry.example/python:3\"\n",
+        "[templates.own]\nlanguage = \"python\"\nimage = \"/usr\"\nroot = \"/usr\"\n",
         "[templates.own]\nlanguage = \"python\"\nroot = \"nowhere\"\n",
         "[templates.own]\nlanguage = \"python\"\nroot = \"/usr/..\"\n",
         "[server.tokens.ci]\n",
@@ -301,7 +302,7 @@ fn variables_without_a_counterpart_are_warned_about() {
     let docker = [("MCP_BRIDGE_IMAGE", "docker.io/python:3.14"), ("MCP_BRIDGE_RUNTIME", "podman")];
     let node = [("MCP_BRIDGE_IMAGE", "node")];
     insta::assert_snapshot!([warnings(&docker), warnings(&node)].concat().join("\n"), @r"
-    MCP_BRIDGE_IMAGE is ignored: container images are not used here; name a template of Python, with a root file system if need be: [templates.NAME]
+    MCP_BRIDGE_IMAGE is ignored: container images are not fetched here; name a template of Python, with an image on disk if need be: [templates.NAME]
     MCP_BRIDGE_RUNTIME is ignored: sandboxes are native here, and need no container runtime
     MCP_BRIDGE_IMAGE is ignored: the template `node` is not one of Python
     ");

@@ -4,19 +4,17 @@
 //! installation writes, and only into the new one that it makes. Two that need the same install it once: a lock tells
 //! them apart, across processes too. What a killed installation has left is swept by the next.
 
-use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use ringfence_sandbox::{Access, Volume};
-use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 
 use super::manifests::Manifests;
 use super::needs::{NODE_MANIFESTS, Need, PYTHON_MANIFESTS};
 use super::phase::Phase;
 use super::progress::Progress;
+use crate::cache::{self, BETWEEN_TRIES, PRIVATE, SHOWN, make_directory, try_lock};
 
 /// Where packages are found inside.
 const GUEST: &str = "/run/ringfence/packages";
@@ -25,9 +23,6 @@ const GUEST: &str = "/run/ringfence/packages";
 const FORMAT: &str = "1";
 
 const MOST_MANIFEST_BYTES: u64 = 16 << 20;
-
-/// How often a lock that another has is tried again.
-const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 /// Something installed, or the place for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,10 +66,7 @@ impl Packages {
 
     /// Waits for the right to make it, and says so if it must. Nobody else makes it while this is held.
     pub(super) async fn lock(&self, progress: &Progress) -> std::io::Result<Making> {
-        make_directory(&self.cache, PRIVATE)?;
-        for (part, mode) in [("ready", SHOWN), ("new", PRIVATE), ("locks", PRIVATE)] {
-            make_directory(&self.cache.join(part), mode)?;
-        }
+        cache::make_part(&self.cache)?;
         let path = self.cache.join("locks").join(&self.key);
         let lock = loop {
             if let Some(lock) = try_lock(&path)? {
@@ -96,7 +88,7 @@ pub(super) struct Making {
 impl Making {
     /// An empty directory to install into, to be shown at the place where it will be used.
     pub(super) fn begin(&self) -> std::io::Result<Volume> {
-        self.sweep();
+        cache::sweep(&self.packages.cache);
         let new = self.new_directory();
         let _ = fs::remove_dir_all(&new);
         make_directory(&new, SHOWN)?;
@@ -118,17 +110,6 @@ impl Making {
         let new = self.new_directory();
         fs::remove_dir_all(new.join(TEMPORARY))?;
         fs::rename(new, self.packages.host())
-    }
-
-    /// Removes what killed installations have left.
-    fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(self.packages.cache.join("new")) else { return };
-        for entry in entries.flatten() {
-            let lock = self.packages.cache.join("locks").join(entry.file_name());
-            if let Ok(Some(_lock)) = try_lock(&lock) {
-                let _ = fs::remove_dir_all(entry.path());
-            }
-        }
     }
 }
 
@@ -154,27 +135,6 @@ impl Drop for Making {
 
 /// For what an installation needs only meanwhile; on disk, since a sandbox's own /tmp is its memory.
 pub(super) const TEMPORARY: &str = ".tmp";
-
-/// For the owner alone.
-const PRIVATE: u32 = 0o700;
-
-/// For whoever a sandbox's guest is on the host; what lies above it keeps the others out.
-const SHOWN: u32 = 0o755;
-
-fn make_directory(path: &Path, mode: u32) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(PRIVATE).create(path)?;
-    // Whatever the mask is that this process was started with.
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
-}
-
-fn try_lock(path: &Path) -> std::io::Result<Option<File>> {
-    let file = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
 
 fn key(need: &Need, interpreter: &str, run: Option<&str>) -> std::io::Result<String> {
     let mut hash = Sha256::new();
@@ -245,6 +205,8 @@ fn requirement_files(root: &Manifests) -> std::io::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn npm(package: &str) -> Need {

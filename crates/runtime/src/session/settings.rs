@@ -1,7 +1,7 @@
 //! What sessions may be and have.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use ringfence_sandbox::{Root, Volume, Weakness};
 use crate::flavor::Flavors;
 use crate::own::{self, NotKept, Own};
 use crate::scope::{Scope, ScopeError};
-use crate::template::{Templates, accepted_by_default};
+use crate::template::{NotUnpacked, Templates, accepted_by_default};
 
 /// The settings of a server's sessions. What is `None` is not limited.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,13 +59,24 @@ impl Settings {
         Ok(self)
     }
 
-    /// Why a root file system of a template cannot be used, if so.
+    /// The same, with the images of templates unpacked into the cache, for those who make sessions. May take long.
+    pub fn unpacked(mut self, cache: Option<&Path>) -> Result<Self, NotUnpacked> {
+        self.templates = self.templates.unpacked(cache)?;
+        Ok(self)
+    }
+
+    /// Why a root file system or image of a template cannot be used, if so.
     pub fn check_roots(&self, own: &Own) -> Result<(), String> {
         let written = own::written(&self.volumes);
         for template in self.templates.iter() {
-            if let Root::Directory(root) = &template.root {
-                own.root(root, &written).map_err(|why| format!("templates.{}.root: {why}", template.name))?;
-            }
+            match (&template.image, &template.root) {
+                (Some(image), _) => own::unwritten(image, &written)
+                    .map_err(|why| format!("templates.{}.image: {why}", template.name))?,
+                (None, Root::Directory(root)) => {
+                    own.root(root, &written).map_err(|why| format!("templates.{}.root: {why}", template.name))?
+                }
+                (None, Root::Host) => continue,
+            };
         }
         Ok(())
     }
