@@ -170,7 +170,25 @@ class Guest {
 
   #follow(cell, promise) {
     const succeed = (outcome) => this.#settle(cell, null, outcome['.repl_result'], promise);
-    Reflect.apply(then, promise, [succeed, (error) => this.#settle(cell, describeError(error), undefined, promise)]);
+    const fail = (error) => this.#settle(cell, describeError(error), undefined, promise);
+    // The guest may have broken what either needs.
+    const surely = (settle) => (it) => {
+      try {
+        settle(it);
+      } catch {
+        this.#answerPlainly(cell, promise);
+      }
+    };
+    Reflect.apply(then, promise, [surely(succeed), surely(fail)]);
+  }
+
+  // Without anything that the guest could have broken.
+  #answerPlainly(cell, promise) {
+    this.#unsettled.delete(promise);
+    if (this.#cell !== null && this.#cell !== cell) return; // abandoned
+    this.#cell = null;
+    const error = { name: 'Error', message: 'the outcome cannot be shown: the code has broken what shows it', traceback: '' };
+    this.#controller.postMessage({ type: 'done', id: cell.id, status: 'error', result: null, error });
   }
 
   // The name that V8 will not have declared again, if not the cell itself does so twice.

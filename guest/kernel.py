@@ -314,8 +314,7 @@ class Kernel:
         if status != "ok":
             print(error["traceback"] or error["message"], end="", file=sys.stderr)
         self.stdio.flush()
-        code = error["message"] if status == "exited" else ""
-        posix._exit(int(code) & 0xFF if code.isdigit() else int(status != "ok"))
+        posix._exit(error["code"] if status == "exited" else int(status != "ok"))
 
 
 def serve(fd):

@@ -12,22 +12,23 @@
 #
 # An `exec` that succeeds, and `builtin exit`, end the kernel. A trap of INT or DEBUG lasts for one request. Where an
 # error of expansion strikes in the text of an `eval` or of a sourced file, just the command that has it is dropped.
-# `set -e` holds in a function that is called with `!` before it.
+# `set -e` holds in a function that is called with `!` before it. A trap of EXIT is for the end of the shell, not of the
+# code; in posix mode `exit` ends the shell.
 
 # Answers the last request and takes the next.
 __rf_turn() {
-  local length - # `-`: the options that the code has set do not hold in here
+  local __rf_length - # `-`: the options that the code has set do not hold in here
   set +efuvx
   builtin trap '' INT
   [[ -z $__rf_id ]] || builtin printf '%s %s\n' "$__rf_id" "$__rf_status" >&0
   __rf_last=$__rf_status __rf_status=130 # what says nothing of its status was interrupted
-  TMOUT=0 IFS=' ' builtin read -r __rf_id length || builtin exit
-  TMOUT=0 IFS= LC_ALL=C builtin read -r -N "$length" __rf_code || builtin exit
+  TMOUT=0 IFS=' ' builtin read -r __rf_id __rf_length || builtin exit
+  TMOUT=0 IFS= LC_ALL=C builtin read -r -N "$__rf_length" __rf_code || builtin exit
   # As one command, for an error of expansion drops just a command. What is none, or not before its first lines have
   # run (extglob), is read as bash reads a script; so is what is long, for bash calls itself once for each command of
   # a list. Nothing but `esac` and `}` could leave the trial too early.
   __rf_run="{ $__rf_code"$'\n}'
-  ((length <= 32768)) && eval "__rf_trial() { case . in (.) $__rf_run;; esac; }" 2>/dev/null ||
+  ((__rf_length <= 32768)) && eval "__rf_trial() { case . in (.) $__rf_run;; esac; }" 2>/dev/null ||
     { __rf_run='eval "$__rf_code"'; eval :; } # or bash would take the end of the trial for the end of the rest
   unset -f __rf_trial
   __rf_run="__rf_begin; $__rf_run <&250 >&251 2>&252"
@@ -61,8 +62,8 @@ __rf_leave() {
 
 # Leaves the code, not the shell: an interrupt is what unwinds every eval, file, trap and redirection.
 exit() {
-  { local - status=$?; set +ex; } 2>/dev/null
-  set -- "${@:-$status}"
+  { local - __rf_before=$?; set +ex; } 2>/dev/null
+  set -- "${@:-$__rf_before}"
   (($$ == BASHPID)) || builtin exit "$@"
   __rf_status=0
   if [[ $* =~ ^[0-9]{1,9}$ ]]; then __rf_status=$((10#$1 & 255)); else (builtin exit "$@") || __rf_status=$?; fi
@@ -83,18 +84,18 @@ __rf_lost() {
 
 # A trap of ERR is set beside the kernel's.
 trap() {
-  { local - IFS=' ' action=${1-} names=" ${*:2} " name; set +x; } 2>/dev/null
-  [[ $action != -- ]] || action=${2-} names=" ${*:3} "
-  (($# != 1)) || action=- names=" $1 "
-  if [[ ${names^^} == *' ERR '* && $action != -p ]]; then
+  { local - IFS=' ' __rf_action=${1-} __rf_names=" ${*:2} " __rf_name; set +x; } 2>/dev/null
+  [[ $__rf_action != -- ]] || __rf_action=${2-} __rf_names=" ${*:3} "
+  (($# != 1)) || __rf_action=- __rf_names=" $1 "
+  if [[ ${__rf_names^^} == *' ERR '* && $__rf_action != -p ]]; then
     builtin trap "$@" || return
-    [[ $action != - ]] || action=
-    __rf_trap_errors "$action"
-  elif [[ $action == - && $# != 1 ]]; then
+    [[ $__rf_action != - ]] || __rf_action=
+    __rf_trap_errors "$__rf_action"
+  elif [[ $__rf_action == - && $# != 1 ]]; then
     builtin trap "$@"
     # bash sets those again at the end of a function that has just reset them.
-    for name in DEBUG RETURN; do
-      [[ ${names^^} != *" $name "* ]] || builtin trap '' "$name"
+    for __rf_name in DEBUG RETURN; do
+      [[ ${__rf_names^^} != *" $__rf_name "* ]] || builtin trap '' "$__rf_name"
     done
   else
     builtin trap "$@"

@@ -129,11 +129,18 @@ def describe(exc):
     name = render(lambda: f"{type(exc).__name__}", "__name__", NAME_LIMIT)
     if isinstance(exc, SystemExit):
         message = render(lambda: str(0 if exc.code is None else exc.code), "str()", TRACEBACK_LIMIT)
-        return "exited", {"name": name, "message": message, "traceback": ""}
+        return "exited", {"name": name, "message": message, "traceback": "", "code": exit_code(exc.code)}
     message = render(lambda: str(exc), "str()", TRACEBACK_LIMIT)
     trace = render(lambda: format_traceback(exc), "traceback", TRACEBACK_LIMIT)
     status = "interrupted" if isinstance(exc, KeyboardInterrupt) else "error"
     return status, {"name": name, "message": message, "traceback": trace}
+
+
+def exit_code(given):
+    """As the interpreter has it: what is no number is a message, and means failure."""
+    if given is None:
+        return 0
+    return int(given) & 0xFF if isinstance(given, int) else 1
 
 
 def prepare():
@@ -150,8 +157,10 @@ def remember(name, code):
 
 def forget(name):
     cells.pop(name, None)
-    if "linecache" in sys.modules:
+    try:
         sys.modules["linecache"].cache.pop(name, None)
+    except Exception:
+        pass  # it is not loaded, or no longer what it was
 
 
 def format_traceback(exc):

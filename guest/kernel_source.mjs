@@ -5,7 +5,8 @@
 // changed on purpose (`findSyntaxError`: an offset, or -1), and what it does not confirm is left as it was.
 
 const LINE_END = /\r\n|[\n\r\u2028\u2029]/g; // as V8 counts lines
-const GAP = String.raw`(?:\s|/\*[^]*?\*/|//.*)*`;
+// With one way to match only, or a banner of comments would be tried in all of them.
+const GAP = String.raw`(?:\s|/\*(?:(?!\*/)[^])*\*/|//.*(?=[\n\r\u2028\u2029]|$))*`;
 const NAME = String.raw`[\p{ID_Start}$_][\p{ID_Continue}$]*`;
 
 export const startsOfLines = (text) => [0, ...Array.from(text.matchAll(LINE_END), (it) => it.index + it[0].length)];
@@ -116,7 +117,7 @@ const MAX_ADAPTED_LENGTH = 1 << 20; // code that is longer is mostly data
 const CONST_WORD = new RegExp(`(?<![\\w$.#])const(?=\\s+[\\p{ID_Start}$_]|\\s*[[{])`, 'gu');
 const OPERATOR = String.raw`\s{0,9}(?:(?:[-+*/%&|^]|\*\*|<<|>>>?|&&|\|\||\?\?)?=(?![=>])|\+\+|--)`;
 const ASSIGNED = new RegExp(
-  `(?<![\\w$.]|(?:const|let|var)\\s{1,9})${NAME}(?=${OPERATOR})|(?<=(?:\\+\\+|--)\\s{0,9})${NAME}`, 'gu');
+  `(?<![\\p{ID_Continue}$.]|(?:const|let|var)\\s{1,9})${NAME}(?=${OPERATOR})|(?<=(?:\\+\\+|--)\\s{0,9})${NAME}`, 'gu');
 
 // V8 lets a later cell declare `let a` again, and `const a`, but neither as the other. So `const` at top level
 // becomes `let`, unless its own cell seems to assign to it and is to be told.

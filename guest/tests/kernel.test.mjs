@@ -31,6 +31,13 @@ describe('protocol', () => {
     }
   });
 
+  test('answers what has broken the kernel, and what is long and odd, at once', async () => {
+    const banner = `import fs from 'fs'\n${'/'.repeat(80)}\n// a // b\n${'/* c */'.repeat(40)}\n1`;
+    assert.equal((await kernel.run(banner)).result, '1');
+    assert.equal((await kernel.run(`const z = '${'é'.repeat(50_000)}'; z.length`)).result, '50000');
+    assert.equal((await kernel.run('Array.prototype.map = null; 1')).type, 'done');
+  });
+
   test('answers each cell with exactly one done, in order', async () => {
     kernel.control.write(Buffer.concat([kernel.frame('1'), kernel.frame('await 2'), kernel.frame('3')]));
     for (const id of [1, 2, 3]) {

@@ -552,11 +552,13 @@ class CellTest(KernelTest):
 
     def test_exit_ends_the_cell_only(self):
         self.run_ok("x = 1; import sys")
-        for code, message in [("sys.exit(3)", "3"), ("exit()", "0"), ("sys.exit('enough')", "enough")]:
+        exits = [("3", "3", 3), ("", "0", 0), ("'enough'", "enough", 1), ("False", "False", 0), ("'0'", "0", 1), ("-1", "-1", 255)]
+        for given, message, number in exits:
+            code = f"sys.exit({given})"
             with self.subTest(code=code):
                 cell = self.run_cell(f"{code}\nx = 2")
                 self.assertEqual(cell.status, "exited")
-                self.assertEqual(cell.error, {"name": "SystemExit", "message": message, "traceback": ""})
+                self.assertEqual(cell.error, {"name": "SystemExit", "message": message, "traceback": "", "code": number})
         self.assertEqual(self.run_ok("x").result, "1")
 
     def test_a_hard_exit_is_the_end(self):

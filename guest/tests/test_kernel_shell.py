@@ -286,6 +286,12 @@ class Shell(unittest.TestCase):
         self.assertEqual(self.run_code(":\n" * 100_000 + "echo end"), (0, "end\n"))
         self.assertEqual(self.run_code(":\n" * 16_000 + "echo end"), (0, "end\n"))
 
+    def test_names_of_the_kernels_own_are_not_in_the_way(self):
+        self.assertEqual(self.run_code("readonly length=1 status=2 action=3 names=4 name=5"), (0, ""))
+        self.assertEqual(self.run_code("trap 'echo failed' ERR; false"), (1, "failed\n"))
+        self.assertEqual(self.run_code("trap - ERR; exit 3"), (3, ""))
+        self.assertEqual(self.run_code("echo $length"), (0, "1\n"))
+
     def test_what_has_no_end_is_an_error_at_once(self):
         for code in ("echo 'no end", 'echo "no end', "`", "echo ${x", "if true", "echo $(", "eval \"echo 'no end\"", "[[ a == 'no end"):
             status, printed = self.run_code(code)

@@ -25,7 +25,7 @@ use std::time::Instant;
 pub(crate) use error::{ImageError, SAVE};
 
 use blobs::Blobs;
-use bounds::Bounds;
+use bounds::{Bounds, LAYERS, TOP_NAMES};
 use place::Place;
 use tree::Tree;
 
@@ -45,13 +45,21 @@ fn unpack_within(image: &Path, cache: &Path, bounds: Bounds) -> Result<Unpacked,
     let blobs = Blobs::open(image)?;
     let chosen = choice::choose(&blobs, choice::this_machine())?;
     let environment = environment::of(&chosen.environment)?;
+    let packed = chosen.layers.iter().fold(0_u64, |sum, layer| sum.saturating_add(layer.size));
+    if chosen.layers.len() > LAYERS || packed > bounds.bytes {
+        let problem = format!("it has {} layers of {packed} bytes", chosen.layers.len());
+        return Err(ImageError::TooLarge(problem));
+    }
     let root = Place::new(cache, &chosen.digest).make(|directory| {
         let (shown, begun) = (image.display(), Instant::now());
         tracing::info!("unpacking the image {shown}, which is done once");
-        let mut tree = Tree::new(directory, bounds.entries)?;
+        let mut tree = Tree::new(directory, bounds)?;
         let mut left = bounds.bytes;
         for layer in &chosen.layers {
             left = layer::apply(&blobs, layer, left, &mut tree)?;
+        }
+        if tree.top_names().map_err(ImageError::Unwritable)? > TOP_NAMES {
+            return Err(ImageError::TooLarge(format!("there are more than {TOP_NAMES} names at its top")));
         }
         tracing::info!("the image {shown} was unpacked within {} s", begun.elapsed().as_secs() + 1);
         Ok(())

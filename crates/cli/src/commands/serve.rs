@@ -29,7 +29,7 @@ use super::config::sources;
 use crate::failure::Failure;
 use crate::inherited::{self, Inherited};
 use crate::service_manager::ServiceManager;
-pub(super) use scope::Scoped;
+pub(super) use scope::{Scoped, keep};
 
 /// Serve sandbox sessions to agents over MCP.
 ///
@@ -123,7 +123,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let settings = scoped.iter().try_fold(configuration.sessions.clone(), |settings, scoped| scoped.bind(settings))?;
     let own = scoped.iter().try_fold(Own::of_server(&sources, &configuration), |own, scoped| scoped.keep(own))?;
-    let settings = scope::keep(settings, &own)?.unpacked(cache_directory().as_deref())?;
+    let settings = keep(settings, &own)?.unpacked(cache_directory().as_deref())?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
     let launchers = directory.join("launchers");

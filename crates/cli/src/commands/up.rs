@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use ringfence_runtime::config::{self, Configuration, Sources};
+use ringfence_runtime::own::Own;
 use ringfence_runtime::scope::SCOPE_FILE_VARIABLE;
 use ringfence_runtime::servers::cache_directory;
 use ringfence_runtime::supervision::{Ending, Options, StartError, Supervisor, TokenSource};
@@ -105,7 +106,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let scoped = Scoped::load(arguments.serve.scope.as_deref(), &sources.environment)?;
     serve::log::start(&configuration.log, scoped.as_ref().map(|scoped| &scoped.scope.run), move || writer.clone());
     // No worker has the time for it in which it must answer.
-    configuration.sessions.clone().unpacked(cache_directory().as_deref())?;
+    let own = Own::of_server(&sources, &configuration);
+    serve::keep(configuration.sessions.clone(), &own)?.unpacked(cache_directory().as_deref())?;
     let mut options = options(arguments, &configuration)?;
     options.listen = listen;
     options.scope_file = scoped.as_ref().map(Scoped::path).transpose()?;

@@ -107,10 +107,20 @@ impl CodeMode {
             is_new = true;
         }
         let room = Room { session: request.session_id.clone(), language };
-        request.host = Some(self.host_calls(caller, room, &servers, Telling::IfAny).await?);
-        let mut answer = sessions.execute(&caller.principal, request, cancel).await?;
-        answer.session_created |= is_new;
-        Ok(answer)
+        let (made, gone) = (room.session.clone().filter(|_| is_new), cancel.clone());
+        let run = async {
+            request.host = Some(self.host_calls(caller, room, &servers, Telling::IfAny).await?);
+            sessions.execute(&caller.principal, request, cancel).await
+        };
+        let mut answer = run.await;
+        // One of which nobody was told would only take a place.
+        if let Some(made) = made.filter(|_| answer.is_err() || gone.is_cancelled()) {
+            let _ = sessions.stop(&caller.principal, &made).await;
+        }
+        if let Ok(answer) = &mut answer {
+            answer.session_created |= is_new;
+        }
+        answer
     }
 
     /// The servers that a caller has named.

@@ -7,14 +7,22 @@ pub(super) struct Bounds {
     pub(super) bytes: u64,
     /// Files, directories and links, and whiteouts of them.
     pub(super) entries: u64,
+    /// Names that are looked at to take away what whiteouts hide: each may stand over all that there is.
+    pub(super) visits: u64,
 }
 
 impl Default for Bounds {
     /// Far more than images of languages have.
     fn default() -> Self {
-        Self { bytes: 32 << 30, entries: 2_000_000 }
+        Self { bytes: 32 << 30, entries: 2_000_000, visits: 20_000_000 }
     }
 }
+
+/// Engines allow 127.
+pub(super) const LAYERS: usize = 512;
+
+/// Names at the top of a root file system: each is a mount of its own in every sandbox.
+pub(super) const TOP_NAMES: usize = 512;
 
 /// An index, manifest or configuration; registries allow as much.
 pub(super) const DOCUMENT_BYTES: u64 = 4 << 20;

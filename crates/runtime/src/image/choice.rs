@@ -44,21 +44,19 @@ pub(super) fn choose(blobs: &Blobs, architecture: &str) -> Result<Chosen, ImageE
         return Err(ImageError::NotAnImage("its index.json is no index".into()));
     };
     let mut search = Search { blobs, architecture, documents: 0, others: BTreeSet::new() };
-    let mut found: Vec<Chosen> = Vec::new();
+    let mut found: Option<Chosen> = None;
+    let mut others = BTreeSet::new();
     // One image may be there under several names; several images would be a guess.
     for descriptor in in_order(manifests) {
-        if let Some(chosen) = search.look(&descriptor, 0)?
-            && !found.iter().any(|other| other.digest == chosen.digest)
-        {
-            found.push(chosen);
+        if let Some(chosen) = search.look(&descriptor, 0)? {
+            match &found {
+                None => found = Some(chosen),
+                Some(first) if first.digest == chosen.digest => {}
+                Some(_) => drop(others.insert(chosen.digest.to_string())),
+            }
         }
     }
-    let count = found.len();
-    match (found.pop(), count) {
-        (Some(chosen), 1) => Ok(chosen),
-        (None, _) => Err(search.nothing()),
-        _ => Err(ImageError::Several(count)),
-    }
+    if others.is_empty() { found.ok_or_else(|| search.nothing()) } else { Err(ImageError::Several(others.len() + 1)) }
 }
 
 /// Those for every processor of an architecture before those for newer ones alone.

@@ -11,7 +11,9 @@ const OWN: [&str; 5] = ["HOME", "LOGNAME", "SHELL", "TMPDIR", "USER"];
 /// Those that are well-formed, and not the sandbox's own.
 pub(super) fn of(texts: &[String]) -> Result<BTreeMap<String, String>, ImageError> {
     let pairs = texts.iter().filter_map(|text| text.split_once('='));
-    let kept = pairs.filter(|(name, value)| is_name(name) && !value.contains('\0') && !OWN.contains(name));
+    // Control characters grow sixfold on their way into a sandbox, and no variable has need of them.
+    let is_plain = |value: &str| !value.contains(char::is_control);
+    let kept = pairs.filter(|(name, value)| is_name(name) && is_plain(value) && !OWN.contains(name));
     let kept: BTreeMap<String, String> = kept.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let bytes: usize = kept.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > ENVIRONMENT_BYTES {
@@ -49,6 +51,7 @@ mod tests {
             "B-C=x",
             "BASH_FUNC_x%%=() { :; }",
             "N=a\0b",
+            "C=\u{1}",
             " S=x",
             "Ä=x",
         ];

@@ -8,6 +8,7 @@
 mod inside;
 mod removal;
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,7 +23,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::bounds::DEPTH;
+use super::bounds::{Bounds, DEPTH};
 use super::error::ImageError;
 pub(super) use inside::Inside;
 use removal::Spared;
@@ -39,15 +40,28 @@ pub(super) struct Tree {
     /// What the present layer has made, by inode: it takes away only what lower ones have.
     made: HashSet<u64>,
     entries_left: u64,
+    visits_left: Cell<u64>,
 }
 
 impl Tree {
-    /// In an empty directory, with room for so many entries.
-    pub(super) fn new(root: &Path, most_entries: u64) -> Result<Self, ImageError> {
+    /// In an empty directory.
+    pub(super) fn new(root: &Path, bounds: Bounds) -> Result<Self, ImageError> {
         let opened = openat(CWD, root, DIRECTORY, Mode::empty()).and_then(|root| Ok((fstat(&root)?.st_ino, root)));
         let (inode, root) =
             opened.map_err(|errno| ImageError::Cache { path: root.to_owned(), source: errno.into() })?;
-        Ok(Self { root, depths: [(inode, 0)].into(), made: HashSet::new(), entries_left: most_entries })
+        Ok(Self {
+            root,
+            depths: [(inode, 0)].into(),
+            made: HashSet::new(),
+            entries_left: bounds.entries,
+            visits_left: Cell::new(bounds.visits),
+        })
+    }
+
+    /// How many there are.
+    pub(super) fn top_names(&self) -> io::Result<usize> {
+        let top = openat(&self.root, ".", DIRECTORY, Mode::empty())?;
+        Ok(removal::names(&top)?.len())
     }
 
     pub(super) fn begin_layer(&mut self) {
@@ -117,7 +131,7 @@ impl Tree {
     pub(super) fn hide(&self, inside: &Inside<'_>) -> io::Result<()> {
         let Some(name) = inside.name() else { return Ok(()) };
         match self.open(&inside.parent()) {
-            Ok(parent) => Ok(removal::remove(parent.as_fd(), name, Spared(Some(&self.made)))?),
+            Ok(parent) => Ok(removal::remove(parent.as_fd(), name, self.spared(true))?),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -128,18 +142,22 @@ impl Tree {
         match self.open(&inside.parent()) {
             Ok(parent) => {
                 let directory = openat(&parent, ".", DIRECTORY, Mode::empty())?;
-                Ok(removal::empty(&directory, Spared(Some(&self.made)))?)
+                Ok(removal::empty(&directory, self.spared(true))?)
             }
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
+    fn spared(&self, is_own: bool) -> Spared<'_> {
+        Spared { inodes: is_own.then_some(&self.made), visits_left: &self.visits_left }
+    }
+
     /// The directory for an entry, where nothing of its name is left.
     fn clear<'a>(&mut self, inside: &Inside<'a>) -> io::Result<(OwnedFd, &'a OsStr)> {
         let name = inside.name().ok_or(Errno::ISDIR)?;
         let parent = self.parent(inside)?;
-        removal::remove(parent.as_fd(), name, Spared(None))?;
+        removal::remove(parent.as_fd(), name, self.spared(false))?;
         Ok((parent, name))
     }
 
@@ -172,7 +190,7 @@ impl Tree {
         if depth >= DEPTH {
             return Err(io::Error::other(format!("there are more than {DEPTH} directories within each other")));
         }
-        removal::remove(parent.as_fd(), name, Spared(None))?;
+        removal::remove(parent.as_fd(), name, self.spared(false))?;
         mkdirat(parent, name, Mode::RWXU)?;
         let made = openat(parent, name, DIRECTORY, Mode::empty())?;
         self.depths.insert(fstat(&made)?.st_ino, depth);

@@ -167,6 +167,11 @@ impl Patience {
         Self { timer: Box::pin(sleep(timeout)), cancel, interrupts: 0, reason: None }
     }
 
+    /// Whether there was nothing left but the kill.
+    pub(super) fn is_lost(&self) -> bool {
+        self.interrupts > INTERRUPTS
+    }
+
     /// Waits until something is to be done. Cancel-safe.
     pub(super) async fn lose(&mut self) -> Impatience {
         if self.reason.is_some() {

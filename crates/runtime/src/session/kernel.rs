@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_sandbox::Event;
+use ringfence_sandbox::{End, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
@@ -33,8 +33,11 @@ const START_DEADLINE: Duration = Duration::from_secs(20);
 const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// Told after `exec` in a shell.
-const REPLACED: &str = "another program took the shell's place and has ended; the shell's state is lost, files in \
-                        /workspace are kept";
+const LEFT: &str = "the shell, or the program that took its place, has ended; its state is lost, files in /workspace are \
+                    kept";
+
+/// As much as the kernels take.
+const MOST_REQUEST_BYTES: usize = 16 << 20;
 
 /// What a cell may show, together.
 const MOST_DISPLAY: usize = 32;
@@ -131,17 +134,18 @@ impl Kernel {
         if !std::mem::take(&mut self.is_foreign) {
             return Ok(());
         }
-        match self.find_place(guest).await? {
+        // What was printed for another is nobody's.
+        let mut captured = Captured::default();
+        match self.find_place(guest, &mut captured).await? {
             Place::AtRest => Ok(()),
-            Place::AfterInterrupt => self.let_interrupts_pass(guest).await,
+            Place::AfterInterrupt => self.let_interrupts_pass(guest, &mut captured).await,
         }
     }
 
-    async fn find_place(&mut self, guest: &Guest) -> Result<Place, String> {
+    async fn find_place(&mut self, guest: &Guest, captured: &mut Captured) -> Result<Place, String> {
         self.last_cell += 1;
         let request = language::request(self.spoken, self.last_cell, language::nothing(self.spoken));
         let mut unsent = request.as_slice();
-        let mut captured = Captured::default();
         // One that is idle answers at once and needs no interrupt.
         let mut patience = Patience::new(AT_ONCE, CancellationToken::new());
         loop {
@@ -223,8 +227,12 @@ impl Kernel {
         }
     }
 
-    /// What is sent for a cell.
-    fn request(&mut self, code: &str, preface: Option<&Arc<str>>) -> Vec<u8> {
+    /// What is sent for a cell, unless it is more than its interpreter takes.
+    fn request(&mut self, code: &str, preface: Option<&Arc<str>>) -> Option<Vec<u8>> {
+        let cell = language::request(self.spoken, self.last_cell + 1, code);
+        if cell.len() > MOST_REQUEST_BYTES {
+            return None;
+        }
         self.last_cell += 1;
         self.inbox.forgive();
         let mut request = std::mem::take(&mut self.untaught);
@@ -232,8 +240,8 @@ impl Kernel {
             self.prefaced = Some(Arc::clone(preface));
             request.extend(language::preface(self.spoken, preface));
         }
-        request.extend(language::request(self.spoken, self.last_cell, code));
-        request
+        request.extend(cell);
+        Some(request)
     }
 
     /// Runs one cell.
@@ -244,7 +252,10 @@ impl Kernel {
         host: Option<HostCalls>,
         mut patience: Patience,
     ) -> (Outcome, Fate) {
-        let request = self.request(code, host.as_ref().and_then(|host| host.preface.as_ref()));
+        let Some(request) = self.request(code, host.as_ref().and_then(|host| host.preface.as_ref())) else {
+            let why = "the code is too long for its interpreter: write it to a file with write_file and run that";
+            return (Outcome::not_run(Status::Error, why.into()), Fate::Lives);
+        };
         let mut attention = Attention::begin(&mut self.experience);
         // A kernel at rest takes it at once; if not, that is found out below.
         let sent = self.line.send_at_once(&request);
@@ -256,13 +267,13 @@ impl Kernel {
         let unready = sleep(START_DEADLINE);
         tokio::pin!(unready);
         let mut why_unready = "the interpreter ended at once".to_owned();
-        let (mut is_replaced, mut exit_code) = (false, None);
+        let (mut has_left, mut end_of_process) = (false, None);
         let ended = loop {
             tokio::select! {
                 biased;
                 event = guest.event() => match event {
                     Event::Ended { process, end } if process == self.process.number => {
-                        exit_code = Some(code_of(end));
+                        end_of_process = Some(end);
                         break Err(Fate::Died);
                     }
                     Event::Refused { process, errno } if process == self.process.number => {
@@ -291,10 +302,10 @@ impl Kernel {
                     why_unready = "it was not ready in time".into();
                     lost = Some(self.give_up(guest));
                 }
-                received = self.line.receive(&mut self.inbox), if lost.is_none() && !is_replaced && !outbox.is_full() => {
+                received = self.line.receive(&mut self.inbox), if lost.is_none() && !has_left && !outbox.is_full() => {
                     // A shell that is told to `exec` hangs up, and what has taken its place runs to its end.
-                    is_replaced = received.is_err() && self.spoken == Language::Bash;
-                    if is_replaced {
+                    has_left = received.is_err() && self.spoken == Language::Bash;
+                    if has_left {
                         continue;
                     }
                     let mut heard = Heard { display: &mut display, calls: &mut calls, outbox: &mut outbox };
@@ -307,20 +318,22 @@ impl Kernel {
                 }
                 () = captured.take(&mut self.process) => {}
                 () = attention.hold(|| self.line.has_word()),
-                    if attention.is_awake() && lost.is_none() && !is_replaced && !outbox.is_full() => {}
+                    if attention.is_awake() && lost.is_none() && !has_left && !outbox.is_full() => {}
             }
         };
         attention.end(&mut self.experience);
         let ended = match ended {
             Ok(done) if patience.reason.is_some() => {
-                self.let_interrupts_pass(guest).await.map(|()| done).map_err(|_| Fate::Died)
+                self.let_interrupts_pass(guest, &mut captured).await.map(|()| done).map_err(|_| Fate::Died)
             }
             ended => ended,
         };
         captured.drain(&mut self.process);
         let (stdout, stderr) = captured.finish();
         let open_calls = calls.end();
+        let exit_code = end_of_process.map(code_of);
         let outcome = Outcome { exit_code, stdout, stderr, display, open_calls, ..Outcome::new(Status::Killed) };
+        let ended_by_itself = matches!(end_of_process, Some(End::Exited(_))) || patience.reason.is_some();
         match ended {
             Ok(done) => (complete(outcome, done, patience.reason), Fate::Lives),
             Err(Fate::Died) if !self.is_ready => {
@@ -328,8 +341,9 @@ impl Kernel {
                 let why = format!("{why_unready} {}", said.trim()).trim().to_owned();
                 (Outcome { notices: vec![why], ..outcome }, Fate::NeverReady)
             }
-            Err(Fate::Died) if is_replaced && patience.reason.is_none() => {
-                (Outcome { status: Status::Ok, notices: vec![REPLACED.into()], ..outcome }, Fate::Died)
+            Err(Fate::Died) if has_left && ended_by_itself && !patience.is_lost() => {
+                let status = patience.reason.map_or(Status::Ok, Reason::status);
+                (Outcome { status, notices: vec![LEFT.into()], ..outcome }, Fate::Died)
             }
             Err(fate) => (Outcome { notices: vec![obituary(fate, patience.reason)], ..outcome }, fate),
         }
@@ -337,13 +351,13 @@ impl Kernel {
 
     /// Waits until no interrupt is on its way any more: one that comes late would strike the next cell, which may be
     /// somebody else's.
-    async fn let_interrupts_pass(&mut self, guest: &Guest) -> Result<(), String> {
+    async fn let_interrupts_pass(&mut self, guest: &Guest, captured: &mut Captured) -> Result<(), String> {
         /// On a host so busy that an idle interpreter does not answer at once.
         const MOST_TRIES: u32 = 3;
         for _ in 0..MOST_TRIES {
             guest.orders_carried_out().await;
             // The threads of Node pass it on to each other, and not at once. One that strikes here does no harm.
-            if self.spoken != Language::Node || self.find_place(guest).await? == Place::AtRest {
+            if self.spoken != Language::Node || self.find_place(guest, captured).await? == Place::AtRest {
                 break;
             }
         }
@@ -376,7 +390,8 @@ impl Kernel {
                     heard.calls.forged("a call of another piece of code than the one that runs");
                 }
                 Message::Call(call) => heard.calls.take(call, &mut self.last_call, heard.outbox),
-                Message::Cancel(number) if heard.calls.withdraw(number) => {}
+                // Those that are answered or given up already may be cancelled too.
+                Message::Cancel(number) if heard.calls.withdraw(number) || number <= self.last_call => {}
                 Message::Display(_) | Message::Ready | Message::Cancel(_) => self.inbox.pass_over()?,
             }
         }

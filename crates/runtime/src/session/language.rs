@@ -236,6 +236,12 @@ fn read_line(id: u64, line: &[u8]) -> Option<Message> {
     (first.parse() == Ok(id)).then_some(Message::Done(done))
 }
 
+/// What code has exited with: a number, or a message that means failure.
+fn exit_code(error: &Value) -> i32 {
+    let told = error["code"].as_i64().or_else(|| error["message"].as_str()?.parse().ok());
+    told.and_then(|code| i32::try_from(code).ok()).unwrap_or(1)
+}
+
 /// What a kernel says, as far as all of its messages are alike.
 #[derive(Deserialize)]
 struct Frame<'a> {
@@ -277,15 +283,11 @@ fn read_json(id: u64, body: &[u8]) -> Option<Message> {
             let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
             let mut error = frame.error.as_object().map(|error| CellError {
                 name: error.get("name").and_then(text).unwrap_or_default(),
-                message: error
-                    .get("message")
-                    .map(|message| text(message).unwrap_or_else(|| message.to_string()))
-                    .unwrap_or_default(),
+                message: error.get("message").and_then(text).unwrap_or_default(),
                 traceback: error.get("traceback").and_then(text).unwrap_or_default(),
             });
             let is_exit = frame.status == "exited";
-            // Whatever else code exits with, it is told and means failure.
-            let exit_code = is_exit.then(|| error.as_ref().and_then(|error| error.message.parse().ok()).unwrap_or(1));
+            let exit_code = is_exit.then(|| exit_code(&frame.error));
             error.take_if(|_| exit_code == Some(0));
             let (interrupted, is_cut) = (frame.status == "interrupted", frame.cut);
             Some(Message::Done(Done { interrupted, result: text(&frame.result), error, exit_code, is_cut }))
@@ -363,8 +365,9 @@ mod tests {
         };
         assert_eq!(exited("\"0\""), (Some(0), None));
         assert_eq!(exited("\"3\""), (Some(3), Some("3".into())));
-        assert_eq!(exited("4"), (Some(4), Some("4".into())));
         assert_eq!(exited("\"no such file\""), (Some(1), Some("no such file".into())));
+        assert_eq!(exited("\"0\",\"code\":1"), (Some(1), Some("0".into())));
+        assert_eq!(exited("\"False\",\"code\":0"), (Some(0), None));
     }
 
     #[test]

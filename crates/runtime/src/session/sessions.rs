@@ -24,10 +24,9 @@ use super::resident::{Call, Work};
 use super::settings::Settings;
 use super::shared::{Visit, now};
 use super::state::{EndReason, State};
-use super::tenancy::{Handle, Tenancy};
+use super::tenancy::{Handle, Tenancy, Trouble};
 use super::{
-    Answer, Choice, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, Status, Stopped,
-    warmth,
+    Answer, Choice, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, Stopped, warmth,
 };
 use crate::audit::{self, Audit, AuditEvent};
 use crate::config::CODE_FLAVOR;
@@ -50,7 +49,7 @@ pub(super) struct Inner {
     pub(super) audit: Audit,
     pub(super) keeping: Option<Keeping>,
     /// Why the last sandbox of the usual kind could not be made, if so.
-    pub(super) trouble: Mutex<Option<String>>,
+    pub(super) trouble: Mutex<Option<Trouble>>,
 }
 
 impl Sessions {
@@ -117,6 +116,13 @@ impl Sessions {
     ) -> Result<Answer, Failure> {
         if request.code.trim().is_empty() {
             let failure = Failure::new(Kind::Validation, "code is empty").suggest("send the code to run");
+            return Err(self.refused(principal, request.session_id.as_ref(), failure));
+        }
+        if request.code.len() > MOST_CODE_BYTES {
+            let most = ringfence_sandbox::bytes::show(MOST_CODE_BYTES as u64);
+            let message = format!("code has {} bytes, more than the limit of {most}", request.code.len());
+            let failure = Failure::new(Kind::Validation, message).with("field", "code");
+            let failure = failure.suggest("write data and programs to files with write_file, and run those");
             return Err(self.refused(principal, request.session_id.as_ref(), failure));
         }
         let CodeRequest { code, template, flavor, session_id, timeout, host } = request;
@@ -226,7 +232,7 @@ impl Sessions {
 
     /// Why the last sandbox of the usual kind could not be made, if so.
     pub fn trouble(&self) -> Option<String> {
-        self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.trouble().as_ref().map(|trouble| trouble.why.clone())
     }
 
     /// Whether sessions can be started: whether sandboxes can be made and what happens be written down. What has failed is tried again.
@@ -272,9 +278,10 @@ impl Sessions {
             // Boxed: a call in a live session need not have room for it.
             Box::pin(self.create(principal, &wanted, interpreter)).await?
         };
+        let gone = session_created.then(|| cancel.clone());
         let answered = self.call_in(principal, &id, &handle, (work, timeout, cancel, visit)).await;
         // One of which nobody was told would only take a place.
-        if session_created && answered.as_ref().map_or(true, |outcome| outcome.status == Status::Cancelled) {
+        if gone.is_some_and(|gone| gone.is_cancelled() || answered.is_err()) {
             handle.shared.end(EndReason::Stopped);
             handle.ended.cancelled().await;
         }
@@ -441,6 +448,9 @@ fn invalid(error: &dyn std::error::Error) -> Failure {
         .suggest("name one of those, or leave it out")
         .suggest("or let an administrator add it to the configuration")
 }
+
+/// More than anybody writes; interpreters take twice as much, with what is escaped.
+const MOST_CODE_BYTES: usize = 8 << 20;
 
 /// A shell is given its line as an argument, which Linux bounds at 128 KiB, and in a frame of the init's.
 const MOST_LINE_BYTES: usize = 96 << 10;

@@ -62,7 +62,7 @@ impl Scoped {
 }
 
 /// Keeps from the guests of sessions what is not theirs.
-pub(super) fn keep(settings: Settings, own: &Own) -> Result<Settings, Failure> {
+pub(in crate::commands) fn keep(settings: Settings, own: &Own) -> Result<Settings, Failure> {
     let refused =
         |why: String| Failure::new(why).hint("let guests write elsewhere, or keep the root file system elsewhere");
     settings.check_roots(own).map_err(refused)?;

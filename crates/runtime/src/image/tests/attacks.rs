@@ -91,7 +91,7 @@ fn nothing_is_written_through_a_hard_link() {
 
 #[test]
 fn bombs_are_stopped_by_the_bounds() {
-    let bounds = |bytes, entries| Bounds { bytes, entries };
+    let bounds = |bytes, entries| Bounds { bytes, entries, visits: 100 };
     let zeros = "\0".repeat(1 << 20);
     let files = [("a", Made::File(0o644, &zeros)), ("b", Made::File(0o644, &zeros))];
     // Compressed, two megabytes are a few kilobytes.
@@ -110,6 +110,29 @@ fn bombs_are_stopped_by_the_bounds() {
     assert!(unpacked_within(&[&deep], bounds(8 << 20, 4)).is_ok());
     let said = unpacked_within(&[&deep], bounds(8 << 20, 3)).unwrap_err().to_string();
     assert!(said.contains("too many directories"), "{said}");
+}
+
+#[test]
+fn work_that_whiteouts_make_is_bounded() {
+    let names: Vec<String> = (0..50).map(|number| format!("d/{number}")).collect();
+    let mut layer: Vec<(&str, Made<'_>)> = names.iter().map(|name| (&**name, Made::File(0o644, ""))).collect();
+    layer.push(("d/.wh..wh..opq", Made::File(0o644, "")));
+    let bounds = Bounds { visits: 150, ..Bounds::default() };
+    assert!(unpacked_within(&[&layer], bounds).is_ok());
+    layer.extend([("d/.wh..wh..opq", Made::File(0o644, "")), ("d/.wh..wh..opq", Made::File(0o644, ""))]);
+    assert!(unpacked_within(&[&layer], bounds).is_err());
+}
+
+#[test]
+fn what_every_sandbox_would_pay_for_is_bounded() {
+    let names: Vec<String> = (0..513).map(|number| format!("{number}")).collect();
+    let files: Vec<(&str, Made<'_>)> = names.iter().map(|name| (&**name, Made::File(0o644, ""))).collect();
+    assert!(unpacked(&[&files[..512]]).is_ok());
+    assert!(matches!(unpacked(&[&files]), Err(ImageError::TooLarge(_))));
+    let mut layout = Layout::new();
+    layout.add_image(&vec![(GZIP, gzip(&tar(&[]))); 513]);
+    let cache = tempfile::tempdir().unwrap();
+    assert!(matches!(unpack(layout.path(), cache.path()), Err(ImageError::TooLarge(_))));
 }
 
 #[test]
