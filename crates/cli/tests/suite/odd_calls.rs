@@ -64,15 +64,15 @@ fn an_interrupt_that_comes_late_strikes_no_next_call() {
     for (template, wait, next) in [
         (
             "python",
-            "import time; time.sleep(0.6)",
+            "import time; time.sleep(1.5)",
             "import time\nfor _ in range(150): time.sleep(0.01)\nprint('whole')",
         ),
         (
             "node",
-            "await new Promise(r => setTimeout(r, 600))",
+            "await new Promise(r => setTimeout(r, 1500))",
             "await new Promise(r => setTimeout(r, 1500)); console.log('whole')",
         ),
-        ("bash", "sleep 0.6", "for i in {1..150}; do sleep 0.01; done; echo whole"),
+        ("bash", "sleep 1.5", "for i in {1..150}; do sleep 0.01; done; echo whole"),
     ] {
         let mark = format!("late-{template}");
         let session = begin(&server, template, if template == "python" { "pass" } else { "1" });
@@ -90,7 +90,7 @@ fn an_interrupt_that_comes_late_strikes_no_next_call() {
         kill_process(init, Signal::STOP).expect("it lives");
         drop(first);
         let mut second = server.send("POST /mcp", &message(next, &session, 30.0));
-        std::thread::sleep(Duration::from_millis(1200));
+        std::thread::sleep(Duration::from_millis(2100));
         kill_process(init, Signal::CONT).expect("it lives");
         let mut answer = String::new();
         second.read_to_string(&mut answer).expect("it answers");
