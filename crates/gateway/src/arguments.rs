@@ -254,10 +254,11 @@ fn decode(content: String, encoding: Encoding) -> Result<Vec<u8>, Failure> {
 
 /// One that cannot be is answered as any other that there is not.
 pub(crate) fn session_id(text: String) -> Result<SessionId, Failure> {
-    let is_possible = (1..=MAX_SESSION_ID_BYTES).contains(&text.len());
+    if (1..=MAX_SESSION_ID_BYTES).contains(&text.len()) {
+        return Ok(SessionId::from_caller(text));
+    }
     let shown: String = text.chars().take(MAX_SESSION_ID_BYTES).collect();
-    let id = SessionId::from_caller(if is_possible { text } else { shown });
-    if is_possible { Ok(id) } else { Err(Failure::not_found(&id)) }
+    Err(Failure::not_found(&SessionId::from_caller(shown)))
 }
 
 pub(crate) fn timeout(seconds: f64) -> Result<Duration, Failure> {

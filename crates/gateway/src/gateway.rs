@@ -183,7 +183,7 @@ impl Gateway {
         }
     }
 
-    /// The same, or why the last sandbox could not be made.
+    /// Why no session can be started, or the last sandbox could not be made, if so.
     pub(crate) fn backend_state(&self) -> Result<(), String> {
         self.health()?;
         match &self.backend {
@@ -192,7 +192,7 @@ impl Gateway {
         }
     }
 
-    /// The same, and whether what happens can be written down.
+    /// Whether sandboxes can be made and what happens be written down: tried again where it failed.
     pub(crate) async fn check_health(&self) -> Result<(), String> {
         match &self.backend {
             Backend::Ready(sessions) => sessions.check_health().await,

@@ -16,6 +16,7 @@ mod exchange;
 mod failure;
 mod files;
 pub(crate) mod guest;
+mod health;
 mod host_calls;
 mod id;
 mod inbox;
@@ -39,6 +40,7 @@ mod streams;
 mod tenancy;
 mod warmth;
 mod whole;
+mod wishes;
 
 pub(crate) use adoption::end_orphans;
 pub use exchange::{

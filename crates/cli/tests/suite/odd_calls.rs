@@ -45,6 +45,20 @@ fn a_command_that_cannot_be_started_costs_nothing_but_itself() {
 }
 
 #[test]
+fn code_that_is_too_long_is_refused_or_told_and_costs_nothing() {
+    let server = Server::start(&[], &[]);
+    for (template, get) in [("python", "print(x)"), ("node", "console.log(x)")] {
+        let session = begin(&server, template, "x = 'kept'");
+        let ask = |code: &str| server.call("execute_code", &json!({"code": code, "session_id": session}));
+        assert_eq!(ask(&"#".repeat(9 << 20))["error"]["data"]["error_code"], "VALIDATION_ERROR");
+        // Escaped, it is more than the interpreter of JavaScript takes.
+        let odd = ask(&format!("//{}", "\u{1}".repeat(4 << 20)));
+        assert_ne!(fields(&odd)["status"], "killed", "{template}");
+        assert_eq!(run(&server, &session, get)["stdout"], "kept\n", "{template}");
+    }
+}
+
+#[test]
 fn a_call_that_is_cancelled_before_its_turn_does_not_run() {
     let server = Server::start(&[], &[]);
     let session = begin(&server, "python", "import time");

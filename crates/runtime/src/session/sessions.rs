@@ -15,6 +15,7 @@ use super::adoption::Keeping;
 use super::call::Outcome;
 use super::doors::Doors;
 use super::events;
+use super::health::Trouble;
 use super::launchers::Launchers;
 use super::limits::ServiceLimits;
 use super::log::Record;
@@ -24,12 +25,10 @@ use super::resident::{Call, Work};
 use super::settings::Settings;
 use super::shared::{Visit, now};
 use super::state::{EndReason, State};
-use super::tenancy::{Handle, Tenancy, Trouble};
-use super::{
-    Answer, Choice, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, Stopped, warmth,
-};
+use super::tenancy::{Handle, Tenancy};
+use super::wishes::{self, Wanted};
+use super::{Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, Stopped, warmth};
 use crate::audit::{self, Audit, AuditEvent};
-use crate::config::CODE_FLAVOR;
 use crate::flavor::Flavor;
 use crate::store::{Store, StoreError};
 use crate::supervision::Identity;
@@ -114,17 +113,8 @@ impl Sessions {
         request: CodeRequest,
         cancel: CancellationToken,
     ) -> Result<Answer, Failure> {
-        if request.code.trim().is_empty() {
-            let failure = Failure::new(Kind::Validation, "code is empty").suggest("send the code to run");
-            return Err(self.refused(principal, request.session_id.as_ref(), failure));
-        }
-        if request.code.len() > MOST_CODE_BYTES {
-            let most = ringfence_sandbox::bytes::show(MOST_CODE_BYTES as u64);
-            let message = format!("code has {} bytes, more than the limit of {most}", request.code.len());
-            let failure = Failure::new(Kind::Validation, message).with("field", "code");
-            let failure = failure.suggest("write data and programs to files with write_file, and run those");
-            return Err(self.refused(principal, request.session_id.as_ref(), failure));
-        }
+        wishes::check_code(&request.code)
+            .map_err(|failure| self.refused(principal, request.session_id.as_ref(), failure.with("field", "code")))?;
         let CodeRequest { code, template, flavor, session_id, timeout, host } = request;
         let wanted = Wanted { template, flavor, session_id, timeout };
         let asked = wanted.session_id.clone();
@@ -139,7 +129,7 @@ impl Sessions {
         request: CommandRequest,
         cancel: CancellationToken,
     ) -> Result<Answer, Failure> {
-        check_line(&request.command).map_err(|failure| {
+        wishes::check_line(&request.command).map_err(|failure| {
             self.refused(principal, request.session_id.as_ref(), failure.with("field", "command"))
         })?;
         let CommandRequest { command, template, flavor, session_id, timeout } = request;
@@ -187,7 +177,7 @@ impl Sessions {
     pub fn template_language(&self, template: Option<&str>) -> Result<Language, Failure> {
         let settings = &self.0.settings;
         let found = settings.templates.find(template.unwrap_or(&settings.default_template));
-        found.map(|template| template.language).map_err(|error| invalid(&error))
+        found.map(|template| template.language).map_err(|error| wishes::unknown(&error))
     }
 
     /// Ends a session and frees everything it had.
@@ -215,36 +205,6 @@ impl Sessions {
         &self.0.settings.volumes
     }
 
-    /// What callers may ask for.
-    pub fn choice(&self) -> Choice {
-        let Settings { templates, flavors, default_template, default_flavor, .. } = &self.0.settings;
-        let sizes = flavors.iter().map(|flavor| &*flavor.name).filter(|name| *name != CODE_FLAVOR);
-        Choice {
-            templates: offer(templates.iter().map(|template| &*template.name), default_template),
-            flavors: offer(sizes, default_flavor),
-        }
-    }
-
-    /// Why no session could be started now, if so.
-    pub fn health(&self) -> Result<(), String> {
-        if self.0.tasks.is_closed() { Err("the server is shutting down".into()) } else { Ok(()) }
-    }
-
-    /// Why the last sandbox of the usual kind could not be made, if so.
-    pub fn trouble(&self) -> Option<String> {
-        self.0.trouble().as_ref().map(|trouble| trouble.why.clone())
-    }
-
-    /// Whether sessions can be started: whether sandboxes can be made and what happens be written down. What has failed is tried again.
-    pub async fn check_health(&self) -> Result<(), String> {
-        self.health()?;
-        self.0.check_sandboxes().await?;
-        match &self.0.keeping {
-            Some(keeping) => keeping.store.check().await.map_err(|error| format!("the store fails: {error}")),
-            None => Ok(()),
-        }
-    }
-
     /// Ends all sessions.
     pub async fn shut_down(&self) {
         self.0.tasks.close();
@@ -264,12 +224,12 @@ impl Sessions {
         cancel: CancellationToken,
     ) -> Result<Answer, Failure> {
         let start = Instant::now();
-        let timeout = self.check_timeout(wanted.timeout)?;
+        let timeout = wishes::check_timeout(&self.0.settings, wanted.timeout)?;
         let session_created = wanted.session_id.is_none();
         let mut ignored = Vec::new();
         let (id, handle, visit) = if let Some(id) = &wanted.session_id {
             let handle = self.find(principal, id)?;
-            ignored = self.check_choice(&wanted, &handle)?;
+            ignored = wishes::compare(&self.0.settings, &wanted, &handle.tenancy)?;
             let visit = handle.shared.enter().ok_or_else(|| Failure::not_found(id))?;
             (id.clone(), handle, visit)
         } else {
@@ -339,41 +299,6 @@ impl Sessions {
         Ok(outcome)
     }
 
-    /// What a caller has asked of a session that is another already, in words: a wish that cannot be one is refused.
-    fn check_choice(&self, wanted: &Wanted, handle: &Handle) -> Result<Vec<String>, Failure> {
-        let (settings, tenancy) = (&self.0.settings, &handle.tenancy);
-        let mut ignored = Vec::new();
-        let mut compare = |what: &str, asked: &str, has: &str| {
-            if asked != has {
-                ignored.push(format!("{what} `{asked}` is ignored: this session has `{has}`"));
-            }
-        };
-        if let Some(asked) = &wanted.template {
-            let asked = settings.templates.find(asked).map_err(|error| invalid(&error))?;
-            compare("template", &asked.name, &tenancy.template.name);
-        }
-        if let Some(asked) = &wanted.flavor {
-            let asked = settings.flavors.find(asked).map_err(|error| invalid(&error))?;
-            compare("flavor", &asked.name, &tenancy.flavor.name);
-        }
-        Ok(ignored)
-    }
-
-    fn check_timeout(&self, wanted: Option<Duration>) -> Result<Duration, Failure> {
-        let most = self.0.settings.most_timeout;
-        match wanted {
-            None => Ok(self.0.settings.timeout.min(most)),
-            Some(timeout) if !timeout.is_zero() && timeout <= most => Ok(timeout),
-            Some(timeout) => {
-                let message =
-                    format!("a timeout of {} s is not between 0 and {} s", timeout.as_secs_f64(), most.as_secs());
-                Err(Failure::new(Kind::Validation, message)
-                    .with("rule", "sessions.max_timeout_s")
-                    .suggest("ask for less time, or let an administrator raise sessions.max_timeout_s"))
-            }
-        }
-    }
-
     async fn create(
         &self,
         principal: &Principal,
@@ -381,10 +306,7 @@ impl Sessions {
         interpreter: Interpreter,
     ) -> Result<(SessionId, Handle, Visit), Failure> {
         let (start, settings) = (Instant::now(), &self.0.settings);
-        let template = wanted.template.as_deref().unwrap_or(&settings.default_template);
-        let template = settings.templates.find(template).map_err(|error| invalid(&error))?;
-        let flavor = wanted.flavor.as_deref().unwrap_or(&settings.default_flavor);
-        let flavor = settings.flavors.find(flavor).map_err(|error| invalid(&error))?;
+        let (template, flavor) = wishes::choose(settings, wanted)?;
         self.health().map_err(|why| Failure::new(Kind::Busy, why))?;
         let id = SessionId::draw().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
         let place = self.take_place(&id, principal, flavor).await?;
@@ -433,47 +355,4 @@ impl Sessions {
     pub(super) fn live(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
         self.0.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What a request says about the session it wants.
-struct Wanted {
-    template: Option<String>,
-    flavor: Option<String>,
-    session_id: Option<SessionId>,
-    timeout: Option<Duration>,
-}
-
-fn invalid(error: &dyn std::error::Error) -> Failure {
-    Failure::new(Kind::Validation, error.to_string())
-        .suggest("name one of those, or leave it out")
-        .suggest("or let an administrator add it to the configuration")
-}
-
-/// More than anybody writes; interpreters take twice as much, with what is escaped.
-const MOST_CODE_BYTES: usize = 8 << 20;
-
-/// A shell is given its line as an argument, which Linux bounds at 128 KiB, and in a frame of the init's.
-const MOST_LINE_BYTES: usize = 96 << 10;
-
-fn check_line(line: &str) -> Result<(), Failure> {
-    let invalid = |message: String| Failure::new(Kind::Validation, message);
-    if line.trim().is_empty() {
-        return Err(invalid("command is empty".into()).suggest("send the shell line to run"));
-    }
-    if line.len() > MOST_LINE_BYTES {
-        let most = ringfence_sandbox::bytes::show(MOST_LINE_BYTES as u64);
-        return Err(invalid(format!("command has {} bytes, more than the limit of {most}", line.len()))
-            .suggest("write it to a file with write_file and run that, or use the bash template of execute_code"));
-    }
-    if line.contains('\0') {
-        return Err(invalid("command has a NUL in it, which no argument can have".into())
-            .suggest("write binary data with write_file"));
-    }
-    Ok(())
-}
-
-/// Names as they are offered, with the one that is taken where none is named.
-fn offer<'a>(names: impl Iterator<Item = &'a str>, default: &str) -> String {
-    let mark = |name: &str| if name == default { format!("{name} (default)") } else { name.to_owned() };
-    names.map(mark).collect::<Vec<_>>().join(", ")
 }

@@ -1,6 +1,6 @@
 //! A session from its first sandbox to its end: known by its handle, and kept in a sandbox by its task.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_sandbox::Enforcement;
@@ -14,7 +14,7 @@ use super::events;
 use super::files::Files;
 use super::limits::expires;
 use super::log::Log;
-use super::prepare::{self, Interpreter, Prepared};
+use super::prepare::{Interpreter, Prepared};
 use super::processes::Processes;
 use super::resident::{Call, Resident};
 use super::sessions::{Inner, Sessions};
@@ -28,14 +28,6 @@ use crate::template::Template;
 
 /// Told to the next caller of a session whose sandbox was lost.
 const REPLACED: &str = "the session's sandbox was lost, and a new one took its place: variables and files are gone";
-
-/// Why the last sandbox of the usual kind could not be made, and when that was tried.
-pub(super) struct Trouble {
-    pub(super) why: String,
-    tried: Instant,
-}
-
-const BETWEEN_TRIALS: Duration = Duration::from_secs(2);
 
 /// Who has what, since when.
 #[derive(Clone)]
@@ -125,13 +117,8 @@ impl Inner {
         // Its interpreter starts while the session is written down; nothing of the caller's runs in it before.
         let precedence = self.pool.yield_to();
         let prepared = match self.pool.claim(template, flavor) {
-            Some(prepared) => {
-                if self.is_usual(template, flavor) {
-                    *self.trouble() = None;
-                }
-                prepared
-            }
-            None => self.prepare(template, flavor, interpreter).await?,
+            Some(prepared) => self.made(template, flavor, prepared),
+            None => self.make(template, flavor, interpreter).await?,
         };
         drop(precedence);
         if let Some(keeping) = &self.keeping {
@@ -151,47 +138,6 @@ impl Inner {
             keeping.store.upsert_session(record).await.map_err(forgotten)?;
         }
         Ok(prepared)
-    }
-
-    /// Makes a sandbox, and remembers if that fails for what everybody gets who asks for nothing special.
-    async fn prepare(
-        &self,
-        template: &Template,
-        flavor: &Flavor,
-        interpreter: Interpreter,
-    ) -> Result<Prepared, Failure> {
-        let prepared = prepare::sandbox(&self.launchers, template, flavor, &self.settings, interpreter).await;
-        if self.is_usual(template, flavor) {
-            let trouble = |failure: &Failure| Trouble { why: failure.message.clone(), tried: Instant::now() };
-            *self.trouble() = prepared.as_ref().err().map(trouble);
-        }
-        prepared
-    }
-
-    fn is_usual(&self, template: &Template, flavor: &Flavor) -> bool {
-        *template.name == *self.settings.default_template && *flavor.name == *self.settings.default_flavor
-    }
-
-    pub(super) fn trouble(&self) -> MutexGuard<'_, Option<Trouble>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Why no sandbox could be made when that was last tried; tried once more where it failed, but not by everybody
-    /// who asks.
-    pub(super) async fn check_sandboxes(&self) -> Result<(), String> {
-        // Anybody may ask; what exactly it is, and where, is for those with a token, and for the log.
-        let failed = || Err("no sandbox can be made: `GET /` and the log say why".to_owned());
-        let Settings { templates, flavors, default_template, default_flavor, .. } = &self.settings;
-        match &mut *self.trouble() {
-            None => return Ok(()),
-            Some(trouble) if trouble.tried.elapsed() < BETWEEN_TRIALS => return failed(),
-            Some(trouble) => trouble.tried = Instant::now(),
-        }
-        let (Ok(template), Ok(flavor)) = (templates.find(default_template), flavors.find(default_flavor)) else {
-            return Ok(());
-        };
-        let made = self.prepare(template, flavor, Interpreter::MaybeLater).await;
-        made.map(drop).or_else(|_| failed())
     }
 
     /// Sees a session to its end, through as many sandboxes as it loses.

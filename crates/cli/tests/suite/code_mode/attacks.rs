@@ -1,6 +1,7 @@
 //! Code that asks for more than it was given: refused, told in the audit, and harmless.
 
 use super::endpoint::Endpoint;
+use crate::leases::eventually;
 
 /// Speaks on the kernel's own socket, around the helpers.
 const BY_HAND: &str = "\
@@ -83,6 +84,33 @@ fn a_flood_of_requests_is_bounded_and_others_go_on() {
     assert!(ran.0.get("result").is_some(), "{ran:?}");
     let ran = endpoint.run_with("await mcp_tools.echo(message='well')", &["tools"]);
     assert!(ran.text().contains("'well'"), "{ran:?}");
+}
+
+#[test]
+fn code_with_any_number_of_open_calls_can_be_interrupted() {
+    let endpoint = Endpoint::start();
+    endpoint.run_with("import asyncio; kept = 'kept'", &["tools"]);
+    let code = "await asyncio.gather(*[mcp_tools.wait(seconds=60) for _ in range(2000)])";
+    let ran = endpoint.run_for(&serde_json::json!({"code": code, "timeout": 3}));
+    assert!(ran.text().contains("time limit") && !ran.text().contains("killed"), "{ran:?}");
+    assert_eq!(endpoint.run("print(kept)").stdout(), "kept");
+}
+
+#[test]
+fn a_session_with_servers_of_which_its_caller_was_not_told_ends() {
+    let endpoint = Endpoint::start();
+    let arguments = serde_json::json!({"code": "import time; time.sleep(30)", "servers": ["tools"]});
+    let params = serde_json::json!({"name": "execute_code", "arguments": arguments});
+    let call = serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let live = || {
+        let told = endpoint.server.call("get_sessions", &serde_json::json!({}));
+        told["result"]["structuredContent"]["sessions"].as_array().map_or(0, Vec::len)
+    };
+    let gone = endpoint.server.send("POST /mcp", &call.to_string());
+    // Beside the one that the caller has for its code.
+    eventually("there is no session", || live() == 2);
+    drop(gone);
+    eventually("the session is left", || live() == 1);
 }
 
 #[test]
