@@ -17,6 +17,7 @@ mod layer;
 mod members;
 mod place;
 mod tree;
+mod zstd;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

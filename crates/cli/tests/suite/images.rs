@@ -34,6 +34,7 @@ impl Image {
         let config = image.blob("application/vnd.oci.image.config.v1+json", config.to_string().as_bytes());
         let manifest = json!({"schemaVersion": 2, "config": config, "layers": layers});
         let manifest = image.blob("application/vnd.oci.image.manifest.v1+json", manifest.to_string().as_bytes());
+        image.part("oci-layout", json!({"imageLayoutVersion": "1.0.0"}).to_string().as_bytes());
         image.part("index.json", json!({"schemaVersion": 2, "manifests": [manifest]}).to_string().as_bytes());
         image.archive.finish().expect("it is written");
         let config = "[templates.own]\nlanguage = \"bash\"\nimage = \"image.tar\"\nenv = { NAME = \"template\" }\n";
@@ -118,6 +119,32 @@ fn code_runs_in_an_image() {
         }
         assert!(made[0].len() == 1 && made[0] == made[1], "it is unpacked once: {made:?}");
     });
+}
+
+#[test]
+fn an_image_that_another_tool_has_saved_is_used() {
+    let image = Image::save(Who::Root, architecture());
+    let at = |name: &str| image.path().join(name).to_str().expect("text").to_owned();
+    for (saved, options) in [
+        (format!("oci-archive:{}:own:1", at("gzip.tar")), ["--dest-compress-format", "gzip"]),
+        (format!("oci-archive:{}:own:1", at("zstd.tar")), ["--dest-compress-format", "zstd"]),
+        (format!("oci:{}:own:1", at("directory")), ["--dest-compress-level", "1"]),
+    ] {
+        let mut skopeo = Command::new("skopeo");
+        skopeo.args(["--insecure-policy", "copy", "--quiet", "--dest-compress"]).args(options);
+        let done =
+            skopeo.arg(format!("oci-archive:{}", at("image.tar"))).arg(&saved).output().expect("it is installed");
+        assert!(done.status.success(), "{saved}: {done:?}");
+        let name = saved.split(':').nth(1).expect("a path");
+        let config = format!("[templates.own]\nlanguage = \"bash\"\nimage = {name:?}\n");
+        fs::write(image.path().join("ringfence.toml"), config).expect("it is written");
+        let cache = Who::Root.directory();
+        let variables = [("RINGFENCE_CACHE_DIR", cache.path().to_str().expect("text"))];
+        let server = Server::start(&["--config", &at("ringfence.toml")], &variables);
+        let code = "echo $GREETING $(< /etc/motd); [[ -e /etc/gone ]]; echo $?";
+        let answer = server.call("execute_code", &json!({"code": code, "template": "own"}));
+        assert_eq!(answer["result"]["structuredContent"]["stdout"], "hello of the image\n1\n", "{saved}: {answer}");
+    }
 }
 
 /// What a server says that does not start.

@@ -148,8 +148,9 @@ pub(super) fn is_gzip(start: &[u8]) -> bool {
     start.starts_with(&[0x1f, 0x8b])
 }
 
+/// Of a frame, or of a note before it.
 pub(super) fn is_zstd(start: &[u8]) -> bool {
-    start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
+    start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || matches!(start, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
 }
 
 /// A stretch of a file, read without moving its cursor.

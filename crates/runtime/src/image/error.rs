@@ -57,8 +57,9 @@ impl ImageError {
             Self::Platform { .. } => "save the image for this machine, with `--platform` where it was pulled or built",
             Self::Several(_) => "save one image alone, under one name",
             Self::LayerType(_) => {
-                "layers are tar, or tar with gzip: save the image again with `skopeo copy --dest-compress-format gzip \
-                 --dest-force-compress-format …`, or build it with `compression=gzip,force-compression=true`"
+                "layers are tar, plain or with gzip or zstd: save the image again with `skopeo copy \
+                 --dest-compress-format gzip --dest-force-compress-format …`, or build it with \
+                 `compression=gzip,force-compression=true`"
             }
             Self::TooLarge(_) | Self::Entry { .. } => {
                 "use another image, or unpack it yourself and name the directory: root = \"DIRECTORY\""

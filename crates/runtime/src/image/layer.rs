@@ -11,13 +11,16 @@ use super::document::Descriptor;
 use super::error::{ImageError, plain};
 use super::members::{self, Member};
 use super::tree::{Inside, Tree};
+use super::zstd;
 
-/// Tar, or tar with gzip: which of both is told by the content, since what saves images is not exact about it.
-const TYPES: [&str; 6] = [
+/// Tar, plain or compressed: how is told by the content, since what saves images is not exact about it.
+const TYPES: [&str; 8] = [
     "application/vnd.oci.image.layer.v1.tar",
     "application/vnd.oci.image.layer.v1.tar+gzip",
+    "application/vnd.oci.image.layer.v1.tar+zstd",
     "application/vnd.oci.image.layer.nondistributable.v1.tar",
     "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip",
+    "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd",
     "application/vnd.docker.image.rootfs.diff.tar",
     "application/vnd.docker.image.rootfs.diff.tar.gzip",
 ];
@@ -36,11 +39,10 @@ pub(super) fn apply(blobs: &Blobs, layer: &Descriptor, left: u64, tree: &mut Tre
     }
     let mut stream = BufReader::with_capacity(64 << 10, blobs.stream(layer)?);
     let start = stream.fill_buf().map_err(ImageError::Unreadable)?;
-    if is_zstd(start) {
-        return Err(ImageError::LayerType(format!("{} (but it is zstd)", layer.media_type)));
-    }
     let left = if is_gzip(start) {
         unpack(MultiGzDecoder::new(&mut stream), left, tree)?
+    } else if is_zstd(start) {
+        unpack(zstd::Frames::new(&mut stream), left, tree)?
     } else {
         unpack(&mut stream, left, tree)?
     };

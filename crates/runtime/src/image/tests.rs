@@ -14,7 +14,8 @@ use tempfile::TempDir;
 
 use super::bounds::Bounds;
 use super::{ImageError, Unpacked, unpack, unpack_within};
-use layout::{GZIP, Layout, MODIFIED, Made, TAR, gzip, tar};
+use layout::{GZIP, Layout, MODIFIED, Made, TAR, ZSTD, gzip, tar};
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 /// An image of these layers, unpacked.
 fn unpacked(layers: &[&[(&str, Made<'_>)]]) -> Result<(TempDir, Unpacked), ImageError> {
@@ -77,7 +78,9 @@ fn layers_are_laid_over_each_other() {
         ("dev/sda", Made::Other(EntryType::Block)),
         ("pipe", Made::Other(EntryType::Fifo)),
     ]);
-    layout.add_image(&[(TAR, lower), (GZIP, gzip(&upper))]);
+    let top = tar(&[("top", Made::File(0o644, "of all"))]);
+    let top = compress_to_vec(&top[..], CompressionLevel::Fastest);
+    layout.add_image(&[(TAR, lower), (GZIP, gzip(&upper)), (ZSTD, top)]);
     for image in [layout.path().to_owned(), layout.archive("./"), layout.archive("")] {
         let cache = tempfile::tempdir().unwrap();
         let Unpacked { root, environment } = unpack(&image, cache.path()).unwrap();
@@ -89,6 +92,7 @@ fn layers_are_laid_over_each_other() {
             "file=upper",
             "second=lower",
             "shut",
+            "top=of all",
             "usr",
             "usr/bin",
             "usr/bin/sh=through a link",

@@ -143,12 +143,10 @@ fn every_part_must_be_what_its_digest_says() {
 
 #[test]
 fn layers_of_other_kinds_are_refused_with_what_to_do() {
-    let zstd = b"\x28\xb5\x2f\xfd\x04\x00".to_vec();
-    let encrypted = "application/vnd.oci.image.layer.v1.tar+gzip+encrypted";
-    let cases = [("application/vnd.oci.image.layer.v1.tar+zstd", zstd.clone()), (GZIP, zstd), (encrypted, Vec::new())];
-    for (media_type, content) in cases {
+    for kind in ["tar+gzip+encrypted", "tar+bzip2"] {
+        let media_type = format!("application/vnd.oci.image.layer.v1.{kind}");
         let mut layout = Layout::new();
-        layout.add_image(&[(media_type, content)]);
+        layout.add_image(&[(&media_type, Vec::new())]);
         let said = problem(layout.path());
         assert!(matches!(said, ImageError::LayerType(_)) && said.hint().contains("gzip"), "{media_type}: {said}");
     }

@@ -16,6 +16,7 @@ pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 pub(super) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 pub(super) const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
 pub(super) const GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+pub(super) const ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
 
 /// When all that is in layers was changed.
 pub(super) const MODIFIED: i64 = 1_000_000_000;
