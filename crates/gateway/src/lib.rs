@@ -16,6 +16,7 @@ mod gateway;
 mod hosting;
 mod http;
 mod in_flight;
+mod json_values;
 mod operator;
 mod policy;
 mod reply;

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::json_values;
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Id {
@@ -50,12 +52,23 @@ pub(crate) enum Message {
 struct Envelope {
     #[serde(default)]
     jsonrpc: Value,
-    id: Option<Id>,
+    #[serde(default)]
+    id: GivenId,
     method: Option<String>,
     #[serde(default)]
     params: Value,
     result: Option<Value>,
     error: Option<RpcError>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(untagged, expecting = "its `id` is no whole number and no text")]
+enum GivenId {
+    Id(Id),
+    Null,
+    #[default]
+    #[serde(skip)]
+    Missing,
 }
 
 impl RpcError {
@@ -101,7 +114,14 @@ pub(crate) fn too_long() -> RpcError {
     RpcError::new(RpcError::INVALID_REQUEST, format!("a message is longer than {most} MiB: send less at a time"))
 }
 
+/// More than anybody has reason to send: what is large is text.
+const MOST_VALUES: usize = 200_000;
+
 pub(crate) fn parse(bytes: &[u8]) -> Result<Message, RpcError> {
+    if json_values::exceed(bytes, MOST_VALUES) {
+        let message = format!("the message has more than {MOST_VALUES} values: send data as a file, with write_file");
+        return Err(RpcError::new(RpcError::INVALID_REQUEST, message));
+    }
     let envelope: Envelope =
         serde_json::from_slice(bytes).map_err(|error| match serde_json::from_slice::<Value>(bytes) {
             Err(_) => RpcError::new(RpcError::PARSE_ERROR, format!("the request is not JSON: {error}")),
@@ -111,7 +131,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Message, RpcError> {
     if envelope.jsonrpc != "2.0" {
         return Err(invalid("`jsonrpc` is not \"2.0\""));
     }
-    match (envelope.method, envelope.id) {
+    // Some write it into what nobody answers; but whoever asks something waits for an answer.
+    let is_request = envelope.method.as_ref().is_some_and(|method| !method.starts_with("notifications/"));
+    let id = match envelope.id {
+        GivenId::Id(id) => Some(id),
+        GivenId::Null if is_request => return Err(invalid("its `id` is null")),
+        GivenId::Null | GivenId::Missing => None,
+    };
+    match (envelope.method, id) {
         (Some(method), Some(id)) => Ok(Message::Request { id, method, params: envelope.params }),
         (Some(method), None) => Ok(Message::Notification { method, params: envelope.params }),
         (None, Some(id)) => match (envelope.result, envelope.error) {
@@ -164,11 +191,27 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_said_why() {
-        let refusals =
-            ["{", "[]", "7", "{}", r#"{"jsonrpc":"2.0"}"#, r#"{"jsonrpc":"2.0","id":1}"#, r#"{"method":"x"}"#].map(
-                |text| parse(text.as_bytes()).map_err(|error| format!("{} {}", error.code, error.message)).unwrap_err(),
-            );
+        let refusals = [
+            "{",
+            "[]",
+            "7",
+            "{}",
+            r#"{"jsonrpc":"2.0"}"#,
+            r#"{"jsonrpc":"2.0","id":1}"#,
+            r#"{"method":"x"}"#,
+            r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,
+        ]
+        .map(|text| parse(text.as_bytes()).map_err(|error| format!("{} {}", error.code, error.message)).unwrap_err());
         insta::assert_snapshot!(refusals.join("\n"));
+    }
+
+    #[test]
+    fn many_values_are_refused_and_long_text_is_not() {
+        let params = |json: String| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":[{json}]}}"#);
+        let refused = parse(params(vec!["0"; MOST_VALUES + 1].join(",")).as_bytes()).unwrap_err();
+        assert_eq!(refused.code, RpcError::INVALID_REQUEST);
+        assert!(parse(params(format!("{:?}", ",".repeat(2 * MOST_VALUES))).as_bytes()).is_ok());
     }
 
     #[test]
@@ -178,7 +221,11 @@ mod tests {
             kind(r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#),
             Message::Request { id: Id::Text(_), params: Value::Null, .. }
         ));
-        assert!(matches!(kind(r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#), Message::Notification { .. }));
+        assert!(matches!(kind(r#"{"jsonrpc":"2.0","method":"x"}"#), Message::Notification { .. }));
+        assert!(matches!(
+            kind(r#"{"jsonrpc":"2.0","id":null,"method":"notifications/x"}"#),
+            Message::Notification { .. }
+        ));
         assert!(matches!(
             kind(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}"#),
             Message::Answer { outcome: Err(RpcError { code: -1, .. }), .. }

@@ -48,6 +48,8 @@ where
     let tasks = TaskTracker::new();
     let ended = CancellationToken::new();
     tasks.spawn(write(messages, output, ended.clone()));
+    // Calls under way end also where this is dropped.
+    let _ended = ended.clone().drop_guard();
     let client = gateway.clients().find(&Principal::local(), CLIENT).unwrap_or_default();
     let conversation = Conversation {
         gateway,

@@ -76,6 +76,10 @@ pub(crate) fn require_single_thread() -> Result<(), Error> {
 
 /// Says why the namespaces could not be made.
 pub(crate) fn explain_clone(source: Errno) -> Error {
+    // What this process may have is used up: nothing is missing.
+    if matches!(source, Errno::MFILE | Errno::NFILE | Errno::AGAIN | Errno::NOMEM) {
+        return Error::Setup { step: "start the first process of the sandbox".into(), source };
+    }
     let (why, remedy) = user_namespace_obstacle().or_else(container_obstacle).unwrap_or_else(|| {
         let remedy = match source {
             Errno::NOSPC | Errno::USERS => "raise user.max_user_namespaces, user.max_net_namespaces and their kin",

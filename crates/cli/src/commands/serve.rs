@@ -128,7 +128,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let store = Store::open(&directory)?;
     let launchers = directory.join("launchers");
     std::fs::create_dir_all(&launchers).map_err(failed)?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let mut settings = settings;
         settings.flavors = settings.flavors.with(configuration.code.flavor());
         let sessions = Sessions::kept(settings, program.clone(), store.clone(), launchers).await?;
@@ -149,7 +149,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         gateway.end().await;
         store.close().await;
         served.map(|()| ExitCode::SUCCESS)
-    })
+    });
+    // All that must end has ended. Standard input may still be waited for, and its client need not close it.
+    runtime.shutdown_background();
+    served
 }
 
 fn no_profile(name: &str, configuration: &Configuration) -> Failure {

@@ -1,6 +1,6 @@
 //! Calls that cannot be begun, that nobody waits for any more, or that end otherwise than usual: nothing else suffers.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -42,6 +42,61 @@ fn a_command_that_cannot_be_started_costs_nothing_but_itself() {
     assert!(fields(&refused)["notices"][0].as_str().is_some_and(|why| why.contains("processes")), "{refused}");
     assert_eq!(run(&server, &session, "[p.kill() or p.wait() for p in made]; print(x)")["stdout"], "kept\n");
     assert_eq!(fields(&command("echo hi"))["stdout"], "hi\n");
+}
+
+#[test]
+fn an_interpreter_that_a_command_kills_is_replaced_although_its_socket_is_held() {
+    let server = Server::start(&[], &[]);
+    // The interpreter keeps its socket to itself, unless told otherwise.
+    let hold = "import os, stat, time\nfor fd in map(int, os.listdir('/proc/self/fd')):\n    try:\n        \
+                if stat.S_ISSOCK(os.fstat(fd).st_mode): os.set_inheritable(fd, True); os.dup(fd)\n    except OSError: \
+                pass\nif os.fork() == 0:\n    time.sleep(40); os._exit(0)\nprint(os.getpid())";
+    let begun = server.call("execute_code", &json!({"code": hold}));
+    let (session, pid) = (&fields(&begun)["session_id"], fields(&begun)["stdout"].as_str().expect("text").trim());
+    let kill = json!({"command": format!("kill -9 {pid}; sleep 1"), "session_id": session});
+    let killed = server.call("execute_command", &kill);
+    assert!(killed["result"]["content"].to_string().contains("the interpreter died"), "{killed}");
+    let next = server.call("execute_code", &json!({"code": "1 + 1", "session_id": session, "timeout": 5}));
+    assert_eq!((&fields(&next)["status"], &fields(&next)["result"]), (&json!("ok"), &json!("2")), "{next}");
+}
+
+#[test]
+fn a_call_whose_session_is_stopped_tells_what_was_printed_until_then() {
+    let server = Server::start(&[], &[]);
+    for (template, code) in [
+        ("python", "import time\nprint('so far', flush=True)\nopen('printed', 'w').close()\ntime.sleep(60)"),
+        ("bash", "echo so far; touch printed; sleep 60"),
+    ] {
+        let session = begin(&server, template, if template == "python" { "pass" } else { ":" });
+        let mut call = server.send("POST /mcp", &message(code, &session, 100.0));
+        eventually("nothing is printed", || {
+            let listed = server.call("list_files", &json!({"session_id": session, "path": "."}));
+            fields(&listed)["entries"][0]["name"] == "printed"
+        });
+        server.call("stop_session", &json!({"session_id": session}));
+        let mut answer = String::new();
+        call.read_to_string(&mut answer).expect("it answers");
+        let answer: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap_or_default()).expect("JSON");
+        let told = (&fields(&answer)["status"], &fields(&answer)["stdout"]);
+        assert_eq!(told, (&json!("killed"), &json!("so far\n")), "{template}: {answer}");
+        assert!(answer["result"]["content"].to_string().contains("the session was stopped"), "{answer}");
+    }
+}
+
+#[test]
+fn a_server_over_stdio_ends_when_told_although_its_client_goes_on() {
+    let state = tempfile::tempdir().expect("a directory");
+    let mut command = std::process::Command::new(crate::everyone::BINARY);
+    command.args(["serve", "--stdio"]).env("RINGFENCE_STATE_DIR", state.path());
+    let streams = || std::process::Stdio::piped();
+    let mut server = command.stdin(streams()).stdout(streams()).stderr(streams()).spawn().expect("it runs");
+    let mut said = std::io::BufReader::new(server.stdout.take().expect("it is piped"));
+    let mut stdin = server.stdin.take().expect("it is piped");
+    writeln!(stdin, r#"{{"jsonrpc":"2.0","id":1,"method":"ping"}}"#).expect("it reads");
+    said.read_line(&mut String::new()).expect("it answers");
+    kill_process(Pid::from_child(&server), Signal::INT).expect("it lives");
+    eventually("it goes on", || server.try_wait().expect("it is ours").is_some());
+    drop(stdin);
 }
 
 #[test]

@@ -49,6 +49,31 @@ fn case_9_floods_cost_the_server_a_bounded_memory() {
     assert!(growth < PEAK_GROWTH_BYTES, "the server's peak grew by {growth} bytes");
 }
 
+/// Writes frames to every socket of its own process that are good ones, and have millions of values.
+const MANY_VALUES: &str = r#"
+import os, stat, struct
+values = b"[" + b"0," * 5_000_000 + b"0]"
+for fd in map(int, os.listdir("/proc/self/fd")):
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode): continue
+        for _ in range(6):
+            shown = b'{"type":"display","id":1,"items":[{"mime":"application/json","data":%b}]}' % values
+            for text in [shown, b'{"type":"done","id":9,"result":%b}' % values]:
+                frame = struct.pack(">I", len(text)) + text
+                while frame: frame = frame[os.write(fd, frame):]
+    except OSError: pass
+"#;
+
+#[test]
+fn what_code_displays_costs_the_server_a_bounded_memory() {
+    let server = Server::start(&[], &[]);
+    let before = server.peak_bytes();
+    let answer = server.call("execute_code", &json!({"code": MANY_VALUES}));
+    assert_eq!(answer["result"]["structuredContent"]["status"], "ok", "{answer:.1000}");
+    let growth = server.peak_bytes() - before;
+    assert!(growth < 2 * PEAK_GROWTH_BYTES, "the server's peak grew by {growth} bytes");
+}
+
 /// Writes to every socket of its own process frames that end the cells to come.
 const FORGE: &str = r#"
 import json, os, stat, struct

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use tungstenite::client::IntoClientRequest as _;
 use tungstenite::{Message, WebSocket};
 
+use ringfence_testkit::Who;
+
 use crate::everyone::for_everyone;
 use crate::leases::eventually;
 use crate::server::Server;
@@ -114,6 +116,7 @@ fn bad_requests_say_why() {
     for (status, request, body) in [
         (400, "POST /v1/sessions".to_owned(), json!({"template": "perl"})),
         (400, "POST /v1/sessions".to_owned(), json!({"templates": "bash"})),
+        (400, "POST /v1/sessions".to_owned(), json!(["bash", "small"])),
         (400, format!("POST {session}/exec"), json!({})),
         (400, format!("POST {session}/exec"), json!({"code": "1", "command": "true"})),
         (400, format!("POST {session}/exec"), json!({"code": "1", "timeout": 1_000_000})),
@@ -212,6 +215,19 @@ fn a_process_is_spoken_to_line_by_line() {
         assert_eq!(closing(&mut socket), (1000, "the process exited with code 143".into()));
         embedder.expect(404, &format!("GET {process}"), &Value::Null);
     });
+}
+
+#[test]
+fn the_number_of_a_process_is_given_once_also_where_its_server_dies() {
+    let embedder = Embedder { server: Server::start(&[], &[]) };
+    let session = embedder.session("bash");
+    let process = embedder.start(&session, &json!({"argv": ["sleep", "100"]}));
+    let state = embedder.server.kill();
+    let embedder = Embedder { server: Server::start_in(Who::Root, state, &[], &[]) };
+    let next = embedder.start(&session, &json!({"argv": ["sleep", "100"]}));
+    assert_ne!(process, next);
+    embedder.expect(404, &format!("DELETE {process}"), &Value::Null);
+    embedder.expect(200, &format!("DELETE {next}"), &Value::Null);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::requests::{ServerParams, ToolCallParams, invalid, read};
 use crate::client::{Context, Outlet};
 use crate::era::Era;
 use crate::hosting::{CallFailure, KnownServer, KnownServers, Route};
+use crate::json_values;
 use crate::rpc::Id;
 
 /// Parsed JSON takes many times the memory of its text: values that the arguments of one call may have.
@@ -55,7 +56,7 @@ impl Cell {
         }
         let deadline = self.deadline(timeout)?;
         let text = arguments.map_or("{}", |arguments| arguments.get());
-        if count_values(text) > MOST_VALUES {
+        if json_values::exceed(text.as_bytes(), MOST_VALUES) {
             return Err(CallError::new(ErrorKind::Limit, format!("the arguments have more than {MOST_VALUES} values")));
         }
         note.describe(&server.name, &tool);
@@ -172,9 +173,4 @@ fn explain(server: &KnownServer, failure: CallFailure) -> CallError {
 
 fn cancelled() -> CallError {
     CallError::new(ErrorKind::Cancelled, "the call was cancelled")
-}
-
-/// Roughly, and never too few.
-fn count_values(json: &str) -> usize {
-    json.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count()
 }

@@ -70,6 +70,10 @@ impl Mcp {
         }
     }
 
+    fn has_ended(&self, principal: &Principal, headers: &HeaderMap) -> bool {
+        session(headers).is_some_and(|id| self.clients.has_ended(principal, id))
+    }
+
     /// Hears a message, at the path of a profile or of none.
     pub(super) async fn post(
         self: Arc<Self>,
@@ -94,7 +98,8 @@ impl Mcp {
         let turns = Arc::clone(&self.large_bodies);
         let turn = if is_large { timeout(BODY_TIMEOUT, turns.acquire_owned()).await.ok() } else { None };
         if is_large && turn.is_none() {
-            return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many large requests at a time", "try again");
+            let why = "too many large requests at a time";
+            return busy::with_retry_after(refuse(StatusCode::SERVICE_UNAVAILABLE, why, "try again shortly"));
         }
         let most = if is_large { self.max_body_bytes } else { self.max_body_bytes.min(LARGE_BODY) };
         let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, most)).await {
@@ -110,8 +115,8 @@ impl Mcp {
             Ok(message) => message,
             Err(error) => return bad_request(None, error),
         };
-        if session(&parts.headers).is_some_and(|id| self.clients.has_ended(&principal, id)) {
-            return refuse(StatusCode::NOT_FOUND, "the conversation has ended", "open another with `initialize`");
+        if self.has_ended(&principal, &parts.headers) {
+            return ended();
         }
         let caller = Caller { mcp: self, gateway, principal, headers: parts.headers, place };
         match message {
@@ -155,6 +160,9 @@ pub(super) async fn get(
     if let Err(refusal) = mcp.offered(profile.as_ref().map(|Path(name)| name.as_str())) {
         return *refusal;
     }
+    if mcp.has_ended(&principal, &headers) {
+        return ended();
+    }
     let is_newer = headers.get("mcp-protocol-version").is_some_and(|version| version.as_bytes() >= NEWER.as_bytes());
     let client = session(&headers).filter(|_| !is_newer).and_then(|id| mcp.clients.find(&principal, id));
     let (Some(client), true) = (client, names(&headers, &header::ACCEPT, "text/event-stream")) else {
@@ -184,6 +192,10 @@ pub(super) async fn delete(
         Some(_) => refuse(StatusCode::NOT_FOUND, "there is no such conversation", "it may have ended already"),
         None => refuse(StatusCode::METHOD_NOT_ALLOWED, "nothing can be deleted here", "name an Mcp-Session-Id"),
     }
+}
+
+fn ended() -> Response {
+    refuse(StatusCode::NOT_FOUND, "the conversation has ended", "open another with `initialize`")
 }
 
 /// Whoever sent a message, and where to.
@@ -291,7 +303,7 @@ impl Caller {
 
 /// Whether a request, made twice, has no other effect than once.
 fn only_reads(method: &str) -> bool {
-    matches!(method, "initialize" | "server/discover" | "ping") || method.ends_with("/list")
+    matches!(method, "initialize" | "server/discover" | "ping" | "resources/read") || method.ends_with("/list")
 }
 
 fn session(headers: &HeaderMap) -> Option<&str> {

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 
 use super::replay::event;
 use crate::client::Client;
@@ -26,6 +27,8 @@ pub(super) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// Of an answer.
 const USUAL_BYTES: usize = 1 << 10;
+/// One that takes a while to be written.
+const LARGE_BYTES: usize = 1 << 20;
 
 /// The answer to a request, with the status that it has if nothing was sent before it.
 pub(super) type Answer = Pin<Box<dyn Future<Output = (StatusCode, Value)> + Send>>;
@@ -51,7 +54,7 @@ pub(super) async fn respond(
 ) -> Response {
     if manner.only_json {
         return tokio::select! {
-            (status, answer) = &mut answer => plain(status, &answer),
+            (status, answer) = &mut answer => plain(status, answer).await,
             () = ticket.token.cancelled() => StatusCode::ACCEPTED.into_response(),
         };
     }
@@ -60,7 +63,7 @@ pub(super) async fn respond(
         (status, answer) = &mut answer => {
             let first = messages.as_mut().and_then(|messages| messages.try_recv().ok());
             if first.is_none() && !(manner.always_streams && status == StatusCode::OK) {
-                return plain(status, &answer);
+                return plain(status, answer).await;
             }
             Wait { first, answer: None, last: Some(answer), messages, ticket }
         }
@@ -78,13 +81,35 @@ pub(super) async fn respond(
     }
 }
 
-fn plain(status: StatusCode, answer: &Value) -> Response {
+async fn plain(status: StatusCode, answer: Value) -> Response {
+    let mut room = LARGE_BYTES;
+    let written = if is_larger(&answer, &mut room) {
+        // Others are served meanwhile.
+        spawn_blocking(move || write(&answer)).await.ok().flatten()
+    } else {
+        write(&answer)
+    };
+    let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+    written
+        .map_or_else(|| StatusCode::INTERNAL_SERVER_ERROR.into_response(), |text| (status, json, text).into_response())
+}
+
+fn write(answer: &Value) -> Option<Vec<u8>> {
     let mut text = Vec::with_capacity(USUAL_BYTES);
-    match serde_json::to_writer(&mut text, answer) {
-        Ok(()) => {
-            (status, [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
+    serde_json::to_writer(&mut text, answer).ok().map(|()| text)
+}
+
+/// Whether its texts have more bytes than there is room for.
+fn is_larger(answer: &Value, room: &mut usize) -> bool {
+    match answer {
+        Value::String(text) => {
+            let left = room.checked_sub(text.len());
+            *room = left.unwrap_or(0);
+            left.is_none()
         }
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Value::Array(items) => items.iter().any(|item| is_larger(item, room)),
+        Value::Object(fields) => fields.values().any(|field| is_larger(field, room)),
+        _ => false,
     }
 }
 

@@ -163,6 +163,19 @@ async fn bad_calls_say_why() {
 }
 
 #[tokio::test]
+async fn a_conversation_that_was_ended_does_not_begin_again() {
+    let server = Server::start(HttpOptions::default()).await;
+    let id = "Mcp-Session-Id: one";
+    assert_eq!(server.post(&[JSON, id], &request("tools/list", json!({}))).await.status, 200);
+    assert_eq!(server.send("DELETE /mcp", &[id], "").await.status, 204);
+    for _ in 0..2 {
+        assert_eq!(server.send("GET /mcp", &[id, ACCEPT], "").await.status, 404);
+        assert_eq!(server.post(&[JSON, id], &request("tools/list", json!({}))).await.status, 404);
+        assert_eq!(server.send("DELETE /mcp", &[id], "").await.status, 404);
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_mcp() {
     let server = Server::start(HttpOptions { max_body_bytes: 1000, ..HttpOptions::default() }).await;
     assert_eq!(server.send("GET /mcp", &[ACCEPT], "").await.status, 405);

@@ -2,7 +2,6 @@
 
 use ringfence_runtime::session::{DisplayItem, SessionId};
 use rmcp::model::{ContentBlock, ResourceContents};
-use serde_json::Value;
 
 use super::output::Excerpt;
 use super::terminal;
@@ -34,10 +33,10 @@ fn block(uri: &str, item: &DisplayItem, room: &mut usize) -> Option<ContentBlock
     if !is_mime(mime) {
         return None;
     }
+    let data = item.data.as_ref()?;
     if mime == "application/json" {
-        return Some(ContentBlock::text(terminal::plain(&Excerpt::of_text(&item.data.to_string()).text)));
+        return Some(ContentBlock::text(terminal::plain(&Excerpt::of_text(data).text)));
     }
-    let Value::String(data) = &item.data else { return None };
     if mime == "text/plain" {
         return Some(ContentBlock::text(Excerpt::of_text(data).plain()?));
     }

@@ -1,5 +1,7 @@
 //! Files of a session. What is in them and what they are called is the guest's; the last block is the host's.
 
+use std::string::FromUtf8Error;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_runtime::session::{Directory, FileContent, FileWritten, MOST_ENTRIES, SessionId};
@@ -13,10 +15,11 @@ use super::{finish, terminal};
 pub(crate) fn file(session: &SessionId, file: FileContent) -> CallToolResult {
     let FileContent { path, size, offset, bytes } = file;
     let length = bytes.len();
-    let (encoding, content, block) = match String::from_utf8(bytes) {
+    let text = if is_binary(&bytes) { Err(bytes) } else { String::from_utf8(bytes).map_err(FromUtf8Error::into_bytes) };
+    let (encoding, content, block) = match text {
         Ok(text) => ("utf-8", text.clone(), ContentBlock::text(text)),
-        Err(error) => {
-            let text = STANDARD.encode(error.as_bytes());
+        Err(bytes) => {
+            let text = STANDARD.encode(bytes);
             let contents = ResourceContents::blob(text.clone(), format!("ringfence://sessions/{session}/files"));
             ("base64", text, ContentBlock::resource(contents.with_mime_type("application/octet-stream")))
         }
@@ -25,6 +28,14 @@ pub(crate) fn file(session: &SessionId, file: FileContent) -> CallToolResult {
     let closing = format!("[{}: {part}{size} bytes, {encoding}]", terminal::plain(&path));
     let fields = json!({"path": path, "size": size, "offset": offset, "encoding": encoding, "content": content});
     finish(vec![block, ContentBlock::text(closing)], fields, false)
+}
+
+const FEW_CONTROLS: usize = 1 << 10;
+
+/// Whether it is better not taken for text, though it may be UTF-8: in JSON control characters have six bytes each.
+fn is_binary(bytes: &[u8]) -> bool {
+    let is_control = |byte: &&u8| **byte < b' ' && !b"\t\n\r".contains(byte);
+    bytes.contains(&0) || bytes.iter().filter(is_control).count() > FEW_CONTROLS.max(bytes.len() / 16)
 }
 
 /// Renders what was written.
@@ -74,5 +85,20 @@ fn line(entry: &Entry) -> String {
         FileKind::Directory => format!("{name}/"),
         FileKind::Link => format!("{name}  (link)"),
         FileKind::Other => format!("{name}  (special)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_what_a_person_would_read() {
+        for text in ["", "plain\r\n", "ü\ttab", "\u{1b}[31ma red word\u{1b}[0m in a line of a log"] {
+            assert!(!is_binary(text.as_bytes()), "{text:?}");
+        }
+        for other in [&b"a\0b"[..], &[1; 2000]] {
+            assert!(is_binary(other), "{other:?}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use ringfence_runtime::session::{Failure, Kind};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::Refusal;
@@ -41,7 +42,10 @@ pub(super) async fn json<P: DeserializeOwned>(headers: &HeaderMap, body: Body, m
             .suggest("send `Content-Type: application/json`");
         return Err(Refusal { failure, status: Some(StatusCode::UNSUPPORTED_MEDIA_TYPE) });
     }
-    let value = serde_json::from_slice(&bytes)
+    let value: Value = serde_json::from_slice(&bytes)
         .map_err(|error| Failure::new(Kind::Validation, format!("the request is not JSON: {error}")))?;
+    if !value.is_object() {
+        return Err(Failure::new(Kind::Validation, "the request is not an object of JSON").into());
+    }
     Ok(arguments::read("request", value)?)
 }

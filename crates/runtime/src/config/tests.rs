@@ -147,6 +147,7 @@ fn bad_files_say_what_is_wrong_and_where() {
         "[server.tokens.ci]\n",
         "[server.tokens.ci]\nenv = \"A\"\nfile = \"b\"\n",
         "[server.tokens.local]\nenv = \"A\"\n",
+        "[server.tokens.operator]\nenv = \"A\"\n",
         "[server.tokens.\"local@w-1\"]\nenv = \"A\"\n",
         "[server]\nmax_connections = 0\n",
         "[sessions]\nmax_timeout_s = 300\n[server]\nrequest_timeout_s = 200\n",

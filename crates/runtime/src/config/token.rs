@@ -81,6 +81,9 @@ pub(super) fn sources(
         if name == crate::session::Principal::local().name() {
             return Err(wrong("has the name of callers without a token; choose another"));
         }
+        if name == crate::session::Principal::operator().name() {
+            return Err(wrong("has the name of whoever runs the server; choose another"));
+        }
         // Else it could be taken for another in the namespace of a scope.
         if name.contains('@') {
             return Err(wrong(

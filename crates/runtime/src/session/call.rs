@@ -188,8 +188,13 @@ impl Patience {
     }
 }
 
-/// Runs a shell line to its end.
-pub(super) async fn run_command(guest: &mut Guest, line: &str, mut patience: Patience) -> (Outcome, Fate) {
+/// Runs a shell line to its end. What is told of other processes meanwhile goes to `others`.
+pub(super) async fn run_command(
+    guest: &mut Guest,
+    line: &str,
+    mut patience: Patience,
+    others: &mut Vec<Event>,
+) -> (Outcome, Fate) {
     let argv = ["bash", "-c", line].map(Into::into).to_vec();
     let mut captured = Captured::default();
     let not_started = |why: String| (Outcome::not_run(Status::Error, why), Fate::Lives);
@@ -206,7 +211,7 @@ pub(super) async fn run_command(guest: &mut Guest, line: &str, mut patience: Pat
                     return not_started(refusal(errno));
                 }
                 Event::Lost => break None,
-                _ => {}
+                other => others.push(other),
             },
             impatience = patience.lose() => guest.signal(process.number, match impatience {
                 Impatience::Interrupt => Signal::TERM,

@@ -75,8 +75,8 @@ pub struct CellError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DisplayItem {
     pub mime: String,
-    /// Text for `text/*`, a JSON value for `application/json`, base64 for all others.
-    pub data: serde_json::Value,
+    /// Text for `text/*`, JSON for `application/json`, base64 for all others. None of what there was no room for.
+    pub data: Option<String>,
 }
 
 /// What came of a call.

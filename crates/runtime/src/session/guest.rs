@@ -29,7 +29,7 @@ pub(crate) struct Guest {
     control: Arc<Control>,
     /// The same socket once more, to be told when it has something to say.
     told: UnixStream,
-    pidfd: OwnedFd,
+    pidfd: Arc<OwnedFd>,
     pid: Pid,
     gauge: Option<Arc<MemoryGauge>>,
     pub(super) enforcement: Enforcement,
@@ -103,6 +103,14 @@ impl Opening {
     }
 }
 
+pub(super) struct Killer(Arc<OwnedFd>);
+
+impl Killer {
+    pub(super) fn kill(&self) {
+        let _ = pidfd_send_signal(&self.0, Signal::KILL);
+    }
+}
+
 /// A process of the guest, with the host's ends of what it was given.
 pub(super) struct Process {
     pub(super) number: u32,
@@ -123,7 +131,7 @@ impl Guest {
             processes: Processes::new(Arc::clone(&control), environment.clone()),
             control,
             told: UnixStream::from_std(told)?,
-            pidfd: launched.pidfd,
+            pidfd: Arc::new(launched.pidfd),
             pid: launched.pid,
             gauge: launched.gauge.map(Arc::new),
             enforcement: launched.enforcement,
@@ -137,6 +145,7 @@ impl Guest {
     /// Numbers processes from where no owner before has.
     pub(super) fn count_from(&mut self, generation: u32) {
         self.last_process = generation.min(OWNERS) << OWNER_SHIFT;
+        self.processes.count_from(self.last_process);
     }
 
     /// The sandbox has been started with a process, which may have been its one fork.
@@ -171,7 +180,12 @@ impl Guest {
 
     /// Ends every process in it, without waiting for that.
     pub(crate) fn kill(&self) {
-        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.killer().kill();
+    }
+
+    /// By which it can be ended while it is lent.
+    pub(super) fn killer(&self) -> Killer {
+        Killer(Arc::clone(&self.pidfd))
     }
 
     /// Readable once every process in it has ended.

@@ -52,6 +52,9 @@ impl Inner {
             Ok(prepared) => Ok(self.made(template, flavor, prepared)),
             Err(failure) => {
                 if self.is_usual(template, flavor) {
+                    if self.trouble().is_none() {
+                        tracing::error!("sandboxes cannot be made any more: {failure}");
+                    }
                     *self.trouble() = Some(Trouble { why: failure.message.clone(), tried: Instant::now() });
                 }
                 Err(failure)

@@ -14,15 +14,17 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::Status;
 use super::attention::{Attention, Experience};
 use super::call::{Captured, Impatience, Outcome, Patience, Reason, SANDBOX_KILLED, code_of};
+use super::display::Display;
 use super::guest::{Guest, Process};
 use super::host_calls::{Calls, HostCalls, Outbox};
 use super::inbox::Inbox;
-use super::language::{self, Done, Message};
+use super::language;
 use super::line::Line;
+use super::message::{Done, Message};
 use super::resident::DIED;
-use super::{DisplayItem, Status};
 use crate::template::Language;
 pub(super) use starting::Starting;
 
@@ -38,9 +40,6 @@ const LEFT: &str = "the shell, or the program that took its place, has ended; it
 
 /// As much as the kernels take.
 const MOST_REQUEST_BYTES: usize = 16 << 20;
-
-/// What a cell may show, together.
-const MOST_DISPLAY: usize = 32;
 
 /// A live interpreter.
 pub(super) struct Kernel {
@@ -168,7 +167,7 @@ impl Kernel {
                 },
                 received = self.line.receive(&mut self.inbox) => {
                     received.map_err(|error| error.to_string())?;
-                    if language::skip_to(self.spoken, self.last_cell, &mut self.inbox) {
+                    if language::skip_to(self.spoken, self.last_cell, &mut self.inbox)? {
                         captured.drain(&mut self.process);
                         return Ok(if patience.reason.is_some() { Place::AfterInterrupt } else { Place::AtRest });
                     }
@@ -262,7 +261,7 @@ impl Kernel {
         let mut outbox = Outbox::of(request, sent);
         let mut calls = Calls::new(self.spoken, host);
         let mut captured = Captured::default();
-        let mut display = Vec::new();
+        let mut display = Display::default();
         let mut lost: Option<Instant> = None;
         let unready = sleep(START_DEADLINE);
         tokio::pin!(unready);
@@ -293,10 +292,10 @@ impl Kernel {
                 // Before it is ready, an interrupt would end it.
                 impatience = patience.lose(), if self.is_ready => {
                     calls.give_up();
-                    guest.signal(self.process.number, match impatience {
-                        Impatience::Interrupt => Signal::INT,
-                        Impatience::Kill => Signal::KILL,
-                    });
+                    match impatience {
+                        Impatience::Interrupt => guest.signal(self.process.number, Signal::INT),
+                        Impatience::Kill => lost = lost.or_else(|| Some(self.give_up(guest))),
+                    }
                 }
                 () = &mut unready, if !self.is_ready && lost.is_none() => {
                     why_unready = "it was not ready in time".into();
@@ -332,7 +331,8 @@ impl Kernel {
         let (stdout, stderr) = captured.finish();
         let open_calls = calls.end();
         let exit_code = end_of_process.map(code_of);
-        let outcome = Outcome { exit_code, stdout, stderr, display, open_calls, ..Outcome::new(Status::Killed) };
+        let outcome =
+            Outcome { exit_code, stdout, stderr, display: display.items, open_calls, ..Outcome::new(Status::Killed) };
         let ended_by_itself = matches!(end_of_process, Some(End::Exited(_))) || patience.reason.is_some();
         match ended {
             Ok(done) => (complete(outcome, done, patience.reason), Fate::Lives),
@@ -379,10 +379,7 @@ impl Kernel {
     fn take_messages(&mut self, heard: &mut Heard<'_>) -> Result<Option<Done>, String> {
         while let Some(message) = language::next_message(self.spoken, self.last_cell, &mut self.inbox)? {
             match message {
-                Message::Display(items) if heard.display.len() < MOST_DISPLAY => {
-                    heard.display.extend(items);
-                    heard.display.truncate(MOST_DISPLAY);
-                }
+                Message::Display(items) if !heard.display.is_full() => heard.display.add(items),
                 Message::Done(done) => return Ok(Some(done)),
                 Message::Ready if !self.is_ready => self.is_ready = true,
                 Message::Call(call) if call.cell != self.last_cell => {
@@ -427,7 +424,7 @@ fn obituary(fate: Fate, reason: Option<Reason>) -> String {
 
 /// Where the messages of a kernel go.
 struct Heard<'a> {
-    display: &'a mut Vec<DisplayItem>,
+    display: &'a mut Display,
     calls: &'a mut Calls,
     outbox: &'a mut Outbox,
 }

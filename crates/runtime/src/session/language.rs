@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::host_calls::{HostAnswer, Json, Request};
+use super::host_calls::{HostAnswer, Json};
 use super::inbox::Inbox;
-use super::{CellError, DisplayItem};
+use super::message::{Message, read_json, read_line};
 use crate::template::Language;
 
 /// Where the kernels lie in a session.
@@ -79,30 +77,6 @@ pub(super) fn command(language: Language) -> Vec<OsString> {
         Language::Bash => &["bash", "--norc", "--noprofile", "-c", BASH_KERNEL],
     };
     words.iter().map(Into::into).collect()
-}
-
-/// What a kernel has said about a cell.
-#[derive(Debug)]
-#[cfg_attr(test, derive(PartialEq))]
-pub(super) enum Message {
-    Ready,
-    Display(Vec<DisplayItem>),
-    Done(Done),
-    /// Code asks the host something.
-    Call(Request),
-    /// It no longer waits for the answer.
-    Cancel(u64),
-}
-
-/// The end of a cell. `exit_code` is the shell's, or what code has exited with.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Done {
-    pub(super) interrupted: bool,
-    pub(super) result: Option<String>,
-    pub(super) error: Option<CellError>,
-    pub(super) exit_code: Option<i32>,
-    /// The result or the error is not all of it.
-    pub(super) is_cut: bool,
 }
 
 /// No kernel has reason to send more at once.
@@ -187,10 +161,11 @@ pub(super) fn nothing(language: Language) -> &'static str {
     if language == Language::Bash { ":" } else { "" }
 }
 
-/// Drops all that was received up to the end of the answer to `id`; `false` if that is not there yet.
+/// Drops all that was received up to the end of the answer to `id`; `false` if that is not there yet, and `Err` if it
+/// never will be.
 ///
 /// For a stream that is taken over in the middle of anything: only the id tells where sense begins.
-pub(super) fn skip_to(language: Language, id: u64, inbox: &mut Inbox) -> bool {
+pub(super) fn skip_to(language: Language, id: u64, inbox: &mut Inbox) -> Result<bool, &'static str> {
     let (needle, head) = match language {
         Language::Bash => (format!("{id} "), 0),
         Language::Python | Language::Node => (format!("{{\"type\":\"done\",\"id\":{id},"), 4),
@@ -201,7 +176,7 @@ pub(super) fn skip_to(language: Language, id: u64, inbox: &mut Inbox) -> bool {
     let hopeless = received.len().saturating_sub(needle.len() + head);
     let start = found.and_then(|found| found.checked_sub(head));
     inbox.take(start.unwrap_or(hopeless));
-    start.is_some() && matches!(next_frame(language, inbox), Ok(Some(_)))
+    Ok(start.is_some() && next_frame(language, inbox)?.is_some())
 }
 
 fn next_frame(language: Language, inbox: &mut Inbox) -> Result<Option<&[u8]>, &'static str> {
@@ -224,86 +199,9 @@ fn next_frame(language: Language, inbox: &mut Inbox) -> Result<Option<&[u8]>, &'
     Ok(Some(&inbox.take(4 + length)[4..]))
 }
 
-fn read_line(id: u64, line: &[u8]) -> Option<Message> {
-    let line = std::str::from_utf8(line).ok()?;
-    let (first, second) = line.split_once(' ')?;
-    if first == "ready" {
-        return Some(Message::Ready);
-    }
-    let exit_code: i32 = second.parse().ok()?;
-    // 130 is what an interrupted shell command ends with.
-    let done = Done { interrupted: exit_code == 130, exit_code: Some(exit_code), ..Done::default() };
-    (first.parse() == Ok(id)).then_some(Message::Done(done))
-}
-
-/// What code has exited with: a number, or a message that means failure.
-fn exit_code(error: &Value) -> i32 {
-    let told = error["code"].as_i64().or_else(|| error["message"].as_str()?.parse().ok());
-    told.and_then(|code| i32::try_from(code).ok()).unwrap_or(1)
-}
-
-/// What a kernel says, as far as all of its messages are alike.
-#[derive(Deserialize)]
-struct Frame<'a> {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    id: Option<u64>,
-    #[serde(default, borrow)]
-    items: Option<&'a RawValue>,
-    #[serde(default)]
-    status: Value,
-    #[serde(default)]
-    cut: bool,
-    #[serde(default)]
-    result: Value,
-    #[serde(default)]
-    error: Value,
-    #[serde(default)]
-    call: Option<u64>,
-    #[serde(default)]
-    method: Option<String>,
-    #[serde(default, borrow)]
-    params: Option<&'a RawValue>,
-}
-
-fn read_json(id: u64, body: &[u8]) -> Option<Message> {
-    let frame: Frame = serde_json::from_slice(body).ok()?;
-    let of_this_cell = frame.id == Some(id);
-    match frame.kind.as_str() {
-        "ready" => Some(Message::Ready),
-        "display" if of_this_cell => {
-            let items: Vec<Value> = serde_json::from_str(frame.items?.get()).ok()?;
-            let item = |item: &Value| {
-                Some(DisplayItem { mime: item["mime"].as_str()?.to_owned(), data: item["data"].clone() })
-            };
-            Some(Message::Display(items.iter().filter_map(item).collect()))
-        }
-        "done" if of_this_cell => {
-            let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
-            let mut error = frame.error.as_object().map(|error| CellError {
-                name: error.get("name").and_then(text).unwrap_or_default(),
-                message: error.get("message").and_then(text).unwrap_or_default(),
-                traceback: error.get("traceback").and_then(text).unwrap_or_default(),
-            });
-            let is_exit = frame.status == "exited";
-            let exit_code = is_exit.then(|| exit_code(&frame.error));
-            error.take_if(|_| exit_code == Some(0));
-            let (interrupted, is_cut) = (frame.status == "interrupted", frame.cut);
-            Some(Message::Done(Done { interrupted, result: text(&frame.result), error, exit_code, is_cut }))
-        }
-        "call" => {
-            let (cell, number, method) = (frame.id?, frame.call?, frame.method?);
-            let params = frame.params.map_or_else(|| RawValue::from_string("{}".into()).ok(), |it| Some(it.to_owned()));
-            Some(Message::Call(Request { cell, number, method, params: params? }))
-        }
-        "cancel" if of_this_cell => Some(Message::Cancel(frame.call?)),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::message::Done;
     use super::*;
 
     fn frame(text: &str) -> Vec<u8> {
@@ -333,23 +231,26 @@ mod tests {
     fn a_stream_is_taken_over_in_the_middle_of_a_frame() {
         let mut received = Inbox::from(br#"lf of a frame "id":7,"status":"ok"}"#.to_vec());
         received.room(0).extend(frame(r#"{"type":"display","id":7,"items":[]}"#));
-        assert!(!skip_to(Language::Python, 9, &mut received));
+        assert_eq!(skip_to(Language::Python, 9, &mut received), Ok(false));
         let done = frame(r#"{"type":"done","id":9,"status":"ok","result":null,"error":null}"#);
         received.room(0).extend(&done[..done.len() - 5]);
-        assert!(!skip_to(Language::Python, 9, &mut received), "the answer has only begun");
+        assert_eq!(skip_to(Language::Python, 9, &mut received), Ok(false), "the answer has only begun");
         received.room(0).extend(&done[done.len() - 5..]);
-        assert!(skip_to(Language::Python, 9, &mut received));
+        assert_eq!(skip_to(Language::Python, 9, &mut received), Ok(true));
         assert!(received.unread().is_empty());
         let mut received = Inbox::from(b"0\n8 1".to_vec());
-        assert!(!skip_to(Language::Bash, 9, &mut received));
+        assert_eq!(skip_to(Language::Bash, 9, &mut received), Ok(false));
         received.room(0).extend(b"30\n9 0\n");
-        assert!(skip_to(Language::Bash, 9, &mut received) && received.unread().is_empty());
+        assert_eq!(skip_to(Language::Bash, 9, &mut received), Ok(true));
+        assert!(received.unread().is_empty());
     }
 
     #[test]
     fn a_frame_without_end_condemns_the_kernel() {
         assert!(next_message(Language::Python, 1, &mut vec![0xff; 8].into()).is_err());
         assert!(next_message(Language::Bash, 1, &mut vec![b'x'; 5000].into()).is_err());
+        let endless = [b"\xff\xff\xff\xff{\"type\":\"done\",\"id\":9,", [b' '; 99].as_slice()].concat();
+        assert!(skip_to(Language::Node, 9, &mut endless.into()).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_sandbox::launcher::{Charter, Launcher};
 use ringfence_sandbox::{Error, Spec, launcher};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};
 
 use super::guest::Opening;
@@ -31,7 +31,24 @@ struct Launch {
     spec: Box<Spec>,
     warm: bool,
     opening: Option<Arc<Opening>>,
-    reply: oneshot::Sender<Result<launcher::Launched, Error>>,
+    reply: oneshot::Sender<Result<Unclaimed, Error>>,
+}
+
+/// A sandbox on its way to whoever asked for it. Where nobody takes it, it ends.
+struct Unclaimed(Option<launcher::Launched>);
+
+impl Unclaimed {
+    fn claim(mut self) -> Result<launcher::Launched, Error> {
+        self.0.take().ok_or(Error::Lost)
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let Some(launched) = &self.0 {
+            let _ = pidfd_send_signal(&launched.pidfd, Signal::KILL);
+        }
+    }
 }
 
 enum Message {
@@ -121,7 +138,7 @@ impl LauncherHandle {
         let (reply, answered) = oneshot::channel();
         let launch = Launch { spec: Box::new(spec), warm, opening, reply };
         self.messages.send(Message::Launch(launch)).await.map_err(|_| Error::Lost)?;
-        answered.await.map_err(|_| Error::Lost)?
+        answered.await.map_err(|_| Error::Lost)??.claim()
     }
 
     pub(super) async fn warm_up(&self) -> Result<launcher::Temperature, Error> {
@@ -179,7 +196,7 @@ impl LauncherHandle {
 
 /// Sandboxes that the launcher has been asked for and has not given yet.
 #[derive(Default)]
-struct Launches(VecDeque<oneshot::Sender<Result<launcher::Launched, Error>>>);
+struct Launches(VecDeque<oneshot::Sender<Result<Unclaimed, Error>>>);
 
 /// What the launcher is asked for at once. It makes some side by side; the others need not wait for this thread.
 const LAUNCHES_AT_ONCE: usize = 4;
@@ -212,7 +229,7 @@ impl Launches {
 
     fn finish_oldest(&mut self, launcher: &Launcher) {
         if let Some(reply) = self.0.pop_front() {
-            let _ = reply.send(launcher.launched());
+            let _ = reply.send(launcher.launched().map(|launched| Unclaimed(Some(launched))));
         }
     }
 

@@ -25,12 +25,19 @@ struct Inner {
     doors: Option<Doors>,
     lease: Duration,
     warmth: Option<Warmth>,
-    current: Mutex<Option<LauncherHandle>>,
+    current: Mutex<Current>,
+}
+
+enum Current {
+    NotNeeded,
+    Launcher(LauncherHandle),
+    /// No more are started.
+    Ended,
 }
 
 impl Launchers {
     pub(crate) fn new(program: PathBuf, doors: Option<Doors>, lease: Duration, warmth: Option<Warmth>) -> Self {
-        Self(Arc::new(Inner { program, doors, lease, warmth, current: Mutex::new(None) }))
+        Self(Arc::new(Inner { program, doors, lease, warmth, current: Mutex::new(Current::NotNeeded) }))
     }
 
     /// Makes a sandbox, and tells who keeps it.
@@ -66,17 +73,20 @@ impl Launchers {
         }
     }
 
-    /// Ends the launcher, and with it every sandbox.
+    /// Ends the launcher, and with it every sandbox, for good.
     pub(crate) async fn end(&self) {
-        if let Some(launcher) = self.0.current.lock().await.take() {
+        let last = std::mem::replace(&mut *self.0.current.lock().await, Current::Ended);
+        if let Current::Launcher(launcher) = last {
             launcher.end().await;
         }
     }
 
     async fn current(&self) -> Result<LauncherHandle, Failure> {
         let mut current = self.0.current.lock().await;
-        if let Some(launcher) = &*current {
-            return Ok(launcher.clone());
+        match &*current {
+            Current::Launcher(launcher) => return Ok(launcher.clone()),
+            Current::Ended => return Err(Failure::new(Kind::Busy, "the server is shutting down")),
+            Current::NotNeeded => {}
         }
         let charter = Charter {
             listen: self.0.doors.as_ref().map(Doors::new_door),
@@ -87,13 +97,14 @@ impl Launchers {
             Failure::new(Kind::Connection, format!("the launcher of sandboxes cannot be started: {error}"))
                 .suggest("try again")
         })?;
-        Ok(current.insert(started).clone())
+        *current = Current::Launcher(started.clone());
+        Ok(started)
     }
 
     async fn forget(&self, lost: &LauncherHandle) {
         let mut current = self.0.current.lock().await;
-        if current.as_ref().is_some_and(|launcher| launcher.is_same(lost)) {
-            *current = None;
+        if matches!(&*current, Current::Launcher(launcher) if launcher.is_same(lost)) {
+            *current = Current::NotNeeded;
         }
     }
 }

@@ -83,7 +83,8 @@ impl Sessions {
             Ok(Ok(State::Refused(why))) => {
                 handle.processes.forget(process.pid);
                 Err(Failure::new(Kind::Validation, format!("the process could not be started: {why}"))
-                    .suggest("give a program of the sandbox, by its full path or by a name on its PATH"))
+                    .suggest("give a program of the sandbox, by its full path or by a name on its PATH")
+                    .suggest("and a workdir that is there, if any"))
             }
             Ok(Ok(_)) => Ok(process.info()),
             Ok(Err(_)) => Err(Failure::not_found(id)),
@@ -149,6 +150,8 @@ impl Sessions {
 
     fn find_process(&self, principal: &Principal, id: &SessionId, pid: u32) -> Result<(Handle, Arc<Managed>), Failure> {
         let handle = self.find(principal, id)?;
+        // Whoever looks after a process uses its session.
+        handle.shared.touch();
         let process = handle.processes.find(pid).ok_or_else(|| {
             Failure::new(Kind::NotFound, format!("there is no process {pid} in this session"))
                 .suggest("list the session's processes")

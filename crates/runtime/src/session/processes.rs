@@ -145,6 +145,11 @@ impl Processes {
         Arc::new(Self { control, environment, table: Mutex::default(), ended: CancellationToken::new() })
     }
 
+    /// Numbers them from where no owner before has: what it has told of may still be asked for.
+    pub(super) fn count_from(&self, last: u32) {
+        self.table().last = last;
+    }
+
     /// Orders the start; its state says what comes of it.
     pub(super) fn start(&self, request: &ProcessRequest, tasks: &TaskTracker) -> Result<Arc<Managed>, Failure> {
         let (command, environment) = self.check(request)?;

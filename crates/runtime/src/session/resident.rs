@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringfence_sandbox::Event;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::call::{Outcome, Patience, run_command};
@@ -19,6 +19,9 @@ use crate::template::Language;
 
 /// When a session whose time is up was in use at that moment.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// In which a call ends whose sandbox was killed.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Told to the caller after an interpreter has died.
 pub(super) const DIED: &str = "the interpreter died; its state is lost, files in /workspace are kept";
@@ -112,12 +115,7 @@ impl Resident {
                     if event == Event::Lost {
                         return Some(self.lost());
                     }
-                    // One that cannot be started is started again by the call that needs it, which is told why.
-                    self.starting.take_if(|starting| starting.is_ended_by(event));
-                    // Nobody will hear of its end again. The next call gets another, and is told.
-                    if kernel.take_if(|kernel| kernel.is_ended_by(event)).is_some() {
-                        self.owed_notice = Some(DIED.into());
-                    }
+                    self.hear(event, &mut kernel);
                 }
                 () = idle_end.as_mut() => {
                     // Something may have been done meanwhile, by files and processes without this task too, or a call
@@ -129,6 +127,16 @@ impl Resident {
                     idle_end.as_mut().reset(Instant::now() + left.max(LOOK_AGAIN));
                 }
             }
+        }
+    }
+
+    /// Takes note of an interpreter that has ended by itself: nobody will hear of it again.
+    fn hear(&mut self, event: Event, kernel: &mut Option<Kernel>) {
+        // One that cannot be started is started again by the call that needs it, which is told why.
+        self.starting.take_if(|starting| starting.is_ended_by(event));
+        // The next call gets another, and is told.
+        if kernel.take_if(|kernel| kernel.is_ended_by(event)).is_some() {
+            self.owed_notice = Some(DIED.into());
         }
     }
 
@@ -153,7 +161,7 @@ impl Resident {
 
     async fn answer(&mut self, call: Call, kernel: &mut Option<Kernel>) -> Fate {
         let Call { work, timeout, cancel, visit, reply } = call;
-        let shared = Arc::clone(&self.shared);
+        let (shared, killer) = (Arc::clone(&self.shared), self.guest.killer());
         let run = async {
             if cancel.is_cancelled() {
                 let why = "it was cancelled before its turn came, and has not run";
@@ -162,17 +170,29 @@ impl Resident {
             let patience = Patience::new(timeout, cancel);
             match work {
                 Work::Command(line) => {
-                    let (outcome, fate) = run_command(&mut self.guest, &line, patience).await;
+                    let mut others = Vec::new();
+                    let (outcome, fate) = run_command(&mut self.guest, &line, patience, &mut others).await;
+                    for event in others {
+                        self.hear(event, kernel);
+                    }
                     (Ok(outcome), fate)
                 }
                 Work::Code(code, host) => self.execute(&code, host, patience, kernel).await,
             }
         };
-        let (mut answer, fate) = tokio::select! {
-            answered = run => answered,
-            () = shared.stopped() => {
-                let why = "the session was stopped while the call ran";
-                (Ok(Outcome::not_run(Status::Killed, why.into())), Fate::SandboxLost)
+        let (mut answer, fate) = {
+            tokio::pin!(run);
+            tokio::select! {
+                answered = &mut run => answered,
+                () = shared.stopped() => {
+                    // The call ends with its sandbox, and tells what was printed until then.
+                    killer.kill();
+                    let answered = timeout_at(Instant::now() + LAST_WORDS, run).await;
+                    let outcome = answered.ok().and_then(|(answer, _)| answer.ok());
+                    let outcome = outcome.unwrap_or_else(|| Outcome::new(Status::Killed));
+                    let why = "the session was stopped while the call ran";
+                    (Ok(Outcome { status: Status::Killed, notices: vec![why.into()], ..outcome }), Fate::SandboxLost)
+                }
             }
         };
         let kills = self.guest.memory_kills();

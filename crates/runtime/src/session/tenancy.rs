@@ -81,6 +81,10 @@ impl Sessions {
         handle.shared.touch();
         self.live().insert(handle.tenancy.id.clone(), handle.clone());
         let _ = handle.shared.change(Change::Started);
+        // A server that ends may have told all others already.
+        if self.0.tasks.is_closed() {
+            handle.shared.end(EndReason::ShutDown);
+        }
         let (inner, resident) = (Arc::clone(&self.0), handle.resident(prepared, receiver, None, &self.0.settings));
         self.0.tasks.spawn(inner.keep_house(handle.clone(), resident, place));
         handle
@@ -140,14 +144,19 @@ impl Inner {
         Ok(prepared)
     }
 
+    /// Another sandbox for a session that has lost its own, if one can be made.
+    async fn replace(&self, handle: &Handle) -> Option<Prepared> {
+        let made = self.move_in(&handle.tenancy, Interpreter::MaybeLater).await;
+        made.inspect_err(|failure| tracing::warn!("a session ends, as its sandbox was lost and {failure}")).ok()
+    }
+
     /// Sees a session to its end, through as many sandboxes as it loses.
     async fn keep_house(self: Arc<Self>, mut handle: Handle, mut resident: Resident, place: Place) {
         let (born, id) = (Instant::now(), handle.tenancy.id.clone());
         while let Some(lost) = resident.live().await {
             // One that was stopped in the middle of a call has lost its sandbox too, and needs no other.
             let goes_on = lost.was_used && !matches!(handle.shared.state(), State::Stopping(_));
-            let replaced =
-                if goes_on { self.move_in(&handle.tenancy, Interpreter::MaybeLater).await.ok() } else { None };
+            let replaced = if goes_on { self.replace(&handle).await } else { None };
             let Some(prepared) = replaced else {
                 handle.shared.end(EndReason::SandboxLost);
                 break;

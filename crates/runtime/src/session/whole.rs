@@ -1,7 +1,7 @@
 //! Output too long to be answered in full, kept beside the answer within bounds of its own.
 //!
-//! It lies in temporary files without a name: they cost the host no memory, nobody else can open them, and they are
-//! gone with the session or the server, however that ends.
+//! It lies in temporary files without a name: nobody else can open them, and they are gone with the session or the
+//! server, however that ends. They cost the host no memory, unless its directory for temporary files is in memory.
 
 use std::collections::VecDeque;
 use std::fs::File;

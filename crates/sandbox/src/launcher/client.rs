@@ -1,5 +1,6 @@
 //! The client's side: asks a launcher for sandboxes.
 
+use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -20,7 +21,11 @@ use crate::spec::Spec;
 const DEADLINE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// Dropped without [`Launcher::end`], it leaves the launcher to whoever takes over within the lease.
-pub struct Launcher(Channel);
+pub struct Launcher {
+    channel: Channel,
+    /// An answer did not come in time. Another's would be taken for it, so nothing more is asked.
+    is_out_of_step: Cell<bool>,
+}
 
 /// A sandbox that the launcher has made.
 pub struct Launched {
@@ -55,9 +60,13 @@ pub enum Reachable {
 }
 
 impl Launcher {
+    fn new(socket: OwnedFd) -> Self {
+        Self { channel: Channel::from(socket), is_out_of_step: Cell::default() }
+    }
+
     /// Takes one end of the socket whose other end [`super::serve`] has.
     pub fn begin(socket: OwnedFd, charter: Charter) -> Result<Self, Error> {
-        let launcher = Self(Channel::from(socket));
+        let launcher = Self::new(socket);
         match launcher.ask(&Request::Begin(charter))?.0 {
             Reply::Done => Ok(launcher),
             other => Err(unexpected(other)),
@@ -68,7 +77,7 @@ impl Launcher {
     pub fn adopt(path: &Path, lease: Duration) -> Reachable {
         let connected = short_path(path).and_then(|(_directory, short)| UnixStream::connect(short));
         let Ok(stream) = connected else { return Reachable::Gone };
-        let launcher = Self(Channel::from(OwnedFd::from(stream)));
+        let launcher = Self::new(stream.into());
         match launcher.ask(&Request::Adopt { lease }) {
             Ok((Reply::Adopted { sandboxes }, _)) => {
                 Reachable::Taken(launcher, sandboxes.into_iter().filter_map(Pid::from_raw).collect())
@@ -83,7 +92,7 @@ impl Launcher {
     /// With a first process come its descriptors, as many as it gets, and those to be kept for a next owner.
     pub fn launch(&self, spec: Box<Spec>, warm: bool, first: Option<(&First, &[BorrowedFd<'_>])>) -> Result<(), Error> {
         let (first, passed) = first.map_or((None, [].as_slice()), |(first, passed)| (Some(first.clone()), passed));
-        self.0.send(&Request::Launch { spec, warm, first }, passed).map_err(|_| Error::Lost)
+        self.send(&Request::Launch { spec, warm, first }, passed)
     }
 
     /// The next one that was asked for. Blocks until it stands.
@@ -93,14 +102,14 @@ impl Launcher {
 
     /// Takes over a sandbox.
     pub fn take(&self, pid: Pid) -> Result<Adopted, Error> {
-        self.0.send(&Request::Take { pid: pid.as_raw_nonzero().get() }, &[]).map_err(|_| Error::Lost)?;
+        self.send(&Request::Take { pid: pid.as_raw_nonzero().get() }, &[])?;
         self.handed()
     }
 
     /// Has the streams of a sandbox's interpreter kept for a next owner.
     pub fn keep(&self, pid: Pid, process: u32, streams: &[OwnedFd]) -> Result<(), Error> {
         let passed: Vec<_> = streams.iter().map(std::os::fd::AsFd::as_fd).collect();
-        self.0.send(&Request::Keep { pid: pid.as_raw_nonzero().get(), process }, &passed).map_err(|_| Error::Lost)?;
+        self.send(&Request::Keep { pid: pid.as_raw_nonzero().get(), process }, &passed)?;
         self.answer().map(drop)
     }
 
@@ -122,7 +131,7 @@ impl Launcher {
 
     /// Ends the launcher and all its sandboxes.
     pub fn end(self) {
-        let _ = self.0.send(&Request::End, &[]);
+        let _ = self.channel.send(&Request::End, &[]);
     }
 
     fn handed(&self) -> Result<Adopted, Error> {
@@ -149,20 +158,28 @@ impl Launcher {
     }
 
     fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Error> {
-        self.0.send(request, &[]).map_err(|_| Error::Lost)?;
+        self.send(request, &[])?;
         self.answer()
     }
 
+    fn send(&self, request: &Request, passed: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        if self.is_out_of_step.get() {
+            return Err(Error::Lost);
+        }
+        self.channel.send(request, passed).map_err(|_| Error::Lost)
+    }
+
     fn answer(&self) -> Result<(Reply, Vec<OwnedFd>), Error> {
-        let mut watched = [PollFd::new(&self.0, PollFlags::IN)];
-        match poll(&mut watched, Some(&DEADLINE)) {
-            Ok(1..) => {}
-            _ => return Err(Error::Lost),
+        if self.is_out_of_step.get() {
+            return Err(Error::Lost);
         }
-        match self.0.receive() {
-            Ok(Some(answer)) => Ok(answer),
-            _ => Err(Error::Lost),
-        }
+        let mut watched = [PollFd::new(&self.channel, PollFlags::IN)];
+        let is_there = matches!(poll(&mut watched, Some(&DEADLINE)), Ok(1..));
+        let Some(Ok(Some(answer))) = is_there.then(|| self.channel.receive()) else {
+            self.is_out_of_step.set(true);
+            return Err(Error::Lost);
+        };
+        Ok(answer)
     }
 }
 

@@ -179,7 +179,11 @@ impl Launcher {
             Err(error) => return refuse(client, &error),
         };
         let pid = sandbox.pid().as_raw_nonzero().get();
-        let (handed, passed) = self.sandboxes.admit(sandbox, is_warm, streams.listener.map(Into::into))?;
+        // For want of descriptors, say: those that live go on.
+        let (handed, passed) = match self.sandboxes.admit(sandbox, is_warm, streams.listener.map(Into::into)) {
+            Ok(admitted) => admitted,
+            Err(error) => return refuse(client, &error),
+        };
         if let Some((process, streams)) = first {
             self.sandboxes.keep(pid, process, streams);
         }

@@ -3,14 +3,13 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::json_values;
 use crate::upstream::error::RpcError;
 
 /// The largest message in either direction.
 pub(in crate::upstream) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Parsed JSON takes many times the memory of its text: values of a message that is worth a count.
 const MAX_VALUES: usize = 1_000_000;
-/// Below this size no message has enough values to matter.
-const COUNTED_FROM_BYTES: usize = 1024 * 1024;
 
 /// One message from a server.
 #[derive(Debug)]
@@ -53,7 +52,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
 
 /// Reads a message, or the messages of a batch; an element that is no message is left out, and counted.
 pub(super) fn read(bytes: &[u8]) -> Result<(Vec<Message>, usize), Malformed> {
-    if bytes.len() > COUNTED_FROM_BYTES && count_values(bytes) > MAX_VALUES {
+    if json_values::exceed(bytes, MAX_VALUES) {
         return Err(Malformed);
     }
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
@@ -105,20 +104,6 @@ pub(super) fn own_number(value: &Value) -> Option<u64> {
         Value::String(text) if text.len() <= 20 => text.parse().ok(),
         _ => None,
     }
-}
-
-fn count_values(bytes: &[u8]) -> usize {
-    let (mut count, mut in_text, mut escaped) = (0, false, false);
-    for &byte in bytes {
-        match (in_text, byte) {
-            (true, _) if escaped => escaped = false,
-            (true, b'\\') => escaped = true,
-            (_, b'"') => in_text = !in_text,
-            (false, b',' | b'[' | b'{') => count += 1,
-            _ => {}
-        }
-    }
-    count
 }
 
 /// Which of our calls a message answers that is too large to be read: its first and last bytes tell.
