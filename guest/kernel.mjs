@@ -20,17 +20,20 @@ import inspector from 'node:inspector';
 import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
 import { Socket } from 'node:net';
 import { join } from 'node:path';
-import { setImmediate } from 'node:timers';
 import { pathToFileURL } from 'node:url';
 import { promiseHooks } from 'node:v8';
 import { Script } from 'node:vm';
 import { MessageChannel, Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 
 import {
-  attempt, cut, describeDisplay, describeError, describeSyntaxError, formatStack, inspectSafely, marksOfCells,
-  shortenDone, warn, writeAtOnce,
+  attempt, cut, describeDisplay, describeError, describeSyntaxError, formatStack, inspectSafely,
+  keepOutputOpen, marksOfCells, shortenOutcome, sleep, warn, writeAtOnce,
 } from './kernel_output.mjs';
 import { adaptCode, adaptDeclaration, findColumn, findDeclaration, startsOfLines } from './kernel_source.mjs';
+
+// As they are before any cell: what a cell declares at top level takes the place of a global for this code too.
+const { Buffer, Error, JSON, Math, Number, Object, Promise, Reflect, Set, String } = globalThis;
+const { Symbol, SyntaxError, Uint8Array, global, process, setImmediate } = globalThis;
 
 const MAX_FRAME_BYTES = 12 << 20; // to the host, which takes no more
 const MAX_CODE_BYTES = 16 << 20;
@@ -40,6 +43,7 @@ const MAX_DISPLAY_BYTES = 8 << 20;
 const MAX_ADAPTED_NAMES = 32; // in a cell: each takes V8 several parses
 const STOP_PATIENCE_MS = 50; // an idle main thread answers in well under a millisecond
 const { then } = Promise.prototype; // the guest may replace it
+const BROKEN = { name: 'Error', message: 'the outcome cannot be shown: the code has broken what shows it', traceback: '' };
 
 function startGuest(fd) {
   // Node leaves pipes non-blocking and queues what does not fit: `done` would overtake output, and
@@ -49,6 +53,7 @@ function startGuest(fd) {
     stream._handle?.setBlocking?.(true);
     stream.write = (chunk, encoding, done) => writeAtOnce(stream.fd, chunk, encoding, done);
   }
+  keepOutputOpen();
   process.on('SIGINT', () => {}); // until the sentinel's own handler replaces this one
   const { port1, port2 } = new MessageChannel();
   new Worker(new URL(import.meta.url), { workerData: { role: 'sentinel', port: port1 }, transferList: [port1] });
@@ -72,16 +77,17 @@ class Guest {
     define('display', (value) => this.#display(value));
     process.exit = (code) => {
       controller.postMessage({ type: 'exit', code: String(takeExitCode(code)) });
-      sleepForever(); // it is terminated: that, unlike an exception, passes any `catch`
+      sleep(); // it is terminated: that, unlike an exception, passes any `catch`
     };
     syncBuiltinESMExports();
     process.argv.length = 1; // the descriptor is no argument of the guest's
     process.mainModule = this.#module;
     define('module', this.#module);
     define('exports', this.#module.exports);
+    Object.defineProperty(global, '__leaveAsyncScopes', { value: leaveAsyncScopes }); // which no cell can declare
     Error.prepareStackTrace = formatStack;
     for (const event of ['uncaughtException', 'unhandledRejection']) {
-      process.on(event, (error) => warn(`${event}: ${cut(inspectSafely(error), event)}`));
+      process.on(event, (error) => attempt(() => warn(`${event}: ${cut(inspectSafely(error), event)}`)));
     }
     controller.on('message', (message) => this.#hear(message));
   }
@@ -94,41 +100,34 @@ class Guest {
       return this.#bridge?.tell(preface);
     }
     this.#cell = null;
-    this.#afterCalls(() => this.#controller.postMessage({ type: 'abandoned', generation }));
+    const answer = () => this.#controller.postMessage({ type: 'abandoned', generation });
+    if (this.#endCalls()) setImmediate(answer);
+    else answer();
   }
 
   #start(cell) {
     this.#cell = cell;
-    const mayCall = this.#preface?.servers?.length || this.#preface?.saved?.length || /\bmcp\b/.test(cell.code);
-    if (this.#bridge || !mayCall) this.#run(cell);
-    else this.#loadBridge(cell);
+    try {
+      if (this.#bridge || !this.#mayCall(cell)) this.#execute(cell);
+      else this.#loadBridge(cell);
+    } catch (error) {
+      this.#fail(cell, error);
+    }
+  }
+
+  #mayCall({ code }) {
+    return this.#preface?.servers?.length || this.#preface?.saved?.length || /\bmcp\b/.test(code);
   }
 
   async #loadBridge(cell) {
     try {
       const { Bridge } = await import('./mcp_bridge.mjs');
       this.#bridge ??= new Bridge((type, id, text) => this.#controller.postMessage({ type, id, text }), this.#preface);
-      if (!('mcp' in globalThis)) define('mcp', this.#bridge.mcp);
+      if (!('mcp' in global)) define('mcp', this.#bridge.mcp);
+      if (cell === this.#cell) this.#execute(cell); // or it was abandoned meanwhile
     } catch (error) {
-      return this.#settle(cell, describeError(error));
+      this.#fail(cell, error);
     }
-    if (cell === this.#cell) this.#run(cell); // or it was abandoned meanwhile
-  }
-
-  // The guest can break what the kernel stands on; its cell is answered all the same.
-  #run(cell) {
-    try {
-      this.#execute(cell);
-    } catch (error) {
-      this.#settle(cell, describeError(error));
-    }
-  }
-
-  // Calls that are open fail with their cell. What the guest's code does about it belongs to that cell: it is
-  // still stopped if it does not end, and what it prints comes before `done`.
-  #afterCalls(action) {
-    if (this.#bridge?.end()) setImmediate(action);
-    else action();
   }
 
   // What an earlier cell has declared in another way is adapted when V8 refuses it, each name once.
@@ -142,7 +141,7 @@ class Guest {
       const name = this.#findRefusedName(source, refusal);
       const isNext = name && !adapted.has(name) && adapted.size < MAX_ADAPTED_NAMES;
       const isAdapted = isNext && this.#adaptDeclaration(source, name);
-      if (!isAdapted) return this.#settle(cell, this.#describeRefusal(cell, source, refusal, name));
+      if (!isAdapted) return this.#settle(cell, () => ({ error: this.#describeRefusal(cell, source, refusal, name) }));
       adapted.add(name);
     }
   }
@@ -169,26 +168,9 @@ class Guest {
   }
 
   #follow(cell, promise) {
-    const succeed = (outcome) => this.#settle(cell, null, outcome['.repl_result'], promise);
-    const fail = (error) => this.#settle(cell, describeError(error), undefined, promise);
-    // The guest may have broken what either needs.
-    const surely = (settle) => (it) => {
-      try {
-        settle(it);
-      } catch {
-        this.#answerPlainly(cell, promise);
-      }
-    };
-    Reflect.apply(then, promise, [surely(succeed), surely(fail)]);
-  }
-
-  // Without anything that the guest could have broken.
-  #answerPlainly(cell, promise) {
-    this.#unsettled.delete(promise);
-    if (this.#cell !== null && this.#cell !== cell) return; // abandoned
-    this.#cell = null;
-    const error = { name: 'Error', message: 'the outcome cannot be shown: the code has broken what shows it', traceback: '' };
-    this.#controller.postMessage({ type: 'done', id: cell.id, status: 'error', result: null, error });
+    const succeed = (outcome) => this.#settle(cell, () => ({ value: outcome['.repl_result'] }), promise);
+    const fail = (error) => this.#fail(cell, error, promise);
+    Reflect.apply(then, promise, [succeed, fail]);
   }
 
   // The name that V8 will not have declared again, if not the cell itself does so twice.
@@ -205,7 +187,7 @@ class Guest {
   // Where earlier cells have declared a name. What cannot be written there, such as NaN, is none of theirs.
   #findScope(name) {
     if (this.#ask('Runtime.globalLexicalScopeNames', {}).names.includes(name)) return 'lexical';
-    return Object.getOwnPropertyDescriptor(globalThis, name)?.writable ? 'global' : undefined;
+    return Object.getOwnPropertyDescriptor(global, name)?.writable ? 'global' : undefined;
   }
 
   #describeRefusal(cell, source, { name, message, line, column }, declared) {
@@ -218,16 +200,40 @@ class Guest {
     return describeSyntaxError(cell, name, whole, row, at - starts[row]);
   }
 
-  #settle(cell, error, value, promise) {
+  #fail(cell, error, promise) {
+    this.#settle(cell, () => ({ error: describeError(error) }), promise);
+  }
+
+  // `tell` gives { value } or { error }. The guest can break what that takes; its cell is answered all the same.
+  #settle(cell, tell, promise) {
+    attempt(() => this.#release(promise));
+    if (cell !== this.#cell) return; // abandoned
+    const outcome = attempt(() => this.#describe(tell()), { status: 'error', result: null, error: BROKEN });
+    this.#endCalls();
+    // What the cell leaves to run at once is a part of it, and so is the report of a promise that it has rejected: it is
+    // still stopped if it does not end, and what it prints comes before `done`.
+    setImmediate(() => {
+      if (cell !== this.#cell) return; // abandoned meanwhile
+      this.#cell = null;
+      this.#controller.postMessage({ type: 'done', id: cell.id, ...outcome });
+    });
+  }
+
+  #release(promise) {
     this.#unsettled.delete(promise);
     this.#ask('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
-    if (cell !== this.#cell) return; // abandoned
+  }
+
+  #describe({ value, error = null }) {
     if (value !== undefined) define('_', value);
-    const result = value === undefined ? null : inspectSafely(value);
-    this.#cell = null;
-    const done = { type: 'done', id: cell.id, status: error ? 'error' : 'ok', result, error };
-    shortenDone(done);
-    this.#afterCalls(() => this.#controller.postMessage(done));
+    const outcome = { status: error ? 'error' : 'ok', result: value === undefined ? null : inspectSafely(value), error };
+    shortenOutcome(outcome);
+    return outcome;
+  }
+
+  // Calls that are open fail with their cell. Whether any were.
+  #endCalls() {
+    return attempt(() => this.#bridge?.end());
   }
 
   // A session on its own thread answers before `post` returns.
@@ -296,8 +302,8 @@ function takeExitCode(code) {
 
 // A global that the guest may replace; its own `var` of that name (not configurable) is left alone.
 function define(name, value) {
-  if (Object.getOwnPropertyDescriptor(globalThis, name)?.configurable === false) return;
-  Reflect.defineProperty(globalThis, name, { value, writable: true, configurable: true }); // or it is frozen
+  if (Object.getOwnPropertyDescriptor(global, name)?.configurable === false) return;
+  Reflect.defineProperty(global, name, { value, writable: true, configurable: true }); // or it is frozen
 }
 
 // A module's own import() resolves from where its file is said to be.
@@ -316,8 +322,12 @@ function makeImport(directory, filename) {
 
 // Termination skips the code of Node that would leave a timer's or tick's async scope, and Node
 // aborts when it finds one open. Emptying the stack is what it does itself after an exception.
-const LEAVE_ASYNC_SCOPES = `{ const quiet = process.noDeprecation; process.noDeprecation = true;
-  process.binding('async_wrap').clearAsyncIdStack(); process.noDeprecation = quiet }`;
+function leaveAsyncScopes() {
+  const quiet = process.noDeprecation;
+  process.noDeprecation = true;
+  process.binding('async_wrap').clearAsyncIdStack();
+  process.noDeprecation = quiet;
+}
 
 class Controller {
   #socket;
@@ -407,7 +417,7 @@ class Controller {
   #terminate() {
     if (this.#terminating) return;
     this.#terminating = true;
-    this.#main.post('Runtime.evaluate', { expression: LEAVE_ASYNC_SCOPES });
+    this.#main.post('Runtime.evaluate', { expression: '__leaveAsyncScopes()' });
     this.#main.post('Runtime.terminateExecution', () => {
       this.#terminating = false;
       this.#generation++;
@@ -456,15 +466,13 @@ function exitAtOnce(reason) {
   process.kill(process.pid, 'SIGKILL');
 }
 
-const sleepForever = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
-
 // Listeners for signals need main's event loop; `breakOnSigint` has a native thread behind it. Without
 // such a watch SIGINT kills: each level guards the one in it while that is set up again.
 function watchForSigint(port, depth) {
   const script = new Script('body()');
   if (!depth) port.postMessage('armed');
   for (;;) {
-    globalThis.body = depth ? () => watchForSigint(port, depth - 1) : sleepForever;
+    global.body = depth ? () => watchForSigint(port, depth - 1) : () => sleep();
     attempt(() => script.runInThisContext({ breakOnSigint: true }));
     port.postMessage('SIGINT');
   }

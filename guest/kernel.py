@@ -78,6 +78,7 @@ class Kernel:
         self.loop = None
         self.task = None  # the cell's, while it awaits
         self.context = {}  # the task's, when it ends
+        self.last_words = ""  # of a forked child that exits
         self.is_cancelled = False
         self.bridge = None  # once it is needed
         # SIGINT: acted on while armed, put off while a frame is being sent, or read by the bridge.
@@ -195,6 +196,8 @@ class Kernel:
                 self.gallery.show(value)
         except BaseException as exc:
             status, error = output.describe(exc)
+            if status == "exited":
+                self.last_words = output.exit_words(exc.code, error["message"])
         if status in ("ok", "error"):
             self.gallery.show_figures()
         self.gallery.close()
@@ -312,7 +315,7 @@ class Kernel:
     def end_child(self, status, error):
         """Ends a forked child that ran out of its cell, as a script that ran out of its lines would."""
         if status != "ok":
-            print(error["traceback"] or error["message"], end="", file=sys.stderr)
+            print(self.last_words if status == "exited" else error["traceback"], end="", file=sys.stderr)
         self.stdio.flush()
         posix._exit(error["code"] if status == "exited" else int(status != "ok"))
 

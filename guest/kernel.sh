@@ -13,33 +13,59 @@
 # An `exec` that succeeds, and `builtin exit`, end the kernel. A trap of INT or DEBUG lasts for one request. Where an
 # error of expansion strikes in the text of an `eval` or of a sourced file, just the command that has it is dropped.
 # `set -e` holds in a function that is called with `!` before it. A trap of EXIT is for the end of the shell, not of the
-# code; in posix mode `exit` ends the shell.
+# code; in posix mode `exit` ends the shell. A trap of ERR is heard in functions too: the kernel needs `set -E` for
+# itself, and cannot tell it from the code's own.
+#
+# Code may have functions of any name, so builtins are called by `builtin`, which it cannot have. It may have `command`:
+# that is put aside where the code is run, for bash heeds `set -e` to the left of `||` in a `builtin eval`.
 
 # Answers the last request and takes the next.
 __rf_turn() {
-  local __rf_length - # `-`: the options that the code has set do not hold in here
-  set +efuvx
+  __rf_has_builtin || unset -f builtin
+  builtin local __rf_length __rf_patience= - # `-`: the options that the code has set do not hold in here
+  builtin set +efuvx
   builtin trap '' INT
   [[ -z $__rf_id ]] || builtin printf '%s %s\n' "$__rf_id" "$__rf_status" >&0
   __rf_last=$__rf_status __rf_status=130 # what says nothing of its status was interrupted
-  TMOUT=0 IFS=' ' builtin read -r __rf_id __rf_length || builtin exit
-  TMOUT=0 IFS= LC_ALL=C builtin read -r -N "$__rf_length" __rf_code || builtin exit
+  if [[ ${TMOUT:-0} != 0 ]]; then # what was interrupted left it in force, and its clock runs
+    builtin trap : ALRM
+    __rf_put_timeout_aside
+    [[ $TMOUT == 0 ]] || __rf_patience=-t1000000000 # it is read-only
+  fi
+  IFS=' ' builtin read -r ${__rf_patience:+"$__rf_patience"} __rf_id __rf_length || builtin exit
+  IFS= LC_ALL=C builtin read -r ${__rf_patience:+"$__rf_patience"} -N "$__rf_length" __rf_code || builtin exit
   # As one command, for an error of expansion drops just a command. What is none, or not before its first lines have
-  # run (extglob), is read as bash reads a script; so is what is long, for bash calls itself once for each command of
-  # a list. Nothing but `esac` and `}` could leave the trial too early.
+  # run (extglob, aliases), is read as bash reads a script; so is what is long, for bash calls itself once for each
+  # command of a list. Nothing but `esac` and `}` could leave the trial too early.
   __rf_run="{ $__rf_code"$'\n}'
-  ((__rf_length <= 32768)) && eval "__rf_trial() { case . in (.) $__rf_run;; esac; }" 2>/dev/null ||
-    { __rf_run='eval "$__rf_code"'; eval :; } # or bash would take the end of the trial for the end of the rest
-  unset -f __rf_trial
+  ((__rf_length <= 32768)) && [[ $__rf_code != *alias\ *=* ]] &&
+    builtin eval "__rf_trial() { case . in (.) $__rf_run;; esac; }" 2>/dev/null ||
+    { __rf_run='\builtin eval "$__rf_code"'; builtin eval :; } # or bash takes the trial's end for that of the rest
+  builtin unset -f __rf_trial
   __rf_run="__rf_begin; $__rf_run <&250 >&251 2>&252"
+  ! builtin declare -F command || { __rf_command=$(builtin declare -f command); builtin unset -f command; }
   builtin trap - INT
 }
 
 # The last thing before the code, which sees the status of the code before it.
 __rf_begin() {
-  set -E
+  builtin set -E
   __rf_trap_errors "$__rf_on_error"
-  return "$__rf_last"
+  [[ -z $__rf_timeout ]] || TMOUT=$__rf_timeout __rf_timeout=
+  [[ -z $__rf_command ]] || { builtin eval "$__rf_command"; __rf_command=; }
+  builtin return "$__rf_last"
+}
+
+# Bash would end a shell for which the next request is long in coming.
+__rf_put_timeout_aside() {
+  [[ ${TMOUT@a} == *r* ]] || __rf_timeout=$TMOUT TMOUT=0
+}
+
+# A function of that name would leave the kernel without a way to read and to answer.
+__rf_has_builtin() {
+  __rf_is_true=
+  builtin printf -v __rf_is_true 1
+  [[ -n $__rf_is_true ]]
 }
 
 # `set -e` for the code: bash runs a trap of ERR where, and only where, it would leave the shell next.
@@ -53,17 +79,21 @@ __rf_trap_errors() {
 # The trap that the code has set is not for its subshells.
 __rf_failed() {
   __rf_failure=$?
-  (($$ != BASHPID)) || return "$__rf_failure"
+  __rf_has_builtin || unset -f builtin
+  (($$ != BASHPID)) || builtin return "$__rf_failure"
 }
 
 __rf_leave() {
-  [[ $- != *e* ]] || exit "$__rf_failure"
+  [[ $- == *e* ]] || builtin return 0
+  (($$ == BASHPID)) || builtin exit "$__rf_failure"
+  __rf_status=$__rf_failure
+  __rf_unwind
 }
 
 # Leaves the code, not the shell: an interrupt is what unwinds every eval, file, trap and redirection.
 exit() {
-  { local - __rf_before=$?; set +ex; } 2>/dev/null
-  set -- "${@:-$__rf_before}"
+  { builtin local - "__rf_before=$?"; builtin set +ex; } 2>/dev/null
+  builtin set -- "${@:-$__rf_before}"
   (($$ == BASHPID)) || builtin exit "$@"
   __rf_status=0
   if [[ $* =~ ^[0-9]{1,9}$ ]]; then __rf_status=$((10#$1 & 255)); else (builtin exit "$@") || __rf_status=$?; fi
@@ -71,9 +101,10 @@ exit() {
 }
 
 __rf_unwind() {
-  builtin trap - INT
-  builtin kill -INT $$
-  while :; do :; done # until it strikes, which it does not always at once
+  [[ ${TMOUT:-0} == 0 ]] || __rf_put_timeout_aside
+  builtin trap - INT && builtin kill -INT $$
+  __rf_has_builtin || { unset -f builtin; __rf_unwind; }
+  while ((1)); do ((1)); done # until it strikes, which it does not always at once
 }
 
 # Bash has come to its prompt after all: some errors of syntax make it forget what it was about to do.
@@ -82,24 +113,51 @@ __rf_lost() {
   builtin kill -INT $$
 }
 
-# A trap of ERR is set beside the kernel's.
+# A trap of ERR is set beside the kernel's; one of RETURN does not hear the kernel's own functions, nor the end of the
+# file that the code runs in.
 trap() {
-  { local - IFS=' ' __rf_action=${1-} __rf_names=" ${*:2} " __rf_name; set +x; } 2>/dev/null
-  [[ $__rf_action != -- ]] || __rf_action=${2-} __rf_names=" ${*:3} "
-  (($# != 1)) || __rf_action=- __rf_names=" $1 "
-  if [[ ${__rf_names^^} == *' ERR '* && $__rf_action != -p ]]; then
-    builtin trap "$@" || return
-    [[ $__rf_action != - ]] || __rf_action=
-    __rf_trap_errors "$__rf_action"
-  elif [[ $__rf_action == - && $# != 1 ]]; then
-    builtin trap "$@"
-    # bash sets those again at the end of a function that has just reset them.
-    for __rf_name in DEBUG RETURN; do
-      [[ ${__rf_names^^} != *" $__rf_name "* ]] || builtin trap '' "$__rf_name"
-    done
-  else
-    builtin trap "$@"
-  fi
+  { builtin local - IFS=' ' __rf_action __rf_name; builtin local -a __rf_rest; builtin set +ux; } 2>/dev/null
+  [[ ${1-} != -- ]] || builtin shift
+  case ${1--p} in
+    -p) __rf_show_traps "${@:2}"; builtin return ;;
+    -?*) builtin trap "$@"; builtin return ;;
+  esac
+  (($# > 1)) || builtin set -- - "$1"
+  __rf_action=$1
+  [[ $1 != - ]] || __rf_action= # or bash would set it again at the end of this function
+  for __rf_name in "${@:2}"; do
+    case ${__rf_name^^}:$1 in
+      ERR:*) __rf_trap_errors "$__rf_action" ;;
+      RETURN:*) __rf_trap_returns "$__rf_action" ;;
+      DEBUG:-) builtin trap '' DEBUG ;;
+      *) __rf_rest+=("$__rf_name") ;;
+    esac
+  done
+  ((${#__rf_rest[@]} == 0)) || builtin trap -- "$1" "${__rf_rest[@]}" # last, for one of DEBUG hears all after it
+}
+
+__rf_trap_returns() {
+  __rf_on_return=$1
+  [[ -z $1 ]] ||
+    builtin set -- 'case ${FUNCNAME-}:${#BASH_SOURCE[@]} in (:0 | trap:* | exit:* | __rf_*) ;; (*) '"$1"$'\n;; esac'
+  builtin trap -- "$1" RETURN
+}
+
+# The code's own traps, as bash prints them.
+__rf_show_traps() {
+  builtin local __rf_result=0
+  (($#)) || builtin set -- EXIT {1..31} {34..64} DEBUG ERR RETURN
+  for __rf_name; do
+    case ${__rf_name^^} in
+      ERR) __rf_action=$__rf_on_error ;;
+      RETURN) __rf_action=$__rf_on_return ;;
+      *)
+        builtin trap -p "$__rf_name" || __rf_result=$?
+        builtin continue ;;
+    esac
+    [[ -z $__rf_action ]] || builtin printf 'trap -- %s %s\n' "${__rf_action@Q}" "${__rf_name^^}"
+  done
+  builtin return "$__rf_result"
 }
 
 # The code's input and output are kept where it does not come across them, and closed for other programs. So is what
@@ -114,10 +172,11 @@ set +o history +H
 shopt -s execfail
 unset HISTFILE
 PS1='$(__rf_lost)' PS2=$PS1
-__rf_id= __rf_status=0 __rf_on_error=
+__rf_id= __rf_status=0 __rf_on_error= __rf_on_return= __rf_timeout= __rf_command=
 # A file that is sourced is where bash takes note of jobs that have ended, without a prompt; code that asks for its own
 # place has none. To the left of `||` bash itself does not heed `set -e` in either.
 readonly __rf_cell=${BASH_SOURCE[0]%/*}/cell.sh PROMPT_COMMAND='__rf_turn
-if [[ $__rf_code == *BASH_SOURCE* ]]; then \eval "$__rf_run"; else . "$__rf_cell"; fi && __rf_status=0 || __rf_status=$?
+if [[ $__rf_code == *BASH_SOURCE* ]]; then \command eval "$__rf_run"; else \command . "$__rf_cell"; fi &&
+  __rf_status=0 || __rf_status=$?
 __rf_unwind'
 printf 'ready %s\n' "$BASH_VERSION" >&0

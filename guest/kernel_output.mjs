@@ -1,10 +1,20 @@
 // What a cell shows: what it prints, and values and errors as text of a bounded length.
 
-import { writeSync } from 'node:fs';
+import fs, { writeSync } from 'node:fs';
 import { Writable } from 'node:stream';
 import { inspect, types } from 'node:util';
 
 import { findColumn, startsOfLines } from './kernel_source.mjs';
+
+// As they are before any cell: what a cell declares at top level takes the place of a global for this code too.
+const { Array, Atomics, Buffer, Error, Int32Array, JSON, Map, Math, Number, Object } = globalThis;
+const { SharedArrayBuffer, String, Uint8Array, process } = globalThis;
+
+// For files that are loaded when cells have run.
+const { Function, Promise, Proxy, Reflect, Set, TypeError, global } = globalThis;
+export const globals = {
+  Array, Buffer, Error, Function, JSON, Map, Math, Number, Object, Promise, Proxy, Reflect, Set, String, TypeError, global,
+};
 
 const MAX_RESULT_BYTES = 64 << 10;
 const MAX_TRACEBACK_BYTES = 32 << 10;
@@ -17,6 +27,17 @@ export function attempt(action, fallback) {
   }
 }
 
+export const sleep = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+
+// A cell that closed descriptor 1 or 2 would silence those after it. Node has no `dup` to restore one with, and the
+// guest's user may not open the host's pipe again in /proc.
+export function keepOutputOpen() {
+  const { close, closeSync } = fs;
+  const isOutput = (fd) => fd === 1 || fd === 2;
+  fs.closeSync = (fd) => (isOutput(fd) ? undefined : closeSync(fd));
+  fs.close = (fd, done = () => {}) => (isOutput(fd) ? process.nextTick(done, null) : close(fd, done));
+}
+
 export function writeAtOnce(fd, chunk, encoding, done = encoding) {
   const named = typeof encoding === 'string' ? encoding : 'utf8';
   const isText = typeof chunk === 'string';
@@ -27,7 +48,7 @@ export function writeAtOnce(fd, chunk, encoding, done = encoding) {
       rest = rest.subarray(writeSync(fd, rest));
     } catch (error) {
       if (error.code !== 'EAGAIN') throw error;
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1); // a child has made the pipe non-blocking
+      sleep(1); // a child has made the pipe non-blocking
     }
   }
   if (typeof done === 'function') process.nextTick(done);
@@ -46,10 +67,10 @@ export function cut(text, what, maxBytes = MAX_TRACEBACK_BYTES) {
   return bytes.toString('utf8', 0, maxBytes - 2); // half a character becomes one of three bytes
 }
 
-export function shortenDone(done) {
-  const isResultCut = shorten(done, 'result', MAX_RESULT_BYTES);
-  const areCut = Object.keys(done.error ?? {}).map((it) => shorten(done.error, it));
-  if (isResultCut || areCut.includes(true)) done.cut = true;
+export function shortenOutcome(outcome) {
+  const isResultCut = shorten(outcome, 'result', MAX_RESULT_BYTES);
+  const areCut = Object.keys(outcome.error ?? {}).map((it) => shorten(outcome.error, it));
+  if (isResultCut || areCut.includes(true)) outcome.cut = true;
 }
 
 // Whether a text had to be cut.

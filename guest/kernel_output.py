@@ -143,6 +143,11 @@ def exit_code(given):
     return int(given) & 0xFF if isinstance(given, int) else 1
 
 
+def exit_words(given, message):
+    """What the interpreter would print at its end."""
+    return "" if given is None or isinstance(given, int) else f"{message}\n"
+
+
 def prepare():
     """Imports ahead what is otherwise imported when it is needed."""
     for name in ("json", "linecache", "reprlib", "traceback"):

@@ -4,6 +4,9 @@
 // None of it parses JavaScript. V8 itself is asked where its first syntax error lies in a text that was
 // changed on purpose (`findSyntaxError`: an offset, or -1), and what it does not confirm is left as it was.
 
+// As they are before any cell: what a cell declares at top level takes the place of a global for this code too.
+const { Array, Boolean, Math, RegExp, Set, String } = globalThis;
+
 const LINE_END = /\r\n|[\n\r\u2028\u2029]/g; // as V8 counts lines
 // With one way to match only, or a banner of comments would be tried in all of them.
 const GAP = String.raw`(?:\s|/\*(?:(?!\*/)[^])*\*/|//.*(?=[\n\r\u2028\u2029]|$))*`;

@@ -4,10 +4,13 @@
 // and end, and hands it what the host answers. Whatever runs here can be stopped at any point with its cell,
 // so all that is left of a cell's calls is let go at its end, and nothing is kept that was only begun.
 
+import { globals } from './kernel_output.mjs';
 import { makeGlobal } from './mcp_global.mjs';
 import { SavedTools } from './mcp_saved.mjs';
 import { Servers } from './mcp_servers.mjs';
 import { MCPError, errorOfHost } from './mcp_values.mjs';
+
+const { Array, Buffer, JSON, Map, Promise, Set } = globals;
 
 const MAX_OPEN = 256; // the host takes 1,024
 const MAX_CALL_BYTES = 8 << 20;

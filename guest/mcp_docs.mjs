@@ -1,7 +1,10 @@
 // What there is to call: lists, search, and how each tool is called.
 
+import { globals } from './kernel_output.mjs';
 import { camelCase, nameOfTool, namesInError, quote } from './mcp_servers.mjs';
 import { MCPError } from './mcp_values.mjs';
+
+const { Array, Object, Set, String } = globals;
 
 // `pathOf(alias)` is how code gets to a server.
 export function makeLookups(calls, servers, pathOf) {

@@ -2,9 +2,12 @@
 
 import { inspect } from 'node:util';
 
+import { globals } from './kernel_output.mjs';
 import { argumentsOf, makeLookups } from './mcp_docs.mjs';
 import { NOT_NAMES, camelCase, makeServer, nameOfTool, namesInError, quote } from './mcp_servers.mjs';
 import { MCPError, errorOfTool, valueOfResult } from './mcp_values.mjs';
+
+const { Array, Map, Object, Proxy, String } = globals;
 
 const HELP = `Tools of other servers, from code. All calls are async: await them; Promise.all runs them at once.
   await mcp.<server>.<toolInCamelCase>({ ...arguments }, { raw, timeout, signal })   timeout in seconds

@@ -2,7 +2,10 @@
 
 import { Script, constants } from 'node:vm';
 
+import { globals } from './kernel_output.mjs';
 import { MCPError } from './mcp_values.mjs';
+
+const { Function, JSON, Map, Math, Object, TypeError, global } = globals;
 
 const IDENTIFIER = /^[A-Za-z_$][\w$]*$/;
 
@@ -24,14 +27,14 @@ export class SavedTools {
   tell(saved) {
     this.#versions = new Map(saved.map((it) => [it.name, it.version]));
     for (const name of this.#stubs.keys()) if (!this.#versions.has(name)) this.#withdraw(name);
-    for (const name of this.#versions.keys()) if (!(name in globalThis)) this.#offer(name);
+    for (const name of this.#versions.keys()) if (!(name in global)) this.#offer(name);
   }
 
   async save(run, { doc } = {}) {
     const source = sourceOf(run);
     const { name } = run;
     if (this.#stubs.get(name) === run) throw new MCPError(`${name} is saved already`, { kind: 'invalid' });
-    const isTaken = name in globalThis && globalThis[name] !== run && globalThis[name] !== this.#stubs.get(name);
+    const isTaken = name in global && global[name] !== run && global[name] !== this.#stubs.get(name);
     if (isTaken) throw new MCPError(`${name} is a global already: choose another name`, { kind: 'invalid' });
     const saved = await this.#calls.ask('saved/save', { name, source, doc: doc ?? findDoc(source, this.#code) });
     this.#loaded.delete(name);
@@ -53,14 +56,14 @@ export class SavedTools {
     const stub = async (...given) => (await this.#calls.run(`the saved tool ${name}`, {}, () => this.#load(name)))(...given);
     Object.defineProperty(stub, 'name', { value: name });
     this.#stubs.set(name, stub);
-    Object.defineProperty(globalThis, name, { value: stub, writable: true, configurable: true });
+    Object.defineProperty(global, name, { value: stub, writable: true, configurable: true });
   }
 
   #withdraw(name) {
     const stub = this.#stubs.get(name);
     this.#stubs.delete(name);
     this.#loaded.delete(name);
-    if (stub && Object.getOwnPropertyDescriptor(globalThis, name)?.value === stub) delete globalThis[name];
+    if (stub && Object.getOwnPropertyDescriptor(global, name)?.value === stub) delete global[name];
   }
 
   async #load(name) {

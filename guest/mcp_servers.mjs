@@ -2,7 +2,10 @@
 
 import { inspect } from 'node:util';
 
+import { globals } from './kernel_output.mjs';
 import { MCPError } from './mcp_values.mjs';
+
+const { Map, Object, Proxy, Reflect, Set, String } = globals;
 
 const MAX_NAMES_IN_ERROR = 30;
 // Asked for by `await` and `JSON.stringify`: a tool of such a name takes `mcp.callTool`.

@@ -1,5 +1,9 @@
 // What a tool answers, as plain values; and its failures, as MCPError.
 
+import { globals } from './kernel_output.mjs';
+
+const { Array, Buffer, Error, JSON, Math, Number, Object, Set } = globals;
+
 export class MCPError extends Error {
   // `kind` says what went wrong: `tool` (its own error), or one of the host's (`refused`, `not_found`, `invalid`,
   // `limit`, `upstream`, `timeout`, `lost`, `cancelled`, `internal`). `mayHaveRun`: no answer came, and the tool

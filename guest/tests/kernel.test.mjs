@@ -35,8 +35,30 @@ describe('protocol', () => {
     const banner = `import fs from 'fs'\n${'/'.repeat(80)}\n// a // b\n${'/* c */'.repeat(40)}\n1`;
     assert.equal((await kernel.run(banner)).result, '1');
     assert.equal((await kernel.run(`const z = '${'é'.repeat(50_000)}'; z.length`)).result, '50000');
-    assert.equal((await kernel.run('Array.prototype.map = null; 1')).type, 'done');
   });
+
+  const broken = {
+    'a method of arrays': 'Array.prototype.map = undefined',
+    'the iterator of arrays': 'Array.prototype[Symbol.iterator] = null',
+    'a method of sets': 'Set.prototype.delete = null',
+    'a method of texts': 'String.prototype.matchAll = null',
+    'regular expressions': 'RegExp.prototype.exec = () => { throw 1 }',
+    'functions of Object': 'Object.assign = Object.keys = Object.getOwnPropertyDescriptor = null',
+    'Reflect': 'Reflect.apply = Reflect.defineProperty = null',
+    'Buffer': 'Buffer.from = null',
+    'stack traces': 'Error.prepareStackTrace = () => { throw 1 }',
+    'the kind of promises': "Object.defineProperty(Promise.prototype, 'constructor', { get() { throw 1 } })",
+  };
+  for (const [what, code] of Object.entries(broken)) {
+    test(`answers each cell when one has broken ${what}, and lives on`, async () => {
+      await kernel.run('let keep = 1; const later = setTimeout');
+      for (const cell of [`${code}; 1`, 'keep', 'null.x', '1 +', 'var keep = 2', 'later(() => null.x, 1)', 'throw keep']) {
+        assert.equal((await kernel.run(cell)).type, 'done', cell);
+      }
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      assert.equal((await kernel.run('0')).type, 'done');
+    });
+  }
 
   test('answers each cell with exactly one done, in order', async () => {
     kernel.control.write(Buffer.concat([kernel.frame('1'), kernel.frame('await 2'), kernel.frame('3')]));
@@ -317,10 +339,55 @@ describe('output', () => {
     await kernel.printed('stdout', /^hi!$/);
   });
 
-  test('survives the closing of 1 and 2', async () => {
-    await kernel.run("require('fs').closeSync(1); console.log('lost')");
-    await kernel.run("require('fs').closeSync(2); console.error('lost'); setTimeout(() => { throw 1 }, 1)");
-    assert.equal(await kernel.result('await new Promise((go) => setTimeout(go, 20)); 1 + 1'), '2');
+  test('is there after a cell that closes 1 and 2', async () => {
+    await kernel.run("const fs = require('fs'); fs.closeSync(1); await new Promise((go) => fs.close(2, go)); fs.close(1)");
+    await kernel.run("import { closeSync } from 'node:fs'; closeSync(2); fs.createWriteStream('', { fd: 1 }).end('streamed ')");
+    await kernel.run("fs.closeSync(fs.openSync('.')); console.log('shown'); console.error('too')");
+    await kernel.printed('stdout', /^streamed shown$/m);
+    await kernel.printed('stderr', /^too$/m);
+  });
+});
+
+describe('what a cell does not await', () => {
+  // Long enough for a `done` that is sent too early to overtake it.
+  const SLOW = 'const work = () => { for (const end = Date.now() + 300; Date.now() < end; ); }';
+
+  const soon = (code) => `(async () => { for (let i = 0; i < 9; i++) await 0; ${code} })(); 1`;
+
+  async function outputUntilDone(code) {
+    await kernel.run(SLOW);
+    const { status, result } = await kernel.run(code);
+    kernel.process.kill('SIGKILL');
+    await kernel.closed;
+    return { status, result, ...kernel.output };
+  }
+
+  test('is reported with the cell if it has failed', async () => {
+    const code = "async function main() { JSON.parse('{bad') }\nmain(); console.log('started')";
+    const { status, stdout, stderr } = await outputUntilDone(`${code}; ${soon('work()')}`);
+    assert.deepEqual([status, stdout], ['ok', 'started\n']);
+    assert.match(stderr, /^ringfence: unhandledRejection: SyntaxError: .* JSON[^]*at main \(cell 2:1:/);
+  });
+
+  test('prints before done if it waits for nothing', async () => {
+    const steps = "async function m() { await null; await null; work(); console.log('step'); throw new Error('late') }";
+    const { stdout, stderr } = await outputUntilDone(`${steps}\nm().then(() => console.log('done')); undefined`);
+    assert.equal(stdout, 'step\n');
+    assert.match(stderr, /unhandledRejection: Error: late/);
+  });
+
+  test('may be a tick, and may throw', async () => {
+    const { result, stdout, stderr } = await outputUntilDone(
+      "Promise.resolve().then(() => process.nextTick(() => { work(); console.log('tick'); throw new Error('thrown') })); 7");
+    assert.deepEqual([result, stdout], ['7', 'tick\n']);
+    assert.match(stderr, /uncaughtException: Error: thrown/);
+  });
+
+  test('displays, exits and ends in its cell', async () => {
+    assert.deepEqual((await kernel.run(soon("display('shown')"))).items, [{ mime: 'text/plain', data: 'shown' }]);
+    const { status, error } = await kernel.run(soon('process.exit(4)'));
+    assert.deepEqual([status, error.message], ['exited', '4']);
+    assert.equal(await kernel.result('2'), '2');
   });
 });
 
@@ -336,6 +403,8 @@ describe('interrupt', () => {
     'a loop of microtasks': 'kept = 1; run(); for (;;) await 0',
     'a blocked thread': 'kept = 1; run(); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)',
     'a loop that catches': 'kept = 1; for (;;) { try { loop() } catch {} finally { continue } }',
+    'a loop that is not awaited': 'kept = 1; (async () => { for (let i = 0; i < 9; i++) await 0; loop() })(); 1',
+    'a loop of microtasks that is not awaited': 'kept = 1; (async () => { for (run(); ; ) await 0 })(); 1',
     'a loop in the printing of the result': "kept = 1; ({ [Symbol.for('nodejs.util.inspect.custom')]: loop })",
   };
   for (const [name, code] of Object.entries(endless)) {

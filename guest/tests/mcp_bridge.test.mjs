@@ -188,6 +188,38 @@ describe('calls', () => {
   });
 });
 
+describe('code that has declared the names of globals', () => {
+  const NAMES = 'Array Buffer Error Function JSON Map Math Number Object Promise Proxy Reflect Set String TypeError globalThis'.split(' ');
+  const SAVED = { name: 'twice', source: 'function twice(n) { return 2 * n }', version: '1' };
+
+  // Before the first call loads what makes them, and after.
+  for (const when of ['before', 'after']) {
+    for (const way of ['let', 'var']) {
+      test(`calls tools, with ${way} ${when} the first one`, async () => {
+        const declare = `${way} ${NAMES.map((it) => `${it} = 5`).join(', ')}`;
+        Object.assign(host.results, { 'saved/load': SAVED, 'saved/save': { version: '1' }, 'memory/load': { found: false } });
+        Object.assign(host.tools, { echo: text('[1]'), 'create-issue': { ...text('no'), isError: true } });
+        if (when === 'before') await host.result(declare);
+        host.preface([GITHUB], [SAVED]);
+        if (when === 'after') await host.result(`mcp.servers; ${declare}`);
+        assert.equal(await host.result('await mcp.githubIssues.echo({ a: 1 })'), '[ 1 ]');
+        host.tools.echo = { content: [{ type: 'image', data: 'AQI=', mimeType: 'image/png' }, { type: 'text', text: '7' }] };
+        assert.equal(await host.result('await mcp.githubIssues.echo()'), "[ <Buffer 01 02, mimeType: 'image/png'>, 7 ]");
+        assert.equal(await host.result('mcp.githubIssues'), 'mcp.githubIssues { createIssue, echo, list_items, listItems, then }');
+        assert.equal(await host.result('await twice(4)'), '8');
+        assert.equal(await host.result('await mcp.saveTool(function thrice(n) { return 3 * n })'), "{ version: '1' }");
+        assert.equal(await host.result("await mcp.memory.load('key', 6)"), '6');
+        assert.equal(await host.result("(await mcp.docs('github_issues')).length"), '5');
+        assert.match((await host.run("await mcp.docs('github_issues', 'none')")).error.message, /^github_issues has no tool 'none'/);
+        assert.equal((await host.run('await mcp.githubIssues.createIssue({})')).error.message, 'no');
+        host.tools.echo = never;
+        assert.equal(await host.result('mcp.githubIssues.echo(); 1'), '1');
+        await host.printed('stderr', /unhandledRejection: .*the cell ended before GitHub Issues\.echo/);
+      });
+    }
+  }
+});
+
 describe('results', () => {
   const result = async (it, options = '{}') => {
     host.preface();

@@ -307,6 +307,15 @@ class ForkTest(KernelTest):
         cell = self.run_ok("pid = os.fork()\nif not pid: sys.exit(3)\nos.waitpid(pid, 0)[1] >> 8")
         self.assertEqual(cell.result, "3")
 
+    def test_a_child_that_exits_says_what_the_interpreter_would(self):
+        self.run_ok("import os, sys")
+        for given in ["", "None", "0", "3", "True", "'gone'", "'1'", "''", "['a', 1]"]:
+            with self.subTest(given):
+                command = [sys.executable, "-c", f"import sys; sys.exit({given})"]
+                script = subprocess.run(command, capture_output=True, text=True)
+                cell = self.run_ok(f"pid = os.fork()\nif not pid: sys.exit({given})\nos.waitpid(pid, 0)[1] >> 8")
+                self.assertEqual((cell.result, cell.stderr), (str(script.returncode), script.stderr))
+
     def test_a_child_does_not_hold_the_socket(self):
         self.run_ok("import os, time\nif os.fork() == 0: time.sleep(1000)")
         self.host.start("os._exit(0)")

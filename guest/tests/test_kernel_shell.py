@@ -1,96 +1,14 @@
-"""Drives kernel.sh as the host does: over a socket, with its output on a pipe."""
+"""Tests of kernel.sh: what code keeps, how it ends, and what of the kernel it comes across."""
 
-import os
 import re
-import signal
 import socket
 import subprocess
-import tempfile
-import time
 import unittest
 
-KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernel.sh")
-START = f"exec bash --noprofile --rcfile {KERNEL} --noediting -i <&3 3<&- 252>&2 2<>/dev/null"
+from shell_host import ShellTest
 
 
-class Shell(unittest.TestCase):
-    def setUp(self):
-        ours, theirs = socket.socketpair()
-        self.socket = ours
-        self.socket.settimeout(20)
-        output, write_end = os.pipe()
-        self.output = open(output, "rb", buffering=0)
-        os.set_blocking(output, False)
-        fd = theirs.fileno()
-        move = f"exec 3<&{fd} {fd}<&-; " if fd != 3 else ""
-        # As a sandbox starts it: a shell cannot heed what it was started to ignore.
-        command = ["env", "--default-signal", "bash", "--norc", "--noprofile", "-c", move + START]
-        self.process = subprocess.Popen(
-            command,
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=write_end,
-            stderr=write_end,
-            start_new_session=True,
-        )
-        theirs.close()
-        os.close(write_end)
-        self.addCleanup(self.end)
-        self.received = b""
-        self.last = 0
-        self.assertEqual(self.line().split()[0], "ready")
-
-    def end(self):
-        # The group too: what a test leaves behind must not outlive it.
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
-        self.socket.close()
-        self.output.close()
-
-    def line(self):
-        while b"\n" not in self.received:
-            part = self.socket.recv(4096)
-            if not part:
-                return None
-            self.received += part
-        line, self.received = self.received.split(b"\n", 1)
-        return line.decode()
-
-    def send(self, code):
-        self.last += 1
-        code = code.encode()
-        self.socket.sendall(b"%d %d\n" % (self.last, len(code)) + code)
-
-    def answer(self):
-        """The status and what was printed."""
-        answer = self.line()
-        if answer is None:
-            return None
-        number, status = answer.split()
-        self.assertEqual(int(number), self.last)
-        return int(status), (self.output.read() or b"").decode()
-
-    def run_code(self, code):
-        self.send(code)
-        return self.answer()
-
-    def interrupt(self):
-        os.killpg(self.process.pid, signal.SIGINT)
-
-    def interrupted(self, code):
-        self.send(f"echo begun; {code}; echo not reached")
-        while not self.output.read():
-            time.sleep(0.01)
-        # bash loses what comes between its check for interrupts and the child that it starts next.
-        time.sleep(0.05)
-        self.interrupt()
-        status, printed = self.answer()
-        self.assertEqual(status, 130)
-        self.assertNotIn("not reached", printed)
-
+class Shell(ShellTest):
     def test_variables_functions_aliases_and_the_directory_stay(self):
         self.run_code("x=5; declare -a list=(1 2); f() { echo in f; }; alias a='echo aliased'; cd /")
         self.assertEqual(self.run_code("echo $x ${list[1]} $PWD; f; a"), (0, "5 2 /\nin f\naliased\n"))
@@ -108,14 +26,6 @@ class Shell(unittest.TestCase):
         self.assertEqual(self.run_code("echo $?"), (0, "7\n"))
         self.run_code("exit 4")
         self.assertEqual(self.run_code("echo $? $x"), (0, "4 5\n"))
-
-    def file(self, text):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        path = os.path.join(directory.name, "file")
-        with open(path, "w") as file:
-            file.write(text)
-        return path
 
     def test_exit_leaves_the_code_and_not_the_shell(self):
         path = self.file("echo in file\nexit 4\necho no\n")
@@ -195,22 +105,6 @@ class Shell(unittest.TestCase):
         self.run_code("y=6")
         self.assertEqual(self.run_code("false; echo no"), (1, ""))
         self.assertEqual(self.run_code("set +e; false; echo $y"), (0, "6\n"))
-
-    def test_the_codes_own_trap_of_errors_goes_with_set_e(self):
-        trap = "trap 'echo failed $? in $LINENO: $BASH_COMMAND' ERR"
-        self.assertEqual(self.run_code(f"{trap}\nfalse\necho on"), (0, "failed 1 in 2: false\non\n"))
-        self.assertEqual(self.run_code("set -e\n(exit 3)\necho no"), (3, "failed 3 in 2: ( exit 3 )\n"))
-        self.assertEqual(self.run_code("trap - ERR\nfalse\necho no"), (1, ""))
-        self.assertEqual(self.run_code("IFS=; trap 'echo ERR seen' USR1; false; echo no"), (1, ""))
-        self.assertEqual(self.run_code("trap -- 'echo seen' INT ERR; (exit 2); echo no"), (2, "seen\n"))
-        self.assertEqual(self.run_code("trap ERR; false; echo no"), (1, ""))
-        self.assertEqual(self.run_code(f"set -Eeuo pipefail\n{trap}\nfalse\necho no"), (1, "failed 1 in 3: false\n"))
-
-    def test_the_codes_own_traps_of_commands_come_and_go(self):
-        trap = "trap 'echo before $BASH_COMMAND' DEBUG"
-        self.assertEqual(self.run_code(f"{trap}; echo a; false"), (1, "before echo a\na\nbefore false\n"))
-        self.assertEqual(self.run_code(f"{trap}; trap - DEBUG; echo a"), (0, "before trap - DEBUG\na\n"))
-        self.assertEqual(self.run_code("echo a"), (0, "a\n"))
 
     def test_what_the_code_does_to_its_output_ends_with_it(self):
         path = self.file("")

@@ -1,0 +1,127 @@
+"""Tests of kernel.sh with code that reaches into the shell itself: traps, functions by the names of builtins, TMOUT."""
+
+import subprocess
+import time
+import unittest
+
+from shell_host import ShellTest
+
+
+class Traps(ShellTest):
+    def test_the_codes_own_trap_of_errors_goes_with_set_e(self):
+        trap = "trap 'echo failed $? in $LINENO: $BASH_COMMAND' ERR"
+        self.assertEqual(self.run_code(f"{trap}\nfalse\necho on"), (0, "failed 1 in 2: false\non\n"))
+        self.assertEqual(self.run_code("set -e\n(exit 3)\necho no"), (3, "failed 3 in 2: ( exit 3 )\n"))
+        self.assertEqual(self.run_code("trap - ERR\nfalse\necho no"), (1, ""))
+        self.assertEqual(self.run_code("IFS=; trap 'echo ERR seen' USR1; false; echo no"), (1, ""))
+        self.assertEqual(self.run_code("trap -- 'echo seen' INT ERR; (exit 2); echo no"), (2, "seen\n"))
+        self.assertEqual(self.run_code("trap ERR; false; echo no"), (1, ""))
+        self.assertEqual(self.run_code(f"set -Eeuo pipefail\n{trap}\nfalse\necho no"), (1, "failed 1 in 3: false\n"))
+
+    def test_the_codes_own_traps_of_commands_come_and_go(self):
+        trap = "trap 'echo before $BASH_COMMAND' DEBUG"
+        self.assertEqual(self.run_code(f"{trap}; echo a; false"), (1, "before echo a\na\nbefore false\n"))
+        self.assertEqual(self.run_code(f"{trap}; trap - DEBUG; echo a"), (0, "before trap - DEBUG\na\n"))
+        self.assertEqual(self.run_code("echo a"), (0, "a\n"))
+
+    def assert_like_bash(self, code):
+        script = subprocess.run(["bash", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with self.subTest(code):
+            self.assertEqual(self.run_code(code), (script.returncode, script.stdout))
+
+    def test_a_trap_of_return_fires_where_its_function_returns(self):
+        path = self.file("echo in file\n")
+        clean = "local tmp=$(mktemp -d); trap 'rm -r \"$tmp\"' RETURN"
+        for code in [
+            f"f() {{ {clean}; echo hi >$tmp/x; cat $tmp/x; left=$tmp; }}; f; [[ -e $left ]] || echo gone",
+            "f() { trap 'echo fired $? $FUNCNAME' RETURN; echo body; (exit 3); }; f",
+            "f() { trap 'echo once; trap - RETURN' RETURN; }; g() { :; }; f; g; f; trap -p",
+            "f() { trap 'echo fired # why' RETURN; return 3; }; f; g() { echo g; }; g; set -T; g; trap x USR1; set +T",
+            f"trap 'echo fired' RETURN; . {path}; f() {{ . {path}; }}; f",
+            "set -u; trap -- 'echo fired' RETURN INT; f() { :; }; f",
+        ]:
+            self.assert_like_bash(code)
+            self.run_code("set +uT; trap - RETURN USR1")
+
+    def test_a_trap_of_return_does_not_fire_between_requests(self):
+        path = self.file("")
+        self.run_code(f"f() {{ trap 'echo $FUNCNAME >>{path}' RETURN; }}; f")
+        for code in ["echo on", "return 3", "set -T", "exit 3", "false", "set -e", "false", "set +e -u"]:
+            self.run_code(code)
+        self.assertEqual(self.run_code(f"cat {path}"), (0, "f\n"))
+
+    def test_just_the_codes_own_traps_are_shown(self):
+        for code in [
+            "trap; trap -p; trap -p ERR RETURN",
+            "trap 'echo \"it'\\''s\"' ERR; trap : USR1; trap 'echo r' RETURN; trap; x=$(trap -p); echo \"$x\"; trap -p ERR",
+            "trap : USR1; x=$(trap -p USR1); trap - USR1; eval \"$x\"; trap",
+            "trap : USR1 ERR RETURN; trap - ERR RETURN; trap USR1; trap -p",
+            "trap : HUP; trap -p nosuch HUP 2>/dev/null; echo $?; trap nosuch 2>/dev/null || echo no",
+        ]:
+            self.assert_like_bash(code)
+            self.run_code("trap - HUP USR1 ERR RETURN")
+
+
+class Names(ShellTest):
+    NAMES = (
+        *("eval", ".", "source", "command", "read", "printf", "trap", "exit", "local", "unset", "return", "kill"),
+        *("declare", "shift", "continue", ":", "test", "[", "exec"),
+    )
+
+    def test_functions_may_have_the_names_of_builtins(self):
+        for name in self.NAMES:
+            with self.subTest(name):
+                self.run_code(f"x=5; {name}() {{ builtin echo mine; }}")
+                self.assertEqual(self.run_code("echo hello $x"), (0, "hello 5\n"))
+                self.assertEqual(self.run_code("builtin set -e; false; echo no"), (1, ""))
+                self.assertEqual(self.run_code("(false; echo no)\necho no"), (1, ""))
+                self.assertEqual(self.run_code("echo ${nope:?gone}\necho no"), (1, "bash: nope: gone\n"))
+                self.assertEqual(self.run_code(f"builtin set +e; {name} x"), (0, "mine\n"))
+                self.run_code(f"builtin unset -f {name}")
+
+    def test_a_function_called_set_is_the_codes_alone(self):
+        self.run_code("set() { echo mine; }")
+        self.assertEqual(self.run_code("set -e; exit 3"), (3, "mine\n"))
+
+    def test_aliases_are_not_the_kernels(self):
+        self.run_code("alias eval='echo a' .='echo b' builtin='echo c' command='echo d' trap='echo e'")
+        self.assertEqual(self.run_code("echo hello"), (0, "hello\n"))
+        self.assertEqual(self.run_code("echo ${#BASH_SOURCE[@]}"), (0, "0\n"))
+
+    def test_an_alias_holds_from_the_next_line_on(self):
+        code = "alias hi='echo hello'\nhi\necho $LINENO"
+        self.assertEqual(self.run_code(code), (0, "hello\n3\n"))
+
+    def test_a_function_called_builtin_lasts_for_one_request(self):
+        self.run_code("x=5")
+        for body in [":", "false", "echo mine"]:
+            define = f"builtin() {{ {body}; }}; "
+            for code in [":", "exit 3", "set -e; false", "set -e; exit 3", "echo ${nope:?gone}"]:
+                with self.subTest(define + code):
+                    self.run_code(define + code)
+                    self.assertEqual(self.run_code("set +e; echo $x"), (0, "5\n"))
+
+
+class Timeout(ShellTest):
+    def test_a_timeout_does_not_end_the_shell_between_requests(self):
+        self.run_code("x=5; TMOUT=1")
+        for code in ["echo $TMOUT", "exit 3", "set -eu; echo $nope"]:
+            self.run_code(code)
+            time.sleep(1.3)
+            self.assertEqual(self.run_code("set +eu; echo $x $TMOUT"), (0, "5 1\n"))
+
+    def test_a_timeout_does_not_end_the_code_after_an_interrupt(self):
+        self.run_code("x=5; export TMOUT=1")
+        self.interrupted("sleep 100")
+        self.assertEqual(self.run_code("sleep 1.3; env | grep TMOUT; echo $x"), (0, "TMOUT=1\n5\n"))
+        self.assertEqual(self.run_code("unset TMOUT; echo $x"), (0, "5\n"))
+        self.assertEqual(self.run_code("echo [$TMOUT]"), (0, "[]\n"))
+
+    def test_a_timeout_may_be_read_only(self):
+        self.run_code("x=5; readonly TMOUT=1; set -e")
+        time.sleep(1.3)
+        self.assertEqual(self.run_code("sleep 1.3; echo $x $TMOUT"), (0, "5 1\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
