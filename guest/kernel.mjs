@@ -5,8 +5,8 @@
 // guest that loops for ever can be interrupted and the host's hanging up is noticed all the same:
 //
 //     main        runs the cells, in V8's own REPL mode (the inspector's Runtime.evaluate)
-//     controller  owns FD, hands cells to main one at a time, and stops them
-//     sentinel    sleeps until SIGINT, which a busy main thread would not notice
+//     controller  owns FD, hands cells to main one at a time, and stops them (kernel_controller.mjs)
+//     sentinel    sleeps until SIGINT, which a busy main thread would not notice (kernel_sentinel.mjs)
 //
 // V8 runs scripts that stand alone; kernel_source.mjs makes one of a cell.
 //
@@ -18,12 +18,10 @@
 
 import inspector from 'node:inspector';
 import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
-import { Socket } from 'node:net';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { promiseHooks } from 'node:v8';
-import { Script } from 'node:vm';
-import { MessageChannel, Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
+import { MessageChannel, Worker } from 'node:worker_threads';
 
 import {
   attempt, cut, describeDisplay, describeError, describeSyntaxError, formatStack, inspectSafely,
@@ -35,13 +33,9 @@ import { adaptCode, adaptDeclaration, findColumn, findDeclaration, startsOfLines
 const { Buffer, Error, JSON, Math, Number, Object, Promise, Reflect, Set, String } = globalThis;
 const { Symbol, SyntaxError, Uint8Array, global, process, setImmediate } = globalThis;
 
-const MAX_FRAME_BYTES = 12 << 20; // to the host, which takes no more
-const MAX_CODE_BYTES = 16 << 20;
-const MAX_ANSWER_BYTES = 72 << 20;
 const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
 const MAX_ADAPTED_NAMES = 32; // in a cell: each takes V8 several parses
-const STOP_PATIENCE_MS = 50; // an idle main thread answers in well under a millisecond
 const { then } = Promise.prototype; // the guest may replace it
 const BROKEN = { name: 'Error', message: 'the outcome cannot be shown: the code has broken what shows it', traceback: '' };
 
@@ -56,9 +50,12 @@ function startGuest(fd) {
   keepOutputOpen();
   process.on('SIGINT', () => {}); // until the sentinel's own handler replaces this one
   const { port1, port2 } = new MessageChannel();
-  new Worker(new URL(import.meta.url), { workerData: { role: 'sentinel', port: port1 }, transferList: [port1] });
-  const options = { workerData: { role: 'controller', port: port2, fd }, transferList: [port2] };
-  new Guest(new Worker(new URL(import.meta.url), options));
+  const start = (name, port) => {
+    const file = new URL(`./kernel_${name}.mjs`, import.meta.url);
+    return new Worker(file, { workerData: { port, fd }, transferList: [port] });
+  };
+  start('sentinel', port1);
+  new Guest(start('controller', port2));
 }
 
 class Guest {
@@ -329,156 +326,4 @@ function leaveAsyncScopes() {
   process.noDeprecation = quiet;
 }
 
-class Controller {
-  #socket;
-  #main = new inspector.Session();
-  #queue = [];
-  #isGuarded = false; // before the sentinel watches, an interrupt would end it all
-  #cell = null; // the id of the cell that runs
-  #ending = null; // how what runs is being stopped: { status, error }
-  #terminating = false;
-  #generation = 0; // terminations so far
-  #timer;
-
-  constructor(fd, sentinel) {
-    this.#main.connectToMainThread();
-    this.#socket = new Socket({ fd, readable: true, writable: true });
-    for (const event of ['end', 'error', 'close']) this.#socket.on(event, () => exitAtOnce());
-    readFrames(this.#socket, (body) => this.#accept(body));
-    parentPort.on('message', (message) => this.#hear(message));
-    const ready = { type: 'ready', language: 'javascript', version: process.versions.node };
-    sentinel.once('message', () => {
-      this.#isGuarded = true;
-      this.#send(ready);
-      this.#startNext();
-    });
-    sentinel.on('message', (event) => {
-      if (event === 'SIGINT' && this.#cell !== null) this.#stop({ status: 'interrupted', error: null });
-    });
-  }
-
-  // An answer may be large: main alone takes it apart.
-  #accept(body) {
-    const { type, id, code, ...rest } = startsLikeAnswer(body) ? { type: 'answer' } : JSON.parse(body);
-    if (type === 'answer') {
-      const isWhole = body.length === body.buffer.byteLength; // else it shares its memory with other frames
-      const own = isWhole ? body : new Uint8Array(body);
-      return parentPort.postMessage({ type, body: own }, [own.buffer]);
-    }
-    if (body.length > MAX_CODE_BYTES) refuseFrame(body.length, MAX_CODE_BYTES);
-    if (type === 'execute') this.#queue.push({ type, id, code });
-    else if (type === 'preface') this.#queue.push({ type, preface: rest });
-    else exitAtOnce(`the host sent a frame of an unknown type: ${type}`);
-    this.#startNext();
-  }
-
-  // A preface is about the cells that come after it.
-  #startNext() {
-    while (this.#isGuarded && this.#cell === null && !this.#ending && this.#queue.length) {
-      const next = this.#queue.shift();
-      if (next.type === 'execute') this.#cell = next.id;
-      parentPort.postMessage(next);
-    }
-  }
-
-  #hear(message) {
-    const { type, id, code, generation } = message;
-    if (type === 'exit') {
-      if (this.#cell === null) warn(`process.exit(${code}) outside a cell is ignored`);
-      this.#stop({ status: 'exited', error: { name: 'Exit', message: code, traceback: '' } });
-      this.#terminate();
-    } else if (type === 'abandoned') {
-      const isStopped = this.#ending && !this.#terminating && generation === this.#generation;
-      if (isStopped) this.#finish({ type: 'done', id: this.#cell, result: null, ...this.#ending });
-    } else if (id === this.#cell && !this.#ending) {
-      if (type === 'done') this.#finish(message);
-      else this.#send(message);
-    }
-  }
-
-  // Main is asked to let go of the cell; if it does not answer, the guest's code that keeps it busy is
-  // terminated. A termination that finds main idle strikes what runs there next. That must not be
-  // the next cell, so main has to answer once more after V8 has reported the termination.
-  #stop(ending) {
-    if (this.#ending) return;
-    this.#ending = ending;
-    this.#askToAbandon(STOP_PATIENCE_MS);
-  }
-
-  #askToAbandon(patience_ms) {
-    parentPort.postMessage({ type: 'abandon', generation: this.#generation });
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => {
-      this.#terminate();
-      this.#askToAbandon(2 * patience_ms); // main may be slow and not stuck
-    }, patience_ms);
-  }
-
-  #terminate() {
-    if (this.#terminating) return;
-    this.#terminating = true;
-    this.#main.post('Runtime.evaluate', { expression: '__leaveAsyncScopes()' });
-    this.#main.post('Runtime.terminateExecution', () => {
-      this.#terminating = false;
-      this.#generation++;
-      this.#askToAbandon(10 * STOP_PATIENCE_MS);
-    });
-  }
-
-  #finish(done) {
-    clearTimeout(this.#timer);
-    if (this.#cell !== null) this.#send(done);
-    this.#cell = this.#ending = null;
-    this.#startNext();
-  }
-
-  #send(message) {
-    // A lone surrogate has no UTF-8, and a strict reader would refuse its escape.
-    const json = message.text ?? JSON.stringify(message);
-    const text = json.replace(/\\(?:\\|ud[89a-f]..)/g, (it) => (it === '\\\\' ? it : '\\ufffd'));
-    const frame = Buffer.from(`\0\0\0\0${text}`);
-    if (frame.length - 4 > MAX_FRAME_BYTES) return warn(`${message.type} dropped: it does not fit a frame`);
-    frame.writeUInt32BE(frame.length - 4);
-    this.#socket.write(frame);
-  }
-}
-
-function readFrames(socket, accept) {
-  let length;
-  socket.on('readable', () => {
-    while ((length ??= socket.read(4)?.readUInt32BE()) !== undefined) {
-      if (length > MAX_ANSWER_BYTES) refuseFrame(length, MAX_ANSWER_BYTES);
-      const body = socket.read(length);
-      if (!body) return;
-      length = undefined;
-      accept(body);
-    }
-  });
-}
-
-const ANSWER_HEAD = '{"type":"answer",';
-const startsLikeAnswer = (body) => body.latin1Slice(0, ANSWER_HEAD.length) === ANSWER_HEAD;
-const refuseFrame = (bytes, most) => exitAtOnce(`the host sent a frame of ${bytes} bytes, over ${most}`);
-
-// Main may be stuck in the guest's code, so asking it to exit would not do.
-function exitAtOnce(reason) {
-  if (reason) warn(reason);
-  process.kill(process.pid, 'SIGKILL');
-}
-
-// Listeners for signals need main's event loop; `breakOnSigint` has a native thread behind it. Without
-// such a watch SIGINT kills: each level guards the one in it while that is set up again.
-function watchForSigint(port, depth) {
-  const script = new Script('body()');
-  if (!depth) port.postMessage('armed');
-  for (;;) {
-    global.body = depth ? () => watchForSigint(port, depth - 1) : () => sleep();
-    attempt(() => script.runInThisContext({ breakOnSigint: true }));
-    port.postMessage('SIGINT');
-  }
-}
-
-if (!isMainThread) process.on('uncaughtException', (error) => exitAtOnce(inspectSafely(error)));
-if (isMainThread) startGuest(Number(process.argv[2]));
-else if (workerData.role === 'controller') new Controller(workerData.fd, workerData.port);
-else watchForSigint(workerData.port, 4);
+startGuest(Number(process.argv[2]));

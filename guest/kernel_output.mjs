@@ -58,6 +58,15 @@ export function writeAtOnce(fd, chunk, encoding, done = encoding) {
 // As any stream of Node does; which of the other views of bytes it takes depends on its version.
 const refuseChunk = (chunk) => new Writable({ write: (_chunk, _encoding, done) => done() }).write(chunk);
 export const warn = (text) => attempt(() => writeSync(2, `ringfence: ${text}\n`)); // it may have been closed
+
+// Main may be stuck in the guest's code, so asking it to exit would not do.
+export function exitAtOnce(reason) {
+  if (reason) warn(reason);
+  process.kill(process.pid, 'SIGKILL');
+}
+
+// For the threads in which no code of the guest's runs.
+export const endWithFaults = () => process.on('uncaughtException', (error) => exitAtOnce(inspectSafely(error)));
 export const inspectSafely = (value) => attempt(() => inspect(value, { maxStringLength: MAX_RESULT_BYTES }), '[unprintable]');
 
 export function cut(text, what, maxBytes = MAX_TRACEBACK_BYTES) {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::era::Era;
+use crate::era::{self, Era};
 use crate::http::Replays;
 use crate::rpc::{self, Id, Outcome, RpcError};
 
@@ -115,6 +115,11 @@ impl Client {
     /// Whether it knows that streams can be taken up again.
     pub(crate) fn can_resume(&self) -> bool {
         self.state().version >= SINCE_RESUMING
+    }
+
+    /// Whether it may send several messages at once, as far as is known.
+    pub(crate) fn may_send_batches(&self) -> bool {
+        era::has_batches(self.state().version)
     }
 
     pub(crate) fn capabilities(&self) -> Arc<Value> {

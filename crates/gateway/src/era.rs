@@ -18,6 +18,29 @@ pub(crate) const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabil
 pub(crate) const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 pub(crate) const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
+/// The first version without batches.
+const WITHOUT_BATCHES: &str = "2025-06-18";
+
+pub(crate) fn has_batches(version: &str) -> bool {
+    version < WITHOUT_BATCHES
+}
+
+pub(crate) fn no_batches() -> RpcError {
+    let message = format!("there are no batches since {WITHOUT_BATCHES}: send one message at a time");
+    RpcError::new(RpcError::INVALID_REQUEST, message)
+}
+
+/// What a batch may not have in it.
+pub(crate) fn check_among_others(method: &str, era: Era) -> Result<(), RpcError> {
+    match era {
+        Era::Modern => Err(no_batches()),
+        Era::Legacy if method == "initialize" => {
+            Err(RpcError::new(RpcError::INVALID_REQUEST, "`initialize` must not be part of a batch"))
+        }
+        Era::Legacy => Ok(()),
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Era {
     Legacy,

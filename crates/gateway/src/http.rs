@@ -5,6 +5,7 @@
 //! in the older era, can be lost at any time: nothing hangs on it but what it is told without asking.
 
 mod app;
+mod batch;
 mod clients;
 mod connections;
 mod gate;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::json_values;
@@ -117,15 +118,46 @@ pub(crate) fn too_long() -> RpcError {
 /// More than anybody has reason to send: what is large is text.
 const MOST_VALUES: usize = 200_000;
 
-pub(crate) fn parse(bytes: &[u8]) -> Result<Message, RpcError> {
+/// Messages in a batch.
+const MOST_TOGETHER: usize = 16;
+
+/// What a client sends at once.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    One(Message),
+    /// A batch, with what is no message in it.
+    Together(Vec<Result<Message, RpcError>>),
+}
+
+/// Reads a message or a batch.
+pub(crate) fn parse_all(bytes: &[u8]) -> Result<Sent, RpcError> {
+    if bytes.trim_ascii_start().first() != Some(&b'[') {
+        return parse(bytes).map(Sent::One);
+    }
+    check_values(bytes)?;
+    let parts: Vec<&RawValue> = serde_json::from_slice(bytes)
+        .map_err(|error| RpcError::new(RpcError::PARSE_ERROR, format!("the request is not JSON: {error}")))?;
+    match parts.len() {
+        0 => Err(invalid("it is an empty batch")),
+        1..=MOST_TOGETHER => Ok(Sent::Together(parts.iter().map(|part| parse(part.get().as_bytes())).collect())),
+        _ => Err(invalid(&format!("it is a batch of more than {MOST_TOGETHER}"))),
+    }
+}
+
+fn check_values(bytes: &[u8]) -> Result<(), RpcError> {
     if json_values::exceed(bytes, MOST_VALUES) {
         let message = format!("the message has more than {MOST_VALUES} values: send data as a file, with write_file");
         return Err(RpcError::new(RpcError::INVALID_REQUEST, message));
     }
+    Ok(())
+}
+
+pub(crate) fn parse(bytes: &[u8]) -> Result<Message, RpcError> {
+    check_values(bytes)?;
     let envelope: Envelope =
         serde_json::from_slice(bytes).map_err(|error| match serde_json::from_slice::<Value>(bytes) {
             Err(_) => RpcError::new(RpcError::PARSE_ERROR, format!("the request is not JSON: {error}")),
-            Ok(Value::Array(_)) => RpcError::new(RpcError::INVALID_REQUEST, "batches are not served: send one message"),
+            Ok(Value::Array(_)) => invalid("it is a batch"),
             Ok(_) => invalid(&error.to_string()),
         })?;
     if envelope.jsonrpc != "2.0" {
@@ -212,6 +244,19 @@ mod tests {
         let refused = parse(params(vec!["0"; MOST_VALUES + 1].join(",")).as_bytes()).unwrap_err();
         assert_eq!(refused.code, RpcError::INVALID_REQUEST);
         assert!(parse(params(format!("{:?}", ",".repeat(2 * MOST_VALUES))).as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn a_batch_is_read_message_by_message() {
+        let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        let Ok(Sent::Together(batch)) = parse_all(format!(" [{ping}, 7, {ping}]").as_bytes()) else { panic!() };
+        assert!(matches!(batch[..], [Ok(Message::Request { .. }), Err(_), Ok(Message::Request { .. })]));
+        let refused = |text: &str| parse_all(text.as_bytes()).unwrap_err().code;
+        assert_eq!(refused("[]"), RpcError::INVALID_REQUEST);
+        assert_eq!(refused(&format!("[{}]", [ping; MOST_TOGETHER + 1].join(","))), RpcError::INVALID_REQUEST);
+        assert_eq!(refused(&format!("[{ping}")), RpcError::PARSE_ERROR);
+        assert_eq!(refused(&format!("[{}]", vec!["0"; MOST_VALUES + 1].join(","))), RpcError::INVALID_REQUEST);
+        assert!(matches!(parse_all(ping.as_bytes()), Ok(Sent::One(_))));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::client::{Client, Context, Outlet, WAITING};
 use crate::era::{self, CAPABILITIES_KEY, Era};
 use crate::in_flight::{InFlight, Key};
-use crate::rpc::{self, Id, Message};
+use crate::rpc::{self, Id, Message, RpcError, Sent};
 use crate::{Gateway, busy};
 
 #[derive(Debug, thiserror::Error)]
@@ -115,11 +115,20 @@ impl Conversation {
     }
 
     async fn take(&self, line: &[u8], tasks: &TaskTracker) {
-        match rpc::parse(line) {
+        match rpc::parse_all(line) {
             Err(error) => self.say(rpc::answer(None, Err(error))).await,
-            Ok(Message::Answer { id, outcome }) => self.client.hear(&id, outcome),
-            Ok(Message::Notification { method, params }) => self.notified(&method, &params),
-            Ok(Message::Request { id, method, params }) => self.asked(id, method, params, tasks).await,
+            Ok(Sent::One(Message::Request { id, method, params })) => self.asked(id, method, params, tasks).await,
+            Ok(Sent::One(message)) => self.hear(message),
+            Ok(Sent::Together(batch)) => self.asked_together(batch, tasks).await,
+        }
+    }
+
+    /// Hears what needs no answer.
+    fn hear(&self, message: Message) {
+        match message {
+            Message::Answer { id, outcome } => self.client.hear(&id, outcome),
+            Message::Notification { method, params } => self.notified(&method, &params),
+            Message::Request { .. } => {}
         }
     }
 
@@ -135,13 +144,72 @@ impl Conversation {
 
     async fn asked(&self, id: Id, method: String, params: Value, tasks: &TaskTracker) {
         let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
-            let refusal = busy::error("too many requests at a time");
-            return self.say(rpc::answer(Some(&id), Err(refusal))).await;
+            return self.say(rpc::answer(Some(&id), Err(too_many()))).await;
         };
-        let era = match era::of_request(&method, &params) {
-            Ok(era) => era,
+        let is_opening = method == "initialize";
+        let work = match era::of_request(&method, &params) {
+            Ok(era) => self.begin(id, method, params, era),
             Err(error) => return self.say(rpc::answer(Some(&id), Err(error))).await,
         };
+        // What opens the conversation is answered before anything that follows it is looked at.
+        if is_opening {
+            if let Some(answer) = work.await {
+                self.say(answer).await;
+            }
+            return;
+        }
+        let sender = self.sender.clone();
+        tasks.spawn(async move {
+            if let Some(answer) = work.await {
+                let _ = sender.send(answer).await;
+            }
+            drop(permit);
+        });
+    }
+
+    /// Answers what is asked in a batch, one after the other: it has one place.
+    async fn asked_together(&self, batch: Vec<Result<Message, RpcError>>, tasks: &TaskTracker) {
+        if !self.client.may_send_batches() {
+            return self.say(rpc::answer(None, Err(era::no_batches()))).await;
+        }
+        let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
+            return self.say(rpc::answer(None, Err(too_many()))).await;
+        };
+        let (mut works, mut answers) = (Vec::new(), Vec::new());
+        for message in batch {
+            match message {
+                Err(error) => answers.push(rpc::answer(None, Err(error))),
+                Ok(Message::Request { id, method, params }) => {
+                    let era = era::of_request(&method, &params)
+                        .and_then(|era| era::check_among_others(&method, era).map(|()| era));
+                    match era {
+                        Ok(era) => works.push(self.begin(id, method, params, era)),
+                        Err(error) => answers.push(rpc::answer(Some(&id), Err(error))),
+                    }
+                }
+                Ok(message) => self.hear(message),
+            }
+        }
+        let sender = self.sender.clone();
+        tasks.spawn(async move {
+            for work in works {
+                answers.extend(work.await);
+            }
+            if !answers.is_empty() {
+                let _ = sender.send(answers.into()).await;
+            }
+            drop(permit);
+        });
+    }
+
+    /// The answer to a request, unless it is cancelled.
+    fn begin(
+        &self,
+        id: Id,
+        method: String,
+        params: Value,
+        era: Era,
+    ) -> impl Future<Output = Option<Value>> + Send + use<> {
         let capabilities = match era {
             Era::Modern => Arc::new(params["_meta"][CAPABILITIES_KEY].clone()),
             Era::Legacy => self.client.capabilities(),
@@ -156,34 +224,24 @@ impl Conversation {
             request: id.clone(),
         };
         let ticket = self.in_flight.enter(Some(key(id.clone())));
-        let is_opening = method == "initialize";
-        let (gateway, sender) = (self.gateway.clone(), self.sender.clone());
-        let work = async move {
+        let gateway = self.gateway.clone();
+        async move {
             let _gone = context.cancel.clone().drop_guard();
             tokio::select! {
                 outcome = gateway.serve(&method, params, &context) => Some(rpc::answer(Some(&id), outcome)),
                 // Whoever cancels does not wait for an answer.
                 () = ticket.token.cancelled() => None,
             }
-        };
-        // What opens the conversation is answered before anything that follows it is looked at.
-        if is_opening {
-            if let Some(answer) = work.await {
-                self.say(answer).await;
-            }
-            return;
         }
-        tasks.spawn(async move {
-            if let Some(answer) = work.await {
-                let _ = sender.send(answer).await;
-            }
-            drop(permit);
-        });
     }
 
     async fn say(&self, message: Value) {
         let _ = self.sender.send(message).await;
     }
+}
+
+fn too_many() -> RpcError {
+    busy::error("too many requests at a time")
 }
 
 async fn skip_line<I: AsyncRead + Unpin>(input: &mut BufReader<I>) -> std::io::Result<()> {
@@ -248,6 +306,27 @@ mod tests {
         .await;
         assert_eq!(answers[0]["result"]["supportedVersions"][4], "2026-07-28");
         assert_eq!(answers[1]["result"]["tools"][0]["name"], "execute_code");
+    }
+
+    #[tokio::test]
+    async fn a_batch_is_answered_with_one_where_the_version_has_them() {
+        let opening = |version: &str| {
+            json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+                "protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}})
+        };
+        let ping = |id: u32| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+        let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        let batch = json!([told, ping(2), opening("2025-03-26"), 7, ping(3)]);
+        let answers = converse(&[opening("2025-03-26"), batch.clone()]).await;
+        let mut codes: Vec<_> =
+            answers[1].as_array().unwrap().iter().map(|it| (&it["id"], &it["error"]["code"])).collect();
+        codes.sort_by_key(|(id, _)| id.as_i64());
+        let (none, invalid) = (Value::Null, json!(-32600));
+        assert_eq!(codes, [(&none, &invalid), (&json!(1), &invalid), (&json!(2), &none), (&json!(3), &none)]);
+        let answers = converse(&[opening("2025-06-18"), batch]).await;
+        assert_eq!((&answers[1]["id"], &answers[1]["error"]["code"]), (&none, &invalid));
+        // Where nothing is asked nothing is answered.
+        assert_eq!(converse(&[json!([told, told]), ping(4)]).await.len(), 1);
     }
 
     #[tokio::test]

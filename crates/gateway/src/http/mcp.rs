@@ -20,10 +20,10 @@ use super::last_words::LastWords;
 use super::patience::Manner;
 use super::place::{Admitted, Place};
 use super::{headers, patience, refuse};
-use crate::client::{Context, Outlet};
+use crate::client::{Client, Context, Outlet};
 use crate::era::{self, CAPABILITIES_KEY, Era, NEWER};
-use crate::in_flight::{InFlight, Key};
-use crate::rpc::{self, Id, Message, RpcError};
+use crate::in_flight::{InFlight, Key, Ticket};
+use crate::rpc::{self, Id, Message, Outcome, RpcError, Sent};
 use crate::{Gateway, busy};
 
 /// How long a client may take to send its request.
@@ -111,31 +111,27 @@ impl Mcp {
             }
             Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time", "try again"),
         };
-        let message = match rpc::parse(&body) {
-            Ok(message) => message,
+        let sent = match rpc::parse_all(&body) {
+            Ok(sent) => sent,
             Err(error) => return bad_request(None, error),
         };
         if self.has_ended(&principal, &parts.headers) {
             return ended();
         }
         let caller = Caller { mcp: self, gateway, principal, headers: parts.headers, place };
-        match message {
-            Message::Answer { id, outcome } => {
-                if let Some(client) = caller.client() {
-                    client.hear(&id, outcome);
-                }
-                StatusCode::ACCEPTED.into_response()
-            }
-            Message::Notification { method, params } => caller.notified(&method, &params),
-            Message::Request { id, method, params } => {
+        let answer = match sent {
+            Sent::One(Message::Answer { id, outcome }) => caller.answered(&id, outcome),
+            Sent::One(Message::Notification { method, params }) => caller.notified(&method, &params),
+            Sent::One(Message::Request { id, method, params }) => {
                 if let Some(words) = parts.extensions.get::<LastWords>() {
                     words.asked(&id);
                 }
-                let answer = caller.asked(id, method, params).await;
-                drop(turn);
-                answer
+                caller.asked(id, method, params).await
             }
-        }
+            Sent::Together(batch) => Box::pin(caller.asked_together(batch)).await,
+        };
+        drop(turn);
+        answer
     }
 }
 
@@ -199,16 +195,16 @@ fn ended() -> Response {
 }
 
 /// Whoever sent a message, and where to.
-struct Caller {
+pub(super) struct Caller {
     mcp: Arc<Mcp>,
-    gateway: Arc<Gateway>,
+    pub(super) gateway: Arc<Gateway>,
     principal: Principal,
     headers: HeaderMap,
-    place: Option<Place>,
+    pub(super) place: Option<Place>,
 }
 
 impl Caller {
-    fn client(&self) -> Option<Arc<crate::client::Client>> {
+    pub(super) fn client(&self) -> Option<Arc<Client>> {
         self.mcp.clients.find(&self.principal, session(&self.headers)?)
     }
 
@@ -218,7 +214,52 @@ impl Caller {
         Some(Key { principal: self.principal.clone(), client, request })
     }
 
-    fn notified(&self, method: &str, params: &Value) -> Response {
+    /// Lists a request among those under way, by its id where it can be cancelled by that.
+    pub(super) fn enter(&self, request: Option<&Id>) -> Ticket {
+        self.mcp.in_flight.enter(request.and_then(|id| self.key(id.clone())))
+    }
+
+    /// The version that its headers name.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.headers.get("mcp-protocol-version")?.to_str().ok()
+    }
+
+    /// Whether it takes nothing but JSON.
+    pub(super) fn takes_only_json(&self) -> bool {
+        !names(&self.headers, &header::ACCEPT, "text/event-stream")
+    }
+
+    /// Which era a request belongs to, if all is in order with it.
+    pub(super) fn era_of(&self, method: &str, params: &Value) -> Result<Era, RpcError> {
+        let schema = |name: &str| self.gateway.input_schema(name);
+        headers::check(&self.headers, method, params, true, schema).and_then(|()| era::of_request(method, params))
+    }
+
+    /// What is known of a request that has an end of its own.
+    pub(super) fn context(
+        &self,
+        request: Id,
+        era: Era,
+        params: &Value,
+        outlet: Outlet,
+        client: Option<Arc<Client>>,
+    ) -> Context {
+        let capabilities = match era {
+            Era::Modern => Arc::new(params["_meta"][CAPABILITIES_KEY].clone()),
+            Era::Legacy => client.as_ref().map(|client| client.capabilities()).unwrap_or_default(),
+        };
+        let (principal, cancel) = (self.principal.clone(), self.mcp.shutdown.child_token());
+        Context { principal, era, capabilities, outlet, client, cancel, request }
+    }
+
+    pub(super) fn answered(&self, id: &Id, outcome: Outcome) -> Response {
+        if let Some(client) = self.client() {
+            client.hear(id, outcome);
+        }
+        StatusCode::ACCEPTED.into_response()
+    }
+
+    pub(super) fn notified(&self, method: &str, params: &Value) -> Response {
         if let Err(error) = headers::check(&self.headers, method, params, false, |_| None) {
             return bad_request(None, error);
         }
@@ -234,10 +275,7 @@ impl Caller {
     }
 
     async fn asked(self, id: Id, method: String, params: Value) -> Response {
-        let schema = |name: &str| self.gateway.input_schema(name);
-        let era = headers::check(&self.headers, &method, &params, true, schema)
-            .and_then(|()| era::of_request(&method, &params));
-        let era = match era {
+        let era = match self.era_of(&method, &params) {
             Ok(era) => era,
             Err(error) => return bad_request(Some(&id), error),
         };
@@ -249,30 +287,25 @@ impl Caller {
             (None, Era::Legacy) => self.client(),
             (None, Era::Modern) => None,
         };
-        let only_json = !names(&self.headers, &header::ACCEPT, "text/event-stream");
+        let only_json = self.takes_only_json();
         let (outlet, messages) = if only_json || !self.gateway.tells_before_answer(&method, &params) {
             (Outlet::closed(), None)
         } else {
             let (outlet, messages) = Outlet::new();
             (outlet, Some(messages))
         };
-        let ticket = self.mcp.in_flight.enter(self.key(id.clone()).filter(|_| era == Era::Legacy));
-        let capabilities = match era {
-            Era::Modern => Arc::new(params["_meta"][CAPABILITIES_KEY].clone()),
-            Era::Legacy => client.as_ref().map(|client| client.capabilities()).unwrap_or_default(),
-        };
+        let ticket = self.enter((era == Era::Legacy).then_some(&id));
         let manner = Manner {
             only_json,
             always_streams: self.gateway.is_sole() && !is_opening,
             client: client.clone().filter(|client| !is_opening && client.can_resume()),
         };
-        let principal = self.principal.clone();
+        let mut context = self.context(id.clone(), era, &params, outlet, client);
         let is_endless = method == "subscriptions/listen";
-        if let Some(place) = self.place.as_ref().filter(|_| is_endless) {
-            place.give_back();
+        if is_endless {
+            self.place.iter().for_each(Place::give_back);
+            context.cancel = self.mcp.closing.child_token();
         }
-        let cancel = if is_endless { &self.mcp.closing } else { &self.mcp.shutdown }.child_token();
-        let context = Context { principal, era, capabilities, outlet, client, cancel, request: id.clone() };
         let (gateway, place) = (self.gateway, self.place);
         let answer_to = AnswerTo { id: id.clone(), only_reads: only_reads(&method) };
         let answer = async move {
@@ -323,7 +356,7 @@ fn status(error: &RpcError, era: Era) -> StatusCode {
     }
 }
 
-fn bad_request(id: Option<&Id>, error: RpcError) -> Response {
+pub(super) fn bad_request(id: Option<&Id>, error: RpcError) -> Response {
     (StatusCode::BAD_REQUEST, axum::Json(rpc::answer(id, Err(error)))).into_response()
 }
 

@@ -414,3 +414,24 @@ async fn it_ends_when_told() {
     server.shutdown.cancel();
     server.task.await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn a_batch_is_answered_with_one_where_the_version_has_them() {
+    let server = Server::start(HttpOptions::default()).await;
+    let ask = |id: u32, method: &str| json!({"jsonrpc": "2.0", "id": id, "method": method});
+    let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    let batch = json!([told, ask(1, "ping"), 7, ask(2, "initialize"), ask(3, "tools/list")]);
+    for headers in [vec![JSON], vec![JSON, ACCEPT, "MCP-Protocol-Version: 2025-03-26"]] {
+        let answers = server.post(&headers, &batch).await.json();
+        let told: Vec<_> =
+            answers.as_array().unwrap().iter().map(|it| (it["id"].as_u64(), it["error"]["code"].as_i64())).collect();
+        assert_eq!(told, [(None, Some(-32600)), (Some(1), None), (Some(2), Some(-32600)), (Some(3), None)]);
+    }
+    assert_eq!(server.post(&[JSON], &json!([told, told])).await.status, 202);
+    for version in ["2025-06-18", "2026-07-28"] {
+        let refused = server.post(&[JSON, &format!("MCP-Protocol-Version: {version}")], &batch).await;
+        assert_eq!((refused.status, &refused.json()["error"]["code"]), (400, &json!(-32600)));
+    }
+    let among = json!([{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": modern(json!({}))}]);
+    assert!(server.post(&[JSON], &among).await.json()[0]["error"].is_object());
+}

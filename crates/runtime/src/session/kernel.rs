@@ -1,5 +1,6 @@
 //! The interpreter of a session: started when first needed, spoken to cell by cell, replaced when it dies.
 
+mod settling;
 mod starting;
 
 use std::os::fd::OwnedFd;
@@ -12,7 +13,6 @@ use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::sync::CancellationToken;
 
 use super::Status;
 use super::attention::{Attention, Experience};
@@ -60,16 +60,6 @@ pub(super) struct Kernel {
     /// How its cells are best waited for.
     experience: Experience,
 }
-
-/// Where an interpreter is found that was another's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    AtRest,
-    AfterInterrupt,
-}
-
-/// In which an interpreter that has nothing to do answers.
-const AT_ONCE: Duration = Duration::from_millis(200);
 
 /// What became of the kernel in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,58 +115,6 @@ impl Kernel {
             is_ready: true,
             experience: Experience::default(),
         })
-    }
-
-    /// Interrupts what runs for a server that is gone, and finds the place where the stream makes sense again: that
-    /// server may have died in the middle of a frame.
-    pub(super) async fn settle(&mut self, guest: &Guest) -> Result<(), String> {
-        if !std::mem::take(&mut self.is_foreign) {
-            return Ok(());
-        }
-        // What was printed for another is nobody's.
-        let mut captured = Captured::default();
-        match self.find_place(guest, &mut captured).await? {
-            Place::AtRest => Ok(()),
-            Place::AfterInterrupt => self.let_interrupts_pass(guest, &mut captured).await,
-        }
-    }
-
-    async fn find_place(&mut self, guest: &Guest, captured: &mut Captured) -> Result<Place, String> {
-        self.last_cell += 1;
-        let request = language::request(self.spoken, self.last_cell, language::nothing(self.spoken));
-        let mut unsent = request.as_slice();
-        // One that is idle answers at once and needs no interrupt.
-        let mut patience = Patience::new(AT_ONCE, CancellationToken::new());
-        loop {
-            tokio::select! {
-                biased;
-                event = guest.event() => match event {
-                    Event::Ended { process, .. } if process == self.process.number => return Err("it has ended".into()),
-                    Event::Lost => return Err("the sandbox is gone".into()),
-                    _ => {}
-                },
-                sent = self.line.send_some(unsent), if !unsent.is_empty() => {
-                    unsent = &unsent[sent.map_err(|error| error.to_string())?..];
-                }
-                impatience = patience.lose() => match impatience {
-                    Impatience::Interrupt => guest.signal(self.process.number, Signal::INT),
-                    Impatience::Kill => {
-                        guest.signal(self.process.number, Signal::KILL);
-                        return Err("it did not answer".into());
-                    }
-                },
-                received = self.line.receive(&mut self.inbox) => {
-                    received.map_err(|error| error.to_string())?;
-                    if language::skip_to(self.spoken, self.last_cell, &mut self.inbox)? {
-                        captured.drain(&mut self.process);
-                        return Ok(if patience.reason.is_some() { Place::AfterInterrupt } else { Place::AtRest });
-                    }
-                    // It may never fall silent: others have their turn in between.
-                    yield_now().await;
-                }
-                () = captured.take(&mut self.process) => {}
-            }
-        }
     }
 
     /// Whether it has neither ended nor said anything since it was ready.
@@ -347,21 +285,6 @@ impl Kernel {
             }
             Err(fate) => (Outcome { notices: vec![obituary(fate, patience.reason)], ..outcome }, fate),
         }
-    }
-
-    /// Waits until no interrupt is on its way any more: one that comes late would strike the next cell, which may be
-    /// somebody else's.
-    async fn let_interrupts_pass(&mut self, guest: &Guest, captured: &mut Captured) -> Result<(), String> {
-        /// On a host so busy that an idle interpreter does not answer at once.
-        const MOST_TRIES: u32 = 3;
-        for _ in 0..MOST_TRIES {
-            guest.orders_carried_out().await;
-            // The threads of Node pass it on to each other, and not at once. One that strikes here does no harm.
-            if self.spoken != Language::Node || self.find_place(guest, captured).await? == Place::AtRest {
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// Kills an interpreter that cannot be spoken to any more; its end is reported as any other's, or else it is taken

@@ -24,7 +24,7 @@ const BASH_KERNEL: &str =
 const PYTHON_START: &str = include_str!("../../../../guest/start.py");
 
 /// Each of Python's needs those before it at most.
-const FILES: [(&str, &str); 26] = [
+const FILES: [(&str, &str); 28] = [
     ("kernel_imports.py", include_str!("../../../../guest/kernel_imports.py")),
     ("kernel_channel.py", include_str!("../../../../guest/kernel_channel.py")),
     ("kernel_compile.py", include_str!("../../../../guest/kernel_compile.py")),
@@ -41,7 +41,9 @@ const FILES: [(&str, &str); 26] = [
     ("mcp_bridge_runtime.py", include_str!("../../../../guest/mcp_bridge_runtime.py")),
     ("mcp_bridge.py", include_str!("../../../../guest/mcp_bridge.py")),
     ("kernel.mjs", include_str!("../../../../guest/kernel.mjs")),
+    ("kernel_controller.mjs", include_str!("../../../../guest/kernel_controller.mjs")),
     ("kernel_output.mjs", include_str!("../../../../guest/kernel_output.mjs")),
+    ("kernel_sentinel.mjs", include_str!("../../../../guest/kernel_sentinel.mjs")),
     ("kernel_source.mjs", include_str!("../../../../guest/kernel_source.mjs")),
     ("mcp_bridge.mjs", include_str!("../../../../guest/mcp_bridge.mjs")),
     ("mcp_docs.mjs", include_str!("../../../../guest/mcp_docs.mjs")),
@@ -201,6 +203,9 @@ fn next_frame(language: Language, inbox: &mut Inbox) -> Result<Option<&[u8]>, &'
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::{Just, any, prop_assert_eq, prop_oneof, proptest};
+
     use super::super::message::Done;
     use super::*;
 
@@ -314,5 +319,44 @@ mod tests {
         let done = Done { exit_code: Some(3), ..Done::default() };
         assert_eq!(next_message(Language::Bash, 5, &mut received), Ok(Some(Message::Done(done))));
         assert_eq!(request(Language::Bash, 5, "echo ü\0"), "5 7\necho ü".as_bytes());
+    }
+
+    /// All that a kernel is heard to say, and whether it is condemned in the end.
+    fn heard(language: Language, pieces: impl Iterator<Item = Vec<u8>>) -> (Vec<String>, bool) {
+        let (mut inbox, mut heard) = (Inbox::default(), Vec::new());
+        for piece in pieces {
+            inbox.room(piece.len()).extend(piece);
+            loop {
+                match next_message(language, 7, &mut inbox) {
+                    Ok(Some(message)) => heard.push(format!("{message:?}")),
+                    Ok(None) => break,
+                    Err(_) => return (heard, true),
+                }
+            }
+        }
+        (heard, false)
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_not_matter_in_which_pieces_a_kernel_speaks(
+            words in vec(prop_oneof![
+                Just(frame(r#"{"type":"done","id":7,"status":"ok","result":"1"}"#)),
+                Just(frame(r#"{"type":"display","id":7,"items":[{"mime":"a/b","data":"x"}]}"#)),
+                Just(frame(r#"{"type":"call","id":7,"call":1,"method":"x"}"#)),
+                Just(b"7 0\n".to_vec()),
+                vec(any::<u8>(), 0..12),
+            ], 0..12),
+            size in 1_usize..40,
+        ) {
+            let said = words.concat();
+            for language in [Language::Python, Language::Node, Language::Bash] {
+                let at_once = heard(language, std::iter::once(said.clone()));
+                prop_assert_eq!(heard(language, said.chunks(size).map(<[u8]>::to_vec)), at_once);
+                for id in [7, u64::MAX] {
+                    let _ = skip_to(language, id, &mut said.clone().into());
+                }
+            }
+        }
     }
 }
