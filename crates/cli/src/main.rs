@@ -11,6 +11,7 @@ mod inherited;
 mod operator;
 mod options;
 mod service_manager;
+mod signals;
 mod state;
 
 use std::process::ExitCode;

@@ -66,6 +66,16 @@ impl Found {
             ask(stream, method, &format!("/v1/sessions/{id}{what}"), body, PATIENCE).map_err(gone)?;
         if status < 300 { Ok(answer) } else { Err(refusal(&answer)) }
     }
+
+    /// An output of it that was too long for its answer.
+    pub(crate) fn output(&self, number: &str) -> Result<Vec<u8>, Failure> {
+        let gone = |error: std::io::Error| Failure::new(format!("the server {} is gone", self.server)).because(&error);
+        let stream = self.servers.connect(self.server).map_err(gone)?;
+        let id = self.session["session_id"].as_str().unwrap_or_default();
+        let path = format!("/v1/sessions/{id}/outputs/{number}");
+        let (status, answer) = fetch(stream, "GET", &path, None, PATIENCE).map_err(gone)?;
+        if status < 300 { Ok(answer) } else { Err(Failure::new("the whole of an output is not kept any more")) }
+    }
 }
 
 /// What all servers that run know of the MCP servers that they host: for each, by whom.
@@ -137,16 +147,26 @@ fn ask(
     body: Option<&Value>,
     patience: Duration,
 ) -> std::io::Result<(u16, Value)> {
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
-    let body = body.map(Value::to_string).unwrap_or_default();
-    let request = Request { method, path, host: "localhost", head: "Connection: close\r\n", body: &body };
-    let (status, answer) = Connection::new(stream).ask(&request)?;
+    let (status, answer) = fetch(stream, method, path, body, patience)?;
     // Some refusals have no body, or none of ours.
     Ok((
         status,
         serde_json::from_slice(&answer).or_else(|error| if status < 300 { Err(error) } else { Ok(Value::Null) })?,
     ))
+}
+
+fn fetch(
+    stream: UnixStream,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+    patience: Duration,
+) -> std::io::Result<(u16, Vec<u8>)> {
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let request = Request { method, path, host: "localhost", head: "Connection: close\r\n", body: &body };
+    Connection::new(stream).ask(&request)
 }
 
 #[cfg(test)]

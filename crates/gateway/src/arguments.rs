@@ -246,7 +246,8 @@ pub(crate) fn not_blank(field: &str, text: String) -> Result<String, Failure> {
 fn decode(content: String, encoding: Encoding) -> Result<Vec<u8>, Failure> {
     match encoding {
         Encoding::Utf8 => Ok(content.into_bytes()),
-        Encoding::Base64 => STANDARD.decode(content).map_err(|error| {
+        // In lines, as most programs write it.
+        Encoding::Base64 => STANDARD.decode(content.replace(['\n', '\r', ' '], "")).map_err(|error| {
             Failure::new(Kind::Validation, format!("content is not base64: {error}")).with("field", "content")
         }),
     }

@@ -15,15 +15,14 @@ use ringfence_runtime::servers::{Mode, Profile};
 use ringfence_runtime::session::{Choice, Failure, Kind, Principal, Sessions};
 use serde_json::{Value, json};
 
-use crate::arguments::Call;
 use crate::client::Context;
 use crate::code::{Caller, CodeMode};
 use crate::era::{self, Era};
-use crate::hosting::{Hosting, Route, View, Within};
+use crate::hosting::{Hosting, View, Within};
 use crate::http::Clients;
 use crate::policy::{Action, Policy};
 use crate::rpc::{Outcome, RpcError};
-use crate::{failure, reply, resource, tools};
+use crate::{failure, resource, tools};
 
 /// Where calls go.
 #[derive(Clone)]

@@ -20,7 +20,13 @@ pub(crate) struct Key {
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct InFlight(Arc<Mutex<HashMap<Key, CancellationToken>>>);
+pub(crate) struct InFlight(Arc<Mutex<Listed>>);
+
+#[derive(Default)]
+struct Listed {
+    last: u64,
+    requests: HashMap<Key, (u64, CancellationToken)>,
+}
 
 impl InFlight {
     /// Lists a request until the ticket is dropped. A second one of the same key takes its place.
@@ -30,33 +36,40 @@ impl InFlight {
 
     /// The same, with what cancels it.
     pub(crate) fn enter_with(&self, key: Option<Key>, token: CancellationToken) -> Ticket {
-        if let Some(key) = &key {
-            self.lock().insert(key.clone(), token.clone());
-        }
-        Ticket { listed: key.map(|key| (self.clone(), key)), token }
+        let listed = key.map(|key| {
+            let mut listed = self.lock();
+            listed.last += 1;
+            let number = listed.last;
+            listed.requests.insert(key.clone(), (number, token.clone()));
+            (self.clone(), key, number)
+        });
+        Ticket { listed, token }
     }
 
     pub(crate) fn cancel(&self, key: &Key) {
-        if let Some(token) = self.lock().remove(key) {
+        if let Some((_, token)) = self.lock().requests.remove(key) {
             token.cancel();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, CancellationToken>> {
+    fn lock(&self) -> MutexGuard<'_, Listed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A request under way.
 pub(crate) struct Ticket {
-    listed: Option<(InFlight, Key)>,
+    listed: Option<(InFlight, Key, u64)>,
     pub(crate) token: CancellationToken,
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some((in_flight, key)) = &self.listed {
-            in_flight.lock().remove(key);
+        let Some((in_flight, key, number)) = &self.listed else { return };
+        let requests = &mut in_flight.lock().requests;
+        // Another may have taken its place.
+        if requests.get(key).is_some_and(|(listed, _)| listed == number) {
+            requests.remove(key);
         }
     }
 }
@@ -83,7 +96,12 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_a_request_that_is_done() {
         let requests = InFlight::default();
+        let first = requests.enter(Some(key("a", "1")));
+        let second = requests.enter(Some(key("a", "1")));
+        drop(first);
+        requests.cancel(&key("a", "1"));
+        assert!(second.token.is_cancelled(), "the one that took its place is still listed");
         drop(requests.enter(Some(key("a", "1"))));
-        assert!(requests.lock().is_empty());
+        assert!(requests.lock().requests.is_empty());
     }
 }

@@ -25,7 +25,7 @@ pub enum StdioError {
 /// The longest message of a client's.
 const LONGEST: u64 = rpc::LONGEST as u64;
 
-/// How long calls under way may still take once the client is gone.
+/// How long calls under way may still take once nothing more is asked, and then once they are to end.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 /// There is one only.
@@ -45,7 +45,7 @@ where
     O: AsyncWrite + Send + Unpin + 'static,
 {
     let (sender, messages) = mpsc::channel(WAITING);
-    let tasks = TaskTracker::new();
+    let (tasks, calls) = (TaskTracker::new(), TaskTracker::new());
     let ended = CancellationToken::new();
     tasks.spawn(write(messages, output, ended.clone()));
     // Calls under way end also where this is dropped.
@@ -61,15 +61,22 @@ where
     };
     conversation.client.listen(Outlet::of(conversation.sender.clone()));
     let read = tokio::select! {
-        read = conversation.read(input, &tasks) => read,
+        read = conversation.read(input, &calls) => read,
         // Nobody reads what is said any more.
         () = ended.cancelled() => Ok(()),
     };
+    calls.close();
+    // Whoever pipes requests in has ended its input and waits for the answers.
+    tokio::select! {
+        () = calls.wait() => {}
+        () = ended.cancelled() => {}
+        () = tokio::time::sleep(FAREWELL) => {}
+    }
     conversation.gateway.clients().remove(&Principal::local(), CLIENT);
     conversation.ended.cancel();
     drop(conversation);
     tasks.close();
-    let _ = tokio::time::timeout(FAREWELL, tasks.wait()).await;
+    let _ = tokio::time::timeout(FAREWELL, async { tokio::join!(calls.wait(), tasks.wait()) }).await;
     read
 }
 

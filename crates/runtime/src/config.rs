@@ -29,7 +29,7 @@ pub use code::{CODE_FLAVOR, CodeSettings, OutputMode};
 pub use error::ConfigError;
 pub use file::{Config, LogFormat, LogLevel, host};
 pub use find::Environment;
-pub use keys::level;
+pub use keys::{FILE_VARIABLE, level};
 pub use origin::Origin;
 pub use resolve::{Configuration, Hosting, Log, Server};
 pub use servers::ConfiguredServer;

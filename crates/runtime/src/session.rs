@@ -25,6 +25,7 @@ mod kernel;
 mod language;
 pub(crate) mod launcher;
 pub(crate) mod launchers;
+mod leftovers;
 pub mod limits;
 mod line;
 mod log;

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::files::FileAction;
@@ -43,12 +45,18 @@ pub enum Event {
 }
 
 /// Who shall get a signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Target {
     Command,
     /// The command's process group, as a terminal would.
     Group,
+    /// Its group, and all that it has started and that still belongs to it, in whatever group.
+    Family,
 }
+
+/// How long an order that is too large for the socket may take. Whoever orders may be the thread that serves all others.
+const LARGE_WITHIN: Duration = Duration::from_millis(500);
 
 /// One owner's hold on a sandbox's init.
 ///
@@ -66,7 +74,7 @@ impl Control {
 
     /// Passes a signal on.
     pub fn signal(&self, process: u32, signal: Signal, target: Target) -> Result<(), Error> {
-        self.order(&Order::Signal { process, number: signal.as_raw(), group: target == Target::Group }, &[])
+        self.order(&Order::Signal { process, number: signal.as_raw(), target }, &[])
     }
 
     /// A descriptor that is readable once the init has carried out all orders until now, or is gone.
@@ -127,7 +135,17 @@ impl Control {
 
     pub(crate) fn order(&self, order: &Order, passed: &[BorrowedFd<'_>]) -> Result<(), Error> {
         let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        self.channel.send(order, passed).map_err(|_| Error::Lost)
+        // An init reads its orders in no time, unless the guest keeps it from that.
+        if !self.channel.has_room() {
+            return Err(Error::Unheard);
+        }
+        let sent = self.channel.send_by(order, passed, Some(Instant::now() + LARGE_WITHIN));
+        if sent == Err(Errno::TIMEDOUT) {
+            // A part of it may be on its way, so nothing can follow. Whoever waits for what the sandbox says hears that
+            // it is lost.
+            self.channel.hang_up();
+        }
+        sent.map_err(|_| Error::Lost)
     }
 
     pub(crate) fn report(&self) -> Result<(Report, Vec<OwnedFd>), Error> {

@@ -69,6 +69,8 @@ pub enum Error {
     ZygoteLost,
     #[error("the sandbox ended before it was ready")]
     Lost,
+    #[error("the sandbox is too busy to read what it is told")]
+    Unheard,
     #[error("the sandbox's init broke the protocol: {0}")]
     Protocol(&'static str),
 }

@@ -21,6 +21,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::control::Target;
 use crate::files::FileAction;
 use crate::spec::Command;
 
@@ -45,8 +46,8 @@ pub(crate) enum Order {
     /// Fork a process off the init of a sandbox that was born from a zygote, to go on as the zygote's interpreter.
     /// Carries its descriptors from 0 on; the last is its control channel.
     Fork { process: u32, workdir: PathBuf, environment: BTreeMap<String, String> },
-    /// Pass a signal on to a process, or to its whole process group.
-    Signal { process: u32, number: i32, group: bool },
+    /// Pass a signal on to a process, and perhaps others.
+    Signal { process: u32, number: i32, target: Target },
     /// Obey another host from now on. Carries the channel to it; what the last host had started is ended, but for
     /// what is kept.
     Renew { keep: Option<u32> },
@@ -95,6 +96,16 @@ impl Channel {
     }
 
     pub(crate) fn send(&self, frame: &impl Serialize, passed: &[BorrowedFd<'_>]) -> Result<()> {
+        self.send_by(frame, passed, None)
+    }
+
+    /// The same, but no longer than until then. Whoever is not done by then has sent a part, and cannot go on.
+    pub(crate) fn send_by(
+        &self,
+        frame: &impl Serialize,
+        passed: &[BorrowedFd<'_>],
+        deadline: Option<Instant>,
+    ) -> Result<()> {
         let body = serde_json::to_vec(frame).map_err(|_| Errno::INVAL)?;
         if body.len() > MOST_BYTES || passed.len() > MOST_DESCRIPTORS {
             return Err(Errno::MSGSIZE);
@@ -107,12 +118,16 @@ impl Channel {
         if !passed.is_empty() {
             control.push(SendAncillaryMessage::ScmRights(passed));
         }
+        let patience = if deadline.is_some() { SendFlags::DONTWAIT } else { SendFlags::empty() };
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
-            match sendmsg(&self.0, &[IoSlice::new(rest)], &mut control, SendFlags::NOSIGNAL) {
+            match sendmsg(&self.0, &[IoSlice::new(rest)], &mut control, SendFlags::NOSIGNAL | patience) {
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => {
-                    self.wait(PollFlags::OUT)?;
+                    match deadline {
+                        Some(deadline) => self.wait_by(PollFlags::OUT, deadline)?,
+                        None => self.wait(PollFlags::OUT)?,
+                    }
                     continue;
                 }
                 sent => rest = &rest[sent?..],
@@ -146,6 +161,18 @@ impl Channel {
         Ok(Some((frame, passed)))
     }
 
+    /// Whether what was sent is read: a good part of the room is free.
+    pub(crate) fn has_room(&self) -> bool {
+        let mut watched = [PollFd::new(&self.0, PollFlags::OUT)];
+        // An end that is gone is found out by sending.
+        poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Ends both directions: whoever listens at either end hears that.
+    pub(crate) fn hang_up(&self) {
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
+
     /// An owner may have made it non-blocking, to be told when there is something.
     fn wait(&self, ready: PollFlags) -> Result<()> {
         match poll(&mut [PollFd::new(&self.0, ready)], None) {
@@ -154,10 +181,10 @@ impl Channel {
         }
     }
 
-    fn wait_by(&self, deadline: Instant) -> Result<()> {
+    fn wait_by(&self, ready: PollFlags, deadline: Instant) -> Result<()> {
         loop {
             let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()));
-            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left.map_err(|_| Errno::INVAL)?)) {
+            match poll(&mut [PollFd::new(&self.0, ready)], Some(&left.map_err(|_| Errno::INVAL)?)) {
                 Err(Errno::INTR) => {}
                 Ok(0) => return Err(Errno::TIMEDOUT),
                 result => return result.map(drop),
@@ -169,7 +196,7 @@ impl Channel {
         let mut passed = Vec::new();
         let mut first = true;
         while !buffer.is_empty() {
-            deadline.map_or(Ok(()), |deadline| self.wait_by(deadline))?;
+            deadline.map_or(Ok(()), |deadline| self.wait_by(PollFlags::IN, deadline))?;
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let received = loop {

@@ -13,10 +13,11 @@ mod host;
 mod kernel;
 mod processes;
 mod settle;
+mod signals;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -32,7 +33,7 @@ use crate::walls::Walls;
 pub(crate) use command::{PreparedCommand, Wiring};
 use host::Heard;
 pub(crate) use host::Host;
-use processes::{Main, Processes};
+use processes::{Processes, Reaped};
 
 /// All that the init needs, prepared by the host. What is skipped cannot be written down.
 #[derive(Serialize, Deserialize)]
@@ -94,12 +95,14 @@ fn live(mut plan: Plan, host: &mut Host) -> Result<(), StepError> {
 /// Reaps and obeys until the main process ends, or nobody is left to live for.
 fn serve(host: &mut Host, children: &OwnedFd, processes: &mut Processes) -> Result<(), StepError> {
     loop {
-        if processes.reap(host) == Main::Ended {
+        let reaped = processes.reap(host);
+        if reaped == Reaped::Main {
             return Ok(());
         }
+        let at_once = (reaped == Reaped::Some).then(Timespec::default);
         let mut watched = vec![PollFd::new(children, PollFlags::IN)];
         watched.extend(host.channels().map(|channel| PollFd::new(channel, PollFlags::IN)));
-        if let Err(errno) = poll(&mut watched, None)
+        if let Err(errno) = poll(&mut watched, at_once.as_ref())
             && errno != Errno::INTR
         {
             return Err(StepError { step: "wait for events".into(), errno });

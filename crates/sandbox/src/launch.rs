@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::cgroup::{Cgroup, Place};
 use crate::enforcement::Enforcement;
@@ -23,7 +22,7 @@ use crate::spec::{Access, Command, Spec, Weakness};
 use crate::sys::{self, Fork, Parent};
 use crate::walls::Walls;
 use crate::zygote::Zygote;
-use crate::{view, volume};
+use crate::{pipe, view, volume};
 
 /// Two are missing here: the cgroup namespace must come after the cgroup is entered, and the network
 /// namespace, the slowest, is made by the init while this side maps the ids and makes the cgroup.
@@ -237,12 +236,9 @@ fn wire(stdio: Stdio) -> Result<(Wiring, Streams), Error> {
     if stdio == Stdio::Terminal {
         return Ok((Wiring::Terminal, Streams::default()));
     }
-    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(Error::setup("make the standard streams"));
-    let (stdin, input) = pipe()?;
-    let (output, stdout) = pipe()?;
-    let (errors, stderr) = pipe()?;
-    let streams = Streams { stdin: Some(input), stdout: Some(output), stderr: Some(errors), ..Streams::default() };
-    Ok((Wiring::Descriptors(vec![stdin, stdout, stderr]), streams))
+    let (theirs, ours) = pipe::standard_streams().map_err(Error::setup("make the standard streams"))?;
+    let [stdin, stdout, stderr] = ours.map(Some);
+    Ok((Wiring::Descriptors(theirs.into()), Streams { stdin, stdout, stderr, ..Streams::default() }))
 }
 
 /// Waits for the reports that the walls stand and that the command runs.

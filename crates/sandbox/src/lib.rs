@@ -20,6 +20,7 @@ mod init;
 mod launch;
 pub mod launcher;
 mod mounts;
+pub mod pipe;
 mod protect;
 mod sandbox;
 mod seccomp;

@@ -54,5 +54,7 @@ pub(crate) fn load(file: Option<PathBuf>, flags: Vec<Flag>) -> Result<Configurat
 
 /// What the configuration of this process is made from.
 pub(crate) fn sources(file: Option<PathBuf>, flags: Vec<Flag>) -> Sources {
-    Sources { file, environment: Environment::of_process(), flags }
+    let environment = Environment::of_process();
+    let named = environment.get(config::FILE_VARIABLE).filter(|path| !path.is_empty());
+    Sources { file: file.or_else(|| named.map(PathBuf::from)), environment, flags }
 }

@@ -20,15 +20,16 @@ use ringfence_runtime::servers::cache_directory;
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
 use ringfence_runtime::supervision::Listen;
+use ringfence_sandbox::Volume;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::config::sources;
 use crate::failure::Failure;
 use crate::inherited::{self, Inherited};
 use crate::service_manager::ServiceManager;
+use crate::signals::{Signals, Told};
 pub(super) use scope::{Scoped, keep};
 
 /// Serve sandbox sessions to agents over MCP.
@@ -42,7 +43,7 @@ pub(super) use scope::{Scoped, keep};
 /// RINGFENCE_AUTH_TOKEN (or MCP_AUTH_TOKEN, MSB_API_KEY).
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The configuration file [default: ringfence.toml here, or in ~/.config/ringfence]
+    /// The configuration file [default: ringfence.toml here, or in ~/.config/ringfence] [env: RINGFENCE_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// The address to listen on [default: 127.0.0.1] [env: RINGFENCE_HOST, MCP_SERVER_HOST]
@@ -123,6 +124,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let settings = scoped.iter().try_fold(configuration.sessions.clone(), |settings, scoped| scoped.bind(settings))?;
     let own = scoped.iter().try_fold(Own::of_server(&sources, &configuration), |own, scoped| scoped.keep(own))?;
+    check_volumes(&settings.volumes)?;
     let settings = keep(settings, &own)?.unpacked(cache_directory().as_deref())?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
@@ -153,6 +155,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     // All that must end has ended. Standard input may still be waited for, and its client need not close it.
     runtime.shutdown_background();
     served
+}
+
+/// Told to whoever starts the server, and not to its first caller.
+fn check_volumes(volumes: &[Volume]) -> Result<(), Failure> {
+    let missing = volumes.iter().find_map(|volume| volume.host.symlink_metadata().err().map(|error| (volume, error)));
+    missing.map_or(Ok(()), |(volume, error)| {
+        Err(Failure::new(format!("the volume {} cannot be shown", volume.host.display()))
+            .because(&error)
+            .hint("make it, or name another with --volume or sessions.volumes; `~` stands for nothing here"))
+    })
 }
 
 fn no_profile(name: &str, configuration: &Configuration) -> Failure {
@@ -295,25 +307,20 @@ fn no_address(error: &std::io::Error) -> Failure {
     Failure::new("the listener has no address").because(error)
 }
 
-/// Ends the server politely: on Ctrl-C soon, on SIGTERM when what is under way has ended, or on a second signal.
+/// Ends the server politely: on Ctrl-C soon, on SIGTERM or when its terminal is gone once what is under way has ended,
+/// or on a second signal.
 fn end_on_signal(
     drain: CancellationToken,
     shutdown: CancellationToken,
 ) -> Result<tokio::task::JoinHandle<()>, Failure> {
-    let failed = |error: std::io::Error| Failure::new("cannot watch for signals").because(&error);
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut signals = Signals::watch()?;
     Ok(tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {
-                tracing::info!("ending once the requests under way have ended; a second signal ends at once");
-                drain.cancel();
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                    () = shutdown.cancelled() => {}
-                }
+        if signals.next().await == Told::ToEnd {
+            tracing::info!("ending once the requests under way have ended; a second signal ends at once");
+            drain.cancel();
+            tokio::select! {
+                _ = signals.next() => {}
+                () = shutdown.cancelled() => {}
             }
         }
         tracing::info!("ending");

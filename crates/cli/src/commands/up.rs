@@ -3,7 +3,6 @@
 
 mod endpoint_file;
 mod log;
-mod signals;
 mod status_socket;
 
 use std::io::Write as _;
@@ -27,9 +26,9 @@ use super::serve::{self, Scoped};
 use crate::failure::{Failure, GAVE_UP};
 use crate::inherited::take_listener;
 use crate::service_manager::ServiceManager;
+use crate::signals::Signals;
 use endpoint_file::EndpointFile;
 use log::Log;
-use signals::Signals;
 
 /// The argument with which this program becomes the worker of an `up` with the same options.
 pub(crate) const WORKER_ROLE: &str = "worker";

@@ -302,3 +302,25 @@ fn a_volume_is_not_the_sessions_own() {
         assert!(!volume.path().join("new").exists() && !volume.path().join("sub").exists(), "{who:?}");
     });
 }
+
+#[test]
+fn a_file_that_cannot_be_replaced_is_what_it_was() {
+    let server = Server::start(&[], &[]);
+    let session = crate::leases::begin(&server, "bash", ":");
+    let write = |content: &str| {
+        server.call("write_file", &json!({"session_id": session, "path": "keep.txt", "content": content}))
+    };
+    assert!(write("precious")["result"].is_object());
+    let fill = json!({"command": "cat /dev/zero > fill", "session_id": session});
+    assert_ne!(server.call("execute_command", &fill)["result"]["structuredContent"]["exit_code"], 0);
+    let refused = write(&"y".repeat(100_000));
+    assert_eq!(refused["error"]["data"]["error_code"], "RESOURCE_LIMIT_EXCEEDED", "{refused}");
+    let kept = server.call("read_file", &json!({"session_id": session, "path": "keep.txt"}));
+    assert_eq!(kept["result"]["structuredContent"]["content"], "precious", "{kept}");
+    // What is shorter takes the place of all of it.
+    assert!(write("less")["result"].is_object());
+    let kept = server.call("read_file", &json!({"session_id": session, "path": "keep.txt"}));
+    assert_eq!(kept["result"]["structuredContent"]["content"], "less");
+    let wrapped = json!({"session_id": session, "path": "wrapped", "content": "aGVs\nbG8=\n", "encoding": "base64"});
+    assert_eq!(server.call("write_file", &wrapped)["result"]["structuredContent"]["size"], 5);
+}

@@ -21,6 +21,7 @@ mod hosted_servers;
 mod hosting_start;
 mod images;
 mod leases;
+mod left_running;
 mod limits;
 mod mcp_server;
 mod network;

@@ -100,6 +100,23 @@ fn a_server_over_stdio_ends_when_told_although_its_client_goes_on() {
 }
 
 #[test]
+fn requests_that_are_piped_into_a_server_over_stdio_are_answered() {
+    let state = tempfile::tempdir().expect("a directory");
+    let mut command = std::process::Command::new(crate::everyone::BINARY);
+    command.args(["serve", "--stdio"]).env("RINGFENCE_STATE_DIR", state.path());
+    let streams = || std::process::Stdio::piped();
+    let mut server = command.stdin(streams()).stdout(streams()).stderr(streams()).spawn().expect("it runs");
+    let mut stdin = server.stdin.take().expect("it is piped");
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "execute_code", "arguments": {"code": "import time; time.sleep(0.5); print(6 * 7)"}}});
+    writeln!(stdin, "{call}").expect("it reads");
+    drop(stdin);
+    let said = server.wait_with_output().expect("it ends");
+    let answer: Value = serde_json::from_slice(&said.stdout).expect("one answer");
+    assert_eq!(fields(&answer)["stdout"], "42\n", "{answer}");
+}
+
+#[test]
 fn code_that_is_too_long_is_refused_or_told_and_costs_nothing() {
     let server = Server::start(&[], &[]);
     for (template, get) in [("python", "print(x)"), ("node", "console.log(x)")] {

@@ -98,3 +98,26 @@ fn launcher_of(server: &Server) -> String {
         tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok()).collect::<String>();
     children.split_whitespace().next().expect("it has a launcher").to_owned()
 }
+
+#[test]
+fn a_server_whose_terminal_is_gone_ends_with_its_sandboxes() {
+    let mut server = Server::start(&[], &[]);
+    crate::leases::begin(&server, "python", "pass");
+    let processes = crate::leases::descendants(server.process.id());
+    rustix::process::kill_process(rustix::process::Pid::from_child(&server.process), rustix::process::Signal::HUP)
+        .expect("it lives");
+    crate::leases::eventually("it goes on", || server.process.try_wait().expect("it is ours").is_some());
+    assert!(server.process.wait().expect("it ended").success());
+    crate::leases::eventually("a process is left", || !processes.iter().any(|pid| crate::leases::is_alive(*pid)));
+}
+
+#[test]
+fn a_volume_that_is_not_there_is_told_at_the_start() {
+    let state = tempfile::tempdir().expect("a directory");
+    let mut command = std::process::Command::new(crate::everyone::BINARY);
+    command.args(["serve", "--port", "0", "--volume"]).arg(format!("{}/nope:/x", state.path().display()));
+    let refused = command.env("RINGFENCE_STATE_DIR", state.path()).output().expect("it runs");
+    assert!(!refused.status.success());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("/nope cannot be shown") && said.contains("hint:"), "{said}");
+}

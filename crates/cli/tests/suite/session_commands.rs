@@ -128,3 +128,18 @@ except (BrokenPipeError, ConnectionResetError):
         assert_eq!(String::from_utf8_lossy(&asked.stdout), expected, "{who:?}: {asked:?}");
     }
 }
+
+#[test]
+fn all_of_a_long_output_is_passed_on() {
+    let server = Server::start(&[], &[]);
+    let id = start_session(&server, "");
+    let line = "head -c 700000 /dev/zero; seq 50000 >&2; printf 'end\\377'";
+    let ran = session(Who::Root, &server.state, &["exec", &id, "--", line]);
+    assert!(ran.status.success());
+    assert!(ran.stdout.len() == 700_004 && ran.stdout.ends_with(b"end\xff"), "{} bytes", ran.stdout.len());
+    let lines = String::from_utf8_lossy(&ran.stderr);
+    assert!(lines.lines().map(str::parse).eq((1..=50_000).map(Ok::<u32, _>)), "{} bytes", ran.stderr.len());
+    let ended = session(Who::Root, &server.state, &["exec", "--timeout", "1", &id, "--", "sleep 20"]);
+    assert_eq!(ended.status.code(), Some(124));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("its time was up"), "{ended:?}");
+}

@@ -4,14 +4,15 @@
 //! id of the last event that it has seen. A call for which nobody comes back ends.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
 use futures_util::{Stream, stream};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::patience::{SIGN_OF_LIFE, Wait};
@@ -25,9 +26,15 @@ const MOST_STREAMS: usize = 8;
 /// What is kept of one stream; the oldest goes first.
 const MOST_BYTES: usize = 256 << 10;
 
+/// What is kept of all streams of all clients. Beyond it no other can be taken up again.
+const MOST_BYTES_OF_ALL: usize = 64 << 20;
+
+/// That much of it there is.
+static BYTES_OF_ALL: AtomicUsize = AtomicUsize::new(0);
+
 /// The streams of one client.
 #[derive(Default)]
-pub(crate) struct Replays(Mutex<Kept>);
+pub(crate) struct Replays(Arc<Mutex<Kept>>);
 
 #[derive(Default)]
 struct Kept {
@@ -42,7 +49,6 @@ struct Recording {
     /// How many events there have been, and whether more will come.
     progress: watch::Sender<(usize, bool)>,
     readers: watch::Sender<usize>,
-    ended: OnceLock<Instant>,
     task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -54,12 +60,32 @@ struct Events {
     bytes: usize,
 }
 
+impl Events {
+    fn keep(&mut self, event: Bytes) {
+        self.bytes += event.len();
+        BYTES_OF_ALL.fetch_add(event.len(), Ordering::Relaxed);
+        self.kept.push_back(event);
+    }
+
+    fn drop_first(&mut self) {
+        let dropped = self.kept.pop_front().map_or(0, |event| event.len());
+        BYTES_OF_ALL.fetch_sub(dropped, Ordering::Relaxed);
+        self.bytes -= dropped;
+        self.first += 1;
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        BYTES_OF_ALL.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 impl Replays {
     /// Lets a call go on by itself, and gives the stream of what it says; or gives it back, if there are too many.
     pub(super) fn record(&self, mut wait: Box<Wait>) -> Result<impl Stream<Item = Bytes> + Send + use<>, Box<Wait>> {
         let mut kept = lock(&self.0);
-        kept.streams.retain(|stream| !stream.is_over());
-        if kept.streams.len() >= MOST_STREAMS {
+        if kept.streams.len() >= MOST_STREAMS || BYTES_OF_ALL.load(Ordering::Relaxed) >= MOST_BYTES_OF_ALL {
             return Err(wait);
         }
         kept.last += 1;
@@ -69,6 +95,7 @@ impl Replays {
         let reader = Arc::clone(&recording).read_from(0);
         let speaker = Arc::clone(&recording);
         let mut readers = recording.readers.subscribe();
+        let all = Arc::downgrade(&self.0);
         let task = tokio::spawn(async move {
             speaker.say(&format!("retry: {RETRY_MS}\ndata: \n\n"));
             loop {
@@ -80,8 +107,15 @@ impl Replays {
                     () = abandoned(&mut readers) => break,
                 }
             }
-            let _ = speaker.ended.set(Instant::now());
+            // The call is over, and so is its hold on whatever it had.
+            drop(wait);
             speaker.progress.send_modify(|progress| progress.1 = true);
+            // Whoever might come back for the rest has so long.
+            sleep(ABSENCE).await;
+            let _ = readers.wait_for(|readers| *readers == 0).await;
+            if let Some(all) = all.upgrade() {
+                lock(&all).streams.retain(|stream| stream.number != speaker.number);
+            }
         });
         *lock(&recording.task) = Some(AbortOnDropHandle::new(task));
         Ok(reader)
@@ -106,14 +140,8 @@ impl Recording {
             events: Mutex::default(),
             progress: watch::Sender::default(),
             readers: watch::Sender::default(),
-            ended: OnceLock::new(),
             task: Mutex::default(),
         }
-    }
-
-    /// It has ended, and whoever might come back for it has had the time.
-    fn is_over(&self) -> bool {
-        *self.readers.borrow() == 0 && self.ended.get().is_some_and(|ended| ended.elapsed() >= ABSENCE)
     }
 
     fn say(&self, event: &str) {
@@ -121,12 +149,9 @@ impl Recording {
             let mut events = lock(&self.events);
             let number = events.first + events.kept.len();
             let event = Bytes::from(format!("id: {}-{number}\n{event}", self.number));
-            events.bytes += event.len();
-            events.kept.push_back(event);
+            events.keep(event);
             while events.bytes > MOST_BYTES && events.kept.len() > 1 {
-                let dropped = events.kept.pop_front().map_or(0, |event| event.len());
-                events.bytes -= dropped;
-                events.first += 1;
+                events.drop_first();
             }
             number
         };
@@ -250,9 +275,20 @@ mod tests {
         drop(stream);
         tokio::time::sleep(ABSENCE + Duration::from_secs(1)).await;
         assert!(!outlet.is_open());
-        tokio::time::sleep(ABSENCE).await;
-        let (_stream, _outlet) = call(&replays, 1);
+        tokio::time::sleep(ABSENCE + Duration::from_secs(1)).await;
+        assert!(lock(&replays.0).streams.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_kept_of_a_call_that_was_heard_to_its_end() {
+        let replays = Replays::default();
+        let (stream, outlet) = call(&replays, 1);
+        drop(outlet);
+        text(stream).await;
         assert_eq!(lock(&replays.0).streams.len(), 1);
+        assert!(replays.resume("1-0").is_some(), "the end may have been lost on the way");
+        tokio::time::sleep(ABSENCE + Duration::from_secs(1)).await;
+        assert!(lock(&replays.0).streams.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,7 +20,8 @@ pub(crate) fn file(session: &SessionId, file: FileContent) -> CallToolResult {
         Ok(text) => ("utf-8", text.clone(), ContentBlock::text(text)),
         Err(bytes) => {
             let text = STANDARD.encode(bytes);
-            let contents = ResourceContents::blob(text.clone(), format!("ringfence://sessions/{session}/files"));
+            let uri = format!("ringfence://sessions/{session}/files/{}", terminal::plain(&path));
+            let contents = ResourceContents::blob(text.clone(), uri);
             ("base64", text, ContentBlock::resource(contents.with_mime_type("application/octet-stream")))
         }
     };

@@ -4,9 +4,10 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
-use ringfence_runtime::session::Principal;
+use ringfence_runtime::session::{Failure, Principal};
 use serde::Deserialize;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::path::OfSession;
 use super::{Answer, Rest, body};
@@ -27,7 +28,17 @@ pub(super) async fn create(
     let (parts, content) = request.into_parts();
     let CreateParams { template, flavor } = body::json(&parts.headers, content, rest.max_body_bytes).await?;
     let sessions = rest.sessions()?.clone();
-    let session = ToItsEnd::new(async move { sessions.create_session(&principal, template, flavor).await }).await?;
+    let gone = CancellationToken::new();
+    let _gone = gone.clone().drop_guard();
+    let making = async move {
+        let session = sessions.create_session(&principal, template, flavor).await?;
+        // One of whose making nobody is told ends.
+        if gone.is_cancelled() {
+            let _ = sessions.stop(&principal, &session.session_id).await;
+        }
+        Ok::<_, Failure>(session)
+    };
+    let session = ToItsEnd::new(making).await?;
     let location = format!("/v1/sessions/{}", session.session_id);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(session)).into_response())
 }

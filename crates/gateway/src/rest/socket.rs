@@ -117,8 +117,13 @@ async fn receive(
     input: &Input,
     keep_alive: &(impl Fn() + Send + Sync),
 ) -> CloseFrame {
+    let mut next = None;
     loop {
-        let text = match timeout(SILENCE, from_client.next()).await {
+        let message = match next.take() {
+            Some(message) => Ok(Some(message)),
+            None => timeout(SILENCE, from_client.next()).await,
+        };
+        let text = match message {
             Ok(Some(Ok(Message::Text(text)))) => text,
             Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => continue,
             Ok(Some(Ok(Message::Binary(_)))) => return close(close_code::UNSUPPORTED, "send text, a line a message"),
@@ -134,7 +139,20 @@ async fn receive(
             return close(close_code::POLICY, "a message is one line");
         }
         keep_alive();
-        if input.write_line(line).await.is_err() {
+        let writing = input.write_line(line);
+        tokio::pin!(writing);
+        let written = tokio::select! {
+            written = &mut writing => written,
+            // A client that leaves while the process does not read is not kept waiting; nor is the one after it.
+            message = from_client.next() => match message {
+                Some(Ok(Message::Close(_))) | None => return close(close_code::NORMAL, ""),
+                Some(message) => {
+                    next = Some(message);
+                    writing.await
+                }
+            },
+        };
+        if written.is_err() {
             // Its end is told by the other direction; there may still be output.
             return std::future::pending().await;
         }

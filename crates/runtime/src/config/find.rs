@@ -31,6 +31,10 @@ impl Environment {
         self.0.get(name).map(String::as_str)
     }
 
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// A directory of the XDG base directory specification, which wants relative ones ignored.
     fn base(&self, variable: &str, in_home: &str) -> Option<PathBuf> {
         let absolute = |name: &str| self.get(name).map(PathBuf::from).filter(|path| path.is_absolute());

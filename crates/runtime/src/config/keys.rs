@@ -9,6 +9,7 @@ use super::error::ConfigError;
 use super::find::Environment;
 use super::origin::Origin;
 use super::values::Values;
+use crate::named::nearest;
 
 /// How the text of a variable is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +118,31 @@ impl Key {
             Reads::Counts | Reads::Secret => Ok(Vec::new()),
         }
     }
+}
+
+/// Names the configuration file.
+pub const FILE_VARIABLE: &str = "RINGFENCE_CONFIG";
+
+/// Those of ringfence that are read elsewhere, and stand for no key.
+const OTHERS: [&str; 8] = [
+    "RINGFENCE_ALLOW_SELF_SERVER",
+    "RINGFENCE_CACHE_DIR",
+    "RINGFENCE_SCOPE_DIGEST",
+    "RINGFENCE_SCOPE_FILE",
+    "RINGFENCE_SERVER",
+    "RINGFENCE_SUPERVISOR_ID",
+    "RINGFENCE_SUPERVISOR_PID",
+    "RINGFENCE_ZYGOTE_LIBRARY",
+];
+
+/// Variables that look like ours and set nothing, with what was probably meant.
+pub(super) fn misspelt(environment: &Environment) -> Vec<String> {
+    let known: Vec<String> = KEYS.iter().flat_map(Key::variables).chain([FILE_VARIABLE.to_owned()]).collect();
+    let ours = || known.iter().filter_map(|name| name.strip_prefix(OWN));
+    let is_known = |name: &str| OTHERS.contains(&name) || known.iter().any(|known| known == name);
+    let unknown = environment.names().filter(|name| !is_known(name));
+    let meant = |name: &str| nearest(name.strip_prefix(OWN)?, ours()).map(str::to_owned);
+    unknown.filter_map(|name| Some(format!("{name} is ignored: did you mean {OWN}{}?", meant(name)?))).collect()
 }
 
 /// What the environment sets.

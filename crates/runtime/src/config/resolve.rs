@@ -12,6 +12,7 @@ use super::error::ConfigError;
 use super::file::{Config, Count, HostingConfig, LogFormat, LogLevel, Seconds, SessionsConfig, TemplateConfig};
 use super::find::Environment;
 use super::foreign;
+use super::keys;
 use super::profiles;
 use super::servers::{self, ConfiguredServer};
 use super::times::Times;
@@ -106,7 +107,8 @@ pub(super) fn resolve(
         hint: "`ringfence config show` tells where each value comes from".into(),
     })?;
     let mut sessions = settings(&config, &values)?;
-    let warnings = foreign::follow(&mut values, &sessions.templates, &environment);
+    let mut warnings = foreign::follow(&mut values, &sessions.templates, &environment);
+    warnings.extend(keys::misspelt(&environment));
     let mut code = code::resolve(&config.code);
     if let Some(template) = values.get("code.template").and_then(|given| given.value.as_str()) {
         template.clone_into(&mut code.template);

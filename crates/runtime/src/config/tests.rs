@@ -308,6 +308,8 @@ fn variables_without_a_counterpart_are_warned_about() {
     MCP_BRIDGE_IMAGE is ignored: the template `node` is not one of Python
     ");
     assert_eq!(warnings(&[("MCP_BRIDGE_IMAGE", " "), ("MCP_BRIDGE_RUNTIME", "")]), Vec::<String>::new());
+    let slip = [("RINGFENCE_SESSIONS_MAX_SESSION", "1"), ("RINGFENCE_CI_TOKEN", "x"), ("RINGFENCE_CACHE_DIR", "/c")];
+    insta::assert_snapshot!(warnings(&slip).join("\n"), @"RINGFENCE_SESSIONS_MAX_SESSION is ignored: did you mean RINGFENCE_SESSIONS_MAX_SESSIONS?");
     let own = [("MCP_BRIDGE_IMAGE", "science"), ("RINGFENCE_CODE_TEMPLATE", "python")];
     let science = "[templates.science]\nlanguage = \"python\"\n";
     assert_eq!(load_text(science, &own, Vec::new()).unwrap().code.template, "python", "our own name is stronger");

@@ -8,10 +8,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_sandbox::{Command, End, Event, Spec, Target};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
+use ringfence_sandbox::{Command, End, Event, Spec, Target, pipe};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::watch;
@@ -26,9 +23,6 @@ use crate::session::launchers::Launchers;
 
 /// Decisions of the proxy that may wait to be noted.
 const PENDING: usize = 64;
-
-/// For a killed sandbox to be gone; one that hangs in the kernel cannot be waited for.
-const LAST_WAIT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// How a server's process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,8 +124,8 @@ impl Cell {
         let failed = |error: String| {
             StartFailure::transient(Phase::ProcessStart, format!("the process cannot be started: {error}"))
         };
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.to_string()));
-        let ((stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr)) = (pipe()?, pipe()?, pipe()?);
+        let streams = pipe::standard_streams().map_err(|errno| failed(errno.to_string()))?;
+        let (theirs, [to_stdin, from_stdout, from_stderr]) = streams;
         let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| failed(error.to_string()));
         let (number, life) = self.inner.table().admit();
         let inmate = Inmate {
@@ -141,7 +135,7 @@ impl Cell {
             stdout: receive(from_stdout)?,
             stderr: receive(from_stderr)?,
         };
-        let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+        let descriptors = theirs.each_ref().map(AsFd::as_fd);
         self.inner.guest.control().spawn(number, command, environment, &descriptors).map_err(|error| {
             self.inner.table().living.remove(&number);
             failed(error.to_string())
@@ -164,7 +158,8 @@ impl Cell {
 
     pub(super) fn signal(&self, process: &InmateHandle, signal: Signal) {
         // A sandbox that is gone says so by itself.
-        let _ = self.inner.guest.control().signal(process.number, signal, Target::Group);
+        let target = if signal == Signal::KILL { Target::Family } else { Target::Group };
+        let _ = self.inner.guest.control().signal(process.number, signal, target);
     }
 
     pub(super) fn kill(&self) {
@@ -187,13 +182,7 @@ impl Cell {
     /// Kills everything in it, and waits until nothing of it is left.
     pub(super) async fn end(self) {
         self.kill();
-        if let Ok(pidfd) = self.inner.guest.pidfd().try_clone_to_owned() {
-            let _ = tokio::task::spawn_blocking(move || {
-                let mut watched = [PollFd::new(&pidfd, PollFlags::IN)];
-                while poll(&mut watched, Some(&LAST_WAIT)) == Err(Errno::INTR) {}
-            })
-            .await;
-        }
+        self.inner.guest.witness().gone().await;
         self.inner.guest.freed().await;
     }
 }

@@ -4,11 +4,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_sandbox::{End, Event};
+use ringfence_sandbox::{End, Event, Target};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::capture::Capture;
@@ -17,9 +17,13 @@ use super::host_calls::CallNote;
 use super::kernel::Fate;
 use super::{CellError, DisplayItem, Output, Status};
 
-/// An interrupt can come at a moment when it is lost, so it is repeated before the kill.
-const INTERRUPTS: u32 = 6;
-const BETWEEN_INTERRUPTS: Duration = Duration::from_millis(500);
+/// An interrupt can come at a moment when it is lost, so it is repeated before the kill; but not at once, since what it
+/// has begun may take a while. After each there is so much time.
+const AFTER_INTERRUPTS: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_millis(750), Duration::from_millis(750), Duration::from_millis(500)];
+
+/// How long the end of a process that was killed is waited for.
+pub(super) const LAST_WORD: Duration = Duration::from_secs(2);
 
 pub(super) const SANDBOX_KILLED: &str = "the sandbox was killed; variables and files of the session are lost";
 
@@ -151,14 +155,15 @@ pub(super) struct Patience {
     /// One timer for the whole call: a waiting call is looked at again and again.
     timer: Pin<Box<Sleep>>,
     cancel: CancellationToken,
-    interrupts: u32,
+    interrupts: usize,
     pub(super) reason: Option<Reason>,
 }
 
 /// What is to be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Impatience {
-    Interrupt,
+    /// After so many others.
+    Interrupt(usize),
     Kill,
 }
 
@@ -169,7 +174,7 @@ impl Patience {
 
     /// Whether there was nothing left but the kill.
     pub(super) fn is_lost(&self) -> bool {
-        self.interrupts > INTERRUPTS
+        self.interrupts > AFTER_INTERRUPTS.len()
     }
 
     /// Waits until something is to be done. Cancel-safe.
@@ -182,9 +187,14 @@ impl Patience {
                 () = self.cancel.cancelled() => Reason::Cancelled,
             });
         }
-        self.timer.as_mut().reset(Instant::now() + BETWEEN_INTERRUPTS);
+        let before = self.interrupts;
         self.interrupts += 1;
-        if self.interrupts > INTERRUPTS { Impatience::Kill } else { Impatience::Interrupt }
+        let Some(pause) = AFTER_INTERRUPTS.get(before) else {
+            self.timer.as_mut().reset(Instant::now() + LAST_WORD);
+            return Impatience::Kill;
+        };
+        self.timer.as_mut().reset(Instant::now() + *pause);
+        Impatience::Interrupt(before)
     }
 }
 
@@ -202,6 +212,7 @@ pub(super) async fn run_command(
         Ok(process) => process,
         Err(error) => return not_started(format!("the command could not be started: {error}")),
     };
+    let mut killed: Option<Instant> = None;
     let end = loop {
         tokio::select! {
             biased;
@@ -213,10 +224,19 @@ pub(super) async fn run_command(
                 Event::Lost => break None,
                 other => others.push(other),
             },
-            impatience = patience.lose() => guest.signal(process.number, match impatience {
-                Impatience::Interrupt => Signal::TERM,
-                Impatience::Kill => Signal::KILL,
-            }),
+            impatience = patience.lose(), if killed.is_none() => match impatience {
+                Impatience::Interrupt(0) => guest.signal(process.number, Signal::TERM, Target::Group),
+                Impatience::Interrupt(_) => guest.signal(process.number, Signal::TERM, Target::Family),
+                Impatience::Kill => {
+                    guest.signal(process.number, Signal::KILL, Target::Family);
+                    killed = Some(Instant::now() + LAST_WORD);
+                }
+            },
+            // A guest can keep even its init from doing what it is told.
+            () = sleep_until(killed.unwrap_or_else(Instant::now)), if killed.is_some() => {
+                guest.kill();
+                break None;
+            }
             () = captured.take(&mut process) => {}
         }
     };
@@ -228,8 +248,11 @@ pub(super) async fn run_command(
             Fate::SandboxLost,
         );
     };
-    let status = patience.reason.map_or(Status::Ok, Reason::status);
-    (Outcome { exit_code: Some(code_of(end)), stdout, stderr, ..Outcome::new(status) }, Fate::Lives)
+    guest.leave(process);
+    let exit_code = code_of(end);
+    let by_itself = if exit_code == 0 { Status::Ok } else { Status::Error };
+    let status = patience.reason.map_or(by_itself, Reason::status);
+    (Outcome { exit_code: Some(exit_code), stdout, stderr, ..Outcome::new(status) }, Fate::Lives)
 }
 
 /// Why a shell line was not started, for somebody who cannot look.
@@ -258,8 +281,8 @@ mod tests {
     async fn interrupts_come_first_and_the_kill_last() {
         let mut patience = Patience::new(Duration::from_secs(30), CancellationToken::new());
         let start = Instant::now();
-        for _ in 0..INTERRUPTS {
-            assert_eq!(patience.lose().await, Impatience::Interrupt);
+        for before in 0..AFTER_INTERRUPTS.len() {
+            assert_eq!(patience.lose().await, Impatience::Interrupt(before));
         }
         assert_eq!(patience.lose().await, Impatience::Kill);
         assert_eq!((start.elapsed(), patience.reason), (Duration::from_secs(33), Some(Reason::Timeout)));
@@ -271,7 +294,7 @@ mod tests {
         let mut patience = Patience::new(Duration::from_secs(30), cancel.clone());
         cancel.cancel();
         let start = Instant::now();
-        assert_eq!(patience.lose().await, Impatience::Interrupt);
+        assert_eq!(patience.lose().await, Impatience::Interrupt(0));
         assert_eq!((start.elapsed(), patience.reason), (Duration::ZERO, Some(Reason::Cancelled)));
     }
 }

@@ -110,7 +110,7 @@ impl Sessions {
         let length = content.len();
         let writing = self.transfer(principal, id, path, move |control, path| {
             let mut file = control.open_file(path, FileAccess::Write, PATIENCE)?;
-            file.set_len(0).and_then(|()| file.write_all(&content)).map_err(|error| TransferError::from(&error))?;
+            replace(&mut file, &content).map_err(|error| TransferError::from(&error))?;
             Ok(FileWritten { path: path.to_string(), size })
         });
         let written = writing.await?;
@@ -171,6 +171,16 @@ impl Sessions {
             Err(TransferError::File(error)) => Err(explain(&shown, &error)),
         }
     }
+}
+
+/// Replaces what is in a file, or leaves it as it was: there is room for all of it before any of it is written.
+fn replace(file: &mut File, content: &[u8]) -> std::io::Result<()> {
+    let size = content.len() as u64;
+    if size > 0 {
+        rustix::fs::fallocate(&*file, rustix::fs::FallocateFlags::KEEP_SIZE, 0, size)?;
+    }
+    file.write_all(content)?;
+    file.set_len(size)
 }
 
 enum TransferError {

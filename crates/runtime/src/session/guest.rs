@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use ringfence_sandbox::cgroup::MemoryGauge;
 use ringfence_sandbox::launcher::{First, Launched};
-use ringfence_sandbox::{Command, Control, Enforcement, Error, Event, Target, WORKSPACE};
+use ringfence_sandbox::{Command, Control, Enforcement, Error, Event, Target, WORKSPACE, pipe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -21,6 +20,7 @@ use tokio::time::timeout;
 
 use super::adoption;
 use super::launcher::LauncherHandle;
+use super::leftovers::Leftovers;
 use super::line::Line;
 use super::processes::Processes;
 
@@ -38,6 +38,7 @@ pub(crate) struct Guest {
     launcher: LauncherHandle,
     environment: BTreeMap<String, String>,
     processes: Arc<Processes>,
+    leftovers: Leftovers,
     last_process: u32,
 }
 
@@ -82,8 +83,7 @@ impl Opening {
         argv: Vec<OsString>,
         environment: BTreeMap<String, String>,
     ) -> std::io::Result<(Self, Process, Line)> {
-        let pipe = || pipe_with(PipeFlags::CLOEXEC);
-        let ((stdin, _), (from_stdout, stdout), (from_stderr, stderr)) = (pipe()?, pipe()?, pipe()?);
+        let ([stdin, stdout, stderr], [_, from_stdout, from_stderr]) = pipe::standard_streams()?;
         let (control, their_control) = Line::new()?;
         let kept = [control.as_fd(), from_stdout.as_fd(), from_stderr.as_fd()].map(|fd| fd.try_clone_to_owned());
         let [kept_control, kept_stdout, kept_stderr] = kept;
@@ -124,20 +124,22 @@ impl Guest {
         launcher: LauncherHandle,
         environment: BTreeMap<String, String>,
     ) -> std::io::Result<Self> {
-        let told = std::os::unix::net::UnixStream::from(launched.control.as_fd().try_clone_to_owned()?);
-        told.set_nonblocking(true)?;
+        let pidfd = Arc::new(launched.pidfd);
+        // Nobody else would end one that cannot be listened to.
+        let told = listen(&launched.control).inspect_err(|_| Killer(Arc::clone(&pidfd)).kill())?;
         let control = Arc::new(launched.control);
         Ok(Self {
             processes: Processes::new(Arc::clone(&control), environment.clone()),
             control,
-            told: UnixStream::from_std(told)?,
-            pidfd: Arc::new(launched.pidfd),
+            told,
+            pidfd,
             pid: launched.pid,
             gauge: launched.gauge.map(Arc::new),
             enforcement: launched.enforcement,
             is_warm: launched.is_warm,
             launcher,
             environment,
+            leftovers: Leftovers::default(),
             last_process: 0,
         })
     }
@@ -183,14 +185,14 @@ impl Guest {
         self.killer().kill();
     }
 
+    /// By which its end is seen when it is dropped.
+    pub(crate) fn witness(&self) -> Witness {
+        Witness(Arc::clone(&self.pidfd))
+    }
+
     /// By which it can be ended while it is lent.
     pub(super) fn killer(&self) -> Killer {
         Killer(Arc::clone(&self.pidfd))
-    }
-
-    /// Readable once every process in it has ended.
-    pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_fd()
     }
 
     /// The init's number on the host.
@@ -252,10 +254,9 @@ impl Guest {
     }
 
     fn begin(&mut self, beginning: Beginning, control: Option<&OwnedFd>) -> Result<Process, String> {
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| format!("no pipe: {errno}"));
-        let ((stdin, _), (from_stdout, stdout), (from_stderr, stderr)) = (pipe()?, pipe()?, pipe()?);
-        let mut descriptors = vec![stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        descriptors.extend(control.map(AsFd::as_fd));
+        let streams = pipe::standard_streams().map_err(|errno| format!("no pipe: {errno}"))?;
+        let (theirs, [_, from_stdout, from_stderr]) = streams;
+        let descriptors: Vec<_> = theirs.iter().chain(control).map(AsFd::as_fd).collect();
         self.last_process += 1;
         let (process, environment) = (self.last_process, &self.environment);
         let ordered = match beginning {
@@ -270,19 +271,54 @@ impl Guest {
         Ok(Process { number: self.last_process, stdout: receive(from_stdout)?, stderr: receive(from_stderr)? })
     }
 
-    /// Waits until the init has done all that it was told; not for long, should it be stuck.
-    pub(super) async fn orders_carried_out(&self) {
+    /// Waits until the init has done all that it was told; not for long, should it be stuck. Whether it has.
+    pub(super) async fn orders_carried_out(&self) -> bool {
         // Where it cannot be asked, the sandbox is gone.
-        if let Ok(answer) = self.control.orders_carried_out()
-            && let Ok(answer) = Receiver::from_owned_fd_unchecked(answer)
-        {
-            let _ = timeout(INIT_PATIENCE, answer.readable()).await;
-        }
+        let Ok(answer) = self.control.orders_carried_out() else { return false };
+        let Ok(answer) = Receiver::from_owned_fd_unchecked(answer) else { return false };
+        timeout(INIT_PATIENCE, answer.readable()).await.is_ok()
     }
 
-    pub(super) fn signal(&self, process: u32, signal: Signal) {
+    /// Ends a sandbox whose init does not do what it is told: a guest can keep it from that. Whether it was so.
+    pub(super) async fn kill_if_stuck(&self) -> bool {
+        let is_stuck = !self.orders_carried_out().await;
+        if is_stuck {
+            self.kill();
+        }
+        is_stuck
+    }
+
+    pub(super) fn signal(&self, process: u32, signal: Signal, target: Target) {
         // A sandbox that is gone says so by itself.
-        let _ = self.control.signal(process, signal, Target::Group);
+        let _ = self.control.signal(process, signal, target);
+    }
+
+    /// Lets go of a process that has ended; what it has left running can write on.
+    pub(super) fn leave(&mut self, process: Process) {
+        self.leftovers.take(process);
+    }
+}
+
+/// The socket of a sandbox once more, for the runtime.
+fn listen(control: &Control) -> std::io::Result<UnixStream> {
+    let told = std::os::unix::net::UnixStream::from(control.as_fd().try_clone_to_owned()?);
+    told.set_nonblocking(true)?;
+    UnixStream::from_std(told)
+}
+
+/// Sees whether a sandbox is gone.
+pub(crate) struct Witness(Arc<OwnedFd>);
+
+/// More than a kernel takes to free what a guest had.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+
+impl Witness {
+    /// Waits until every process of the sandbox has ended; not for ever.
+    pub(crate) async fn gone(self) {
+        let pidfd = self.0.try_clone().and_then(Receiver::from_owned_fd_unchecked);
+        if let Ok(pidfd) = pidfd {
+            let _ = timeout(GONE_WITHIN, pidfd.readable()).await;
+        }
     }
 }
 

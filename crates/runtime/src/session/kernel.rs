@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_sandbox::{End, Event};
+use ringfence_sandbox::{End, Event, Target};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Status;
 use super::attention::{Attention, Experience};
-use super::call::{Captured, Impatience, Outcome, Patience, Reason, SANDBOX_KILLED, code_of};
+use super::call::{Captured, Impatience, LAST_WORD, Outcome, Patience, Reason, SANDBOX_KILLED, code_of};
 use super::display::Display;
 use super::guest::{Guest, Process};
 use super::host_calls::{Calls, HostCalls, Outbox};
@@ -30,9 +30,6 @@ pub(super) use starting::Starting;
 
 /// More than the slowest interpreter takes on the slowest host.
 const START_DEADLINE: Duration = Duration::from_secs(20);
-
-/// How long the end of an interpreter that was killed is waited for.
-const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// Told after `exec` in a shell.
 const LEFT: &str = "the shell, or the program that took its place, has ended; its state is lost, files in /workspace are \
@@ -226,12 +223,14 @@ impl Kernel {
                 },
                 (number, answer) = calls.answer() => outbox.answer(self.spoken, number, answer),
                 // Its end may have been told already, to somebody who did not wait for it.
-                () = sleep_until(lost.unwrap_or_else(Instant::now)), if lost.is_some() => break Err(Fate::Died),
+                () = sleep_until(lost.unwrap_or_else(Instant::now)), if lost.is_some() => {
+                    break Err(if guest.kill_if_stuck().await { Fate::SandboxLost } else { Fate::Died });
+                }
                 // Before it is ready, an interrupt would end it.
                 impatience = patience.lose(), if self.is_ready => {
                     calls.give_up();
                     match impatience {
-                        Impatience::Interrupt => guest.signal(self.process.number, Signal::INT),
+                        Impatience::Interrupt(before) => self.interrupt(guest, before),
                         Impatience::Kill => lost = lost.or_else(|| Some(self.give_up(guest))),
                     }
                 }
@@ -290,8 +289,20 @@ impl Kernel {
     /// Kills an interpreter that cannot be spoken to any more; its end is reported as any other's, or else it is taken
     /// for dead at the time that is given back.
     fn give_up(&self, guest: &Guest) -> Instant {
-        guest.signal(self.process.number, Signal::KILL);
+        guest.signal(self.process.number, Signal::KILL, Target::Family);
         Instant::now() + LAST_WORD
+    }
+
+    /// Interrupts what runs, after so many attempts. At first the interpreter alone, which knows what to do about what it
+    /// has started, and what an earlier cell has left running goes on; a shell waits for what it runs. Then whatever
+    /// the interpreter may be waiting for.
+    fn interrupt(&self, guest: &Guest, before: usize) {
+        let target = match (before, self.spoken) {
+            (0, Language::Python | Language::Node) => Target::Command,
+            (0, Language::Bash) | (1, _) => Target::Group,
+            _ => Target::Family,
+        };
+        guest.signal(self.process.number, Signal::INT, target);
     }
 
     /// Whether this says that it has ended.
@@ -325,7 +336,7 @@ fn complete(outcome: Outcome, done: Done, reason: Option<Reason>) -> Outcome {
     let status = match reason {
         // Also where the code went on after its interrupt: its time was up.
         Some(reason) => reason.status(),
-        None if interrupted || error.is_some() => Status::Error,
+        None if interrupted || error.is_some() || exit_code.is_some_and(|code| code != 0) => Status::Error,
         None => Status::Ok,
     };
     Outcome { status, exit_code, result, error, is_cut, ..outcome }

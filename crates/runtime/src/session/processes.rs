@@ -10,8 +10,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_sandbox::{Command, Control, End, Event, Target, WORKSPACE};
-use rustix::pipe::{PipeFlags, pipe_with};
+use ringfence_sandbox::{Command, Control, End, Event, Target, WORKSPACE, pipe};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
@@ -154,8 +153,8 @@ impl Processes {
     pub(super) fn start(&self, request: &ProcessRequest, tasks: &TaskTracker) -> Result<Arc<Managed>, Failure> {
         let (command, environment) = self.check(request)?;
         let failed = |error: String| Failure::new(Kind::Internal, format!("no process could be started: {error}"));
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.to_string()));
-        let ((stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr)) = (pipe()?, pipe()?, pipe()?);
+        let streams = pipe::standard_streams().map_err(|errno| failed(errno.to_string()))?;
+        let (theirs, [to_stdin, from_stdout, from_stderr]) = streams;
         let streams = Streams::new(to_stdin, from_stdout).map_err(|error| failed(error.to_string()))?;
         let from_stderr = Receiver::from_owned_fd(from_stderr).map_err(|error| failed(error.to_string()))?;
 
@@ -180,7 +179,7 @@ impl Processes {
         table.managed.insert(process.pid, Arc::clone(&process));
         table.forget_oldest();
         drop(table);
-        let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+        let descriptors = theirs.each_ref().map(AsFd::as_fd);
         if let Err(error) = self.control.spawn(FIRST + process.pid, &command, &environment, &descriptors) {
             self.forget(process.pid);
             return Err(Failure::new(Kind::Validation, error.to_string()));
@@ -246,7 +245,8 @@ impl Processes {
 
     pub(super) fn signal(&self, process: &Managed, signal: Signal) {
         // A sandbox that is gone says so by itself.
-        let _ = self.control.signal(FIRST + process.pid, signal, Target::Group);
+        let target = if signal == Signal::KILL { Target::Family } else { Target::Group };
+        let _ = self.control.signal(FIRST + process.pid, signal, target);
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Managed>> {

@@ -82,6 +82,11 @@ pub(super) struct Lost {
 impl Resident {
     /// Lives until there is a reason to end, which is then in the shared state, or until the sandbox is lost.
     pub(super) async fn live(mut self) -> Option<Lost> {
+        // A timer that is set to now runs out later.
+        if self.most_age.is_some_and(|left| left.is_zero()) {
+            self.shared.end(EndReason::AgeExpired);
+            return None;
+        }
         let mut kernel = self.kernel.take();
         self.take_over(&mut kernel).await;
         // Not made anew for each call: what is done in the session only puts its idle end off.
@@ -239,7 +244,10 @@ impl Resident {
             Some(live) => live,
             None => match self.start_kernel().await {
                 Ok(started) => started,
-                Err(why) => return (Err(self.not_started(&why)), Fate::Died),
+                Err(why) => {
+                    let is_lost = self.guest.kill_if_stuck().await;
+                    return (Err(self.not_started(&why)), if is_lost { Fate::SandboxLost } else { Fate::Died });
+                }
             },
         };
         let (outcome, fate) = live.execute(&self.guest, code, host, patience).await;

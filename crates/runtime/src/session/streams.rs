@@ -1,6 +1,7 @@
 //! A process's standard input and output, a line at a time.
 
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::net::unix::pipe::{Receiver, Sender};
 
@@ -19,27 +20,40 @@ impl Streams {
     pub(super) fn new(stdin: OwnedFd, stdout: OwnedFd) -> std::io::Result<Self> {
         let lines =
             Lines { stdout: Receiver::from_owned_fd(stdout)?, buffer: Vec::new(), searched: 0, skipping: false };
-        Ok(Self { input: Input(Sender::from_owned_fd(stdin)?), lines })
+        Ok(Self { input: Input { stdin: Sender::from_owned_fd(stdin)?, unwritten: Mutex::default() }, lines })
     }
 }
 
 /// What is written here the process reads.
-pub struct Input(Sender);
+pub struct Input {
+    stdin: Sender,
+    /// The rest of a line whose writer has left: without it the next one would be a part of it.
+    unwritten: Mutex<Vec<u8>>,
+}
 
 impl Input {
     /// Writes one line; waits as long as the process does not read.
     pub async fn write_line(&self, line: &str) -> std::io::Result<()> {
-        let line = format!("{line}\n");
-        let mut rest = line.as_bytes();
-        while !rest.is_empty() {
-            self.0.writable().await?;
-            match self.0.try_write(rest) {
-                Ok(length) => rest = &rest[length..],
+        self.write_out().await?;
+        *self.unwritten() = format!("{line}\n").into_bytes();
+        self.write_out().await
+    }
+
+    async fn write_out(&self) -> std::io::Result<()> {
+        while !self.unwritten().is_empty() {
+            self.stdin.writable().await?;
+            let mut unwritten = self.unwritten();
+            match self.stdin.try_write(&unwritten) {
+                Ok(length) => drop(unwritten.drain(..length)),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -119,6 +133,22 @@ mod tests {
         let (_, stdin) = rustix::pipe::pipe().unwrap();
         let streams = Streams::new(stdin, from).unwrap();
         (stdout.into(), streams.lines)
+    }
+
+    #[tokio::test]
+    async fn a_line_whose_writer_leaves_stays_a_line() {
+        let (stdin, to_stdin) = rustix::pipe::pipe().unwrap();
+        let (from_stdout, _stdout) = rustix::pipe::pipe().unwrap();
+        let Streams { input, .. } = Streams::new(to_stdin, from_stdout).unwrap();
+        let long = "x".repeat(300_000);
+        let left = tokio::time::timeout(std::time::Duration::from_millis(50), input.write_line(&long)).await;
+        assert!(left.is_err(), "nobody reads");
+        let reading = std::thread::spawn(move || {
+            let mut lines = std::io::BufRead::lines(std::io::BufReader::new(std::fs::File::from(stdin)));
+            [lines.next().unwrap().unwrap(), lines.next().unwrap().unwrap()]
+        });
+        input.write_line("hello").await.unwrap();
+        assert!(reading.join().unwrap() == [long, "hello".to_owned()]);
     }
 
     #[tokio::test]

@@ -153,6 +153,7 @@ impl Inner {
     /// Sees a session to its end, through as many sandboxes as it loses.
     async fn keep_house(self: Arc<Self>, mut handle: Handle, mut resident: Resident, place: Place) {
         let (born, id) = (Instant::now(), handle.tenancy.id.clone());
+        let mut witness = resident.guest.witness();
         while let Some(lost) = resident.live().await {
             // One that was stopped in the middle of a call has lost its sandbox too, and needs no other.
             let goes_on = lost.was_used && !matches!(handle.shared.state(), State::Stopping(_));
@@ -168,7 +169,10 @@ impl Inner {
             let known = handle.clone();
             self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), known);
             resident = handle.resident(prepared, lost.calls, Some(REPLACED.into()), &self.settings);
+            witness = resident.guest.witness();
         }
+        // What it had is free for others, and whoever has stopped it is told so, when nothing of it is left.
+        witness.gone().await;
         if let Ok(State::Ended(reason)) = place.shared.change(Change::Ended) {
             self.audit.record(events::ended(&handle.tenancy.principal, &id, reason, born.elapsed()));
         }

@@ -8,14 +8,21 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 
 use super::command::{self, PreparedCommand, Wiring};
 use super::host::Host;
-use super::{files, kernel};
+use super::{files, kernel, signals};
+use crate::control::Target;
 use crate::frame::{MAIN, Order, Report};
 
-/// Whether the process that the sandbox is made for has ended, if there is one.
+/// Children that are collected before orders are heard.
+const MOST_AT_ONCE: usize = 64;
+
+/// How far the children that have ended are collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Main {
-    Ended,
-    NotEnded,
+pub(super) enum Reaped {
+    All,
+    /// There may be more.
+    Some,
+    /// The process that the sandbox is made for has ended.
+    Main,
 }
 
 /// A process that has begun, with its terminal where it has one.
@@ -54,9 +61,9 @@ impl Processes {
                     self.note(host, process, begun);
                 }
             }
-            Order::Signal { process, number, group } => {
+            Order::Signal { process, number, target } => {
                 if let Some(pid) = self.0.get(&process) {
-                    pass_on(*pid, number, group);
+                    signals::pass_on(*pid, number, target);
                 }
             }
             Order::Renew { keep } => {
@@ -75,26 +82,27 @@ impl Processes {
         self.0.retain(|process, pid| {
             let kept = Some(*process) == keep;
             if !kept {
-                pass_on(*pid, Signal::KILL.as_raw(), true);
+                signals::pass_on(*pid, Signal::KILL.as_raw(), Target::Family);
             }
             kept
         });
     }
 
-    /// Collects every child that has ended, and reports those that the host has a number for.
-    pub(super) fn reap(&mut self, host: &mut Host) -> Main {
-        let mut main = Main::NotEnded;
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+    /// Collects children that have ended, and reports those that the host has a number for. Not without end: orphans may
+    /// come faster than they are collected, and orders are heard in between.
+    pub(super) fn reap(&mut self, host: &mut Host) -> Reaped {
+        for _ in 0..MOST_AT_ONCE {
+            let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) else { return Reaped::All };
             let Some(process) = self.0.iter().find_map(|(process, found)| (*found == pid).then_some(*process)) else {
                 continue;
             };
             self.0.remove(&process);
             host.report(&describe(process, status), None);
             if process == MAIN {
-                main = Main::Ended;
+                return Reaped::Main;
             }
         }
-        main
+        Reaped::Some
     }
 }
 
@@ -118,14 +126,4 @@ fn describe(process: u32, status: WaitStatus) -> Report {
         (Some(code), _) => Report::Exited { process, code },
         (None, signal) => Report::Killed { process, signal: signal.unwrap_or(Signal::KILL.as_raw()) },
     }
-}
-
-fn pass_on(pid: Pid, number: i32, group: bool) {
-    let Some(signal) = Signal::from_named_raw(number) else { return };
-    // It may have ended meanwhile; its end is on its way.
-    let _ = if group {
-        rustix::process::kill_process_group(pid, signal)
-    } else {
-        rustix::process::kill_process(pid, signal)
-    };
 }

@@ -77,7 +77,8 @@ impl Sandboxes {
     }
 
     pub(super) fn is_breached(&self, pid: i32) -> bool {
-        self.breached.contains(&pid)
+        // Also while what it had is still being freed.
+        self.breached.contains(&pid) || self.living.get(&pid).is_some_and(|kept| kept.sandbox.is_breached())
     }
 
     /// Looks at those that need it when it is time, and gives how long to wait for the next time.

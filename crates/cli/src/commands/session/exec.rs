@@ -5,10 +5,11 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
+use ringfence_runtime::session::MOST_WHOLE_BYTES;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, OWN_FAILURE, TIMED_OUT, notice};
-use crate::operator;
+use crate::operator::{self, Found};
 
 /// Run a command in a session; its output and exit code are passed on.
 ///
@@ -36,23 +37,39 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(timeout) = arguments.timeout {
         request["timeout"] = timeout.into();
     }
-    let answer = operator::find(&arguments.id)?.ask("POST", "/exec", Some(&request))?;
-    let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+    let session = operator::find(&arguments.id)?;
+    let answer = session.ask("POST", "/exec", Some(&request))?;
     // The guest's bytes, as `run` passes them on too; a terminal obeys them if it is one.
-    let mut errors = text("stderr");
-    errors += answer["error"]["traceback"].as_str().unwrap_or_default();
+    let (stdout, mut errors) = (whole(&session, &answer, "stdout")?, whole(&session, &answer, "stderr")?);
+    errors.extend_from_slice(answer["error"]["traceback"].as_str().unwrap_or_default().as_bytes());
     let written = std::io::stdout()
-        .write_all(text("stdout").as_bytes())
+        .write_all(&stdout)
         .and_then(|()| match answer["result"].as_str() {
             Some(result) => writeln!(std::io::stdout(), "{result}"),
             None => Ok(()),
         })
-        .and_then(|()| std::io::stderr().write_all(errors.as_bytes()));
+        .and_then(|()| std::io::stderr().write_all(&errors));
     written.map_err(|error| Failure::new("the output cannot be written").because(&error))?;
     for said in answer["notices"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         notice(said);
     }
+    if answer["status"] == "timed_out" {
+        notice("its time was up, and it was ended; --timeout gives it more");
+    }
     Ok(ExitCode::from(exit_code(&answer)))
+}
+
+/// All of an output, also where its answer has only the beginning and the end of it.
+fn whole(session: &Found, answer: &Value, stream: &str) -> Result<Vec<u8>, Failure> {
+    let number = answer[format!("{stream}_resource")].as_str().and_then(|uri| uri.rsplit('/').next());
+    let Some(number) = number else {
+        return Ok(answer[stream].as_str().unwrap_or_default().as_bytes().to_owned());
+    };
+    let bytes = session.output(number)?;
+    if bytes.len() as u64 >= MOST_WHOLE_BYTES {
+        notice(&format!("{stream} is cut: no more than {} MiB of an output are kept", MOST_WHOLE_BYTES >> 20));
+    }
+    Ok(bytes)
 }
 
 fn exit_code(answer: &Value) -> u8 {

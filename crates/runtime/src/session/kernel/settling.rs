@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence_sandbox::Event;
+use ringfence_sandbox::{Event, Target};
 use rustix::process::Signal;
 use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
@@ -56,9 +56,9 @@ impl Kernel {
                     unsent = &unsent[sent.map_err(|error| error.to_string())?..];
                 }
                 impatience = patience.lose() => match impatience {
-                    Impatience::Interrupt => guest.signal(self.process.number, Signal::INT),
+                    Impatience::Interrupt(before) => self.interrupt(guest, before),
                     Impatience::Kill => {
-                        guest.signal(self.process.number, Signal::KILL);
+                        guest.signal(self.process.number, Signal::KILL, Target::Family);
                         return Err("it did not answer".into());
                     }
                 },

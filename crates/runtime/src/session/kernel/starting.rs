@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringfence_sandbox::Event;
+use ringfence_sandbox::{Event, Target};
 use rustix::process::Signal;
 use tokio::time::timeout;
 
@@ -87,7 +87,7 @@ impl Starting {
                 Ok(kernel)
             }
             other => {
-                guest.signal(kernel.process.number, Signal::KILL);
+                guest.signal(kernel.process.number, Signal::KILL, Target::Family);
                 captured.drain(&mut kernel.process);
                 let (_, stderr) = captured.finish();
                 let why = other

@@ -1,25 +1,33 @@
-//! The signals that tell the supervisor to end.
+//! The signals that tell a server, or its supervisor, to end.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-pub(super) struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     /// That the terminal is gone; not heard by one that was started not to mind, as by nohup(1).
     hangup: Option<Signal>,
 }
 
+/// What a signal says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    ToEnd,
+    /// By a person who waits for it.
+    ToEndAtOnce,
+}
+
 impl Signals {
-    pub(super) fn watch() -> Result<Self, Failure> {
+    pub(crate) fn watch() -> Result<Self, Failure> {
         let watch = |kind| signal(kind).map_err(|error| Failure::new("cannot watch for signals").because(&error));
         let hangup = if is_hangup_ignored() { None } else { Some(watch(SignalKind::hangup())?) };
         Ok(Self { interrupt: watch(SignalKind::interrupt())?, terminate: watch(SignalKind::terminate())?, hangup })
     }
 
     /// Waits for one of them.
-    pub(super) async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) -> Told {
         let Self { interrupt, terminate, hangup } = self;
         let hung_up = async {
             match hangup {
@@ -27,7 +35,11 @@ impl Signals {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, () = hung_up => {} }
+        tokio::select! {
+            _ = interrupt.recv() => Told::ToEndAtOnce,
+            _ = terminate.recv() => Told::ToEnd,
+            () = hung_up => Told::ToEnd,
+        }
     }
 }
 
