@@ -20,6 +20,7 @@ import inspector from 'node:inspector';
 import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { types } from 'node:util';
 import { promiseHooks } from 'node:v8';
 import { MessageChannel, Worker } from 'node:worker_threads';
 
@@ -165,9 +166,18 @@ class Guest {
   }
 
   #follow(cell, promise) {
-    const succeed = (outcome) => this.#settle(cell, () => ({ value: outcome['.repl_result'] }), promise);
     const fail = (error) => this.#fail(cell, error, promise);
-    Reflect.apply(then, promise, [succeed, fail]);
+    const succeed = (value) => this.#settle(cell, () => ({ value }), promise);
+    // What a cell ends with, as `main()`, is a part of it: nobody would see how it goes on.
+    const finish = ({ '.repl_result': value }) => {
+      if (!types.isPromise(value)) return succeed(value);
+      try {
+        Reflect.apply(then, value, [succeed, fail]);
+      } catch (error) {
+        fail(error); // its constructor is the guest's
+      }
+    };
+    Reflect.apply(then, promise, [finish, fail]);
   }
 
   // The name that V8 will not have declared again, if not the cell itself does so twice.

@@ -194,12 +194,33 @@ describe('state', () => {
 
   test('awaits at top level and gives the last value', async () => {
     assert.equal(await kernel.result('const v = await new Promise((go) => setTimeout(go, 5, 7)); v + 1'), '8');
-    assert.equal(await kernel.result('Promise.resolve(1)'), 'Promise { 1 }');
     assert.equal(await kernel.result("'text'"), "'text'");
     for (const code of ['undefined', '', '// nothing', 'let q = 1']) assert.equal(await kernel.result(code), null);
     assert.equal(await kernel.result('{ a: 1, b: 2 } // an object'), '{ a: 1, b: 2 }');
     assert.equal(await kernel.result('{ let q = 2; q + 1 }'), '3');
     assert.equal(await kernel.result('{ a: 1 };'), '1');
+  });
+
+  test('awaits a promise that is the last value', async () => {
+    const later = 'new Promise((go) => setTimeout(go, 20))';
+    const main = `async function main(x) { await ${later}; console.log('went on'); if (x) throw new RangeError(x); return 5 }`;
+    assert.equal(await kernel.result(`${main}\nmain()`), '5');
+    await kernel.printed('stdout', /^went on$/m);
+    assert.equal(await kernel.result('_ + 1'), '6');
+    const { status, error } = await kernel.run("main('bad')");
+    assert.deepEqual([status, error.message], ['error', 'bad']);
+    assert.match(error.traceback, /^RangeError: bad\n    at main \(cell 1:1:/);
+    assert.equal(await kernel.result("main('bad').catch((it) => it.message)"), "'bad'");
+    assert.equal((await kernel.run('Promise.reject(1)')).error.message, '1');
+    assert.equal(await kernel.result('({ then: (go) => go(1) })').then((it) => /then/.test(it)), true);
+    const odd = 'class Odd extends Promise { static get [Symbol.species]() { throw new Error("odd") } }; Odd.resolve(1)';
+    assert.equal((await kernel.run(odd)).error.message, 'odd');
+    assert.doesNotMatch(kernel.output.stderr, /unhandledRejection/);
+  });
+
+  test('awaits no promise that it only keeps', async () => {
+    assert.equal(await kernel.result('const never = new Promise(() => {})'), null);
+    assert.equal(await kernel.result('[never]'), '[ Promise { <pending> } ]');
   });
 
   test('holds the last value in _', async () => {
@@ -396,6 +417,8 @@ describe('interrupt', () => {
   const endless = {
     'a loop': 'kept = 1; loop()',
     'a promise that never settles': 'kept = 1; run(); await new Promise(() => {})',
+    'a value that never settles': 'kept = 1; run(); new Promise(() => {})',
+    'a loop in a value that it awaits': 'kept = 1; (async () => { await new Promise((go) => setTimeout(go, 5)); loop() })()',
     'a loop after an await': 'kept = 1; await 0; loop()',
     'a loop in a timer': 'kept = 1; setTimeout(loop, 1); await new Promise(() => {})',
     'a loop in an interval': 'kept = 1; setInterval(loop, 1); await new Promise(() => {})',
@@ -540,7 +563,7 @@ describe('errors', () => {
   test('in the background are reported and kill nothing', async () => {
     await kernel.run("setTimeout(() => { throw new Error('late') }, 1)");
     await kernel.printed('stderr', /uncaughtException: Error: late\n    at Timeout\._onTimeout \(cell 1:1:26\)/);
-    await kernel.run("Promise.reject(new Error('alone'))");
+    await kernel.run("Promise.reject(new Error('alone')); 0");
     await kernel.printed('stderr', /unhandledRejection: Error: alone/);
     assert.equal(await kernel.result('1'), '1');
   });
