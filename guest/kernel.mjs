@@ -37,6 +37,7 @@ const { Symbol, SyntaxError, Uint8Array, global, process, setImmediate } = globa
 const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
 const MAX_ADAPTED_NAMES = 32; // in a cell: each takes V8 several parses
+const { Session } = inspector;
 const { then } = Promise.prototype; // the guest may replace it
 const BROKEN = { name: 'Error', message: 'the outcome cannot be shown: the code has broken what shows it', traceback: '' };
 
@@ -61,7 +62,7 @@ function startGuest(fd) {
 
 class Guest {
   #controller;
-  #session = new inspector.Session();
+  #session = new Session();
   #cell = null; // { id, code, displayed }
   #directory;
   #module = new Module('.');
@@ -146,7 +147,8 @@ class Guest {
 
   // A cell is an async function to V8. Its promise is taken hold of with a hook and not through the
   // inspector, which reports a promise that was collected at a moment when V8 aborts on JavaScript.
-  // V8 answers at once only where it refuses the cell, also one that has its promise by then.
+  // V8 answers at once only where it refuses the cell, also one that has its promise by then. What it would answer
+  // later is a copy of the value: a session that is over by then is not told.
   #evaluate(cell, source) {
     const { text, marks } = source;
     if (marks.length) marksOfCells.set(cell.id, marks);
@@ -156,7 +158,10 @@ class Guest {
       this.#unsettled.add((promise = first));
     });
     const expression = `${text}\n//# sourceURL=cell-${cell.id}`;
-    const reply = this.#ask('Runtime.evaluate', { expression, replMode: true, objectGroup: 'cell' });
+    const session = new Session();
+    session.connect();
+    const reply = ask(session, 'Runtime.evaluate', { expression, replMode: true });
+    session.disconnect();
     release();
     const details = reply?.exceptionDetails;
     if (!details) return { promise };
@@ -213,7 +218,7 @@ class Guest {
 
   // `tell` gives { value } or { error }. The guest can break what that takes; its cell is answered all the same.
   #settle(cell, tell, promise) {
-    attempt(() => this.#release(promise));
+    attempt(() => this.#unsettled.delete(promise));
     if (cell !== this.#cell) return; // abandoned
     const outcome = attempt(() => this.#describe(tell()), { status: 'error', result: null, error: BROKEN });
     this.#endCalls();
@@ -224,11 +229,6 @@ class Guest {
       this.#cell = null;
       this.#controller.postMessage({ type: 'done', id: cell.id, ...outcome });
     });
-  }
-
-  #release(promise) {
-    this.#unsettled.delete(promise);
-    this.#ask('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
   }
 
   #describe({ value, error = null }) {
@@ -243,11 +243,8 @@ class Guest {
     return attempt(() => this.#bridge?.end());
   }
 
-  // A session on its own thread answers before `post` returns.
   #ask(method, params) {
-    let answer;
-    this.#session.post(method, params, (_, reply) => (answer = reply));
-    return answer;
+    return ask(this.#session, method, params);
   }
 
   // The offset of the first syntax error, or -1; in a function, for the sake of top-level await.
@@ -305,6 +302,13 @@ function takeExitCode(code) {
   const seen = Number(process.exitCode ?? 0) & 0xff;
   process.exitCode = undefined;
   return seen;
+}
+
+// A session on its own thread answers before `post` returns.
+function ask(session, method, params) {
+  let answer;
+  session.post(method, params, (_, reply) => (answer = reply));
+  return answer;
 }
 
 // A global that the guest may replace; its own `var` of that name (not configurable) is left alone.

@@ -70,9 +70,10 @@ export const endWithFaults = () => process.on('uncaughtException', (error) => ex
 export const inspectSafely = (value) => attempt(() => inspect(value, { maxStringLength: MAX_RESULT_BYTES }), '[unprintable]');
 
 export function cut(text, what, maxBytes = MAX_TRACEBACK_BYTES) {
-  const bytes = Buffer.from(text);
-  if (bytes.length <= maxBytes) return text;
-  warn(`${what} cut to ${maxBytes} of ${bytes.length} bytes`);
+  const length = Buffer.byteLength(text);
+  if (length <= maxBytes) return text;
+  warn(`${what} cut to ${maxBytes} of ${length} bytes`);
+  const bytes = Buffer.from(text.slice(0, maxBytes)); // the whole may be too large for a second copy
   return bytes.toString('utf8', 0, maxBytes - 2); // half a character becomes one of three bytes
 }
 

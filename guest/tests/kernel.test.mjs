@@ -577,6 +577,18 @@ describe('bounds', () => {
     await kernel.printed('stderr', /result cut to 65536 of \d+ bytes/);
   });
 
+  test('make few copies of a value', async () => {
+    const peak = "require('fs').readFileSync('/proc/self/status', 'utf8').match(/VmHWM:\\s+(\\d+)/)[1] >> 10";
+    const before = Number(await kernel.result(peak));
+    for (const code of ["'x'.repeat(2 ** 27)", "throw 'x'.repeat(2 ** 27)", "throw new Error('x'.repeat(2 ** 26))"]) {
+      const { cut, result, error } = await kernel.run(code);
+      assert.equal(cut ?? /more characters$/.test(result), true, code);
+      await kernel.run('_ = 0');
+      const grown = Number(await kernel.result(peak)) - before;
+      assert.ok(grown < 450, `${code}: ${grown} MiB`);
+    }
+  });
+
   test('cut an error at 32 KiB and say so', async () => {
     const { error, cut } = await kernel.run("throw new Error('x'.repeat(1e6))");
     assert.equal(cut, true);
