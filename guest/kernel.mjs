@@ -26,7 +26,7 @@ import { MessageChannel, Worker } from 'node:worker_threads';
 
 import {
   attempt, cut, describeDisplay, describeError, describeSyntaxError, formatStack, inspectSafely,
-  keepOutputOpen, marksOfCells, shortenOutcome, sleep, warn, writeAtOnce,
+  keepOutputOpen, marksOfCells, refuseInput, shortenOutcome, sleep, warn, writeAtOnce,
 } from './kernel_output.mjs';
 import { adaptCode, adaptDeclaration, findColumn, findDeclaration, startsOfLines } from './kernel_source.mjs';
 
@@ -38,6 +38,7 @@ const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
 const MAX_ADAPTED_NAMES = 32; // in a cell: each takes V8 several parses
 const { Session } = inspector;
+const { listenerCount } = process;
 const { then } = Promise.prototype; // the guest may replace it
 const BROKEN = { name: 'Error', message: 'the outcome cannot be shown: the code has broken what shows it', traceback: '' };
 
@@ -50,6 +51,7 @@ function startGuest(fd) {
     stream.write = (chunk, encoding, done) => writeAtOnce(stream.fd, chunk, encoding, done);
   }
   keepOutputOpen();
+  refuseInput();
   process.on('SIGINT', () => {}); // until the sentinel's own handler replaces this one
   const { port1, port2 } = new MessageChannel();
   const start = (name, port) => {
@@ -86,7 +88,10 @@ class Guest {
     Object.defineProperty(global, '__leaveAsyncScopes', { value: leaveAsyncScopes }); // which no cell can declare
     Error.prepareStackTrace = formatStack;
     for (const event of ['uncaughtException', 'unhandledRejection']) {
-      process.on(event, (error) => attempt(() => warn(`${event}: ${cut(inspectSafely(error), event)}`)));
+      process.on(event, (error) => attempt(() => {
+        const hasOther = Reflect.apply(listenerCount, process, [event]) > 1; // the guest's own deals with it
+        if (!hasOther) warn(`${event}: ${cut(inspectSafely(error), event)}`);
+      }));
     }
     controller.on('message', (message) => this.#hear(message));
   }

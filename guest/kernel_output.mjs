@@ -1,7 +1,7 @@
-// What a cell shows: what it prints, and values and errors as text of a bounded length.
+// What a cell shows: what it prints, and values and errors as text of a bounded length. And that it can read nothing.
 
 import fs, { writeSync } from 'node:fs';
-import { Writable } from 'node:stream';
+import { Readable, Writable } from 'node:stream';
 import { inspect, types } from 'node:util';
 
 import { findColumn, startsOfLines } from './kernel_source.mjs';
@@ -36,6 +36,36 @@ export function keepOutputOpen() {
   const isOutput = (fd) => fd === 1 || fd === 2;
   fs.closeSync = (fd) => (isOutput(fd) ? undefined : closeSync(fd));
   fs.close = (fd, done = () => {}) => (isOutput(fd) ? process.nextTick(done, null) : close(fd, done));
+}
+
+const NO_INPUT = 'standard input is not available in this sandbox: pass values in the code';
+
+// Nobody is there to type: what waits for a line would wait until its time is over. It fails where it asks to read, for
+// a stream that ends or fails later would not wake it.
+class NoInput extends Readable {
+  fd = 0;
+
+  on(event, listener) {
+    if (event === 'data' || event === 'readable') throw new Error(NO_INPUT);
+    return super.on(event, listener);
+  }
+
+  addListener(event, listener) {
+    return this.on(event, listener);
+  }
+
+  read() {
+    throw new Error(NO_INPUT);
+  }
+
+  resume() {
+    return this; // as programs do to stay alive
+  }
+}
+
+export function refuseInput() {
+  let stdin;
+  Object.defineProperty(process, 'stdin', { configurable: true, enumerable: true, get: () => (stdin ??= new NoInput()) });
 }
 
 export function writeAtOnce(fd, chunk, encoding, done = encoding) {

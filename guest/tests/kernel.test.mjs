@@ -348,11 +348,6 @@ describe('output', () => {
     assert.equal(Number(slow.output.stderr.match(/^\d+$/m)), 50 << 20);
   });
 
-  test('reads an empty stdin', async () => {
-    assert.equal(await kernel.result("require('fs').readFileSync(0, 'utf8')"), "''");
-    assert.equal(await kernel.result('let n = 0; for await (const c of process.stdin) n++; n'), '0');
-  });
-
   test('refuses what is no text and no bytes, as Node does', async () => {
     assert.match((await kernel.run('process.stdout.write(5)')).error.traceback, /TypeError.*"chunk" argument must be/);
     assert.match((await kernel.run('process.stderr.write(null)')).error.traceback, /ERR_STREAM_NULL_VALUES/);
@@ -366,6 +361,39 @@ describe('output', () => {
     await kernel.run("fs.closeSync(fs.openSync('.')); console.log('shown'); console.error('too')");
     await kernel.printed('stdout', /^streamed shown$/m);
     await kernel.printed('stderr', /^too$/m);
+  });
+});
+
+describe('standard input', () => {
+  const NO_INPUT = 'standard input is not available in this sandbox: pass values in the code';
+  const readers = {
+    'a question': "const rl = require('readline/promises').createInterface({ input: process.stdin, output: process.stdout }); await rl.question('? ')",
+    'a question that calls back': "await new Promise((go) => require('readline').createInterface({ input: process.stdin }).question('? ', go))",
+    'an imported question': "import { stdin as input } from 'node:process'; import * as lines from 'node:readline/promises'; await lines.createInterface({ input }).question('?')",
+    'a listener': "await new Promise((go) => process.stdin.once('data', go))",
+    'a listener for keys': "require('readline').emitKeypressEvents(process.stdin); process.stdin.on('keypress', () => {})",
+    'a loop': 'for await (const chunk of process.stdin) chunk',
+    'a pipe': "process.stdin.pipe(new (require('stream').PassThrough)())",
+    'a read': 'process.stdin.read()',
+    'a consumer': "await require('stream/consumers').text(process.stdin)",
+  };
+  for (const [name, code] of Object.entries(readers)) {
+    test(`refuses ${name} at once`, async () => {
+      const { status, error } = await kernel.run(code);
+      assert.deepEqual([status, error?.message], ['error', NO_INPUT]);
+      assert.equal(await kernel.result('1'), '1');
+    });
+  }
+
+  test('may be asked what it is and left alone', async () => {
+    assert.equal(await kernel.result("process.stdin.setEncoding('utf8').pause(); [process.stdin.isTTY, process.stdin.fd]"), '[ undefined, 0 ]');
+    assert.equal(await kernel.result("process.stdin.resume(); process.stdin.on('end', () => {}); 1"), '1');
+  });
+
+  test('is empty as a file and for children', async () => {
+    assert.equal(await kernel.result("require('fs').readFileSync(0, 'utf8')"), "''");
+    const cat = "require('child_process').spawnSync('cat', { stdio: [process.stdin, 'pipe', 'inherit'] }).stdout.length";
+    assert.equal(await kernel.result(cat), '0');
   });
 });
 
@@ -402,6 +430,16 @@ describe('what a cell does not await', () => {
       "Promise.resolve().then(() => process.nextTick(() => { work(); console.log('tick'); throw new Error('thrown') })); 7");
     assert.deepEqual([result, stdout], ['7', 'tick\n']);
     assert.match(stderr, /uncaughtException: Error: thrown/);
+  });
+
+  test('is left to the listeners of the guest', async () => {
+    await kernel.run("process.on('unhandledRejection', (it) => console.log('rejected', it))");
+    await kernel.run("process.once('uncaughtException', (it) => console.log('thrown', it))");
+    await kernel.run('Promise.reject(1); setTimeout(() => { throw 2 }, 1); 0');
+    await kernel.printed('stdout', /^rejected 1\nthrown 2\n/);
+    assert.equal(kernel.output.stderr, '');
+    await kernel.run('setTimeout(() => { throw 3 }, 1); 0');
+    await kernel.printed('stderr', /uncaughtException: 3/);
   });
 
   test('displays, exits and ends in its cell', async () => {
