@@ -143,14 +143,18 @@ export function describeError(value) {
   return { name, message, traceback: text };
 }
 
-// With the line and a caret. The end of input lies after the line that the kernel adds.
 export function describeSyntaxError({ id, code }, name, message, lineNumber, columnNumber) {
+  const traceback = [...pointAt(`cell ${id}`, code, lineNumber, columnNumber), `${name}: ${message}`].join('\n');
+  return { name, message, traceback };
+}
+
+// The place, its line and a caret. The end of input lies after the line that the kernel adds.
+export function pointAt(name, code, lineNumber, columnNumber) {
   const starts = startsOfLines(code);
   const line = Math.min(lineNumber, starts.length - 1);
   const text = code.slice(starts[line], starts[line + 1]).trimEnd();
   const column = lineNumber > line ? text.length : Math.min(columnNumber, text.length);
-  const place = [`cell ${id}:${line + 1}:${column + 1}`, text, `${text.slice(0, column).replace(/[^\t]/g, ' ')}^`];
-  return { name, message, traceback: [...place, `${name}: ${message}`].join('\n') };
+  return [`${name}:${line + 1}:${column + 1}`, text, `${text.slice(0, column).replace(/[^\t]/g, ' ')}^`];
 }
 
 const IMAGES = { png: /^\x89PNG\r\n\x1a\n/, jpeg: /^\xff\xd8\xff/, gif: /^GIF8[79]a/, webp: /^RIFF[^]{4}WEBP/ };
