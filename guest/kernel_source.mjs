@@ -118,12 +118,13 @@ const MAX_LINE = 300; // what is further from the start of its line is not looke
 const MAX_ADAPTED_LENGTH = 1 << 20; // code that is longer is mostly data
 
 const CONST_WORD = new RegExp(`(?<![\\w$.#])const(?=\\s+[\\p{ID_Start}$_]|\\s*[[{])`, 'gu');
+const EMPTY_CONST = new RegExp(`const\\s+${NAME}(?![\\p{ID_Continue}$])${GAP}(?=[^=\\s/]|$)`, 'uy');
 const OPERATOR = String.raw`\s{0,9}(?:(?:[-+*/%&|^]|\*\*|<<|>>>?|&&|\|\||\?\?)?=(?![=>])|\+\+|--)`;
 const ASSIGNED = new RegExp(
   `(?<![\\p{ID_Continue}$.]|(?:const|let|var)\\s{1,9})${NAME}(?=${OPERATOR})|(?<=(?:\\+\\+|--)\\s{0,9})${NAME}`, 'gu');
 
 // V8 lets a later cell declare `let a` again, and `const a`, but neither as the other. So `const` at top level
-// becomes `let`, unless its own cell seems to assign to it and is to be told.
+// becomes `let`, unless its own cell seems to assign to it, or gives it no value, and is to be told.
 function adaptConstants(source, findSyntaxError) {
   const { text } = source;
   if (text.length > MAX_ADAPTED_LENGTH || !text.includes('const')) return;
@@ -132,7 +133,11 @@ function adaptConstants(source, findSyntaxError) {
     const [declared] = /[^=]*/.exec(text.slice(spot + 'const'.length, spot + MAX_LINE));
     return declared.match(new RegExp(NAME, 'gu'))?.some((it) => assigned.has(it));
   };
-  const spots = findConstants(text, findSyntaxError).filter((it) => !isAssigned(it));
+  const isEmpty = (spot) => {
+    EMPTY_CONST.lastIndex = spot;
+    return EMPTY_CONST.test(text);
+  };
+  const spots = findConstants(text, findSyntaxError).filter((it) => !isAssigned(it) && !isEmpty(it));
   const ends = [...spots.slice(1), text.length];
   const parts = spots.map((spot, i) => `let  ${text.slice(spot + 'const'.length, ends[i])}`);
   if (spots.length) source.text = text.slice(0, spots[0]) + parts.join(''); // it is as long as before

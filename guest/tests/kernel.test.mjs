@@ -184,6 +184,14 @@ describe('state', () => {
     assert.equal(await kernel.result('const a = 5; a'), '5');
   });
 
+  test('refuses a constant without a value', async () => {
+    for (const code of ['const none', 'const none;', 'const none, b = 1', 'const none // = 1', 'const none\n1', '1; const none;']) {
+      assert.equal((await kernel.run(code)).error?.message, 'Missing initializer in const declaration', code);
+    }
+    assert.equal(await kernel.result('const some /* ; */\n= 1; const none$ = 2\nsome + none$'), '3');
+    assert.equal(await kernel.result('let some = 4; some'), '4');
+  });
+
   test('leaves text that looks like a declaration alone', async () => {
     const code = 'const text = `\nconst a = 1; const b = 2;\n`; const more = "; const c";\n/*\nconst d\n*/ text + more';
     assert.equal(await kernel.result(code), "'\\nconst a = 1; const b = 2;\\n; const c'");
