@@ -29,10 +29,12 @@ import {
   attempt, cut, describeDisplay, describeError, describeSyntaxError, formatStack, inspectSafely,
   keepOutputOpen, marksOfCells, pointAt, refuseInput, shortenOutcome, sleep, warn, writeAtOnce,
 } from './kernel_output.mjs';
-import { adaptCode, adaptDeclaration, findColumn, findDeclaration, startsOfLines } from './kernel_source.mjs';
+import {
+  SHARED_NAMES, adaptCode, adaptDeclaration, findColumn, findDeclaration, mayDeclareShared, startsOfLines,
+} from './kernel_source.mjs';
 
 // As they are before any cell: what a cell declares at top level takes the place of a global for this code too.
-const { Buffer, Error, JSON, Map, Math, Number, Object, Promise, Reflect, Set, String } = globalThis;
+const { Buffer, Error, JSON, Map, Math, Number, Object, Promise, Reflect, RegExp, Set, String } = globalThis;
 const { Symbol, SyntaxError, URL, Uint8Array, global, process, setImmediate } = globalThis;
 
 const MAX_DISPLAY_ITEMS = 32;
@@ -43,6 +45,7 @@ const { listenerCount } = process;
 const { register } = Module;
 const MODULE_EVALUATED = 4; // to V8, also if it has yet to come back from an `await`
 const exhibit = { value: undefined };
+const sharedGlobals = SHARED_NAMES.map((name) => ({ name, ...Object.getOwnPropertyDescriptor(global, name) }));
 const { then } = Promise.prototype; // the guest may replace it
 const BROKEN = { name: 'Error', message: 'the outcome cannot be shown: the code has broken what shows it', traceback: '' };
 
@@ -73,6 +76,7 @@ class Guest {
   #directory;
   #module = new Module('.');
   #modules; // Node's table of them, once it is needed
+  #hidden = new Set(); // the globals that cells have been told of
   #unsettled = new Set(); // the promises of cells, also of those that were abandoned
   #bridge = null; // for code that calls tools; loaded for the first cell that may
   #preface = null; // what the host has said of servers and saved tools
@@ -231,6 +235,7 @@ class Guest {
   #settle(cell, tell, promise) {
     attempt(() => this.#unsettled.delete(promise));
     if (cell !== this.#cell) return; // abandoned
+    attempt(() => this.#tellHidden(cell));
     const outcome = attempt(() => this.#describe(tell()), { status: 'error', result: null, error: BROKEN });
     this.#endCalls();
     // What the cell leaves to run at once is a part of it, and so is the report of a promise that it has rejected: it is
@@ -240,6 +245,26 @@ class Guest {
       this.#cell = null;
       this.#controller.postMessage({ type: 'done', id: cell.id, ...outcome });
     });
+  }
+
+  // A name that is declared at top level is another one for all code, and `fetch` fails where it finds the guest's `URL`.
+  #tellHidden({ code }) {
+    if (!mayDeclareShared(code)) return;
+    const { names } = this.#ask('Runtime.globalLexicalScopeNames', {});
+    const isHidden = (it) => (names.includes(it.name) ? this.#isOther(it.name) : isReplaced(it, code));
+    const hidden = sharedGlobals.filter((it) => !this.#hidden.has(it.name) && isHidden(it)).map((it) => it.name);
+    for (const name of hidden) this.#hidden.add(name);
+    const advice = "Node's own in this session: fetch and packages may fail, better use another name";
+    if (hidden.length) warn(`${hidden.join(', ')} ${hidden.length > 1 ? 'hide' : 'hides'} ${advice}`);
+  }
+
+  // Whether a lexical name is not the global that it hides, as it is with `const { URL } = require('url')`.
+  #isOther(name) {
+    exhibit.value = exhibit; // if the name cannot be read
+    this.#ask('Runtime.evaluate', { expression: `void (__exhibit.value = ${name})` });
+    const { value } = exhibit;
+    exhibit.value = undefined;
+    return value !== Reflect.get(global, name);
   }
 
   #describe({ value, error = null }) {
@@ -293,8 +318,8 @@ class Guest {
       const failed = takeFailedModules(this.#modules);
       if (error instanceof SyntaxError) await this.#addPlace(error, failed);
     } catch {} // the error is told all the same
-    exhibit.value = undefined;
     attempt(() => this.#ask('Runtime.releaseObjectGroup', { objectGroup: 'exhibit' }));
+    attempt(() => (exhibit.value = undefined));
   }
 
   // V8 knows the line of a module that it cannot read, and Node its file.
@@ -369,6 +394,12 @@ function ask(session, method, params) {
 function define(name, value) {
   if (Object.getOwnPropertyDescriptor(global, name)?.configurable === false) return;
   Reflect.defineProperty(global, name, { value, writable: true, configurable: true }); // or it is frozen
+}
+
+// By a declaration, and not by an assignment, which is meant. What Node defines when it is first read is not read for this.
+function isReplaced({ name, value, get }, code) {
+  if (get || Object.getOwnPropertyDescriptor(global, name)?.value === value) return false;
+  return new RegExp(`\\b(?:var|function)\\b[^;=]{0,80}?\\b${name}\\b`).test(code);
 }
 
 // Those of files that have not run to their end, by the table of Node's that has an object of jobs for each address.

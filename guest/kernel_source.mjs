@@ -5,7 +5,7 @@
 // changed on purpose (`findSyntaxError`: an offset, or -1), and what it does not confirm is left as it was.
 
 // As they are before any cell: what a cell declares at top level takes the place of a global for this code too.
-const { Array, Boolean, Math, RegExp, Set, String } = globalThis;
+const { Array, Boolean, Math, Object, RegExp, Set, String } = globalThis;
 
 const LINE_END = /\r\n|[\n\r\u2028\u2029]/g; // as V8 counts lines
 // With one way to match only, or a banner of comments would be tried in all of them.
@@ -212,3 +212,13 @@ function adaptDefinition(source, at, name, keyword, findSyntaxError) {
   source.replace(at, 0, head);
   return true;
 }
+
+// The globals that other code relies on: what makes objects, and timers.
+export const SHARED_NAMES = Object.getOwnPropertyNames(globalThis).filter(
+  (it) => /^(?!NaN$|Infinity$)(?:[A-Z]|set[A-Z]|clear[A-Z]|queueMicrotask$|structuredClone$)/.test(it),
+);
+const SHARED_DECLARATION = new RegExp(
+  `(?<![\\w$.#])(?:const|let|var|class|function|import)(?![\\w$])[^;=]{0,80}?(?<![\\w$.])(?:${SHARED_NAMES.join('|')})(?![\\w$])`);
+
+// At a glance: it takes many for declarations that are none.
+export const mayDeclareShared = (code) => code.length <= MAX_ADAPTED_LENGTH && SHARED_DECLARATION.test(code);
