@@ -16,26 +16,36 @@
 // The guest shares this process and can break it, which costs it its own session and no more: the
 // host trusts nothing that arrives on FD.
 
+import { readFileSync } from 'node:fs';
 import inspector from 'node:inspector';
 import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { types } from 'node:util';
 import { promiseHooks } from 'node:v8';
 import { MessageChannel, Worker } from 'node:worker_threads';
 
 import {
   attempt, cut, describeDisplay, describeError, describeSyntaxError, formatStack, inspectSafely,
-  keepOutputOpen, marksOfCells, shortenOutcome, sleep, warn, writeAtOnce,
+  keepOutputOpen, marksOfCells, pointAt, refuseInput, shortenOutcome, sleep, warn, writeAtOnce,
 } from './kernel_output.mjs';
-import { adaptCode, adaptDeclaration, findColumn, findDeclaration, startsOfLines } from './kernel_source.mjs';
+import {
+  SHARED_NAMES, adaptCode, adaptDeclaration, findColumn, findDeclaration, mayDeclareShared, startsOfLines,
+} from './kernel_source.mjs';
 
 // As they are before any cell: what a cell declares at top level takes the place of a global for this code too.
-const { Buffer, Error, JSON, Math, Number, Object, Promise, Reflect, Set, String } = globalThis;
-const { Symbol, SyntaxError, Uint8Array, global, process, setImmediate } = globalThis;
+const { Buffer, Error, JSON, Map, Math, Number, Object, Promise, Reflect, RegExp, Set, String } = globalThis;
+const { Symbol, SyntaxError, URL, Uint8Array, global, process, setImmediate } = globalThis;
 
 const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
 const MAX_ADAPTED_NAMES = 32; // in a cell: each takes V8 several parses
+const { Session } = inspector;
+const { listenerCount } = process;
+const { register } = Module;
+const MODULE_EVALUATED = 4; // to V8, also if it has yet to come back from an `await`
+const exhibit = { value: undefined };
+const sharedGlobals = SHARED_NAMES.map((name) => ({ name, ...Object.getOwnPropertyDescriptor(global, name) }));
 const { then } = Promise.prototype; // the guest may replace it
 const BROKEN = { name: 'Error', message: 'the outcome cannot be shown: the code has broken what shows it', traceback: '' };
 
@@ -48,6 +58,7 @@ function startGuest(fd) {
     stream.write = (chunk, encoding, done) => writeAtOnce(stream.fd, chunk, encoding, done);
   }
   keepOutputOpen();
+  refuseInput();
   process.on('SIGINT', () => {}); // until the sentinel's own handler replaces this one
   const { port1, port2 } = new MessageChannel();
   const start = (name, port) => {
@@ -60,10 +71,12 @@ function startGuest(fd) {
 
 class Guest {
   #controller;
-  #session = new inspector.Session();
+  #session = new Session();
   #cell = null; // { id, code, displayed }
   #directory;
   #module = new Module('.');
+  #modules; // Node's table of them, once it is needed
+  #hidden = new Set(); // the globals that cells have been told of
   #unsettled = new Set(); // the promises of cells, also of those that were abandoned
   #bridge = null; // for code that calls tools; loaded for the first cell that may
   #preface = null; // what the host has said of servers and saved tools
@@ -82,9 +95,13 @@ class Guest {
     define('module', this.#module);
     define('exports', this.#module.exports);
     Object.defineProperty(global, '__leaveAsyncScopes', { value: leaveAsyncScopes }); // which no cell can declare
+    Object.defineProperty(global, '__exhibit', { value: exhibit });
     Error.prepareStackTrace = formatStack;
     for (const event of ['uncaughtException', 'unhandledRejection']) {
-      process.on(event, (error) => attempt(() => warn(`${event}: ${cut(inspectSafely(error), event)}`)));
+      process.on(event, (error) => attempt(() => {
+        const hasOther = Reflect.apply(listenerCount, process, [event]) > 1; // the guest's own deals with it
+        if (!hasOther) warn(`${event}: ${cut(inspectSafely(error), event)}`);
+      }));
     }
     controller.on('message', (message) => this.#hear(message));
   }
@@ -145,7 +162,8 @@ class Guest {
 
   // A cell is an async function to V8. Its promise is taken hold of with a hook and not through the
   // inspector, which reports a promise that was collected at a moment when V8 aborts on JavaScript.
-  // V8 answers at once only where it refuses the cell, also one that has its promise by then.
+  // V8 answers at once only where it refuses the cell, also one that has its promise by then. What it would answer
+  // later is a copy of the value: a session that is over by then is not told.
   #evaluate(cell, source) {
     const { text, marks } = source;
     if (marks.length) marksOfCells.set(cell.id, marks);
@@ -155,7 +173,10 @@ class Guest {
       this.#unsettled.add((promise = first));
     });
     const expression = `${text}\n//# sourceURL=cell-${cell.id}`;
-    const reply = this.#ask('Runtime.evaluate', { expression, replMode: true, objectGroup: 'cell' });
+    const session = new Session();
+    session.connect();
+    const reply = ask(session, 'Runtime.evaluate', { expression, replMode: true });
+    session.disconnect();
     release();
     const details = reply?.exceptionDetails;
     if (!details) return { promise };
@@ -165,9 +186,18 @@ class Guest {
   }
 
   #follow(cell, promise) {
-    const succeed = (outcome) => this.#settle(cell, () => ({ value: outcome['.repl_result'] }), promise);
     const fail = (error) => this.#fail(cell, error, promise);
-    Reflect.apply(then, promise, [succeed, fail]);
+    const succeed = (value) => this.#settle(cell, () => ({ value }), promise);
+    // What a cell ends with, as `main()`, is a part of it: nobody would see how it goes on.
+    const finish = ({ '.repl_result': value }) => {
+      if (!types.isPromise(value)) return succeed(value);
+      try {
+        Reflect.apply(then, value, [succeed, fail]);
+      } catch (error) {
+        fail(error); // its constructor is the guest's
+      }
+    };
+    Reflect.apply(then, promise, [finish, fail]);
   }
 
   // The name that V8 will not have declared again, if not the cell itself does so twice.
@@ -203,8 +233,9 @@ class Guest {
 
   // `tell` gives { value } or { error }. The guest can break what that takes; its cell is answered all the same.
   #settle(cell, tell, promise) {
-    attempt(() => this.#release(promise));
+    attempt(() => this.#unsettled.delete(promise));
     if (cell !== this.#cell) return; // abandoned
+    attempt(() => this.#tellHidden(cell));
     const outcome = attempt(() => this.#describe(tell()), { status: 'error', result: null, error: BROKEN });
     this.#endCalls();
     // What the cell leaves to run at once is a part of it, and so is the report of a promise that it has rejected: it is
@@ -216,9 +247,24 @@ class Guest {
     });
   }
 
-  #release(promise) {
-    this.#unsettled.delete(promise);
-    this.#ask('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
+  // A name that is declared at top level is another one for all code, and `fetch` fails where it finds the guest's `URL`.
+  #tellHidden({ code }) {
+    if (!mayDeclareShared(code)) return;
+    const { names } = this.#ask('Runtime.globalLexicalScopeNames', {});
+    const isHidden = (it) => (names.includes(it.name) ? this.#isOther(it.name) : isReplaced(it, code));
+    const hidden = sharedGlobals.filter((it) => !this.#hidden.has(it.name) && isHidden(it)).map((it) => it.name);
+    for (const name of hidden) this.#hidden.add(name);
+    const advice = "Node's own in this session: fetch and packages may fail, better use another name";
+    if (hidden.length) warn(`${hidden.join(', ')} ${hidden.length > 1 ? 'hide' : 'hides'} ${advice}`);
+  }
+
+  // Whether a lexical name is not the global that it hides, as it is with `const { URL } = require('url')`.
+  #isOther(name) {
+    exhibit.value = exhibit; // if the name cannot be read
+    this.#ask('Runtime.evaluate', { expression: `void (__exhibit.value = ${name})` });
+    const { value } = exhibit;
+    exhibit.value = undefined;
+    return value !== Reflect.get(global, name);
   }
 
   #describe({ value, error = null }) {
@@ -233,11 +279,8 @@ class Guest {
     return attempt(() => this.#bridge?.end());
   }
 
-  // A session on its own thread answers before `post` returns.
   #ask(method, params) {
-    let answer;
-    this.#session.post(method, params, (_, reply) => (answer = reply));
-    return answer;
+    return ask(this.#session, method, params);
   }
 
   // The offset of the first syntax error, or -1; in a function, for the sake of top-level await.
@@ -264,7 +307,50 @@ class Guest {
     define('__filename', filename);
     define('__dirname', directory);
     define('require', createRequire(filename));
-    define('__import', makeImport(directory, filename));
+    define('__import', makeImport(directory, filename, (error) => this.#forgetFailure(error)));
+  }
+
+  // Node keeps what a module has failed with: a file that was put right would fail for ever, and what imports it. So
+  // what did not get as far as its end is taken out of Node's own table, which is a variable of the function `register`.
+  async #forgetFailure(error) {
+    try {
+      this.#modules ??= this.#reachVariable(register, 'cascadedLoader').loadCache;
+      const failed = takeFailedModules(this.#modules);
+      if (error instanceof SyntaxError) await this.#addPlace(error, failed);
+    } catch {} // the error is told all the same
+    attempt(() => this.#ask('Runtime.releaseObjectGroup', { objectGroup: 'exhibit' }));
+    attempt(() => (exhibit.value = undefined));
+  }
+
+  // V8 knows the line of a module that it cannot read, and Node its file.
+  async #addPlace(error, failed) {
+    let file;
+    const compare = (it, url) => {
+      if (it === error) file ??= url;
+    };
+    for (const { url, modulePromise } of failed) Reflect.apply(then, modulePromise, [undefined, (it) => compare(it, url)]);
+    await undefined; // those that have failed say so before
+    if (!file || error.stack.includes(file)) return;
+    const { objectId } = this.#exhibit(error);
+    const { exceptionDetails } = this.#ask('Runtime.getExceptionDetails', { errorObjectId: objectId });
+    const { lineNumber, columnNumber } = exceptionDetails;
+    const [place, ...line] = pointAt(file, readFileSync(new URL(file), 'utf8'), lineNumber, columnNumber);
+    error.stack = [...line, error.stack, `    at ${place}`].join('\n');
+  }
+
+  #reachVariable(closure, name) {
+    const list = ({ objectId }) => this.#ask('Runtime.getProperties', { objectId, ownProperties: true });
+    const scopes = list(this.#exhibit(closure)).internalProperties.find((it) => it.name === '[[Scopes]]').value;
+    const variables = list(scopes).result.flatMap((it) => list(it.value).result);
+    const { objectId } = variables.find((it) => it.name === name).value;
+    this.#ask('Runtime.callFunctionOn', { objectId, functionDeclaration: 'function () { __exhibit.value = this }' });
+    return exhibit.value;
+  }
+
+  // A value as the inspector refers to it.
+  #exhibit(value) {
+    exhibit.value = value;
+    return this.#ask('Runtime.evaluate', { expression: '__exhibit.value', objectGroup: 'exhibit' }).result;
   }
 
   #display(value) {
@@ -297,17 +383,48 @@ function takeExitCode(code) {
   return seen;
 }
 
+// A session on its own thread answers before `post` returns.
+function ask(session, method, params) {
+  let answer;
+  session.post(method, params, (_, reply) => (answer = reply));
+  return answer;
+}
+
 // A global that the guest may replace; its own `var` of that name (not configurable) is left alone.
 function define(name, value) {
   if (Object.getOwnPropertyDescriptor(global, name)?.configurable === false) return;
   Reflect.defineProperty(global, name, { value, writable: true, configurable: true }); // or it is frozen
 }
 
+// By a declaration, and not by an assignment, which is meant. What Node defines when it is first read is not read for this.
+function isReplaced({ name, value, get }, code) {
+  if (get || Object.getOwnPropertyDescriptor(global, name)?.value === value) return false;
+  return new RegExp(`\\b(?:var|function)\\b[^;=]{0,80}?\\b${name}\\b`).test(code);
+}
+
+// Those of files that have not run to their end, by the table of Node's that has an object of jobs for each address.
+function takeFailedModules(table) {
+  const failed = [];
+  Reflect.apply(Map.prototype.forEach, table, [(jobs, url) => {
+    const isFailed = (it) => typeof it === 'object' && it.module?.getStatus() !== MODULE_EVALUATED;
+    if (url.startsWith('file:')) failed.push(...Object.values(jobs).filter(isFailed));
+  }]);
+  for (const { url } of failed) Reflect.apply(Map.prototype.delete, table, [url]);
+  return failed;
+}
+
 // A module's own import() resolves from where its file is said to be.
-function makeImport(directory, filename) {
+function makeImport(directory, filename, forgetFailure) {
   const module = new Module(filename);
   module._compile('module.exports = (from, options) => import(from, options)', filename);
-  const load = module.exports;
+  const load = async (from, options) => {
+    try {
+      return await module.exports(from, options);
+    } catch (error) {
+      await forgetFailure(error);
+      throw error;
+    }
+  };
   const names = async (wanted, from, options) => {
     const space = await load(from, options);
     const missing = wanted.find((it) => !(it in space));

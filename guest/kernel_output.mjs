@@ -1,7 +1,7 @@
-// What a cell shows: what it prints, and values and errors as text of a bounded length.
+// What a cell shows: what it prints, and values and errors as text of a bounded length. And that it can read nothing.
 
 import fs, { writeSync } from 'node:fs';
-import { Writable } from 'node:stream';
+import { Readable, Writable } from 'node:stream';
 import { inspect, types } from 'node:util';
 
 import { findColumn, startsOfLines } from './kernel_source.mjs';
@@ -38,6 +38,36 @@ export function keepOutputOpen() {
   fs.close = (fd, done = () => {}) => (isOutput(fd) ? process.nextTick(done, null) : close(fd, done));
 }
 
+const NO_INPUT = 'standard input is not available in this sandbox: pass values in the code';
+
+// Nobody is there to type: what waits for a line would wait until its time is over. It fails where it asks to read, for
+// a stream that ends or fails later would not wake it.
+class NoInput extends Readable {
+  fd = 0;
+
+  on(event, listener) {
+    if (event === 'data' || event === 'readable') throw new Error(NO_INPUT);
+    return super.on(event, listener);
+  }
+
+  addListener(event, listener) {
+    return this.on(event, listener);
+  }
+
+  read() {
+    throw new Error(NO_INPUT);
+  }
+
+  resume() {
+    return this; // as programs do to stay alive
+  }
+}
+
+export function refuseInput() {
+  let stdin;
+  Object.defineProperty(process, 'stdin', { configurable: true, enumerable: true, get: () => (stdin ??= new NoInput()) });
+}
+
 export function writeAtOnce(fd, chunk, encoding, done = encoding) {
   const named = typeof encoding === 'string' ? encoding : 'utf8';
   const isText = typeof chunk === 'string';
@@ -70,9 +100,10 @@ export const endWithFaults = () => process.on('uncaughtException', (error) => ex
 export const inspectSafely = (value) => attempt(() => inspect(value, { maxStringLength: MAX_RESULT_BYTES }), '[unprintable]');
 
 export function cut(text, what, maxBytes = MAX_TRACEBACK_BYTES) {
-  const bytes = Buffer.from(text);
-  if (bytes.length <= maxBytes) return text;
-  warn(`${what} cut to ${maxBytes} of ${bytes.length} bytes`);
+  const length = Buffer.byteLength(text);
+  if (length <= maxBytes) return text;
+  warn(`${what} cut to ${maxBytes} of ${length} bytes`);
+  const bytes = Buffer.from(text.slice(0, maxBytes)); // the whole may be too large for a second copy
   return bytes.toString('utf8', 0, maxBytes - 2); // half a character becomes one of three bytes
 }
 
@@ -112,14 +143,18 @@ export function describeError(value) {
   return { name, message, traceback: text };
 }
 
-// With the line and a caret. The end of input lies after the line that the kernel adds.
 export function describeSyntaxError({ id, code }, name, message, lineNumber, columnNumber) {
+  const traceback = [...pointAt(`cell ${id}`, code, lineNumber, columnNumber), `${name}: ${message}`].join('\n');
+  return { name, message, traceback };
+}
+
+// The place, its line and a caret. The end of input lies after the line that the kernel adds.
+export function pointAt(name, code, lineNumber, columnNumber) {
   const starts = startsOfLines(code);
   const line = Math.min(lineNumber, starts.length - 1);
   const text = code.slice(starts[line], starts[line + 1]).trimEnd();
   const column = lineNumber > line ? text.length : Math.min(columnNumber, text.length);
-  const place = [`cell ${id}:${line + 1}:${column + 1}`, text, `${text.slice(0, column).replace(/[^\t]/g, ' ')}^`];
-  return { name, message, traceback: [...place, `${name}: ${message}`].join('\n') };
+  return [`${name}:${line + 1}:${column + 1}`, text, `${text.slice(0, column).replace(/[^\t]/g, ' ')}^`];
 }
 
 const IMAGES = { png: /^\x89PNG\r\n\x1a\n/, jpeg: /^\xff\xd8\xff/, gif: /^GIF8[79]a/, webp: /^RIFF[^]{4}WEBP/ };

@@ -5,7 +5,7 @@
 // changed on purpose (`findSyntaxError`: an offset, or -1), and what it does not confirm is left as it was.
 
 // As they are before any cell: what a cell declares at top level takes the place of a global for this code too.
-const { Array, Boolean, Math, RegExp, Set, String } = globalThis;
+const { Array, Boolean, Math, Object, RegExp, Set, String } = globalThis;
 
 const LINE_END = /\r\n|[\n\r\u2028\u2029]/g; // as V8 counts lines
 // With one way to match only, or a banner of comments would be tried in all of them.
@@ -118,12 +118,13 @@ const MAX_LINE = 300; // what is further from the start of its line is not looke
 const MAX_ADAPTED_LENGTH = 1 << 20; // code that is longer is mostly data
 
 const CONST_WORD = new RegExp(`(?<![\\w$.#])const(?=\\s+[\\p{ID_Start}$_]|\\s*[[{])`, 'gu');
+const EMPTY_CONST = new RegExp(`const\\s+${NAME}(?![\\p{ID_Continue}$])${GAP}(?=[^=\\s/]|$)`, 'uy');
 const OPERATOR = String.raw`\s{0,9}(?:(?:[-+*/%&|^]|\*\*|<<|>>>?|&&|\|\||\?\?)?=(?![=>])|\+\+|--)`;
 const ASSIGNED = new RegExp(
   `(?<![\\p{ID_Continue}$.]|(?:const|let|var)\\s{1,9})${NAME}(?=${OPERATOR})|(?<=(?:\\+\\+|--)\\s{0,9})${NAME}`, 'gu');
 
 // V8 lets a later cell declare `let a` again, and `const a`, but neither as the other. So `const` at top level
-// becomes `let`, unless its own cell seems to assign to it and is to be told.
+// becomes `let`, unless its own cell seems to assign to it, or gives it no value, and is to be told.
 function adaptConstants(source, findSyntaxError) {
   const { text } = source;
   if (text.length > MAX_ADAPTED_LENGTH || !text.includes('const')) return;
@@ -132,7 +133,11 @@ function adaptConstants(source, findSyntaxError) {
     const [declared] = /[^=]*/.exec(text.slice(spot + 'const'.length, spot + MAX_LINE));
     return declared.match(new RegExp(NAME, 'gu'))?.some((it) => assigned.has(it));
   };
-  const spots = findConstants(text, findSyntaxError).filter((it) => !isAssigned(it));
+  const isEmpty = (spot) => {
+    EMPTY_CONST.lastIndex = spot;
+    return EMPTY_CONST.test(text);
+  };
+  const spots = findConstants(text, findSyntaxError).filter((it) => !isAssigned(it) && !isEmpty(it));
   const ends = [...spots.slice(1), text.length];
   const parts = spots.map((spot, i) => `let  ${text.slice(spot + 'const'.length, ends[i])}`);
   if (spots.length) source.text = text.slice(0, spots[0]) + parts.join(''); // it is as long as before
@@ -207,3 +212,13 @@ function adaptDefinition(source, at, name, keyword, findSyntaxError) {
   source.replace(at, 0, head);
   return true;
 }
+
+// The globals that other code relies on: what makes objects, and timers.
+export const SHARED_NAMES = Object.getOwnPropertyNames(globalThis).filter(
+  (it) => /^(?!NaN$|Infinity$)(?:[A-Z]|set[A-Z]|clear[A-Z]|queueMicrotask$|structuredClone$)/.test(it),
+);
+const SHARED_DECLARATION = new RegExp(
+  `(?<![\\w$.#])(?:const|let|var|class|function|import)(?![\\w$])[^;=]{0,80}?(?<![\\w$.])(?:${SHARED_NAMES.join('|')})(?![\\w$])`);
+
+// At a glance: it takes many for declarations that are none.
+export const mayDeclareShared = (code) => code.length <= MAX_ADAPTED_LENGTH && SHARED_DECLARATION.test(code);

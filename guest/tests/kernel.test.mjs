@@ -184,6 +184,14 @@ describe('state', () => {
     assert.equal(await kernel.result('const a = 5; a'), '5');
   });
 
+  test('refuses a constant without a value', async () => {
+    for (const code of ['const none', 'const none;', 'const none, b = 1', 'const none // = 1', 'const none\n1', '1; const none;']) {
+      assert.equal((await kernel.run(code)).error?.message, 'Missing initializer in const declaration', code);
+    }
+    assert.equal(await kernel.result('const some /* ; */\n= 1; const none$ = 2\nsome + none$'), '3');
+    assert.equal(await kernel.result('let some = 4; some'), '4');
+  });
+
   test('leaves text that looks like a declaration alone', async () => {
     const code = 'const text = `\nconst a = 1; const b = 2;\n`; const more = "; const c";\n/*\nconst d\n*/ text + more';
     assert.equal(await kernel.result(code), "'\\nconst a = 1; const b = 2;\\n; const c'");
@@ -194,12 +202,33 @@ describe('state', () => {
 
   test('awaits at top level and gives the last value', async () => {
     assert.equal(await kernel.result('const v = await new Promise((go) => setTimeout(go, 5, 7)); v + 1'), '8');
-    assert.equal(await kernel.result('Promise.resolve(1)'), 'Promise { 1 }');
     assert.equal(await kernel.result("'text'"), "'text'");
     for (const code of ['undefined', '', '// nothing', 'let q = 1']) assert.equal(await kernel.result(code), null);
     assert.equal(await kernel.result('{ a: 1, b: 2 } // an object'), '{ a: 1, b: 2 }');
     assert.equal(await kernel.result('{ let q = 2; q + 1 }'), '3');
     assert.equal(await kernel.result('{ a: 1 };'), '1');
+  });
+
+  test('awaits a promise that is the last value', async () => {
+    const later = 'new Promise((go) => setTimeout(go, 20))';
+    const main = `async function main(x) { await ${later}; console.log('went on'); if (x) throw new RangeError(x); return 5 }`;
+    assert.equal(await kernel.result(`${main}\nmain()`), '5');
+    await kernel.printed('stdout', /^went on$/m);
+    assert.equal(await kernel.result('_ + 1'), '6');
+    const { status, error } = await kernel.run("main('bad')");
+    assert.deepEqual([status, error.message], ['error', 'bad']);
+    assert.match(error.traceback, /^RangeError: bad\n    at main \(cell 1:1:/);
+    assert.equal(await kernel.result("main('bad').catch((it) => it.message)"), "'bad'");
+    assert.equal((await kernel.run('Promise.reject(1)')).error.message, '1');
+    assert.equal(await kernel.result('({ then: (go) => go(1) })').then((it) => /then/.test(it)), true);
+    const odd = 'class Odd extends Promise { static get [Symbol.species]() { throw new Error("odd") } }; Odd.resolve(1)';
+    assert.equal((await kernel.run(odd)).error.message, 'odd');
+    assert.doesNotMatch(kernel.output.stderr, /unhandledRejection/);
+  });
+
+  test('awaits no promise that it only keeps', async () => {
+    assert.equal(await kernel.result('const never = new Promise(() => {})'), null);
+    assert.equal(await kernel.result('[never]'), '[ Promise { <pending> } ]');
   });
 
   test('holds the last value in _', async () => {
@@ -327,11 +356,6 @@ describe('output', () => {
     assert.equal(Number(slow.output.stderr.match(/^\d+$/m)), 50 << 20);
   });
 
-  test('reads an empty stdin', async () => {
-    assert.equal(await kernel.result("require('fs').readFileSync(0, 'utf8')"), "''");
-    assert.equal(await kernel.result('let n = 0; for await (const c of process.stdin) n++; n'), '0');
-  });
-
   test('refuses what is no text and no bytes, as Node does', async () => {
     assert.match((await kernel.run('process.stdout.write(5)')).error.traceback, /TypeError.*"chunk" argument must be/);
     assert.match((await kernel.run('process.stderr.write(null)')).error.traceback, /ERR_STREAM_NULL_VALUES/);
@@ -345,6 +369,39 @@ describe('output', () => {
     await kernel.run("fs.closeSync(fs.openSync('.')); console.log('shown'); console.error('too')");
     await kernel.printed('stdout', /^streamed shown$/m);
     await kernel.printed('stderr', /^too$/m);
+  });
+});
+
+describe('standard input', () => {
+  const NO_INPUT = 'standard input is not available in this sandbox: pass values in the code';
+  const readers = {
+    'a question': "const rl = require('readline/promises').createInterface({ input: process.stdin, output: process.stdout }); await rl.question('? ')",
+    'a question that calls back': "await new Promise((go) => require('readline').createInterface({ input: process.stdin }).question('? ', go))",
+    'an imported question': "import { stdin as input } from 'node:process'; import * as lines from 'node:readline/promises'; await lines.createInterface({ input }).question('?')",
+    'a listener': "await new Promise((go) => process.stdin.once('data', go))",
+    'a listener for keys': "require('readline').emitKeypressEvents(process.stdin); process.stdin.on('keypress', () => {})",
+    'a loop': 'for await (const chunk of process.stdin) chunk',
+    'a pipe': "process.stdin.pipe(new (require('stream').PassThrough)())",
+    'a read': 'process.stdin.read()',
+    'a consumer': "await require('stream/consumers').text(process.stdin)",
+  };
+  for (const [name, code] of Object.entries(readers)) {
+    test(`refuses ${name} at once`, async () => {
+      const { status, error } = await kernel.run(code);
+      assert.deepEqual([status, error?.message], ['error', NO_INPUT]);
+      assert.equal(await kernel.result('1'), '1');
+    });
+  }
+
+  test('may be asked what it is and left alone', async () => {
+    assert.equal(await kernel.result("process.stdin.setEncoding('utf8').pause(); [process.stdin.isTTY, process.stdin.fd]"), '[ undefined, 0 ]');
+    assert.equal(await kernel.result("process.stdin.resume(); process.stdin.on('end', () => {}); 1"), '1');
+  });
+
+  test('is empty as a file and for children', async () => {
+    assert.equal(await kernel.result("require('fs').readFileSync(0, 'utf8')"), "''");
+    const cat = "require('child_process').spawnSync('cat', { stdio: [process.stdin, 'pipe', 'inherit'] }).stdout.length";
+    assert.equal(await kernel.result(cat), '0');
   });
 });
 
@@ -383,6 +440,16 @@ describe('what a cell does not await', () => {
     assert.match(stderr, /uncaughtException: Error: thrown/);
   });
 
+  test('is left to the listeners of the guest', async () => {
+    await kernel.run("process.on('unhandledRejection', (it) => console.log('rejected', it))");
+    await kernel.run("process.once('uncaughtException', (it) => console.log('thrown', it))");
+    await kernel.run('Promise.reject(1); setTimeout(() => { throw 2 }, 1); 0');
+    await kernel.printed('stdout', /^rejected 1\nthrown 2\n/);
+    assert.equal(kernel.output.stderr, '');
+    await kernel.run('setTimeout(() => { throw 3 }, 1); 0');
+    await kernel.printed('stderr', /uncaughtException: 3/);
+  });
+
   test('displays, exits and ends in its cell', async () => {
     assert.deepEqual((await kernel.run(soon("display('shown')"))).items, [{ mime: 'text/plain', data: 'shown' }]);
     const { status, error } = await kernel.run(soon('process.exit(4)'));
@@ -396,6 +463,8 @@ describe('interrupt', () => {
   const endless = {
     'a loop': 'kept = 1; loop()',
     'a promise that never settles': 'kept = 1; run(); await new Promise(() => {})',
+    'a value that never settles': 'kept = 1; run(); new Promise(() => {})',
+    'a loop in a value that it awaits': 'kept = 1; (async () => { await new Promise((go) => setTimeout(go, 5)); loop() })()',
     'a loop after an await': 'kept = 1; await 0; loop()',
     'a loop in a timer': 'kept = 1; setTimeout(loop, 1); await new Promise(() => {})',
     'a loop in an interval': 'kept = 1; setInterval(loop, 1); await new Promise(() => {})',
@@ -540,7 +609,7 @@ describe('errors', () => {
   test('in the background are reported and kill nothing', async () => {
     await kernel.run("setTimeout(() => { throw new Error('late') }, 1)");
     await kernel.printed('stderr', /uncaughtException: Error: late\n    at Timeout\._onTimeout \(cell 1:1:26\)/);
-    await kernel.run("Promise.reject(new Error('alone'))");
+    await kernel.run("Promise.reject(new Error('alone')); 0");
     await kernel.printed('stderr', /unhandledRejection: Error: alone/);
     assert.equal(await kernel.result('1'), '1');
   });
@@ -552,6 +621,18 @@ describe('bounds', () => {
     assert.equal(cut, true);
     assert.ok(Buffer.byteLength(result) <= 64 << 10 && Buffer.byteLength(result) > 63 << 10);
     await kernel.printed('stderr', /result cut to 65536 of \d+ bytes/);
+  });
+
+  test('make few copies of a value', async () => {
+    const peak = "require('fs').readFileSync('/proc/self/status', 'utf8').match(/VmHWM:\\s+(\\d+)/)[1] >> 10";
+    const before = Number(await kernel.result(peak));
+    for (const code of ["'x'.repeat(2 ** 27)", "throw 'x'.repeat(2 ** 27)", "throw new Error('x'.repeat(2 ** 26))"]) {
+      const { cut, result, error } = await kernel.run(code);
+      assert.equal(cut ?? /more characters$/.test(result), true, code);
+      await kernel.run('_ = 0');
+      const grown = Number(await kernel.result(peak)) - before;
+      assert.ok(grown < 450, `${code}: ${grown} MiB`);
+    }
   });
 
   test('cut an error at 32 KiB and say so', async () => {

@@ -81,4 +81,34 @@ describe('a cell that declares the name of a global', () => {
     await checkCells(kernel, 'all');
     await checkStops(kernel, 'all');
   });
+
+  const told = async (kernel, code) => {
+    kernel.output.stderr = '';
+    assert.equal((await kernel.run(`${code}\n;console.error('end')`)).error, null, code);
+    await kernel.printed('stderr', /^end$/m);
+    await kernel.run('0');
+    return kernel.output.stderr.match(/^ringfence: (.*) hides? Node's own in this session: fetch/m)?.[1];
+  };
+
+  test('is told once that it hides one', async () => {
+    const kernel = await start();
+    assert.equal(await told(kernel, "const URL = 'http://x'"), 'URL');
+    assert.equal(await told(kernel, "const URL = 'http://y'"), undefined);
+    assert.equal(await told(kernel, 'class Event {}\nfunction WeakRef() {}\nlet { a: Headers } = { a: 1 }'), 'WeakRef, Event, Headers');
+    assert.equal(await told(kernel, 'var queueMicrotask = 1'), 'queueMicrotask');
+    assert.equal(await told(kernel, "import { setTimeout } from 'node:timers/promises'"), 'setTimeout');
+    assert.equal((await kernel.run("const Map = JSON.parse('bad')")).error.name, 'SyntaxError');
+    await kernel.printed('stderr', /Map hides Node's own/);
+  });
+
+  test('is told nothing if that is the same, or its own', async () => {
+    const kernel = await start();
+    const harmless = [
+      "const process = require('process')", "const { URL, URLSearchParams } = require('url')", "const Buffer = require('buffer').Buffer",
+      "import { performance } from 'node:perf_hooks'", "import { setTimeout, clearTimeout } from 'node:timers'", 'const { Headers, Response } = globalThis',
+      'const fetch = async () => 1', "const name = 'x', crypto = require('crypto')", 'function f() { const Map = 1; class Set {} }',
+      'class MapView {}', '{ const Event = 1 }', 'var Blob = Blob', 'globalThis.Event = class Event {}', 'globalThis.WeakRef = 1; class MyDate extends Date {}', "const s = 'const Date = 1'",
+    ];
+    for (const code of harmless) assert.equal(await told(kernel, code), undefined, code);
+  });
 });
