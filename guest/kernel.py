@@ -178,6 +178,8 @@ class Kernel:
             error = {"name": "KeyboardInterrupt", "message": "", "traceback": "KeyboardInterrupt\n"}
         if posix.getpid() != self.pid:
             self.end_child(status, error)
+        if status == "interrupted":
+            self.gallery.drop_figures()
         self.cell_id = None
         self.heed_interrupts()
         if self.bridge is not None:
@@ -198,7 +200,7 @@ class Kernel:
             status, error = output.describe(exc)
             if status == "exited":
                 self.last_words = output.exit_words(exc.code, error["message"])
-        if status in ("ok", "error"):
+        if status in ("ok", "error") or (status == "exited" and posix.getpid() == self.pid):
             self.gallery.show_figures()
         self.gallery.close()
         self.stdio.flush()

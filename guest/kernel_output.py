@@ -320,6 +320,18 @@ class Gallery:
         except Exception as failure:
             note(f"figure dropped: {explain(failure)}")
 
+    def drop_figures(self):
+        """Closes the figures of a cell that was interrupted, or the next would show them as its own. They are not
+        drawn: that may be what took too long."""
+        try:
+            pyplot = sys.modules["matplotlib.pyplot"]
+            numbers = pyplot.get_fignums()
+            pyplot.close("all")
+            if numbers:
+                note("figures dropped: the cell was interrupted before all were shown")
+        except BaseException:
+            pass  # it is not loaded, or the guest's own
+
     def patch_pyplot(self, pyplot):
         """Makes `plt.show()` send the figures: with the Agg backend it would only warn, and the next plot would
         be drawn over the last."""

@@ -347,6 +347,29 @@ class LibraryTest(KernelTest):
         self.assertEqual(len(cell.shown), 1)
 
     @needs("matplotlib")
+    def test_figures_of_a_cell_that_exits_are_sent(self):
+        self.run_ok("import matplotlib.pyplot as plt, os, sys")
+        self.assertEqual(len(self.run_cell("plt.plot([1]); sys.exit()").shown), 1)
+        child = "plt.plot([1]); pid = os.fork()\nif not pid: sys.exit()\nos.waitpid(pid, 0)[1]"
+        cell = self.run_ok(child)
+        self.assertEqual((cell.result, len(cell.shown), cell.stderr), ("0", 1, ""))
+
+    @needs("matplotlib")
+    def test_figures_of_a_cell_that_is_interrupted_are_not_shown_by_the_next(self):
+        self.run_ok("import matplotlib.pyplot as plt, os, signal\nstop = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)")
+        self.run_ok("class Slow:\n def __repr__(self): stop()")
+        drawing = "plt.gcf().savefig = stop; x = plt.figure()"
+        for code in ("stop()", "Slow()", drawing, "sys = __import__('sys'); sys.stderr.close(); stop()"):
+            with self.subTest(code=code):
+                cell = self.run_cell(f"x = plt.plot([1]); {code}")
+                self.assertEqual((cell.status, cell.shown), ("interrupted", []))
+                note = "display: figures dropped: the cell was interrupted before all were shown\n"
+                self.assertEqual(cell.stderr, "" if "close" in code else note)
+                cell = self.run_ok("plt.get_fignums()")
+                self.assertEqual((cell.result, cell.shown), ("[]", []))
+        self.assertEqual(self.run_cell("plt.plot([1]); plt.show(); stop()").stderr, "")
+
+    @needs("matplotlib")
     def test_a_figure_that_cannot_be_drawn(self):
         cell = self.run_ok("import matplotlib.pyplot as plt; plt.title('$\\\\frac$'); None")
         self.assertEqual(cell.shown, [])
