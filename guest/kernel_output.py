@@ -31,6 +31,8 @@ RICH_METHODS = (
     ("image/jpeg", "_repr_jpeg_"),
     ("image/svg+xml", "_repr_svg_"),
     ("text/html", "_repr_html_"),
+    ("text/markdown", "_repr_markdown_"),
+    ("text/latex", "_repr_latex_"),
     ("application/json", "_repr_json_"),
 )
 
@@ -195,14 +197,14 @@ def is_own(frame):
 
 
 def rich_forms(value):
-    """The rich forms of `value` by mime type; of images one, the first that it offers."""
+    """The rich forms of `value` by mime type; of images one, the first that it offers, and so of markup."""
     if is_figure(value):
         return {"image/png": draw_figure(value)}
     forms = {}
     for mime, name in RICH_METHODS:
         # Looked up on the type: a class is not its instance, and some instances answer to every name.
         method = getattr(type(value), name, None)
-        if method is None or mime in forms or (is_image(mime) and any(map(is_image, forms))):
+        if method is None or mime in forms or any(are(mime) and any(map(are, forms)) for are in (is_image, is_markup)):
             continue
         try:
             data = method(value) if mime else make_bundle(method, value)
@@ -226,6 +228,24 @@ def make_bundle(method, value):
 
 def is_image(mime):
     return mime.startswith("image/")
+
+
+def is_markup(mime):
+    return mime in ("text/html", "text/markdown", "text/latex")
+
+
+def show_itself(value):
+    """Whether `value` has shown itself, by calling `display`. Asked last: classes that offer this beside rich forms
+    mean a notebook by it, and would open a browser here."""
+    method = getattr(type(value), "_ipython_display_", None)
+    if method is None:
+        return False
+    try:
+        method(value)
+        return True
+    except Exception as failure:
+        note(f"_ipython_display_ of {type(value).__name__} failed: {explain(failure)}")
+        return False
 
 
 def is_figure(value):
@@ -293,13 +313,19 @@ class Gallery:
         """Shows values as images, HTML, JSON or text, whichever they offer."""
         for value in values:
             forms = rich_forms(value)
+            if not forms and show_itself(value):
+                continue
             if not any(map(is_image, forms)):
                 forms.setdefault("text/plain", render_result(value))
             self.send_forms(forms)
 
     def show(self, value):
         """Shows a result, if it is more than its repr."""
-        self.send_forms(rich_forms(value))
+        forms = rich_forms(value)
+        if forms:
+            self.send_forms(forms)
+        else:
+            show_itself(value)
 
     def show_figures(self):
         """Shows and closes the figures that pyplot holds."""

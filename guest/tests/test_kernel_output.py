@@ -150,6 +150,8 @@ class DisplayTest(KernelTest):
             ("_repr_jpeg_", "b'j'", "image/jpeg", "ag=="),
             ("_repr_svg_", "'<svg/>'", "image/svg+xml", base64.b64encode(b"<svg/>").decode()),
             ("_repr_html_", "'<b>é</b>'", "text/html", "<b>é</b>"),
+            ("_repr_markdown_", "'**é**'", "text/markdown", "**é**"),
+            ("_repr_latex_", "'$x$'", "text/latex", "$x$"),
             ("_repr_json_", "{'a': [1, None]}", "application/json", {"a": [1, None]}),
             ("_repr_mimebundle_", "{'text/latex': '$x$'}", "text/latex", "$x$"),
             ("_repr_mimebundle_", "({'application/vnd.a+json': [1]}, {})", "application/vnd.a+json", [1]),
@@ -184,6 +186,28 @@ class DisplayTest(KernelTest):
     def test_one_image_of_several(self):
         self.run_ok("class R:\n def _repr_png_(self): return b'p'\n def _repr_jpeg_(self): return b'j'")
         self.assertEqual([item["mime"] for item in self.show("R()")], ["image/png"])
+
+    def test_one_markup_of_several(self):
+        methods = ["_repr_latex_", "_repr_markdown_", "_repr_html_"]
+        for count, mime in enumerate(("text/latex", "text/markdown", "text/html"), 1):
+            offered = "".join(f" def {name}(self): return 'x'\n" for name in methods[:count])
+            self.run_ok(f"class R:\n{offered}")
+            self.assertEqual([item["mime"] for item in self.show("R()")], [mime])
+        self.run_ok("class R:\n def _repr_html_(self): pass\n def _repr_markdown_(self): return 'x'")
+        self.assertEqual([item["mime"] for item in self.show("R()")], ["text/markdown"])
+
+    def test_an_object_that_shows_itself(self):
+        self.run_ok("class R:\n def _ipython_display_(self): display(1, 2)\n def __repr__(self): return 'R'")
+        shown = [{"mime": "text/plain", "data": "1"}, {"mime": "text/plain", "data": "2"}]
+        cell = self.run_ok("R()")
+        self.assertEqual((cell.result, cell.shown), ("R", shown))
+        self.assertEqual(self.show("display(R())"), shown)
+        self.run_ok("class Rich(R):\n def _repr_html_(self): return 'x'")
+        self.assertEqual(self.show("Rich()"), [{"mime": "text/html", "data": "x"}])
+        self.run_ok("class Failing(R):\n def _ipython_display_(self): import IPython_is_not_here")
+        cell = self.run_ok("display(Failing())")
+        self.assertEqual(cell.shown, [{"mime": "text/plain", "data": "R"}])
+        self.assertRegex(cell.stderr, "^display: _ipython_display_ of Failing failed: ModuleNotFoundError: ")
 
     def test_a_class_and_an_object_with_every_attribute_are_not_rich(self):
         self.run_ok("class R:\n def _repr_html_(self): return 'x'")
