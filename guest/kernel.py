@@ -123,6 +123,7 @@ class Kernel:
         self.gallery = output.Gallery(self.send_item)
         builtins.display = self.gallery.display
         sys.meta_path.insert(0, BridgeFinder(self.load_bridge))
+        self.stdio.go_before_children()
 
     def load_bridge(self):
         with OWN_IMPORTS:  # any thread may be the first to need it

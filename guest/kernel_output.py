@@ -12,7 +12,7 @@ import io
 import sys
 
 from kernel_channel import dump_data, encode
-from kernel_imports import BESIDE, import_own
+from kernel_imports import BESIDE, ImportHook, import_own
 
 ITEM_LIMIT = 8 << 20  # bytes before encoding
 ITEMS_PER_CELL = 32
@@ -376,29 +376,3 @@ class Gallery:
                     self.send_item(encode_item(mime, data))
             except Exception as refusal:
                 note(f"{mime} dropped: {explain(refusal)}")
-
-
-class ImportHook:
-    """Does something with modules from the moment that they are imported: `{name: what}`."""
-
-    def __init__(self, actions):
-        self.actions = actions
-
-    def install(self):
-        for name in [name for name in self.actions if name in sys.modules]:
-            self.actions.pop(name)(sys.modules[name])
-        if self.actions:
-            sys.meta_path.insert(0, self)
-
-    def find_spec(self, name, path=None, target=None):
-        action = self.actions.get(name)
-        if action is None:
-            return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
-        if spec is not None:
-            if isinstance(spec.loader, type):  # shared by all modules of its kind
-                spec.loader = type(spec.loader.__name__, (spec.loader,), {})
-            execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (execute(module), action(module))
-        return spec

@@ -536,6 +536,35 @@ class CellTest(KernelTest):
         cell = self.run_ok("import subprocess; print(1); _ = subprocess.run(['echo', '2']); print(3)")
         self.assertEqual(cell.stdout, "1\n2\n3\n")
 
+    def test_so_is_that_of_parts_of_lines(self):
+        ways = [
+            "subprocess.run(['sh', '-c', 'printf 2; printf 2 >&2'])",
+            "subprocess.run('printf 2; printf 2 >&2', shell=True, close_fds=False, preexec_fn=lambda: None)",
+            "os.system('printf 2; printf 2 >&2')",
+            "os.waitpid(os.posix_spawn('/bin/sh', ['sh', '-c', 'printf 2; printf 2 >&2'], {}), 0)",
+            "os.spawnlp(os.P_WAIT, 'sh', 'sh', '-c', 'printf 2; printf 2 >&2')",
+            "await (await asyncio.create_subprocess_shell('printf 2; printf 2 >&2')).wait()",
+            "os.waitpid(os.fork() or os._exit(os.write(1, b'2') - os.write(2, b'2')), 0)",
+        ]
+        for flags in ("-I", "-IS"):
+            self.host = self.new_host((sys.executable, flags, KERNEL))
+            self.run_ok("import asyncio, os, subprocess, sys")
+            for way in ways:
+                with self.subTest(way=way, flags=flags):
+                    cell = self.run_ok(f"print(1, end=''); print(1, end='', file=sys.stderr)\nx = {way}\nprint(3, end='')")
+                    self.assertEqual((cell.stdout, cell.stderr), ("123", "12"))
+
+    def test_a_forked_child_does_not_print_it_again(self):
+        cell = self.run_ok("import os, sys; print(1, end=''); x = os.waitpid(os.fork() or sys.exit(), 0)")
+        self.assertEqual(cell.stdout, "1")
+
+    def test_children_do_not_mind_what_became_of_the_streams(self):
+        self.run_ok("import io, os, subprocess, sys\nclass Odd:\n def flush(self): sys.exit(3)")
+        for code in ("sys.stdout.close()", "sys.stdout = None", "del sys.stdout", "sys.stdout = Odd()", "sys.stdout.detach()"):
+            with self.subTest(code=code):
+                cell = self.run_ok(f"{code}; x = subprocess.run('echo 2', shell=True), os.system('echo 3')")
+                self.assertEqual((cell.stdout, cell.stderr), ("2\n3\n", ""))
+
     def test_big_output_of_a_subprocess_arrives_whole(self):
         cell = self.run_ok("import subprocess; _ = subprocess.run(['head', '-c', '3000000', '/dev/zero'])")
         self.assertEqual(len(cell.stdout), 3_000_000)

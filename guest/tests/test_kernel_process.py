@@ -326,6 +326,9 @@ class ForkTest(KernelTest):
         self.run_ok("def f(x):\n display(x)\n return x * 2")
         cell = self.run_ok("with fork.Pool(2) as pool: doubled = pool.map(f, [1, 2])\ndoubled")
         self.assertEqual((cell.result, cell.shown), ("[2, 4]", []))
+        spawned = "p = multiprocessing.get_context('spawn').Process(target=print, args=(2,))"
+        cell = self.run_ok(f"{spawned}; print(1, end=''); p.start(); p.join(); p.exitcode")
+        self.assertEqual((cell.result, cell.stdout, cell.stderr), ("0", "12\n", ""))
 
 
 ZYGOTE = f"""
@@ -417,6 +420,11 @@ class ZygoteTest(unittest.TestCase):
     def test_pyplot_preloaded(self):
         code = "import matplotlib.pyplot as plt; plt.show.__module__"
         self.assertEqual(self.run_in_siblings(["matplotlib.pyplot"], code), ["'kernel_output'"] * 2)
+
+    def test_subprocess_preloaded(self):
+        code = "import os, subprocess; r, w = os.pipe(); os.dup2(w, 1); print('a', end='')\n"
+        code += "subprocess.run(['echo', 'b']); os.system('echo c'); os.read(r, 9)"
+        self.assertEqual(self.run_in_siblings(["subprocess"], code), ["b'ab\\nc\\n'"] * 2)
 
     def test_state_is_not_shared(self):
         code = "import builtins; n = getattr(builtins, 'n', 0) + 1; builtins.n = n; (__name__, n)"
