@@ -8,6 +8,9 @@ CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the import
 PLAIN = 0x43  # those of a function that is nothing else: CO_OPTIMIZED, CO_NEWLOCALS, CO_NOFREE
 TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, likewise
 MARKS = frozenset(";#'\"\\()[]{}")  # of which a line that is plainly an assignment has none
+NEED_LOOP = frozenset(("create_task", "ensure_future", "get_running_loop"))
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # functions of their own, before 3.12
+RUN_LOOP = frozenset(("run", "run_until_complete", "run_forever"))  # which cannot be where one runs
 
 futures = 0  # the flags of what cells have imported from `__future__`: that lasts, as at any prompt
 
@@ -85,3 +88,39 @@ def ends_in_assignment(code):
     if target[-1] in "<>" and target[-2:] not in ("<<", ">>"):
         return False  # a comparison
     return MARKS.isdisjoint(line)
+
+
+def wants_loop(parts, namespace):
+    """Whether a cell that awaits nothing starts tasks for others to await, as it can in any notebook. What it does in
+    functions is not looked at."""
+    names = set().union(*map(names_of, parts))
+    needed = NEED_LOOP & names
+    if not needed or RUN_LOOP & names:
+        return False
+    asyncio = sys.modules.get("asyncio")  # others have functions of these names too, and may run loops in them
+    return "asyncio" in names or any(namespace.get(name) is getattr(asyncio, name, names) for name in needed)
+
+
+def names_of(code):
+    """The names that it uses; so far as it can be told, at once."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if type(constant) is type(code) and constant.co_name in COMPREHENSIONS:
+            names |= names_of(constant)
+    return names
+
+
+def is_fresh_coroutine(value):
+    """Whether it is one of an `async def`, and nobody has begun to await it."""
+    if type(value) is not Coroutine or value.cr_frame is None or value.cr_running:
+        return False
+    return not value.cr_suspended if sys.version_info >= (3, 11) else value.cr_frame.f_lasti < 0
+
+
+async def do_nothing():
+    pass
+
+
+coroutine = do_nothing()
+Coroutine = type(coroutine)  # types.CoroutineType, likewise
+coroutine.close()

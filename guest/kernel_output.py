@@ -188,7 +188,8 @@ def user_frames(stack):
     """A traceback without the kernel's frames, nor the event loop's between them and the cell."""
     if stack and is_own(stack[0]):
         cell = (n for n, frame in enumerate(stack) if frame.filename.startswith("<cell "))
-        stack = stack[next(cell, 0) :]
+        last = max(n for n, frame in enumerate(stack) if is_own(frame))
+        stack = stack[next(cell, last) :]
     return [frame for frame in stack if not is_own(frame)]
 
 

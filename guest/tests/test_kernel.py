@@ -672,3 +672,66 @@ class AwaitTest(KernelTest):
             ValueError: x
             """
         self.assertEqual(cell.traceback, textwrap.dedent(expected))
+
+    def test_a_forgotten_await_is_made_good(self):
+        self.run_ok("import asyncio, gc\nasync def f(x):\n await asyncio.sleep(0)\n return x")
+        for code in ("f(1)", "x = 1\nf(x)", "await f(2)\nf(1)", "(lambda: f(1))()"):
+            with self.subTest(code=code):
+                cell = self.run_ok(code)
+                self.assertEqual((cell.result, cell.stderr), ("1", ""))
+        self.assertEqual(self.run_ok("_ + 1").result, "2")
+        self.assertIsNone(self.run_ok("f(None)").result)
+        self.assertEqual(self.run_ok("x = gc.collect()").stderr, "")
+        host = self.new_host(WithoutSiteTest.COMMAND)
+        self.assertEqual(host.run("async def f(): return 1\nf()").result, "1")
+
+    def test_a_coroutine_that_can_be_awaited_later_is_left_alone(self):
+        self.run_ok("import asyncio\nasync def f(x):\n await asyncio.sleep(0)\n return x")
+        self.assertRegex(self.run_ok("c = f(1); c").result, "^<coroutine object f at ")
+        self.assertEqual(self.run_ok("await c").result, "1")
+        self.assertRegex(self.run_ok("[c][0]").result, "^<coroutine object f at ")  # it is over
+        self.assertRegex(self.run_ok("kept = [f(1)]; x = kept[0].send(None); kept[0]").result, "^<coroutine object f at ")
+        self.run_ok("kept.pop().close()")
+
+    def test_a_forgotten_await_that_fails(self):
+        cell = self.run_error("async def f():\n    raise ValueError('x')\nf()", "ValueError")
+        expected = """\
+            Traceback (most recent call last):
+              File "<cell 1>", line 2, in f
+                raise ValueError('x')
+            ValueError: x
+            """
+        self.assertEqual(cell.traceback, textwrap.dedent(expected))
+        cell = self.run_error("import asyncio; asyncio.wait_for(None, 1)", "TypeError")
+        self.assertNotIn("run_until_complete", cell.traceback)
+
+    def test_a_cell_that_awaits_nothing_can_start_tasks(self):
+        self.run_ok("import asyncio\nasync def f(x):\n await asyncio.sleep(0)\n return x")
+        ways = [
+            "t = asyncio.create_task(f(1))",
+            "from asyncio import ensure_future; t = ensure_future(f(1))",
+            "t = ensure_future(f(1)); 5",
+            "t = asyncio.get_running_loop().create_task(f(1))",
+            "t = [asyncio.create_task(f(n)) for n in range(2)][1]",
+            "t = list({asyncio.create_task(f(n)) for n in [1]})[0]",
+            "t = dict((n, asyncio.create_task(f(n))) for n in [1])[1]",
+            "if True:\n  t = asyncio.create_task(f(1))",
+        ]
+        for code in ways:
+            with self.subTest(code=code):
+                self.run_ok(code)
+                self.assertEqual(self.run_ok("t.done()").result, "False")
+                self.assertEqual(self.run_ok("await t").result, "1")
+        self.assertRegex(self.run_ok("asyncio.create_task(f(1))").result, "^<Task pending")
+        self.assertEqual(self.run_error("t = asyncio.create_task(f(1)); 1 / 0", "ZeroDivisionError").traceback.count("File"), 1)
+
+    def test_a_cell_that_runs_a_loop_of_its_own_is_left_alone(self):
+        self.run_ok("import asyncio\nasync def f(x):\n await asyncio.create_task(asyncio.sleep(0))\n return x")
+        for code in (
+            "asyncio.run(f(1))",
+            "loop = asyncio.new_event_loop(); t = loop.create_task(f(1)); loop.run_until_complete(t)",
+            "class Client:\n  def create_task(self): return asyncio.run(f(1))\nclient = Client()",
+            "client.create_task()",
+        ):
+            with self.subTest(code=code):
+                self.assertIn(self.run_ok(code).result, ("1", None))

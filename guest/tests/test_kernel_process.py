@@ -58,6 +58,21 @@ class InterruptTest(KernelTest):
         self.assertEqual(self.run_ok("cleaned").result, "[1]")
         self.assertEqual(self.run_ok("await asyncio.sleep(0, 5)").result, "5")
 
+    def test_in_a_forgotten_await(self):
+        self.run_ok("import asyncio\nasync def f():\n  print('go')\n  await asyncio.sleep(1000)")
+        self.run_ok("async def spin():\n  print('go')\n  while True: pass")
+        for code in ("f()", "spin()"):
+            with self.subTest(code=code):
+                cell = self.interrupt(code)
+                self.assertEqual((cell.status, cell.error["name"], cell.stderr), ("interrupted", "KeyboardInterrupt", ""))
+                self.assertNotIn("kernel.py", cell.error["traceback"])
+
+    def test_in_a_cell_that_starts_tasks(self):
+        self.run_ok("import asyncio, time")
+        cell = self.interrupt("t = asyncio.create_task(asyncio.sleep(0)); print('go'); time.sleep(1000)")
+        self.assertEqual((cell.status, cell.stderr), ("interrupted", ""))
+        self.assertEqual(self.run_ok("await t").stderr, "")
+
     def test_in_a_busy_coroutine(self):
         self.run_ok("import asyncio, gc")
         self.assert_interrupted("await asyncio.sleep(0)\nwhile True: pass")
