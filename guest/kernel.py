@@ -50,6 +50,7 @@ sys.path.insert(0, __file__.rpartition("/")[0])  # which `-I` leaves out
 import kernel_output as output
 from kernel_channel import PREFACE, Channel, encode_done, encode_frame
 from kernel_compile import CO_COROUTINE, compile_cell, compile_first, is_fresh_coroutine, wants_loop
+from kernel_compile import forget, remember, share_texts
 from kernel_imports import OWN_IMPORTS, BridgeFinder, import_bridge
 from kernel_stdio import Stdio
 from kernel_warmth import choose_plots, reseed
@@ -121,6 +122,7 @@ class Kernel:
             self.tidy_up()
 
     def open_gallery(self):
+        share_texts()
         self.gallery = output.Gallery(self.send_item)
         builtins.display = self.gallery.display
         sys.meta_path.insert(0, BridgeFinder(self.load_bridge))
@@ -162,7 +164,7 @@ class Kernel:
         if self.channel.wait is None:
             self.channel.rest_well()
         self.namespace.pop("__warningregistry__", None)  # or a warning would be shown once a session
-        output.forget(f"<cell {self.cells - KEPT_CELLS}>")
+        forget(f"<cell {self.cells - KEPT_CELLS}>")
 
     def execute(self, cell_id, code):
         """Runs one cell; what is to be said of it."""
@@ -213,7 +215,7 @@ class Kernel:
     def evaluate(self, code):
         """Runs a cell and returns the value of its last expression."""
         name = f"<cell {self.cells}>"
-        output.remember(name, code)
+        remember(name, code)
         parts = (compile_first(code, name) if not self.has_site else None) or compile_cell(code, name)
         for part in parts:
             if part.co_flags & CO_COROUTINE:

@@ -23,7 +23,6 @@ TEXTS = (str, bytes, bytearray)
 CONTAINERS = (list, tuple, set, frozenset, dict)
 
 was_cut = False  # whether a value or an error of the cell that runs is not shown whole
-cells = {}  # as linecache.cache has them, of which it becomes part when that is imported
 
 RICH_METHODS = (
     ("", "_repr_mimebundle_"),
@@ -156,25 +155,11 @@ def prepare():
         import_own(name)
 
 
-def remember(name, code):
-    """Keeps the source of a cell, for tracebacks."""
-    entry = (len(code), None, [f"{line}\n" for line in code.split("\n")], name)
-    (sys.modules["linecache"].cache if "linecache" in sys.modules else cells)[name] = entry
-
-
-def forget(name):
-    cells.pop(name, None)
-    try:
-        sys.modules["linecache"].cache.pop(name, None)
-    except Exception:
-        pass  # it is not loaded, or no longer what it was
-
-
-def format_traceback(exc):
+def format_traceback(exc, trace=None):
     if isinstance(exc, SyntaxError) and exc.text is None and exc.filename and exc.lineno:
         lines = import_own("linecache")
         exc.text = lines.getline(exc.filename, exc.lineno) or None  # as when the parser finds it
-    report = import_own("traceback").TracebackException(type(exc), exc, exc.__traceback__)
+    report = import_own("traceback").TracebackException(type(exc), exc, trace or exc.__traceback__)
     pending = [report]
     while pending:
         part = pending.pop()
@@ -194,7 +179,48 @@ def user_frames(stack):
 
 
 def is_own(frame):
-    return frame.filename.rpartition("/")[0] == BESIDE
+    return is_beside(frame.filename)
+
+
+def is_beside(filename):
+    return filename.rpartition("/")[0] == BESIDE
+
+
+def patch_traceback(traceback):
+    """Has the stack of a cell begin with it, in `print_stack` and the like; what `display` does is not in it."""
+    walk = traceback.walk_stack
+
+    def walk_stack(f):
+        return walk(f) if f is None else walk_cell(f)
+
+    def walk_cell(frame):
+        for frame, line in walk(frame):
+            name = frame.f_code.co_filename
+            if name == f"{BESIDE}/kernel.py":
+                break
+            if not is_beside(name):
+                yield frame, line
+
+    traceback.walk_stack = walk_stack
+
+
+def patch_threading(threading):
+    """Tells of what ends a thread as of what ends a cell: with the source, which the interpreter looks for in files,
+    and without the frames of `threading`."""
+    tell = threading.excepthook
+
+    def excepthook(args):
+        exc, trace = args.exc_value, args.exc_traceback
+        if args.exc_type is SystemExit:
+            return
+        while trace is not None and trace.tb_frame.f_globals is vars(threading):
+            trace = trace.tb_next
+        try:
+            sys.stderr.write(f"Exception in thread {args.thread.name}:\n{format_traceback(exc, trace)}")
+        except Exception:
+            tell(args)  # what is there of it
+
+    threading.excepthook = excepthook
 
 
 def rich_forms(value):
@@ -297,7 +323,8 @@ class Gallery:
     def __init__(self, send_item):
         self.send_item = send_item
         self.count = 0
-        ImportHook({"matplotlib.pyplot": self.patch_pyplot, "linecache": self.fill_linecache}).install()
+        hooks = {"threading": patch_threading, "traceback": patch_traceback, "matplotlib.pyplot": self.patch_pyplot}
+        ImportHook(hooks).install()
 
     def open(self):
         """Begins a cell."""
@@ -363,10 +390,6 @@ class Gallery:
         """Makes `plt.show()` send the figures: with the Agg backend it would only warn, and the next plot would
         be drawn over the last."""
         pyplot.show = lambda *_, **__: self.show_figures()
-
-    def fill_linecache(self, linecache):
-        linecache.cache.update(cells)
-        cells.clear()
 
     def send_forms(self, forms):
         """Each by itself, as large as it may be."""

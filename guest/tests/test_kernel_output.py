@@ -96,6 +96,54 @@ class ErrorTest(KernelTest):
         self.run_ok("import inspect\ndef f(): return 1")
         self.assertEqual(self.run_ok("inspect.getsource(f)").result, "'def f(): return 1\\n'")
 
+    def test_source_of_classes(self):
+        self.run_ok("import dataclasses, inspect")
+        plain = "class Plain:\n    x: int = 0\n"
+        cases = {
+            "Plain": plain,
+            "Method": "class Method(Plain):\n    def f(self): return 1\n",
+            "Data": "@dataclasses.dataclass\nclass Data:\n    y: str = ''\n",
+        }
+        self.run_ok(f"{plain.replace('0', '1')}")
+        for name, text in cases.items():
+            self.run_ok(f"before = 1\n{text}after = 1")
+        self.run_ok("class Other:\n  class Plain: pass\nclass Plainer: pass\nborrowed = Method.f")
+        self.run_error("class Plain: (", "SyntaxError")
+        self.run_ok("class Borrower:\n    g = borrowed")
+        for name, text in {**cases, "Borrower": "class Borrower:\n    g = borrowed\n"}.items():
+            with self.subTest(name=name):
+                self.assertEqual(self.run_ok(f"inspect.getsource({name})").result, repr(text))
+        self.assertEqual(self.run_cell("inspect.getsource(type('Never', (), {}))").status, "error")
+        self.run_error("inspect.getsource(int)", "TypeError")
+        self.run_error("inspect.getsource(1)", "TypeError")
+
+    def test_a_stack_begins_with_its_cell(self):
+        self.run_ok("import asyncio, logging, traceback\ndef f():\n    traceback.print_stack()")
+        expected = '  File "<cell {0}>", line 1, in <module>\n    {1}\n  File "<cell 1>", line 3, in f\n    traceback.print_stack()\n'
+        for number, code in enumerate(("f()", "f(); await asyncio.sleep(0)"), 2):
+            self.assertEqual(self.run_ok(code).stderr, expected.format(number, code))
+        self.assertNotIn("kernel", self.run_ok("logging.warning('x', stack_info=True)").stderr)
+        self.run_ok("class R:\n def __repr__(self): f(); return ''")
+        for code, count in (("R()", 2), ("display(R())", 3)):
+            self.assertEqual(self.run_ok(code).stderr.count("File "), count)
+        names = "[frame.f_code.co_name for frame, _ in traceback.walk_stack(None)]"
+        self.assertIn("<module>", self.run_ok(names).result)
+
+    def test_what_ends_a_thread_is_told_as_what_ends_a_cell(self):
+        code = "import threading\ndef f(n):\n    return 1 / n\nt = threading.Thread(target=f, args=(0,), name='T'); t.start(); t.join()"
+        cell = self.run_ok(code)
+        lines = [line for line in cell.stderr.splitlines() if line.strip(" ~^")]
+        expected = ["Exception in thread T:", "Traceback (most recent call last):", '  File "<cell 1>", line 3, in f']
+        self.assertEqual(lines, [*expected, "    return 1 / n", "ZeroDivisionError: division by zero"])
+        run = "t = threading.Thread(target={}, name='T'); t.start(); t.join()"
+        self.assertRegex(self.run_ok(run.format("f")).stderr, r"in run\n(.*\n)+TypeError: f\(\) missing")
+        self.assertEqual(self.run_ok("import sys; " + run.format("sys.exit")).stderr, "")
+        self.run_ok("class Odd(Exception):\n def __str__(self): raise ValueError\ndef g(): raise Odd")
+        self.assertRegex(self.run_ok(run.format("g")).stderr, "Exception in thread T:\n(.*\n)+.*Odd: <")
+        self.assertEqual(self.run_ok("sys.stderr = None; " + run.format("g")).stderr, "")
+        self.run_ok("threading.excepthook = lambda args: print('mine', args.exc_type.__name__)")
+        self.assertEqual(self.run_ok(run.format("f")).stdout, "mine TypeError\n")
+
     def test_a_long_traceback_keeps_head_and_tail(self):
         self.run_ok("def f(n): g(n)\ndef g(n): f(n + 1)")
         trace = self.run_error("f(0); raise ValueError", "RecursionError").error["traceback"]

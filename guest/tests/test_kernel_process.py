@@ -436,6 +436,13 @@ class ZygoteTest(unittest.TestCase):
         code = "import matplotlib.pyplot as plt; plt.show.__module__"
         self.assertEqual(self.run_in_siblings(["matplotlib.pyplot"], code), ["'kernel_output'"] * 2)
 
+    def test_modules_that_find_the_source_of_cells_preloaded(self):
+        code = "import inspect, io, sys, threading, traceback; sys.stderr = io.StringIO()\nclass C: pass\n"
+        code += "t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join(); traceback.print_stack()\n"
+        code += "sys.stderr.getvalue().count('File'), '1 / 0' in sys.stderr.getvalue(), inspect.getsource(C)"
+        found = self.run_in_siblings(["inspect", "threading", "traceback"], code)
+        self.assertEqual(found, ["(2, True, 'class C: pass\\n')"] * 2)
+
     def test_subprocess_preloaded(self):
         code = "import os, subprocess; r, w = os.pipe(); os.dup2(w, 1); print('a', end='')\n"
         code += "subprocess.run(['echo', 'b']); os.system('echo c'); os.read(r, 9)"
