@@ -26,8 +26,9 @@ What it does not do: protect itself from the code that it runs. Guest code share
 break it, which ends this kernel and nothing else. The host trusts no frame; the sandbox is the wall.
 
 Top-level `await` runs on one event loop that lives as long as the kernel but turns only while a cell
-awaits: background tasks rest in between. SIGINT raises KeyboardInterrupt in the cell that runs (in an
-`await` it cancels the cell's task, as asyncio.run does) and is ignored between cells.
+awaits: background tasks rest in between. A cell that only starts tasks runs on it too. SIGINT raises
+KeyboardInterrupt in the cell that runs (in an `await` it cancels the cell's task, as asyncio.run does)
+and is ignored between cells.
 
 Its parts lie beside this file: frames in kernel_channel.py, the standard streams in kernel_stdio.py, what a cell's
 values and errors look like in kernel_output.py. Calls, and all that cells can reach with them, are in mcp_bridge.py and
@@ -48,7 +49,8 @@ from _thread import get_ident
 sys.path.insert(0, __file__.rpartition("/")[0])  # which `-I` leaves out
 import kernel_output as output
 from kernel_channel import PREFACE, Channel, encode_done, encode_frame
-from kernel_compile import CO_COROUTINE, compile_cell, compile_first
+from kernel_compile import CO_COROUTINE, compile_cell, compile_first, is_fresh_coroutine, wants_loop
+from kernel_compile import forget, remember, share_texts
 from kernel_imports import OWN_IMPORTS, BridgeFinder, import_bridge
 from kernel_stdio import Stdio
 from kernel_warmth import choose_plots, reseed
@@ -120,9 +122,11 @@ class Kernel:
             self.tidy_up()
 
     def open_gallery(self):
+        share_texts()
         self.gallery = output.Gallery(self.send_item)
         builtins.display = self.gallery.display
         sys.meta_path.insert(0, BridgeFinder(self.load_bridge))
+        self.stdio.go_before_children()
 
     def load_bridge(self):
         with OWN_IMPORTS:  # any thread may be the first to need it
@@ -160,7 +164,7 @@ class Kernel:
         if self.channel.wait is None:
             self.channel.rest_well()
         self.namespace.pop("__warningregistry__", None)  # or a warning would be shown once a session
-        output.forget(f"<cell {self.cells - KEPT_CELLS}>")
+        forget(f"<cell {self.cells - KEPT_CELLS}>")
 
     def execute(self, cell_id, code):
         """Runs one cell; what is to be said of it."""
@@ -178,6 +182,8 @@ class Kernel:
             error = {"name": "KeyboardInterrupt", "message": "", "traceback": "KeyboardInterrupt\n"}
         if posix.getpid() != self.pid:
             self.end_child(status, error)
+        if status == "interrupted":
+            self.gallery.drop_figures()
         self.cell_id = None
         self.heed_interrupts()
         if self.bridge is not None:
@@ -190,6 +196,8 @@ class Kernel:
         self.gallery.open()
         try:
             value = self.evaluate(code)
+            if value is not None and self.is_forgotten(value):
+                value = self.run_on_loop((), value)
             if value is not None:
                 builtins._ = value  # as at any prompt: a name of the guest's own goes before it
                 result = output.render_result(value)
@@ -198,7 +206,7 @@ class Kernel:
             status, error = output.describe(exc)
             if status == "exited":
                 self.last_words = output.exit_words(exc.code, error["message"])
-        if status in ("ok", "error"):
+        if status in ("ok", "error") or (status == "exited" and posix.getpid() == self.pid):
             self.gallery.show_figures()
         self.gallery.close()
         self.stdio.flush()
@@ -207,27 +215,35 @@ class Kernel:
     def evaluate(self, code):
         """Runs a cell and returns the value of its last expression."""
         name = f"<cell {self.cells}>"
-        output.remember(name, code)
+        remember(name, code)
         parts = (compile_first(code, name) if not self.has_site else None) or compile_cell(code, name)
         for part in parts:
             if part.co_flags & CO_COROUTINE:
                 return self.run_on_loop(parts)
+        if ("_task" in code or "_future" in code or "_loop" in code) and wants_loop(parts, self.namespace):
+            return self.run_on_loop(parts)
         value = None
         for part in parts:
             value = eval(part, self.namespace)
         return value
 
-    async def await_parts(self, parts):
+    def is_forgotten(self, value):
+        """Whether a cell's value is a coroutine that nothing could await any more. Nobody calls such a function last to
+        look at that, so it is awaited for them; IPython shows it, and warns of it later, in another cell."""
+        return is_fresh_coroutine(value) and not any(value is kept for kept in list(self.namespace.values()))
+
+    async def await_parts(self, parts, value):
         """All of a cell in one task: what it starts before its first `await` needs the loop as well."""
         import asyncio
         import contextvars
 
-        value = None
         try:
             for part in parts:
                 value = eval(part, self.namespace)
                 if part.co_flags & CO_COROUTINE:
                     value = await value
+            if self.is_forgotten(value):
+                value = await value
         except asyncio.CancelledError as cancelled:
             if not self.is_cancelled:
                 raise
@@ -246,14 +262,15 @@ class Kernel:
                 variable.set(value)
         self.context = {}
 
-    def run_on_loop(self, parts):
+    def run_on_loop(self, parts, value=None):
+        """The value of the last part, or what `value` leads to when it is awaited."""
         import asyncio
 
         if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self.loop)
         self.is_cancelled = False
-        task = self.task = self.loop.create_task(self.await_parts(parts))
+        task = self.task = self.loop.create_task(self.await_parts(parts, value))
         try:
             while True:
                 try:

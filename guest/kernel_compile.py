@@ -1,14 +1,19 @@
-"""From the text of a cell to code objects: parted where its last expression is its value, and no slower than it must be."""
+"""The text of a cell: made into code objects, parted where its last expression is its value, and no slower than it must
+be; and kept for tracebacks."""
 
 import sys
 
-from kernel_imports import import_own
+from kernel_imports import ImportHook, import_own
 
 CO_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the import
 PLAIN = 0x43  # those of a function that is nothing else: CO_OPTIMIZED, CO_NEWLOCALS, CO_NOFREE
 TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, likewise
 MARKS = frozenset(";#'\"\\()[]{}")  # of which a line that is plainly an assignment has none
+NEED_LOOP = frozenset(("create_task", "ensure_future", "get_running_loop"))
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # functions of their own, before 3.12
+RUN_LOOP = frozenset(("run", "run_until_complete", "run_forever"))  # which cannot be where one runs
 
+cells = {}  # as linecache.cache has them, of which it becomes part when that is imported
 futures = 0  # the flags of what cells have imported from `__future__`: that lasts, as at any prompt
 
 
@@ -85,3 +90,106 @@ def ends_in_assignment(code):
     if target[-1] in "<>" and target[-2:] not in ("<<", ">>"):
         return False  # a comparison
     return MARKS.isdisjoint(line)
+
+
+def wants_loop(parts, namespace):
+    """Whether a cell that awaits nothing starts tasks for others to await, as it can in any notebook. What it does in
+    functions is not looked at."""
+    names = set().union(*map(names_of, parts))
+    needed = NEED_LOOP & names
+    if not needed or RUN_LOOP & names:
+        return False
+    asyncio = sys.modules.get("asyncio")  # others have functions of these names too, and may run loops in them
+    return "asyncio" in names or any(namespace.get(name) is getattr(asyncio, name, names) for name in needed)
+
+
+def names_of(code):
+    """The names that it uses; so far as it can be told, at once."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if type(constant) is type(code) and constant.co_name in COMPREHENSIONS:
+            names |= names_of(constant)
+    return names
+
+
+def is_fresh_coroutine(value):
+    """Whether it is one of an `async def`, and nobody has begun to await it."""
+    if type(value) is not Coroutine or value.cr_frame is None or value.cr_running:
+        return False
+    return not value.cr_suspended if sys.version_info >= (3, 11) else value.cr_frame.f_lasti < 0
+
+
+async def do_nothing():
+    pass
+
+
+coroutine = do_nothing()
+Coroutine = type(coroutine)  # types.CoroutineType, likewise
+coroutine.close()
+
+
+def remember(name, code):
+    """Keeps the source of a cell, for tracebacks."""
+    entry = (len(code), None, [f"{line}\n" for line in code.split("\n")], name)
+    (sys.modules["linecache"].cache if "linecache" in sys.modules else cells)[name] = entry
+
+
+def forget(name):
+    cells.pop(name, None)
+    try:
+        sys.modules["linecache"].cache.pop(name, None)
+    except Exception:
+        pass  # it is not loaded, or no longer what it was
+
+
+def share_texts():
+    """Has the modules that look for the source of code find that of cells."""
+    ImportHook({"linecache": fill_linecache, "inspect": patch_inspect}).install()
+
+
+def fill_linecache(linecache):
+    linecache.cache.update(cells)
+    cells.clear()
+
+
+def patch_inspect(inspect):
+    """Classes have no code that would name their cell, and their module has no file."""
+    find = inspect.getfile
+
+    def getfile(object):
+        try:
+            return find(object)
+        except (OSError, TypeError):
+            name = cell_of(object) if isinstance(object, type) and object.__module__ == "__main__" else None
+            if name is None:
+                raise
+            return name
+
+    inspect.getfile = getfile
+
+
+def cell_of(found):
+    """The name of the cell that defines a class: that of one of its methods, or else the last that has such a class."""
+    texts = import_own("linecache").cache
+    for member in vars(found).values():
+        if type(member) is type(cell_of) and member.__qualname__ == f"{found.__qualname__}.{member.__name__}":
+            if member.__code__.co_filename in texts:
+                return member.__code__.co_filename
+    for name in reversed(list(texts)):
+        text = "".join(texts[name][2]) if name.startswith("<cell ") else ""
+        if found.__name__ not in text:
+            continue
+        try:
+            parts = compile_parts(text, name, TOP_LEVEL_AWAIT | futures)
+        except SyntaxError:
+            continue
+        if any(defines(part, found) for part in parts):
+            return name
+    return None
+
+
+def defines(code, found):
+    """Whether the body of such a class is in it, which sets its qualified name."""
+    inner = [constant for constant in code.co_consts if type(constant) is type(code)]
+    bodies = (part for part in inner if part.co_name == found.__name__)
+    return any(found.__qualname__ in part.co_consts for part in bodies) or any(defines(part, found) for part in inner)

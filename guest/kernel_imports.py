@@ -1,4 +1,5 @@
-"""How the Python kernel imports what is its own, whatever guest code has put into the path or the workspace."""
+"""How the Python kernel imports what is its own, whatever guest code has put into the path or the workspace; and how it
+learns of what guest code imports."""
 
 import sys
 from _frozen_importlib import BuiltinImporter, FrozenImporter
@@ -69,3 +70,29 @@ class BridgeFinder:
         if name == "mcp" or name.startswith(("mcp.runtime", "mcp.servers")):
             return self.load_bridge().find_spec(name)
         return None
+
+
+class ImportHook:
+    """Does something with modules from the moment that they are imported: `{name: what}`."""
+
+    def __init__(self, actions):
+        self.actions = actions
+
+    def install(self):
+        for name in [name for name in self.actions if name in sys.modules]:
+            self.actions.pop(name)(sys.modules[name])
+        if self.actions:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(self, name, path=None, target=None):
+        action = self.actions.get(name)
+        if action is None:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        if spec is not None:
+            if isinstance(spec.loader, type):  # shared by all modules of its kind
+                spec.loader = type(spec.loader.__name__, (spec.loader,), {})
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (execute(module), action(module))
+        return spec

@@ -12,7 +12,7 @@ import io
 import sys
 
 from kernel_channel import dump_data, encode
-from kernel_imports import BESIDE, import_own
+from kernel_imports import BESIDE, ImportHook, import_own
 
 ITEM_LIMIT = 8 << 20  # bytes before encoding
 ITEMS_PER_CELL = 32
@@ -23,7 +23,6 @@ TEXTS = (str, bytes, bytearray)
 CONTAINERS = (list, tuple, set, frozenset, dict)
 
 was_cut = False  # whether a value or an error of the cell that runs is not shown whole
-cells = {}  # as linecache.cache has them, of which it becomes part when that is imported
 
 RICH_METHODS = (
     ("", "_repr_mimebundle_"),
@@ -31,6 +30,8 @@ RICH_METHODS = (
     ("image/jpeg", "_repr_jpeg_"),
     ("image/svg+xml", "_repr_svg_"),
     ("text/html", "_repr_html_"),
+    ("text/markdown", "_repr_markdown_"),
+    ("text/latex", "_repr_latex_"),
     ("application/json", "_repr_json_"),
 )
 
@@ -154,25 +155,11 @@ def prepare():
         import_own(name)
 
 
-def remember(name, code):
-    """Keeps the source of a cell, for tracebacks."""
-    entry = (len(code), None, [f"{line}\n" for line in code.split("\n")], name)
-    (sys.modules["linecache"].cache if "linecache" in sys.modules else cells)[name] = entry
-
-
-def forget(name):
-    cells.pop(name, None)
-    try:
-        sys.modules["linecache"].cache.pop(name, None)
-    except Exception:
-        pass  # it is not loaded, or no longer what it was
-
-
-def format_traceback(exc):
+def format_traceback(exc, trace=None):
     if isinstance(exc, SyntaxError) and exc.text is None and exc.filename and exc.lineno:
         lines = import_own("linecache")
         exc.text = lines.getline(exc.filename, exc.lineno) or None  # as when the parser finds it
-    report = import_own("traceback").TracebackException(type(exc), exc, exc.__traceback__)
+    report = import_own("traceback").TracebackException(type(exc), exc, trace or exc.__traceback__)
     pending = [report]
     while pending:
         part = pending.pop()
@@ -186,23 +173,65 @@ def user_frames(stack):
     """A traceback without the kernel's frames, nor the event loop's between them and the cell."""
     if stack and is_own(stack[0]):
         cell = (n for n, frame in enumerate(stack) if frame.filename.startswith("<cell "))
-        stack = stack[next(cell, 0) :]
+        last = max(n for n, frame in enumerate(stack) if is_own(frame))
+        stack = stack[next(cell, last) :]
     return [frame for frame in stack if not is_own(frame)]
 
 
 def is_own(frame):
-    return frame.filename.rpartition("/")[0] == BESIDE
+    return is_beside(frame.filename)
+
+
+def is_beside(filename):
+    return filename.rpartition("/")[0] == BESIDE
+
+
+def patch_traceback(traceback):
+    """Has the stack of a cell begin with it, in `print_stack` and the like; what `display` does is not in it."""
+    walk = traceback.walk_stack
+
+    def walk_stack(f):
+        return walk(f) if f is None else walk_cell(f)
+
+    def walk_cell(frame):
+        for frame, line in walk(frame):
+            name = frame.f_code.co_filename
+            if name == f"{BESIDE}/kernel.py":
+                break
+            if not is_beside(name):
+                yield frame, line
+
+    traceback.walk_stack = walk_stack
+
+
+def patch_threading(threading):
+    """Tells of what ends a thread as of what ends a cell: with the source, which the interpreter looks for in files,
+    and without the frames of `threading`."""
+    tell = threading.excepthook
+
+    def excepthook(args):
+        exc, trace = args.exc_value, args.exc_traceback
+        if args.exc_type is SystemExit:
+            return
+        while trace is not None and trace.tb_frame.f_globals is vars(threading):
+            trace = trace.tb_next
+        try:
+            sys.stderr.write(f"Exception in thread {args.thread.name}:\n{format_traceback(exc, trace)}")
+        except Exception:
+            tell(args)  # what is there of it
+
+    threading.excepthook = excepthook
 
 
 def rich_forms(value):
-    """The rich forms of `value` by mime type; of images one, the first that it offers."""
+    """The rich forms of `value` by mime type; of images one, the first that it offers, and so of markup."""
     if is_figure(value):
         return {"image/png": draw_figure(value)}
     forms = {}
     for mime, name in RICH_METHODS:
         # Looked up on the type: a class is not its instance, and some instances answer to every name.
         method = getattr(type(value), name, None)
-        if method is None or mime in forms or (is_image(mime) and any(map(is_image, forms))):
+        if method is None or mime in forms or any(are(mime) and any(map(are, forms)) for are in (is_image, is_markup)):
             continue
         try:
             data = method(value) if mime else make_bundle(method, value)
@@ -226,6 +255,24 @@ def make_bundle(method, value):
 
 def is_image(mime):
     return mime.startswith("image/")
+
+
+def is_markup(mime):
+    return mime in ("text/html", "text/markdown", "text/latex")
+
+
+def show_itself(value):
+    """Whether `value` has shown itself, by calling `display`. Asked last: classes that offer this beside rich forms
+    mean a notebook by it, and would open a browser here."""
+    method = getattr(type(value), "_ipython_display_", None)
+    if method is None:
+        return False
+    try:
+        method(value)
+        return True
+    except Exception as failure:
+        note(f"_ipython_display_ of {type(value).__name__} failed: {explain(failure)}")
+        return False
 
 
 def is_figure(value):
@@ -276,7 +323,8 @@ class Gallery:
     def __init__(self, send_item):
         self.send_item = send_item
         self.count = 0
-        ImportHook({"matplotlib.pyplot": self.patch_pyplot, "linecache": self.fill_linecache}).install()
+        hooks = {"threading": patch_threading, "traceback": patch_traceback, "matplotlib.pyplot": self.patch_pyplot}
+        ImportHook(hooks).install()
 
     def open(self):
         """Begins a cell."""
@@ -293,13 +341,19 @@ class Gallery:
         """Shows values as images, HTML, JSON or text, whichever they offer."""
         for value in values:
             forms = rich_forms(value)
+            if not forms and show_itself(value):
+                continue
             if not any(map(is_image, forms)):
                 forms.setdefault("text/plain", render_result(value))
             self.send_forms(forms)
 
     def show(self, value):
         """Shows a result, if it is more than its repr."""
-        self.send_forms(rich_forms(value))
+        forms = rich_forms(value)
+        if forms:
+            self.send_forms(forms)
+        else:
+            show_itself(value)
 
     def show_figures(self):
         """Shows and closes the figures that pyplot holds."""
@@ -320,14 +374,22 @@ class Gallery:
         except Exception as failure:
             note(f"figure dropped: {explain(failure)}")
 
+    def drop_figures(self):
+        """Closes the figures of a cell that was interrupted, or the next would show them as its own. They are not
+        drawn: that may be what took too long."""
+        try:
+            pyplot = sys.modules["matplotlib.pyplot"]
+            numbers = pyplot.get_fignums()
+            pyplot.close("all")
+            if numbers:
+                note("figures dropped: the cell was interrupted before all were shown")
+        except BaseException:
+            pass  # it is not loaded, or the guest's own
+
     def patch_pyplot(self, pyplot):
         """Makes `plt.show()` send the figures: with the Agg backend it would only warn, and the next plot would
         be drawn over the last."""
         pyplot.show = lambda *_, **__: self.show_figures()
-
-    def fill_linecache(self, linecache):
-        linecache.cache.update(cells)
-        cells.clear()
 
     def send_forms(self, forms):
         """Each by itself, as large as it may be."""
@@ -338,29 +400,3 @@ class Gallery:
                     self.send_item(encode_item(mime, data))
             except Exception as refusal:
                 note(f"{mime} dropped: {explain(refusal)}")
-
-
-class ImportHook:
-    """Does something with modules from the moment that they are imported: `{name: what}`."""
-
-    def __init__(self, actions):
-        self.actions = actions
-
-    def install(self):
-        for name in [name for name in self.actions if name in sys.modules]:
-            self.actions.pop(name)(sys.modules[name])
-        if self.actions:
-            sys.meta_path.insert(0, self)
-
-    def find_spec(self, name, path=None, target=None):
-        action = self.actions.get(name)
-        if action is None:
-            return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
-        if spec is not None:
-            if isinstance(spec.loader, type):  # shared by all modules of its kind
-                spec.loader = type(spec.loader.__name__, (spec.loader,), {})
-            execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (execute(module), action(module))
-        return spec

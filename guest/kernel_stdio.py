@@ -7,6 +7,7 @@ import sys
 from _thread import _count
 
 from kernel_channel import move_high
+from kernel_imports import ImportHook
 
 NO_INPUT = "input() is not available in this sandbox: pass values in the code"
 
@@ -44,6 +45,7 @@ class Stdio:
     def __init__(self):
         self.spares = [(fd, move_high(fd), identify(fd)) for fd in (0, 1, 2)]
         self.streams = {}
+        self.pid = posix.getpid()
         self.has_company = False
         sys.stdin = sys.__stdin__ = NoInput()
 
@@ -111,3 +113,33 @@ class Stdio:
                 stream.flush()
             except Exception:
                 continue  # closed, or in the middle of a write
+
+    def go_before_children(self):
+        """From now on, what was printed until a child is started comes before what that prints, without a line's end
+        too; and a forked child has none of it to print again."""
+        posix.register_at_fork(before=self.flush_for_child)
+        for name in ("system", "posix_spawn", "posix_spawnp"):
+            self.lead(name, "posix", "os")
+        ImportHook({"_posixsubprocess": lambda _: self.lead("fork_exec", "_posixsubprocess", "subprocess")}).install()
+
+    def lead(self, name, home, user):
+        """Has a function of the module `home` flush first, and so that of a module that has taken it from there."""
+        start = getattr(sys.modules[home], name, None)
+        if start is None:
+            return  # not on this system
+
+        def flush_and_start(*args, **kwargs):
+            self.flush_for_child()
+            return start(*args, **kwargs)
+
+        for mark in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(flush_and_start, mark, getattr(start, mark))
+        flush_and_start.__wrapped__ = start
+        setattr(sys.modules[home], name, flush_and_start)
+        for theirs in (name, f"_{name}"):
+            if getattr(sys.modules.get(user), theirs, None) is start:
+                setattr(sys.modules[user], theirs, flush_and_start)
+
+    def flush_for_child(self):
+        if posix.getpid() == self.pid:  # or a thread that is none in this process may hold the lock of a stream
+            self.flush()

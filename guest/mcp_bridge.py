@@ -14,9 +14,9 @@ import sys
 from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import PathFinder
 
-import kernel_output
 import mcp_bridge_calls as calls
 import mcp_bridge_runtime as runtime
+from kernel_compile import remember
 from kernel_imports import import_own
 from mcp_bridge_saved import SavedTools
 from mcp_bridge_servers import Servers
@@ -35,7 +35,7 @@ class Bridge:
         self.kernel = kernel
         self.calls = calls.Calls(kernel)
         self.servers = Servers()
-        self.saved = SavedTools(self.calls.ask, kernel.namespace, kernel_output.remember)
+        self.saved = SavedTools(self.calls.ask, kernel.namespace, remember)
         self.is_told = False  # by a preface, or by the host when asked
         self.placed = {}  # names in the namespace, and what was put there
         runtime._bridge = self

@@ -536,6 +536,35 @@ class CellTest(KernelTest):
         cell = self.run_ok("import subprocess; print(1); _ = subprocess.run(['echo', '2']); print(3)")
         self.assertEqual(cell.stdout, "1\n2\n3\n")
 
+    def test_so_is_that_of_parts_of_lines(self):
+        ways = [
+            "subprocess.run(['sh', '-c', 'printf 2; printf 2 >&2'])",
+            "subprocess.run('printf 2; printf 2 >&2', shell=True, close_fds=False, preexec_fn=lambda: None)",
+            "os.system('printf 2; printf 2 >&2')",
+            "os.waitpid(os.posix_spawn('/bin/sh', ['sh', '-c', 'printf 2; printf 2 >&2'], {}), 0)",
+            "os.spawnlp(os.P_WAIT, 'sh', 'sh', '-c', 'printf 2; printf 2 >&2')",
+            "await (await asyncio.create_subprocess_shell('printf 2; printf 2 >&2')).wait()",
+            "os.waitpid(os.fork() or os._exit(os.write(1, b'2') - os.write(2, b'2')), 0)",
+        ]
+        for flags in ("-I", "-IS"):
+            self.host = self.new_host((sys.executable, flags, KERNEL))
+            self.run_ok("import asyncio, os, subprocess, sys")
+            for way in ways:
+                with self.subTest(way=way, flags=flags):
+                    cell = self.run_ok(f"print(1, end=''); print(1, end='', file=sys.stderr)\nx = {way}\nprint(3, end='')")
+                    self.assertEqual((cell.stdout, cell.stderr), ("123", "12"))
+
+    def test_a_forked_child_does_not_print_it_again(self):
+        cell = self.run_ok("import os, sys; print(1, end=''); x = os.waitpid(os.fork() or sys.exit(), 0)")
+        self.assertEqual(cell.stdout, "1")
+
+    def test_children_do_not_mind_what_became_of_the_streams(self):
+        self.run_ok("import io, os, subprocess, sys\nclass Odd:\n def flush(self): sys.exit(3)")
+        for code in ("sys.stdout.close()", "sys.stdout = None", "del sys.stdout", "sys.stdout = Odd()", "sys.stdout.detach()"):
+            with self.subTest(code=code):
+                cell = self.run_ok(f"{code}; x = subprocess.run('echo 2', shell=True), os.system('echo 3')")
+                self.assertEqual((cell.stdout, cell.stderr), ("2\n3\n", ""))
+
     def test_big_output_of_a_subprocess_arrives_whole(self):
         cell = self.run_ok("import subprocess; _ = subprocess.run(['head', '-c', '3000000', '/dev/zero'])")
         self.assertEqual(len(cell.stdout), 3_000_000)
@@ -643,3 +672,66 @@ class AwaitTest(KernelTest):
             ValueError: x
             """
         self.assertEqual(cell.traceback, textwrap.dedent(expected))
+
+    def test_a_forgotten_await_is_made_good(self):
+        self.run_ok("import asyncio, gc\nasync def f(x):\n await asyncio.sleep(0)\n return x")
+        for code in ("f(1)", "x = 1\nf(x)", "await f(2)\nf(1)", "(lambda: f(1))()"):
+            with self.subTest(code=code):
+                cell = self.run_ok(code)
+                self.assertEqual((cell.result, cell.stderr), ("1", ""))
+        self.assertEqual(self.run_ok("_ + 1").result, "2")
+        self.assertIsNone(self.run_ok("f(None)").result)
+        self.assertEqual(self.run_ok("x = gc.collect()").stderr, "")
+        host = self.new_host(WithoutSiteTest.COMMAND)
+        self.assertEqual(host.run("async def f(): return 1\nf()").result, "1")
+
+    def test_a_coroutine_that_can_be_awaited_later_is_left_alone(self):
+        self.run_ok("import asyncio\nasync def f(x):\n await asyncio.sleep(0)\n return x")
+        self.assertRegex(self.run_ok("c = f(1); c").result, "^<coroutine object f at ")
+        self.assertEqual(self.run_ok("await c").result, "1")
+        self.assertRegex(self.run_ok("[c][0]").result, "^<coroutine object f at ")  # it is over
+        self.assertRegex(self.run_ok("kept = [f(1)]; x = kept[0].send(None); kept[0]").result, "^<coroutine object f at ")
+        self.run_ok("kept.pop().close()")
+
+    def test_a_forgotten_await_that_fails(self):
+        cell = self.run_error("async def f():\n    raise ValueError('x')\nf()", "ValueError")
+        expected = """\
+            Traceback (most recent call last):
+              File "<cell 1>", line 2, in f
+                raise ValueError('x')
+            ValueError: x
+            """
+        self.assertEqual(cell.traceback, textwrap.dedent(expected))
+        cell = self.run_error("import asyncio; asyncio.wait_for(None, 1)", "TypeError")
+        self.assertNotIn("run_until_complete", cell.traceback)
+
+    def test_a_cell_that_awaits_nothing_can_start_tasks(self):
+        self.run_ok("import asyncio\nasync def f(x):\n await asyncio.sleep(0)\n return x")
+        ways = [
+            "t = asyncio.create_task(f(1))",
+            "from asyncio import ensure_future; t = ensure_future(f(1))",
+            "t = ensure_future(f(1)); 5",
+            "t = asyncio.get_running_loop().create_task(f(1))",
+            "t = [asyncio.create_task(f(n)) for n in range(2)][1]",
+            "t = list({asyncio.create_task(f(n)) for n in [1]})[0]",
+            "t = dict((n, asyncio.create_task(f(n))) for n in [1])[1]",
+            "if True:\n  t = asyncio.create_task(f(1))",
+        ]
+        for code in ways:
+            with self.subTest(code=code):
+                self.run_ok(code)
+                self.assertEqual(self.run_ok("t.done()").result, "False")
+                self.assertEqual(self.run_ok("await t").result, "1")
+        self.assertRegex(self.run_ok("asyncio.create_task(f(1))").result, "^<Task pending")
+        self.assertEqual(self.run_error("t = asyncio.create_task(f(1)); 1 / 0", "ZeroDivisionError").traceback.count("File"), 1)
+
+    def test_a_cell_that_runs_a_loop_of_its_own_is_left_alone(self):
+        self.run_ok("import asyncio\nasync def f(x):\n await asyncio.create_task(asyncio.sleep(0))\n return x")
+        for code in (
+            "asyncio.run(f(1))",
+            "loop = asyncio.new_event_loop(); t = loop.create_task(f(1)); loop.run_until_complete(t)",
+            "class Client:\n  def create_task(self): return asyncio.run(f(1))\nclient = Client()",
+            "client.create_task()",
+        ):
+            with self.subTest(code=code):
+                self.assertIn(self.run_ok(code).result, ("1", None))

@@ -96,6 +96,54 @@ class ErrorTest(KernelTest):
         self.run_ok("import inspect\ndef f(): return 1")
         self.assertEqual(self.run_ok("inspect.getsource(f)").result, "'def f(): return 1\\n'")
 
+    def test_source_of_classes(self):
+        self.run_ok("import dataclasses, inspect")
+        plain = "class Plain:\n    x: int = 0\n"
+        cases = {
+            "Plain": plain,
+            "Method": "class Method(Plain):\n    def f(self): return 1\n",
+            "Data": "@dataclasses.dataclass\nclass Data:\n    y: str = ''\n",
+        }
+        self.run_ok(f"{plain.replace('0', '1')}")
+        for name, text in cases.items():
+            self.run_ok(f"before = 1\n{text}after = 1")
+        self.run_ok("class Other:\n  class Plain: pass\nclass Plainer: pass\nborrowed = Method.f")
+        self.run_error("class Plain: (", "SyntaxError")
+        self.run_ok("class Borrower:\n    g = borrowed")
+        for name, text in {**cases, "Borrower": "class Borrower:\n    g = borrowed\n"}.items():
+            with self.subTest(name=name):
+                self.assertEqual(self.run_ok(f"inspect.getsource({name})").result, repr(text))
+        self.assertEqual(self.run_cell("inspect.getsource(type('Never', (), {}))").status, "error")
+        self.run_error("inspect.getsource(int)", "TypeError")
+        self.run_error("inspect.getsource(1)", "TypeError")
+
+    def test_a_stack_begins_with_its_cell(self):
+        self.run_ok("import asyncio, logging, traceback\ndef f():\n    traceback.print_stack()")
+        expected = '  File "<cell {0}>", line 1, in <module>\n    {1}\n  File "<cell 1>", line 3, in f\n    traceback.print_stack()\n'
+        for number, code in enumerate(("f()", "f(); await asyncio.sleep(0)"), 2):
+            self.assertEqual(self.run_ok(code).stderr, expected.format(number, code))
+        self.assertNotIn("kernel", self.run_ok("logging.warning('x', stack_info=True)").stderr)
+        self.run_ok("class R:\n def __repr__(self): f(); return ''")
+        for code, count in (("R()", 2), ("display(R())", 3)):
+            self.assertEqual(self.run_ok(code).stderr.count("File "), count)
+        names = "[frame.f_code.co_name for frame, _ in traceback.walk_stack(None)]"
+        self.assertIn("<module>", self.run_ok(names).result)
+
+    def test_what_ends_a_thread_is_told_as_what_ends_a_cell(self):
+        code = "import threading\ndef f(n):\n    return 1 / n\nt = threading.Thread(target=f, args=(0,), name='T'); t.start(); t.join()"
+        cell = self.run_ok(code)
+        lines = [line for line in cell.stderr.splitlines() if line.strip(" ~^")]
+        expected = ["Exception in thread T:", "Traceback (most recent call last):", '  File "<cell 1>", line 3, in f']
+        self.assertEqual(lines, [*expected, "    return 1 / n", "ZeroDivisionError: division by zero"])
+        run = "t = threading.Thread(target={}, name='T'); t.start(); t.join()"
+        self.assertRegex(self.run_ok(run.format("f")).stderr, r"in run\n(.*\n)+TypeError: f\(\) missing")
+        self.assertEqual(self.run_ok("import sys; " + run.format("sys.exit")).stderr, "")
+        self.run_ok("class Odd(Exception):\n def __str__(self): raise ValueError\ndef g(): raise Odd")
+        self.assertRegex(self.run_ok(run.format("g")).stderr, "Exception in thread T:\n(.*\n)+.*Odd: <")
+        self.assertEqual(self.run_ok("sys.stderr = None; " + run.format("g")).stderr, "")
+        self.run_ok("threading.excepthook = lambda args: print('mine', args.exc_type.__name__)")
+        self.assertEqual(self.run_ok(run.format("f")).stdout, "mine TypeError\n")
+
     def test_a_long_traceback_keeps_head_and_tail(self):
         self.run_ok("def f(n): g(n)\ndef g(n): f(n + 1)")
         trace = self.run_error("f(0); raise ValueError", "RecursionError").error["traceback"]
@@ -150,6 +198,8 @@ class DisplayTest(KernelTest):
             ("_repr_jpeg_", "b'j'", "image/jpeg", "ag=="),
             ("_repr_svg_", "'<svg/>'", "image/svg+xml", base64.b64encode(b"<svg/>").decode()),
             ("_repr_html_", "'<b>é</b>'", "text/html", "<b>é</b>"),
+            ("_repr_markdown_", "'**é**'", "text/markdown", "**é**"),
+            ("_repr_latex_", "'$x$'", "text/latex", "$x$"),
             ("_repr_json_", "{'a': [1, None]}", "application/json", {"a": [1, None]}),
             ("_repr_mimebundle_", "{'text/latex': '$x$'}", "text/latex", "$x$"),
             ("_repr_mimebundle_", "({'application/vnd.a+json': [1]}, {})", "application/vnd.a+json", [1]),
@@ -184,6 +234,28 @@ class DisplayTest(KernelTest):
     def test_one_image_of_several(self):
         self.run_ok("class R:\n def _repr_png_(self): return b'p'\n def _repr_jpeg_(self): return b'j'")
         self.assertEqual([item["mime"] for item in self.show("R()")], ["image/png"])
+
+    def test_one_markup_of_several(self):
+        methods = ["_repr_latex_", "_repr_markdown_", "_repr_html_"]
+        for count, mime in enumerate(("text/latex", "text/markdown", "text/html"), 1):
+            offered = "".join(f" def {name}(self): return 'x'\n" for name in methods[:count])
+            self.run_ok(f"class R:\n{offered}")
+            self.assertEqual([item["mime"] for item in self.show("R()")], [mime])
+        self.run_ok("class R:\n def _repr_html_(self): pass\n def _repr_markdown_(self): return 'x'")
+        self.assertEqual([item["mime"] for item in self.show("R()")], ["text/markdown"])
+
+    def test_an_object_that_shows_itself(self):
+        self.run_ok("class R:\n def _ipython_display_(self): display(1, 2)\n def __repr__(self): return 'R'")
+        shown = [{"mime": "text/plain", "data": "1"}, {"mime": "text/plain", "data": "2"}]
+        cell = self.run_ok("R()")
+        self.assertEqual((cell.result, cell.shown), ("R", shown))
+        self.assertEqual(self.show("display(R())"), shown)
+        self.run_ok("class Rich(R):\n def _repr_html_(self): return 'x'")
+        self.assertEqual(self.show("Rich()"), [{"mime": "text/html", "data": "x"}])
+        self.run_ok("class Failing(R):\n def _ipython_display_(self): import IPython_is_not_here")
+        cell = self.run_ok("display(Failing())")
+        self.assertEqual(cell.shown, [{"mime": "text/plain", "data": "R"}])
+        self.assertRegex(cell.stderr, "^display: _ipython_display_ of Failing failed: ModuleNotFoundError: ")
 
     def test_a_class_and_an_object_with_every_attribute_are_not_rich(self):
         self.run_ok("class R:\n def _repr_html_(self): return 'x'")
@@ -345,6 +417,29 @@ class LibraryTest(KernelTest):
         self.run_ok("import matplotlib.pyplot as plt")
         cell = self.run_error("plt.plot([1]); raise ValueError", "ValueError")
         self.assertEqual(len(cell.shown), 1)
+
+    @needs("matplotlib")
+    def test_figures_of_a_cell_that_exits_are_sent(self):
+        self.run_ok("import matplotlib.pyplot as plt, os, sys")
+        self.assertEqual(len(self.run_cell("plt.plot([1]); sys.exit()").shown), 1)
+        child = "plt.plot([1]); pid = os.fork()\nif not pid: sys.exit()\nos.waitpid(pid, 0)[1]"
+        cell = self.run_ok(child)
+        self.assertEqual((cell.result, len(cell.shown), cell.stderr), ("0", 1, ""))
+
+    @needs("matplotlib")
+    def test_figures_of_a_cell_that_is_interrupted_are_not_shown_by_the_next(self):
+        self.run_ok("import matplotlib.pyplot as plt, os, signal\nstop = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)")
+        self.run_ok("class Slow:\n def __repr__(self): stop()")
+        drawing = "plt.gcf().savefig = stop; x = plt.figure()"
+        for code in ("stop()", "Slow()", drawing, "sys = __import__('sys'); sys.stderr.close(); stop()"):
+            with self.subTest(code=code):
+                cell = self.run_cell(f"x = plt.plot([1]); {code}")
+                self.assertEqual((cell.status, cell.shown), ("interrupted", []))
+                note = "display: figures dropped: the cell was interrupted before all were shown\n"
+                self.assertEqual(cell.stderr, "" if "close" in code else note)
+                cell = self.run_ok("plt.get_fignums()")
+                self.assertEqual((cell.result, cell.shown), ("[]", []))
+        self.assertEqual(self.run_cell("plt.plot([1]); plt.show(); stop()").stderr, "")
 
     @needs("matplotlib")
     def test_a_figure_that_cannot_be_drawn(self):

@@ -58,6 +58,21 @@ class InterruptTest(KernelTest):
         self.assertEqual(self.run_ok("cleaned").result, "[1]")
         self.assertEqual(self.run_ok("await asyncio.sleep(0, 5)").result, "5")
 
+    def test_in_a_forgotten_await(self):
+        self.run_ok("import asyncio\nasync def f():\n  print('go')\n  await asyncio.sleep(1000)")
+        self.run_ok("async def spin():\n  print('go')\n  while True: pass")
+        for code in ("f()", "spin()"):
+            with self.subTest(code=code):
+                cell = self.interrupt(code)
+                self.assertEqual((cell.status, cell.error["name"], cell.stderr), ("interrupted", "KeyboardInterrupt", ""))
+                self.assertNotIn("kernel.py", cell.error["traceback"])
+
+    def test_in_a_cell_that_starts_tasks(self):
+        self.run_ok("import asyncio, time")
+        cell = self.interrupt("t = asyncio.create_task(asyncio.sleep(0)); print('go'); time.sleep(1000)")
+        self.assertEqual((cell.status, cell.stderr), ("interrupted", ""))
+        self.assertEqual(self.run_ok("await t").stderr, "")
+
     def test_in_a_busy_coroutine(self):
         self.run_ok("import asyncio, gc")
         self.assert_interrupted("await asyncio.sleep(0)\nwhile True: pass")
@@ -326,6 +341,9 @@ class ForkTest(KernelTest):
         self.run_ok("def f(x):\n display(x)\n return x * 2")
         cell = self.run_ok("with fork.Pool(2) as pool: doubled = pool.map(f, [1, 2])\ndoubled")
         self.assertEqual((cell.result, cell.shown), ("[2, 4]", []))
+        spawned = "p = multiprocessing.get_context('spawn').Process(target=print, args=(2,))"
+        cell = self.run_ok(f"{spawned}; print(1, end=''); p.start(); p.join(); p.exitcode")
+        self.assertEqual((cell.result, cell.stdout, cell.stderr), ("0", "12\n", ""))
 
 
 ZYGOTE = f"""
@@ -417,6 +435,18 @@ class ZygoteTest(unittest.TestCase):
     def test_pyplot_preloaded(self):
         code = "import matplotlib.pyplot as plt; plt.show.__module__"
         self.assertEqual(self.run_in_siblings(["matplotlib.pyplot"], code), ["'kernel_output'"] * 2)
+
+    def test_modules_that_find_the_source_of_cells_preloaded(self):
+        code = "import inspect, io, sys, threading, traceback; sys.stderr = io.StringIO()\nclass C: pass\n"
+        code += "t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join(); traceback.print_stack()\n"
+        code += "sys.stderr.getvalue().count('File'), '1 / 0' in sys.stderr.getvalue(), inspect.getsource(C)"
+        found = self.run_in_siblings(["inspect", "threading", "traceback"], code)
+        self.assertEqual(found, ["(2, True, 'class C: pass\\n')"] * 2)
+
+    def test_subprocess_preloaded(self):
+        code = "import os, subprocess; r, w = os.pipe(); os.dup2(w, 1); print('a', end='')\n"
+        code += "subprocess.run(['echo', 'b']); os.system('echo c'); os.read(r, 9)"
+        self.assertEqual(self.run_in_siblings(["subprocess"], code), ["b'ab\\nc\\n'"] * 2)
 
     def test_state_is_not_shared(self):
         code = "import builtins; n = getattr(builtins, 'n', 0) + 1; builtins.n = n; (__name__, n)"
