@@ -11,10 +11,10 @@
 # the code does to its own ends with it, and what the kernel does is not traced to it.
 #
 # An `exec` that succeeds, and `builtin exit`, end the kernel. A trap of INT or DEBUG lasts for one request. Where an
-# error of expansion strikes in the text of an `eval` or of a sourced file, just the command that has it is dropped.
-# `set -e` holds in a function that is called with `!` before it. A trap of EXIT is for the end of the shell, not of the
-# code; in posix mode `exit` ends the shell. A trap of ERR is heard in functions too: the kernel needs `set -E` for
-# itself, and cannot tell it from the code's own.
+# error of expansion strikes in the text of an `eval`, of a sourced file, or of code with more than 16384 commands,
+# just the command that has it is dropped. `set -e` holds in a function that is called with `!` before it. A trap of
+# EXIT is for the end of the shell, not of the code; in posix mode `exit` ends the shell. A trap of ERR is heard in
+# functions too: the kernel needs `set -E` for itself, and cannot tell it from the code's own.
 #
 # Code may have functions of any name, so builtins are called by `builtin`, which it cannot have. It may have `command`:
 # that is put aside where the code is run, for bash heeds `set -e` to the left of `||` in a `builtin eval`.
@@ -34,17 +34,44 @@ __rf_turn() {
   fi
   IFS=' ' builtin read -r ${__rf_patience:+"$__rf_patience"} __rf_id __rf_length || builtin exit
   IFS= LC_ALL=C builtin read -r ${__rf_patience:+"$__rf_patience"} -N "$__rf_length" __rf_code || builtin exit
-  # As one command, for an error of expansion drops just a command. What is none, or not before its first lines have
-  # run (extglob, aliases), is read as bash reads a script; so is what is long, for bash calls itself once for each
-  # command of a list. Nothing but `esac` and `}` could leave the trial too early.
-  __rf_run="{ $__rf_code"$'\n}'
-  ((__rf_length <= 32768)) && [[ $__rf_code != *alias\ *=* ]] &&
-    builtin eval "__rf_trial() { case . in (.) $__rf_run;; esac; }" 2>/dev/null ||
-    { __rf_run='\builtin eval "$__rf_code"'; builtin eval :; } # or bash takes the trial's end for that of the rest
-  builtin unset -f __rf_trial
+  __rf_lines=("$__rf_code")
+  [[ $__rf_code != *alias\ *=* && $__rf_code != *extglob* ]] || builtin mapfile -t __rf_lines <<<"$__rf_code"
+  __rf_next
   __rf_run="__rf_begin; $__rf_run <&250 >&251 2>&252"
   ! builtin declare -F command || { __rf_command=$(builtin declare -f command); builtin unset -f command; }
   builtin trap - INT
+}
+
+# Takes the next part of the code, as one command, for an error of expansion drops just a command. A part ends with the
+# command that may change how bash reads what follows (aliases, extglob). What is no command is read as bash reads a
+# script.
+__rf_next() {
+  __rf_has_builtin || unset -f builtin
+  builtin local __rf_line __rf_count=0 __rf_tries=0 IFS=$'\n' -
+  [[ $- != *x* ]] || __rf_lines[0]="\\builtin set -x; ${__rf_lines[0]}" # what calls this turns it off
+  builtin set +eux -f
+  while ((__rf_count < ${#__rf_lines[@]})); do
+    __rf_line=${__rf_lines[__rf_count++]}
+    ((__rf_tries > 0 || __rf_count == ${#__rf_lines[@]})) ||
+      [[ $__rf_line == *alias\ *=* || $__rf_line == *extglob* ]] || builtin continue
+    ((++__rf_tries < 100)) || __rf_count=${#__rf_lines[@]} # a long text, rather than a command that is long to end
+    __rf_run="{ ${__rf_lines[*]:0:__rf_count}"$'\n}'
+    __rf_is_command || builtin continue
+    __rf_lines=("${__rf_lines[@]:__rf_count}")
+    ((${#__rf_lines[@]} == 0)) ||
+      __rf_run="{ $__rf_run; { __rf_next; \\builtin set +x; } 2>/dev/null; "'\builtin eval "$__rf_run"; }'
+    builtin return
+  done
+  __rf_rest="${__rf_lines[*]}" __rf_run='\builtin eval "$__rf_rest"'
+  builtin eval : # or bash takes the trial's end for that of the rest
+}
+
+# What has too many commands is none: bash calls itself once for each command of a list. Nothing but `esac` and `}`
+# could leave the trial too early.
+__rf_is_command() {
+  builtin local IFS=$';&|\n'
+  ((${#__rf_run} <= 32768)) || { builtin set -- $__rf_run; (($# <= 16384)); } || builtin return
+  builtin eval "__rf_trial() { case . in (.) $__rf_run;; esac; }" 2>/dev/null && builtin unset -f __rf_trial
 }
 
 # The last thing before the code, which sees the status of the code before it.

@@ -75,6 +75,22 @@ class Shell(ShellTest):
         self.assertEqual(self.run_code("set -e\necho ${nope:?gone}\necho no"), (1, "bash: nope: gone\n"))
         self.assertEqual(self.run_code("set +eu; echo $x"), (0, "5\n"))
 
+    def test_errors_of_expansion_leave_code_that_is_long_or_changes_how_it_is_read(self):
+        text = "cat >/dev/null <<'END'\n" + "alias a=b; c | d\n" * 4000 + "END\n"
+        for before in [
+            text.replace("alias", ""),
+            text,
+            "alias a='echo b'\na >/dev/null\n",
+            "if true; then\n  alias a='echo b'\nfi\na >/dev/null\n",
+            "shopt -s extglob\necho !(keep) >/dev/null\n",
+        ]:
+            for error in ["echo $nope", "x=${nope:?gone}", "echo $((1 / 0))", "fixed=2"]:
+                with self.subTest(before[:50] + error):
+                    self.run_code("shopt -u extglob; unalias -a; x=5; set +eu; [[ -v fixed ]] || readonly fixed=1")
+                    status, printed = self.run_code(f"{before}set -euo pipefail\n{error}\necho continued")
+                    self.assertEqual((status, printed.count("\n"), "continued" in printed), (1, 1, False), printed)
+                    self.assertEqual(self.run_code("echo $x"), (0, "5\n"))
+
     def test_set_e_leaves_the_code_where_a_script_would_end(self):
         path = self.file("echo in file\nfalse\necho no\n")
         define = "f() { false; echo f goes on; }; "

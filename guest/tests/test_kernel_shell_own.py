@@ -93,6 +93,8 @@ class Names(ShellTest):
     def test_an_alias_holds_from_the_next_line_on(self):
         code = "alias hi='echo hello'\nhi\necho $LINENO"
         self.assertEqual(self.run_code(code), (0, "hello\n3\n"))
+        code = "set -x\nalias hi='echo hello again'\nhi\n(exit 3)"
+        self.assertRegex(self.run_code(code)[1], r"^\++ alias [^\n]*\n\++ echo hello again\nhello again\n\++ exit 3\n$")
 
     def test_a_function_called_builtin_lasts_for_one_request(self):
         self.run_code("x=5")
