@@ -25,8 +25,10 @@ __rf_turn() {
   builtin local __rf_length __rf_patience= - # `-`: the options that the code has set do not hold in here
   builtin set +efuvx
   builtin trap '' INT
+  # What the code closed. The last is tried first, for what bash puts aside would take its number.
+  ((1)) 2>&252 >&251 <&250 || builtin exit
   [[ -z $__rf_id ]] || builtin printf '%s %s\n' "$__rf_id" "$__rf_status" >&0
-  __rf_last=$__rf_status __rf_status=130 # what says nothing of its status was interrupted
+  __rf_losses=0 __rf_last=$__rf_status __rf_status=130 # what says nothing of its status was interrupted
   if [[ ${TMOUT:-0} != 0 ]]; then # what was interrupted left it in force, and its clock runs
     builtin trap : ALRM
     __rf_put_timeout_aside
@@ -119,7 +121,8 @@ __rf_leave() {
 
 # Leaves the code, not the shell: an interrupt is what unwinds every eval, file, trap and redirection.
 exit() {
-  { builtin local - "__rf_before=$?"; builtin set +ex; } 2>/dev/null
+  # Bash sets again, in the end, what was set at `local -`.
+  { builtin local "__rf_before=$?"; builtin set +o vi +o emacs; builtin local -; builtin set +ex; } 2>/dev/null
   builtin set -- "${@:-$__rf_before}"
   (($$ == BASHPID)) || builtin exit "$@"
   __rf_status=0
@@ -129,6 +132,7 @@ exit() {
 
 __rf_unwind() {
   [[ ${TMOUT:-0} == 0 ]] || __rf_put_timeout_aside
+  builtin set +o vi +o emacs # or bash would not come back to the kernel before its prompt
   builtin trap - INT && builtin kill -INT $$
   __rf_has_builtin || { unset -f builtin; __rf_unwind; }
   while ((1)); do ((1)); done # until it strikes, which it does not always at once
@@ -136,6 +140,7 @@ __rf_unwind() {
 
 # Bash has come to its prompt after all: some errors of syntax make it forget what it was about to do.
 __rf_lost() {
+  ((__rf_losses == 1)) || builtin kill -KILL $$ # it does not come back from here
   builtin echo 'bash: syntax error: the code is not read to its end' >&252
   builtin kill -INT $$
 }
@@ -198,7 +203,7 @@ exec >&2 240>&-
 set +o history +H
 shopt -s execfail
 unset HISTFILE
-PS1='$(__rf_lost)' PS2=$PS1
+PS1='$((++__rf_losses))$(__rf_lost)' PS2=$PS1
 __rf_id= __rf_status=0 __rf_on_error= __rf_on_return= __rf_timeout= __rf_command=
 # A file that is sourced is where bash takes note of jobs that have ended, without a prompt; code that asks for its own
 # place has none. To the left of `||` bash itself does not heed `set -e` in either.
