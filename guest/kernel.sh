@@ -23,8 +23,10 @@
 __rf_turn() {
   __rf_has_builtin || unset -f builtin
   builtin local __rf_length __rf_patience= - # `-`: the options that the code has set do not hold in here
-  builtin set +efuvx
+  builtin set +euvx -f
   builtin trap '' INT
+  [[ -z $__rf_place ]] || __rf_go_back
+  [[ -z $__rf_name ]] || BASH_ARGV0=$__rf_name __rf_name=
   # What the code closed. The last is tried first, for what bash puts aside would take its number.
   ((1)) 2>&252 >&251 <&250 || builtin exit
   [[ -z $__rf_id ]] || builtin printf '%s %s\n' "$__rf_id" "$__rf_status" >&0
@@ -36,11 +38,18 @@ __rf_turn() {
   fi
   IFS=' ' builtin read -r ${__rf_patience:+"$__rf_patience"} __rf_id __rf_length || builtin exit
   IFS= LC_ALL=C builtin read -r ${__rf_patience:+"$__rf_patience"} -N "$__rf_length" __rf_code || builtin exit
-  __rf_lines=("$__rf_code")
-  [[ $__rf_code != *alias\ *=* && $__rf_code != *extglob* ]] || builtin mapfile -t __rf_lines <<<"$__rf_code"
-  __rf_next
+  __rf_run="{ $__rf_code"$'\n}'
+  if [[ $__rf_code == *alias\ *=* || $__rf_code == *extglob* ]]; then
+    builtin mapfile -t __rf_lines <<<"$__rf_code"
+    __rf_next
+  elif ! __rf_is_command; then
+    __rf_lines=("$__rf_code")
+    __rf_next
+  fi
   __rf_run="__rf_begin; $__rf_run <&250 >&251 2>&252"
   ! builtin declare -F command || { __rf_command=$(builtin declare -f command); builtin unset -f command; }
+  __rf_file=$__rf_directory/cell.sh
+  [[ $__rf_code != *BASH_SOURCE* ]] || __rf_take_place
   builtin trap - INT
 }
 
@@ -71,18 +80,36 @@ __rf_next() {
 # What has too many commands is none: bash calls itself once for each command of a list. Nothing but `esac` and `}`
 # could leave the trial too early.
 __rf_is_command() {
-  builtin local IFS=$';&|\n'
-  ((${#__rf_run} <= 32768)) || { builtin set -- $__rf_run; (($# <= 16384)); } || builtin return
+  if ((${#__rf_run} > 32768)); then
+    builtin local IFS=$';&|\n'
+    builtin set -- $__rf_run
+    (($# <= 16384)) || builtin return
+  fi
   builtin eval "__rf_trial() { case . in (.) $__rf_run;; esac; }" 2>/dev/null && builtin unset -f __rf_trial
 }
 
 # The last thing before the code, which sees the status of the code before it.
 __rf_begin() {
+  [[ -z $__rf_place ]] || __rf_go_back
   builtin set -E
   __rf_trap_errors "$__rf_on_error"
   [[ -z $__rf_timeout ]] || TMOUT=$__rf_timeout __rf_timeout=
   [[ -z $__rf_command ]] || { builtin eval "$__rf_command"; __rf_command=; }
   builtin return "$__rf_last"
+}
+
+# To code that asks for it, its file is one in its own directory, and the script that is run if it asks for that too.
+__rf_take_place() {
+  [[ $PWD == /* && . -ef $PWD ]] || builtin return
+  __rf_place=$PWD __rf_place_before=${OLDPWD-} __rf_file=./cell.sh
+  builtin cd "$__rf_directory"
+  [[ $__rf_code != *\$?(\{)0* ]] || __rf_name=$0 BASH_ARGV0=$__rf_file
+}
+
+__rf_go_back() {
+  builtin cd "$__rf_place"
+  OLDPWD=$__rf_place_before __rf_place=
+  [[ -n $OLDPWD ]] || builtin unset OLDPWD
 }
 
 # Bash would end a shell for which the next request is long in coming.
@@ -204,11 +231,10 @@ set +o history +H
 shopt -s execfail
 unset HISTFILE
 PS1='$((++__rf_losses))$(__rf_lost)' PS2=$PS1
-__rf_id= __rf_status=0 __rf_on_error= __rf_on_return= __rf_timeout= __rf_command=
-# A file that is sourced is where bash takes note of jobs that have ended, without a prompt; code that asks for its own
-# place has none. To the left of `||` bash itself does not heed `set -e` in either.
-readonly __rf_cell=${BASH_SOURCE[0]%/*}/cell.sh PROMPT_COMMAND='__rf_turn
-if [[ $__rf_code == *BASH_SOURCE* ]]; then \command eval "$__rf_run"; else \command . "$__rf_cell"; fi &&
-  __rf_status=0 || __rf_status=$?
+__rf_id= __rf_status=0 __rf_on_error= __rf_on_return= __rf_timeout= __rf_command= __rf_place= __rf_name=
+# A file that is sourced is where bash takes note of jobs that have ended, without a prompt. To the left of `||` bash
+# itself does not heed `set -e` in it.
+readonly __rf_directory=${BASH_SOURCE[0]%/*} PROMPT_COMMAND='__rf_turn
+\command . "$__rf_file" && __rf_status=0 || __rf_status=$?
 __rf_unwind'
 printf 'ready %s\n' "$BASH_VERSION" >&0

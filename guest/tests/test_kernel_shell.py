@@ -1,5 +1,6 @@
 """Tests of kernel.sh: what code keeps, how it ends, and what of the kernel it comes across."""
 
+import os
 import re
 import socket
 import subprocess
@@ -161,9 +162,23 @@ class Shell(ShellTest):
         self.assertEqual(self.process.wait(timeout=20), 3)
         self.assertEqual(self.output.read(), b"begun\n0 1 2 3 ")
 
-    def test_code_has_no_place_but_may_return(self):
-        self.assertEqual(self.run_code("cd /; (cd \"$(dirname \"${BASH_SOURCE[0]}\")\"; pwd)"), (0, "/\n"))
+    def test_code_has_its_place_in_its_directory_and_may_return(self):
+        place = 'cd "$(dirname "${BASH_SOURCE[0]}")"; pwd'
+        self.run_code("cd /; unset OLDPWD")
+        self.assertEqual(self.run_code(f"set -u; ({place}); [[ -v OLDPWD ]]"), (1, "/\n"))
+        self.assertEqual(self.run_code(f"cd /usr; cd /proc; ({place}); cd -"), (0, "/proc\n/usr\n"))
+        self.run_code("cd $(mktemp -d); rmdir $PWD")
+        self.assertEqual(self.run_code("x=$BASH_SOURCE; stat -c %h .; cd /"), (0, "0\n"))
         self.assertEqual(self.run_code("return 3; echo no"), (3, ""))
+
+    def test_a_script_that_asks_whether_it_is_run_is(self):
+        self.run_code("named() { echo $0; }")
+        for guard in ['[[ "${BASH_SOURCE[0]}" == "${0}" ]]', '[ "$BASH_SOURCE" = "$0" ]', '[[ $0 = $BASH_SOURCE ]]']:
+            code = f'set -euo pipefail\nmain() {{ echo main $#; exit 3; }}\nif {guard}; then\n  main "$@"\nfi'
+            self.assertEqual(self.run_code(code), (3, "main 0\n"))
+            self.assertEqual(self.run_code("set +eu; echo $0; named; pwd"), (0, f"bash\nbash\n{os.getcwd()}\n"))
+        path = self.file('[[ "${BASH_SOURCE[0]}" == "$0" ]] || echo sourced $0\n')
+        self.assertEqual(self.run_code(f". {path}; bash {path}"), (0, "sourced bash\n"))
 
     def test_an_exec_that_fails_does_not(self):
         self.assertEqual(self.run_code("x=5; exec /nonexistent 2>/dev/null; echo $?"), (0, "127\n"))

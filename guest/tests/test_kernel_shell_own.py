@@ -88,7 +88,7 @@ class Names(ShellTest):
     def test_aliases_are_not_the_kernels(self):
         self.run_code("alias eval='echo a' .='echo b' builtin='echo c' command='echo d' trap='echo e'")
         self.assertEqual(self.run_code("echo hello"), (0, "hello\n"))
-        self.assertEqual(self.run_code("echo ${#BASH_SOURCE[@]}"), (0, "0\n"))
+        self.assertEqual(self.run_code("echo ${#BASH_SOURCE[@]}"), (0, "1\n"))
 
     def test_an_alias_holds_from_the_next_line_on(self):
         code = "alias hi='echo hello'\nhi\necho $LINENO"
