@@ -40,7 +40,7 @@ __rf_turn() {
   IFS= LC_ALL=C builtin read -r ${__rf_patience:+"$__rf_patience"} -N "$__rf_length" __rf_code || builtin exit
   __rf_run="{ $__rf_code"$'\n}'
   if [[ $__rf_code == *alias\ *=* || $__rf_code == *extglob* ]]; then
-    builtin mapfile -t __rf_lines <<<"$__rf_code"
+    builtin mapfile -t __rf_lines <<<"$__rf_code" || __rf_lines=("$__rf_code") # bash may want a file for it
     __rf_next
   elif ! __rf_is_command; then
     __rf_lines=("$__rf_code")
@@ -100,10 +100,10 @@ __rf_begin() {
 
 # To code that asks for it, its file is one in its own directory, and the script that is run if it asks for that too.
 __rf_take_place() {
-  [[ $PWD == /* && . -ef $PWD ]] || builtin return
-  __rf_place=$PWD __rf_place_before=${OLDPWD-} __rf_file=./cell.sh
-  builtin cd "$__rf_directory"
-  [[ $__rf_code != *\$?(\{)0* ]] || __rf_name=$0 BASH_ARGV0=$__rf_file
+  builtin local "__rf_here=$PWD" "__rf_before=${OLDPWD-}"
+  [[ $PWD == /* && . -ef $PWD ]] && builtin cd "$__rf_directory" || builtin return
+  __rf_place=$__rf_here __rf_place_before=$__rf_before __rf_file=./cell.sh
+  [[ $__rf_code != *'$0'* && $__rf_code != *'${0'* ]] || __rf_name=$0 BASH_ARGV0=$__rf_file
 }
 
 __rf_go_back() {
