@@ -11,10 +11,10 @@
 # the code does to its own ends with it, and what the kernel does is not traced to it.
 #
 # An `exec` that succeeds, and `builtin exit`, end the kernel. A trap of INT or DEBUG lasts for one request. Where an
-# error of expansion strikes in the text of an `eval` or of a sourced file, just the command that has it is dropped.
-# `set -e` holds in a function that is called with `!` before it. A trap of EXIT is for the end of the shell, not of the
-# code; in posix mode `exit` ends the shell. A trap of ERR is heard in functions too: the kernel needs `set -E` for
-# itself, and cannot tell it from the code's own.
+# error of expansion strikes in the text of an `eval`, of a sourced file, or of code with more than 16384 commands,
+# just the command that has it is dropped. `set -e` holds in a function that is called with `!` before it. A trap of
+# EXIT is for the end of the shell, not of the code; in posix mode `exit` ends the shell. A trap of ERR is heard in
+# functions too: the kernel needs `set -E` for itself, and cannot tell it from the code's own.
 #
 # Code may have functions of any name, so builtins are called by `builtin`, which it cannot have. It may have `command`:
 # that is put aside where the code is run, for bash heeds `set -e` to the left of `||` in a `builtin eval`.
@@ -23,10 +23,14 @@
 __rf_turn() {
   __rf_has_builtin || unset -f builtin
   builtin local __rf_length __rf_patience= - # `-`: the options that the code has set do not hold in here
-  builtin set +efuvx
+  builtin set +euvx -f
   builtin trap '' INT
+  [[ -z $__rf_place ]] || __rf_go_back
+  [[ -z $__rf_name ]] || BASH_ARGV0=$__rf_name __rf_name=
+  # What the code closed. The last is tried first, for what bash puts aside would take its number.
+  ((1)) 2>&252 >&251 <&250 || builtin exit
   [[ -z $__rf_id ]] || builtin printf '%s %s\n' "$__rf_id" "$__rf_status" >&0
-  __rf_last=$__rf_status __rf_status=130 # what says nothing of its status was interrupted
+  __rf_losses=0 __rf_last=$__rf_status __rf_status=130 # what says nothing of its status was interrupted
   if [[ ${TMOUT:-0} != 0 ]]; then # what was interrupted left it in force, and its clock runs
     builtin trap : ALRM
     __rf_put_timeout_aside
@@ -34,26 +38,78 @@ __rf_turn() {
   fi
   IFS=' ' builtin read -r ${__rf_patience:+"$__rf_patience"} __rf_id __rf_length || builtin exit
   IFS= LC_ALL=C builtin read -r ${__rf_patience:+"$__rf_patience"} -N "$__rf_length" __rf_code || builtin exit
-  # As one command, for an error of expansion drops just a command. What is none, or not before its first lines have
-  # run (extglob, aliases), is read as bash reads a script; so is what is long, for bash calls itself once for each
-  # command of a list. Nothing but `esac` and `}` could leave the trial too early.
   __rf_run="{ $__rf_code"$'\n}'
-  ((__rf_length <= 32768)) && [[ $__rf_code != *alias\ *=* ]] &&
-    builtin eval "__rf_trial() { case . in (.) $__rf_run;; esac; }" 2>/dev/null ||
-    { __rf_run='\builtin eval "$__rf_code"'; builtin eval :; } # or bash takes the trial's end for that of the rest
-  builtin unset -f __rf_trial
+  if [[ $__rf_code == *alias\ *=* || $__rf_code == *extglob* ]]; then
+    builtin mapfile -t __rf_lines <<<"$__rf_code" || __rf_lines=("$__rf_code") # bash may want a file for it
+    __rf_next
+  elif ! __rf_is_command; then
+    __rf_lines=("$__rf_code")
+    __rf_next
+  fi
   __rf_run="__rf_begin; $__rf_run <&250 >&251 2>&252"
   ! builtin declare -F command || { __rf_command=$(builtin declare -f command); builtin unset -f command; }
+  __rf_file=$__rf_directory/cell.sh
+  [[ $__rf_code != *BASH_SOURCE* ]] || __rf_take_place
   builtin trap - INT
+}
+
+# Takes the next part of the code, as one command, for an error of expansion drops just a command. A part ends with the
+# command that may change how bash reads what follows (aliases, extglob). What is no command is read as bash reads a
+# script.
+__rf_next() {
+  __rf_has_builtin || unset -f builtin
+  builtin local __rf_line __rf_count=0 __rf_tries=0 IFS=$'\n' -
+  [[ $- != *x* ]] || __rf_lines[0]="\\builtin set -x; ${__rf_lines[0]}" # what calls this turns it off
+  builtin set +eux -f
+  while ((__rf_count < ${#__rf_lines[@]})); do
+    __rf_line=${__rf_lines[__rf_count++]}
+    ((__rf_tries > 0 || __rf_count == ${#__rf_lines[@]})) ||
+      [[ $__rf_line == *alias\ *=* || $__rf_line == *extglob* ]] || builtin continue
+    ((++__rf_tries < 100)) || __rf_count=${#__rf_lines[@]} # a long text, rather than a command that is long to end
+    __rf_run="{ ${__rf_lines[*]:0:__rf_count}"$'\n}'
+    __rf_is_command || builtin continue
+    __rf_lines=("${__rf_lines[@]:__rf_count}")
+    ((${#__rf_lines[@]} == 0)) ||
+      __rf_run="{ $__rf_run; { __rf_next; \\builtin set +x; } 2>/dev/null; "'\builtin eval "$__rf_run"; }'
+    builtin return
+  done
+  __rf_rest="${__rf_lines[*]}" __rf_run='\builtin eval "$__rf_rest"'
+  builtin eval : # or bash takes the trial's end for that of the rest
+}
+
+# What has too many commands is none: bash calls itself once for each command of a list. Nothing but `esac` and `}`
+# could leave the trial too early.
+__rf_is_command() {
+  if ((${#__rf_run} > 32768)); then
+    builtin local IFS=$';&|\n'
+    builtin set -- $__rf_run
+    (($# <= 16384)) || builtin return
+  fi
+  builtin eval "__rf_trial() { case . in (.) $__rf_run;; esac; }" 2>/dev/null && builtin unset -f __rf_trial
 }
 
 # The last thing before the code, which sees the status of the code before it.
 __rf_begin() {
+  [[ -z $__rf_place ]] || __rf_go_back
   builtin set -E
   __rf_trap_errors "$__rf_on_error"
   [[ -z $__rf_timeout ]] || TMOUT=$__rf_timeout __rf_timeout=
   [[ -z $__rf_command ]] || { builtin eval "$__rf_command"; __rf_command=; }
   builtin return "$__rf_last"
+}
+
+# To code that asks for it, its file is one in its own directory, and the script that is run if it asks for that too.
+__rf_take_place() {
+  builtin local "__rf_here=$PWD" "__rf_before=${OLDPWD-}"
+  [[ $PWD == /* && . -ef $PWD ]] && builtin cd "$__rf_directory" || builtin return
+  __rf_place=$__rf_here __rf_place_before=$__rf_before __rf_file=./cell.sh
+  [[ $__rf_code != *'$0'* && $__rf_code != *'${0'* ]] || __rf_name=$0 BASH_ARGV0=$__rf_file
+}
+
+__rf_go_back() {
+  builtin cd "$__rf_place"
+  OLDPWD=$__rf_place_before __rf_place=
+  [[ -n $OLDPWD ]] || builtin unset OLDPWD
 }
 
 # Bash would end a shell for which the next request is long in coming.
@@ -92,7 +148,8 @@ __rf_leave() {
 
 # Leaves the code, not the shell: an interrupt is what unwinds every eval, file, trap and redirection.
 exit() {
-  { builtin local - "__rf_before=$?"; builtin set +ex; } 2>/dev/null
+  # Bash sets again, in the end, what was set at `local -`.
+  { builtin local "__rf_before=$?"; builtin set +o vi +o emacs; builtin local -; builtin set +ex; } 2>/dev/null
   builtin set -- "${@:-$__rf_before}"
   (($$ == BASHPID)) || builtin exit "$@"
   __rf_status=0
@@ -102,6 +159,7 @@ exit() {
 
 __rf_unwind() {
   [[ ${TMOUT:-0} == 0 ]] || __rf_put_timeout_aside
+  builtin set +o vi +o emacs # or bash would not come back to the kernel before its prompt
   builtin trap - INT && builtin kill -INT $$
   __rf_has_builtin || { unset -f builtin; __rf_unwind; }
   while ((1)); do ((1)); done # until it strikes, which it does not always at once
@@ -109,6 +167,7 @@ __rf_unwind() {
 
 # Bash has come to its prompt after all: some errors of syntax make it forget what it was about to do.
 __rf_lost() {
+  ((__rf_losses == 1)) || builtin kill -KILL $$ # it does not come back from here
   builtin echo 'bash: syntax error: the code is not read to its end' >&252
   builtin kill -INT $$
 }
@@ -171,12 +230,11 @@ exec >&2 240>&-
 set +o history +H
 shopt -s execfail
 unset HISTFILE
-PS1='$(__rf_lost)' PS2=$PS1
-__rf_id= __rf_status=0 __rf_on_error= __rf_on_return= __rf_timeout= __rf_command=
-# A file that is sourced is where bash takes note of jobs that have ended, without a prompt; code that asks for its own
-# place has none. To the left of `||` bash itself does not heed `set -e` in either.
-readonly __rf_cell=${BASH_SOURCE[0]%/*}/cell.sh PROMPT_COMMAND='__rf_turn
-if [[ $__rf_code == *BASH_SOURCE* ]]; then \command eval "$__rf_run"; else \command . "$__rf_cell"; fi &&
-  __rf_status=0 || __rf_status=$?
+PS1='$((++__rf_losses))$(__rf_lost)' PS2=$PS1
+__rf_id= __rf_status=0 __rf_on_error= __rf_on_return= __rf_timeout= __rf_command= __rf_place= __rf_name=
+# A file that is sourced is where bash takes note of jobs that have ended, without a prompt. To the left of `||` bash
+# itself does not heed `set -e` in it.
+readonly __rf_directory=${BASH_SOURCE[0]%/*} PROMPT_COMMAND='__rf_turn
+\command . "$__rf_file" && __rf_status=0 || __rf_status=$?
 __rf_unwind'
 printf 'ready %s\n' "$BASH_VERSION" >&0

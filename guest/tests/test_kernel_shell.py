@@ -1,5 +1,6 @@
 """Tests of kernel.sh: what code keeps, how it ends, and what of the kernel it comes across."""
 
+import os
 import re
 import socket
 import subprocess
@@ -75,6 +76,22 @@ class Shell(ShellTest):
         self.assertEqual(self.run_code("set -e\necho ${nope:?gone}\necho no"), (1, "bash: nope: gone\n"))
         self.assertEqual(self.run_code("set +eu; echo $x"), (0, "5\n"))
 
+    def test_errors_of_expansion_leave_code_that_is_long_or_changes_how_it_is_read(self):
+        text = "cat >/dev/null <<'END'\n" + "alias a=b; c | d\n" * 4000 + "END\n"
+        for before in [
+            text.replace("alias", ""),
+            text,
+            "alias a='echo b'\na >/dev/null\n",
+            "if true; then\n  alias a='echo b'\nfi\na >/dev/null\n",
+            "shopt -s extglob\necho !(keep) >/dev/null\n",
+        ]:
+            for error in ["echo $nope", "x=${nope:?gone}", "echo $((1 / 0))", "fixed=2"]:
+                with self.subTest(before[:50] + error):
+                    self.run_code("shopt -u extglob; unalias -a; x=5; set +eu; [[ -v fixed ]] || readonly fixed=1")
+                    status, printed = self.run_code(f"{before}set -euo pipefail\n{error}\necho continued")
+                    self.assertEqual((status, printed.count("\n"), "continued" in printed), (1, 1, False), printed)
+                    self.assertEqual(self.run_code("echo $x"), (0, "5\n"))
+
     def test_set_e_leaves_the_code_where_a_script_would_end(self):
         path = self.file("echo in file\nfalse\necho no\n")
         define = "f() { false; echo f goes on; }; "
@@ -145,9 +162,23 @@ class Shell(ShellTest):
         self.assertEqual(self.process.wait(timeout=20), 3)
         self.assertEqual(self.output.read(), b"begun\n0 1 2 3 ")
 
-    def test_code_has_no_place_but_may_return(self):
-        self.assertEqual(self.run_code("cd /; (cd \"$(dirname \"${BASH_SOURCE[0]}\")\"; pwd)"), (0, "/\n"))
+    def test_code_has_its_place_in_its_directory_and_may_return(self):
+        place = 'cd "$(dirname "${BASH_SOURCE[0]}")"; pwd'
+        self.run_code("cd /; unset OLDPWD")
+        self.assertEqual(self.run_code(f"set -u; ({place}); [[ -v OLDPWD ]]"), (1, "/\n"))
+        self.assertEqual(self.run_code(f"cd /usr; cd /proc; ({place}); cd -"), (0, "/proc\n/usr\n"))
+        self.run_code("cd $(mktemp -d); rmdir $PWD")
+        self.assertEqual(self.run_code("x=$BASH_SOURCE; stat -c %h .; cd /"), (0, "0\n"))
         self.assertEqual(self.run_code("return 3; echo no"), (3, ""))
+
+    def test_a_script_that_asks_whether_it_is_run_is(self):
+        self.run_code("named() { echo $0; }")
+        for guard in ['[[ "${BASH_SOURCE[0]}" == "${0}" ]]', '[ "$BASH_SOURCE" = "$0" ]', '[[ $0 = $BASH_SOURCE ]]']:
+            code = f'set -euo pipefail\nmain() {{ echo main $#; exit 3; }}\nif {guard}; then\n  main "$@"\nfi'
+            self.assertEqual(self.run_code(code), (3, "main 0\n"))
+            self.assertEqual(self.run_code("set +eu; echo $0; named; pwd"), (0, f"bash\nbash\n{os.getcwd()}\n"))
+        path = self.file('[[ "${BASH_SOURCE[0]}" == "$0" ]] || echo sourced $0\n')
+        self.assertEqual(self.run_code(f". {path}; bash {path}"), (0, "sourced bash\n"))
 
     def test_an_exec_that_fails_does_not(self):
         self.assertEqual(self.run_code("x=5; exec /nonexistent 2>/dev/null; echo $?"), (0, "127\n"))

@@ -1,4 +1,4 @@
-"""Tests of kernel.sh with code that reaches into the shell itself: traps, functions by the names of builtins, TMOUT."""
+"""Tests of kernel.sh with code that reaches into the shell itself: traps, names of builtins, the prompt, TMOUT."""
 
 import subprocess
 import time
@@ -88,11 +88,13 @@ class Names(ShellTest):
     def test_aliases_are_not_the_kernels(self):
         self.run_code("alias eval='echo a' .='echo b' builtin='echo c' command='echo d' trap='echo e'")
         self.assertEqual(self.run_code("echo hello"), (0, "hello\n"))
-        self.assertEqual(self.run_code("echo ${#BASH_SOURCE[@]}"), (0, "0\n"))
+        self.assertEqual(self.run_code("echo ${#BASH_SOURCE[@]}"), (0, "1\n"))
 
     def test_an_alias_holds_from_the_next_line_on(self):
         code = "alias hi='echo hello'\nhi\necho $LINENO"
         self.assertEqual(self.run_code(code), (0, "hello\n3\n"))
+        code = "set -x\nalias hi='echo hello again'\nhi\n(exit 3)"
+        self.assertRegex(self.run_code(code)[1], r"^\++ alias [^\n]*\n\++ echo hello again\nhello again\n\++ exit 3\n$")
 
     def test_a_function_called_builtin_lasts_for_one_request(self):
         self.run_code("x=5")
@@ -102,6 +104,35 @@ class Names(ShellTest):
                 with self.subTest(define + code):
                     self.run_code(define + code)
                     self.assertEqual(self.run_code("set +e; echo $x"), (0, "5\n"))
+
+
+class Prompt(ShellTest):
+    def test_the_editing_of_lines_is_turned_off_again(self):
+        self.run_code("x=5")
+        ends = {"": 0, "exit 3": 3, "set -e; false": 1, "echo ${nope:?}": 1, "f() { exit 4; }; f": 4}
+        for mode in ["vi", "emacs"]:
+            for code, status in ends.items():
+                with self.subTest(mode + code):
+                    self.assertEqual(self.run_code(f"exec 2>/dev/null; set -o {mode}; {code}"), (status, ""))
+                    self.assertEqual(self.run_code("set +e; echo $x; [[ -o vi || -o emacs ]]"), (1, "5\n"))
+
+    def test_a_shell_that_does_not_come_back_from_its_prompt_ends(self):
+        self.send("set -o vi; echo begun; sleep 100")
+        while not self.output.read():
+            time.sleep(0.01)
+        time.sleep(0.05)
+        self.interrupt()
+        self.assertIsNone(self.answer())
+        self.assertLess(len(self.output.read()), 1000)
+
+    def test_a_shell_without_the_descriptors_of_its_code_ends(self):
+        for descriptor in [250, 251, 252]:
+            with self.subTest(descriptor):
+                self.send(f"exec {descriptor}>&-")
+                self.assertIsNone(self.answer())
+                self.process.wait(timeout=20)
+                self.doCleanups()
+                self.setUp()
 
 
 class Timeout(ShellTest):
