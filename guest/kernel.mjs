@@ -16,35 +16,32 @@
 // The guest shares this process and can break it, which costs it its own session and no more: the
 // host trusts nothing that arrives on FD.
 
-import { readFileSync } from 'node:fs';
 import inspector from 'node:inspector';
 import Module, { createRequire, syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { types } from 'node:util';
 import { promiseHooks } from 'node:v8';
 import { MessageChannel, Worker } from 'node:worker_threads';
 
 import {
   attempt, cut, describeDisplay, describeError, describeSyntaxError, formatStack, inspectSafely,
-  keepOutputOpen, marksOfCells, pointAt, refuseInput, shortenOutcome, sleep, warn, writeAtOnce,
+  keepOutputOpen, marksOfCells, refuseInput, shortenOutcome, sleep, warn, writeAtOnce,
 } from './kernel_output.mjs';
+import { Modules } from './kernel_modules.mjs';
 import {
   SHARED_NAMES, adaptCode, adaptDeclaration, findColumn, findDeclaration, mayDeclareShared, startsOfLines,
 } from './kernel_source.mjs';
 
 // As they are before any cell: what a cell declares at top level takes the place of a global for this code too.
-const { Buffer, Error, JSON, Map, Math, Number, Object, Promise, Reflect, RegExp, Set, String } = globalThis;
-const { Symbol, SyntaxError, URL, Uint8Array, global, process, setImmediate } = globalThis;
+const { Buffer, Error, JSON, Math, Number, Object, Promise, Reflect, RegExp, Set, String } = globalThis;
+const { Symbol, URL, Uint8Array, global, process, setImmediate } = globalThis;
 
 const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
 const MAX_ADAPTED_NAMES = 32; // in a cell: each takes V8 several parses
 const { Session } = inspector;
 const { listenerCount } = process;
-const { register } = Module;
-const MODULE_EVALUATED = 4; // to V8, also if it has yet to come back from an `await`
-const exhibit = { value: undefined };
+const exhibit = { value: undefined }; // by which the inspector is shown a value, and shows one
 const sharedGlobals = SHARED_NAMES.map((name) => ({ name, ...Object.getOwnPropertyDescriptor(global, name) }));
 const { then } = Promise.prototype; // the guest may replace it
 const BROKEN = { name: 'Error', message: 'the outcome cannot be shown: the code has broken what shows it', traceback: '' };
@@ -75,7 +72,7 @@ class Guest {
   #cell = null; // { id, code, displayed }
   #directory;
   #module = new Module('.');
-  #modules; // Node's table of them, once it is needed
+  #modules = new Modules((method, params) => this.#ask(method, params), exhibit);
   #hidden = new Set(); // the globals that cells have been told of
   #unsettled = new Set(); // the promises of cells, also of those that were abandoned
   #bridge = null; // for code that calls tools; loaded for the first cell that may
@@ -307,50 +304,7 @@ class Guest {
     define('__filename', filename);
     define('__dirname', directory);
     define('require', createRequire(filename));
-    define('__import', makeImport(directory, filename, (error) => this.#forgetFailure(error)));
-  }
-
-  // Node keeps what a module has failed with: a file that was put right would fail for ever, and what imports it. So
-  // what did not get as far as its end is taken out of Node's own table, which is a variable of the function `register`.
-  async #forgetFailure(error) {
-    try {
-      this.#modules ??= this.#reachVariable(register, 'cascadedLoader').loadCache;
-      const failed = takeFailedModules(this.#modules);
-      if (error instanceof SyntaxError) await this.#addPlace(error, failed);
-    } catch {} // the error is told all the same
-    attempt(() => this.#ask('Runtime.releaseObjectGroup', { objectGroup: 'exhibit' }));
-    attempt(() => (exhibit.value = undefined));
-  }
-
-  // V8 knows the line of a module that it cannot read, and Node its file.
-  async #addPlace(error, failed) {
-    let file;
-    const compare = (it, url) => {
-      if (it === error) file ??= url;
-    };
-    for (const { url, modulePromise } of failed) Reflect.apply(then, modulePromise, [undefined, (it) => compare(it, url)]);
-    await undefined; // those that have failed say so before
-    if (!file || error.stack.includes(file)) return;
-    const { objectId } = this.#exhibit(error);
-    const { exceptionDetails } = this.#ask('Runtime.getExceptionDetails', { errorObjectId: objectId });
-    const { lineNumber, columnNumber } = exceptionDetails;
-    const [place, ...line] = pointAt(file, readFileSync(new URL(file), 'utf8'), lineNumber, columnNumber);
-    error.stack = [...line, error.stack, `    at ${place}`].join('\n');
-  }
-
-  #reachVariable(closure, name) {
-    const list = ({ objectId }) => this.#ask('Runtime.getProperties', { objectId, ownProperties: true });
-    const scopes = list(this.#exhibit(closure)).internalProperties.find((it) => it.name === '[[Scopes]]').value;
-    const variables = list(scopes).result.flatMap((it) => list(it.value).result);
-    const { objectId } = variables.find((it) => it.name === name).value;
-    this.#ask('Runtime.callFunctionOn', { objectId, functionDeclaration: 'function () { __exhibit.value = this }' });
-    return exhibit.value;
-  }
-
-  // A value as the inspector refers to it.
-  #exhibit(value) {
-    exhibit.value = value;
-    return this.#ask('Runtime.evaluate', { expression: '__exhibit.value', objectGroup: 'exhibit' }).result;
+    define('__import', this.#modules.makeImport(directory, filename));
   }
 
   #display(value) {
@@ -400,38 +354,6 @@ function define(name, value) {
 function isReplaced({ name, value, get }, code) {
   if (get || Object.getOwnPropertyDescriptor(global, name)?.value === value) return false;
   return new RegExp(`\\b(?:var|function)\\b[^;=]{0,80}?\\b${name}\\b`).test(code);
-}
-
-// Those of files that have not run to their end, by the table of Node's that has an object of jobs for each address.
-function takeFailedModules(table) {
-  const failed = [];
-  Reflect.apply(Map.prototype.forEach, table, [(jobs, url) => {
-    const isFailed = (it) => typeof it === 'object' && it.module?.getStatus() !== MODULE_EVALUATED;
-    if (url.startsWith('file:')) failed.push(...Object.values(jobs).filter(isFailed));
-  }]);
-  for (const { url } of failed) Reflect.apply(Map.prototype.delete, table, [url]);
-  return failed;
-}
-
-// A module's own import() resolves from where its file is said to be.
-function makeImport(directory, filename, forgetFailure) {
-  const module = new Module(filename);
-  module._compile('module.exports = (from, options) => import(from, options)', filename);
-  const load = async (from, options) => {
-    try {
-      return await module.exports(from, options);
-    } catch (error) {
-      await forgetFailure(error);
-      throw error;
-    }
-  };
-  const names = async (wanted, from, options) => {
-    const space = await load(from, options);
-    const missing = wanted.find((it) => !(it in space));
-    if (missing === undefined) return space;
-    throw new SyntaxError(`The requested module '${from}' does not provide an export named '${missing}'`);
-  };
-  return Object.assign(load, { names, meta: { url: pathToFileURL(filename).href, dirname: directory, filename } });
 }
 
 // Termination skips the code of Node that would leave a timer's or tick's async scope, and Node

@@ -238,7 +238,8 @@ pub(crate) fn read<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<
 
 pub(crate) fn not_blank(field: &str, text: String) -> Result<String, Failure> {
     if text.trim().is_empty() {
-        return Err(Failure::new(Kind::Validation, format!("{field} is empty")).with("field", field));
+        let failure = Failure::new(Kind::Validation, format!("{field} is empty"));
+        return Err(failure.with("field", field).suggest(format!("send a {field} with something in it")));
     }
     Ok(text)
 }
@@ -248,7 +249,9 @@ fn decode(content: String, encoding: Encoding) -> Result<Vec<u8>, Failure> {
         Encoding::Utf8 => Ok(content.into_bytes()),
         // In lines, as most programs write it.
         Encoding::Base64 => STANDARD.decode(content.replace(['\n', '\r', ' '], "")).map_err(|error| {
-            Failure::new(Kind::Validation, format!("content is not base64: {error}")).with("field", "content")
+            Failure::new(Kind::Validation, format!("content is not base64: {error}"))
+                .with("field", "content")
+                .suggest("encode it as RFC 4648 says, with padding; text can be sent as it is, without `encoding`")
         }),
     }
 }

@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
 pub use gauge::MemoryGauge;
-pub use place::{Controller, Place};
+pub use place::{Controller, NoPlace, Place};
 
 use crate::error::Error;
 use crate::spec::Limits;

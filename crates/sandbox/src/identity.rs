@@ -5,7 +5,7 @@
 //! the user's own id otherwise.
 
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -53,26 +53,26 @@ pub enum Identity {
 pub struct IdRange(Range);
 
 impl Identity {
-    /// What this user can have on this host.
-    pub fn detect() -> Self {
+    /// What this user can have on this host. Where that cannot be looked at, nothing is taken for weaker than it is.
+    pub fn detect() -> std::io::Result<Self> {
         if geteuid().is_root() {
-            let ranges = mapped_range("/proc/self/uid_map").zip(mapped_range("/proc/self/gid_map"));
-            return match ranges {
+            let ranges = mapped_range("/proc/self/uid_map")?.zip(mapped_range("/proc/self/gid_map")?);
+            return Ok(match ranges {
                 Some((uids, gids)) => Self::Private { uids: IdRange(uids), gids: IdRange(gids) },
                 None => Self::Own { why: "the user namespace that ringfence runs in has too few ids".into() },
-            };
+            });
         }
-        let uids = subordinate_range("/etc/subuid");
-        let gids = subordinate_range("/etc/subgid");
+        let uids = subordinate_range("/etc/subuid")?;
+        let gids = subordinate_range("/etc/subgid")?;
         let (Some(uids), Some(gids)) = (uids, gids) else {
-            return Self::Own { why: "no range for this user in /etc/subuid and /etc/subgid".into() };
+            return Ok(Self::Own { why: "no range for this user in /etc/subuid and /etc/subgid".into() });
         };
-        match (find_helper("newuidmap"), find_helper("newgidmap")) {
+        Ok(match (find_helper("newuidmap"), find_helper("newgidmap")) {
             (Some(map_uid), Some(map_gid)) => {
                 Self::Subordinate { uids: IdRange(uids), gids: IdRange(gids), map_uid, map_gid }
             }
             _ => Self::Own { why: "newuidmap and newgidmap are not installed".into() },
-        }
+        })
     }
 
     /// The host's ids of the sandbox whose init is `pid`.
@@ -115,8 +115,16 @@ impl Identity {
 }
 
 /// The reserved range, or what of the host's ids this user namespace has (in a container).
-fn mapped_range(map: &str) -> Option<Range> {
-    choose_range(&fs::read_to_string(map).ok()?)
+fn mapped_range(map: &str) -> std::io::Result<Option<Range>> {
+    Ok(read_if_there(map)?.and_then(|text| choose_range(&text)))
+}
+
+/// A file that some hosts do not have, or have for others only.
+fn read_if_there(path: &str) -> std::io::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 fn choose_range(map: &str) -> Option<Range> {
@@ -137,15 +145,15 @@ fn choose_range(map: &str) -> Option<Range> {
     (half >= LEAST).then(|| Range { first: largest.first + half, count: half })
 }
 
-fn subordinate_range(file: &str) -> Option<Range> {
+fn subordinate_range(file: &str) -> std::io::Result<Option<Range>> {
     let uid = geteuid().as_raw().to_string();
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let passwd = read_if_there("/etc/passwd")?.unwrap_or_default();
     let name = passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
         (fields.nth(1)? == uid).then(|| name.to_owned())
     });
-    parse_subordinate(&fs::read_to_string(file).ok()?, &uid, name.as_deref())
+    Ok(read_if_there(file)?.and_then(|text| parse_subordinate(&text, &uid, name.as_deref())))
 }
 
 fn parse_subordinate(text: &str, uid: &str, name: Option<&str>) -> Option<Range> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::cgroup::{Cgroup, Place};
+use crate::cgroup::{Cgroup, NoPlace, Place};
 use crate::enforcement::Enforcement;
 use crate::error::Error;
 use crate::frame::{Channel, Order, Report};
@@ -184,7 +184,8 @@ fn find_place(spec: &Spec) -> Result<Option<Place>, Error> {
             None
         }
         Ok(_) => Some("some of the controllers memory, pids and cpu are not to be had".to_owned()),
-        Err(why) => Some(why.clone()),
+        Err(NoPlace::None(why)) => Some(why.clone()),
+        Err(NoPlace::Unseen(error)) => return Err(unseen("look at the control groups", error)),
     };
     match why {
         Some(why) if !spec.accept.contains(&Weakness::Cgroup) => Err(Error::Missing {
@@ -197,9 +198,15 @@ fn find_place(spec: &Spec) -> Result<Option<Place>, Error> {
     }
 }
 
+/// What cannot be looked at is not taken for something that the host lacks.
+fn unseen(step: &str, error: &std::io::Error) -> Error {
+    Error::Setup { step: step.into(), source: Errno::from_io_error(error).unwrap_or(Errno::IO) }
+}
+
 fn find_identity(spec: &Spec) -> Result<Identity, Error> {
     let writes = spec.volumes.iter().any(|volume| volume.access == Access::ReadWrite);
-    let identity = match Identity::detect() {
+    let detected = Identity::detect().map_err(|error| unseen("look at the ids of this user", &error))?;
+    let identity = match detected {
         // A subordinate id could not write files of the user.
         Identity::Subordinate { .. } if writes => {
             Identity::Own { why: "a read-write volume can only be written with the user's own id".into() }

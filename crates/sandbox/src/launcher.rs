@@ -65,6 +65,8 @@ enum Request {
     Take { pid: i32 },
     /// Whether the one whose init has this process id was killed for its memory, where no cgroup does that.
     Examine { pid: i32 },
+    /// A sandbox that could not be taken is to end. Without an answer.
+    Discard { pid: i32 },
     /// End every sandbox, and yourself.
     End,
 }

@@ -321,6 +321,7 @@ fn a_file_that_cannot_be_replaced_is_what_it_was() {
     assert!(write("less")["result"].is_object());
     let kept = server.call("read_file", &json!({"session_id": session, "path": "keep.txt"}));
     assert_eq!(kept["result"]["structuredContent"]["content"], "less");
+    server.call("execute_command", &json!({"command": "rm fill", "session_id": session}));
     let wrapped = json!({"session_id": session, "path": "wrapped", "content": "aGVs\nbG8=\n", "encoding": "base64"});
     assert_eq!(server.call("write_file", &wrapped)["result"]["structuredContent"]["size"], 5);
 }

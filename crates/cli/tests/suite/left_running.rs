@@ -167,6 +167,8 @@ fn a_session_made_for_nobody_ends() {
         std::thread::sleep(Duration::from_millis(2));
         drop(request);
     }
+    // They are being made.
+    std::thread::sleep(Duration::from_secs(1));
     eventually("a session is left", || {
         let listed = server.call("get_sessions", &json!({}));
         listed["result"]["structuredContent"]["sessions"].as_array().is_some_and(|sessions| sessions.len() == 1)

@@ -113,9 +113,9 @@ fn a_server_whose_terminal_is_gone_ends_with_its_sandboxes() {
 
 #[test]
 fn a_volume_that_is_not_there_is_told_at_the_start() {
-    let state = tempfile::tempdir().expect("a directory");
+    let (state, host) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let mut command = std::process::Command::new(crate::everyone::BINARY);
-    command.args(["serve", "--port", "0", "--volume"]).arg(format!("{}/nope:/x", state.path().display()));
+    command.args(["serve", "--port", "0", "--volume"]).arg(format!("{}/nope:/x", host.path().display()));
     let refused = command.env("RINGFENCE_STATE_DIR", state.path()).output().expect("it runs");
     assert!(!refused.status.success());
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

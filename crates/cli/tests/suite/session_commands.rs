@@ -76,7 +76,7 @@ fn an_operator_sees_uses_and_ends_the_sessions_of_all() {
             .map(|call| (&call["kind"], &call["status"], &call["exit_code"]))
             .collect();
         assert_eq!(calls.len(), 5);
-        assert_eq!(calls[0], (&json!("command"), &json!("ok"), &json!(7)));
+        assert_eq!(calls[0], (&json!("command"), &json!("error"), &json!(7)));
         assert_eq!(calls[3], (&json!("code"), &json!("error"), &Value::Null));
         assert!(text(&session(who, &state, &["logs", &id])).contains("sleep 100"));
         assert!(text(&session(who, &state, &["show", &id])).contains("enforced_by.memory"));

@@ -87,7 +87,7 @@ async fn results_errors_and_commands_are_told_apart() {
     assert_eq!(answer.status, Status::Error);
     assert_eq!(answer.error.as_ref().map(|error| error.name.as_str()), Some("ZeroDivisionError"), "{answer:?}");
     let answer = caller.command("echo out; echo err >&2; exit 3").await;
-    assert_eq!((answer.status, answer.exit_code), (Status::Ok, Some(3)));
+    assert_eq!((answer.status, answer.exit_code), (Status::Error, Some(3)));
     assert_eq!((text(&answer).as_str(), answer.stderr.head.as_slice()), ("out\n", b"err\n".as_slice()));
     caller.code("open('made', 'w').write('by python')").await;
     assert_eq!(text(&caller.command("cat made | tr a-z A-Z").await), "BY PYTHON");

@@ -24,7 +24,7 @@ const BASH_KERNEL: &str =
 const PYTHON_START: &str = include_str!("../../../../guest/start.py");
 
 /// Each of Python's needs those before it at most.
-const FILES: [(&str, &str); 28] = [
+const FILES: [(&str, &str); 29] = [
     ("kernel_imports.py", include_str!("../../../../guest/kernel_imports.py")),
     ("kernel_channel.py", include_str!("../../../../guest/kernel_channel.py")),
     ("kernel_compile.py", include_str!("../../../../guest/kernel_compile.py")),
@@ -42,6 +42,7 @@ const FILES: [(&str, &str); 28] = [
     ("mcp_bridge.py", include_str!("../../../../guest/mcp_bridge.py")),
     ("kernel.mjs", include_str!("../../../../guest/kernel.mjs")),
     ("kernel_controller.mjs", include_str!("../../../../guest/kernel_controller.mjs")),
+    ("kernel_modules.mjs", include_str!("../../../../guest/kernel_modules.mjs")),
     ("kernel_output.mjs", include_str!("../../../../guest/kernel_output.mjs")),
     ("kernel_sentinel.mjs", include_str!("../../../../guest/kernel_sentinel.mjs")),
     ("kernel_source.mjs", include_str!("../../../../guest/kernel_source.mjs")),

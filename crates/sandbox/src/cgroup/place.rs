@@ -2,6 +2,7 @@
 //! `/proc/self/mountinfo`, for v1, v2 and the two beside each other.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -40,13 +41,26 @@ pub enum Place {
     V2 { parent: PathBuf, controllers: Vec<Controller> },
 }
 
+/// Why no place for groups was found.
+#[derive(Debug, thiserror::Error)]
+pub enum NoPlace {
+    #[error("{0}")]
+    None(String),
+    /// It is not known whether there is one.
+    #[error("the control groups of this process cannot be seen: {0}")]
+    Unseen(std::io::Error),
+}
+
 impl Place {
     /// The best place that this process may write, or why there is none.
-    pub fn find() -> Result<Self, String> {
-        let groups = fs::read_to_string("/proc/self/cgroup").map_err(|error| format!("/proc/self/cgroup: {error}"))?;
-        let mounts =
-            fs::read_to_string("/proc/self/mountinfo").map_err(|error| format!("/proc/self/mountinfo: {error}"))?;
-        Self::find_in(&groups, &mounts)
+    pub fn find() -> Result<Self, NoPlace> {
+        let read = |path: &str| {
+            fs::read_to_string(path).map_err(|error| match error.kind() {
+                ErrorKind::NotFound => NoPlace::None(format!("{path}: {error}")),
+                _ => NoPlace::Unseen(error),
+            })
+        };
+        Self::find_in(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?).map_err(NoPlace::None)
     }
 
     fn find_in(groups: &str, mounts: &str) -> Result<Self, String> {

@@ -1,12 +1,14 @@
 //! The client's side: asks a launcher for sandboxes.
 
 use std::cell::Cell;
+use std::io::ErrorKind;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::{Charter, First, Handed, Reply, Request, Temperature, short_path};
@@ -76,7 +78,14 @@ impl Launcher {
     /// Takes a launcher over that its client has left without a farewell.
     pub fn adopt(path: &Path, lease: Duration) -> Reachable {
         let connected = short_path(path).and_then(|(_directory, short)| UnixStream::connect(short));
-        let Ok(stream) = connected else { return Reachable::Gone };
+        let stream = match connected {
+            Ok(stream) => stream,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+                return Reachable::Gone;
+            }
+            // For want of descriptors, say: it may well live.
+            Err(_) => return Reachable::Busy,
+        };
         let launcher = Self::new(stream.into());
         match launcher.ask(&Request::Adopt { lease }) {
             Ok((Reply::Adopted { sandboxes }, _)) => {
@@ -97,13 +106,18 @@ impl Launcher {
 
     /// The next one that was asked for. Blocks until it stands.
     pub fn launched(&self) -> Result<Launched, Error> {
-        self.handed().map(|adopted| adopted.launched)
+        // Nobody else would end it.
+        let discard = |pid| {
+            let _ = self.channel.send(&Request::Discard { pid }, &[]);
+        };
+        self.handed(discard).map(|adopted| adopted.launched)
     }
 
     /// Takes over a sandbox.
     pub fn take(&self, pid: Pid) -> Result<Adopted, Error> {
         self.send(&Request::Take { pid: pid.as_raw_nonzero().get() }, &[])?;
-        self.handed()
+        // What cannot be taken now may be by another.
+        self.handed(|_| {})
     }
 
     /// Has the streams of a sandbox's interpreter kept for a next owner.
@@ -134,12 +148,19 @@ impl Launcher {
         let _ = self.channel.send(&Request::End, &[]);
     }
 
-    fn handed(&self) -> Result<Adopted, Error> {
+    /// The kernel leaves out descriptors that this process has no room for; `without` is told of a sandbox that is of no
+    /// use then.
+    fn handed(&self, without: impl FnOnce(i32)) -> Result<Adopted, Error> {
         let (handed, passed) = match self.answer()? {
             (Reply::Handed(handed), passed) => (handed, passed),
             (other, _) => return Err(unexpected(other)),
         };
         let Handed { pid, enforcement, is_warm, has_listener, has_gauge, kept, generation } = handed;
+        let expected = 2 + usize::from(has_listener);
+        if passed.len() < expected {
+            without(pid);
+            return Err(Error::Setup { step: "take a sandbox over".into(), source: Errno::MFILE });
+        }
         let mut passed = passed.into_iter();
         let mut next = || passed.next().ok_or(Error::Protocol("a sandbox without a channel"));
         let (control, pidfd) = (next()?, next()?);

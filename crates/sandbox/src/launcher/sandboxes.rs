@@ -76,6 +76,11 @@ impl Sandboxes {
         kept.hand()
     }
 
+    /// Ends one that nobody has.
+    pub(super) fn discard(&mut self, pid: i32) {
+        self.living.remove(&pid);
+    }
+
     pub(super) fn is_breached(&self, pid: i32) -> bool {
         // Also while what it had is still being freed.
         self.breached.contains(&pid) || self.living.get(&pid).is_some_and(|kept| kept.sandbox.is_breached())

@@ -219,6 +219,10 @@ impl Launcher {
                 }
                 Err(error) => refuse(client, &error),
             },
+            Request::Discard { pid } => {
+                self.sandboxes.discard(pid);
+                Ok(())
+            }
             Request::Examine { pid } => {
                 reply(client, &Reply::Examined { is_breached: self.sandboxes.is_breached(pid) }, &[])
             }

@@ -95,11 +95,15 @@ fn landlock() -> Check {
 
 fn own_uid() -> Check {
     match Identity::detect() {
-        Identity::Private { .. } => Check::ok("uid of its own", "each sandbox has a uid that nobody else has"),
-        Identity::Subordinate { .. } => {
+        Err(error) => {
+            let detail = format!("it cannot be seen whether there is one: {error}");
+            Check::lacking("uid of its own", State::Missing, detail, host::SUBUID_REMEDY)
+        }
+        Ok(Identity::Private { .. }) => Check::ok("uid of its own", "each sandbox has a uid that nobody else has"),
+        Ok(Identity::Subordinate { .. }) => {
             Check::ok("uid of its own", "one of your subordinate ids; your own where a volume is read-write")
         }
-        Identity::Own { why } => {
+        Ok(Identity::Own { why }) => {
             let detail = format!("{why}: sandboxes run with your own uid, inside their namespaces");
             Check::lacking("uid of its own", State::Weaker, detail, host::SUBUID_REMEDY)
         }
@@ -115,7 +119,7 @@ fn limits() -> Vec<Check> {
         }
         other => {
             let default = "the controller is not to be had".to_owned();
-            let why = other.as_ref().err().unwrap_or(&default);
+            let why = other.as_ref().err().map_or(default, ToString::to_string);
             Check::lacking(name, State::Weaker, format!("{instead} ({why})"), host::CGROUP_REMEDY)
         }
     };
