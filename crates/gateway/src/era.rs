@@ -18,6 +18,9 @@ pub(crate) const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabil
 pub(crate) const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 pub(crate) const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
+/// The request of the newer era that is answered until its client has heard enough.
+pub(crate) const ENDLESS: &str = "subscriptions/listen";
+
 /// The first version without batches.
 const WITHOUT_BATCHES: &str = "2025-06-18";
 

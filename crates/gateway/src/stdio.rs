@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::client::{Client, Context, Outlet, WAITING};
-use crate::era::{self, CAPABILITIES_KEY, Era};
+use crate::era::{self, CAPABILITIES_KEY, ENDLESS, Era};
 use crate::in_flight::{InFlight, Key};
 use crate::rpc::{self, Id, Message, RpcError, Sent};
 use crate::{Gateway, busy};
@@ -58,6 +58,7 @@ where
         room: Arc::new(Semaphore::new(at_once.min(Semaphore::MAX_PERMITS))),
         sender,
         ended: ended.clone(),
+        listening: ended.child_token(),
     };
     conversation.client.listen(Outlet::of(conversation.sender.clone()));
     let read = tokio::select! {
@@ -66,6 +67,7 @@ where
         () = ended.cancelled() => Ok(()),
     };
     calls.close();
+    conversation.listening.cancel();
     // Whoever pipes requests in has ended its input and waits for the answers.
     tokio::select! {
         () = calls.wait() => {}
@@ -97,6 +99,8 @@ struct Conversation {
     room: Arc<Semaphore>,
     sender: mpsc::Sender<Value>,
     ended: CancellationToken,
+    /// The client may still ask something: what has no end of its own goes on.
+    listening: CancellationToken,
 }
 
 impl Conversation {
@@ -227,7 +231,7 @@ impl Conversation {
             capabilities,
             outlet: Outlet::of(self.sender.clone()),
             client: Some(Arc::clone(&self.client)),
-            cancel: self.ended.child_token(),
+            cancel: if method == ENDLESS { &self.listening } else { &self.ended }.child_token(),
             request: id.clone(),
         };
         let ticket = self.in_flight.enter(Some(key(id.clone())));
@@ -235,9 +239,10 @@ impl Conversation {
         async move {
             let _gone = context.cancel.clone().drop_guard();
             tokio::select! {
-                outcome = gateway.serve(&method, params, &context) => Some(rpc::answer(Some(&id), outcome)),
+                biased;
                 // Whoever cancels does not wait for an answer.
                 () = ticket.token.cancelled() => None,
+                outcome = gateway.serve(&method, params, &context) => Some(rpc::answer(Some(&id), outcome)),
             }
         }
     }

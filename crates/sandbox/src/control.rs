@@ -135,17 +135,18 @@ impl Control {
 
     pub(crate) fn order(&self, order: &Order, passed: &[BorrowedFd<'_>]) -> Result<(), Error> {
         let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        // An init reads its orders in no time, unless the guest keeps it from that.
-        if !self.channel.has_room() {
-            return Err(Error::Unheard);
+        match self.channel.send_by(order, passed, Some(Instant::now() + LARGE_WITHIN)) {
+            Ok(()) => Ok(()),
+            // An init reads its orders in no time, unless the guest keeps it from that.
+            Err(Errno::AGAIN) => Err(Error::Unheard),
+            Err(Errno::TIMEDOUT) => {
+                // A part of it is on its way, so nothing can follow. Whoever waits for what the sandbox says hears that
+                // it is lost.
+                self.channel.hang_up();
+                Err(Error::Lost)
+            }
+            Err(_) => Err(Error::Lost),
         }
-        let sent = self.channel.send_by(order, passed, Some(Instant::now() + LARGE_WITHIN));
-        if sent == Err(Errno::TIMEDOUT) {
-            // A part of it may be on its way, so nothing can follow. Whoever waits for what the sandbox says hears that
-            // it is lost.
-            self.channel.hang_up();
-        }
-        sent.map_err(|_| Error::Lost)
     }
 
     pub(crate) fn report(&self) -> Result<(Report, Vec<OwnedFd>), Error> {
@@ -167,5 +168,38 @@ impl AsFd for Control {
 impl AsRawFd for Control {
     fn as_raw_fd(&self) -> RawFd {
         self.channel.as_fd().as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    fn order(size: usize) -> Order {
+        Order::File { path: vec![OsString::from("x".repeat(size))], action: FileAction::Read }
+    }
+
+    #[test]
+    fn an_order_that_nobody_reads_is_not_waited_for_and_costs_nothing() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let control = Control::new(ours);
+        let refused = (0..1000).find_map(|_| control.order(&order(5_000), &[]).err());
+        assert!(matches!(refused, Some(Error::Unheard)), "{refused:?}");
+        let mut watched = [PollFd::new(&theirs, PollFlags::IN)];
+        while poll(&mut watched, Some(&Timespec::default())) == Ok(1) {
+            assert!(theirs.receive::<Order>().unwrap().is_some(), "each is whole");
+        }
+        assert!(control.order(&order(1), &[]).is_ok());
+    }
+
+    #[test]
+    fn a_part_of_an_order_is_the_end_of_the_sandbox() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let control = Control::new(ours);
+        assert!(matches!(control.order(&order(110_000), &[]), Err(Error::Lost)));
+        assert_eq!(control.next_event(), Event::Lost);
+        assert!(theirs.receive::<Order>().is_err());
     }
 }

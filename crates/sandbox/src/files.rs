@@ -15,6 +15,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use crate::control::Control;
+use crate::error::Error;
 use crate::frame::{Channel, Order};
 use crate::launch::errno_of;
 
@@ -122,7 +123,10 @@ impl Control {
     fn ask(&self, path: &GuestPath, action: FileAction, patience: Duration) -> Result<Conversation, FileError> {
         let (ours, theirs) = Channel::pair()?;
         let order = Order::File { path: path.components().to_vec(), action };
-        self.order(&order, &[theirs.as_fd()]).map_err(|_| FileError::Lost)?;
+        self.order(&order, &[theirs.as_fd()]).map_err(|error| match error {
+            Error::Unheard => FileError::TimedOut,
+            _ => FileError::Lost,
+        })?;
         Ok(Conversation { answers: ours, deadline: Instant::now() + patience })
     }
 }

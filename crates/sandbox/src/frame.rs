@@ -99,7 +99,8 @@ impl Channel {
         self.send_by(frame, passed, None)
     }
 
-    /// The same, but no longer than until then. Whoever is not done by then has sent a part, and cannot go on.
+    /// The same, but no longer than until then: whoever is not done by then has sent a part, and cannot go on. Where there
+    /// is no room to begin with, it is not waited for, and nothing is sent (`EAGAIN`).
     pub(crate) fn send_by(
         &self,
         frame: &impl Serialize,
@@ -125,6 +126,7 @@ impl Channel {
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => {
                     match deadline {
+                        Some(_) if rest.len() == bytes.len() => return Err(Errno::AGAIN),
                         Some(deadline) => self.wait_by(PollFlags::OUT, deadline)?,
                         None => self.wait(PollFlags::OUT)?,
                     }
@@ -159,13 +161,6 @@ impl Channel {
         }
         let frame = serde_json::from_slice(&body).map_err(|_| Errno::BADMSG)?;
         Ok(Some((frame, passed)))
-    }
-
-    /// Whether what was sent is read: a good part of the room is free.
-    pub(crate) fn has_room(&self) -> bool {
-        let mut watched = [PollFd::new(&self.0, PollFlags::OUT)];
-        // An end that is gone is found out by sending.
-        poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// Ends both directions: whoever listens at either end hears that.

@@ -47,13 +47,17 @@ pub struct Charter {
     pub warmth: Option<Warmth>,
 }
 
+/// What launchers, and the inits of their sandboxes, are told. To be counted up with every change of it: a launcher of
+/// another program is left to its lease.
+const PROTOCOL: u32 = 2;
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 enum Request {
     /// The founder's first words.
     Begin(Charter),
     /// The first words of one who takes over.
-    Adopt { lease: Duration },
+    Adopt { lease: Duration, protocol: u32 },
     /// Start warming up, if that has not begun.
     WarmUp,
     /// Make a sandbox without a command of its own, and start a process in it. Carries that one's descriptors, and

@@ -23,7 +23,7 @@ use super::place::{Admitted, Place};
 use super::status::ENDING;
 use super::{HttpOptions, Token, refuse};
 use crate::policy::Policy;
-use crate::rpc::{self, Id, Message};
+use crate::rpc::{self, Id, Message, Sent};
 use crate::{Gateway, busy, failure};
 
 /// What is read of messages for which there is no room: most are refused by their id, but answers and notifications
@@ -149,11 +149,13 @@ impl Gate {
         let permit = permit.ok().and_then(Result::ok).ok_or(None)?;
         let body = timeout(ASIDE_WITHIN, to_bytes(body, ASIDE_BYTES)).await;
         let body = body.ok().and_then(Result::ok).ok_or(None)?;
-        match rpc::parse(&body) {
-            Ok(Message::Request { id, .. }) => Err(Some(id)),
-            Ok(Message::Answer { .. } | Message::Notification { .. }) => {
-                Ok((Request::from_parts(parts, Body::from(body)), permit))
-            }
+        let asks = |message: &Result<Message, _>| {
+            !matches!(message, Ok(Message::Answer { .. } | Message::Notification { .. }))
+        };
+        match rpc::parse_all(&body) {
+            Ok(Sent::One(Message::Request { id, .. })) => Err(Some(id)),
+            Ok(Sent::Together(batch)) if batch.iter().any(asks) => Err(None),
+            Ok(Sent::One(_) | Sent::Together(_)) => Ok((Request::from_parts(parts, Body::from(body)), permit)),
             Err(_) => Err(None),
         }
     }

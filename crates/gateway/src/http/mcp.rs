@@ -21,7 +21,7 @@ use super::patience::Manner;
 use super::place::{Admitted, Place};
 use super::{headers, patience, refuse};
 use crate::client::{Client, Context, Outlet};
-use crate::era::{self, CAPABILITIES_KEY, Era, NEWER};
+use crate::era::{self, CAPABILITIES_KEY, ENDLESS, Era, NEWER};
 use crate::in_flight::{InFlight, Key, Ticket};
 use crate::rpc::{self, Id, Message, Outcome, RpcError, Sent};
 use crate::{Gateway, busy};
@@ -301,7 +301,7 @@ impl Caller {
             client: client.clone().filter(|client| !is_opening && client.can_resume()),
         };
         let mut context = self.context(id.clone(), era, &params, outlet, client);
-        let is_endless = method == "subscriptions/listen";
+        let is_endless = method == ENDLESS;
         if is_endless {
             self.place.iter().for_each(Place::give_back);
             context.cancel = self.mcp.closing.child_token();

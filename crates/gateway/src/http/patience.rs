@@ -99,8 +99,8 @@ fn write(answer: &Value) -> Option<Vec<u8>> {
     serde_json::to_writer(&mut text, answer).ok().map(|()| text)
 }
 
-/// Whether its texts have more bytes than there is room for.
-fn is_larger(answer: &Value, room: &mut usize) -> bool {
+/// Whether its texts have more bytes than there is room for, which becomes less by them.
+pub(super) fn is_larger(answer: &Value, room: &mut usize) -> bool {
     match answer {
         Value::String(text) => {
             let left = room.checked_sub(text.len());

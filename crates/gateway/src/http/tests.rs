@@ -428,6 +428,10 @@ async fn a_batch_is_answered_with_one_where_the_version_has_them() {
         assert_eq!(told, [(None, Some(-32600)), (Some(1), None), (Some(2), Some(-32600)), (Some(3), None)]);
     }
     assert_eq!(server.post(&[JSON], &json!([told, told])).await.status, 202);
+    let cancelled = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    let withdrawn =
+        server.post(&[JSON, "Mcp-Session-Id: one"], &json!([ask(1, "ping"), ask(2, "ping"), cancelled])).await;
+    assert_eq!(withdrawn.json().as_array().unwrap().len(), 1, "what is cancelled before its turn is not answered");
     for version in ["2025-06-18", "2026-07-28"] {
         let refused = server.post(&[JSON, &format!("MCP-Protocol-Version: {version}")], &batch).await;
         assert_eq!((refused.status, &refused.json()["error"]["code"]), (400, &json!(-32600)));

@@ -141,16 +141,17 @@ async fn receive(
         keep_alive();
         let writing = input.write_line(line);
         tokio::pin!(writing);
-        let written = tokio::select! {
-            written = &mut writing => written,
-            // A client that leaves while the process does not read is not kept waiting; nor is the one after it.
-            message = from_client.next() => match message {
-                Some(Ok(Message::Close(_))) | None => return close(close_code::NORMAL, ""),
-                Some(message) => {
-                    next = Some(message);
-                    writing.await
-                }
-            },
+        // A client that leaves while the process does not read is not kept waiting, nor is the one after it. One message
+        // more is taken; whoever has sent that must read on to be seen to leave.
+        let written = loop {
+            tokio::select! {
+                written = &mut writing => break written,
+                message = from_client.next(), if next.is_none() => match message {
+                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                    Some(Ok(Message::Close(_))) | None => return close(close_code::NORMAL, ""),
+                    Some(message) => next = Some(message),
+                },
+            }
         };
         if written.is_err() {
             // Its end is told by the other direction; there may still be output.

@@ -232,10 +232,12 @@ pub(super) async fn run_command(
                     killed = Some(Instant::now() + LAST_WORD);
                 }
             },
-            // A guest can keep even its init from doing what it is told.
+            // A guest can keep even its init from doing what it is told; or the kernel is long in ending the process.
             () = sleep_until(killed.unwrap_or_else(Instant::now)), if killed.is_some() => {
-                guest.kill();
-                break None;
+                if guest.kill_if_stuck().await {
+                    break None;
+                }
+                break Some(End::Killed(Signal::KILL.as_raw()));
             }
             () = captured.take(&mut process) => {}
         }

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_sandbox::{Control, Entry, FileAccess, FileError, GuestPath, bytes};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, retry_on_intr};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -176,8 +178,11 @@ impl Sessions {
 /// Replaces what is in a file, or leaves it as it was: there is room for all of it before any of it is written.
 fn replace(file: &mut File, content: &[u8]) -> std::io::Result<()> {
     let size = content.len() as u64;
-    if size > 0 {
-        rustix::fs::fallocate(&*file, rustix::fs::FallocateFlags::KEEP_SIZE, 0, size)?;
+    let reserve = || fallocate(&*file, FallocateFlags::KEEP_SIZE, 0, size);
+    match if size > 0 { retry_on_intr(reserve) } else { Ok(()) } {
+        // Not every file system can.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        Err(errno) => return Err(errno.into()),
     }
     file.write_all(content)?;
     file.set_len(size)

@@ -16,7 +16,7 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::adoption;
 use super::launcher::LauncherHandle;
@@ -54,6 +54,9 @@ enum Beginning {
 
 /// Far more than an init takes for an order.
 const INIT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// When it has no room for a question.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Streams on their way to the launcher.
 pub(super) struct Kept(oneshot::Receiver<Result<(), Error>>);
@@ -271,21 +274,30 @@ impl Guest {
         Ok(Process { number: self.last_process, stdout: receive(from_stdout)?, stderr: receive(from_stderr)? })
     }
 
-    /// Waits until the init has done all that it was told; not for long, should it be stuck. Whether it has.
-    pub(super) async fn orders_carried_out(&self) -> bool {
-        // Where it cannot be asked, the sandbox is gone.
-        let Ok(answer) = self.control.orders_carried_out() else { return false };
-        let Ok(answer) = Receiver::from_owned_fd_unchecked(answer) else { return false };
-        timeout(INIT_PATIENCE, answer.readable()).await.is_ok()
-    }
-
-    /// Ends a sandbox whose init does not do what it is told: a guest can keep it from that. Whether it was so.
+    /// Waits until the init has done all that it was told; not for long: one that does not is stuck, since a guest can
+    /// keep it from that, and the sandbox is then ended. Whether it was so.
     pub(super) async fn kill_if_stuck(&self) -> bool {
-        let is_stuck = !self.orders_carried_out().await;
+        let is_stuck = timeout(INIT_PATIENCE, self.orders_carried_out()).await.is_err();
         if is_stuck {
             self.kill();
         }
         is_stuck
+    }
+
+    async fn orders_carried_out(&self) {
+        loop {
+            match self.control.orders_carried_out() {
+                Ok(answer) => {
+                    if let Ok(answer) = Receiver::from_owned_fd_unchecked(answer) {
+                        let _ = answer.readable().await;
+                    }
+                    return;
+                }
+                Err(Error::Unheard) => sleep(ASK_AGAIN).await,
+                // It is gone, or cannot be asked for want of descriptors, which is not its fault.
+                Err(_) => return,
+            }
+        }
     }
 
     pub(super) fn signal(&self, process: u32, signal: Signal, target: Target) {

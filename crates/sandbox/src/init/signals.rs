@@ -21,7 +21,8 @@ pub(super) fn pass_on(pid: Pid, number: i32, target: Target) {
     };
 }
 
-/// Found before anybody is signalled: those whose parent has ended belong to nobody that could be asked for.
+/// Found before anybody is signalled: those whose parent has ended belong to nobody that could be asked for. Whoever is in
+/// the group gets the signal once.
 fn pass_on_to_family(pid: Pid, signal: Signal) -> Result<()> {
     let mut family = descendants(pid);
     if signal == Signal::KILL {
@@ -29,44 +30,53 @@ fn pass_on_to_family(pid: Pid, signal: Signal) -> Result<()> {
         let _ = kill_process(pid, Signal::STOP);
         for _ in 0..LOOKS {
             for member in &family {
-                let _ = kill_process(*member, Signal::STOP);
+                let _ = kill_process(member.pid, Signal::STOP);
             }
             let found = descendants(pid);
-            if found.len() == family.len() {
+            let is_all = found.iter().all(|member| family.contains(member));
+            family = found;
+            if is_all {
                 break;
             }
-            family = found;
         }
     }
-    for member in family {
-        let _ = kill_process(member, signal);
+    for member in family.iter().filter(|member| member.group != pid) {
+        let _ = kill_process(member.pid, signal);
     }
     kill_process_group(pid, signal)
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Member {
+    pid: Pid,
+    group: Pid,
+}
+
 /// What it has started, directly or not.
-fn descendants(of: Pid) -> Vec<Pid> {
-    let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
+fn descendants(of: Pid) -> Vec<Member> {
+    let mut children: HashMap<Pid, Vec<Member>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        if let (Some(pid), Some(parent)) = (pid, parent_in(&stat)) {
-            children.entry(parent).or_default().push(pid);
+        // A name may be any bytes.
+        let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
+        if let (Some(pid), Some((parent, group))) = (pid, parent_and_group_in(&String::from_utf8_lossy(&stat))) {
+            children.entry(parent).or_default().push(Member { pid, group });
         }
     }
     let (mut found, mut next) = (Vec::new(), vec![of]);
     while let Some(parent) = next.pop() {
         let own = children.remove(&parent).unwrap_or_default();
-        next.extend(&own);
+        next.extend(own.iter().map(|member| member.pid));
         found.extend(own);
     }
     found
 }
 
-/// The fourth field of `proc_pid_stat(5)`. A process chooses the second, its name in brackets, itself.
-fn parent_in(stat: &str) -> Option<Pid> {
+/// The fourth and fifth field of `proc_pid_stat(5)`. A process chooses the second, its name in brackets, itself.
+fn parent_and_group_in(stat: &str) -> Option<(Pid, Pid)> {
     let (_, after_name) = stat.rsplit_once(')')?;
-    Pid::from_raw(after_name.split_whitespace().nth(1)?.parse().ok()?)
+    let mut fields = after_name.split_whitespace().skip(1).map(|field| field.parse().ok().and_then(Pid::from_raw));
+    fields.next()?.zip(fields.next()?)
 }
 
 #[cfg(test)]
@@ -75,14 +85,16 @@ mod tests {
 
     #[test]
     fn the_parent_is_found_behind_any_name() {
-        assert_eq!(parent_in("7 (a) S 3 7) S 42 7 7 0").map(|pid| pid.as_raw_nonzero().get()), Some(42));
-        assert_eq!(parent_in("1 (init) S 0 1"), None);
-        assert_eq!(parent_in("7 (cut"), None);
+        let found = parent_and_group_in("7 (a) S 3 7) S 42 6 7 0");
+        assert_eq!(found, Pid::from_raw(42).zip(Pid::from_raw(6)));
+        assert_eq!(parent_and_group_in("1 (init) S 0 1"), None);
+        assert_eq!(parent_and_group_in("7 (cut"), None);
     }
 
     #[test]
     fn a_family_has_those_of_other_groups_too() {
-        let script = "setsid sh -c 'sleep 30 & wait' & wait";
+        // With a name that is no UTF-8.
+        let script = "setsid sh -c 'printf \"\\377\" > /proc/$$/comm; sleep 30 & wait' & wait";
         let mut shell = std::process::Command::new("sh").args(["-c", script]).spawn().unwrap();
         let pid = Pid::from_raw(shell.id().cast_signed()).unwrap();
         let start = std::time::Instant::now();
@@ -93,7 +105,7 @@ mod tests {
         assert_eq!(family.len(), 2);
         // The group is that of the tests: not to be killed.
         for member in family {
-            kill_process(member, Signal::KILL).unwrap();
+            kill_process(member.pid, Signal::KILL).unwrap();
         }
         assert!(shell.wait().is_ok() && descendants(pid).is_empty());
     }

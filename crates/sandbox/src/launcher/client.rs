@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::{Charter, First, Handed, Reply, Request, Temperature, short_path};
+use super::{Charter, First, Handed, PROTOCOL, Reply, Request, Temperature, short_path};
 use crate::cgroup::MemoryGauge;
 use crate::control::Control;
 use crate::enforcement::Enforcement;
@@ -87,7 +87,7 @@ impl Launcher {
             Err(_) => return Reachable::Busy,
         };
         let launcher = Self::new(stream.into());
-        match launcher.ask(&Request::Adopt { lease }) {
+        match launcher.ask(&Request::Adopt { lease, protocol: PROTOCOL }) {
             Ok((Reply::Adopted { sandboxes }, _)) => {
                 Reachable::Taken(launcher, sandboxes.into_iter().filter_map(Pid::from_raw).collect())
             }

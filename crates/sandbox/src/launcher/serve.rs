@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::sandboxes::Sandboxes;
-use super::{Charter, First, Reply, Request, Temperature, short_path};
+use super::{Charter, First, PROTOCOL, Reply, Request, Temperature, short_path};
 use crate::error::Error;
 use crate::frame::Channel;
 use crate::launch::{Begun, Birth, Stdio, begin};
@@ -201,7 +201,10 @@ impl Launcher {
         let answered = match request {
             Request::End => return Ok(Turn::End),
             Request::Begin(charter) => self.begin(charter),
-            Request::Adopt { lease } => {
+            Request::Adopt { protocol, .. } if protocol != PROTOCOL => {
+                refuse(client, &Error::Protocol("of another version"))
+            }
+            Request::Adopt { lease, .. } => {
                 self.lease = lease;
                 reply(client, &Reply::Adopted { sandboxes: self.sandboxes.pids() }, &[])
             }

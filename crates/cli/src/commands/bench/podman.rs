@@ -17,6 +17,9 @@ use super::turns::Contestant;
 
 const SYSTEM: [&str; 5] = ["usr", "bin", "sbin", "lib", "lib64"];
 
+/// Processes and descriptors for a container with one program.
+const ENOUGH: u64 = 1024;
+
 /// Where hosts with controllers of both versions have the tree of the second.
 const SECOND_TREE: &str = "/sys/fs/cgroup/unified";
 
@@ -46,9 +49,8 @@ impl Root {
         }
         whole.extend(["podman", "run", "--rm", "--network=none", "--log-driver=none"].map(Into::into));
         for (name, resource) in [("nofile", Resource::Nofile), ("nproc", Resource::Nproc)] {
-            if let Some(most) = getrlimit(resource).maximum {
-                whole.extend(["--ulimit".into(), format!("{name}={most}:{most}").into()]);
-            }
+            let most = getrlimit(resource).maximum.map_or(ENOUGH, |most| most.min(ENOUGH));
+            whole.extend(["--ulimit".into(), format!("{name}={most}:{most}").into()]);
         }
         for name in SYSTEM {
             let host = Path::new("/").join(name);

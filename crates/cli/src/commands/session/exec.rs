@@ -40,7 +40,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let session = operator::find(&arguments.id)?;
     let answer = session.ask("POST", "/exec", Some(&request))?;
     // The guest's bytes, as `run` passes them on too; a terminal obeys them if it is one.
-    let (stdout, mut errors) = (whole(&session, &answer, "stdout")?, whole(&session, &answer, "stderr")?);
+    let (stdout, mut errors) = (whole(&session, &answer, "stdout"), whole(&session, &answer, "stderr"));
     errors.extend_from_slice(answer["error"]["traceback"].as_str().unwrap_or_default().as_bytes());
     let written = std::io::stdout()
         .write_all(&stdout)
@@ -60,16 +60,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// All of an output, also where its answer has only the beginning and the end of it.
-fn whole(session: &Found, answer: &Value, stream: &str) -> Result<Vec<u8>, Failure> {
+fn whole(session: &Found, answer: &Value, stream: &str) -> Vec<u8> {
+    let excerpt = || answer[stream].as_str().unwrap_or_default().as_bytes().to_owned();
     let number = answer[format!("{stream}_resource")].as_str().and_then(|uri| uri.rsplit('/').next());
-    let Some(number) = number else {
-        return Ok(answer[stream].as_str().unwrap_or_default().as_bytes().to_owned());
+    let Some(number) = number else { return excerpt() };
+    let Ok(bytes) = session.output(number) else {
+        notice(&format!("{stream} is cut in its middle: the whole of it is not to be had any more"));
+        return excerpt();
     };
-    let bytes = session.output(number)?;
     if bytes.len() as u64 >= MOST_WHOLE_BYTES {
         notice(&format!("{stream} is cut: no more than {} MiB of an output are kept", MOST_WHOLE_BYTES >> 20));
     }
-    Ok(bytes)
+    bytes
 }
 
 fn exit_code(answer: &Value) -> u8 {

@@ -82,7 +82,9 @@ impl Kernel {
         /// On a host so busy that an idle interpreter does not answer at once.
         const MOST_TRIES: u32 = 3;
         for _ in 0..MOST_TRIES {
-            guest.orders_carried_out().await;
+            if guest.kill_if_stuck().await {
+                return Err("the sandbox does not do what it is told".into());
+            }
             // The threads of Node pass it on to each other, and not at once. One that strikes here does no harm.
             if self.spoken != Language::Node || self.find_place(guest, captured).await? == Place::AtRest {
                 break;
