@@ -29,8 +29,7 @@ export function attempt(action, fallback) {
 
 export const sleep = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 
-// A cell that closed descriptor 1 or 2 would silence those after it. Node has no `dup` to restore one with, and the
-// guest's user may not open the host's pipe again in /proc.
+// A cell that closed descriptor 1 or 2 would silence those after it. Node has no `dup` to restore one with.
 export function keepOutputOpen() {
   const { close, closeSync } = fs;
   const isOutput = (fd) => fd === 1 || fd === 2;

@@ -31,6 +31,11 @@ impl Server {
         Self::spawn(Command::new(BINARY), options, variables, state)
     }
 
+    /// The same, started by another program.
+    pub(crate) fn start_by(command: Command) -> Self {
+        Self::spawn(command, &[], &[], Arc::new(tempfile::tempdir().expect("a directory")))
+    }
+
     pub(crate) fn start_as(who: Who, options: &[&str], variables: &[(&str, &str)]) -> Self {
         Self::start_in(who, Arc::new(who.directory()), options, variables)
     }
