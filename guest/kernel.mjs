@@ -24,8 +24,8 @@ import { promiseHooks } from 'node:v8';
 import { MessageChannel, Worker } from 'node:worker_threads';
 
 import {
-  attempt, cut, describeDisplay, describeError, describeSyntaxError, formatStack, inspectSafely,
-  keepOutputOpen, marksOfCells, refuseInput, shortenOutcome, sleep, warn, writeAtOnce,
+  attempt, describeBundle, describeDisplay, describeError, describeOutcome, describeSyntaxError, formatStack, isJson,
+  keepOutputOpen, keepStreamOpen, marksOfCells, refuseInput, showError, sleep, warn,
 } from './kernel_output.mjs';
 import { Modules } from './kernel_modules.mjs';
 import {
@@ -33,8 +33,8 @@ import {
 } from './kernel_source.mjs';
 
 // As they are before any cell: what a cell declares at top level takes the place of a global for this code too.
-const { Buffer, Error, JSON, Math, Number, Object, Promise, Reflect, RegExp, Set, String } = globalThis;
-const { Symbol, URL, Uint8Array, global, process, setImmediate } = globalThis;
+const { Buffer, Error, JSON, Math, Number, Object, Promise, ReferenceError, Reflect, RegExp, Set } = globalThis;
+const { String, Symbol, TypeError, URL, global, process, setImmediate } = globalThis;
 
 const MAX_DISPLAY_ITEMS = 32;
 const MAX_DISPLAY_BYTES = 8 << 20;
@@ -52,7 +52,7 @@ function startGuest(fd) {
   // would leave the stream as it was then, never to print again.
   for (const stream of [process.stdout, process.stderr]) {
     stream._handle?.setBlocking?.(true);
-    stream.write = (chunk, encoding, done) => writeAtOnce(stream.fd, chunk, encoding, done);
+    keepStreamOpen(stream);
   }
   keepOutputOpen();
   refuseInput();
@@ -75,6 +75,8 @@ class Guest {
   #modules = new Modules((method, params) => this.#ask(method, params), exhibit);
   #hidden = new Set(); // the globals that cells have been told of
   #unsettled = new Set(); // the promises of cells, also of those that were abandoned
+  #guarded = new Set(); // the names of constants that their own cells may assign to
+  #releases = []; // of those of the last cell
   #bridge = null; // for code that calls tools; loaded for the first cell that may
   #preface = null; // what the host has said of servers and saved tools
 
@@ -97,7 +99,7 @@ class Guest {
     for (const event of ['uncaughtException', 'unhandledRejection']) {
       process.on(event, (error) => attempt(() => {
         const hasOther = Reflect.apply(listenerCount, process, [event]) > 1; // the guest's own deals with it
-        if (!hasOther) warn(`${event}: ${cut(inspectSafely(error), event)}`);
+        if (!hasOther) warn(`${event}: ${showError(error)}`);
       }));
     }
     controller.on('message', (message) => this.#hear(message));
@@ -144,8 +146,9 @@ class Guest {
   // What an earlier cell has declared in another way is adapted when V8 refuses it, each name once.
   #execute(cell) {
     attempt(() => this.#followDirectory()); // the guest may have frozen what it is told in
+    attempt(() => (Error.prepareStackTrace ??= formatStack)); // or a cell has removed it
     this.#bridge?.begin(cell);
-    const source = adaptCode(cell.code, this.#findSyntaxError);
+    const source = this.#adapt(cell.code);
     for (const adapted = new Set(); ; ) {
       const { promise, refusal } = this.#evaluate(cell, source);
       if (!refusal) return this.#follow(cell, promise);
@@ -155,6 +158,15 @@ class Guest {
       if (!isAdapted) return this.#settle(cell, () => ({ error: this.#describeRefusal(cell, source, refusal, name) }));
       adapted.add(name);
     }
+  }
+
+  #adapt(code) {
+    for (const release of this.#releases.splice(0)) release();
+    const isFree = (name) => this.#guarded.has(name) || !(name === '_' || Object.getOwnPropertyDescriptor(global, name));
+    const source = adaptCode(code, this.#findSyntaxError, isFree);
+    for (const name of source.constants) this.#guarded.add(name);
+    this.#releases = source.constants.map(guardConstant);
+    return source;
   }
 
   // A cell is an async function to V8. Its promise is taken hold of with a hook and not through the
@@ -184,7 +196,11 @@ class Guest {
 
   #follow(cell, promise) {
     const fail = (error) => this.#fail(cell, error, promise);
-    const succeed = (value) => this.#settle(cell, () => ({ value }), promise);
+    const tell = (value) => {
+      if (value !== undefined) define('_', value);
+      return { value };
+    };
+    const succeed = (value) => this.#settle(cell, () => tell(value), promise);
     // What a cell ends with, as `main()`, is a part of it: nobody would see how it goes on.
     const finish = ({ '.repl_result': value }) => {
       if (!types.isPromise(value)) return succeed(value);
@@ -233,7 +249,7 @@ class Guest {
     attempt(() => this.#unsettled.delete(promise));
     if (cell !== this.#cell) return; // abandoned
     attempt(() => this.#tellHidden(cell));
-    const outcome = attempt(() => this.#describe(tell()), { status: 'error', result: null, error: BROKEN });
+    const outcome = attempt(() => describeOutcome(tell), { status: 'error', result: null, error: BROKEN });
     this.#endCalls();
     // What the cell leaves to run at once is a part of it, and so is the report of a promise that it has rejected: it is
     // still stopped if it does not end, and what it prints comes before `done`.
@@ -262,13 +278,6 @@ class Guest {
     const { value } = exhibit;
     exhibit.value = undefined;
     return value !== Reflect.get(global, name);
-  }
-
-  #describe({ value, error = null }) {
-    if (value !== undefined) define('_', value);
-    const outcome = { status: error ? 'error' : 'ok', result: value === undefined ? null : inspectSafely(value), error };
-    shortenOutcome(outcome);
-    return outcome;
   }
 
   // Calls that are open fail with their cell. Whether any were.
@@ -309,23 +318,25 @@ class Guest {
 
   #display(value) {
     const cell = this.#cell;
-    const bundle = value?.[Symbol.for('Jupyter.display')]?.() ?? describeDisplay(value);
-    if (typeof bundle.then !== 'function') return this.#show(cell, bundle);
-    return bundle.then((it) => this.#show(cell, it));
+    const bundle = value?.[Symbol.for('Jupyter.display')]?.();
+    if (typeof bundle?.then === 'function') return bundle.then((it) => this.#show(cell, describeBundle(it)));
+    this.#show(cell, bundle ? describeBundle(bundle) : describeDisplay(value));
   }
 
   // An item a frame, so that the largest fit.
-  #show(cell, bundle) {
-    for (const [mime, content] of Object.entries(bundle)) {
-      const isText = typeof content === 'string';
-      const isBytes = content instanceof Uint8Array;
-      const data = isBytes ? Buffer.from(content).toString('base64') : isText ? content : String(JSON.stringify(content));
+  #show(cell, items) {
+    for (const { mime, data } of items) {
       const bytes = Buffer.byteLength(data);
       if (!cell || cell !== this.#cell) warn('display dropped: its cell is not running');
       else if (bytes > MAX_DISPLAY_BYTES) warn(`display dropped: ${bytes} bytes, over ${MAX_DISPLAY_BYTES}`);
       else if (++cell.displayed > MAX_DISPLAY_ITEMS) warn(`display dropped: over ${MAX_DISPLAY_ITEMS} in a cell`);
-      else this.#controller.postMessage({ type: 'display', id: cell.id, items: [{ mime, data }] });
+      else this.#sendItem(cell.id, mime, isJson(mime) ? data : JSON.stringify(data));
     }
+  }
+
+  #sendItem(id, mime, json) {
+    const text = `{"type":"display","id":${id},"items":[{"mime":${JSON.stringify(mime)},"data":${json}}]}`;
+    this.#controller.postMessage({ type: 'display', id, text });
   }
 }
 
@@ -348,6 +359,27 @@ function ask(session, method, params) {
 function define(name, value) {
   if (Object.getOwnPropertyDescriptor(global, name)?.configurable === false) return;
   Reflect.defineProperty(global, name, { value, writable: true, configurable: true }); // or it is frozen
+}
+
+// A constant to the cell that declares it. Released it is a variable, as constants are to later cells.
+function guardConstant(name) {
+  const before = Object.getOwnPropertyDescriptor(global, name);
+  let [isSet, value] = [false];
+  const get = () => {
+    if (!isSet) throw new ReferenceError(`Cannot access '${name}' before initialization`);
+    return value;
+  };
+  const set = (it) => {
+    if (isSet) throw new TypeError('Assignment to constant variable.');
+    [isSet, value] = [true, it];
+  };
+  Reflect.defineProperty(global, name, { get, set, configurable: true });
+  return () => {
+    if (Object.getOwnPropertyDescriptor(global, name)?.get !== get) return; // it has been declared anew
+    if (isSet) define(name, value);
+    else if (before) Reflect.defineProperty(global, name, before);
+    else Reflect.deleteProperty(global, name);
+  };
 }
 
 // By a declaration, and not by an assignment, which is meant. What Node defines when it is first read is not read for this.

@@ -49,9 +49,9 @@ from _thread import get_ident
 sys.path.insert(0, __file__.rpartition("/")[0])  # which `-I` leaves out
 import kernel_output as output
 from kernel_channel import PREFACE, Channel, encode_done, encode_frame
-from kernel_compile import CO_COROUTINE, compile_cell, compile_first, is_fresh_coroutine, wants_loop
+from kernel_compile import CO_COROUTINE, compile_cell, compile_first, is_forgotten, wants_loop
 from kernel_compile import forget, remember, share_texts
-from kernel_imports import OWN_IMPORTS, BridgeFinder, import_bridge
+from kernel_imports import OWN_IMPORTS, BridgeFinder, expect_modules, import_bridge
 from kernel_stdio import Stdio
 from kernel_warmth import choose_plots, reseed
 
@@ -125,6 +125,7 @@ class Kernel:
         share_texts()
         self.gallery = output.Gallery(self.send_item)
         builtins.display = self.gallery.display
+        sys.unraisablehook = output.tell_unraisable
         sys.meta_path.insert(0, BridgeFinder(self.load_bridge))
         self.stdio.go_before_children()
 
@@ -152,7 +153,18 @@ class Kernel:
         self.open_workspace()
 
     def open_workspace(self):
-        sys.path.insert(0, "")  # its modules are found, as at any prompt
+        """Has its modules found, as at any prompt, and those that `pip` installs for the user of the sandbox."""
+        site, home = sys.modules["site"], sys.modules["os"].environ.get("HOME", "/")
+        sys.path.insert(0, "")
+        # By hand: what `site` does for it touches a quarter of a megabyte that all sessions share otherwise. A zygote has
+        # another home.
+        site.USER_BASE = f"{home}/.local"
+        site.USER_SITE = place = "%s/lib/python%d.%d/site-packages" % (site.USER_BASE, *sys.version_info[:2])
+        expect_modules(place)
+        if posix.access(place, posix.F_OK):
+            site.addsitedir(place)
+        else:
+            sys.path.append(place)
 
     def heed_interrupts(self):
         """Whatever a cell has made of them."""
@@ -163,7 +175,10 @@ class Kernel:
         self.stdio.restore()
         if self.channel.wait is None:
             self.channel.rest_well()
-        self.namespace.pop("__warningregistry__", None)  # or a warning would be shown once a session
+        for told in (self.namespace, globals()):
+            told.pop("__warningregistry__", None)  # or a warning would be shown once a session
+        if "asyncio" in sys.modules:
+            self.tidy_loop()
         forget(f"<cell {self.cells - KEPT_CELLS}>")
 
     def execute(self, cell_id, code):
@@ -195,9 +210,8 @@ class Kernel:
         status, result, error = "ok", None, None
         self.gallery.open()
         try:
-            value = self.evaluate(code)
-            if value is not None and self.is_forgotten(value):
-                value = self.run_on_loop((), value)
+            values = [self.evaluate(code)]
+            value = self.run_on_loop((), values) if is_forgotten(values) else values[0]
             if value is not None:
                 builtins._ = value  # as at any prompt: a name of the guest's own goes before it
                 result = output.render_result(value)
@@ -227,30 +241,25 @@ class Kernel:
             value = eval(part, self.namespace)
         return value
 
-    def is_forgotten(self, value):
-        """Whether a cell's value is a coroutine that nothing could await any more. Nobody calls such a function last to
-        look at that, so it is awaited for them; IPython shows it, and warns of it later, in another cell."""
-        return is_fresh_coroutine(value) and not any(value is kept for kept in list(self.namespace.values()))
-
-    async def await_parts(self, parts, value):
+    async def await_parts(self, parts, values):
         """All of a cell in one task: what it starts before its first `await` needs the loop as well."""
         import asyncio
         import contextvars
 
         try:
             for part in parts:
-                value = eval(part, self.namespace)
+                values[0] = eval(part, self.namespace)
                 if part.co_flags & CO_COROUTINE:
-                    value = await value
-            if self.is_forgotten(value):
-                value = await value
+                    values[0] = await values[0]
+            if is_forgotten(values):
+                values[0] = await values[0]
         except asyncio.CancelledError as cancelled:
             if not self.is_cancelled:
                 raise
             raise KeyboardInterrupt().with_traceback(cancelled.__traceback__) from None
         finally:
             self.context = contextvars.copy_context()
-        return value
+        return values[0]
 
     def keep_context(self):
         """Has what was set in the task's context hold for the cells behind it, which run in the thread's."""
@@ -262,15 +271,36 @@ class Kernel:
                 variable.set(value)
         self.context = {}
 
-    def run_on_loop(self, parts, value=None):
-        """The value of the last part, or what `value` leads to when it is awaited."""
+    def open_loop(self):
+        """Makes the kernel's event loop that of its thread."""
         import asyncio
 
         if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(self.loop)
+        asyncio.set_event_loop(self.loop)
+
+    def tidy_loop(self):
+        """Gives the thread a loop again where it had one: `asyncio.run` takes it away, and a cell may close it."""
+        try:
+            thread = getattr(sys.modules["asyncio.events"]._event_loop_policy, "_local", None)
+            if thread is None:
+                return
+            loop = thread._loop
+            # Where none was ever set, asyncio makes one when it is asked to, or is not meant to.
+            if getattr(thread, "_set_called", True) if loop is None else loop.is_closed():
+                self.open_loop()
+        except Exception:
+            pass  # not the asyncio that it was
+
+    def run_on_loop(self, parts, values=None):
+        """The value of the last part, or what the coroutine in `values` leads to."""
+        import asyncio
+
+        if self.loop is None or self.loop.is_closed():
+            self.open_loop()
         self.is_cancelled = False
-        task = self.task = self.loop.create_task(self.await_parts(parts, value))
+        task = self.task = self.loop.create_task(self.await_parts(parts, values or [None]))
+        woken_before = self.wake_loop_by_signals()
         try:
             while True:
                 try:
@@ -285,7 +315,15 @@ class Kernel:
                     raise KeyboardInterrupt from None  # cancelled before its first step
         finally:
             self.task = None
+            # Handlers that the guest has added to the loop are heard of in the same way.
+            if woken_before is not None and not self.loop._signal_handlers:
+                _signal.set_wakeup_fd(woken_before)
             self.keep_context()
+
+    def wake_loop_by_signals(self):
+        """A signal that comes just before the loop waits would be heard when that wait ends. What was woken before."""
+        waker = getattr(self.loop, "_csock", None)  # none in a loop of another make
+        return waker and _signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
 
     def cancel_task(self):
         self.is_cancelled = True

@@ -12,6 +12,8 @@ MARKS = frozenset(";#'\"\\()[]{}")  # of which a line that is plainly an assignm
 NEED_LOOP = frozenset(("create_task", "ensure_future", "get_running_loop"))
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # functions of their own, before 3.12
 RUN_LOOP = frozenset(("run", "run_until_complete", "run_forever"))  # which cannot be where one runs
+STARTS_TASKS = frozenset(("asyncio.create_task", "asyncio.ensure_future", "asyncio.get_running_loop"))
+RUNS_LOOP = frozenset(("asyncio.run", "run_until_complete", "run_forever"))
 
 cells = {}  # as linecache.cache has them, of which it becomes part when that is imported
 futures = 0  # the flags of what cells have imported from `__future__`: that lasts, as at any prompt
@@ -94,22 +96,70 @@ def ends_in_assignment(code):
 
 def wants_loop(parts, namespace):
     """Whether a cell that awaits nothing starts tasks for others to await, as it can in any notebook. What it does in
-    functions is not looked at."""
-    names = set().union(*map(names_of, parts))
-    needed = NEED_LOOP & names
-    if not needed or RUN_LOOP & names:
+    functions matters only where it is not plain that `asyncio` starts them: others have functions of these names too,
+    and may run loops in them."""
+    at_once = [code for part in parts for code in nested_codes(part, COMPREHENSIONS)]
+    names = set().union(*(code.co_names for code in at_once))
+    if not NEED_LOOP & names:
         return False
-    asyncio = sys.modules.get("asyncio")  # others have functions of these names too, and may run loops in them
-    return "asyncio" in names or any(namespace.get(name) is getattr(asyncio, name, names) for name in needed)
+    origins = find_origins(names, namespace)
+    uses = set().union(*(names_used(code, origins) for code in at_once))
+    if uses & RUNS_LOOP:
+        return False
+    if uses & STARTS_TASKS:
+        return True
+    if not uses & NEED_LOOP or "asyncio" not in names:
+        return False
+    return all(RUN_LOOP.isdisjoint(code.co_names) for part in parts for code in nested_codes(part))
 
 
-def names_of(code):
-    """The names that it uses; so far as it can be told, at once."""
-    names = set(code.co_names)
+def nested_codes(code, names=None):
+    """It, and those of the functions and classes in it, or only of those with such names."""
+    yield code
     for constant in code.co_consts:
-        if type(constant) is type(code) and constant.co_name in COMPREHENSIONS:
-            names |= names_of(constant)
-    return names
+        if type(constant) is type(code) and (names is None or constant.co_name in names):
+            yield from nested_codes(constant, names)
+
+
+def find_origins(names, namespace):
+    """Which of the names stand for `asyncio`, or for what is in it under the same name."""
+    asyncio, origins = sys.modules.get("asyncio", names), {}
+    for name in names:
+        value = namespace.get(name)
+        if value is asyncio:
+            origins[name] = "asyncio"
+        elif value is getattr(asyncio, name, names):
+            origins[name] = f"asyncio.{name}"
+    return origins
+
+
+def names_used(code, origins):
+    """The names and attributes that it looks up, those of `asyncio` in full. What it imports or assigns is noted in
+    `origins`, and is not used by that."""
+    uses, last, module = set(), "", ""
+    for step in import_own("dis").get_instructions(code):
+        kind, name = step.opname, step.argval
+        if kind in ("LOAD_NAME", "LOAD_GLOBAL"):
+            last = origins.get(name, name)
+            uses.add(last)
+        elif kind in ("LOAD_ATTR", "LOAD_METHOD"):
+            last = f"asyncio.{name}" if last == "asyncio" else name
+            uses.add(last)
+        elif kind == "IMPORT_NAME":
+            last = module = name
+        elif kind == "IMPORT_FROM":
+            last = f"{module}.{name}"
+        elif kind == "STORE_NAME":
+            origins[name] = last
+        elif kind != "EXTENDED_ARG":
+            last = ""
+    return uses
+
+
+def is_forgotten(values):
+    """Whether this list has in it a coroutine that nothing else holds, and so could await any more. Nobody calls such a
+    function last to look at that, so it is awaited for them; IPython shows it, and warns of it later, in another cell."""
+    return is_fresh_coroutine(values[0]) and sys.getrefcount(values[0]) == 2  # the list's, and that of this call
 
 
 def is_fresh_coroutine(value):

@@ -3,7 +3,7 @@ learns of what guest code imports."""
 
 import sys
 from _frozen_importlib import BuiltinImporter, FrozenImporter
-from _frozen_importlib_external import PathFinder
+from _frozen_importlib_external import FileFinder, PathFinder, _get_supported_file_loaders
 from _thread import RLock, get_ident
 
 BESIDE = __file__.rpartition("/")[0]
@@ -58,6 +58,12 @@ def import_bridge():
     if load_later and "mcp_bridge" not in sys.modules:
         load_later()
     return import_from([BESIDE, *OWN_PATH], "mcp_bridge")
+
+
+def expect_modules(place):
+    """Has modules be found in a directory from the moment that it is made. The path's own finder asks once whether there
+    is one, and takes that for an answer."""
+    sys.path_importer_cache[place] = FileFinder(place, *_get_supported_file_loaders())
 
 
 class BridgeFinder:

@@ -16,8 +16,8 @@ export const globals = {
   Array, Buffer, Error, Function, JSON, Map, Math, Number, Object, Promise, Proxy, Reflect, Set, String, TypeError, global,
 };
 
-const MAX_RESULT_BYTES = 64 << 10;
-const MAX_TRACEBACK_BYTES = 32 << 10;
+const MAX_RESULT = 64 << 10; // characters, as is the next
+const MAX_TRACEBACK = 32 << 10;
 
 export function attempt(action, fallback) {
   try {
@@ -67,7 +67,21 @@ export function refuseInput() {
   Object.defineProperty(process, 'stdin', { configurable: true, enumerable: true, get: () => (stdin ??= new NoInput()) });
 }
 
-export function writeAtOnce(fd, chunk, encoding, done = encoding) {
+// What ends these streams ends the output of a program, and every cell is one. `destroy` is undone by Node itself.
+export function keepStreamOpen(stream) {
+  stream.setMaxListeners(0); // a pipeline leaves some to a stream that has come to its end
+  stream.write = (chunk, encoding, done) => writeAtOnce(stream.fd, chunk, encoding, done);
+  stream.end = (...given) => {
+    const [chunk, encoding] = given.filter((it) => typeof it !== 'function');
+    const done = given.find((it) => typeof it === 'function');
+    if (chunk !== undefined && chunk !== null) stream.write(chunk, encoding);
+    if (done) stream.once('finish', done);
+    for (const event of ['finish', 'close']) process.nextTick(() => stream.emit(event));
+    return stream;
+  };
+}
+
+function writeAtOnce(fd, chunk, encoding, done = encoding) {
   const named = typeof encoding === 'string' ? encoding : 'utf8';
   const isText = typeof chunk === 'string';
   if (!isText && !types.isUint8Array(chunk)) refuseChunk(chunk);
@@ -96,36 +110,61 @@ export function exitAtOnce(reason) {
 
 // For the threads in which no code of the guest's runs.
 export const endWithFaults = () => process.on('uncaughtException', (error) => exitAtOnce(inspectSafely(error)));
-export const inspectSafely = (value) => attempt(() => inspect(value, { maxStringLength: MAX_RESULT_BYTES }), '[unprintable]');
 
-export function cut(text, what, maxBytes = MAX_TRACEBACK_BYTES) {
-  const length = Buffer.byteLength(text);
-  if (length <= maxBytes) return text;
-  warn(`${what} cut to ${maxBytes} of ${length} bytes`);
-  const bytes = Buffer.from(text.slice(0, maxBytes)); // the whole may be too large for a second copy
-  return bytes.toString('utf8', 0, maxBytes - 2); // half a character becomes one of three bytes
+export function inspectSafely(value, limit = MAX_RESULT) {
+  const isText = typeof value === 'string';
+  if (isText && value.length > limit) return attempt(() => inspectEnds(value, limit), '[unprintable]');
+  return attempt(() => inspect(value, { maxStringLength: isText ? limit : limit >> 1 }), '[unprintable]');
 }
 
-export function shortenOutcome(outcome) {
-  const isResultCut = shorten(outcome, 'result', MAX_RESULT_BYTES);
-  const areCut = Object.keys(outcome.error ?? {}).map((it) => shorten(outcome.error, it));
-  if (isResultCut || areCut.includes(true)) outcome.cut = true;
+let isCut = false; // whether something of the outcome that is described is left out
+
+function trim(text, limit = MAX_TRACEBACK) {
+  if (text.length <= limit) return text;
+  const kept = (limit - MARK_ROOM) >> 1;
+  return joinEnds(text.slice(0, kept), text.length - 2 * kept, text.slice(-kept));
 }
 
-// Whether a text had to be cut.
-function shorten(message, key, maxBytes) {
-  const whole = message[key];
-  if (whole !== null) message[key] = cut(whole, key, maxBytes);
-  return message[key] !== whole;
+const MARK_ROOM = 64;
+
+function joinEnds(head, left, tail) {
+  isCut = true;
+  return `${head}\n… ${left} characters left out …\n${tail}`;
+}
+
+// The whole may be too large for a second copy. As many characters as there is room for when they are escaped.
+function inspectEnds(text, limit) {
+  for (let kept = (limit - MARK_ROOM - 4) >> 1; ; kept >>= 1) {
+    const ends = [text.slice(0, kept), text.slice(-kept)];
+    const [head, tail] = ends.map((it) => inspect(it, { breakLength: Infinity, maxStringLength: Infinity }));
+    if (head.length + tail.length + MARK_ROOM <= limit) return joinEnds(head, text.length - 2 * kept, tail);
+  }
+}
+
+// `tell` gives { value } or { error }.
+export function describeOutcome(tell) {
+  isCut = false;
+  const { value, error = null } = tell();
+  const result = value === undefined ? null : trim(inspectSafely(value), MAX_RESULT);
+  for (const key of Object.keys(error ?? {})) error[key] = trim(error[key]);
+  return { status: error ? 'error' : 'ok', result, error, ...(isCut && { cut: true }) };
 }
 
 // Frames of Node and of the kernel's files are left out: they are the same in every trace.
 const OWN_DIRECTORY = new URL('.', import.meta.url).href;
+const isOwn = (frame) => frame.includes(OWN_DIRECTORY) || /\bnode:|^\[worker eval\]-wrapper:/.test(frame);
+const showFrame = (frame) => `at ${frame.replace(/\bcell-(\d+):(\d+):(\d+)/g, showPlace)}`;
 
 export function formatStack(error, frames) {
-  const own = frames.map(String).filter((it) => !it.includes(OWN_DIRECTORY) && !/\bnode:/.test(it));
-  const lines = own.map((it) => `    at ${it.replace(/\bcell-(\d+):(\d+):(\d+)/g, showPlace)}`);
+  const lines = frames.map(String).filter((it) => !isOwn(it)).map((it) => `    ${showFrame(it)}`);
   return [attempt(() => Error.prototype.toString.call(error), 'Error'), ...lines].join('\n');
+}
+
+// The same for a stack that was written without `formatStack`: in a thread of the guest's, or after it has been replaced.
+export function showError(error) {
+  const text = trim(inspectSafely(error, MAX_TRACEBACK));
+  const show = (_, start, frame, brace = '') => (isOwn(frame) ? '' : start + showFrame(frame)) + brace;
+  return text.replace(/(\n +)at (.+?)( \{)?$/gm, show); // the brace opens the error's own properties
 }
 
 export const marksOfCells = new Map(); // of those whose columns have moved
@@ -135,11 +174,16 @@ function showPlace(_, id, line, column) {
   return `cell ${id}:${line}:${found + 1}`;
 }
 
+// `DOMException`, and what comes from another thread, are errors of no native kind.
+const isError = (value) => types.isNativeError(value) || attempt(() => value instanceof Error, false);
+
 export function describeError(value) {
-  const text = inspectSafely(value);
-  if (!types.isNativeError(value)) return { name: 'Uncaught', message: text, traceback: `Uncaught ${text}` };
+  if (!isError(value)) {
+    const text = inspectSafely(value, MAX_TRACEBACK - 'Uncaught '.length);
+    return { name: 'Uncaught', message: text, traceback: `Uncaught ${text}` };
+  }
   const [name, message] = [attempt(() => String(value.name), 'Error'), attempt(() => String(value.message), '')];
-  return { name, message, traceback: text };
+  return { name, message, traceback: showError(value) };
 }
 
 export function describeSyntaxError({ id, code }, name, message, lineNumber, columnNumber) {
@@ -158,12 +202,28 @@ export function pointAt(name, code, lineNumber, columnNumber) {
 
 const IMAGES = { png: /^\x89PNG\r\n\x1a\n/, jpeg: /^\xff\xd8\xff/, gif: /^GIF8[79]a/, webp: /^RIFF[^]{4}WEBP/ };
 
+// What is shown of a value: items of a mime type and of data as the host takes it.
 export function describeDisplay(value) {
-  if (typeof value === 'string') return { 'text/plain': value };
+  if (typeof value === 'string') return [{ mime: 'text/plain', data: value }];
   const head = value instanceof Uint8Array ? Buffer.from(value.subarray(0, 16)).toString('latin1') : '';
   const kind = Object.keys(IMAGES).find((it) => IMAGES[it].test(head));
-  if (kind) return { [`image/${kind}`]: value };
+  if (kind) return describeBundle({ [`image/${kind}`]: value });
   const isPlain = Array.isArray(value) || value?.constructor === Object;
   const json = isPlain && attempt(() => JSON.stringify(value)); // none if circular or with a BigInt
-  return json ? { 'application/json': json } : { 'text/plain': inspectSafely(value) };
+  return [json ? { mime: 'application/json', data: json } : { mime: 'text/plain', data: inspectSafely(value) }];
+}
+
+export const describeBundle = (bundle) =>
+  Object.entries(bundle).map(([mime, content]) => ({ mime, data: encodeContent(mime, content) }));
+
+export const isJson = (mime) => mime === 'application/json' || mime.endsWith('+json');
+
+// Text and JSON as they are, all else in base64. By Jupyter's convention the text of an image is that already, unless
+// the image is written in XML.
+function encodeContent(mime, content) {
+  if (isJson(mime)) return JSON.stringify(content) ?? 'null';
+  const isText = typeof content === 'string';
+  if (isText && mime.startsWith('image/') && !mime.endsWith('+xml')) return content.replace(/\s+/g, '');
+  const bytes = isText || content instanceof Uint8Array ? content : String(JSON.stringify(content));
+  return Buffer.from(bytes).toString(mime.startsWith('text/') ? 'utf8' : 'base64');
 }

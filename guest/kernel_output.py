@@ -21,6 +21,7 @@ TRACEBACK_LIMIT = 32 << 10
 NAME_LIMIT = 256
 TEXTS = (str, bytes, bytearray)
 CONTAINERS = (list, tuple, set, frozenset, dict)
+NO_MAGICS = "hint: notebook magics are not available here: use execute_command, or subprocess\n"
 
 was_cut = False  # whether a value or an error of the cell that runs is not shown whole
 
@@ -166,7 +167,22 @@ def format_traceback(exc, trace=None):
         if part is not None:
             part.stack[:] = user_frames(part.stack)
             pending += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
-    return "".join(report.format())
+    is_of_cell = isinstance(exc, SyntaxError) and not report.stack  # and not of what it has compiled itself
+    return "".join(report.format()) + (NO_MAGICS if is_of_cell and is_at_magic(exc) else "")
+
+
+def is_at_magic(error):
+    """Whether a cell is in error for what only notebooks understand: `!ls`, `%time f()`, `x = !ls`; or any of it, behind
+    a first line such as `%%bash`."""
+    read = import_own("linecache").getline
+    line = read(error.filename, error.lineno or 0)
+    target, _, value = line.partition("=")
+    if all(name.strip().isidentifier() for name in target.split(",")):
+        line = value
+    line = line.strip()
+    is_command = line[:1] == "!" and line[1:2] not in ("", "=")
+    is_magic = line[:1] == "%" and line.lstrip("%")[:1].isalpha()
+    return is_command or is_magic or read(error.filename, 1).startswith("%%")
 
 
 def user_frames(stack):
@@ -202,6 +218,34 @@ def patch_traceback(traceback):
                 yield frame, line
 
     traceback.walk_stack = walk_stack
+
+
+def patch_warnings(warnings):
+    """Has what is warned of while none of the guest's code runs, such as a coroutine that goes with an error, be told as
+    at the interpreter's end: of no line in particular."""
+    show = getattr(warnings, "_showwarnmsg", None)
+    if show is None:
+        return  # the guest's own
+
+    def _showwarnmsg(msg):
+        if is_beside(msg.filename):
+            msg.filename, msg.lineno, msg.line = "sys", 1, ""
+        show(msg)
+
+    warnings._showwarnmsg = _showwarnmsg
+
+
+def tell_unraisable(args):
+    """As the interpreter does, without the kernel's frames: an interrupt is raised in one, and may strike a `__del__`."""
+    first = trace = args.exc_traceback
+    while trace is not None and trace.tb_next is not None:
+        if is_beside(trace.tb_next.tb_frame.f_code.co_filename):
+            trace.tb_next = trace.tb_next.tb_next
+        else:
+            trace = trace.tb_next
+    if first is not None and is_beside(first.tb_frame.f_code.co_filename):
+        args = type(args)((args.exc_type, args.exc_value, first.tb_next, args.err_msg, args.object))
+    sys.__unraisablehook__(args)
 
 
 def patch_threading(threading):
@@ -299,7 +343,8 @@ def encode_item(mime, data):
     elif mime.startswith("text/"):
         size, text = len(data.encode("utf-8", "surrogatepass")), encode(str(data))
     elif isinstance(data, str) and is_image(mime) and not mime.endswith("+xml"):
-        size, text = len(data) * 3 // 4, encode(data)  # base64 already, by Jupyter's convention
+        data = "".join(data.split())  # base64 already, by Jupyter's convention; some has line ends
+        size, text = len(data) * 3 // 4, encode(data)
     else:
         data = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else bytes(data)
         size, text = len(data), encode(binascii.b2a_base64(data, newline=False).decode())
@@ -323,8 +368,8 @@ class Gallery:
     def __init__(self, send_item):
         self.send_item = send_item
         self.count = 0
-        hooks = {"threading": patch_threading, "traceback": patch_traceback, "matplotlib.pyplot": self.patch_pyplot}
-        ImportHook(hooks).install()
+        hooks = {"threading": patch_threading, "traceback": patch_traceback, "warnings": patch_warnings}
+        ImportHook({**hooks, "matplotlib.pyplot": self.patch_pyplot}).install()
 
     def open(self):
         """Begins a cell."""

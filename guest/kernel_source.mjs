@@ -16,6 +16,7 @@ export const startsOfLines = (text) => [0, ...Array.from(text.matchAll(LINE_END)
 
 // The text of a cell and what was replaced in it: lines stay what they are, columns are found again.
 class Source {
+  constants = []; // names that have become variables, and are to be assigned to once only
   #edits = []; // { start, end, added }, in the text as it is; in order
 
   constructor(code) {
@@ -60,9 +61,10 @@ export function findColumn(marks, line, column) {
   return mark.isWithin ? mark.original : mark.original + column - mark.column;
 }
 
-export function adaptCode(code, findSyntaxError) {
+// `isFree` says of a name whether it may become a property of the global object.
+export function adaptCode(code, findSyntaxError, isFree) {
   const source = new Source(code);
-  for (const adapt of [adaptObject, adaptImports, adaptConstants]) adapt(source, findSyntaxError);
+  for (const adapt of [adaptObject, adaptImports, adaptConstants]) adapt(source, findSyntaxError, isFree);
   return source;
 }
 
@@ -118,6 +120,8 @@ const MAX_LINE = 300; // what is further from the start of its line is not looke
 const MAX_ADAPTED_LENGTH = 1 << 20; // code that is longer is mostly data
 
 const CONST_WORD = new RegExp(`(?<![\\w$.#])const(?=\\s+[\\p{ID_Start}$_]|\\s*[[{])`, 'gu');
+const DECLARED = new RegExp(`^\\s*(?:${NAME}|[[{](?:(?!\\bof\\b)[^=;])*)`, 'u');
+const DECLARED_NAME = new RegExp(`${NAME}(?![\\p{ID_Continue}$]|\\s*:)`, 'gu');
 const EMPTY_CONST = new RegExp(`const\\s+${NAME}(?![\\p{ID_Continue}$])${GAP}(?=[^=\\s/]|$)`, 'uy');
 const OPERATOR = String.raw`\s{0,9}(?:(?:[-+*/%&|^]|\*\*|<<|>>>?|&&|\|\||\?\?)?=(?![=>])|\+\+|--)`;
 const ASSIGNED = new RegExp(
@@ -125,14 +129,11 @@ const ASSIGNED = new RegExp(
 
 // V8 lets a later cell declare `let a` again, and `const a`, but neither as the other. So `const` at top level
 // becomes `let`, unless its own cell seems to assign to it, or gives it no value, and is to be told.
-function adaptConstants(source, findSyntaxError) {
+function adaptConstants(source, findSyntaxError, isFree) {
   const { text } = source;
   if (text.length > MAX_ADAPTED_LENGTH || !text.includes('const')) return;
   const assigned = new Set(text.match(ASSIGNED));
-  const isAssigned = (spot) => {
-    const [declared] = /[^=]*/.exec(text.slice(spot + 'const'.length, spot + MAX_LINE));
-    return declared.match(new RegExp(NAME, 'gu'))?.some((it) => assigned.has(it));
-  };
+  const isAssigned = (spot) => namesAfter(text, spot).some((it) => assigned.has(it));
   const isEmpty = (spot) => {
     EMPTY_CONST.lastIndex = spot;
     return EMPTY_CONST.test(text);
@@ -141,6 +142,36 @@ function adaptConstants(source, findSyntaxError) {
   const ends = [...spots.slice(1), text.length];
   const parts = spots.map((spot, i) => `let  ${text.slice(spot + 'const'.length, ends[i])}`);
   if (spots.length) source.text = text.slice(0, spots[0]) + parts.join(''); // it is as long as before
+  const adapted = new Set(spots.flatMap((it) => namesAfter(text, it)));
+  const choose = (name) => (!isFree(name) ? 'let' : assigned.has(name) ? 'var' : undefined);
+  adaptOtherConstants(source, adapted, findSyntaxError, choose);
+}
+
+// Those that are left, if not all are nested. What its cell may assign to becomes a property of the global object, which
+// any later cell can declare in its own way, and which can be guarded meanwhile. `choose` gives the keyword that a name
+// needs, if it needs one: the names of a pattern share theirs.
+function adaptOtherConstants(source, adapted, findSyntaxError, choose) {
+  const find = (names) => findDeclaration(source.text, names, findSyntaxError);
+  const spots = Array.from(source.text.matchAll(CONST_WORD), (it) => it.index);
+  const names = [...new Set(spots.flatMap((it) => namesAfter(source.text, it)))].filter((it) => !adapted.has(it));
+  if (!names.length || find(names.join()) < 0 || findSyntaxError(source.text) >= 0) return;
+  const declared = names.slice(0, MAX_PROBES).filter((it) => find(it) >= 0);
+  const ranked = ['let', 'var', undefined].flatMap((wanted) => declared.filter((it) => choose(it) === wanted));
+  for (const name of ranked) {
+    const keyword = findKeyword(source.text, find(name), name, findSyntaxError);
+    if (!keyword || !wasConst(source, keyword)) continue;
+    const word = keyword[0] === 'const' ? (choose(name) ?? 'let') : keyword[0];
+    if (word === 'var') source.constants.push(name);
+    source.text = splice(source.text, keyword.index, keyword[0].length, word.padEnd(keyword[0].length));
+  }
+}
+
+const wasConst = (source, { index }) => source.code.startsWith('const', source.offsetInCode(index));
+
+// What a `const` there may declare; keys of patterns are no names.
+function namesAfter(text, spot) {
+  const [declared] = DECLARED.exec(text.slice(spot + 'const'.length, spot + MAX_LINE)) ?? [''];
+  return declared.match(DECLARED_NAME) ?? [];
 }
 
 // Where a statement starts, on a line that is indented as the first one is. At the very start of a line which no text
@@ -173,8 +204,7 @@ export function adaptDeclaration(source, name, scope, findSyntaxError) {
   const keyword = findKeyword(source.text, at, name, findSyntaxError);
   if (!keyword) return false;
   const { 0: word, index } = keyword;
-  const wasConst = source.code.startsWith('const', source.offsetInCode(index));
-  if (isLexical && word.startsWith('let') && !wasConst) return false; // there it is a `const`
+  if (isLexical && word.startsWith('let') && !wasConst(source, keyword)) return false; // there it is a `const`
   const wanted = (!isLexical ? 'var' : word.startsWith('let') ? 'const' : 'let').padEnd(word.length);
   if (findSyntaxError(splice(source.text, index, word.length, wanted)) >= 0) return false; // a second one is there
   source.replace(index, word.length, wanted);

@@ -123,6 +123,9 @@ describe('state', () => {
   test('lets every declaration be made again as any other', async () => {
     const kinds = {
       const: (x, n) => `const ${x} = ${n}; ${x}`,
+      assigned: (x, n) => `const ${x} = ${n}; const f_${x} = () => { let ${x}; ${x} = 3 }; ${x}`,
+      assigned_pattern: (x, n) => `const { ${x}, a: ${x}_0 } = { ${x}: ${n} }; const g_${x} = (${x}_0 = 3) => 3; ${x}`,
+      indented: (x, n) => `1\n  const ${x} = ${n}; ${x}`,
       let: (x, n) => `let ${x} = ${n}; ${x}++; ${x} - 1`,
       var: (x, n) => `var ${x} = ${n}; ${x}`,
       pattern: (x, n) => `const ${x}_0 = 0, [${x}] = [${n}]; ${x}`,
@@ -182,6 +185,34 @@ describe('state', () => {
       assert.equal((await kernel.run(code)).error?.message, 'Assignment to constant variable.', code);
     }
     assert.equal(await kernel.result('const a = 5; a'), '5');
+  });
+
+  test('lets the cell that assigned to a constant be put right', async () => {
+    const wrong = 'const count = 0; var see = () => count; count++';
+    const error = { name: 'TypeError', message: 'Assignment to constant variable.' };
+    assert.deepEqual((await kernel.run(wrong)).error, { ...error, traceback: 'TypeError: Assignment to constant variable.\n    at cell 1:1:46' });
+    assert.equal((await kernel.run(wrong)).error?.message, error.message);
+    assert.equal(await kernel.result('count'), '0');
+    assert.equal(await kernel.result('let count = 0; count++; [count, see()]'), '[ 1, 1 ]');
+    const inner = 'const total = 0; function f() { let total; total = 1; return total } f()';
+    assert.equal(await kernel.result(inner), '1');
+    assert.equal(await kernel.result('total'), '0');
+    assert.equal(await kernel.result('let total = 5; total'), '5');
+    await kernel.run('const n = 1; let set = () => { n = 2 }');
+    assert.equal(await kernel.result('n = 3; set(); var n = n + 2; n'), '4');
+  });
+
+  test('treats what may be assigned to as the constant that it is', async () => {
+    assert.match((await kernel.run('early; const early = 1; early = 2')).error.message, /^Cannot access 'early' before/);
+    assert.equal((await kernel.run('early')).error.name, 'ReferenceError');
+    assert.match((await kernel.run('const two = 1; two = 2; const two = 3')).error.message, /^Identifier 'two' has already/);
+    await kernel.run('const kept = 1; const later = (kept = 2) => kept; let other = 1');
+    assert.match((await kernel.run('const kept = 5; kept = 6; for (var other of []) {}')).error.message, /'other' has already/);
+    assert.equal(await kernel.result('[kept, later()]'), '[ 1, 2 ]');
+    await kernel.run('const { URL, own } = { own: 1 }; const g = (own = 2) => own; const _ = 3; const h = (_ = 4) => _');
+    assert.equal(await kernel.result("5; new globalThis.URL('a:b').href"), "'a:b'");
+    assert.equal(await kernel.result('[own, _]'), '[ 1, 3 ]');
+    assert.equal(await kernel.result("function nested() { try {\nconst own = 1; own = 2 } catch { return 'told' } }\nnested()"), "'told'");
   });
 
   test('refuses a constant without a value', async () => {
@@ -370,6 +401,33 @@ describe('output', () => {
     await kernel.printed('stdout', /^streamed shown$/m);
     await kernel.printed('stderr', /^too$/m);
   });
+});
+
+describe('a stream of output', () => {
+  const pipe = "await require('stream/promises').pipeline(fs.createReadStream('a.txt'), process.stdout)";
+  const ends = {
+    'is at the end of a pipeline': pipe,
+    'is ended': "process.stdout.end('a\\n'); process.stderr.end()",
+    'is ended and told of': "await new Promise((go) => process.stdout.end('610a', 'hex', go)); await new Promise((go) => process.stderr.end(go))",
+    'is ended and waited for': "const end = require('stream/promises').finished(process.stdout); process.stdout.end('a\\n'); await end",
+    'is destroyed': "process.stdout.write('a\\n'); process.stdout.destroy(); process.stderr.destroy()",
+    'is part of a pipeline that fails': `try { ${pipe.replace('a.txt', 'none')} } catch { process.stdout.write('a\\n') }`,
+  };
+  // With sockets, as this process makes them, and with pipes.
+  const starts = { socket: undefined, pipe: ['sh', '-c', '{ "$0" "$1" 3 2>&1 >&4 | cat >&2; } 4>&1 | cat', process.execPath, KERNEL] };
+  for (const [kind, command] of Object.entries(starts)) {
+    for (const [how, code] of Object.entries(ends)) {
+      test(`lives on if it ${how}: a ${kind}`, async () => {
+        const fresh = new Kernel(command);
+        await fresh.next();
+        await fresh.run("const fs = require('fs'); fs.writeFileSync('a.txt', 'a\\n')");
+        for (let i = 0; i < 12; i++) assert.equal((await fresh.run(`{ ${code} }\n;0`)).error, null);
+        await fresh.run(`${pipe}; console.log('out'); console.error('err'); process.stdout.end('last')`);
+        await fresh.printed('stdout', /^(?:a\n){13}out\nlast$/);
+        await fresh.printed('stderr', /^err\n$/);
+      });
+    }
+  }
 });
 
 describe('standard input', () => {
@@ -584,6 +642,34 @@ describe('errors', () => {
     assert.equal((await kernel.run('await 0; throw undefined')).error.message, 'undefined');
   });
 
+  test('know what is an error though it is of no native kind', async () => {
+    const clone = { name: 'DataCloneError', message: '()=>{} could not be cloned.' };
+    const traceback = 'DOMException [DataCloneError]: ()=>{} could not be cloned.\n    at cell 1:1:1';
+    assert.deepEqual((await kernel.run('structuredClone(()=>{})')).error, { ...clone, traceback });
+    assert.equal((await kernel.run("atob('***')")).error.name, 'InvalidCharacterError');
+    const late = await kernel.run("await new Promise((_, no) => { const it = AbortSignal.timeout(1); it.onabort = () => no(it.reason) })");
+    assert.deepEqual([late.error.name, late.error.message], ['TimeoutError', 'The operation was aborted due to timeout']);
+    const old = 'function Old() { this.message = "m" }; Old.prototype = Object.create(Error.prototype, { name: { value: "Old" } }); throw new Old()';
+    const { name, message } = (await kernel.run(old)).error;
+    assert.deepEqual([name, message], ['Old', 'm']);
+  });
+
+  test('come from another thread with their frames', async () => {
+    const thread = "function f() { throw Object.assign(new RangeError('far'), { code: 7 }) }\\nf()";
+    const code = `const { Worker } = require('worker_threads'); await new Promise((_, no) => new Worker("${thread}", { eval: true }).on('error', no))`;
+    const { name, message, traceback } = (await kernel.run(code)).error;
+    assert.deepEqual([name, message], ['RangeError', 'far']);
+    assert.match(traceback, /\nRangeError: far\n    at f \(\[worker eval\]:1:\d+\)\n    at \[worker eval\]:2:1 \{\n  code: 7\n\}$/);
+  });
+
+  test('show the same frames when what formats them is gone', async () => {
+    const { error } = await kernel.run("delete Error.prepareStackTrace;\nfunction f() { throw Object.assign(new Error('x'), { code: 1 }) }\nf()");
+    assert.equal(error.traceback, 'Error: x\n    at f (cell 1:2:36)\n    at cell 1:3:1 {\n  code: 1\n}');
+    await kernel.run("Error.prepareStackTrace = undefined; setTimeout(() => { throw new Error('late') }, 1)");
+    await kernel.printed('stderr', /uncaughtException: Error: late\n    at Timeout\._onTimeout \(cell 2:1:63\)\n$/);
+    assert.equal(await kernel.result("new Error('y').stack"), "'Error: y\\n    at cell 3:1:1'");
+  });
+
   test('show the line and a caret for a syntax error', async () => {
     const { error } = await kernel.run('1 + 1\n\tlet x = ;');
     const traceback = "cell 1:2:10\n\tlet x = ;\n\t        ^\nSyntaxError: Unexpected token ';'";
@@ -616,11 +702,24 @@ describe('errors', () => {
 });
 
 describe('bounds', () => {
-  test('cut a result at 64 KiB and say so', async () => {
-    const { result, cut } = await kernel.run("'é'.repeat(1e6)");
-    assert.equal(cut, true);
-    assert.ok(Buffer.byteLength(result) <= 64 << 10 && Buffer.byteLength(result) > 63 << 10);
-    await kernel.printed('stderr', /result cut to 65536 of \d+ bytes/);
+  const LEFT_OUT = /\n… (\d+) characters left out …\n/;
+  const isAbout = (text, most) => text.length <= most && text.length > most - 1024;
+
+  test('leave out the middle of a result over 64 Ki characters and say so', async () => {
+    for (const unit of ['é', '\\n', '\\0']) {
+      const { result, cut } = await kernel.run(`'START' + '${unit}'.repeat(1e6) + 'THE END'`);
+      assert.equal(cut, true);
+      assert.ok(result.length <= 64 << 10 && result.length > 30 << 10);
+      const [head, left, tail] = result.split(LEFT_OUT);
+      assert.match(head + tail, /^'START[^]*THE END'$/);
+      assert.equal(JSON.parse(`[${head},${tail}]`.replaceAll("'", '"').replaceAll('\\x', '\\u00')).join('').length + Number(left), 1e6 + 12);
+    }
+    const { result, cut } = await kernel.run('Array.from({ length: 100 }, (_, i) => `${i}`.repeat(1000))');
+    assert.ok(cut && isAbout(result, 64 << 10));
+    assert.match(result, /^\[\n  '0{1000}',[^]*9{1000}'\n\]$/);
+    assert.equal(await kernel.result("'x'.repeat(65000)"), `'${'x'.repeat(65000)}'`);
+    assert.equal(kernel.output.stderr, '');
+    assert.match(await kernel.result("({ text: 'x'.repeat(1e5) })"), /^\{\n  text: 'x{32768}'\.\.\. 67232 more characters\n\}$/);
   });
 
   test('make few copies of a value', async () => {
@@ -635,11 +734,17 @@ describe('bounds', () => {
     }
   });
 
-  test('cut an error at 32 KiB and say so', async () => {
-    const { error, cut } = await kernel.run("throw new Error('x'.repeat(1e6))");
+  test('leave out the middle of an error over 32 Ki characters and say so', async () => {
+    const { error, cut } = await kernel.run("throw new Error('x'.repeat(1e6) + 'THE END')");
     assert.equal(cut, true);
-    for (const part of ['message', 'traceback']) assert.ok(error[part].length <= 32 << 10 && error[part].length > 31 << 10);
-    await kernel.printed('stderr', /traceback cut to 32768 of \d+ bytes/);
+    for (const part of ['message', 'traceback']) assert.ok(isAbout(error[part], 32 << 10), part);
+    assert.match(error.message, /^x+\n… \d+ characters left out …\nx+THE END$/);
+    assert.match(error.traceback, /^Error: x+\n… \d+ characters left out …\nx+THE END\n    at cell 1:1:7$/);
+    assert.equal(error.message.replace(LEFT_OUT, '').length + Number(LEFT_OUT.exec(error.message)[1]), 1e6 + 7);
+    const { error: text } = await kernel.run("throw 'x'.repeat(1e6) + 'THE END'");
+    assert.match(text.traceback, /^Uncaught 'x+'\n… \d+ characters left out …\n'x+THE END'$/);
+    assert.equal(text.traceback, `Uncaught ${text.message}`);
+    assert.equal(kernel.output.stderr, '');
   });
 
   test('drop displays beyond 32 in a cell and say so', async () => {
@@ -678,8 +783,9 @@ describe('display', () => {
 
   test('shows text, plain objects and the rest', async () => {
     assert.deepEqual(await display("'text'"), [{ mime: 'text/plain', data: 'text' }]);
-    assert.deepEqual(await display('{ a: [1] }'), [{ mime: 'application/json', data: '{"a":[1]}' }]);
-    assert.deepEqual(await display('[1, 2]'), [{ mime: 'application/json', data: '[1,2]' }]);
+    assert.deepEqual(await display('{ a: [1] }'), [{ mime: 'application/json', data: { a: [1] } }]);
+    assert.deepEqual(await display('[1, 2]'), [{ mime: 'application/json', data: [1, 2] }]);
+    assert.deepEqual(await display("['\\ud800']"), [{ mime: 'application/json', data: ['\ufffd'] }]);
     assert.deepEqual(await display('new Map([[1, 2]])'), [{ mime: 'text/plain', data: 'Map(1) { 1 => 2 }' }]);
     assert.deepEqual(await display('{ big: 1n }'), [{ mime: 'text/plain', data: '{ big: 1n }' }]);
     assert.deepEqual(await display('null'), [{ mime: 'text/plain', data: 'null' }]);
@@ -690,11 +796,26 @@ describe('display', () => {
     const items = [
       { mime: 'text/html', data: '<b>' },
       { mime: 'image/png', data: 'AQ==' },
-      { mime: 'application/json', data: '{"a":1}' },
+      { mime: 'application/json', data: { a: 1 } },
     ];
     assert.deepEqual(await display(`{ [Symbol.for('Jupyter.display')]: () => (${bundle}) }`), items);
     const { items: later } = await kernel.run(`await display({ [Symbol.for('Jupyter.display')]: async () => (${bundle}) })`);
     assert.deepEqual(later, items);
+  });
+
+  test('sends text and JSON as they are and the rest in base64', async () => {
+    const encoded = async (mime, content) => (await display(`{ [Symbol.for('Jupyter.display')]: () => ({ '${mime}': ${content} }) }`))[0].data;
+    const inBase64 = (text) => Buffer.from(text).toString('base64');
+    assert.equal(await encoded('image/svg+xml', "'<svg>é</svg>'"), inBase64('<svg>é</svg>'));
+    assert.equal(await encoded('application/pdf', "'%PDF'"), inBase64('%PDF'));
+    assert.equal(await encoded('application/x', '{ a: 1 }'), inBase64('{"a":1}'));
+    assert.equal(await encoded('image/png', "'AQ\\n =\\r\\n=\\n'"), 'AQ==');
+    assert.deepEqual(await encoded('application/vnd.vega.v5+json', '{ a: [1] }'), { a: [1] });
+    assert.equal(await encoded('application/json', "'text'"), 'text');
+    assert.equal(await encoded('application/json', 'undefined'), null);
+    assert.equal(await encoded('text/csv', "Buffer.from('é')"), 'é');
+    await kernel.run("display([ 'x'.repeat(8 << 20) ])");
+    await kernel.printed('stderr', /display dropped: 8388612 bytes, over 8388608/);
   });
 
   test('gives no result and is dropped outside its cell', async () => {

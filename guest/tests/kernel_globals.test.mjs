@@ -46,7 +46,7 @@ async function checkCells(kernel, after) {
   assert.equal((await kernel.run("import { none } from 'node:path'")).error?.name, 'SyntaxError', after);
   assert.match((await kernel.run('for (var kept of [1]) {}')).error.message, /^Identifier 'kept' has already/, after);
   assert.equal((await kernel.run("await { then: (go) => stdout.write('', go) }; 1")).result, '1', after);
-  const items = [{ mime: 'application/json', data: '{"a":1}' }];
+  const items = [{ mime: 'application/json', data: { a: 1 } }];
   assert.deepEqual((await kernel.run('display({ a: 1 })')).items, items, after);
   assert.deepEqual((await kernel.run("display({ [bundle]: () => ({ 'application/json': { a: 1 } }) })")).items, items, after);
 }

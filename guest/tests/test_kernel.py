@@ -304,7 +304,7 @@ class ProtocolTest(KernelTest):
 class WithoutSiteTest(KernelTest):
     """Started with -S, as in a session that has no warm interpreter: nobody can tell."""
 
-    COMMAND = (sys.executable, "-I", "-S", KERNEL)
+    COMMAND = ("env", "HOME=/nonexistent", sys.executable, "-I", "-S", KERNEL)
 
     def setUp(self):
         self.host = self.new_host(self.COMMAND)
@@ -316,7 +316,7 @@ class WithoutSiteTest(KernelTest):
         ).stdout
 
     def test_the_first_cell_finds_what_site_makes(self):
-        for code in ("import sys; print(sys.path[1:], sys.prefix)", "print(*eval('__imp' + 'ort__')('sys').path)"):
+        for code in ("import sys; print(sys.path[1:-1], sys.prefix)", "print(*eval('__imp' + 'ort__')('sys').path[1:-1])"):
             with self.subTest(code=code):
                 host = self.new_host(self.COMMAND)
                 self.assertEqual(host.run(code).stdout.split()[-1], self.bare_of(code).split()[-1])
@@ -324,12 +324,12 @@ class WithoutSiteTest(KernelTest):
         self.assertEqual(self.run_ok("help").result[:4], "Type")
 
     def bare_of(self, code):
-        command = [sys.executable, "-I", "-c", code.replace("path[1:]", "path")]
+        command = [sys.executable, "-I", "-c", code.replace("path[1:-1]", "path")]
         return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S).stdout
 
     def test_later_cells_find_it_too(self):
         self.assertEqual(self.run_ok("print(1)").stdout, "1\n")
-        self.assertEqual(self.run_ok("import sys; print(sys.path[1:], sys.prefix)").stdout, self.bare)
+        self.assertEqual(self.run_ok("import sys; print(sys.path[1:-1], sys.prefix)").stdout, self.bare)
         self.assertEqual(self.run_ok("sys.path[0], exit").result[:4], "('',")
 
     def test_interpreters_that_it_starts_have_it(self):
@@ -373,6 +373,63 @@ class WithoutSiteTest(KernelTest):
             self.assertEqual(host.run("1 / 0").error["name"], "ZeroDivisionError")
             self.assertEqual(host.run("'\\n'").result, "'\\n'")
             self.assertEqual(host.run("import helper; helper.answer").result, "42")
+
+
+class HomeTest(KernelTest):
+    """What `pip` installs for the user, where it may not write to the interpreter's own place."""
+
+    def setUp(self):
+        home = tempfile.TemporaryDirectory()
+        self.addCleanup(home.cleanup)
+        self.home = home.name
+        self.place = os.path.join(home.name, f".local/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages")
+
+    def start(self, flags="-I"):
+        self.host = self.new_host(("env", f"HOME={self.home}", sys.executable, flags, KERNEL))
+
+    def install(self, name, text="answer = 42"):
+        os.makedirs(self.place, exist_ok=True)
+        time.sleep(0.02)  # directories that change are known by their time, which goes in steps
+        with open(os.path.join(self.place, name), "w") as file:
+            file.write(text)
+
+    def test_it_is_found_from_the_moment_that_it_is_there(self):
+        for number, flags in enumerate(("-I", "-IS")):
+            with self.subTest(flags=flags):
+                self.start(flags)
+                for name in (f"first_{number}", f"second_{number}"):
+                    self.run_error(f"import {name}", "ModuleNotFoundError")
+                    self.install(f"{name}.py")
+                    self.assertEqual(self.run_ok(f"import {name}; {name}.answer").result, "42")
+
+    def test_a_cell_may_install_what_it_lacks(self):
+        self.start()
+        cell = f"""
+            import os
+            try:
+                import lacking
+            except ImportError:
+                os.makedirs({self.place!r})
+                with open({self.place!r} + '/lacking.py', 'w') as file:
+                    x = file.write('answer = 42')
+                import lacking
+            lacking.answer
+            """
+        self.assertEqual(self.run_ok(cell).result, "42")
+
+    def test_it_comes_last(self):
+        for flags in ("-I", "-IS"):
+            self.start(flags)
+            self.install("json.py")
+            self.assertEqual(self.run_ok("import json, sys; hasattr(json, 'answer')").result, "False")
+            self.assertEqual(self.run_ok("sys.path[-1]").result, repr(self.place))
+
+    def test_the_places_that_it_names_are_searched_too(self):
+        self.install("linked.pth", self.home)
+        with open(os.path.join(self.home, "linked.py"), "w") as file:
+            file.write("answer = 42")
+        self.start()
+        self.assertEqual(self.run_ok("import linked; linked.answer").result, "42")
 
 
 class CellTest(KernelTest):
@@ -656,6 +713,33 @@ class AwaitTest(KernelTest):
         self.assertEqual(self.run_ok("asyncio.run(f())").result, "1")
         self.assertEqual(self.run_ok("await f()").result, "1")
 
+    def test_there_is_a_loop_behind_one_that_was_run_or_closed(self):
+        self.run_ok("import asyncio, warnings; warnings.simplefilter('error')")
+        ways = [
+            "asyncio.run(asyncio.sleep(0))",
+            "asyncio.set_event_loop(None)",
+            "loop = asyncio.new_event_loop(); asyncio.set_event_loop(loop); loop.close()",
+            "asyncio.get_event_loop().close()",
+        ]
+        for code in (*ways, *ways):
+            with self.subTest(code=code):
+                self.run_ok(code)
+                self.assertEqual(self.run_ok("asyncio.get_event_loop().run_until_complete(asyncio.sleep(0, 5))").result, "5")
+                self.run_ok("later = asyncio.get_event_loop().create_future(); later.set_result(6)")
+                self.assertEqual(self.run_ok("await later").result, "6")
+
+    def test_a_loop_that_a_cell_has_set_stays(self):
+        self.run_ok("import asyncio; loop = asyncio.new_event_loop(); asyncio.set_event_loop(loop)")
+        self.assertEqual(self.run_ok("asyncio.get_event_loop() is loop").result, "True")
+        self.run_ok("await asyncio.sleep(0)")
+        self.run_ok("asyncio.set_event_loop(loop)")
+        self.assertEqual(self.run_ok("asyncio.get_event_loop() is loop").result, "True")
+
+    def test_a_cell_may_break_asyncio(self):
+        self.run_ok("import asyncio, sys; asyncio.events._event_loop_policy = 1; sys.modules['asyncio'] = None")
+        self.run_ok("del sys.modules['asyncio.events']")
+        self.assertEqual(self.run_ok("1").result, "1")
+
     def test_a_closed_loop_is_replaced(self):
         self.run_ok("import asyncio; await asyncio.sleep(0); loop = asyncio.get_running_loop()")
         self.run_ok("loop.close()")
@@ -693,6 +777,24 @@ class AwaitTest(KernelTest):
         self.assertRegex(self.run_ok("kept = [f(1)]; x = kept[0].send(None); kept[0]").result, "^<coroutine object f at ")
         self.run_ok("kept.pop().close()")
 
+    def test_whatever_holds_it(self):
+        self.run_ok("import asyncio\nasync def f(x):\n await asyncio.sleep(0)\n return x")
+        self.run_ok("class Job: pass\ndef keep(c): return lambda: c")
+        holders = {
+            "jobs = {'a': f(1)}": "jobs['a']",
+            "jobs = [[f(1)]]": "jobs[0][0]",
+            "job = Job(); job.work = f(1)": "job.work",
+            "get = keep(f(1))": "get()",
+        }
+        for code, value in holders.items():
+            for show in (value, f"await asyncio.sleep(0); {value}"):
+                with self.subTest(code=code, show=show):
+                    self.run_ok(code)
+                    for _ in range(2):
+                        self.assertRegex(self.run_ok(show).result, "^<coroutine object f at ")
+                    cell = self.run_ok(f"await {value}")
+                    self.assertEqual((cell.result, cell.stderr), ("1", ""))
+
     def test_a_forgotten_await_that_fails(self):
         cell = self.run_error("async def f():\n    raise ValueError('x')\nf()", "ValueError")
         expected = """\
@@ -716,6 +818,12 @@ class AwaitTest(KernelTest):
             "t = list({asyncio.create_task(f(n)) for n in [1]})[0]",
             "t = dict((n, asyncio.create_task(f(n))) for n in [1])[1]",
             "if True:\n  t = asyncio.create_task(f(1))",
+            "import asyncio as aio; t = aio.create_task(f(1))",
+            "t = aio.create_task(f(1))",
+            "from asyncio import create_task as start; t = start(f(1))",
+            "from asyncio import *; t = create_task(f(1))",
+            "t = asyncio.get_event_loop().create_task(f(1))",
+            "import subprocess as s\ndef g(): s.run('true')\nt = asyncio.create_task(f(1)); x = s.run('true')",
         ]
         for code in ways:
             with self.subTest(code=code):
@@ -735,3 +843,16 @@ class AwaitTest(KernelTest):
         ):
             with self.subTest(code=code):
                 self.assertIn(self.run_ok(code).result, ("1", None))
+
+    def test_so_is_one_that_does_so_in_functions(self):
+        head = "import asyncio\nasync def f(x):\n await asyncio.sleep(0)\n return x\n"
+        for code in (
+            "from asyncio import create_task\nasync def g(): return await create_task(f(1))\n"
+            "def main(): return asyncio.run(g())\nmain()",
+            "class Client:\n  def create_task(self): return asyncio.run(f(1))\nClient().create_task()",
+            "def create_task(): return asyncio.run(f(1))\ncreate_task()",
+            "def main():\n  def inner(): return asyncio.run(f(1))\n  return inner\n"
+            "class C: create_task = staticmethod(main())\nC.create_task()",
+        ):
+            with self.subTest(code=code):
+                self.assertEqual(self.new_host().run(head + code).result, "1")

@@ -85,6 +85,25 @@ class ErrorTest(KernelTest):
             '  File "<cell 1>", line 2\n    return x\nSyntaxError: \'return\' outside function\n',
         )
 
+    def test_notebook_magics_are_answered_with_a_hint(self):
+        hint = "hint: notebook magics are not available here: use execute_command, or subprocess\n"
+        magics = [
+            "!ls", "%timeit 1+1", "%%bash\necho 1", "%%bash\necho it's", "x = !ls", "a, b = !ls", "x = %time f()",
+            "%matplotlib inline", "x = 1\nfor n in x:\n    !echo it's", "# first\n%%time\nx = 1",
+        ]  # fmt: skip
+        for code in magics:
+            with self.subTest(code=code):
+                trace = self.run_error(code, "SyntaxError").error["traceback"]
+                self.assertRegex(trace, r'^  File "<cell \d+>", line \d\n(.*\n)+SyntaxError: .*\n' + hint + "$")
+        others = [
+            "x = 1\ny = = 2", "x = (1\n!= 2 3)", "x =", "(1\n% 2 3)", "x == !y", "eval('!ls')",
+            "x = '!ls", "s = \"\"\"\n!ls\"\"\"\nx y",
+        ]  # fmt: skip
+        for code in others:
+            with self.subTest(code=code):
+                self.assertNotIn("hint", self.run_error(code, "SyntaxError").error["traceback"])
+        self.assertRegex(self.run_cell("x = 1\0").error["traceback"], "null bytes\n$")
+
     def test_nothing_runs_of_a_cell_that_does_not_compile(self):
         self.run_error("x = 1\nprint(x)\n(await x for x in return)", "SyntaxError")
         self.run_error("x", "NameError")
@@ -144,6 +163,15 @@ class ErrorTest(KernelTest):
         self.run_ok("threading.excepthook = lambda args: print('mine', args.exc_type.__name__)")
         self.assertEqual(self.run_ok(run.format("f")).stdout, "mine TypeError\n")
 
+    def test_a_coroutine_that_goes_with_an_error_is_told_of_without_the_kernel(self):
+        self.run_ok("async def fetch(): pass\ndef g():\n y = fetch()\n raise ValueError('q')")
+        for _ in range(2):
+            cell = self.run_error("g()", "ValueError")
+            self.assertRegex(cell.stderr, "^sys:1: RuntimeWarning: coroutine 'fetch' was never awaited\n")
+            self.assertNotIn("kernel", cell.stderr)
+        cell = self.run_ok("import warnings\nx = fetch(); del x")
+        self.assertRegex(cell.stderr, r"^<cell \d>:2: RuntimeWarning: coroutine 'fetch' was never awaited\n  x = fetch")
+
     def test_a_long_traceback_keeps_head_and_tail(self):
         self.run_ok("def f(n): g(n)\ndef g(n): f(n + 1)")
         trace = self.run_error("f(0); raise ValueError", "RecursionError").error["traceback"]
@@ -195,6 +223,8 @@ class DisplayTest(KernelTest):
             ("_repr_png_", repr(PNG), "image/png", png),
             ("_repr_png_", repr(png), "image/png", png),
             ("_repr_png_", repr((PNG, {"width": 1})), "image/png", png),
+            ("_repr_png_", repr(base64.encodebytes(PNG * 20).decode()), "image/png", base64.b64encode(PNG * 20).decode()),
+            ("_repr_mimebundle_", repr({"image/png": f" {png}\r\n"}), "image/png", png),
             ("_repr_jpeg_", "b'j'", "image/jpeg", "ag=="),
             ("_repr_svg_", "'<svg/>'", "image/svg+xml", base64.b64encode(b"<svg/>").decode()),
             ("_repr_html_", "'<b>é</b>'", "text/html", "<b>é</b>"),

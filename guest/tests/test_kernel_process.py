@@ -163,6 +163,13 @@ class InterruptTest(KernelTest):
         self.run_ok("class Slow:\n def __repr__(self):\n  print('go')\n  while True: pass")
         self.assertEqual(self.interrupt("Slow()").status, "interrupted")
 
+    def test_in_a_finalizer(self):
+        self.run_ok("class Slow:\n def __del__(self):\n  print('go')\n  while True: pass")
+        cell = self.interrupt("x = Slow(); del x")
+        self.assertIn("KeyboardInterrupt", cell.stderr)
+        self.assertRegex(cell.stderr, 'File "<cell 1>", line [34], in __del__')
+        self.assertNotIn("kernel", cell.stderr)
+
     def test_in_the_text_of_an_error(self):
         self.run_ok("class Slow(Exception):\n def __str__(self):\n  print('go')\n  while True: pass")
         self.assertEqual(self.interrupt("raise Slow").status, "interrupted")
@@ -447,6 +454,11 @@ class ZygoteTest(unittest.TestCase):
         code = "import os, subprocess; r, w = os.pipe(); os.dup2(w, 1); print('a', end='')\n"
         code += "subprocess.run(['echo', 'b']); os.system('echo c'); os.read(r, 9)"
         self.assertEqual(self.run_in_siblings(["subprocess"], code), ["b'ab\\nc\\n'"] * 2)
+
+    def test_the_home_is_that_of_the_session(self):
+        code = "import site, sys; sys.path[-1] == site.USER_SITE, site.USER_BASE"
+        found = self.run_in_siblings([], code, "os.environ['HOME'] = '/nonexistent'")
+        self.assertEqual(found, ["(True, '/nonexistent/.local')"] * 2)
 
     def test_state_is_not_shared(self):
         code = "import builtins; n = getattr(builtins, 'n', 0) + 1; builtins.n = n; (__name__, n)"
