@@ -7,8 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_runtime::session::{CodeRequest, CommandRequest, Failure, FileRange, Kind, SessionId};
 use rmcp::model::JsonObject;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::policy::Action;
@@ -72,7 +72,7 @@ struct RunPythonParams {
 #[serde(deny_unknown_fields)]
 struct SearchToolsParams {
     query: String,
-    limit: Option<usize>,
+    limit: Option<Whole>,
 }
 
 #[derive(Deserialize)]
@@ -106,8 +106,24 @@ struct GetVolumePathParams {}
 struct ReadFileParams {
     session_id: String,
     path: String,
-    offset: Option<u64>,
-    length: Option<u64>,
+    offset: Option<Whole>,
+    length: Option<Whole>,
+}
+
+/// As JSON Schema has it, `3.0` is a whole number too.
+#[derive(Clone, Copy)]
+struct Whole(u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// Up to here every whole number is one of a double, too.
+        const MOST: f64 = (1_u64 << 53) as f64;
+        let number = serde_json::Number::deserialize(deserializer)?;
+        let float = || number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..=MOST).contains(float));
+        let whole = number.as_u64().or_else(|| float().map(|float| float as u64));
+        whole.map(Self).ok_or_else(|| D::Error::custom(format!("{number} is not a whole number from 0 on")))
+    }
 }
 
 #[derive(Deserialize)]
@@ -176,10 +192,11 @@ impl Call {
             }
             tools::SEARCH_TOOLS => {
                 let SearchToolsParams { query, limit } = read(tool, arguments)?;
-                let limit = limit.unwrap_or(USUALLY_FOUND);
+                let limit = limit.map_or(USUALLY_FOUND, |Whole(limit)| usize::try_from(limit).unwrap_or(usize::MAX));
                 if !(1..=tools::MOST_FOUND).contains(&limit) {
                     let message = format!("limit is not between 1 and {}", tools::MOST_FOUND);
-                    return Err(Failure::new(Kind::Validation, message).with("field", "limit"));
+                    let failure = Failure::new(Kind::Validation, message).with("field", "limit");
+                    return Err(failure.suggest("leave it out, or send a number of that range"));
                 }
                 Ok(Self::SearchTools(SearchTools { query: not_blank("query", query)?, limit }))
             }
@@ -207,7 +224,7 @@ impl Call {
             }
             tools::READ_FILE => {
                 let ReadFileParams { session_id: id, path, offset, length } = read(tool, arguments)?;
-                let range = FileRange { offset: offset.unwrap_or(0), length };
+                let range = FileRange { offset: offset.map_or(0, |it| it.0), length: length.map(|it| it.0) };
                 Ok(Self::ReadFile(session_id(id)?, not_blank("path", path)?.into(), range))
             }
             tools::WRITE_FILE => {
@@ -232,8 +249,16 @@ pub(crate) fn read<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<
             "." => format!("{tool}: {}", error.inner()),
             field => format!("{tool}: {field}: {}", error.inner()),
         };
-        Failure::new(Kind::Validation, message).suggest("send the arguments of the tool's inputSchema, and no others")
+        Failure::new(Kind::Validation, message)
+            .suggest("send the fields that it has, with values of their types, and no others")
+            .suggest("tools/list shows those of a tool in its inputSchema")
     })
+}
+
+/// Of two fields none was sent, or both were.
+pub(crate) fn either(one: &str, other: &str) -> Failure {
+    Failure::new(Kind::Validation, format!("send either `{one}` or `{other}`"))
+        .suggest(format!("send one of the two fields, not both and not neither: `{one}` or `{other}`"))
 }
 
 pub(crate) fn not_blank(field: &str, text: String) -> Result<String, Failure> {
@@ -267,7 +292,9 @@ pub(crate) fn session_id(text: String) -> Result<SessionId, Failure> {
 
 pub(crate) fn timeout(seconds: f64) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
-        Failure::new(Kind::Validation, "timeout is not a number of seconds above zero").with("field", "timeout")
+        Failure::new(Kind::Validation, "timeout is not a number of seconds above zero")
+            .with("field", "timeout")
+            .suggest("leave it out, or send seconds as a number, such as 30")
     })
 }
 
@@ -289,6 +316,8 @@ mod tests {
         assert!(matches!(Call::parse("get_volume_path", None), Ok(Call::GetVolumePath)));
         let call = parse("run_python", json!({"code": "1", "servers": ["a"], "timeout": 5})).unwrap();
         insta::assert_compact_debug_snapshot!(call, @r#"RunPython(RunPython { code: "1", servers: ["a"], timeout: Some(5s) })"#);
+        let call = parse("read_file", json!({"session_id": "s", "path": "a", "offset": 3.0, "length": 4})).unwrap();
+        assert!(matches!(call, Call::ReadFile(_, _, FileRange { offset: 3, length: Some(4) })));
         let call = parse("search_tools", json!({"query": "x"})).unwrap();
         insta::assert_compact_debug_snapshot!(call, @r#"SearchTools(SearchTools { query: "x", limit: 5 })"#);
     }
@@ -311,6 +340,8 @@ mod tests {
             ("get_volume_path", json!({"x": 1})),
             ("read_file", json!({"session_id": "s"})),
             ("read_file", json!({"session_id": "s", "path": "a", "offset": -1})),
+            ("read_file", json!({"session_id": "s", "path": "a", "offset": 1.5})),
+            ("read_file", json!({"session_id": "s", "path": "a", "offset": "1"})),
             ("write_file", json!({"session_id": "s", "path": "", "content": ""})),
             ("write_file", json!({"session_id": "s", "path": "a", "content": "*", "encoding": "base64"})),
             ("write_file", json!({"session_id": "s", "path": "a", "content": "", "encoding": "latin1"})),

@@ -57,8 +57,8 @@ impl Gateway {
                 let work = ToItsEnd::new(async move { sessions.run_command(&principal, request, cancel).await });
                 attend(work, token, context).await.map(|answer| reply::answer(&answer))
             }
-            Call::GetSessions(None) => Ok(reply::sessions(&sessions.list(&principal))),
-            Call::GetSessions(Some(id)) => Ok(reply::sessions(&[sessions.info(&principal, &id)?])),
+            Call::GetSessions(None) => Ok(reply::sessions(&Box::pin(sessions.list(&principal)).await)),
+            Call::GetSessions(Some(id)) => Ok(reply::sessions(&[Box::pin(sessions.info(&principal, &id)).await?])),
             Call::StopSession(id) => {
                 let stopping = id.clone();
                 let stopped = ToItsEnd::new(async move { sessions.stop(&principal, &stopping).await }).await?;
@@ -81,6 +81,7 @@ impl Gateway {
 
 fn no_servers() -> Failure {
     Failure::new(Kind::Configuration, "this server has no servers that code could call")
+        .suggest("call it without `servers`; whoever runs it adds some with `ringfence server add`")
 }
 
 /// Does the work of a call, and says how it gets on where it is asked to.

@@ -65,13 +65,26 @@ fn fields(failure: &Failure) -> Value {
         "error_code": class.error_code,
         "category": class.category,
         "severity": class.severity,
-        "recovery_suggestions": failure.suggestions,
+        "recovery_suggestions": suggestions(failure),
         "context": failure.context,
     });
     if failure.kind == Kind::Busy {
         fields["retry_after_ms"] = busy::RETRY_AFTER_MS.into();
     }
     fields
+}
+
+/// What to do about it; something, in any case.
+fn suggestions(failure: &Failure) -> Vec<&str> {
+    let usual = match failure.kind {
+        Kind::Validation | Kind::NotFound | Kind::SessionNotFound => "correct the request and send it again",
+        Kind::ResourceLimit => "end what is not needed any more, then try again",
+        Kind::Policy | Kind::Configuration => "ask whoever runs this server to allow it",
+        Kind::SandboxCreation => "`ringfence doctor` shows what this host has",
+        Kind::Busy | Kind::Connection | Kind::Internal => "try again shortly",
+    };
+    let own: Vec<&str> = failure.suggestions.iter().map(String::as_str).collect();
+    if own.is_empty() { vec![usual] } else { own }
 }
 
 /// Swaps what happened for an id under which the log tells it.

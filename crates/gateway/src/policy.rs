@@ -136,7 +136,10 @@ impl Policy {
         if !self.is_scoped() || principal.is_operator() {
             return Ok(());
         }
-        let unknown = || Failure::new(Kind::Policy, "the scope of this endpoint does not allow it");
+        let unknown = || {
+            Failure::new(Kind::Policy, "the scope of this endpoint does not allow it")
+                .suggest("do without it: no capability of a scope is for this")
+        };
         self.check(Action::of_route(method, route).ok_or_else(unknown)?)
     }
 

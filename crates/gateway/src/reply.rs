@@ -17,7 +17,7 @@ mod unfinished;
 use std::fmt::Write as _;
 
 use ringfence_runtime::session::{Answer, SessionId, SessionInfo, SessionStatus, Status, Stopped};
-use ringfence_sandbox::{Access, Volume};
+use ringfence_sandbox::{Access, Volume, bytes};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
@@ -50,7 +50,7 @@ pub(crate) fn answer(answer: &Answer) -> CallToolResult {
     content.extend(stderr.plain().map(|text| ContentBlock::text(format!("stderr:\n{text}"))));
     content.extend(result.as_ref().and_then(Excerpt::plain).map(ContentBlock::text));
     content.extend(traceback.as_ref().and_then(Excerpt::plain).map(ContentBlock::text));
-    let displayed = display::blocks(&answer.session_id, &answer.display);
+    let displayed = display::blocks(answer);
     content.extend(displayed.blocks);
     content.push(ContentBlock::text(closing(answer, &stdout, &stderr, displayed.left_out)));
 
@@ -93,7 +93,7 @@ pub(crate) fn answer(answer: &Answer) -> CallToolResult {
 
 /// What the code displayed: pictures, tables and the like.
 pub(crate) fn displayed(answer: &Answer) -> Vec<ContentBlock> {
-    display::blocks(&answer.session_id, &answer.display).blocks
+    display::blocks(answer).blocks
 }
 
 /// The host's own words about a call.
@@ -146,8 +146,21 @@ pub(crate) fn sessions(sessions: &[SessionInfo]) -> CallToolResult {
             SessionStatus::Idle => "idle",
             SessionStatus::Busy => "busy",
         };
-        let SessionInfo { session_id, template, flavor, .. } = info;
-        let _ = writeln!(text, "{session_id} {template} {flavor} {status}");
+        let SessionInfo { session_id, template, flavor, memory_bytes, memory_limit_bytes, limits, .. } = info;
+        let _ = write!(text, "{session_id} {template} {flavor} {status}");
+        let shares = [
+            (*memory_bytes, "memory", *memory_limit_bytes),
+            (info.usage.and_then(|usage| usage.workspace_bytes), "workspace", limits.workspace_bytes),
+        ];
+        for (used, what, limit) in shares {
+            if let Some(used) = used {
+                let _ = write!(text, ", {what} {} of {}", bytes::show(used), bytes::show(limit));
+            }
+        }
+        if let Some(usage) = info.usage {
+            let _ = write!(text, ", {} of {} processes", usage.processes, limits.processes);
+        }
+        text.push('\n');
     }
     let text = if text.is_empty() { "no sessions" } else { text.trim_end() };
     finish(vec![ContentBlock::text(text)], json!({"sessions": sessions}), false)

@@ -55,7 +55,9 @@ impl Rest {
     }
 
     fn hosting(&self) -> Result<&Hosting, Failure> {
-        self.gateway.hosting().ok_or_else(|| Failure::new(Kind::NotFound, "no servers are hosted here"))
+        self.gateway.hosting().ok_or_else(|| {
+            Failure::new(Kind::NotFound, "no servers are hosted here").suggest("`ringfence server add` adds one")
+        })
     }
 }
 
@@ -95,7 +97,7 @@ async fn permit(State(rest): State<Rest>, request: Request, next: Next) -> Respo
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let allowed = match &principal {
         Some(principal) => rest.gateway.policy().check_route(principal, request.method(), route),
-        None => Err(Failure::new(Kind::Policy, "nobody is known to ask")),
+        None => Err(Failure::new(Kind::Policy, "nobody is known to ask").suggest("send a token")),
     };
     if let Err(failure) = allowed {
         let event = AuditEvent::refusal(&failure);

@@ -97,7 +97,7 @@ impl RpcError {
     }
 
     pub(crate) fn method_not_found(method: &str) -> Self {
-        Self::new(RpcError::METHOD_NOT_FOUND, method)
+        Self::new(RpcError::METHOD_NOT_FOUND, format!("there is no method `{method}`"))
     }
 }
 

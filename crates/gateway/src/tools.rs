@@ -153,9 +153,10 @@ pub(crate) fn all(choice: &Choice) -> Vec<Tool> {
                 json!({
                     "path": {"type": "string"},
                     "entries": {"type": "array", "items": {"type": "object"}},
+                    "total": {"type": "integer"},
                     "truncated": {"type": "boolean"},
                 }),
-                &["path", "entries", "truncated"],
+                &["path", "entries", "total", "truncated"],
             ),
             &reads,
         ),

@@ -123,6 +123,17 @@ impl AuditEvent {
     }
 }
 
+impl AuditEvent {
+    /// For whoever watches the server at work.
+    fn log(&self) {
+        let Self { principal, session, kind, outcome, duration, detail, .. } = self;
+        let principal = principal.as_ref().map(Principal::name);
+        let session = session.as_ref().map(SessionId::as_str);
+        let ms = duration.map(|duration| duration.as_millis());
+        tracing::debug!(principal, session, %outcome, ms, %detail, "{}", kind.name());
+    }
+}
+
 /// In milliseconds since the epoch.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -180,6 +191,7 @@ impl Audit {
         if let Some(run) = &self.run {
             event.detail.add("run", Value::clone(run));
         }
+        event.log();
         match &self.sink {
             Sink::Nowhere => {}
             Sink::Memory(events) => events.lock().unwrap_or_else(PoisonError::into_inner).push(event),

@@ -30,6 +30,7 @@ pub mod limits;
 mod line;
 mod log;
 mod message;
+mod meter;
 mod pool;
 mod prepare;
 mod process;
@@ -46,9 +47,10 @@ mod whole;
 mod wishes;
 
 pub(crate) use adoption::end_orphans;
+pub use display::is_json;
 pub use exchange::{
     Answer, CellError, Choice, CodeRequest, CommandRequest, DisplayItem, Output, SessionInfo, SessionLimits,
-    SessionStatus, Status, Stopped,
+    SessionStatus, SessionUsage, Status, Stopped,
 };
 pub use failure::{Failure, Kind};
 pub use files::{Directory, FileContent, FileRange, FileWritten, MOST_ENTRIES, MOST_FILE_BYTES};

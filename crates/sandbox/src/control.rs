@@ -58,6 +58,9 @@ pub enum Target {
 /// How long an order that is too large for the socket may take. Whoever orders may be the thread that serves all others.
 const LARGE_WITHIN: Duration = Duration::from_millis(500);
 
+/// How long the rest of a word may take whose beginning is there.
+const WORD_WITHIN: Duration = Duration::from_secs(5);
+
 /// One owner's hold on a sandbox's init.
 ///
 /// May be used from several threads: orders do not mix. What the sandbox says is for one listener.
@@ -150,7 +153,9 @@ impl Control {
     }
 
     pub(crate) fn report(&self) -> Result<(Report, Vec<OwnedFd>), Error> {
-        match self.channel.receive() {
+        let heard =
+            self.channel.wait_for_word().and_then(|()| self.channel.receive_by(Some(Instant::now() + WORD_WITHIN)));
+        match heard {
             Ok(Some(report)) => Ok(report),
             Ok(None) => Err(Error::Lost),
             Err(_) => Err(Error::Protocol("a frame that makes no sense")),
@@ -198,7 +203,7 @@ mod tests {
     fn a_part_of_an_order_is_the_end_of_the_sandbox() {
         let (ours, theirs) = Channel::pair().unwrap();
         let control = Control::new(ours);
-        assert!(matches!(control.order(&order(110_000), &[]), Err(Error::Lost)));
+        assert!(matches!(control.order(&order(400_000), &[]), Err(Error::Lost)));
         assert_eq!(control.next_event(), Event::Lost);
         assert!(theirs.receive::<Order>().is_err());
     }

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, fstat, fstatvfs};
 use rustix::io::Errno;
 
 use crate::control::Control;
@@ -30,7 +30,7 @@ pub enum FileError {
     NotFound,
     #[error("it is a symbolic link, and links are not followed")]
     Link,
-    #[error("a part of the path is not a directory; links are not followed")]
+    #[error("it, or a part of the path to it, is not a directory; links are not followed")]
     NotADirectory,
     #[error("it is a directory")]
     IsADirectory,
@@ -71,16 +71,26 @@ impl From<Errno> for FileError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileAccess {
     Read,
-    /// Made where it is missing, with the directories above it; not emptied.
-    Write,
+    /// Made where it is missing, with the directories above it; not emptied. There is room in it for as many bytes,
+    /// which count as the guest's memory, and not as that of whoever writes.
+    Write {
+        bytes: u64,
+    },
 }
 
-/// What is in a directory, by name.
+/// What is in a directory: the first by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     pub entries: Vec<Entry>,
-    /// There are more than were asked for.
-    pub more: bool,
+    /// How many there are.
+    pub total: u64,
+}
+
+/// What the guest has written, outside its volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Filling {
+    pub bytes: u64,
+    pub inodes: u64,
 }
 
 impl Control {
@@ -88,7 +98,7 @@ impl Control {
     pub fn open_file(&self, path: &GuestPath, access: FileAccess, patience: Duration) -> Result<File, FileError> {
         let action = match access {
             FileAccess::Read => FileAction::Read,
-            FileAccess::Write => FileAction::Write,
+            FileAccess::Write { bytes } => FileAction::Write { bytes },
         };
         let conversation = self.ask(path, action, patience)?;
         let (FileReport::Opened, passed) = conversation.next()? else { return Err(FileError::Lost) };
@@ -106,17 +116,22 @@ impl Control {
     pub fn list_directory(&self, path: &GuestPath, most: u32, patience: Duration) -> Result<Listing, FileError> {
         let conversation = self.ask(path, FileAction::List { most }, patience)?;
         let mut entries: Vec<Entry> = Vec::new();
-        let more = loop {
+        let total = loop {
             match conversation.next()?.0 {
                 FileReport::Entries { entries: next } if entries.len() + next.len() <= most as usize => {
                     entries.extend(next);
                 }
-                FileReport::End { more } => break more,
+                FileReport::End { total } => break total,
                 _ => return Err(FileError::Lost),
             }
         };
         entries.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(Listing { entries, more })
+        Ok(Listing { entries, total })
+    }
+
+    /// Asks how full the workspace is. Does not block; the answer is waited for, at most for `patience` from now.
+    pub fn measure_workspace(&self, patience: Duration) -> Result<Measuring, FileError> {
+        self.ask(&GuestPath::workspace(), FileAction::Measure, patience).map(Measuring)
     }
 
     /// Every question has a socket of its own for the answer, so that nobody else's wait can take it.
@@ -128,6 +143,21 @@ impl Control {
             _ => FileError::Lost,
         })?;
         Ok(Conversation { answers: ours, deadline: Instant::now() + patience })
+    }
+}
+
+/// A question on its way.
+pub struct Measuring(Conversation);
+
+impl Measuring {
+    /// Blocks until it is answered.
+    pub fn finish(self) -> Result<Filling, FileError> {
+        let (FileReport::Workspace, passed) = self.0.next()? else { return Err(FileError::Lost) };
+        let found = fstatvfs(passed.first().ok_or(FileError::Lost)?)?;
+        Ok(Filling {
+            bytes: found.f_blocks.saturating_sub(found.f_bfree).saturating_mul(found.f_frsize),
+            inodes: found.f_files.saturating_sub(found.f_ffree),
+        })
     }
 }
 

@@ -52,7 +52,11 @@ pub(crate) enum Order {
     /// what is kept.
     Renew { keep: Option<u32> },
     /// Open or list something beneath the workspace. Carries the socket on which to answer.
-    File { path: Vec<OsString>, action: FileAction },
+    File {
+        #[serde(with = "crate::os_strings")]
+        path: Vec<OsString>,
+        action: FileAction,
+    },
 }
 
 /// The number of the process that a sandbox is made for; with its end the sandbox ends.
@@ -161,6 +165,11 @@ impl Channel {
         }
         let frame = serde_json::from_slice(&body).map_err(|_| Errno::BADMSG)?;
         Ok(Some((frame, passed)))
+    }
+
+    /// Waits until something is there, or never will be.
+    pub(crate) fn wait_for_word(&self) -> Result<()> {
+        self.wait(PollFlags::IN)
     }
 
     /// Ends both directions: whoever listens at either end hears that.

@@ -2,7 +2,7 @@
 //!
 //! The launcher is a single-threaded process at the other end of a socket. It makes a sandbox for every request,
 //! hands over the channel to its init, and keeps what must outlive every owner of that channel: the process to
-//! reap, the cgroup, the placeholders, and the streams of the sandbox's interpreter.
+//! reap, the cgroup, the placeholders, and the streams that others still write to.
 //! It has one client at a time. When that ends without a farewell, another may take over through a socket in the
 //! file system; if none does within the lease, the launcher ends its sandboxes and itself.
 
@@ -49,7 +49,7 @@ pub struct Charter {
 
 /// What launchers, and the inits of their sandboxes, are told. To be counted up with every change of it: a launcher of
 /// another program is left to its lease.
-const PROTOCOL: u32 = 2;
+const PROTOCOL: u32 = 3;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
@@ -65,6 +65,8 @@ enum Request {
     Launch { spec: Box<Spec>, warm: bool, first: Option<First> },
     /// Keep the streams of a process, for a next client. Carries them.
     Keep { pid: i32, process: u32 },
+    /// Keep the output of a command that has ended, which others still write to, for a next client. Carries it.
+    KeepLeftover { pid: i32 },
     /// Hand a sandbox over to a new owner.
     Take { pid: i32 },
     /// Whether the one whose init has this process id was killed for its memory, where no cgroup does that.
@@ -101,6 +103,12 @@ impl First {
     pub const DESCRIPTORS: usize = 4;
 }
 
+/// The standard output and standard error of a command that has ended, while what it has left running writes to them.
+pub type Leftover = [OwnedFd; 2];
+
+/// Of how many commands of a sandbox that is kept.
+pub const MOST_LEFTOVERS: usize = 8;
+
 /// Whether sandboxes can be forked from a warm interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -111,8 +119,8 @@ pub enum Temperature {
     Cold,
 }
 
-/// Carries the channel to the init and its pidfd; then the proxy's listener, the two files of the memory gauge, and
-/// the streams that were kept, where there are such.
+/// Carries the channel to the init and its pidfd; then the proxy's listener, the two files of the memory gauge, the
+/// streams that were kept, and what was kept of commands that have ended, where there are such.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Handed {
@@ -121,8 +129,10 @@ struct Handed {
     is_warm: bool,
     has_listener: bool,
     has_gauge: bool,
-    /// The process whose streams were kept.
-    kept: Option<u32>,
+    /// Commands of which something was kept.
+    leftovers: usize,
+    /// The process whose streams were kept, and how many.
+    kept: Option<(u32, usize)>,
     /// How many owners it has had before.
     generation: u32,
 }

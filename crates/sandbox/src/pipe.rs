@@ -3,8 +3,9 @@
 //! A pipe belongs to whoever made it, and a guest has another id. It has its end already; but `/dev/stdout` and its like
 //! open a stream once more, by its name in /proc, and for that the mode counts. Nobody else finds the pipe there.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Result;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -23,4 +24,11 @@ pub fn standard_streams() -> Result<(Ends, Ends)> {
         fchmod(written, own | Mode::WGRP | Mode::WOTH)?;
     }
     Ok(([stdin, stdout, stderr], [input, output, errors]))
+}
+
+/// Whether nothing is to be read from it, nor ever will be.
+pub fn has_ended(stream: &impl AsFd) -> bool {
+    let mut watched = [PollFd::new(stream, PollFlags::IN)];
+    poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        && !watched[0].revents().contains(PollFlags::IN)
 }

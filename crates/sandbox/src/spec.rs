@@ -119,6 +119,7 @@ pub enum Network {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
+    #[serde(with = "crate::os_strings")]
     pub argv: Vec<OsString>,
     pub workdir: PathBuf,
 }

@@ -9,6 +9,7 @@ use std::fs;
 use rustix::process::Pid;
 
 use crate::spec::Limits;
+use crate::usage::{Tree, proportional, resident};
 
 /// Most that a socket can hold in flight: the walls keep TCP's buffers at this and refuse larger ones.
 const SOCKET_BYTES: u64 = 256 << 10;
@@ -54,7 +55,7 @@ impl Watchdog {
         if sockets > most_sockets {
             return Some(Breach::Sockets { count: sockets, limit: most_sockets });
         }
-        let Some(processes) = self.descendants(init) else { return Some(Breach::Blind) };
+        let Some(Tree { processes, .. }) = Tree::of(self.init, self.most_processes) else { return Some(Breach::Blind) };
         let resident: u64 = processes.iter().map(|pid| resident(*pid)).sum();
         if resident <= self.memory_bytes {
             return None;
@@ -63,53 +64,12 @@ impl Watchdog {
         let used: u64 = processes.iter().map(|pid| proportional(*pid)).sum();
         (used > self.memory_bytes).then_some(Breach::Memory { used, limit: self.memory_bytes })
     }
-
-    /// The init and all below it. A guest's orphans become the init's children, so none is missed.
-    fn descendants(&self, init: i32) -> Option<Vec<i32>> {
-        // Without this file (CONFIG_PROC_CHILDREN) nobody below the init would be seen.
-        fs::read(format!("/proc/{init}/task/{init}/children")).ok()?;
-        let mut found = vec![init];
-        let mut next = 0;
-        while let Some(pid) = found.get(next).copied() {
-            next += 1;
-            let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
-            for task in tasks.flatten() {
-                let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-                found.extend(children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()));
-            }
-            if found.len() > self.most_processes + 1 {
-                break;
-            }
-        }
-        Some(found)
-    }
 }
 
 fn socket_bytes() -> u64 {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?.trim().parse::<u64>().ok();
     let host = read("wmem_default").into_iter().chain(read("rmem_default")).max();
     host.unwrap_or(SOCKET_BYTES).max(SOCKET_BYTES)
-}
-
-/// Resident pages and the page tables that map them.
-fn resident(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    kilobytes(&text, "VmRSS:") + kilobytes(&text, "VmPTE:")
-}
-
-/// Like [`resident`], with every shared page divided among its sharers.
-fn proportional(pid: i32) -> u64 {
-    let tables = kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(), "VmPTE:");
-    match fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) {
-        Ok(text) => kilobytes(&text, "Pss:") + tables,
-        // It has just ended, or is not ours to look into: the larger figure stands.
-        Err(_) => resident(pid),
-    }
-}
-
-fn kilobytes(text: &str, key: &str) -> u64 {
-    let value = text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next()?.parse::<u64>().ok());
-    value.unwrap_or(0) * 1024
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ async fn a_template_and_a_flavor_of_the_configuration_are_used() {
     let request = CodeRequest { code, template: None, flavor: None, session_id: None, timeout: None, host: None };
     let answer = sessions.execute(&Principal::local(), request, CancellationToken::new()).await.expect("it runs");
     assert_eq!(answer.stdout.head, b"hello\n");
-    let info = sessions.info(&Principal::local(), &answer.session_id).expect("it is there");
+    let info = sessions.info(&Principal::local(), &answer.session_id).await.expect("it is there");
     assert_eq!((info.template.as_str(), info.flavor.as_str()), ("greeter", "tiny"));
     assert_eq!(info.memory_limit_bytes, 256 << 20);
     sessions.shut_down().await;

@@ -30,6 +30,20 @@ fn what_a_command_leaves_running_may_go_on_printing() {
 }
 
 #[test]
+fn what_a_command_leaves_running_outlives_the_server() {
+    for_everyone("what_a_command_leaves_running_outlives_the_server", |who| {
+        let server = Server::start_as(who, &[], &[]);
+        let session = begin(&server, "bash", ":");
+        let line =
+            "(until [ -e go ]; do echo tick; sleep .05; done; head -c 300000 /dev/zero; echo tock >&2; touch done) &";
+        assert_eq!(command(&server, &session, line, 10.0)["status"], "ok");
+        let server = Server::start_in(who, server.kill(), &[], &[]);
+        assert_eq!(command(&server, &session, "touch go", 10.0)["status"], "ok");
+        eventually("it does not go on", || command(&server, &session, "ls done", 10.0)["exit_code"] == 0);
+    });
+}
+
+#[test]
 fn a_program_that_leaves_its_group_is_interrupted_and_state_is_kept() {
     let server = Server::start(&[], &[]);
     for (template, set, endless, get) in [
@@ -54,6 +68,19 @@ fn of_what_is_killed_nothing_goes_on() {
     let killed = command(&server, &session, stubborn, 1.0);
     assert_eq!(killed["status"], "timed_out", "{killed}");
     assert_eq!(command(&server, &session, "pgrep -x 'sleep|timeout'", 10.0)["stdout"], "");
+    // What it waits for is ended also where it is nobody's group, and the shell ends before it.
+    let waited_for = command(&server, &session, "setsid --wait sleep 79; echo x", 1.0);
+    assert_eq!((&waited_for["status"], &waited_for["stdout"]), (&json!("timed_out"), &json!("")), "{waited_for}");
+    assert_eq!(command(&server, &session, "pgrep -x sleep", 10.0)["stdout"], "");
+}
+
+#[test]
+fn a_shell_that_becomes_another_program_has_the_status_of_its_end() {
+    let server = Server::start(&[], &[]);
+    for (cell, status, exit_code) in [("exec true", "ok", 0), ("exec sh -c 'exit 3'", "error", 3)] {
+        let ended = code(&server, &begin(&server, "bash", ":"), cell, 10.0);
+        assert_eq!((&ended["status"], &ended["exit_code"]), (&json!(status), &json!(exit_code)), "{ended}");
+    }
 }
 
 #[test]

@@ -44,7 +44,7 @@ async fn one_more_than_the_limit_is_refused_however_they_come() {
         }
     }
     assert_eq!((made, refused), (2, 4));
-    let id = sessions.list(&Principal::named("a"))[0].session_id.clone();
+    let id = sessions.list(&Principal::named("a")).await[0].session_id.clone();
     sessions.stop(&Principal::named("a"), &id).await.expect("it is there");
     echo(&sessions, "b", None).await.expect("the place is free again");
     sessions.shut_down().await;
@@ -85,7 +85,7 @@ async fn a_session_ends_of_age() {
     let sessions = sessions(Settings { most_age: Some(age), ..Settings::default() });
     let id = echo(&sessions, "a", None).await.expect("there is room").session_id;
     let principal = Principal::named("a");
-    let info = sessions.info(&principal, &id).expect("it is young");
+    let info = sessions.info(&principal, &id).await.expect("it is young");
     assert_eq!(info.expires, info.created + age.as_secs());
     let ends = async {
         while echo(&sessions, "a", Some(&id)).await.is_ok() {
@@ -93,7 +93,7 @@ async fn a_session_ends_of_age() {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), ends).await.expect("it ends although it is used");
-    assert_eq!(sessions.info(&principal, &id).unwrap_err().kind, Kind::SessionNotFound);
+    assert_eq!(sessions.info(&principal, &id).await.unwrap_err().kind, Kind::SessionNotFound);
     sessions.shut_down().await;
 }
 

@@ -63,6 +63,8 @@ fn an_operator_sees_uses_and_ends_the_sessions_of_all() {
         );
         assert_eq!(text(&session(who, &state, &["exec", &id, "--", "printf", "%s|", "a b", "$HOME"])), "a b|$HOME|");
         assert_eq!(text(&session(who, &state, &["exec", &id, "--code", "6 * 7"])), "42\n");
+        let bytes = session(who, &state, &["exec", &id, "--", r"printf '\377\0\376'"]);
+        assert_eq!(bytes.stdout, b"\xff\0\xfe", "what is no text is passed on as it is");
         let raised = session(who, &state, &["exec", &id[..20], "--code", "1 / 0"]);
         assert_eq!(raised.status.code(), Some(1), "an id may be shortened: {raised:?}");
         let late = session(who, &state, &["exec", &id, "--timeout", "0.5", "--", "sleep 100"]);
@@ -75,9 +77,9 @@ fn an_operator_sees_uses_and_ends_the_sessions_of_all() {
             .iter()
             .map(|call| (&call["kind"], &call["status"], &call["exit_code"]))
             .collect();
-        assert_eq!(calls.len(), 5);
+        assert_eq!(calls.len(), 6);
         assert_eq!(calls[0], (&json!("command"), &json!("error"), &json!(7)));
-        assert_eq!(calls[3], (&json!("code"), &json!("error"), &Value::Null));
+        assert_eq!(calls[4], (&json!("code"), &json!("error"), &Value::Null));
         assert!(text(&session(who, &state, &["logs", &id])).contains("sleep 100"));
         assert!(text(&session(who, &state, &["show", &id])).contains("enforced_by.memory"));
 

@@ -69,7 +69,7 @@ async fn variables_stay_from_call_to_call_in_every_language() {
         let answer = caller.code(second).await;
         assert_eq!((text(&answer).as_str(), answer.session_created), (expected, false), "{template}: {answer:?}");
     }
-    let infos = sessions.list(&Principal::local());
+    let infos = sessions.list(&Principal::local()).await;
     assert_eq!(infos.len(), 3);
     assert!(
         infos.iter().all(|info| info.memory_bytes.is_none_or(|used| used > 0 && used < info.memory_limit_bytes)),
@@ -131,7 +131,7 @@ async fn a_session_that_nobody_uses_expires() {
     let settings = Settings { idle_timeout: Duration::from_secs(1), ..Settings::default() };
     let sessions = Sessions::new(settings, PathBuf::from(BINARY));
     sessions.create_session(&Principal::local(), None, None).await.expect("it is made");
-    while !sessions.list(&Principal::local()).is_empty() {
+    while !sessions.list(&Principal::local()).await.is_empty() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     sessions.shut_down().await;
@@ -143,9 +143,9 @@ async fn a_session_of_one_principal_is_not_there_for_another() {
     let mut caller = Caller::new(&sessions, "bash");
     let id = caller.code("echo hello").await.session_id;
     let other = Principal::named("somebody else");
-    assert!(sessions.list(&other).is_empty());
-    let unknown = sessions.info(&other, &SessionId::from_caller("session-0")).unwrap_err();
-    for failure in [sessions.info(&other, &id).unwrap_err(), sessions.stop(&other, &id).await.unwrap_err()] {
+    assert!(sessions.list(&other).await.is_empty());
+    let unknown = sessions.info(&other, &SessionId::from_caller("session-0")).await.unwrap_err();
+    for failure in [sessions.info(&other, &id).await.unwrap_err(), sessions.stop(&other, &id).await.unwrap_err()] {
         assert_eq!(failure.kind, Kind::SessionNotFound);
         assert_eq!(failure.message.replace(id.as_str(), "session-0"), unknown.message, "no difference is shown");
     }

@@ -76,7 +76,11 @@ impl CodeMode {
         let timeout = wanted.unwrap_or(self.0.settings.timeout.min(most));
         if timeout > most {
             let message = format!("a timeout of {} s is more than {} s", timeout.as_secs_f64(), most.as_secs());
-            return Err(Failure::new(Kind::Validation, message).with("field", "timeout"));
+            let failure = Failure::new(Kind::Validation, message).with("field", "timeout");
+            return Err(failure.with("rule", "code.max_timeout_s").suggest(format!(
+                "ask for at most {} s; whoever runs the server can allow more with code.max_timeout_s",
+                most.as_secs()
+            )));
         }
         Ok(timeout)
     }

@@ -231,12 +231,12 @@ impl Gate {
     ) -> Response {
         if !self.peers.allow_host(request.uri(), request.headers()) {
             self.tell(AuditKind::Refused, "host");
-            let hint = "call it by a loopback name, or add the name to the allowed hosts of the configuration";
+            let hint = "call it by a loopback name, or add the name to `server.allowed_hosts` of the configuration";
             return refuse(StatusCode::FORBIDDEN, "the Host header is not a name of this server", hint);
         }
         if request.headers().get_all(header::ORIGIN).iter().any(|origin| !self.peers.allow_origin(origin)) {
             self.tell(AuditKind::Refused, "origin");
-            let hint = "add the page's host to the allowed hosts of the configuration";
+            let hint = "add the page's host to `server.allowed_hosts` of the configuration";
             return refuse(StatusCode::FORBIDDEN, "pages of this Origin may not call this server", hint);
         }
         // Probes carry no token, and must be answered when the server is at its busiest.

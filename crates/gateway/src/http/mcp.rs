@@ -105,8 +105,8 @@ impl Mcp {
         let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, most)).await {
             Ok(Ok(body)) => body,
             Ok(Err(_)) => {
-                let most = self.max_body_bytes >> 20;
-                let hint = format!("send at most {most} MiB at a time, with its Content-Length");
+                let (most, undeclared) = (self.max_body_bytes >> 20, LARGE_BODY >> 20);
+                let hint = format!("send at most {most} MiB at a time, or {undeclared} MiB without a Content-Length");
                 return refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large", &hint);
             }
             Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time", "try again"),

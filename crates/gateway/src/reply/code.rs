@@ -41,7 +41,7 @@ pub(crate) fn code_answer(answer: &Answer, mode: OutputMode) -> CallToolResult {
     let (stdout, stderr) = (Excerpt::of(&answer.stdout), Excerpt::of(&answer.stderr));
     let result = answer.result.as_deref().map(Excerpt::of_text);
     let error = error(answer).map(|text| Excerpt::of_text(&text));
-    let displayed = display::blocks(&answer.session_id, &answer.display);
+    let displayed = display::blocks(answer);
     let unfinished = Unfinished::of(&answer.open_calls);
 
     let mut notes = Vec::new();

@@ -1,6 +1,6 @@
 //! What code displays: images, tables, markup, data.
 
-use ringfence_runtime::session::{DisplayItem, SessionId};
+use ringfence_runtime::session::{Answer, DisplayItem, is_json};
 use rmcp::model::{ContentBlock, ResourceContents};
 
 use super::output::Excerpt;
@@ -15,13 +15,16 @@ pub(super) struct Displayed {
     pub(super) left_out: usize,
 }
 
-pub(super) fn blocks(session: &SessionId, items: &[DisplayItem]) -> Displayed {
+/// Each has an address of its own in its session.
+pub(super) fn blocks(Answer { session_id, number, display: items, .. }: &Answer) -> Displayed {
     let mut room = MAX_TOTAL_BYTES;
     let blocks: Vec<_> = items
         .iter()
         .take(MAX_ITEMS)
         .enumerate()
-        .filter_map(|(index, item)| block(&format!("session://{session}/display/{index}"), item, &mut room))
+        .filter_map(|(index, item)| {
+            block(&format!("ringfence://sessions/{session_id}/displays/{number}/{index}"), item, &mut room)
+        })
         .collect();
     let left_out = items.len() - blocks.len();
     Displayed { blocks, left_out }
@@ -41,7 +44,7 @@ fn block(uri: &str, item: &DisplayItem, room: &mut usize) -> Option<ContentBlock
         return Some(ContentBlock::text(Excerpt::of_text(data).plain()?));
     }
     *room = room.checked_sub(data.len())?;
-    if mime.starts_with("text/") {
+    if mime.starts_with("text/") || is_json(mime) {
         return Some(resource(ResourceContents::text(terminal::plain(data), uri), mime));
     }
     if !is_base64(data) {

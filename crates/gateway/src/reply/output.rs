@@ -56,7 +56,7 @@ impl Excerpt {
 }
 
 /// A cut may fall inside a character, which would then show as a replacement mark.
-fn without_broken_end(bytes: &[u8]) -> &[u8] {
+pub(super) fn without_broken_end(bytes: &[u8]) -> &[u8] {
     let tail = bytes.len().saturating_sub(3);
     let broken = bytes[tail..].iter().rposition(|byte| *byte >= 0xc0).map(|start| tail + start);
     match broken.map(|start| (start, std::str::from_utf8(&bytes[start..]))) {

@@ -9,6 +9,7 @@ pub(super) fn plain_answer() -> Answer {
     Answer {
         session_id: SessionId::from_caller("session-1"),
         session_created: false,
+        number: 1,
         status: Status::Ok,
         exit_code: None,
         stdout: Output::default(),
@@ -31,6 +32,7 @@ pub(super) fn printed(text: &str) -> Output {
 fn code_that_works() {
     let reply = answer(&Answer {
         session_created: true,
+        number: 1,
         stdout: printed("\u{1b}[32mhello\u{1b}[0m\n"),
         stderr: printed("a warning\n"),
         result: Some("42".into()),

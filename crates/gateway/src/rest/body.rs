@@ -20,6 +20,7 @@ pub(super) async fn bytes(body: Body, most: usize) -> Result<Bytes, Refusal> {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => Err(Refusal {
             failure: Failure::new(Kind::Validation, format!("the request is larger than the limit of {most} bytes"))
+                .suggest("send less at a time")
                 .with("limit", most.to_string()),
             status: Some(StatusCode::PAYLOAD_TOO_LARGE),
         }),
@@ -42,10 +43,11 @@ pub(super) async fn json<P: DeserializeOwned>(headers: &HeaderMap, body: Body, m
             .suggest("send `Content-Type: application/json`");
         return Err(Refusal { failure, status: Some(StatusCode::UNSUPPORTED_MEDIA_TYPE) });
     }
-    let value: Value = serde_json::from_slice(&bytes)
-        .map_err(|error| Failure::new(Kind::Validation, format!("the request is not JSON: {error}")))?;
+    let invalid = |message: String| Failure::new(Kind::Validation, message).suggest("send one object of JSON");
+    let value: Value =
+        serde_json::from_slice(&bytes).map_err(|error| invalid(format!("the request is not JSON: {error}")))?;
     if !value.is_object() {
-        return Err(Failure::new(Kind::Validation, "the request is not an object of JSON").into());
+        return Err(invalid("the request is not an object of JSON".into()).into());
     }
     Ok(arguments::read("request", value)?)
 }

@@ -4,14 +4,16 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ringfence_runtime::audit::AuditEvent;
-use ringfence_runtime::session::{CodeRequest, CommandRequest, Failure, Kind, Principal};
+use ringfence_runtime::session::{CodeRequest, CommandRequest, Principal};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::path::{OfNumber, OfSession};
 use super::{Answer, Refusal, Rest, body};
-use crate::arguments::{not_blank, timeout};
+use crate::arguments::{either, not_blank, timeout};
 use crate::gateway::too_long;
 use crate::policy::Action;
 use crate::reply;
@@ -55,7 +57,7 @@ pub(super) async fn run(
                 let request = CommandRequest { command, template, flavor, session_id, timeout };
                 ToItsEnd::new(async move { sessions.run_command(&principal, request, cancel).await }).await
             }
-            _ => Err(Failure::new(Kind::Validation, "send either `code` or `command`")),
+            _ => Err(either("code", "command")),
         }
     };
     let patience = rest.gateway.patience();
@@ -68,6 +70,16 @@ pub(super) async fn run(
     let mut fields = reply::answer(&answer).structured_content.unwrap_or_default();
     fields["notices"] = json!(answer.notices);
     fields["display"] = json!(reply::displayed(&answer));
+    for (name, output) in [("stdout", &answer.stdout), ("stderr", &answer.stderr)] {
+        match &output.whole {
+            Some(whole) => fields[format!("{name}_missing_bytes")] = whole.missing_bytes.into(),
+            // What is no text has lost something where it stands as text.
+            None if str::from_utf8(&output.head).is_err() => {
+                fields[format!("{name}_base64")] = STANDARD.encode(&output.head).into();
+            }
+            None => {}
+        }
+    }
     Ok(Json(fields).into_response())
 }
 

@@ -28,8 +28,9 @@ pub(super) async fn get(
     OfSession(id): OfSession,
     uri: Uri,
 ) -> Answer {
-    let Query(RangeParams { offset, length }) =
-        Query::try_from_uri(&uri).map_err(|rejection| Failure::new(Kind::Validation, rejection.body_text()))?;
+    let Query(RangeParams { offset, length }) = Query::try_from_uri(&uri).map_err(|rejection| {
+        Failure::new(Kind::Validation, rejection.body_text()).suggest("send ?offset=BYTES&length=BYTES, or neither")
+    })?;
     let (sessions, path) = (rest.sessions()?, path::file(&uri)?);
     if path.is_empty() || path.as_bytes().ends_with(b"/") {
         let directory = sessions.list_files(&principal, &id, &path).await?;
@@ -60,7 +61,7 @@ pub(super) async fn put(
     let path = path::file(request.uri())?;
     // Before anything is read: a stranger must not be able to fill the room for uploads.
     let sessions = rest.sessions()?;
-    sessions.info(&principal, &id)?;
+    sessions.language(&principal, &id)?;
     let _room = rest.uploads.try_acquire().map_err(|_| {
         Failure::new(Kind::ResourceLimit, "too many files are on their way in").suggest("try again shortly")
     })?;

@@ -7,13 +7,13 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
-use ringfence_runtime::session::{Failure, Kind, Principal, ProcessRequest};
+use ringfence_runtime::session::{Principal, ProcessRequest};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::path::{OfNumber, OfSession};
 use super::{Answer, Rest, body};
-use crate::arguments::not_blank;
+use crate::arguments::{either, not_blank};
 use crate::to_its_end::ToItsEnd;
 
 #[derive(Deserialize)]
@@ -37,7 +37,7 @@ pub(super) async fn start(
     let argv = match (params.argv, params.command) {
         (Some(argv), None) => argv.into_iter().map(Into::into).collect(),
         (None, Some(command)) => vec!["bash".into(), "-c".into(), not_blank("command", command)?.into()],
-        _ => return Err(Failure::new(Kind::Validation, "send either `argv` or `command`").into()),
+        _ => return Err(either("argv", "command").into()),
     };
     let request = ProcessRequest { argv, environment: params.env, workdir: params.workdir };
     let sessions = rest.sessions()?.clone();

@@ -44,7 +44,7 @@ pub(super) async fn create(
 }
 
 pub(super) async fn list(State(rest): State<Rest>, Extension(principal): Extension<Principal>) -> Answer {
-    Ok(Json(json!({"sessions": rest.sessions()?.list(&principal)})).into_response())
+    Ok(Json(json!({"sessions": rest.sessions()?.list(&principal).await})).into_response())
 }
 
 pub(super) async fn show(
@@ -52,7 +52,7 @@ pub(super) async fn show(
     Extension(principal): Extension<Principal>,
     OfSession(id): OfSession,
 ) -> Answer {
-    Ok(Json(rest.sessions()?.info(&principal, &id)?).into_response())
+    Ok(Json(rest.sessions()?.info(&principal, &id).await?).into_response())
 }
 
 pub(super) async fn stop(

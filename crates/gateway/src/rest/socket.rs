@@ -14,7 +14,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use ringfence_runtime::session::{
     Attachment, Ending, Failure, Input, Kind, LineTooLong, Lines, MOST_LINE_BYTES, Principal,
 };
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::path::OfNumber;
@@ -23,6 +23,8 @@ use super::{Answer, Refusal, Rest};
 /// How often a silent client is asked for a sign of life, and how long it may be silent.
 const PING_PERIOD: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(90);
+
+const SILENT: &str = "the client gave no sign of life";
 
 /// How long a message may take to be accepted by the client.
 const SEND_PATIENCE: Duration = Duration::from_secs(60);
@@ -129,7 +131,7 @@ async fn receive(
             Ok(Some(Ok(Message::Binary(_)))) => return close(close_code::UNSUPPORTED, "send text, a line a message"),
             Ok(Some(Ok(Message::Close(_))) | None) => return close(close_code::NORMAL, ""),
             Ok(Some(Err(_))) => return close(close_code::SIZE, "a message is malformed, or far too long"),
-            Err(_) => return close(close_code::POLICY, "the client gave no sign of life"),
+            Err(_) => return close(close_code::POLICY, SILENT),
         };
         let line = text.strip_suffix('\n').unwrap_or(&text);
         if line.len() > MOST_LINE_BYTES {
@@ -140,17 +142,19 @@ async fn receive(
         }
         keep_alive();
         let writing = input.write_line(line);
-        tokio::pin!(writing);
+        let silence = sleep(SILENCE);
+        tokio::pin!(writing, silence);
         // A client that leaves while the process does not read is not kept waiting, nor is the one after it. One message
         // more is taken; whoever has sent that must read on to be seen to leave.
         let written = loop {
             tokio::select! {
                 written = &mut writing => break written,
                 message = from_client.next(), if next.is_none() => match message {
-                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => silence.as_mut().reset(Instant::now() + SILENCE),
                     Some(Ok(Message::Close(_))) | None => return close(close_code::NORMAL, ""),
                     Some(message) => next = Some(message),
                 },
+                () = &mut silence => return close(close_code::POLICY, SILENT),
             }
         };
         if written.is_err() {

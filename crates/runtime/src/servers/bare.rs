@@ -57,7 +57,11 @@ impl Bare {
         let group = Pid::from_child(&child);
         let (sender, ended) = watch::channel(None);
         // Detached: it ends with the process, which is killed when this is dropped.
-        std::thread::spawn(move || wait(child, &sender));
+        let waiting = std::thread::Builder::new().spawn(move || wait(child, &sender));
+        waiting.map_err(|error| {
+            let _ = kill_process_group(group, Signal::KILL);
+            failed(&error)
+        })?;
         let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| failed(&error));
         let streams = BareStreams {
             stdin: Sender::from_owned_fd(to_stdin).map_err(|error| failed(&error))?,

@@ -120,8 +120,9 @@ impl Drop for Making {
             return;
         }
         let lock = self.lock.try_clone();
-        // Whoever wrote it is being killed just now. Should this be too early, the next installation sweeps.
-        std::thread::spawn(move || {
+        // Whoever wrote it is being killed just now. Should this be too early, or not be at all, the next installation
+        // sweeps.
+        let _ = std::thread::Builder::new().spawn(move || {
             for _ in 0..50 {
                 if fs::remove_dir_all(&new).is_ok() || !new.exists() {
                     break;

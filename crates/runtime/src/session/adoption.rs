@@ -52,7 +52,10 @@ impl Keeping {
             }
             match knock(&door, settings).await {
                 Reachable::Taken(launcher, pids) => {
-                    let launcher = LauncherHandle::adopted(launcher, door.clone());
+                    let Ok(launcher) = LauncherHandle::adopted(launcher, door.clone()) else {
+                        held.push(door);
+                        continue;
+                    };
                     for pid in pids {
                         let address = address(&door, pid);
                         let record = records.iter().find(|record| record.address == address);
@@ -114,6 +117,7 @@ async fn take(
     let environment = known.as_ref().map(|(_, template, flavor)| prepare::environment(template, flavor, settings));
     let mut guest = Guest::new(adopted.launched, launcher.clone(), environment.unwrap_or_default()).ok()?;
     guest.count_from(adopted.generation);
+    guest.resume(adopted.leftovers);
     let (record, template, flavor) = known?;
     let resume = |(process, streams)| Kernel::resume(template.language, process, streams, adopted.generation);
     let kernel = adopted.kept.and_then(resume);

@@ -225,7 +225,7 @@ pub(super) async fn run_command(
                 other => others.push(other),
             },
             impatience = patience.lose(), if killed.is_none() => match impatience {
-                Impatience::Interrupt(0) => guest.signal(process.number, Signal::TERM, Target::Group),
+                // At once to all that it has started: what it waits for may have left its group, and outlive it.
                 Impatience::Interrupt(_) => guest.signal(process.number, Signal::TERM, Target::Family),
                 Impatience::Kill => {
                     guest.signal(process.number, Signal::KILL, Target::Family);
@@ -250,10 +250,9 @@ pub(super) async fn run_command(
             Fate::SandboxLost,
         );
     };
-    guest.leave(process);
+    guest.leave(process).await;
     let exit_code = code_of(end);
-    let by_itself = if exit_code == 0 { Status::Ok } else { Status::Error };
-    let status = patience.reason.map_or(by_itself, Reason::status);
+    let status = patience.reason.map_or(Status::of_exit(Some(exit_code)), Reason::status);
     (Outcome { exit_code: Some(exit_code), stdout, stderr, ..Outcome::new(status) }, Fate::Lives)
 }
 

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{language, prepare, warmth};
@@ -73,7 +74,7 @@ fn compiled() -> Option<KernelFrame> {
     }
     *latest = Some(Compiled { by: by.clone(), frame: None });
     // Detached: it ends by itself within its deadline, and nobody waits for it.
-    std::thread::spawn(move || {
+    let compiling = thread::Builder::new().spawn(move || {
         let frame = compile(&by.path).map(|code| language::framed(&[&code]).into());
         let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
         // Unless it was replaced meanwhile.
@@ -81,6 +82,9 @@ fn compiled() -> Option<KernelFrame> {
             *latest = Some(Compiled { by, frame });
         }
     });
+    if compiling.is_err() {
+        *latest = None;
+    }
     None
 }
 
@@ -95,19 +99,19 @@ fn compile(python: &Path) -> Option<Vec<u8>> {
         .spawn()
         .ok()?;
     let (mut input, output) = (process.stdin.take()?, process.stdout.take()?);
-    let writer = std::thread::spawn(move || input.write_all(TEXT.as_bytes()));
-    let reader = std::thread::spawn(move || {
+    let writer = thread::Builder::new().spawn(move || input.write_all(TEXT.as_bytes()));
+    let reader = thread::Builder::new().spawn(move || {
         let mut code = Vec::new();
         output.take(MOST_BYTES + 1).read_to_end(&mut code).map(|_| code)
     });
     let deadline = Instant::now() + DEADLINE;
     while matches!(process.try_wait(), Ok(None)) && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(2));
     }
     let _ = process.kill();
     let has_succeeded = process.wait().is_ok_and(|status| status.success());
-    let was_told = writer.join().is_ok_and(|written| written.is_ok());
-    let code = reader.join().ok()?.ok()?;
+    let was_told = writer.ok()?.join().is_ok_and(|written| written.is_ok());
+    let code = reader.ok()?.join().ok()?.ok()?;
     (has_succeeded && was_told && code.len() as u64 <= MOST_BYTES).then_some(code)
 }
 

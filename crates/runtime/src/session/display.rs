@@ -7,6 +7,11 @@ pub(super) const MOST_ITEMS: usize = 32;
 /// As much as answers have room for.
 const MOST_BYTES: usize = 8 << 20;
 
+/// Whether a kernel sends the value itself, and not a text.
+pub fn is_json(mime: &str) -> bool {
+    mime == "application/json" || mime.ends_with("+json")
+}
+
 #[derive(Default)]
 pub(super) struct Display {
     pub(super) items: Vec<DisplayItem>,

@@ -41,15 +41,21 @@ pub struct Choice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It ran to its end; a command may still have a non-zero exit code.
     Ok,
-    /// The code raised.
+    /// The code raised, or something ended with another exit code than 0.
     Error,
     /// It was interrupted after its time limit, or because the caller went away; the state is kept.
     TimedOut,
     Cancelled,
     /// The interpreter or the sandbox died or was killed; the state is lost.
     Killed,
+}
+
+impl Status {
+    /// Of what has ended by itself.
+    pub(super) fn of_exit(code: Option<i32>) -> Self {
+        if code.unwrap_or(0) == 0 { Self::Ok } else { Self::Error }
+    }
 }
 
 /// What was printed to one stream: all of it, or its head and its tail.
@@ -75,7 +81,8 @@ pub struct CellError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DisplayItem {
     pub mime: String,
-    /// Text for `text/*`, JSON for `application/json`, base64 for all others. None of what there was no room for.
+    /// Text for `text/*`, JSON for `application/json` and `…+json`, base64 for all others. None of what there was no room
+    /// for.
     pub data: Option<String>,
 }
 
@@ -84,6 +91,8 @@ pub struct DisplayItem {
 pub struct Answer {
     pub session_id: SessionId,
     pub session_created: bool,
+    /// How many the server has given in this session, this one included.
+    pub number: u64,
     pub status: Status,
     pub exit_code: Option<i32>,
     pub stdout: Output,
@@ -119,6 +128,17 @@ pub struct SessionLimits {
     pub workspace_inodes: u64,
 }
 
+/// What a session uses of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SessionUsage {
+    pub cpu_ms: u64,
+    /// Threads are counted too, as they are for the limit.
+    pub processes: u32,
+    /// None where the sandbox does not say.
+    pub workspace_bytes: Option<u64>,
+    pub workspace_inodes: Option<u64>,
+}
+
 /// A live session.
 #[derive(Debug, Clone, Serialize)]
 pub struct SessionInfo {
@@ -132,10 +152,12 @@ pub struct SessionInfo {
     pub created: u64,
     pub last_used: u64,
     pub expires: u64,
-    /// What its processes hold now, where a cgroup counts it.
+    /// What its processes hold now.
     pub memory_bytes: Option<u64>,
     pub memory_limit_bytes: u64,
     pub limits: SessionLimits,
+    /// None of one that has only been made, or is ending.
+    pub usage: Option<SessionUsage>,
     pub backend: &'static str,
     /// By what each limit is kept: `{"memory": "cgroup", …}`.
     pub enforced_by: std::collections::BTreeMap<&'static str, &'static str>,

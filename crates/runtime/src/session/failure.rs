@@ -66,7 +66,7 @@ impl Failure {
     /// The same words for a session that never was, has ended, or is another's.
     pub fn not_found(session: &super::SessionId) -> Self {
         Self::new(Kind::SessionNotFound, format!("session not found: {session}"))
-            .suggest("leave session_id out to start a new session")
-            .suggest("get_sessions lists those that are alive")
+            .suggest("it may have ended after a time without calls: start a new one, by a call without session_id")
+            .suggest("get_sessions, or GET /v1/sessions, lists those that are alive")
     }
 }

@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_sandbox::{Control, Entry, FileAccess, FileError, GuestPath, bytes};
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::{Errno, retry_on_intr};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -61,8 +59,8 @@ pub struct FileWritten {
 pub struct Directory {
     pub path: String,
     pub entries: Vec<Entry>,
-    /// There is more than [`MOST_ENTRIES`].
-    pub more: bool,
+    /// How many there are; of more than [`MOST_ENTRIES`], `entries` has the first by name.
+    pub total: u64,
 }
 
 /// A session's way to its files.
@@ -109,9 +107,14 @@ impl Sessions {
             let failure = too_large("the content", size).suggest("write it in the sandbox, or in several files");
             return Err(self.refused(principal, Some(id), failure));
         }
+        if [b"/".as_slice(), b"/."].iter().any(|end| path.as_encoded_bytes().ends_with(end)) {
+            let failure = Failure::new(Kind::Validation, format!("{}: it names a directory", path.display()))
+                .suggest("name a file in it; directories that are missing are made");
+            return Err(self.refused(principal, Some(id), failure.with("field", "path")));
+        }
         let length = content.len();
         let writing = self.transfer(principal, id, path, move |control, path| {
-            let mut file = control.open_file(path, FileAccess::Write, PATIENCE)?;
+            let mut file = control.open_file(path, FileAccess::Write { bytes: size }, PATIENCE)?;
             replace(&mut file, &content).map_err(|error| TransferError::from(&error))?;
             Ok(FileWritten { path: path.to_string(), size })
         });
@@ -123,7 +126,7 @@ impl Sessions {
     pub async fn list_files(&self, principal: &Principal, id: &SessionId, path: &OsStr) -> Result<Directory, Failure> {
         let listing = self.transfer(principal, id, path, move |control, path| {
             let listing = control.list_directory(path, MOST_ENTRIES, PATIENCE)?;
-            Ok(Directory { path: path.to_string(), entries: listing.entries, more: listing.more })
+            Ok(Directory { path: path.to_string(), entries: listing.entries, total: listing.total })
         });
         let directory = listing.await?;
         self.0.audit.record(events::moved(AuditKind::FileRead, principal, id, 0));
@@ -175,17 +178,11 @@ impl Sessions {
     }
 }
 
-/// Replaces what is in a file, or leaves it as it was: there is room for all of it before any of it is written.
+/// Replaces what is in a file. There is room for all of it already, or it would not have been opened: it is left as it
+/// was, or becomes what it should.
 fn replace(file: &mut File, content: &[u8]) -> std::io::Result<()> {
-    let size = content.len() as u64;
-    let reserve = || fallocate(&*file, FallocateFlags::KEEP_SIZE, 0, size);
-    match if size > 0 { retry_on_intr(reserve) } else { Ok(()) } {
-        // Not every file system can.
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-        Err(errno) => return Err(errno.into()),
-    }
     file.write_all(content)?;
-    file.set_len(size)
+    file.set_len(content.len() as u64)
 }
 
 enum TransferError {
@@ -208,13 +205,13 @@ impl From<&std::io::Error> for TransferError {
 fn read(file: &File, range: FileRange) -> Result<(u64, Vec<u8>), TransferError> {
     let size = file.metadata().map_err(|error| TransferError::from(&error))?.len();
     let rest = size.saturating_sub(range.offset);
-    let wanted = range.length.unwrap_or(rest);
+    let wanted = range.length.unwrap_or(rest).min(rest);
     if wanted > MOST_FILE_BYTES {
         let failure = too_large("what is to be read", wanted).suggest("read it in parts, with offset and length");
         return Err(TransferError::TooLarge(failure));
     }
     // The guest may change it meanwhile: neither more than the limit is read, nor is the size believed.
-    let mut content = vec![0; usize::try_from(wanted.min(rest)).unwrap_or(0)];
+    let mut content = vec![0; usize::try_from(wanted).unwrap_or(0)];
     let mut filled = 0;
     while filled < content.len() {
         match file.read_at(&mut content[filled..], range.offset + filled as u64) {
@@ -238,9 +235,18 @@ fn explain(path: &str, error: &FileError) -> Failure {
     let failure = |kind| Failure::new(kind, format!("{path}: {error}")).with("path", path);
     match error {
         FileError::NotFound => failure(Kind::NotFound).suggest("list_files shows what is there"),
+        FileError::IsADirectory => failure(Kind::Validation).suggest("list_files shows what is in it"),
+        FileError::NotADirectory => {
+            failure(Kind::Validation).suggest("list_files of the directory above shows what it is")
+        }
+        FileError::NotAFile => failure(Kind::Validation).suggest("read it in the sandbox, with execute_command"),
+        FileError::OtherFileSystem => {
+            failure(Kind::Validation).suggest("copy it into /workspace, with execute_command")
+        }
+        FileError::Denied => failure(Kind::Validation).suggest("change its mode in the sandbox, with execute_command"),
         FileError::Link => failure(Kind::Validation).suggest("name the file that the link points to"),
         FileError::Full => failure(Kind::ResourceLimit).suggest("remove files from the workspace, or /tmp"),
         FileError::TimedOut => failure(Kind::Connection).suggest("try again"),
-        _ => failure(Kind::Validation),
+        FileError::Lost | FileError::System(_) => failure(Kind::Validation).suggest("look at it with execute_command"),
     }
 }

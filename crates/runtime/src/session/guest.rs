@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_sandbox::cgroup::MemoryGauge;
-use ringfence_sandbox::launcher::{First, Launched};
+use ringfence_sandbox::launcher::{First, Launched, Leftover};
 use ringfence_sandbox::{Command, Control, Enforcement, Error, Event, Target, WORKSPACE, pipe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
@@ -22,6 +22,7 @@ use super::adoption;
 use super::launcher::LauncherHandle;
 use super::leftovers::Leftovers;
 use super::line::Line;
+use super::meter::Meter;
 use super::processes::Processes;
 
 /// The sandbox. Dropped, it is killed.
@@ -165,12 +166,17 @@ impl Guest {
 
     /// Whether the sandbox has not ended.
     pub(super) fn is_alive(&self) -> bool {
-        let mut watched = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        poll(&mut watched, Some(&Timespec::default())) == Ok(0)
+        is_alive(&self.pidfd)
     }
 
     pub(crate) fn gauge(&self) -> Option<Arc<MemoryGauge>> {
         self.gauge.clone()
+    }
+
+    /// By which others see what it uses.
+    pub(super) fn meter(&self, most_tasks: u32) -> Meter {
+        let (pidfd, control) = (Arc::clone(&self.pidfd), Arc::clone(&self.control));
+        Meter { pid: self.pid, pidfd, gauge: self.gauge(), control, most_tasks }
     }
 
     /// Processes that were killed for want of memory.
@@ -306,9 +312,24 @@ impl Guest {
     }
 
     /// Lets go of a process that has ended; what it has left running can write on.
-    pub(super) fn leave(&mut self, process: Process) {
-        self.leftovers.take(process);
+    pub(super) async fn leave(&mut self, process: Process) {
+        if let Some(leftover) = self.leftovers.take(process) {
+            // Where it cannot be kept for a next owner, it goes on with this one all the same.
+            let _ = self.launcher.keep_leftover(self.pid, leftover).await;
+        }
     }
+
+    /// Goes on with what an owner before has left running.
+    pub(super) fn resume(&mut self, leftovers: Vec<Leftover>) {
+        for leftover in leftovers {
+            self.leftovers.resume(leftover);
+        }
+    }
+}
+
+/// Whether a process has not ended.
+pub(super) fn is_alive(pidfd: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&Timespec::default())) == Ok(0)
 }
 
 /// The socket of a sandbox once more, for the runtime.

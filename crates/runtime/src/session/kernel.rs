@@ -270,7 +270,10 @@ impl Kernel {
         let exit_code = end_of_process.map(code_of);
         let outcome =
             Outcome { exit_code, stdout, stderr, display: display.items, open_calls, ..Outcome::new(Status::Killed) };
-        let ended_by_itself = matches!(end_of_process, Some(End::Exited(_))) || patience.reason.is_some();
+        let has_exited = matches!(end_of_process, Some(End::Exited(_)));
+        let ended_by_itself = has_exited || patience.reason.is_some();
+        // One that ends at once may be heard of before it is seen to have hung up.
+        has_left |= self.spoken == Language::Bash && has_exited && patience.reason.is_none();
         match ended {
             Ok(done) => (complete(outcome, done, patience.reason), Fate::Lives),
             Err(Fate::Died) if !self.is_ready => {
@@ -279,7 +282,7 @@ impl Kernel {
                 (Outcome { notices: vec![why], ..outcome }, Fate::NeverReady)
             }
             Err(Fate::Died) if has_left && ended_by_itself && !patience.is_lost() => {
-                let status = patience.reason.map_or(Status::Ok, Reason::status);
+                let status = patience.reason.map_or(Status::of_exit(exit_code), Reason::status);
                 (Outcome { status, notices: vec![LEFT.into()], ..outcome }, Fate::Died)
             }
             Err(fate) => (Outcome { notices: vec![obituary(fate, patience.reason)], ..outcome }, fate),

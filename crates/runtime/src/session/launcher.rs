@@ -78,20 +78,22 @@ impl LauncherHandle {
             Launcher::begin(socket, charter).map(|launcher| (launcher, process))
         });
         let (launcher, process) = started.await.map_err(|_| Error::Lost)??;
-        Ok(Self::run(launcher, Some(process), door))
+        Self::run(launcher, Some(process), door)
     }
 
     /// Takes one that another server has left behind.
-    pub(super) fn adopted(launcher: Launcher, door: PathBuf) -> Self {
+    pub(super) fn adopted(launcher: Launcher, door: PathBuf) -> Result<Self, Error> {
         Self::run(launcher, None, door)
     }
 
-    fn run(launcher: Launcher, process: Option<Child>, door: PathBuf) -> Self {
+    fn run(launcher: Launcher, process: Option<Child>, door: PathBuf) -> Result<Self, Error> {
         let (messages, mut inbox) = mpsc::channel(QUEUED);
         let urgent: Arc<Mutex<VecDeque<Question>>> = Arc::default();
         let first = Arc::clone(&urgent);
+        let (hand_over, handed_over) = std::sync::mpsc::sync_channel(1);
         // It ends with its last handle. Detached: nothing waits for it but through `end`.
-        std::thread::spawn(move || {
+        let begun = std::thread::Builder::new().spawn(move || {
+            let Ok((launcher, process)): Result<(Launcher, Option<Child>), _> = handed_over.recv() else { return };
             let mut launches = Launches::default();
             while let Some(message) = launches.next_message(&launcher, &mut inbox) {
                 if let Message::Launch(launch) = message {
@@ -116,8 +118,23 @@ impl LauncherHandle {
                     }
                 }
             }
+            // One that has died is not left a zombie; one that lives waits for another server.
+            if let Some(mut process) = process {
+                let _ = process.try_wait();
+            }
         });
-        Self { messages, urgent, door }
+        if let Err(error) = begun {
+            // One that was another's is left to whoever comes within its lease.
+            if let Some(process) = process {
+                launcher.end();
+                await_end(process);
+            }
+            let source = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN);
+            return Err(Error::Setup { step: "start a thread".into(), source });
+        }
+        // It waits for this.
+        let _ = hand_over.send((launcher, process));
+        Ok(Self { messages, urgent, door })
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {
@@ -162,14 +179,23 @@ impl LauncherHandle {
         streams: Vec<OwnedFd>,
     ) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
         let (reply, answered) = oneshot::channel();
-        let question: Question = Box::new(move |launcher| {
-            let _ = reply.send(launcher.keep(pid, process, &streams));
-        });
+        let keep = move |launcher: &Launcher| drop(reply.send(launcher.keep(pid, process, &streams)));
+        self.tell(Box::new(keep)).map(|()| answered)
+    }
+
+    /// Leaves the output of a command that has ended with the launcher, for a next server.
+    pub(super) async fn keep_leftover(&self, pid: Pid, leftover: launcher::Leftover) -> Result<(), Error> {
+        let (reply, answered) = oneshot::channel();
+        self.tell(Box::new(move |launcher| drop(reply.send(launcher.keep_leftover(pid, &leftover)))))?;
+        answered.await.unwrap_or(Err(Error::Lost))
+    }
+
+    fn tell(&self, question: Question) -> Result<(), Error> {
         self.urgent.lock().unwrap_or_else(PoisonError::into_inner).push_back(question);
         // Where no more messages fit, one is on its way that wakes it as well.
         match self.messages.try_send(Message::Wake) {
             Err(mpsc::error::TrySendError::Closed(_)) => Err(Error::Lost),
-            _ => Ok(answered),
+            _ => Ok(()),
         }
     }
 

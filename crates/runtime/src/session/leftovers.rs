@@ -2,17 +2,16 @@
 //! has any more is ended by that.
 
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use ringfence_sandbox::launcher::{Leftover, MOST_LEFTOVERS};
+use ringfence_sandbox::pipe::has_ended;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::guest::Process;
-
-/// Commands of a session whose output is read on. Of more, the oldest are let go.
-const MOST: usize = 8;
 
 /// Between two reads, so that one who writes without end waits most of the time, and does not keep the host busy.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -24,27 +23,36 @@ const READ_AT_ONCE: usize = 64 << 10;
 pub(super) struct Leftovers(VecDeque<AbortOnDropHandle<()>>);
 
 impl Leftovers {
-    /// Takes the streams of a command that has ended, unless nobody has their other ends any more.
-    pub(super) fn take(&mut self, process: Process) {
-        if has_ended(&process.stdout) && has_ended(&process.stderr) {
-            return;
+    /// Takes the streams of a command that has ended, unless nobody has their other ends any more; of more than
+    /// [`MOST_LEFTOVERS`], the oldest are let go. Gives copies for a next owner.
+    pub(super) fn take(&mut self, process: Process) -> Option<Leftover> {
+        let Process { stdout, stderr, .. } = process;
+        if has_ended(&stdout) && has_ended(&stderr) {
+            return None;
         }
+        let copies = [stdout.as_fd().try_clone_to_owned().ok(), stderr.as_fd().try_clone_to_owned().ok()];
+        self.read(stdout, stderr);
+        let [stdout, stderr] = copies;
+        Some([stdout?, stderr?])
+    }
+
+    /// Takes what an owner before had.
+    pub(super) fn resume(&mut self, [stdout, stderr]: Leftover) {
+        if let (Ok(stdout), Ok(stderr)) = (Receiver::from_owned_fd(stdout), Receiver::from_owned_fd(stderr)) {
+            self.read(stdout, stderr);
+        }
+    }
+
+    fn read(&mut self, stdout: Receiver, stderr: Receiver) {
         self.0.retain(|reading| !reading.is_finished());
-        if self.0.len() == MOST {
+        if self.0.len() == MOST_LEFTOVERS {
             self.0.pop_front();
         }
         let reading = tokio::spawn(async move {
-            tokio::join!(read_on(process.stdout), read_on(process.stderr));
+            tokio::join!(read_on(stdout), read_on(stderr));
         });
         self.0.push_back(AbortOnDropHandle::new(reading));
     }
-}
-
-/// Whether nothing is to be read, nor ever will be.
-fn has_ended(stream: &Receiver) -> bool {
-    let mut watched = [PollFd::new(stream, PollFlags::IN)];
-    poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-        && !watched[0].revents().contains(PollFlags::IN)
 }
 
 async fn read_on(stream: Receiver) {
@@ -79,12 +87,12 @@ mod tests {
     async fn who_writes_on_is_read_to_the_end_and_no_more_than_some_at_a_time() {
         let mut leftovers = Leftovers::default();
         let mut writers = Vec::new();
-        for _ in 0..MOST + 2 {
+        for _ in 0..MOST_LEFTOVERS + 2 {
             let ((from, to), (from_stderr, _)) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
             writers.push(std::fs::File::from(to));
             leftovers.take(process(from, from_stderr));
         }
-        assert_eq!(leftovers.0.len(), MOST);
+        assert_eq!(leftovers.0.len(), MOST_LEFTOVERS);
         tokio::task::yield_now().await;
         // A pipe holds less than this.
         let mut last = writers.pop().unwrap();

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::display::MOST_ITEMS;
+use super::display::{MOST_ITEMS, is_json};
 use super::host_calls::Request;
 use super::{CellError, DisplayItem};
 
@@ -132,7 +132,7 @@ struct Item<'a> {
 impl From<Item<'_>> for DisplayItem {
     fn from(Item { mime, data }: Item<'_>) -> Self {
         let data = data.get();
-        let data = if mime == "application/json" { Some(data.to_owned()) } else { serde_json::from_str(data).ok() };
+        let data = if is_json(&mime) { Some(data.to_owned()) } else { serde_json::from_str(data).ok() };
         Self { mime, data }
     }
 }
@@ -178,6 +178,8 @@ mod tests {
         let told = |mime: &str, data: &str| (mime.to_owned(), data.to_owned());
         let two = r#"[{"mime":"text/html","data":"<b>\u00fc"},{"mime":"application/json","data":{"b": [1, "x"]}}]"#;
         assert_eq!(shown(two), [told("text/html", "<b>ü"), told("application/json", r#"{"b": [1, "x"]}"#)]);
+        let chart = r#"[{"mime":"application/vnd.chart.v5+json","data":{"mark":"bar"}}]"#;
+        assert_eq!(shown(chart), [told("application/vnd.chart.v5+json", r#"{"mark":"bar"}"#)]);
         let many = format!("[{}]", vec![r#"{"mime":"a/b","data":"x"}"#; 99].join(","));
         assert_eq!(shown(&many).len(), MOST_ITEMS);
         assert_eq!(shown(r#"[{"mime":"text/html","data":[1]}]"#), [told("text/html", "")], "no text");

@@ -155,6 +155,7 @@ impl Sessions {
         let process = handle.processes.find(pid).ok_or_else(|| {
             Failure::new(Kind::NotFound, format!("there is no process {pid} in this session"))
                 .suggest("list the session's processes")
+                .suggest("one that was started by a server that has died has ended with it: start it again")
         })?;
         Ok((handle, process))
     }

@@ -9,11 +9,13 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ringfence_sandbox::{Command, Control, End, Event, Target, WORKSPACE, pipe};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -26,6 +28,9 @@ const MOST_PROCESSES: usize = 16;
 
 /// What is kept of standard error.
 const STDERR_TAIL: usize = 64 << 10;
+
+/// Between two reads of it.
+const BETWEEN_READS: Duration = Duration::from_millis(50);
 
 /// Arguments and variables together; a frame to the init holds several times as much.
 const MOST_ARGUMENT_BYTES: usize = 64 << 10;
@@ -106,7 +111,8 @@ impl Managed {
             let taken = self.stderr.try_io(|| self.take_stderr());
             match taken {
                 Ok(0) => return,
-                Ok(_) => {}
+                // One who writes without end waits most of the time, and does not keep the host busy.
+                Ok(_) => sleep(BETWEEN_READS).await,
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(_) => return,
             }

@@ -139,21 +139,6 @@ impl Sessions {
         called.map_err(|failure| self.refused(principal, asked.as_ref(), failure))
     }
 
-    pub fn list(&self, principal: &Principal) -> Vec<SessionInfo> {
-        let own: Vec<Handle> = {
-            let live = self.live();
-            live.values().filter(|handle| principal.sees(&handle.tenancy.principal)).cloned().collect()
-        };
-        let mut infos: Vec<SessionInfo> = own.iter().map(|handle| handle.describe(&self.0.settings)).collect();
-        infos.sort_by(|one, other| (one.created, &one.session_id).cmp(&(other.created, &other.session_id)));
-        infos
-    }
-
-    pub fn info(&self, principal: &Principal, id: &SessionId) -> Result<SessionInfo, Failure> {
-        let handle = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?;
-        Ok(handle.describe(&self.0.settings))
-    }
-
     /// Whether there is such a session, whoever's it is.
     pub fn is_live(&self, id: &SessionId) -> bool {
         self.live().contains_key(id)
@@ -249,12 +234,13 @@ impl Sessions {
         self.0.audit.record(events::call_finished(principal, &id, &outcome, start.elapsed()));
         let Outcome { status, exit_code, mut stdout, mut stderr, result, error, is_cut, display, notices, open_calls } =
             outcome;
-        handle.outputs.keep([&mut stdout, &mut stderr]);
+        let number = handle.outputs.keep([&mut stdout, &mut stderr]);
         let duration = start.elapsed();
         ignored.extend(notices);
         Ok(Answer {
             session_id: id,
             session_created,
+            number,
             status,
             exit_code,
             stdout,

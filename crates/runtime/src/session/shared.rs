@@ -1,8 +1,8 @@
 //! What others may know of a session while it lives, and how they end it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +11,9 @@ use crate::audit::now_ms;
 
 pub(super) struct Shared {
     life: Mutex<Life>,
-    /// In milliseconds: which of two was used later decides who is evicted.
+    /// In seconds since the epoch, for people.
+    last_used: AtomicU64,
+    /// In milliseconds of a clock that nobody sets: idle sessions expire by it, and those used last are evicted last.
     last_used_ms: AtomicU64,
     /// Cancelled only after the reason is left in the state.
     stop: CancellationToken,
@@ -35,7 +37,8 @@ impl Drop for Visit {
 impl Shared {
     pub(super) fn new() -> Arc<Self> {
         let life = Mutex::new(Life { state: State::Starting, calls: 0 });
-        Arc::new(Self { life, last_used_ms: AtomicU64::new(now_ms()), stop: CancellationToken::new() })
+        let (last_used, last_used_ms) = (AtomicU64::new(now()), AtomicU64::new(steady_ms()));
+        Arc::new(Self { life, last_used, last_used_ms, stop: CancellationToken::new() })
     }
 
     pub(super) fn last_used_ms(&self) -> u64 {
@@ -44,15 +47,16 @@ impl Shared {
 
     /// In seconds since the epoch.
     pub(super) fn last_used(&self) -> u64 {
-        self.last_used_ms() / 1000
+        self.last_used.load(Ordering::Relaxed)
     }
 
     pub(super) fn unused_for(&self) -> Duration {
-        Duration::from_millis(now_ms().saturating_sub(self.last_used_ms()))
+        Duration::from_millis(steady_ms().saturating_sub(self.last_used_ms()))
     }
 
     pub(super) fn touch(&self) {
-        self.last_used_ms.store(now_ms(), Ordering::Relaxed);
+        self.last_used.store(now(), Ordering::Relaxed);
+        self.last_used_ms.store(steady_ms(), Ordering::Relaxed);
     }
 
     pub(super) fn state(&self) -> State {
@@ -112,6 +116,12 @@ impl Life {
         self.state = self.state.after(change)?;
         Ok(self.state)
     }
+}
+
+/// Milliseconds since some moment of this server's life.
+fn steady_ms() -> u64 {
+    static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(BEGINNING.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Seconds since the epoch.

@@ -4,7 +4,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_sandbox::Enforcement;
-use ringfence_sandbox::cgroup::MemoryGauge;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +13,7 @@ use super::events;
 use super::files::Files;
 use super::limits::expires;
 use super::log::Log;
+use super::meter::Meter;
 use super::prepare::{Interpreter, Prepared};
 use super::processes::Processes;
 use super::resident::{Call, Resident};
@@ -51,7 +51,7 @@ impl Tenancy {
 pub(super) struct Handle {
     pub(super) tenancy: Arc<Tenancy>,
     enforcement: Enforcement,
-    gauge: Option<Arc<MemoryGauge>>,
+    pub(super) meter: Meter,
     pub(super) shared: Arc<Shared>,
     pub(super) log: Arc<Log>,
     pub(super) outputs: Arc<Outputs>,
@@ -67,9 +67,9 @@ impl Sessions {
         let (calls, receiver) = mpsc::channel(self.0.settings.most_queued_calls.max(1));
         let guest = &prepared.guest;
         let handle = Handle {
-            tenancy: Arc::new(tenancy),
             enforcement: guest.enforcement,
-            gauge: guest.gauge(),
+            meter: guest.meter(tenancy.flavor.limits.pids),
+            tenancy: Arc::new(tenancy),
             shared: Arc::clone(&place.shared),
             log: Arc::default(),
             outputs: Arc::default(),
@@ -163,7 +163,7 @@ impl Inner {
                 break;
             };
             handle.enforcement = prepared.guest.enforcement;
-            handle.gauge = prepared.guest.gauge();
+            handle.meter = prepared.guest.meter(handle.tenancy.flavor.limits.pids);
             handle.files = Files::new(prepared.guest.control());
             handle.processes = prepared.guest.processes();
             let known = handle.clone();
@@ -224,7 +224,7 @@ impl Handle {
             created: *created,
             last_used,
             expires: expires(*created, last_used, settings.idle_timeout, settings.most_age),
-            memory_bytes: self.gauge.as_ref().map(|gauge| gauge.bytes()),
+            memory_bytes: self.meter.memory_bytes(),
             memory_limit_bytes: flavor.limits.memory_bytes,
             limits: SessionLimits {
                 cpus: flavor.limits.cpus,
@@ -233,6 +233,7 @@ impl Handle {
                 workspace_bytes: flavor.workspace.bytes,
                 workspace_inodes: flavor.workspace.inodes,
             },
+            usage: None,
             backend: "native",
             enforced_by: [
                 ("memory", by(self.enforcement.memory_by_cgroup, "rlimit and watchdog")),

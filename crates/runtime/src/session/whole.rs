@@ -57,13 +57,21 @@ impl Whole {
 
 /// The outputs that a session keeps.
 #[derive(Default)]
-pub(super) struct Outputs(Mutex<(u64, VecDeque<Whole>)>);
+pub(super) struct Outputs(Mutex<Shelf>);
+
+#[derive(Default)]
+struct Shelf {
+    answers: u64,
+    last: u64,
+    kept: VecDeque<Whole>,
+}
 
 impl Outputs {
-    /// Keeps what the outputs of a call have too much, and numbers it.
-    pub(super) fn keep(&self, outputs: [&mut Output; 2]) {
+    /// Keeps what the outputs of a call have too much, and numbers it. Gives the call's own number.
+    pub(super) fn keep(&self, outputs: [&mut Output; 2]) -> u64 {
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (last, kept) = &mut *guard;
+        let Shelf { answers, last, kept } = &mut *guard;
+        *answers += 1;
         for whole in outputs.into_iter().filter_map(|output| output.whole.as_mut()) {
             *last += 1;
             whole.number = *last;
@@ -72,11 +80,12 @@ impl Outputs {
         while kept.len() > MOST_KEPT {
             kept.pop_front();
         }
+        *answers
     }
 
     fn find(&self, number: u64) -> Option<Whole> {
         let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        guard.1.iter().find(|whole| whole.number == number).cloned()
+        guard.kept.iter().find(|whole| whole.number == number).cloned()
     }
 }
 
@@ -101,8 +110,9 @@ impl Sessions {
         number: u64,
     ) -> Result<(Vec<u8>, u64), Failure> {
         let whole = self.find(principal, id)?.outputs.find(number).ok_or_else(|| {
-            Failure::new(Kind::NotFound, format!("output {number} of this session is not kept"))
-                .suggest("only the last few long outputs are; write what matters to a file")
+            Failure::new(Kind::NotFound, format!("output {number} of this session is not kept")).suggest(
+                "only the last few long outputs are, by the server that gave them; write what matters to a file",
+            )
         })?;
         let missing = whole.missing_bytes;
         let read = self.tasks().spawn_blocking(move || whole.read()).await;

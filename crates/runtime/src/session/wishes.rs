@@ -114,5 +114,5 @@ fn check_length(what: &str, text: &str, most: usize) -> Result<(), Failure> {
         return Ok(());
     }
     let message = format!("{what} has {} bytes, more than the limit of {}", text.len(), bytes::show(most as u64));
-    Err(Failure::new(Kind::Validation, message))
+    Err(Failure::new(Kind::Validation, message).with("field", what))
 }

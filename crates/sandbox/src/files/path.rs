@@ -27,6 +27,11 @@ pub enum PathError {
 }
 
 impl GuestPath {
+    /// The workspace itself.
+    pub(crate) fn workspace() -> Self {
+        Self(Vec::new())
+    }
+
     /// Takes a path relative to the workspace, or an absolute one beneath it.
     pub fn parse(path: &OsStr) -> Result<Self, PathError> {
         let bytes = path.as_bytes();

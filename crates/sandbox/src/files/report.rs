@@ -6,8 +6,15 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum FileAction {
     Read,
-    Write,
-    List { most: u32 },
+    /// With room for as much.
+    Write {
+        bytes: u64,
+    },
+    List {
+        most: u32,
+    },
+    /// How full the workspace is.
+    Measure,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,12 +22,15 @@ pub(crate) enum FileAction {
 pub(crate) enum FileReport {
     /// Carries the file, and the workspace to compare it with.
     Opened,
+    /// Carries the workspace.
+    Workspace,
     /// Some of what is in a directory.
     Entries {
         entries: Vec<Entry>,
     },
+    /// How many there are in all.
     End {
-        more: bool,
+        total: u64,
     },
     Refused {
         errno: i32,

@@ -4,11 +4,14 @@
 //! walls. Each step holds a descriptor, follows no link and stays on the workspace's own file system: the guest may
 //! rename and swap what it likes meanwhile, and moves nothing but its own files.
 
+use std::collections::BinaryHeap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, mkdirat, openat, statat};
-use rustix::io::{Errno, Result};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, mkdirat, openat, statat,
+};
+use rustix::io::{Errno, Result, retry_on_intr};
 
 use crate::files::{Entry, FileAction, FileKind, FileReport, GuestPath};
 use crate::frame::Channel;
@@ -28,9 +31,12 @@ pub(super) fn answer(path: &[OsString], action: FileAction, passed: Vec<OwnedFd>
     let answered = match action {
         FileAction::Read => open(path, OFlags::RDONLY, Missing::Refuse)
             .and_then(|(file, workspace)| answers.send(&FileReport::Opened, &[file.as_fd(), workspace.as_fd()])),
-        FileAction::Write => open(path, OFlags::WRONLY | OFlags::CREATE, Missing::Make)
+        FileAction::Write { bytes } => open(path, OFlags::WRONLY | OFlags::CREATE, Missing::Make)
+            .and_then(|opened| reserve(&opened.0, bytes).map(|()| opened))
             .and_then(|(file, workspace)| answers.send(&FileReport::Opened, &[file.as_fd(), workspace.as_fd()])),
         FileAction::List { most } => list(&answers, path, most as usize),
+        FileAction::Measure => walk(path, Missing::Refuse)
+            .and_then(|(workspace, _)| answers.send(&FileReport::Workspace, &[workspace.as_fd()])),
     };
     if let Err(errno) = answered {
         let _ = answers.send(&FileReport::Refused { errno: errno.raw_os_error() }, &[]);
@@ -81,23 +87,40 @@ fn open(path: &[OsString], flags: OFlags, missing: Missing) -> Result<(OwnedFd, 
     Ok((file, workspace))
 }
 
+/// Pages belong to whoever is the first to need them, so it must not be the host who does. What is no file is refused
+/// by the host.
+fn reserve(file: &OwnedFd, bytes: u64) -> Result<()> {
+    if bytes == 0 || FileType::from_raw_mode(fstat(file)?.st_mode) != FileType::RegularFile {
+        return Ok(());
+    }
+    match retry_on_intr(|| fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes)) {
+        // Not every file system can.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        reserved => reserved,
+    }
+}
+
+/// Of a directory of any size the first names, in no more memory than they take.
 fn list(answers: &Channel, path: &[OsString], most: usize) -> Result<()> {
     let (_, at) = walk(path, Missing::Refuse)?;
     let readable = openat(&at, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut entries = Vec::new();
-    let mut count = 0;
+    let mut first = BinaryHeap::new();
+    let mut total = 0;
     for found in Dir::new(readable)? {
-        let name = found?.file_name().to_owned();
-        if matches!(name.to_bytes(), b"." | b"..") {
+        let found = found?;
+        if matches!(found.file_name().to_bytes(), b"." | b"..") {
             continue;
         }
+        total += 1;
+        first.push(found.file_name().to_owned());
+        if first.len() > most {
+            first.pop();
+        }
+    }
+    let mut entries = Vec::new();
+    for name in first {
         // It may be gone again.
         let Ok(stat) = statat(&at, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        if count == most {
-            send(answers, &mut entries)?;
-            return answers.send(&FileReport::End { more: true }, &[]);
-        }
-        count += 1;
         entries.push(Entry {
             name: name.into_bytes(),
             kind: match FileType::from_raw_mode(stat.st_mode) {
@@ -114,7 +137,7 @@ fn list(answers: &Channel, path: &[OsString], most: usize) -> Result<()> {
         }
     }
     send(answers, &mut entries)?;
-    answers.send(&FileReport::End { more: false }, &[])
+    answers.send(&FileReport::End { total }, &[])
 }
 
 fn send(answers: &Channel, entries: &mut Vec<Entry>) -> Result<()> {

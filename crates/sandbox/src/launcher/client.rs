@@ -5,13 +5,12 @@ use std::io::ErrorKind;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::{Charter, First, Handed, PROTOCOL, Reply, Request, Temperature, short_path};
+use super::{Charter, First, Handed, Leftover, PROTOCOL, Reply, Request, Temperature, short_path};
 use crate::cgroup::MemoryGauge;
 use crate::control::Control;
 use crate::enforcement::Enforcement;
@@ -20,7 +19,11 @@ use crate::frame::Channel;
 use crate::spec::Spec;
 
 /// More than the slowest start takes; a launcher that takes longer is stuck.
-const DEADLINE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// For one that has nothing else to do. A server that looks for what others have left must not wait for it for long:
+/// nobody is served meanwhile.
+const KNOCK_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Dropped without [`Launcher::end`], it leaves the launcher to whoever takes over within the lease.
 pub struct Launcher {
@@ -48,6 +51,7 @@ pub struct Adopted {
     pub launched: Launched,
     /// What was kept of its interpreter: the number of the process, and its streams.
     pub kept: Option<(u32, Vec<OwnedFd>)>,
+    pub leftovers: Vec<Leftover>,
     pub generation: u32,
 }
 
@@ -87,7 +91,8 @@ impl Launcher {
             Err(_) => return Reachable::Busy,
         };
         let launcher = Self::new(stream.into());
-        match launcher.ask(&Request::Adopt { lease, protocol: PROTOCOL }) {
+        let asked = launcher.send(&Request::Adopt { lease, protocol: PROTOCOL }, &[]);
+        match asked.and_then(|()| launcher.answer_within(KNOCK_DEADLINE)) {
             Ok((Reply::Adopted { sandboxes }, _)) => {
                 Reachable::Taken(launcher, sandboxes.into_iter().filter_map(Pid::from_raw).collect())
             }
@@ -127,6 +132,13 @@ impl Launcher {
         self.answer().map(drop)
     }
 
+    /// Has the output of a command that has ended kept for a next owner.
+    pub fn keep_leftover(&self, pid: Pid, output: &Leftover) -> Result<(), Error> {
+        let passed = output.each_ref().map(std::os::fd::AsFd::as_fd);
+        self.send(&Request::KeepLeftover { pid: pid.as_raw_nonzero().get() }, &passed)?;
+        self.answer().map(drop)
+    }
+
     /// Begins to warm up where that is possible, and tells how it stands.
     pub fn warm_up(&self) -> Result<Temperature, Error> {
         match self.ask(&Request::WarmUp)?.0 {
@@ -155,7 +167,7 @@ impl Launcher {
             (Reply::Handed(handed), passed) => (handed, passed),
             (other, _) => return Err(unexpected(other)),
         };
-        let Handed { pid, enforcement, is_warm, has_listener, has_gauge, kept, generation } = handed;
+        let Handed { pid, enforcement, is_warm, has_listener, has_gauge, leftovers, kept, generation } = handed;
         let expected = 2 + usize::from(has_listener);
         if passed.len() < expected {
             without(pid);
@@ -175,7 +187,10 @@ impl Launcher {
             listener,
             gauge,
         };
-        Ok(Adopted { launched, kept: kept.map(|process| (process, passed.collect())), generation })
+        let kept = kept.map(|(process, streams)| (process, passed.by_ref().take(streams).collect()));
+        let mut leftover = || Some([passed.next()?, passed.next()?]);
+        let leftovers = (0..leftovers).map_while(|_| leftover()).collect();
+        Ok(Adopted { launched, kept, leftovers, generation })
     }
 
     fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Error> {
@@ -191,12 +206,14 @@ impl Launcher {
     }
 
     fn answer(&self) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        self.answer_within(DEADLINE)
+    }
+
+    fn answer_within(&self, patience: Duration) -> Result<(Reply, Vec<OwnedFd>), Error> {
         if self.is_out_of_step.get() {
             return Err(Error::Lost);
         }
-        let mut watched = [PollFd::new(&self.channel, PollFlags::IN)];
-        let is_there = matches!(poll(&mut watched, Some(&DEADLINE)), Ok(1..));
-        let Some(Ok(Some(answer))) = is_there.then(|| self.channel.receive()) else {
+        let Ok(Some(answer)) = self.channel.receive_by(Some(Instant::now() + patience)) else {
             self.is_out_of_step.set(true);
             return Err(Error::Lost);
         };

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::Handed;
+use super::{Handed, Leftover, MOST_LEFTOVERS};
 use crate::error::Error;
+use crate::pipe::has_ended;
 use crate::sandbox::Sandbox;
 
 /// How often sandboxes without a memory cgroup are looked at, at most.
@@ -29,6 +30,7 @@ struct Kept {
     is_warm: bool,
     listener: Option<OwnedFd>,
     streams: Option<(u32, Vec<OwnedFd>)>,
+    leftovers: VecDeque<Leftover>,
     generation: u32,
 }
 
@@ -49,8 +51,10 @@ impl Sandboxes {
         listener: Option<OwnedFd>,
     ) -> Result<(Handed, Vec<OwnedFd>), Error> {
         let pid = sandbox.pid().as_raw_nonzero().get();
-        let kept = Kept { sandbox, is_warm, listener, streams: None, generation: 0 };
+        let kept = Kept { sandbox, is_warm, listener, streams: None, leftovers: VecDeque::new(), generation: 0 };
         let handed = kept.hand()?;
+        // It was the number of another before.
+        self.breached.retain(|breached| *breached != pid);
         self.living.insert(pid, kept);
         Ok(handed)
     }
@@ -59,6 +63,16 @@ impl Sandboxes {
         if let Some(kept) = self.living.get_mut(&pid) {
             kept.streams = Some((process, streams));
         }
+    }
+
+    /// Of more than a next owner would take, the oldest are let go.
+    pub(super) fn keep_leftover(&mut self, pid: i32, output: Vec<OwnedFd>) {
+        let (Some(kept), Ok(leftover)) = (self.living.get_mut(&pid), Leftover::try_from(output)) else { return };
+        kept.leftovers.retain(|leftover| !leftover.iter().all(has_ended));
+        if kept.leftovers.len() == MOST_LEFTOVERS {
+            kept.leftovers.pop_front();
+        }
+        kept.leftovers.push_back(leftover);
     }
 
     /// Removes what others that were killed have left beside one.
@@ -127,6 +141,7 @@ impl Kept {
         borrowed.extend(self.listener.as_ref().map(AsFd::as_fd));
         borrowed.extend(gauge.iter().flat_map(|gauge| gauge.descriptors()));
         borrowed.extend(self.streams.iter().flat_map(|(_, streams)| streams).map(AsFd::as_fd));
+        borrowed.extend(self.leftovers.iter().flatten().map(AsFd::as_fd));
         let owned = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
         let passed = borrowed.into_iter().map(owned).collect::<Result<_, _>>();
         let handed = Handed {
@@ -135,7 +150,8 @@ impl Kept {
             is_warm: self.is_warm,
             has_listener: self.listener.is_some(),
             has_gauge: gauge.is_some(),
-            kept: self.streams.as_ref().map(|(process, _)| *process),
+            leftovers: self.leftovers.len(),
+            kept: self.streams.as_ref().map(|(process, streams)| (*process, streams.len())),
             generation: self.generation,
         };
         Ok((handed, passed.map_err(Error::setup("hand over a sandbox"))?))

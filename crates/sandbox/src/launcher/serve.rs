@@ -215,6 +215,10 @@ impl Launcher {
                 self.sandboxes.keep(pid, process, passed);
                 reply(client, &Reply::Done, &[])
             }
+            Request::KeepLeftover { pid } => {
+                self.sandboxes.keep_leftover(pid, passed);
+                reply(client, &Reply::Done, &[])
+            }
             Request::Take { pid } => match self.sandboxes.take(pid) {
                 Ok((handed, passed)) => {
                     let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
@@ -257,7 +261,12 @@ impl Door {
     fn open(path: PathBuf) -> Result<Self, Error> {
         let step = || format!("listen on {}", path.display());
         let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        let bound = short_path(&path).and_then(|(_directory, short)| UnixListener::bind(short));
+        // It has its name only when it listens: whoever finds one that does not takes it for abandoned.
+        let bound = short_path(&path).and_then(|(_directory, short)| {
+            let unnamed = short.with_extension("new");
+            let listener = UnixListener::bind(&unnamed)?;
+            std::fs::rename(unnamed, short).map(|()| listener)
+        });
         let listener = bound.map_err(failed).map_err(Error::setup(step()))?;
         listener.set_nonblocking(true).map_err(failed).map_err(Error::setup(step()))?;
         Ok(Self { listener, path })

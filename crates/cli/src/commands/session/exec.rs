@@ -4,6 +4,8 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use ringfence_runtime::session::MOST_WHOLE_BYTES;
 use serde_json::{Value, json};
@@ -13,7 +15,8 @@ use crate::operator::{self, Found};
 
 /// Run a command in a session; its output and exit code are passed on.
 ///
-/// One argument is a shell line; several are a program and its arguments.
+/// One argument is a shell line; several are a program and its arguments. It has no input, and its output is shown when
+/// it has ended.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// The session's id, or how it begins
@@ -41,7 +44,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let answer = session.ask("POST", "/exec", Some(&request))?;
     // The guest's bytes, as `run` passes them on too; a terminal obeys them if it is one.
     let (stdout, mut errors) = (whole(&session, &answer, "stdout"), whole(&session, &answer, "stderr"));
-    errors.extend_from_slice(answer["error"]["traceback"].as_str().unwrap_or_default().as_bytes());
+    if let Some(traceback) = answer["error"]["traceback"].as_str() {
+        errors.extend_from_slice(traceback.trim_end().as_bytes());
+        errors.push(b'\n');
+    }
     let written = std::io::stdout()
         .write_all(&stdout)
         .and_then(|()| match answer["result"].as_str() {
@@ -53,6 +59,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     for said in answer["notices"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         notice(said);
     }
+    if answer["display"].as_array().is_some_and(|shown| !shown.is_empty()) {
+        notice("what it displayed is not shown here");
+    }
     if answer["status"] == "timed_out" {
         notice("its time was up, and it was ended; --timeout gives it more");
     }
@@ -62,13 +71,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 /// All of an output, also where its answer has only the beginning and the end of it.
 fn whole(session: &Found, answer: &Value, stream: &str) -> Vec<u8> {
     let excerpt = || answer[stream].as_str().unwrap_or_default().as_bytes().to_owned();
+    if let Some(bytes) = answer[format!("{stream}_base64")].as_str().and_then(|text| STANDARD.decode(text).ok()) {
+        return bytes;
+    }
     let number = answer[format!("{stream}_resource")].as_str().and_then(|uri| uri.rsplit('/').next());
     let Some(number) = number else { return excerpt() };
     let Ok(bytes) = session.output(number) else {
         notice(&format!("{stream} is cut in its middle: the whole of it is not to be had any more"));
         return excerpt();
     };
-    if bytes.len() as u64 >= MOST_WHOLE_BYTES {
+    if answer[format!("{stream}_missing_bytes")] != 0 {
         notice(&format!("{stream} is cut: no more than {} MiB of an output are kept", MOST_WHOLE_BYTES >> 20));
     }
     bytes

@@ -85,6 +85,7 @@ fn every_end_in_compact_text() {
     let interrupted = Answer { status: Status::TimedOut, ..raised() };
     let restarted = Answer {
         session_created: true,
+        number: 1,
         notices: vec!["the server was restarted and the interpreter's state is lost; files are kept".into()],
         result: Some("1".into()),
         ..plain_answer()

@@ -80,9 +80,12 @@ impl Starting {
         let ready = timeout(START_DEADLINE, kernel.await_ready(guest, &mut captured)).await;
         match ready {
             Ok(Ok(())) => {
-                // Before anything runs in it: what has been answered must survive this server.
-                if let Some(kept) = kept {
-                    kept.confirm().await?;
+                // Before anything runs in it: what has been answered should survive this server. Where the launcher is
+                // no help, it is better that the session goes on.
+                if let Some(kept) = kept
+                    && let Err(why) = kept.confirm().await
+                {
+                    tracing::warn!("a session would lose its variables with this server: {why}");
                 }
                 Ok(kernel)
             }

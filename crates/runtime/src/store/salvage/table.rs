@@ -117,7 +117,8 @@ impl Table {
 impl Column {
     fn value(self, found: ValueRef<'_>) -> Option<Value> {
         match (self, found) {
-            (Integer | MaybeInteger, ValueRef::Integer(number)) => Some(number.into()),
+            // None of them counts below zero.
+            (Integer | MaybeInteger, ValueRef::Integer(number @ 0..)) => Some(number.into()),
             (Text | MaybeText | Json, ValueRef::Text(bytes)) => {
                 let text = std::str::from_utf8(bytes).ok()?;
                 let is_fine = self != Json || serde_json::from_str::<IgnoredAny>(text).is_ok();

@@ -44,6 +44,23 @@ async fn one_page_of_noise_costs_nothing_but_what_was_on_it() {
 }
 
 #[tokio::test]
+async fn a_row_that_no_server_has_written_keeps_none_from_starting() {
+    let sample = sample(false).await;
+    let parent = tempfile::tempdir().unwrap();
+    let file = parent.path().join("db");
+    std::fs::write(&file, &sample.database).unwrap();
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    let changed =
+        connection.execute("UPDATE sessions SET created = -1 WHERE rowid = (SELECT min(rowid) FROM sessions)", []);
+    assert_eq!(changed.unwrap(), 1);
+    connection.pragma_update(None, "journal_mode", "DELETE").unwrap();
+    drop(connection);
+    let found = recovered(Found::database(&std::fs::read(&file).unwrap()), "a row from before time").await;
+    assert!(found.told.is_some());
+    assert_eq!(found.rows["sessions"].len() + 1, sample.rows["sessions"].len());
+}
+
+#[tokio::test]
 async fn a_database_that_was_cut_off_anywhere_keeps_what_is_left() {
     let sample = sample(false).await;
     let length = sample.database.len();

@@ -1,0 +1,62 @@
+//! What code displays, from the kernels to the answer.
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+/// The blocks between the last thing printed and the host's own.
+fn displayed(server: &Server, template: &str, code: &str) -> Vec<Value> {
+    let answer = server.call("execute_code", &json!({"code": code, "template": template}));
+    let content = answer["result"]["content"].as_array().unwrap_or_else(|| panic!("{code}: {answer}"));
+    let (closing, blocks) = content.split_last().expect("the host's own");
+    assert!(closing["text"].as_str().is_some_and(|text| text.starts_with("[ok")), "{code}: {answer}");
+    blocks.to_vec()
+}
+
+/// Code that displays something of one type.
+fn python(mime: &str, data: &str) -> String {
+    let class = "class Shown:\n def _repr_mimebundle_(self, include=None, exclude=None): return";
+    format!("{class} {{'{mime}': {data}}}\ndisplay(Shown())")
+}
+
+fn node(mime: &str, data: &str) -> String {
+    format!("display({{[Symbol.for('Jupyter.display')]: () => ({{'{mime}': {data}}})}}); undefined")
+}
+
+#[test]
+fn data_and_drawings_are_shown_as_what_they_are() {
+    let server = Server::start(&[], &[]);
+    let svg = "<svg xmlns='x'/>";
+    for (template, code) in
+        [("python", python("application/json", "{'a': 1}")), ("node", "display({a: 1}); undefined".into())]
+    {
+        let blocks = displayed(&server, template, &code);
+        let text = blocks[0]["text"].as_str().unwrap_or_default();
+        assert_eq!(serde_json::from_str::<Value>(text).ok(), Some(json!({"a": 1})), "{template}: {blocks:?}");
+    }
+    for template in ["python", "node"] {
+        let bundle = if template == "python" { python } else { node };
+        let chart = displayed(&server, template, &bundle("application/vnd.chart.v5+json", "{'mark': 'bar'}"));
+        let resource = &chart[0]["resource"];
+        let data = resource["text"].as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+        assert_eq!(data, Some(json!({"mark": "bar"})), "{template}: {chart:?}");
+        assert_eq!(resource["mimeType"], "application/vnd.chart.v5+json", "{template}");
+        let drawing = displayed(&server, template, &bundle("image/svg+xml", &format!("\"{svg}\"")));
+        let blob = &drawing[0]["resource"];
+        assert_eq!((&blob["mimeType"], &blob["blob"]), (&json!("image/svg+xml"), &json!("PHN2ZyB4bWxucz0neCcvPg==")));
+    }
+}
+
+#[test]
+fn every_display_of_a_session_has_its_own_address() {
+    let server = Server::start(&[], &[]);
+    let first = server.call("execute_code", &json!({"code": "class B:\n def _repr_html_(self): return '<b>'\nB()"}));
+    let session = &first["result"]["structuredContent"]["session_id"];
+    let second = server.call("execute_code", &json!({"code": "B()", "session_id": session}));
+    let addresses = |answer: &Value| -> Vec<String> {
+        let blocks = answer["result"]["content"].as_array().into_iter().flatten();
+        blocks.filter_map(|block| block["resource"]["uri"].as_str().map(ToOwned::to_owned)).collect()
+    };
+    let (one, other) = (addresses(&first), addresses(&second));
+    assert!(one.len() == 1 && other.len() == 1 && one != other, "{one:?} {other:?}");
+}
