@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::termios::Winsize;
 
 use crate::cgroup::{Cgroup, NoPlace, Place};
 use crate::enforcement::Enforcement;
@@ -37,8 +38,8 @@ const START_DEADLINE: Duration = Duration::from_secs(20);
 pub enum Stdio {
     /// Three pipes, whose other ends the caller gets.
     Pipes,
-    /// One terminal inside the sandbox, whose controlling side the caller gets.
-    Terminal,
+    /// One terminal inside the sandbox, so large from the start, whose controlling side the caller gets.
+    Terminal(Winsize),
 }
 
 /// Makes the sandbox of `spec` and starts its command, if it has one.
@@ -240,8 +241,8 @@ fn find_landlock(spec: &Spec) -> Result<Option<u32>, Error> {
 }
 
 fn wire(stdio: Stdio) -> Result<(Wiring, Streams), Error> {
-    if stdio == Stdio::Terminal {
-        return Ok((Wiring::Terminal, Streams::default()));
+    if let Stdio::Terminal(size) = stdio {
+        return Ok((Wiring::Terminal(size), Streams::default()));
     }
     let (theirs, ours) = pipe::standard_streams().map_err(Error::setup("make the standard streams"))?;
     let [stdin, stdout, stderr] = ours.map(Some);

@@ -21,6 +21,7 @@ impl Borrowed {
         raw.make_raw();
         tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &raw).map_err(failed)?;
         let terminal = Self { before, controlling };
+        // It may have changed since the sandbox was begun.
         terminal.resize();
         Ok(terminal)
     }

@@ -12,7 +12,7 @@ use ringfence_runtime::interpreter;
 use ringfence_runtime::own::{NotKept, Own};
 use ringfence_runtime::template::{Template, proxy_environment};
 use ringfence_sandbox::{Network, Spec, Stdio, Volume, bytes};
-use rustix::termios::isatty;
+use rustix::termios::{isatty, tcgetwinsize};
 
 use crate::attach::{self, Egress, Logged};
 use crate::failure::Failure;
@@ -79,8 +79,10 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let stdio =
-        if isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout()) { Stdio::Terminal } else { Stdio::Pipes };
+    let stdio = match tcgetwinsize(rustix::stdio::stdin()) {
+        Ok(size) if isatty(rustix::stdio::stdout()) => Stdio::Terminal(size),
+        _ => Stdio::Pipes,
+    };
     let mut spec = arguments.spec(stdio);
     spec.kept = kept(&spec.volumes)?;
     let rules = match arguments.network {
@@ -126,7 +128,7 @@ impl Arguments {
             spec.network = Network::Proxy;
             spec.environment.extend(proxy_environment());
         }
-        if stdio == Stdio::Terminal
+        if matches!(stdio, Stdio::Terminal(_))
             && let Ok(terminal) = std::env::var("TERM")
         {
             spec.environment.insert("TERM".into(), terminal);

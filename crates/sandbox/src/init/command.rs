@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
+use rustix::termios::Winsize;
 
 use crate::error::{SpecError, Step, StepError};
 use crate::spec::Command;
@@ -29,15 +30,15 @@ pub(crate) struct PreparedCommand {
 pub(crate) enum Wiring {
     /// From 0 on.
     Descriptors(Vec<OwnedFd>),
-    /// A terminal of the sandbox's own, whose controlling side goes to the host.
-    Terminal,
+    /// A terminal of the sandbox's own, of this size, whose controlling side goes to the host.
+    Terminal(Winsize),
 }
 
 impl Wiring {
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         match self {
             Self::Descriptors(descriptors) => descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
-            Self::Terminal => Vec::new(),
+            Self::Terminal(_) => Vec::new(),
         }
     }
 }
@@ -92,8 +93,8 @@ pub(crate) fn start(command: &PreparedCommand, wiring: Wiring) -> Result<(Pid, O
             let streams = StandardStreams::Descriptors(descriptors.iter().map(AsFd::as_fd).collect());
             Ok((sys::spawn(&program, &command.argv, &command.environment, &streams)?, None))
         }
-        Wiring::Terminal => {
-            let controlling = open_terminal()?;
+        Wiring::Terminal(size) => {
+            let controlling = open_terminal(size)?;
             let path = rustix::pty::ptsname(&controlling, Vec::new())?;
             let streams = StandardStreams::Terminal(&path);
             Ok((sys::spawn(&program, &command.argv, &command.environment, &streams)?, Some(controlling)))
@@ -101,9 +102,11 @@ pub(crate) fn start(command: &PreparedCommand, wiring: Wiring) -> Result<(Pid, O
     }
 }
 
-fn open_terminal() -> Result<OwnedFd, Errno> {
+fn open_terminal(size: Winsize) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let controlling = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
     rustix::pty::unlockpt(&controlling)?;
+    // Before there is a command that could ask for it.
+    rustix::termios::tcsetwinsize(&controlling, size)?;
     Ok(controlling)
 }
