@@ -83,7 +83,7 @@ class Kernel:
         self.last_words = ""  # of a forked child that exits
         self.is_cancelled = False
         self.bridge = None  # once it is needed
-        # SIGINT: acted on while armed, put off while a frame is being sent, or read by the bridge.
+        # SIGINT: acted on while armed, put off while a frame is being sent, or read by the bridge, or a task begun.
         self.armed = self.sending = self.put_off = False
         self.has_site = "site" in sys.modules
         self.stdio.restore()
@@ -161,10 +161,14 @@ class Kernel:
         site.USER_BASE = f"{home}/.local"
         site.USER_SITE = place = "%s/lib/python%d.%d/site-packages" % (site.USER_BASE, *sys.version_info[:2])
         expect_modules(place)
+        packages = (at for at, it in enumerate(sys.path) if it.endswith(("/site-packages", "/dist-packages")))
+        before, rest = sys.path, sys.path[next(packages, len(sys.path)) :]
+        del before[len(before) - len(rest) :]
         if posix.access(place, posix.F_OK):
             site.addsitedir(place)
         else:
-            sys.path.append(place)
+            before.append(place)
+        before += rest  # what the user has installed goes before what the system has
 
     def heed_interrupts(self):
         """Whatever a cell has made of them."""
@@ -299,9 +303,12 @@ class Kernel:
         if self.loop is None or self.loop.is_closed():
             self.open_loop()
         self.is_cancelled = False
-        task = self.task = self.loop.create_task(self.await_parts(parts, values or [None]))
-        woken_before = self.wake_loop_by_signals()
+        woken_before = None
         try:
+            woken_before = self.begin_task(self.await_parts(parts, values or [None]))
+            task = self.task
+            if self.put_off:
+                self.cancel_task()
             while True:
                 try:
                     return self.loop.run_until_complete(task)
@@ -315,15 +322,32 @@ class Kernel:
                     raise KeyboardInterrupt from None  # cancelled before its first step
         finally:
             self.task = None
-            # Handlers that the guest has added to the loop are heard of in the same way.
-            if woken_before is not None and not self.loop._signal_handlers:
-                _signal.set_wakeup_fd(woken_before)
+            self.put_off = False
+            self.wake_again(woken_before)
             self.keep_context()
+
+    def begin_task(self, coroutine):
+        """Makes it the cell's, all at once: an interrupt in between would leave a task that the next cell runs."""
+        self.sending = True
+        try:
+            self.task = self.loop.create_task(coroutine)
+            return self.wake_loop_by_signals()
+        finally:
+            self.sending = False
 
     def wake_loop_by_signals(self):
         """A signal that comes just before the loop waits would be heard when that wait ends. What was woken before."""
         waker = getattr(self.loop, "_csock", None)  # none in a loop of another make
         return waker and _signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+
+    def wake_again(self, woken_before):
+        # Handlers that the guest has added to the loop are heard of in the same way.
+        if woken_before is None or self.loop._signal_handlers:
+            return
+        try:
+            _signal.set_wakeup_fd(woken_before)
+        except (OSError, ValueError):  # it was closed meanwhile
+            _signal.set_wakeup_fd(-1)
 
     def cancel_task(self):
         self.is_cancelled = True

@@ -6,6 +6,7 @@ Every wait has a deadline. Tests of images and tables need matplotlib, numpy, pa
 Python that runs them, and say so when they skip.
 """
 
+import ast
 import importlib.util
 import json
 import os
@@ -417,12 +418,22 @@ class HomeTest(KernelTest):
             """
         self.assertEqual(self.run_ok(cell).result, "42")
 
-    def test_it_comes_last(self):
-        for flags in ("-I", "-IS"):
-            self.start(flags)
-            self.install("json.py")
-            self.assertEqual(self.run_ok("import json, sys; hasattr(json, 'answer')").result, "False")
-            self.assertEqual(self.run_ok("sys.path[-1]").result, repr(self.place))
+    def test_it_comes_after_the_library_and_before_what_the_system_has(self):
+        bare = subprocess.run(
+            [sys.executable, "-sc", "import sys; print(sys.path[1:])"], capture_output=True, text=True, cwd="/"
+        ).stdout
+        library = [it for it in ast.literal_eval(bare) if not it.endswith("-packages")]
+        for is_there in (False, True):
+            if is_there:
+                self.install("json.py")
+            for flags in ("-I", "-IS"):
+                with self.subTest(is_there=is_there, flags=flags):
+                    self.start(flags)
+                    self.assertEqual(self.run_ok("import json, sys; hasattr(json, 'answer')").result, "False")
+                    path = ast.literal_eval(self.run_ok("sys.path").result)
+                    at = path.index(self.place)
+                    self.assertEqual(path[:at], ["", *library])
+                    self.assertTrue(path[at + 1 :] and all(it.endswith("-packages") for it in path[at + 1 :]), path)
 
     def test_the_places_that_it_names_are_searched_too(self):
         self.install("linked.pth", self.home)

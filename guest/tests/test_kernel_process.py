@@ -111,6 +111,26 @@ class InterruptTest(KernelTest):
         self.assertEqual(self.run_ok("cleaned").result, "[1]")
         self.assertEqual(self.run_ok("await asyncio.sleep(0, 5)").result, "5")
 
+    def test_a_cell_that_it_strikes_at_its_beginning_does_not_run_later(self):
+        self.run_ok(
+            """
+            import _signal, asyncio, os, signal
+            wake = _signal.set_wakeup_fd
+            def strike(*args, **kwargs):
+                _signal.set_wakeup_fd = wake
+                os.kill(os.getpid(), signal.SIGINT)
+                return wake(*args, **kwargs)
+            _signal.set_wakeup_fd = strike
+            """
+        )
+        self.assertEqual(self.run_cell("ran = True\nawait asyncio.sleep(0)").status, "interrupted")
+        self.assertEqual(self.run_ok("await asyncio.sleep(0.02)\n'ran' in globals()").result, "False")
+
+    def test_an_answer_does_not_depend_on_what_signals_woke_before(self):
+        self.run_ok("import asyncio, signal\nother = asyncio.new_event_loop()")
+        self.run_ok("other.add_signal_handler(signal.SIGUSR2, print)")
+        self.assertEqual(self.run_ok("other.close()\nawait asyncio.sleep(0)\n5").result, "5")
+
     def test_a_cell_that_catches_it_is_interrupted_by_the_second(self):
         cell = """
             import time
