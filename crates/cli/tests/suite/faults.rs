@@ -3,7 +3,9 @@
 
 use std::path::Path;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use ringfence_testkit::Who;
 use serde_json::{Value, json};
 
 use crate::leases::{begin, descendants, eventually, is_alive, run};
@@ -193,13 +195,90 @@ fn a_zygote_is_killed() {
 fn a_launcher_is_killed() {
     let server = Server::start(&[], &[]);
     let running = run_for_long(&server, "launcher-is-killed");
-    let launcher = descendants(server.process.id()).into_iter().find(|pid| parent_of(*pid) == server.process.id());
-    kill(launcher.expect("a launcher"));
+    let launcher = launcher_of(&server);
+    kill(launcher);
     let answer = told(running.answer);
     assert_eq!((&answer["result"]["isError"], text_of(&answer).contains("are lost")), (&json!(true), true), "{answer}");
     let next = server.call("execute_code", &json!({"code": "print('x' in globals())", "session_id": running.session}));
     assert_eq!(next["result"]["structuredContent"]["stdout"], "False\n", "{next}");
     assert!(text_of(&next).contains("a new one took its place"), "{next}");
+    eventually("it stays a zombie", || !Path::new(&format!("/proc/{launcher}")).exists());
+}
+
+#[test]
+fn a_launcher_that_does_not_answer_keeps_no_next_server_from_serving() {
+    let server = Server::start(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "1")]);
+    let session = begin(&server, "python", "x = 1");
+    let launcher = launcher_of(&server);
+    let stopped = Stopped::new(launcher);
+    let state = server.kill();
+    let next = in_time(move || Server::start_in(Who::Root, state, &[], &[]));
+    let refused = next.call("execute_code", &json!({"code": "x", "session_id": session}));
+    assert_eq!(refused["error"]["data"]["error_code"], "SESSION_NOT_FOUND", "{refused}");
+    begin(&next, "python", "x = 1");
+    drop(stopped);
+    eventually("its lease does not end it", || !is_alive(launcher));
+}
+
+#[test]
+fn a_launcher_that_does_not_answer_costs_its_sessions_nothing_that_they_have() {
+    let server = Server::start(&[], &[]);
+    let session = begin(&server, "python", "x = 'kept'");
+    let stopped = Stopped::new(launcher_of(&server));
+    let server = in_time(move || {
+        assert_eq!(run(&server, &session, "print(x)")["stdout"], "kept\n");
+        let written = server.call("write_file", &json!({"session_id": session, "path": "a", "content": "b"}));
+        assert_eq!(written["result"]["isError"], false, "{written}");
+        let left = json!({"command": "sleep 60 & cat a", "session_id": session});
+        let answer = server.call("execute_command", &left);
+        assert_eq!(answer["result"]["structuredContent"]["stdout"], "b", "{answer}");
+        server
+    });
+    drop(stopped);
+    drop(server);
+}
+
+#[test]
+fn a_launcher_that_cannot_begin_leaves_nothing() {
+    let server = Server::start(&[], &[]);
+    let doors = server.state.path().join("launchers");
+    std::fs::remove_dir(&doors).expect("no launcher is there yet");
+    for _ in 0..3 {
+        let refused = server.call("execute_code", &json!({"code": "1"}));
+        assert!(refused["error"]["data"]["error_code"].is_string(), "{refused}");
+    }
+    eventually("a zombie is left", || descendants(server.process.id()).is_empty());
+    std::fs::create_dir(&doors).expect("it is ours");
+    begin(&server, "python", "x = 1");
+}
+
+/// A process that stands still. Dropped, it goes on.
+struct Stopped(rustix::process::Pid);
+
+impl Stopped {
+    fn new(pid: u32) -> Self {
+        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process");
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it can be stopped");
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.0, rustix::process::Signal::CONT);
+    }
+}
+
+/// Does something that would hang if it were broken.
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    done.recv_timeout(Duration::from_secs(20)).expect("it does not come to its end")
+}
+
+fn launcher_of(server: &Server) -> u32 {
+    let launcher = descendants(server.process.id()).into_iter().find(|pid| parent_of(*pid) == server.process.id());
+    launcher.expect("a launcher")
 }
 
 fn parent_of(pid: u32) -> u32 {

@@ -14,6 +14,7 @@ mod doctor;
 mod escape;
 mod everyone;
 mod faults;
+mod few_processes;
 mod files;
 mod help;
 mod hosted_badly;

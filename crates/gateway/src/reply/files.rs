@@ -14,25 +14,34 @@ use super::{finish, terminal};
 
 /// Renders a file, or a part of it: text as it is, anything else in base64.
 pub(crate) fn file(session: &SessionId, file: FileContent) -> CallToolResult {
-    let FileContent { path, size, offset, mut bytes } = file;
-    if offset + (bytes.len() as u64) < size {
-        bytes.truncate(without_broken_end(&bytes).len());
-    }
-    let length = bytes.len();
-    let text = if is_binary(&bytes) { Err(bytes) } else { String::from_utf8(bytes).map_err(FromUtf8Error::into_bytes) };
-    let (encoding, content, block) = match text {
-        Ok(text) => ("utf-8", text.clone(), ContentBlock::text(text)),
+    let FileContent { path, size, offset, bytes } = file;
+    let goes_on = offset + (bytes.len() as u64) < size;
+    let (length, encoding, content, block) = match as_text(bytes, goes_on) {
+        Ok(text) => (text.len(), "utf-8", text.clone(), ContentBlock::text(text)),
         Err(bytes) => {
-            let text = STANDARD.encode(bytes);
+            let text = STANDARD.encode(&bytes);
             let uri = format!("ringfence://sessions/{session}/files/{}", terminal::plain(&path));
             let contents = ResourceContents::blob(text.clone(), uri);
-            ("base64", text, ContentBlock::resource(contents.with_mime_type("application/octet-stream")))
+            let block = ContentBlock::resource(contents.with_mime_type("application/octet-stream"));
+            (bytes.len(), "base64", text, block)
         }
     };
     let part = if length as u64 == size { String::new() } else { format!("{length} from {offset} on, of ") };
     let closing = format!("[{}: {part}{size} bytes, {encoding}]", on_one_line(&path));
     let fields = json!({"path": path, "size": size, "offset": offset, "encoding": encoding, "content": content});
     finish(vec![block, ContentBlock::text(closing)], fields, false)
+}
+
+/// Gives back what is no text. Of text that goes on, a letter that is not whole is left to the next part; of anything
+/// else nothing is left out.
+fn as_text(mut bytes: Vec<u8>, goes_on: bool) -> Result<String, Vec<u8>> {
+    let whole = if goes_on { without_broken_end(&bytes).len() } else { bytes.len() };
+    // A part without one whole letter would have whoever reads on by what it got read it again.
+    if is_binary(&bytes) || (whole == 0) != bytes.is_empty() || str::from_utf8(&bytes[..whole]).is_err() {
+        return Err(bytes);
+    }
+    bytes.truncate(whole);
+    String::from_utf8(bytes).map_err(FromUtf8Error::into_bytes)
 }
 
 const FEW_CONTROLS: usize = 1 << 10;
@@ -116,6 +125,9 @@ mod tests {
         assert_eq!(part(&text[..2], 3), "a");
         assert_eq!(part(text, 3), "aé");
         assert_eq!(part(&text[..2], 2), "YcM=", "the file itself ends so");
+        assert_eq!(part(b"\xff\xc3", 3), "/8M=", "of what is no text nothing is left out");
+        assert_eq!(part(b"\xc3", 2), "ww==", "nor is all of a part");
+        assert_eq!(part(b"", 2), "");
     }
 
     #[test]

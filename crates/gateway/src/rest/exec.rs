@@ -74,7 +74,7 @@ pub(super) async fn run(
         match &output.whole {
             Some(whole) => fields[format!("{name}_missing_bytes")] = whole.missing_bytes.into(),
             // What is no text has lost something where it stands as text.
-            None if str::from_utf8(&output.head).is_err() => {
+            None if output.dropped_bytes == 0 && str::from_utf8(&output.head).is_err() => {
                 fields[format!("{name}_base64")] = STANDARD.encode(&output.head).into();
             }
             None => {}

@@ -154,7 +154,8 @@ async fn receive(
                     Some(Ok(Message::Close(_))) | None => return close(close_code::NORMAL, ""),
                     Some(message) => next = Some(message),
                 },
-                () = &mut silence => return close(close_code::POLICY, SILENT),
+                // Where one more has come, nothing is listened to that could break the silence.
+                () = &mut silence, if next.is_none() => return close(close_code::POLICY, SILENT),
             }
         };
         if written.is_err() {

@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus};
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::watch;
 
@@ -60,15 +60,17 @@ impl Bare {
         let waiting = std::thread::Builder::new().spawn(move || wait(child, &sender));
         waiting.map_err(|error| {
             let _ = kill_process_group(group, Signal::KILL);
+            let _ = waitpid(Some(group), WaitOptions::empty());
             failed(&error)
         })?;
+        let bare = Self { group, ended };
         let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| failed(&error));
         let streams = BareStreams {
             stdin: Sender::from_owned_fd(to_stdin).map_err(|error| failed(&error))?,
             stdout: receive(from_stdout)?,
             stderr: receive(from_stderr)?,
         };
-        Ok((Self { group, ended }, streams))
+        Ok((bare, streams))
     }
 
     pub(super) fn id(&self) -> String {

@@ -26,6 +26,8 @@ use stamp::Stamps;
 
 /// How often is looked for changes, of the store by other processes and of files. To be told of them by the kernel would
 /// take a watch on whole directories, of which one is whatever ringfence was started in: every build there would wake it.
+/// More often than tokio ends a thread for blocking work that is idle, so that there always is one: where the host has
+/// none to give, work that blocks waits for its turn, but asking for a first thread would end the program.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// An editor writes a file in several steps.

@@ -4,11 +4,12 @@
 //! know was waiting in the pool of the dead server, and is ended. What was made within another scope, or under a
 //! supervisor that lives, is left to a server of those, or to the end of its lease.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringfence_sandbox::launcher::{Launcher, Reachable};
 use rustix::process::Pid;
+use tokio::task::JoinHandle;
 
 use super::doors::{self, Doors};
 use super::guest::Guest;
@@ -20,6 +21,12 @@ use super::{Principal, Settings};
 use crate::scope::Scope;
 use crate::store::{SessionRecord, Store, StoreError};
 use crate::supervision::Identity;
+
+/// For a launcher that may still be busy with what a server that died had asked for. Nobody is served meanwhile.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// For one whose sandboxes would end with its lease anyway.
+const LAST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where sessions are remembered, for a next server.
 #[derive(Clone)]
@@ -40,17 +47,15 @@ impl Keeping {
     pub(super) async fn adopt(&self, settings: &Settings) -> Result<Vec<Orphan>, StoreError> {
         let records = self.store.sessions().await?;
         let mut orphans = Vec::new();
-        let mut held = Vec::new();
-        for door in self.doors.all() {
-            if !self.doors.is_ours(&door) {
-                if doors::is_abandoned(&door) {
-                    let _ = std::fs::remove_file(&door);
-                } else {
-                    held.push(door);
-                }
-                continue;
-            }
-            match knock(&door, settings).await {
+        let (ours, others): (Vec<PathBuf>, _) = self.doors.all().into_iter().partition(|door| self.doors.is_ours(door));
+        let (abandoned, mut held): (Vec<_>, _) = others.into_iter().partition(|door| doors::is_abandoned(door));
+        for door in abandoned {
+            let _ = std::fs::remove_file(&door);
+        }
+        // Side by side: one that does not answer takes no more time than all.
+        let knocks: Vec<_> = ours.into_iter().map(|door| (knock(door.clone(), settings.lease), door)).collect();
+        for (knock, door) in knocks {
+            match knock.await.unwrap_or(Reachable::Busy) {
                 Reachable::Taken(launcher, pids) => {
                     let Ok(launcher) = LauncherHandle::adopted(launcher, door.clone()) else {
                         held.push(door);
@@ -85,7 +90,7 @@ pub(crate) fn end_orphans(directory: &Path, scope: Option<&Scope>, keeper: Ident
     let mark = scope.map(|scope| scope.tag.clone());
     let doors = Doors { directory: directory.to_owned(), mark, keeper: Some(keeper) };
     for door in doors.all().into_iter().filter(|door| doors.was_made_by_us(door)) {
-        if let Reachable::Taken(launcher, _) = Launcher::adopt(&door, Duration::ZERO) {
+        if let Reachable::Taken(launcher, _) = Launcher::adopt(&door, Duration::ZERO, LAST_PATIENCE) {
             launcher.end();
         }
     }
@@ -96,9 +101,8 @@ pub(super) fn address(door: &Path, pid: Pid) -> String {
     format!("{}#{}", door.display(), pid.as_raw_nonzero())
 }
 
-async fn knock(door: &Path, settings: &Settings) -> Reachable {
-    let (door, lease) = (door.to_owned(), settings.lease);
-    tokio::task::spawn_blocking(move || Launcher::adopt(&door, lease)).await.unwrap_or(Reachable::Busy)
+fn knock(door: PathBuf, lease: Duration) -> JoinHandle<Reachable> {
+    tokio::task::spawn_blocking(move || Launcher::adopt(&door, lease, PATIENCE))
 }
 
 /// Takes one; one that cannot be gone on with is ended by being dropped.

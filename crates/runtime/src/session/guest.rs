@@ -15,11 +15,10 @@ use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
-use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::adoption;
-use super::launcher::LauncherHandle;
+use super::launcher::{LauncherHandle, Told};
 use super::leftovers::Leftovers;
 use super::line::Line;
 use super::meter::Meter;
@@ -59,14 +58,18 @@ const INIT_PATIENCE: Duration = Duration::from_secs(5);
 /// When it has no room for a question.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
+/// How long somebody waits for a launcher to have what a next server would need. It has been asked by then, and takes it
+/// whenever it comes to it.
+const KEEP_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Streams on their way to the launcher.
-pub(super) struct Kept(oneshot::Receiver<Result<(), Error>>);
+pub(super) struct Kept(Told);
 
 impl Kept {
-    /// Waits until the launcher has them.
+    /// Waits until the launcher has them, unless it takes too long.
     pub(super) async fn confirm(self) -> Result<(), String> {
-        let kept = self.0.await.unwrap_or(Err(Error::Lost));
-        kept.map_err(|error| error.to_string())
+        let Ok(kept) = timeout(KEEP_PATIENCE, self.0).await else { return Err("the launcher does not answer".into()) };
+        kept.unwrap_or(Err(Error::Lost)).map_err(|error| error.to_string())
     }
 }
 
@@ -176,7 +179,7 @@ impl Guest {
     /// By which others see what it uses.
     pub(super) fn meter(&self, most_tasks: u32) -> Meter {
         let (pidfd, control) = (Arc::clone(&self.pidfd), Arc::clone(&self.control));
-        Meter { pid: self.pid, pidfd, gauge: self.gauge(), control, most_tasks }
+        Meter { pid: self.pid, pidfd, gauge: self.gauge(), control, most_tasks, last_sum: Arc::default() }
     }
 
     /// Processes that were killed for want of memory.
@@ -313,9 +316,11 @@ impl Guest {
 
     /// Lets go of a process that has ended; what it has left running can write on.
     pub(super) async fn leave(&mut self, process: Process) {
-        if let Some(leftover) = self.leftovers.take(process) {
+        if let Some(leftover) = self.leftovers.take(process)
+            && let Ok(kept) = self.launcher.keep_leftover(self.pid, leftover)
+        {
             // Where it cannot be kept for a next owner, it goes on with this one all the same.
-            let _ = self.launcher.keep_leftover(self.pid, leftover).await;
+            let _ = Kept(kept).confirm().await;
         }
     }
 

@@ -26,6 +26,9 @@ const FAREWELL: Duration = Duration::from_secs(20);
 
 type Question = Box<dyn FnOnce(&Launcher) + Send>;
 
+/// Says when the launcher has heard something, and what came of it.
+pub(super) type Told = oneshot::Receiver<Result<(), Error>>;
+
 /// A sandbox to make, and who waits for it.
 struct Launch {
     spec: Box<Spec>,
@@ -75,7 +78,13 @@ impl LauncherHandle {
         let (program, door) = (program.to_owned(), charter.listen.clone().unwrap_or_default());
         let started = tokio::task::spawn_blocking(move || {
             let (socket, process) = spawn(&program).map_err(|_| Error::Lost)?;
-            Launcher::begin(socket, charter).map(|launcher| (launcher, process))
+            match Launcher::begin(socket, charter) {
+                Ok(launcher) => Ok((launcher, process)),
+                Err(error) => {
+                    await_end(process);
+                    Err(error)
+                }
+            }
         });
         let (launcher, process) = started.await.map_err(|_| Error::Lost)??;
         Self::run(launcher, Some(process), door)
@@ -171,31 +180,25 @@ impl LauncherHandle {
         self.ask(move |launcher| launcher.is_breached(pid)).await.unwrap_or_default()
     }
 
-    /// Leaves the streams of an interpreter with the launcher, for a next server; tells when it has them.
-    pub(super) fn keep(
-        &self,
-        pid: Pid,
-        process: u32,
-        streams: Vec<OwnedFd>,
-    ) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
-        let (reply, answered) = oneshot::channel();
-        let keep = move |launcher: &Launcher| drop(reply.send(launcher.keep(pid, process, &streams)));
-        self.tell(Box::new(keep)).map(|()| answered)
+    /// Leaves the streams of an interpreter with the launcher, for a next server.
+    pub(super) fn keep(&self, pid: Pid, process: u32, streams: Vec<OwnedFd>) -> Result<Told, Error> {
+        self.tell(move |launcher| launcher.keep(pid, process, &streams))
     }
 
     /// Leaves the output of a command that has ended with the launcher, for a next server.
-    pub(super) async fn keep_leftover(&self, pid: Pid, leftover: launcher::Leftover) -> Result<(), Error> {
-        let (reply, answered) = oneshot::channel();
-        self.tell(Box::new(move |launcher| drop(reply.send(launcher.keep_leftover(pid, &leftover)))))?;
-        answered.await.unwrap_or(Err(Error::Lost))
+    pub(super) fn keep_leftover(&self, pid: Pid, leftover: launcher::Leftover) -> Result<Told, Error> {
+        self.tell(move |launcher| launcher.keep_leftover(pid, &leftover))
     }
 
-    fn tell(&self, question: Question) -> Result<(), Error> {
+    /// Before all that waits.
+    fn tell(&self, what: impl FnOnce(&Launcher) -> Result<(), Error> + Send + 'static) -> Result<Told, Error> {
+        let (reply, heard) = oneshot::channel();
+        let question: Question = Box::new(move |launcher| drop(reply.send(what(launcher))));
         self.urgent.lock().unwrap_or_else(PoisonError::into_inner).push_back(question);
         // Where no more messages fit, one is on its way that wakes it as well.
         match self.messages.try_send(Message::Wake) {
             Err(mpsc::error::TrySendError::Closed(_)) => Err(Error::Lost),
-            _ => Ok(()),
+            _ => Ok(heard),
         }
     }
 

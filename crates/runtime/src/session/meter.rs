@@ -1,8 +1,8 @@
 //! What sessions use of what they may: counted when somebody asks, from outside as far as that goes.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ringfence_sandbox::cgroup::MemoryGauge;
 use ringfence_sandbox::usage::{self, Memory};
@@ -17,6 +17,10 @@ use super::{Failure, Principal, SessionId, SessionInfo, SessionUsage, Sessions};
 /// from that.
 const PATIENCE: Duration = Duration::from_millis(300);
 
+/// How many times as long as memory took to be summed up the sum is good for: the guest decides how long that takes, and
+/// whoever asks how often.
+const SUM_IS_GOOD_FOR: u32 = 20;
+
 /// Each question is an open descriptor.
 const ASKED_AT_ONCE: usize = 32;
 
@@ -29,6 +33,14 @@ pub(super) struct Meter {
     pub(super) gauge: Option<Arc<MemoryGauge>>,
     pub(super) control: Arc<Control>,
     pub(super) most_tasks: u32,
+    /// Where no cgroup counts it.
+    pub(super) last_sum: Arc<Mutex<Option<Sum>>>,
+}
+
+/// The memory of all processes together, at some moment.
+pub(super) struct Sum {
+    good_until: Instant,
+    bytes: Option<u64>,
 }
 
 impl Meter {
@@ -39,9 +51,17 @@ impl Meter {
 
     /// Fills in what only asking tells. Blocks.
     fn complete(&self, info: &mut SessionInfo, filling: Option<Filling>) {
-        let memory = if self.gauge.is_some() { Memory::LeftOut } else { Memory::Counted };
+        // Held until it is summed up: who asks meanwhile has the same answer.
+        let mut sum = self.last_sum.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        let is_known = self.gauge.is_some() || sum.as_ref().is_some_and(|sum| start < sum.good_until);
+        let memory = if is_known { Memory::LeftOut } else { Memory::Counted };
         let Some(used) = usage::of(self.pid, self.most_tasks, memory).filter(|_| is_alive(&self.pidfd)) else { return };
-        info.memory_bytes = info.memory_bytes.or(used.memory_bytes);
+        if !is_known {
+            let good_until = Instant::now() + start.elapsed() * SUM_IS_GOOD_FOR;
+            *sum = Some(Sum { good_until, bytes: used.memory_bytes });
+        }
+        info.memory_bytes = info.memory_bytes.or_else(|| sum.as_ref()?.bytes);
         info.usage = Some(SessionUsage {
             cpu_ms: used.cpu_ms,
             processes: used.tasks,
@@ -56,7 +76,7 @@ impl Sessions {
     pub async fn list(&self, principal: &Principal) -> Vec<SessionInfo> {
         let own: Vec<Handle> = {
             let live = self.live();
-            live.values().filter(|handle| principal.sees(&handle.tenancy.principal)).cloned().collect()
+            live.values().filter(|handle| handle.is_there_for(principal)).cloned().collect()
         };
         let mut infos = self.measure(own).await;
         infos.sort_by(|one, other| (one.created, &one.session_id).cmp(&(other.created, &other.session_id)));

@@ -152,7 +152,7 @@ impl Sessions {
     /// What is spoken in a session.
     pub fn language(&self, principal: &Principal, id: &SessionId) -> Result<Language, Failure> {
         let live = self.live();
-        let found = live.get(id).filter(|handle| principal.sees(&handle.tenancy.principal));
+        let found = live.get(id).filter(|handle| handle.is_there_for(principal));
         let language = found.map(|handle| handle.tenancy.template.language);
         drop(live);
         language.ok_or_else(|| self.refused(principal, Some(id), Failure::not_found(id)))
@@ -167,7 +167,9 @@ impl Sessions {
 
     /// Ends a session and frees everything it had.
     pub async fn stop(&self, principal: &Principal, id: &SessionId) -> Result<Stopped, Failure> {
-        let handle = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?;
+        // Whoever stops one that is ending is told so when it has ended, too.
+        let found = self.live().get(id).filter(|handle| principal.sees(&handle.tenancy.principal)).cloned();
+        let handle = found.ok_or_else(|| self.refused(principal, Some(id), Failure::not_found(id)))?;
         let was_running = handle.shared.state() == State::Busy;
         handle.shared.end(EndReason::Stopped);
         handle.ended.cancelled().await;
@@ -334,7 +336,7 @@ impl Sessions {
     }
 
     pub(super) fn find(&self, principal: &Principal, id: &SessionId) -> Result<Handle, Failure> {
-        let found = self.live().get(id).filter(|handle| principal.sees(&handle.tenancy.principal)).cloned();
+        let found = self.live().get(id).filter(|handle| handle.is_there_for(principal)).cloned();
         found.ok_or_else(|| Failure::not_found(id))
     }
 

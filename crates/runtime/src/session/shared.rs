@@ -69,10 +69,15 @@ impl Shared {
         life.calls > 0 || life.state != State::Idle
     }
 
+    /// Whether it takes no more calls.
+    pub(super) fn is_ending(&self) -> bool {
+        self.life().is_ending()
+    }
+
     /// Announces a call. Nothing where the session is ending.
     pub(super) fn enter(self: &Arc<Self>) -> Option<Visit> {
         let mut life = self.life();
-        if matches!(life.state, State::Stopping(_) | State::Ended(_)) {
+        if life.is_ending() {
             return None;
         }
         life.calls += 1;
@@ -112,6 +117,10 @@ impl Shared {
 }
 
 impl Life {
+    fn is_ending(&self) -> bool {
+        matches!(self.state, State::Stopping(_) | State::Ended(_))
+    }
+
     fn change(&mut self, change: Change) -> Result<State, Impossible> {
         self.state = self.state.after(change)?;
         Ok(self.state)

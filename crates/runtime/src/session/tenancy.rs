@@ -210,6 +210,11 @@ impl Handle {
         }
     }
 
+    /// Whether this caller may know of it. One that is ending is gone for everybody.
+    pub(super) fn is_there_for(&self, principal: &Principal) -> bool {
+        principal.sees(&self.tenancy.principal) && !self.shared.is_ending()
+    }
+
     pub(super) fn describe(&self, settings: &Settings) -> SessionInfo {
         let by = |cgroup: bool, otherwise| if cgroup { "cgroup" } else { otherwise };
         let Tenancy { id, principal, template, flavor, created } = &*self.tenancy;

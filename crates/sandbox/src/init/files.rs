@@ -100,6 +100,9 @@ fn reserve(file: &OwnedFd, bytes: u64) -> Result<()> {
     }
 }
 
+/// More than a workspace has room for. While the init counts it does nothing else.
+const MOST_COUNTED: u64 = 1 << 20;
+
 /// Of a directory of any size the first names, in no more memory than they take.
 fn list(answers: &Channel, path: &[OsString], most: usize) -> Result<()> {
     let (_, at) = walk(path, Missing::Refuse)?;
@@ -110,6 +113,9 @@ fn list(answers: &Channel, path: &[OsString], most: usize) -> Result<()> {
         let found = found?;
         if matches!(found.file_name().to_bytes(), b"." | b"..") {
             continue;
+        }
+        if total == MOST_COUNTED {
+            break;
         }
         total += 1;
         first.push(found.file_name().to_owned());

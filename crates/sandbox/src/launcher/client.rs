@@ -21,10 +21,6 @@ use crate::spec::Spec;
 /// More than the slowest start takes; a launcher that takes longer is stuck.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// For one that has nothing else to do. A server that looks for what others have left must not wait for it for long:
-/// nobody is served meanwhile.
-const KNOCK_DEADLINE: Duration = Duration::from_secs(2);
-
 /// Dropped without [`Launcher::end`], it leaves the launcher to whoever takes over within the lease.
 pub struct Launcher {
     channel: Channel,
@@ -79,8 +75,8 @@ impl Launcher {
         }
     }
 
-    /// Takes a launcher over that its client has left without a farewell.
-    pub fn adopt(path: &Path, lease: Duration) -> Reachable {
+    /// Takes a launcher over that its client has left without a farewell, and that answers in time.
+    pub fn adopt(path: &Path, lease: Duration, patience: Duration) -> Reachable {
         let connected = short_path(path).and_then(|(_directory, short)| UnixStream::connect(short));
         let stream = match connected {
             Ok(stream) => stream,
@@ -92,7 +88,7 @@ impl Launcher {
         };
         let launcher = Self::new(stream.into());
         let asked = launcher.send(&Request::Adopt { lease, protocol: PROTOCOL }, &[]);
-        match asked.and_then(|()| launcher.answer_within(KNOCK_DEADLINE)) {
+        match asked.and_then(|()| launcher.answer_within(patience)) {
             Ok((Reply::Adopted { sandboxes }, _)) => {
                 Reachable::Taken(launcher, sandboxes.into_iter().filter_map(Pid::from_raw).collect())
             }

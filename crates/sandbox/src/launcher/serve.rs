@@ -113,9 +113,14 @@ impl Launcher {
         Ok(turn)
     }
 
-    /// Lets one client in at a time; whoever else knocks finds it closed again.
+    /// Lets one client in at a time; whoever else knocks finds it closed again. Who has left already is not heard: it
+    /// would only put off the end of the lease.
     fn open_door(&mut self) {
         let Some(Ok((stream, _))) = self.door.as_ref().map(|door| door.listener.accept()) else { return };
+        let mut knocking = [PollFd::new(&stream, PollFlags::empty())];
+        if poll(&mut knocking, Some(&Timespec::default())) != Ok(0) {
+            return;
+        }
         let peer = rustix::net::sockopt::socket_peercred(&stream);
         let own = rustix::process::geteuid();
         let is_ours = peer.is_ok_and(|peer| peer.uid == own || peer.uid.is_root());
@@ -205,8 +210,11 @@ impl Launcher {
                 refuse(client, &Error::Protocol("of another version"))
             }
             Request::Adopt { lease, .. } => {
-                self.lease = lease;
-                reply(client, &Reply::Adopted { sandboxes: self.sandboxes.pids() }, &[])
+                let told = reply(client, &Reply::Adopted { sandboxes: self.sandboxes.pids() }, &[]);
+                if told.is_ok() {
+                    self.lease = lease;
+                }
+                told
             }
             Request::WarmUp => reply(client, &Reply::Warmth(self.nursery.warm_up()), &[]),
             // Begun as they come.
