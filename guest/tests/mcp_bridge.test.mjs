@@ -290,7 +290,9 @@ describe('a cell that ends', () => {
     test(`by an interrupt while it ${name} fails its calls, and the next works`, async () => {
       host.preface();
       host.tools.echo = ({ it }) => (it ? text(it) : null);
-      const { status } = await host.interrupt(`var call = mcp.githubIssues.echo(); await mcp.listServers().catch(() => 0); ${RUN} ${wait}`);
+      // Calls go out in their order: the first is on its way when the second is answered.
+      const both = "var call = mcp.githubIssues.echo(); await mcp.githubIssues.echo({ it: 'second' });";
+      const { status } = await host.interrupt(`${both} ${RUN} ${wait}`);
       assert.equal(status, 'interrupted');
       const error = await failure('call');
       assert.deepEqual([error.message, error.kind, error.mayHaveRun], [ENDED, 'cancelled', true]);
