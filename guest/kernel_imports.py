@@ -10,7 +10,7 @@ BESIDE = __file__.rpartition("/")[0]
 OWN_PATH = [place for place in sys.path if place != BESIDE]
 OWN_IMPORTS = RLock()
 
-load_later = None  # where start.py has the bridge: loads it
+load_later = None  # where load.py has the bridge: loads it
 
 
 class OwnFinder:

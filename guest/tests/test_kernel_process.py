@@ -476,7 +476,7 @@ class ZygoteTest(unittest.TestCase):
         self.assertEqual(self.run_in_siblings(["subprocess"], code), ["b'ab\\nc\\n'"] * 2)
 
     def test_the_home_is_that_of_the_session(self):
-        code = "import site, sys; sys.path[-1] == site.USER_SITE, site.USER_BASE"
+        code = "import site, sys; site.USER_SITE in sys.path, site.USER_BASE"
         found = self.run_in_siblings([], code, "os.environ['HOME'] = '/nonexistent'")
         self.assertEqual(found, ["(True, '/nonexistent/.local')"] * 2)
 

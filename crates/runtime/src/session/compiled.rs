@@ -17,6 +17,9 @@ use crate::template::Language;
 
 const PROGRAM: &str = include_str!("../../../../guest/compile.py");
 
+/// What the interpreter is to do with all that comes with it.
+const LOADER: (&str, &str) = ("load", include_str!("../../../../guest/load.py"));
+
 /// Far more than it takes.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -28,8 +31,8 @@ pub(super) type KernelFrame = Arc<[u8]>;
 
 /// Names and sources, with zeros between them.
 static TEXT: LazyLock<String> = LazyLock::new(|| {
-    let sources = language::python_sources();
-    sources.into_iter().flat_map(|(name, source)| [name, source]).collect::<Vec<_>>().join("\0")
+    let sources = std::iter::once(LOADER).chain(language::python_sources());
+    sources.flat_map(|(name, source)| [name, source]).collect::<Vec<_>>().join("\0")
 });
 
 static TEXT_FRAME: LazyLock<KernelFrame> = LazyLock::new(|| language::framed(&[b"\n", TEXT.as_bytes()]).into());
@@ -123,10 +126,11 @@ mod tests {
     const CHECK: &str = "import sys, marshal, zlib; \
         made_for, _, parts = sys.stdin.buffer.read().partition(b'\\n'); \
         assert made_for == repr(sys.version).encode(); \
-        now, later, text = marshal.loads(parts); \
-        now, later = marshal.loads(now), marshal.loads(zlib.decompress(later)); \
+        program, now, later, text = marshal.loads(parts); \
+        program, now, later = marshal.loads(program), marshal.loads(now), marshal.loads(zlib.decompress(later)); \
+        assert program.co_filename == '/run/ringfence/load.py'; \
         assert len(later) == 8 and all(name.startswith('mcp_bridge') for name in later); \
-        assert zlib.decompress(text).count(b'\\0') == 29; \
+        assert zlib.decompress(text).count(b'\\0') == 31; \
         assert all(code.co_filename == f'/run/ringfence/{name}.py' for name, code in now.items()); \
         print(*now)";
 
