@@ -2,7 +2,7 @@
 
 import json
 
-from test_kernel import Cell, Host, KernelTest
+from kernel_host import Cell, Host, KernelTest
 
 ANSWER = 1 << 63
 PREFACE = 1 << 62

@@ -5,7 +5,7 @@ import os
 import select
 
 from bridge_host import ANSWER, LATER, BridgeTest, Refusal, text_result
-from test_kernel import request
+from kernel_host import request
 
 GATHER = "import asyncio; await asyncio.gather(*[mcp_plain.echo(n=n) for n in range(%d)])"
 

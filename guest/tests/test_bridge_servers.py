@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 from bridge_host import CREATE_ISSUE, GITHUB, PLAIN, BridgeTest, Refusal, World, text_result, tool
-from test_kernel import DEADLINE_S, KERNEL, Host
+from kernel_host import DEADLINE_S, KERNEL, Host
 
 
 class ProxyTest(BridgeTest):

@@ -7,7 +7,7 @@ import tempfile
 import textwrap
 import unittest
 
-from test_kernel import FRAME_LIMIT, NO_INPUT, KernelTest, needs
+from kernel_host import FRAME_LIMIT, NO_INPUT, KernelTest, needs
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

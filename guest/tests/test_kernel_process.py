@@ -11,7 +11,7 @@ import textwrap
 import time
 import unittest
 
-from test_kernel import DEADLINE_S, KERNEL, KernelTest, needs, request
+from kernel_host import DEADLINE_S, KERNEL, KernelTest, needs, request
 
 
 class InterruptTest(KernelTest):
