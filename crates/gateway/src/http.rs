@@ -8,6 +8,8 @@ mod app;
 mod batch;
 mod clients;
 mod connections;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod gate;
 mod headers;
 mod incoming;

@@ -12,6 +12,8 @@ mod echo;
 mod era;
 mod failure;
 mod fleet;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod gateway;
 mod hosting;
 mod http;

@@ -7,6 +7,8 @@
 mod era;
 mod error;
 mod events;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod handshake;
 mod http;
 mod lines;

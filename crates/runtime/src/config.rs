@@ -11,6 +11,8 @@ mod error;
 mod file;
 mod find;
 mod foreign;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod keys;
 mod origin;
 mod profiles;

@@ -17,6 +17,8 @@ mod connection;
 mod decision;
 mod dial;
 mod forward;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod head;
 mod hello;
 mod host;

@@ -13,6 +13,8 @@ mod digest;
 mod document;
 mod environment;
 mod error;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod layer;
 mod members;
 mod place;

@@ -5,6 +5,8 @@ mod cache;
 pub mod config;
 pub mod egress;
 pub mod flavor;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod handover;
 mod image;
 pub mod interpreter;

@@ -16,6 +16,8 @@ mod events;
 mod exchange;
 mod failure;
 mod files;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 pub(crate) mod guest;
 mod health;
 mod host_calls;

@@ -4,6 +4,8 @@
 //! guest's. What it gets is checked by what it *is*, because names can be swapped at any moment: a regular file on the
 //! workspace's own file system. All waits have a deadline.
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod path;
 mod report;
 
@@ -100,33 +102,12 @@ impl Control {
             FileAccess::Read => FileAction::Read,
             FileAccess::Write { bytes } => FileAction::Write { bytes },
         };
-        let conversation = self.ask(path, action, patience)?;
-        let (FileReport::Opened, passed) = conversation.next()? else { return Err(FileError::Lost) };
-        let [file, workspace] = <[OwnedFd; 2]>::try_from(passed).map_err(|_| FileError::Lost)?;
-        let (found, expected) = (fstat(&file)?, fstat(&workspace)?);
-        match FileType::from_raw_mode(found.st_mode) {
-            FileType::RegularFile if found.st_dev == expected.st_dev => Ok(File::from(file)),
-            FileType::RegularFile => Err(FileError::OtherFileSystem),
-            FileType::Directory => Err(FileError::IsADirectory),
-            _ => Err(FileError::NotAFile),
-        }
+        self.ask(path, action, patience)?.opened()
     }
 
     /// Lists a directory beneath the workspace, as the guest. Blocks, at most for `patience`.
     pub fn list_directory(&self, path: &GuestPath, most: u32, patience: Duration) -> Result<Listing, FileError> {
-        let conversation = self.ask(path, FileAction::List { most }, patience)?;
-        let mut entries: Vec<Entry> = Vec::new();
-        let total = loop {
-            match conversation.next()?.0 {
-                FileReport::Entries { entries: next } if entries.len() + next.len() <= most as usize => {
-                    entries.extend(next);
-                }
-                FileReport::End { total } => break total,
-                _ => return Err(FileError::Lost),
-            }
-        };
-        entries.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(Listing { entries, total })
+        self.ask(path, FileAction::List { most }, patience)?.listing(most)
     }
 
     /// Asks how full the workspace is. Does not block; the answer is waited for, at most for `patience` from now.
@@ -167,6 +148,33 @@ struct Conversation {
 }
 
 impl Conversation {
+    fn opened(&self) -> Result<File, FileError> {
+        let (FileReport::Opened, passed) = self.next()? else { return Err(FileError::Lost) };
+        let [file, workspace] = <[OwnedFd; 2]>::try_from(passed).map_err(|_| FileError::Lost)?;
+        let (found, expected) = (fstat(&file)?, fstat(&workspace)?);
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::RegularFile if found.st_dev == expected.st_dev => Ok(File::from(file)),
+            FileType::RegularFile => Err(FileError::OtherFileSystem),
+            FileType::Directory => Err(FileError::IsADirectory),
+            _ => Err(FileError::NotAFile),
+        }
+    }
+
+    fn listing(&self, most: u32) -> Result<Listing, FileError> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let total = loop {
+            match self.next()?.0 {
+                FileReport::Entries { entries: next } if entries.len() + next.len() <= most as usize => {
+                    entries.extend(next);
+                }
+                FileReport::End { total } => break total,
+                _ => return Err(FileError::Lost),
+            }
+        };
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(Listing { entries, total })
+    }
+
     fn next(&self) -> Result<(FileReport, Vec<OwnedFd>), FileError> {
         match self.answers.receive_by(Some(self.deadline)) {
             Ok(Some((FileReport::Refused { errno }, _))) => Err(errno_of(errno).into()),

@@ -14,6 +14,8 @@ mod enforcement;
 mod error;
 mod files;
 mod frame;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod host;
 mod identity;
 mod init;

@@ -6,6 +6,8 @@
 
 mod asked;
 mod envelope;
+#[cfg(fuzzing)]
+pub(super) mod fuzzing;
 mod message;
 mod receive;
 mod table;

@@ -84,13 +84,13 @@ impl Forward {
 }
 
 /// The head of an answer as it goes to the guest, and the body to expect if it is the final one.
-struct Answer {
-    head: Vec<u8>,
-    body: Option<Body>,
+pub(super) struct Answer {
+    pub(super) head: Vec<u8>,
+    pub(super) body: Option<Body>,
 }
 
 impl Answer {
-    async fn read<S>(server: &mut S, may_have_body: bool) -> Result<Self, HeadError>
+    pub(super) async fn read<S>(server: &mut S, may_have_body: bool) -> Result<Self, HeadError>
     where
         S: AsyncBufRead + Unpin,
     {

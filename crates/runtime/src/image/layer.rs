@@ -51,7 +51,7 @@ pub(super) fn apply(blobs: &Blobs, layer: &Descriptor, left: u64, tree: &mut Tre
     Ok(left)
 }
 
-fn unpack(content: impl Read, left: u64, tree: &mut Tree) -> Result<u64, ImageError> {
+pub(super) fn unpack(content: impl Read, left: u64, tree: &mut Tree) -> Result<u64, ImageError> {
     tree.begin_layer();
     let mut metered = Metered { from: content, left, is_exceeded: false };
     let mut archive = tar::Archive::new(&mut metered);

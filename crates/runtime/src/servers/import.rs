@@ -7,6 +7,8 @@
 //! project brings along does not set its own walls.
 
 mod clients;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod own;
 mod placeholder;
 mod places;

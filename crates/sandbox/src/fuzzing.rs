@@ -1,0 +1,79 @@
+//! Entry point of the fuzz target `init_frames`.
+
+use std::ffi::OsStr;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use crate::control::{Control, End, Event};
+use crate::files::{self, GuestPath};
+use crate::frame::{Channel, Report};
+
+/// Less than a socket buffers, so that the single thread never blocks.
+const MAX_BYTES: usize = 32 << 10;
+
+/// Reads what a hostile init sends. The first byte selects the reader, the second the number of passed descriptors.
+pub fn init_frames(data: &[u8]) {
+    let [reader, passed, frames @ ..] = data else { return };
+    let frames = &frames[..frames.len().min(MAX_BYTES)];
+    match reader % 4 {
+        0 => events(frames, *passed),
+        1 => reports(frames, *passed),
+        2 => files::fuzzing::answers(|| channel(frames, *passed), frames),
+        _ => path(frames),
+    }
+}
+
+/// The host's end of a socket into which an init has written these bytes and descriptors, and hung up.
+fn channel(bytes: &[u8], passed: u8) -> Channel {
+    let (host, init) = Channel::pair().expect("a socket pair");
+    let file = tempfile();
+    let descriptors: Vec<BorrowedFd<'_>> = (0..passed % 4).map(|_| file.as_fd()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    if !bytes.is_empty() {
+        let sent = sendmsg(&init, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT).expect("room");
+        assert_eq!(sent, bytes.len());
+    }
+    host
+}
+
+fn tempfile() -> OwnedFd {
+    rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory")
+}
+
+fn events(frames: &[u8], passed: u8) {
+    let control = Control::new(channel(frames, passed));
+    // The shortest frame has four bytes of length and two of JSON.
+    for _ in 0..=frames.len() / 6 {
+        match control.next_event() {
+            Event::Lost => return,
+            Event::Ended { end: End::Exited(code), .. } => assert!((0..=255).contains(&code)),
+            Event::Ended { end: End::Killed(signal), .. } => assert!((1..=64).contains(&signal)),
+            Event::Started { .. } | Event::Refused { .. } => {}
+        }
+    }
+    panic!("more events than frames");
+}
+
+fn reports(frames: &[u8], passed: u8) {
+    let channel = channel(frames, passed);
+    while let Ok(Some((report, descriptors))) = channel.receive::<Report>() {
+        assert!(descriptors.len() <= 3);
+        let again = serde_json::to_vec(&report).expect("JSON");
+        assert_eq!(serde_json::from_slice::<Report>(&again).expect("the same report"), report);
+    }
+}
+
+fn path(bytes: &[u8]) {
+    let Ok(path) = GuestPath::parse(OsStr::from_bytes(bytes)) else { return };
+    assert!(path.components().iter().all(|name| GuestPath::is_name(name)));
+    let joined = path.components().join(OsStr::new("/"));
+    assert_eq!(GuestPath::parse(&joined).expect("a path"), path);
+}

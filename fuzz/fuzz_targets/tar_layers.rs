@@ -1,0 +1,3 @@
+#![cfg_attr(fuzzing, no_main)]
+
+ringfence_fuzz::target!(ringfence_runtime::fuzzing::tar_layers);
