@@ -5,10 +5,11 @@
 //! What always holds:
 //! - nothing is resolved or connected before a rule has allowed the host and the port;
 //! - a name is resolved once, every answer is checked, and the connection goes to a checked answer;
-//! - one connection carries one request, and each request is judged anew;
+//! - each request is judged anew, also those in plain text inside a tunnel, and a connection that forwards carries one;
 //! - when the proxy ends, so does all traffic.
 //!
-//! It does not look inside TLS beyond the first `ClientHello`, does not follow redirects, and holds
+//! It does not look inside TLS beyond the first `ClientHello` (where an encrypted one can name another server), does not
+//! check protocols other than TLS and HTTP/1, which pass on ports that a rule names, does not follow redirects, and holds
 //! no secrets.
 
 mod address;
@@ -16,6 +17,7 @@ mod body;
 mod connection;
 mod decision;
 mod dial;
+mod first_line;
 mod forward;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
@@ -32,6 +34,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 mod tunnel;
+mod tunnelled_http;
 
 pub use address::Reach;
 pub use decision::{Decision, DecisionLog};

@@ -10,7 +10,7 @@ use super::dial::dial;
 use super::forward::ForwardError;
 use super::head::{Head, HeadError};
 use super::host::Target;
-use super::proxy::{BUFFER, Proxy};
+use super::proxy::{BUFFER, Limits, Proxy};
 use super::refusal::Refusal;
 use super::request::{Kind, Request};
 use super::tunnel::{Tunnel, TunnelError};
@@ -55,11 +55,18 @@ where
     match &request.kind {
         Kind::Tunnel => {
             const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
-            let tunnel = Tunnel { policy: &proxy.policy, target, hello: proxy.limits.hello, idle: proxy.limits.idle };
-            if send(&mut to_client, ESTABLISHED).await
-                && let Err(TunnelError::Refused(refusal)) = tunnel.run(&mut client, &mut to_client, server).await
-            {
-                refuse(proxy, decision, &refusal);
+            let Limits { hello, head, idle, .. } = proxy.limits;
+            let tunnel = Tunnel { policy: &proxy.policy, target, hello, head, idle };
+            if !send(&mut to_client, ESTABLISHED).await {
+                return;
+            }
+            match tunnel.run(&mut client, &mut to_client, server).await {
+                Err(TunnelError::Refused(refusal)) => refuse(proxy, decision, &refusal),
+                Err(TunnelError::RefusedRequest(refusal)) => {
+                    refuse(proxy, decision, &refusal);
+                    answer(&mut client, &mut to_client, &refusal, Some(target)).await;
+                }
+                Ok(()) | Err(TunnelError::Broken(_) | TunnelError::Idle) => {}
             }
         }
         Kind::Forward(forward) => {

@@ -26,8 +26,11 @@ pub(super) enum Opening {
 
 pub(super) fn inspect(bytes: &[u8]) -> Opening {
     match bytes {
-        [] | [0x16] => return Opening::Incomplete,
+        [] | [0x14..=0x18 | 0x80..=0x83] | [0x80..=0x83, _] | [0x80..=0x83, _, 1] => return Opening::Incomplete,
         [0x16, 3, ..] => {}
+        // Servers skip an alert or another record before the greeting, which would then not be looked at; a greeting
+        // in the format of SSL 2 has no server name.
+        [0x14 | 0x15 | 0x17 | 0x18, 3, ..] | [0x80..=0x83, _, 1, 3, ..] => return Opening::Malformed,
         _ => return Opening::NotTls,
     }
     match client_hello(bytes) {
@@ -148,6 +151,16 @@ pub(super) mod tests {
         message.chunks(fragment).flat_map(|piece| [&[0x16, 3, 1], vector(piece).as_slice()].concat()).collect()
     }
 
+    /// A greeting without a server name.
+    pub(in crate::egress) fn hello_to_nobody() -> Vec<u8> {
+        hello(&[], MAX_RECORD)
+    }
+
+    /// A greeting in records of one byte each.
+    pub(in crate::egress) fn hello_in_pieces(name: &str) -> Vec<u8> {
+        hello(&sni(name), 1)
+    }
+
     /// A greeting with a server name.
     pub(in crate::egress) fn hello_to(name: &str) -> Vec<u8> {
         hello(&sni(name), MAX_RECORD)
@@ -199,6 +212,10 @@ pub(super) mod tests {
         coalesced[4] += 1;
         coalesced.push(0);
         assert_eq!(inspect(&coalesced), Opening::Malformed);
+        let after_an_alert = [&[0x15, 3, 1, 0, 2, 1, 0], hello_to("a").as_slice()].concat();
+        assert_eq!(inspect(&after_an_alert), Opening::Malformed);
+        assert_eq!(inspect(&[0x80, 0x2e, 1, 3, 1]), Opening::Malformed);
+        assert_eq!(inspect(&[0x80, 0x2e, 2]), Opening::NotTls);
         assert_eq!(inspect(b"SSH-2.0"), Opening::NotTls);
         assert_eq!(inspect(&[0x16, 0x20]), Opening::NotTls);
     }

@@ -138,6 +138,11 @@ impl Target {
         };
         Ok(Self { host: host.parse()?, port })
     }
+
+    /// The host, with the port unless it is the default one.
+    pub(super) fn authority(&self, default_port: u16) -> String {
+        if self.port == default_port { self.host.to_string() } else { self.to_string() }
+    }
 }
 
 impl fmt::Display for Target {

@@ -41,6 +41,10 @@ pub enum Refusal {
     TooManyConnections,
     #[error("the TLS server name is not the host of the tunnel")]
     SniMismatch,
+    #[error("the TLS greeting names no server")]
+    NoSni,
+    #[error("only HTTP and TLS may be spoken on port 80")]
+    NotHttp,
     #[error("only TLS may be spoken on port 443")]
     NotTls,
     #[error("the TLS greeting is malformed, too large or too slow")]
@@ -65,6 +69,8 @@ impl Refusal {
             Self::Response(_) => "bad-response",
             Self::TooManyConnections => "too-many-connections",
             Self::SniMismatch => "sni-mismatch",
+            Self::NoSni => "no-sni",
+            Self::NotHttp => "not-http",
             Self::NotTls => "not-tls",
             Self::BadHello => "bad-hello",
         }
@@ -96,6 +102,7 @@ impl Refusal {
                     .to_owned(),
             ),
             (Self::Head(error), _) => error.hint().map(str::to_owned),
+            (Self::NotHttp, _) => Some("other protocols need a rule that names their port, as in host:2525".to_owned()),
             (Self::TooManyConnections, _) => Some("close some and try again".to_owned()),
             _ => None,
         }

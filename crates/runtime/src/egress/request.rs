@@ -32,8 +32,17 @@ pub(super) struct Forward {
     pub(super) answer_has_body: bool,
 }
 
-impl Request {
-    pub(super) fn parse(head: &Head) -> Result<Self, HeadError> {
+/// The request line, and how the body is framed.
+#[derive(Debug)]
+pub(super) struct RequestLine<'a> {
+    pub(super) method: &'a str,
+    pub(super) uri: &'a str,
+    pub(super) version: &'a [u8],
+    pub(super) body: Body,
+}
+
+impl<'a> RequestLine<'a> {
+    pub(super) fn parse(head: &'a Head) -> Result<Self, HeadError> {
         let mut parts = head.start.split(|&b| b == b' ');
         let (Some(method), Some(uri), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next())
         else {
@@ -52,7 +61,13 @@ impl Request {
         if version == b"HTTP/1.0" && body == Body::Chunked {
             return Err(HeadError::Malformed("chunks in HTTP/1.0"));
         }
+        Ok(Self { method, uri, version, body })
+    }
+}
 
+impl Request {
+    pub(super) fn parse(head: &Head) -> Result<Self, HeadError> {
+        let RequestLine { method, uri, version, body } = RequestLine::parse(head)?;
         if method == "CONNECT" {
             let target = Target::parse(uri, None).map_err(HeadError::Host)?;
             require_same_host(head, &target)?;
@@ -74,7 +89,7 @@ impl Request {
 }
 
 /// Divides an absolute `http` URI into its authority and all that follows.
-fn split_uri(uri: &str) -> Result<(&str, &str), HeadError> {
+pub(super) fn split_uri(uri: &str) -> Result<(&str, &str), HeadError> {
     let (scheme, rest) = uri.split_once("://").ok_or(HeadError::NotForProxy)?;
     if scheme.eq_ignore_ascii_case("https") {
         return Err(HeadError::UseConnect);
@@ -105,10 +120,7 @@ fn forwarded_head(head: &Head, method: &str, path: &str, version: &[u8], target:
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut out = format!("{method} {slash}{path} ").into_bytes();
     out.extend_from_slice(version);
-    let host = match target.port {
-        80 => target.host.to_string(),
-        _ => target.to_string(),
-    };
+    let host = target.authority(80);
     out.extend_from_slice(format!("\r\nHost: {host}\r\n").as_bytes());
     head.write_end_to_end(&mut out);
     if body != Body::Length(0) || head.all("content-length").next().is_some() {

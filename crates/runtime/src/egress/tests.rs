@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::hello::tests::hello_to;
+use super::hello::tests::{hello_to, hello_to_nobody};
 use super::resolver::Resolver;
 use super::{Decision, DecisionLog, Limits, Policy, Proxy};
 
@@ -289,6 +289,41 @@ async fn a_tunnel_to_another_server_name_is_closed() {
     assert_eq!(soon(server.seen.recv()).await.unwrap(), "");
     // closed, with or without a reset
     let _ = soon(guest.read_to_end(&mut Vec::new())).await;
+}
+
+#[tokio::test]
+async fn a_tunnel_without_a_server_name_is_closed() {
+    let mut server = server(OK).await;
+    let mut rig = proxy(&["a.test:*+private"], &[&[LOOPBACK]]);
+    let mut guest = rig.tunnel(&format!("a.test:{}", server.port)).await;
+    guest.write_all(&hello_to_nobody()).await.unwrap();
+    let decision = rig.decision().await;
+    assert_eq!((decision.allowed, decision.reason), (false, "no-sni"));
+    assert_eq!(soon(server.seen.recv()).await.unwrap(), "");
+}
+
+#[tokio::test]
+async fn a_plain_request_in_a_tunnel_must_name_its_host() {
+    let mut server = server(OK).await;
+    let authority = format!("a.test:{}", server.port);
+    let mut rig = proxy(&["a.test:*+private"], &[&[LOOPBACK], &[LOOPBACK]]);
+    let mut guest = rig.tunnel(&authority).await;
+    let request = |host: &str| format!("GET /x HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    guest.write_all(request(&authority).as_bytes()).await.unwrap();
+    guest.shutdown().await.unwrap();
+    let mut answer = String::new();
+    soon(guest.read_to_string(&mut answer)).await.unwrap();
+    assert_eq!(answer, OK);
+    assert_eq!(soon(server.seen.recv()).await.unwrap(), request(&authority));
+
+    let mut guest = rig.tunnel(&authority).await;
+    guest.write_all(request("evil.test").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    soon(guest.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+    assert!(answer.contains("X-Ringfence-Reason: host-mismatch\r\n"), "{answer}");
+    assert_eq!(rig.reason().await, "host-mismatch");
+    assert_eq!(soon(server.seen.recv()).await.unwrap(), "");
 }
 
 #[tokio::test]

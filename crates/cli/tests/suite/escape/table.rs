@@ -226,6 +226,13 @@ cases! {
         attempts: 54,
         ..PLAIN
     };
+    c74_tunnelled_names: Case {
+        script: "c74_tunnelled_names.py",
+        sandbox: "--network allow=127.0.0.1:{port},localhost:{port}+private",
+        attack: "--proxy {proxy} --port {port}",
+        attempts: 14,
+        ..PLAIN
+    };
     c51_around_the_proxy: Case {
         script: "c46_host_network.py",
         sandbox: "--network allow=127.0.0.1:{port}",
