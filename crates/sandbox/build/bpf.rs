@@ -1,20 +1,49 @@
-//! A seccomp program from a table of verdicts: a binary search, so that it loads and runs in few steps.
+//! Compiles a table of verdicts to a seccomp program: a binary search, so that it loads and runs in few steps.
 //!
 //! The kernel runs a new filter once for every system call number, to remember those that are always
 //! allowed (seccomp's action cache); a linear chain of comparisons makes that cost over a millisecond.
 
 use std::collections::BTreeMap;
 
-/// What is answered to a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+/// How the kernel treats a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
     Allow,
+    /// The call is not made and returns this error; 0 reports success.
     Errno(u16),
-    /// Allowed if all conditions of any alternative hold.
-    When {
-        alternatives: Vec<Vec<Condition>>,
-        otherwise: u16,
-    },
+    /// The sandbox's init decides, by way of the filter's listener.
+    AskInit,
+}
+
+impl Answer {
+    fn operand(self) -> u32 {
+        match self {
+            Self::Allow => ALLOW,
+            Self::Errno(errno) => ERRNO | u32::from(errno),
+            Self::AskInit => USER_NOTIFICATION,
+        }
+    }
+}
+
+/// What decides the answer to a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// The first rule that matches decides.
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) otherwise: Answer,
+}
+
+impl Verdict {
+    pub(crate) fn always(answer: Answer) -> Self {
+        Self { rules: Vec::new(), otherwise: answer }
+    }
+}
+
+/// Matches if all conditions of any alternative are true.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) alternatives: Vec<Vec<Condition>>,
+    pub(crate) answer: Answer,
 }
 
 /// A condition on 32 bits of an argument: the lower ones, which are all that the kernel itself looks at in
@@ -24,8 +53,9 @@ pub(crate) struct Condition {
     pub(crate) argument: u8,
     pub(crate) upper: bool,
     pub(crate) mask: u32,
-    pub(crate) value: u32,
-    pub(crate) equal: bool,
+    pub(crate) values: Vec<u32>,
+    /// Whether the argument must be one of the values, or none of them.
+    pub(crate) is_member: bool,
 }
 
 /// One instruction: code, jump if true, jump if false, operand (`struct sock_filter`).
@@ -40,6 +70,7 @@ const RETURN: u16 = 0x06;
 
 const ALLOW: u32 = 0x7fff_0000;
 const ERRNO: u32 = 0x0005_0000;
+const USER_NOTIFICATION: u32 = 0x7fc0_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 
 const OFFSET_NUMBER: u32 = 0;
@@ -93,29 +124,33 @@ fn search(ranges: &[(u32, Verdict)]) -> Vec<Step> {
 }
 
 fn answer(verdict: &Verdict) -> Vec<Step> {
-    match verdict {
-        Verdict::Allow => vec![(RETURN, 0, 0, ALLOW)],
-        Verdict::Errno(errno) => vec![(RETURN, 0, 0, ERRNO | u32::from(*errno))],
-        Verdict::When { alternatives, otherwise } => {
-            let mut steps: Vec<Step> = alternatives.iter().flat_map(|conditions| alternative(conditions)).collect();
-            steps.push((RETURN, 0, 0, ERRNO | u32::from(*otherwise)));
-            steps
-        }
-    }
+    let alternatives = verdict.rules.iter().flat_map(|rule| rule.alternatives.iter().map(|all| (all, rule.answer)));
+    let mut steps: Vec<Step> = alternatives.flat_map(|(all, answer)| alternative(all, answer)).collect();
+    steps.push((RETURN, 0, 0, verdict.otherwise.operand()));
+    steps
 }
 
-/// Allows if every condition holds; otherwise falls through to what follows.
-fn alternative(conditions: &[Condition]) -> Vec<Step> {
-    let mut steps = vec![(RETURN, 0, 0, ALLOW)];
+/// Returns the answer if every condition is true; otherwise falls through to what follows.
+fn alternative(conditions: &[Condition], answer: Answer) -> Vec<Step> {
+    let mut steps = vec![(RETURN, 0, 0, answer.operand())];
     for condition in conditions.iter().rev() {
-        let past = u8::try_from(steps.len()).expect("few conditions");
-        let (if_equal, if_not) = if condition.equal { (0, past) } else { (past, 0) };
         let offset = OFFSET_ARGUMENTS + 8 * u32::from(condition.argument) + if condition.upper { 4 } else { 0 };
         let mut check = vec![(LOAD, 0, 0, offset)];
         if condition.mask != u32::MAX {
             check.push((AND, 0, 0, condition.mask));
         }
-        check.push((JUMP_IF_EQUAL, if_equal, if_not, condition.value));
+        let fail = steps.len();
+        for (index, value) in condition.values.iter().enumerate() {
+            // Comparisons that follow this one.
+            let rest = condition.values.len() - 1 - index;
+            let (if_equal, if_not) = match (condition.is_member, rest) {
+                (true, 0) => (0, fail),
+                (true, rest) => (rest, 0),
+                (false, rest) => (rest + fail, 0),
+            };
+            let jump = |distance: usize| u8::try_from(distance).expect("few conditions");
+            check.push((JUMP_IF_EQUAL, jump(if_equal), jump(if_not), *value));
+        }
         check.extend(steps);
         steps = check;
     }

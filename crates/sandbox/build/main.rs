@@ -1,7 +1,11 @@
 //! Compiles the seccomp profiles under `profiles/` to BPF, so that starting a sandbox only loads bytes.
 //!
-//! A profile has groups of system calls, each with the reason why it is there. A call under `allow` is
-//! allowed, one under `refuse` is answered EPERM, or what its group says.
+//! A profile has groups of system calls, each with a reason. A call under `allow` is allowed where any alternative of
+//! `when` is true, and otherwise gets the group's answer; the rules under `but` come first and have answers of their
+//! own. A call under `refuse` gets EPERM, or its group's answer. The init decides about calls under `ask`.
+//!
+//! Profiles with stricter rules for some hosts are merged with the general one at build time: a sandbox has one filter,
+//! because the memory for compiled filters is limited for the whole host (`net.core.bpf_jit_limit`).
 #![allow(clippy::print_stdout)] // it is how a build script talks to cargo
 
 mod bpf;
@@ -12,14 +16,17 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-use bpf::{Condition, Verdict};
+use bpf::{Answer, Condition, Rule, Verdict};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Profile {
     #[serde(rename = "about")]
     _about: String,
+    #[serde(default)]
     allow: Vec<Group>,
+    #[serde(default)]
+    ask: Vec<Group>,
     refuse: Vec<Group>,
 }
 
@@ -32,26 +39,60 @@ struct Group {
     /// Calls that only `x86_64` has.
     #[serde(default)]
     legacy: Vec<String>,
-    /// Any of these alternatives must hold; each is a list of conditions that must all hold.
+    /// Rules that come before all else.
+    #[serde(default)]
+    but: Vec<RuleText>,
+    /// Any of these alternatives must be true; each is a list of conditions that must all be true.
     #[serde(default)]
     when: Vec<Vec<ConditionText>>,
-    /// What is answered where none does, and to calls that are refused.
+    /// The answer where none is, and to calls that are refused.
     #[serde(default)]
-    otherwise: Errno,
+    otherwise: AnswerText,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleText {
+    reason: String,
+    when: Vec<Vec<ConditionText>>,
+    answer: AnswerText,
 }
 
 #[derive(Deserialize, Default, Clone, Copy)]
-enum Errno {
-    /// The call is not made, and the caller is told that it was.
+enum AnswerText {
+    /// The call is not made and reports success.
     #[serde(rename = "ignore")]
-    Ignore = 0,
+    Ignore,
+    #[serde(rename = "ask-init")]
+    AskInit,
     #[default]
     #[serde(rename = "EPERM")]
-    NotPermitted = 1,
+    NotPermitted,
+    #[serde(rename = "EINVAL")]
+    Invalid,
+    #[serde(rename = "ENOTTY")]
+    NotATerminal,
     #[serde(rename = "ENOSYS")]
-    NotImplemented = 38,
+    NotImplemented,
+    #[serde(rename = "EOPNOTSUPP")]
+    NotSupported,
     #[serde(rename = "EAFNOSUPPORT")]
-    FamilyNotSupported = 97,
+    FamilyNotSupported,
+}
+
+impl AnswerText {
+    fn read(self) -> Answer {
+        match self {
+            Self::Ignore => Answer::Errno(0),
+            Self::AskInit => Answer::AskInit,
+            Self::NotPermitted => Answer::Errno(1),
+            Self::Invalid => Answer::Errno(22),
+            Self::NotATerminal => Answer::Errno(25),
+            Self::NotImplemented => Answer::Errno(38),
+            Self::NotSupported => Answer::Errno(95),
+            Self::FamilyNotSupported => Answer::Errno(97),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -67,21 +108,24 @@ struct ConditionText {
     equals: Option<String>,
     #[serde(default)]
     differs: Option<String>,
+    #[serde(default, rename = "in")]
+    one_of: Option<Vec<String>>,
 }
 
 impl ConditionText {
     fn read(&self) -> Condition {
-        let (value, equal) = match (&self.equals, &self.differs) {
-            (Some(value), None) => (value, true),
-            (None, Some(value)) => (value, false),
-            _ => panic!("argument {}: give either `equals` or `differs`", self.arg),
+        let (values, is_member) = match (&self.equals, &self.differs, &self.one_of) {
+            (Some(value), None, None) => (std::slice::from_ref(value), true),
+            (None, Some(value), None) => (std::slice::from_ref(value), false),
+            (None, None, Some(values)) if !values.is_empty() => (&values[..], true),
+            _ => panic!("argument {}: give one of `equals`, `differs` and `in`", self.arg),
         };
         Condition {
             argument: self.arg,
             upper: self.upper,
             mask: self.mask.as_deref().map_or(u32::MAX, number),
-            value: number(value),
-            equal,
+            values: values.iter().map(|value| number(value)).collect(),
+            is_member,
         }
     }
 }
@@ -134,9 +178,13 @@ impl Architecture {
 
 fn main() {
     println!("cargo::rerun-if-changed=build");
-    write("guest", &Verdict::Errno(Errno::NotImplemented as u16));
-    write("without-memory-cgroup", &Verdict::Allow);
-    write("without-cpu-cgroup", &Verdict::Allow);
+    let guest = load("guest");
+    let without_memory = load("without-memory-cgroup");
+    let without_cpu = load("without-cpu-cgroup");
+    write("guest", &[&guest]);
+    write("guest-without-memory-cgroup", &[&guest, &without_memory]);
+    write("guest-without-cpu-cgroup", &[&guest, &without_cpu]);
+    write("guest-without-cgroups", &[&guest, &without_memory, &without_cpu]);
 }
 
 fn load(name: &str) -> Profile {
@@ -146,37 +194,55 @@ fn load(name: &str) -> Profile {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// The verdicts of the first profile, replaced by those of the others.
+fn merge(profiles: &[&Profile], architecture: Architecture) -> BTreeMap<u32, Verdict> {
+    let mut tables = profiles.iter().map(|profile| table(profile, architecture));
+    let mut merged = tables.next().expect("there is a general profile");
+    for (stricter, profile) in tables.zip(&profiles[1..]) {
+        assert!(profile.allow.is_empty() && profile.ask.is_empty(), "a stricter profile only refuses");
+        merged.extend(stricter);
+    }
+    merged
+}
+
 fn table(profile: &Profile, architecture: Architecture) -> BTreeMap<u32, Verdict> {
     let mut table = BTreeMap::new();
     let allowed = profile.allow.iter().map(|group| (group, allow(group)));
-    let refused = profile.refuse.iter().map(|group| (group, Verdict::Errno(group.otherwise as u16)));
-    for (group, verdict) in allowed.chain(refused) {
-        assert!(!group.reason.is_empty(), "a group has no reason: {:?}", group.syscalls);
+    let asked = profile.ask.iter().map(|group| (group, Verdict::always(Answer::AskInit)));
+    let refused = profile.refuse.iter().map(|group| (group, Verdict::always(group.otherwise.read())));
+    for (group, verdict) in allowed.chain(asked).chain(refused) {
+        let has_reasons = !group.reason.is_empty() && group.but.iter().all(|rule| !rule.reason.is_empty());
+        assert!(has_reasons, "a group has no reason: {:?}", group.syscalls);
         let legacy = group.legacy.iter().filter(|_| matches!(architecture, Architecture::X86_64));
         for name in group.syscalls.iter().chain(legacy) {
             let earlier = table.insert(architecture.syscall(name), verdict.clone());
-            assert!(earlier.is_none(), "{name} stands in two groups");
+            assert!(earlier.is_none(), "{name} is in two groups");
         }
     }
     table
 }
 
 fn allow(group: &Group) -> Verdict {
+    let read = |when: &Vec<Vec<ConditionText>>| -> Vec<Vec<Condition>> {
+        when.iter().map(|conditions| conditions.iter().map(ConditionText::read).collect()).collect()
+    };
+    let rule = |rule: &RuleText| Rule { alternatives: read(&rule.when), answer: rule.answer.read() };
+    let mut rules: Vec<Rule> = group.but.iter().map(rule).collect();
     if group.when.is_empty() {
-        return Verdict::Allow;
+        return Verdict { rules, otherwise: Answer::Allow };
     }
-    let read = |conditions: &Vec<ConditionText>| conditions.iter().map(ConditionText::read).collect();
-    Verdict::When { alternatives: group.when.iter().map(read).collect(), otherwise: group.otherwise as u16 }
+    rules.push(Rule { alternatives: read(&group.when), answer: Answer::Allow });
+    Verdict { rules, otherwise: group.otherwise.read() }
 }
 
-fn write(name: &str, default: &Verdict) {
-    let profile = load(name);
+fn write(name: &str, profiles: &[&Profile]) {
     // A name that one architecture lacks is found on every machine that builds this.
     for architecture in [Architecture::X86_64, Architecture::Aarch64] {
-        table(&profile, architecture);
+        merge(profiles, architecture);
     }
     let architecture = Architecture::of_target();
-    let program = bpf::compile(architecture.audit_number(), &table(&profile, architecture), default);
+    let default = Verdict::always(AnswerText::NotImplemented.read());
+    let program = bpf::compile(architecture.audit_number(), &merge(profiles, architecture), &default);
     let bytes: Vec<u8> = program
         .into_iter()
         .flat_map(|(code, if_true, if_false, operand)| {

@@ -52,6 +52,8 @@ pub enum Error {
     Spec(#[from] SpecError),
     #[error("this host lacks {protection}: {why}")]
     Missing { protection: &'static str, why: String, remedy: String, weakness: Option<Weakness> },
+    #[error("the host has run out of {resource}")]
+    Exhausted { resource: &'static str, remedy: String },
     #[error("a sandbox can only be started from a process with one thread, this one has {0}")]
     Threads(usize),
     #[error("volume {}", path.display())]
@@ -89,6 +91,7 @@ impl Error {
                 hints.push("`ringfence doctor` checks every protection of this host".into());
                 hints
             }
+            Self::Exhausted { remedy, .. } => vec![remedy.clone()],
             Self::Volume { hint, .. } => vec![hint.clone()],
             Self::Refused { hints, .. } => hints.clone(),
             Self::Setup { .. } => vec!["`ringfence doctor` checks every protection of this host".into()],

@@ -5,6 +5,7 @@ use std::fs;
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::seccomp::BPF_MEMORY_EXHAUSTED;
 use crate::sys;
 
 pub const CGROUP_REMEDY: &str = "start it in a scope of its own: `systemd-run --user --scope -p Delegate=yes ringfence …`, or as root; \
@@ -94,6 +95,20 @@ pub(crate) fn explain_clone(source: Errno) -> Error {
 /// Says why a step of the set-up failed, where the reason is known to lie in the host.
 pub(crate) fn explain_step(step: String, source: Errno) -> Error {
     if step.contains("seccomp") {
+        if source == BPF_MEMORY_EXHAUSTED {
+            return Error::Exhausted {
+                resource: "memory for compiled BPF programs, which seccomp filters need",
+                remedy: "end programs that hold many seccomp or socket filters, or raise the limit: `sudo sysctl net.core.bpf_jit_limit=BYTES`".into(),
+            };
+        }
+        if source == Errno::BUSY {
+            return Error::Missing {
+                protection: "a seccomp listener for the sandbox",
+                why: "another program already listens to the system calls of this one, as container managers do that intercept them".into(),
+                remedy: "switch off the interception of system calls for this container, or run ringfence outside of it".into(),
+                weakness: None,
+            };
+        }
         return Error::Missing {
             protection: "seccomp filters",
             why: format!("the kernel refused the filter ({source})"),
@@ -120,4 +135,23 @@ pub(crate) fn explain_step(step: String, source: Errno) -> Error {
         }
     }
     Error::Setup { step, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exhausted_bpf_memory_is_not_a_missing_protection() {
+        let error = explain_step("install the seccomp filter".into(), Errno::from_raw_os_error(524));
+        assert_eq!(
+            error.to_string(),
+            "the host has run out of memory for compiled BPF programs, which seccomp filters need"
+        );
+        assert!(error.hints()[0].contains("net.core.bpf_jit_limit"));
+        let error = explain_step("install the seccomp filter".into(), Errno::INVAL);
+        assert!(error.to_string().starts_with("this host lacks seccomp filters"));
+        let error = explain_step("install the seccomp filter".into(), Errno::BUSY);
+        assert!(error.to_string().starts_with("this host lacks a seccomp listener"));
+    }
 }

@@ -8,12 +8,15 @@
 //! that made it, which can also give it a new host.
 
 mod command;
+mod decisions;
 mod files;
 mod host;
 mod kernel;
 mod processes;
 mod settle;
 mod signals;
+mod sockets;
+mod watches;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -31,6 +34,7 @@ use crate::volume::CheckedVolume;
 use crate::walls::Walls;
 
 pub(crate) use command::{PreparedCommand, Wiring};
+use decisions::Decisions;
 use host::Heard;
 pub(crate) use host::Host;
 use processes::{Processes, Reaped};
@@ -67,7 +71,8 @@ pub(crate) fn run(plan: Plan, mut host: Host) -> ! {
 
 fn live(mut plan: Plan, host: &mut Host) -> Result<(), StepError> {
     settle::close_foreign_descriptors(&plan, host)?;
-    let listener = settle::settle(&plan, host.orders()?)?;
+    let (listener, pending_calls) = settle::settle(&plan, host.orders()?)?;
+    let mut decisions = Decisions::new(pending_calls, plan.walls.limits.memory_bytes);
     // Mounted by now; the init has no more use for a descriptor of the host's.
     plan.volumes.clear();
     let children = SignalSet::new(&[Signal::CHILD])
@@ -89,18 +94,23 @@ fn live(mut plan: Plan, host: &mut Host) -> Result<(), StepError> {
             return Ok(());
         }
     }
-    serve(host, &children, &mut processes)
+    serve(host, &children, &mut decisions, &mut processes)
 }
 
-/// Reaps and obeys until the main process ends, or nobody is left to live for.
-fn serve(host: &mut Host, children: &OwnedFd, processes: &mut Processes) -> Result<(), StepError> {
+/// Reaps children, carries out orders and decides about pending calls, until the main process or the last host is gone.
+fn serve(
+    host: &mut Host,
+    children: &OwnedFd,
+    decisions: &mut Decisions,
+    processes: &mut Processes,
+) -> Result<(), StepError> {
     loop {
         let reaped = processes.reap(host);
         if reaped == Reaped::Main {
             return Ok(());
         }
         let at_once = (reaped == Reaped::Some).then(Timespec::default);
-        let mut watched = vec![PollFd::new(children, PollFlags::IN)];
+        let mut watched = vec![PollFd::new(children, PollFlags::IN), PollFd::new(decisions, PollFlags::IN)];
         watched.extend(host.channels().map(|channel| PollFd::new(channel, PollFlags::IN)));
         if let Err(errno) = poll(&mut watched, at_once.as_ref())
             && errno != Errno::INTR
@@ -108,7 +118,10 @@ fn serve(host: &mut Host, children: &OwnedFd, processes: &mut Processes) -> Resu
             return Err(StepError { step: "wait for events".into(), errno });
         }
         let ready: Vec<bool> = watched.iter().map(|fd| !fd.revents().is_empty()).collect();
-        match host.hear(&ready[1..]) {
+        if ready[1] {
+            decisions.decide();
+        }
+        match host.hear(&ready[2..]) {
             Heard::Order(order, passed) => processes.obey(host, order, passed),
             Heard::Nothing => {}
             // Without a host there is nobody to live for.

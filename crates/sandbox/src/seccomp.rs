@@ -1,24 +1,38 @@
-//! Loads the seccomp programs that `build.rs` has compiled from `profiles/`.
+//! Loads the seccomp program that `build/` has compiled from `profiles/`.
 
-use rustix::io::Result;
+use std::time::Duration;
+
+use rustix::io::{Errno, Result};
 
 use crate::enforcement::Enforcement;
-use crate::sys::install_seccomp;
+use crate::sys::{Listener, install_seccomp};
 
 const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest.bpf"));
-const WITHOUT_MEMORY_CGROUP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/without-memory-cgroup.bpf"));
-const WITHOUT_CPU_CGROUP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/without-cpu-cgroup.bpf"));
+const WITHOUT_MEMORY_CGROUP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest-without-memory-cgroup.bpf"));
+const WITHOUT_CPU_CGROUP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest-without-cpu-cgroup.bpf"));
+const WITHOUT_CGROUPS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest-without-cgroups.bpf"));
 
-/// Installs every program that applies; the strictest answer holds.
-pub(crate) fn install(enforcement: Enforcement) -> Result<()> {
-    install_seccomp(&program(GUEST))?;
-    if !enforcement.memory_by_cgroup {
-        install_seccomp(&program(WITHOUT_MEMORY_CGROUP))?;
+/// `ENOTSUPP`, an error of the kernel's own: the memory for compiled BPF programs is used up.
+pub(crate) const BPF_MEMORY_EXHAUSTED: Errno = Errno::from_raw_os_error(524);
+
+/// The kernel frees that memory a moment after the last user of a program has ended.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// Installs the program for this host, and gives the listener for the calls that it leaves to the init.
+pub(crate) fn install(enforcement: Enforcement) -> Result<Listener> {
+    let program = program(match (enforcement.memory_by_cgroup, enforcement.cpu_by_cgroup) {
+        (true, true) => GUEST,
+        (false, true) => WITHOUT_MEMORY_CGROUP,
+        (true, false) => WITHOUT_CPU_CGROUP,
+        (false, false) => WITHOUT_CGROUPS,
+    });
+    match install_seccomp(&program) {
+        Err(errno) if errno == BPF_MEMORY_EXHAUSTED => {
+            std::thread::sleep(RETRY_AFTER);
+            install_seccomp(&program)
+        }
+        installed => installed,
     }
-    if !enforcement.cpu_by_cgroup {
-        install_seccomp(&program(WITHOUT_CPU_CGROUP))?;
-    }
-    Ok(())
 }
 
 fn program(bytes: &[u8]) -> Vec<libc::sock_filter> {

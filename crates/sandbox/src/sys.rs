@@ -6,6 +6,7 @@
 
 mod entry;
 mod inherited;
+mod notification;
 mod signals;
 mod spawn;
 mod tcp;
@@ -19,6 +20,7 @@ use rustix::process::Pid;
 
 pub(crate) use entry::{enter_interpreter, has_interpreter};
 pub use inherited::take_inherited;
+pub(crate) use notification::{Listener, PendingCall, inotify_instance, install_seccomp};
 pub use signals::SignalSet;
 pub(crate) use signals::heed_ignored;
 pub(crate) use spawn::{ExecStrings, StandardStreams, spawn};
@@ -179,16 +181,6 @@ pub(crate) fn mount_setattr(
 pub(crate) enum Recursive {
     Yes,
     No,
-}
-
-/// Installs a seccomp program on this thread and all its future children.
-pub(crate) fn install_seccomp(program: &[libc::sock_filter]) -> Result<()> {
-    let program = libc::sock_fprog {
-        len: program.len().try_into().map_err(|_| Errno::INVAL)?,
-        filter: program.as_ptr().cast_mut(),
-    };
-    // SAFETY: the kernel copies `len` steps from `filter`, which stays borrowed through the call.
-    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) }).map(drop)
 }
 
 /// The Landlock version of this kernel; `None` where it is absent or switched off.

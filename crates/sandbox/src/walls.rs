@@ -24,6 +24,7 @@ use crate::enforcement::Enforcement;
 use crate::error::{Step, StepError};
 use crate::seccomp;
 use crate::spec::Limits;
+use crate::sys::Listener;
 
 type Done = Result<(), StepError>;
 
@@ -38,8 +39,9 @@ pub(crate) struct Walls {
     pub(crate) writable: Vec<PathBuf>,
 }
 
-/// Raises all walls around this process. There is no way back.
-pub(crate) fn raise(walls: &Walls) -> Done {
+/// Raises all walls around this process; there is no way back. Gives the listener for the calls that the seccomp
+/// filter leaves to this process.
+pub(crate) fn raise(walls: &Walls) -> Result<Listener, StepError> {
     limit(walls)?;
     drop_capabilities().step(|| "drop all capabilities".into())?;
     set_no_new_privs(true).step(|| "give up new privileges".into())?;

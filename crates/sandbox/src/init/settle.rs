@@ -34,8 +34,9 @@ pub(super) fn close_foreign_descriptors(plan: &Plan, host: &Host) -> Result<(), 
     sys::close_range(next, u32::MAX, 0).step(describe)
 }
 
-/// Moves in; afterwards this process is an ordinary, walled-in process of the guest.
-pub(super) fn settle(plan: &Plan, channel: &Channel) -> Result<Option<OwnedFd>, StepError> {
+/// Moves into the sandbox; afterwards this process has no more rights than the guest. Gives the listener of the egress
+/// proxy, and that for calls that the seccomp filter leaves to the init.
+pub(super) fn settle(plan: &Plan, channel: &Channel) -> Result<(Option<OwnedFd>, sys::Listener), StepError> {
     sys::unshare(libc::CLONE_NEWNET).step(|| "make a network namespace".into())?;
     offer_to_the_oom_killer();
     sys::forget_arguments()
@@ -64,8 +65,8 @@ pub(super) fn settle(plan: &Plan, channel: &Channel) -> Result<Option<OwnedFd>, 
     become_guest(plan.uid, may_drop_groups)?;
     mounts::build(&plan.entries, sources, &volumes, &plan.workspace)?;
     drop(volumes);
-    walls::raise(&plan.walls)?;
-    Ok(listener)
+    let pending_calls = walls::raise(&plan.walls)?;
+    Ok((listener, pending_calls))
 }
 
 fn enter_cgroup(entrance: &OwnedFd) -> Result<(), StepError> {

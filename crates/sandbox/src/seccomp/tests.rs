@@ -1,9 +1,10 @@
-//! The compiled programs, run by a small interpreter: every answer that the profiles promise.
+//! Runs the compiled programs in a small interpreter and checks the answers that the profiles promise.
 #![allow(clippy::cast_sign_loss)] // the constants of libc are signed, the kernel takes them as bits
 
 use super::*;
 
 const ALLOW: u32 = 0x7fff_0000;
+const ASK_INIT: u32 = 0x7fc0_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 
 const fn errno(number: i32) -> u32 {
@@ -48,7 +49,7 @@ fn guest(number: i64, arguments: &[u64]) -> u32 {
 #[test]
 fn ordinary_calls_are_allowed() {
     for number in
-        [libc::SYS_read, libc::SYS_openat, libc::SYS_execve, libc::SYS_futex, libc::SYS_statx, libc::SYS_prctl]
+        [libc::SYS_read, libc::SYS_openat, libc::SYS_execve, libc::SYS_futex, libc::SYS_statx, libc::SYS_fcntl]
     {
         assert_eq!(guest(number, &[]), ALLOW, "{number}");
     }
@@ -103,12 +104,16 @@ fn only_ordinary_sockets_can_be_made() {
     assert_eq!(socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0), ALLOW);
     for family in [libc::AF_INET, libc::AF_INET6] {
         assert_eq!(socket(family, libc::SOCK_STREAM | flags, libc::IPPROTO_TCP), ALLOW);
-        assert_eq!(socket(family, libc::SOCK_DGRAM | flags, 0), ALLOW);
+        assert_eq!(socket(family, libc::SOCK_STREAM, 0), ALLOW);
+        assert_eq!(socket(family, libc::SOCK_DGRAM | flags, 0), ASK_INIT);
+        assert_eq!(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_UDP), ASK_INIT);
+        assert_eq!(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_TCP), errno(libc::EAFNOSUPPORT));
         assert_eq!(socket(family, libc::SOCK_RAW, libc::IPPROTO_ICMP), errno(libc::EAFNOSUPPORT));
         assert_eq!(socket(family, libc::SOCK_STREAM, 132), errno(libc::EAFNOSUPPORT), "SCTP");
         assert_eq!(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_ICMP), errno(libc::EAFNOSUPPORT), "ping");
     }
-    assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, 0), ALLOW);
+    assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, 0), ASK_INIT);
+    assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_DGRAM | flags, 0), ASK_INIT);
     assert_eq!(guest(libc::SYS_socketpair, &[libc::AF_UNIX as u64]), ALLOW);
     assert_eq!(guest(libc::SYS_socketpair, &[libc::AF_VSOCK as u64]), errno(libc::EAFNOSUPPORT));
     for (family, protocol) in [(libc::AF_NETLINK, 9), (libc::AF_PACKET, 0), (libc::AF_ALG, 0), (libc::AF_VSOCK, 0)] {
@@ -148,24 +153,94 @@ fn huge_pages_and_core_limits_are_the_hosts() {
 }
 
 #[test]
-fn a_terminal_cannot_be_typed_into() {
+fn only_listed_device_commands_are_allowed() {
     let ioctl = |request: u64| guest(libc::SYS_ioctl, &[0, request]);
-    assert_eq!(ioctl(libc::TIOCGWINSZ), ALLOW);
-    for request in [0x5412, 0x541c, 0x5423, 0x1_0000_5412] {
+    for request in [libc::TIOCGWINSZ, libc::TCGETS, libc::TCGETS2, libc::FIONBIO, libc::FIOCLEX, libc::FIONREAD] {
+        assert_eq!(ioctl(request), ALLOW, "{request:#x}");
+    }
+    for request in [libc::TIOCGPTPEER, libc::TIOCSPTLCK, libc::FICLONE, libc::SIOCGIFCONF, libc::SIOCGIFINDEX] {
+        assert_eq!(ioctl(request), ALLOW, "{request:#x}");
+    }
+    for request in [0x5412, 0x541c, 0x541d, 0x5423, 0x1_0000_5412] {
         assert_eq!(ioctl(request), errno(libc::EPERM), "{request:#x}");
+    }
+    // FIBMAP, BLKGETSIZE, FS_IOC_SETFLAGS, FIEMAP, FITRIM, NS_GET_PARENT, SIOCSIFFLAGS, an unknown one.
+    for request in [1, 0x1260, 0x4008_6602, 0xc020_660b, 0xc018_5879, 0xb702, 0x8914, 0xdead_beef] {
+        assert_eq!(ioctl(request), errno(libc::ENOTTY), "{request:#x}");
+    }
+    assert_eq!(ioctl(libc::SIOCETHTOOL), errno(libc::EOPNOTSUPP));
+}
+
+#[test]
+fn only_listed_process_options_are_allowed() {
+    let prctl = |option: i32| guest(libc::SYS_prctl, &[option as u64]);
+    for option in [libc::PR_SET_NAME, libc::PR_SET_PDEATHSIG, libc::PR_SET_DUMPABLE, libc::PR_SET_NO_NEW_PRIVS] {
+        assert_eq!(prctl(option), ALLOW, "{option}");
+    }
+    assert_eq!(prctl(libc::PR_SET_VMA), ALLOW);
+    for option in [libc::PR_SET_SECCOMP, libc::PR_SET_SPECULATION_CTRL, libc::PR_SET_MM, 67, 9999] {
+        assert_eq!(prctl(option), errno(libc::EINVAL), "{option}");
     }
 }
 
 #[test]
-fn without_a_memory_cgroup_nothing_hides_from_the_watchdog() {
-    let judge = |number, arguments: &[u64]| judge(WITHOUT_MEMORY_CGROUP, ARCHITECTURE, number, arguments);
-    assert_eq!(judge(libc::SYS_memfd_create, &[]), errno(libc::EPERM));
-    for number in [libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget] {
-        assert_eq!(judge(number, &[]), errno(libc::EPERM), "{number}");
+fn no_bpf_memory_of_the_host_can_be_taken() {
+    assert_eq!(guest(libc::SYS_seccomp, &[1]), errno(libc::ENOSYS));
+    let setsockopt = |level: u64, option: i32| guest(libc::SYS_setsockopt, &[3, level, option as u64]);
+    for option in [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF, libc::SO_ATTACH_REUSEPORT_CBPF, 52] {
+        assert_eq!(setsockopt(1, option), errno(libc::EPERM), "{option}");
+        assert_eq!(setsockopt(1 << 32 | 1, option), errno(libc::EPERM), "{option}");
+        assert_eq!(setsockopt(6, option), ALLOW, "a TCP option of the same number");
     }
-    assert_eq!(judge(libc::SYS_setsockopt, &[3, 1, 7]), errno(0), "SO_SNDBUF is ignored");
-    assert_eq!(judge(libc::SYS_setsockopt, &[3, 1, 8]), errno(0), "SO_RCVBUF is ignored");
-    assert_eq!(judge(libc::SYS_setsockopt, &[3, 1, 2]), ALLOW, "SO_REUSEADDR");
-    assert_eq!(judge(libc::SYS_setsockopt, &[3, 6, 7]), ALLOW, "a TCP option of the same number");
-    assert_eq!(judge(libc::SYS_read, &[]), ALLOW);
+}
+
+#[test]
+fn socket_buffers_keep_their_size_in_every_mode() {
+    for program in [GUEST, WITHOUT_MEMORY_CGROUP, WITHOUT_CPU_CGROUP, WITHOUT_CGROUPS] {
+        let setsockopt = |level, option| judge(program, ARCHITECTURE, libc::SYS_setsockopt, &[3, level, option]);
+        assert_eq!(setsockopt(1, 7), errno(0), "SO_SNDBUF is ignored");
+        assert_eq!(setsockopt(1, 8), errno(0), "SO_RCVBUF is ignored");
+        assert_eq!(setsockopt(1, 2), ALLOW, "SO_REUSEADDR");
+        assert_eq!(setsockopt(6, 7), ALLOW, "a TCP option of the same number");
+    }
+}
+
+#[test]
+fn nobody_learns_what_others_do_with_shared_files() {
+    let watch = |mask: u32| guest(libc::SYS_inotify_add_watch, &[3, 0, mask.into()]);
+    assert_eq!(watch(libc::IN_MODIFY | libc::IN_CREATE | libc::IN_CLOSE_WRITE | libc::IN_ATTRIB), ALLOW);
+    for event in [libc::IN_ACCESS, libc::IN_OPEN, libc::IN_CLOSE_NOWRITE, libc::IN_ALL_EVENTS] {
+        assert_eq!(watch(event | libc::IN_MASK_ADD), ASK_INIT, "{event:#x}");
+    }
+    assert_eq!(guest(libc::SYS_inotify_init1, &[0x800]), ASK_INIT);
+    assert_eq!(guest(libc::SYS_inotify_init1, &[1 << 32]), ALLOW, "the init itself");
+    for command in [libc::F_SETLEASE, libc::F_NOTIFY, 1040] {
+        assert_eq!(guest(libc::SYS_fcntl, &[3, command as u64]), errno(libc::EINVAL), "{command}");
+    }
+    assert_eq!(guest(libc::SYS_fcntl, &[3, libc::F_DUPFD_CLOEXEC as u64]), ALLOW);
+    assert_eq!(guest(libc::SYS_fadvise64, &[3, 0, 0, 4]), errno(0), "POSIX_FADV_DONTNEED is ignored");
+    assert_eq!(guest(libc::SYS_fadvise64, &[3, 0, 0, 3]), ALLOW);
+    assert_eq!(guest(libc::SYS_syncfs, &[3]), errno(0));
+    assert_eq!(guest(451, &[3]), errno(libc::ENOSYS), "cachestat");
+    for number in [libc::SYS_fanotify_init, libc::SYS_fanotify_mark] {
+        assert_eq!(guest(number, &[]), errno(libc::EPERM), "{number}");
+    }
+}
+
+#[test]
+fn hosts_without_cgroups_refuse_more() {
+    for (program, memory, cpu) in [
+        (GUEST, ALLOW, ALLOW),
+        (WITHOUT_MEMORY_CGROUP, errno(libc::EPERM), ALLOW),
+        (WITHOUT_CPU_CGROUP, ALLOW, errno(libc::EPERM)),
+        (WITHOUT_CGROUPS, errno(libc::EPERM), errno(libc::EPERM)),
+    ] {
+        let judge = |number, arguments: &[u64]| judge(program, ARCHITECTURE, number, arguments);
+        for number in [libc::SYS_memfd_create, libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget] {
+            assert_eq!(judge(number, &[]), memory, "{number}");
+        }
+        assert_eq!(judge(libc::SYS_sched_setaffinity, &[]), cpu);
+        assert_eq!(judge(libc::SYS_read, &[]), ALLOW);
+        assert_eq!(judge(libc::SYS_mount, &[]), errno(libc::EPERM));
+    }
 }

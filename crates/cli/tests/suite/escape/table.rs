@@ -24,6 +24,14 @@ const MEMORY: Case = Case {
     ..PLAIN
 };
 
+const SOCKET_MEMORY: Case = Case {
+    script: "c63_socket_memory.py",
+    sandbox: "--memory 256M --pids 64 --workspace 64M --nofile 1024",
+    attempts: 1,
+    end: End::ReportedOrOutOfMemory,
+    ..PLAIN
+};
+
 macro_rules! cases {
     ($($name:ident: $case:expr;)*) => {
         $(mod $name {
@@ -240,4 +248,14 @@ cases! {
         attempts: 14,
         ..PLAIN
     };
+}
+
+// Memory of the host that no limit covers, and what others do with shared files
+cases! {
+    c63_netlink: Case { attack: "--memory 256M --only netlink", ..SOCKET_MEMORY };
+    c63_udp: Case { attack: "--memory 256M --only udp", ..SOCKET_MEMORY };
+    c63_udp_unbound: Case { attack: "--memory 256M --only udp-unbound", ..SOCKET_MEMORY };
+    c63_udp_corked: Case { attack: "--memory 256M --only udp-corked", ..SOCKET_MEMORY };
+    c64_filters: Case { script: "c64_filters.py", attempts: 8, ..PLAIN };
+    c66_watches: Case { script: "c66_watches.py", attempts: 12, ..PLAIN };
 }

@@ -1,0 +1,141 @@
+//! Adds inotify watches for guests, without the events that report access.
+//!
+//! An inode of a shared read-only tree is the same for all sandboxes and the host, so `IN_OPEN`, `IN_ACCESS`
+//! and `IN_CLOSE_NOWRITE` would show a guest what others run. Common watchers ask for them without need. The filter passes
+//! such calls to the init, which adds the watch with the other events. For this the init creates the inotify instances
+//! of the sandbox and keeps a copy of each. It resolves the path with the same rights as the guest.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::inotify::{WatchFlags, add_watch};
+use rustix::io::Errno;
+
+use super::decisions::lower;
+use crate::sys::{Listener, PendingCall, inotify_instance};
+
+const ACCESS_EVENTS: u32 = libc::IN_ACCESS | libc::IN_OPEN | libc::IN_CLOSE_NOWRITE;
+
+/// `PATH_MAX` of Linux, the final zero included.
+const MAX_PATH: usize = 4096;
+
+#[derive(Default)]
+pub(super) struct Watches(Vec<Instance>);
+
+/// An inotify instance of a guest, and where the guest has it.
+struct Instance {
+    process: u32,
+    descriptor: i32,
+    inotify: OwnedFd,
+}
+
+impl Watches {
+    pub(super) fn create(&mut self, listener: &Listener, call: &PendingCall, flags: u32) {
+        // A copy keeps an instance alive, and their number is limited.
+        self.0.retain(Instance::is_in_use);
+        let inotify = match inotify_instance(flags) {
+            Ok(inotify) => inotify,
+            Err(errno) => return listener.finish(call, Err(errno)),
+        };
+        let process = process_of(call.thread);
+        let is_close_on_exec = flags & libc::IN_CLOEXEC.cast_unsigned() != 0;
+        match (listener.finish_with(call, inotify.as_fd(), is_close_on_exec), process) {
+            (Ok(descriptor), Some(process)) => {
+                self.0.retain(|known| (known.process, known.descriptor) != (process, descriptor));
+                self.0.push(Instance { process, descriptor, inotify });
+            }
+            (Ok(_), None) => {}
+            // Before Linux 5.14: an instance that the guest makes itself takes no watches from here.
+            (Err(Errno::INVAL), _) => listener.allow(call),
+            (Err(errno), _) => listener.finish(call, Err(errno)),
+        }
+    }
+
+    pub(super) fn add(&self, listener: &Listener, call: &PendingCall) {
+        listener.finish(call, self.try_add(listener, call));
+    }
+
+    fn try_add(&self, listener: &Listener, call: &PendingCall) -> Result<i32, Errno> {
+        let [descriptor, path, mask, ..] = call.arguments;
+        let mask = lower(mask) & !ACCESS_EVENTS;
+        if mask & libc::IN_ALL_EVENTS == 0 {
+            return Err(Errno::PERM);
+        }
+        let descriptor = lower(descriptor).cast_signed();
+        let process = process_of(call.thread).ok_or(Errno::PERM)?;
+        let is_meant = |known: &&Instance| (known.process, known.descriptor) == (process, descriptor);
+        let instance = self.0.iter().find(is_meant).ok_or(Errno::PERM)?;
+        let path = path_at(call.thread, path)?;
+        if !listener.is_pending(call) {
+            return Err(Errno::INTR);
+        }
+        add_watch(&instance.inotify, seen_by(call.thread, &path), WatchFlags::from_bits_retain(mask))
+    }
+}
+
+impl Instance {
+    fn is_in_use(&self) -> bool {
+        let link = fs::read_link(format!("/proc/{}/fd/{}", self.process, self.descriptor));
+        link.is_ok_and(|target| target.as_os_str().as_bytes() == b"anon_inode:inotify")
+    }
+}
+
+/// The process that a thread belongs to.
+fn process_of(thread: u32) -> Option<u32> {
+    let status = fs::read(format!("/proc/{thread}/status")).ok()?;
+    // The first line is the name, which may hold anything but a line break.
+    let line = status.split(|byte| *byte == b'\n').skip(1).find_map(|line| line.strip_prefix(b"Tgid:"))?;
+    std::str::from_utf8(line).ok()?.trim().parse().ok()
+}
+
+/// A path in the memory of a thread.
+fn path_at(thread: u32, address: u64) -> Result<Vec<u8>, Errno> {
+    let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::FAULT);
+    let memory = File::open(format!("/proc/{thread}/mem")).map_err(errno)?;
+    let mut path = vec![0; MAX_PATH];
+    // A read ends before memory that is not there.
+    let length = memory.read_at(&mut path, address).map_err(|_| Errno::FAULT)?;
+    let end = path[..length].iter().position(|byte| *byte == 0);
+    path.truncate(end.ok_or(if length == MAX_PATH { Errno::NAMETOOLONG } else { Errno::FAULT })?);
+    Ok(path)
+}
+
+/// The same path for this process: relative ones begin in the thread's directory, and `self` is the thread.
+fn seen_by(thread: u32, path: &[u8]) -> PathBuf {
+    let own = PathBuf::from(format!("/proc/{thread}"));
+    let rest = path.strip_prefix(b"/proc/self/").or_else(|| path.strip_prefix(b"/proc/thread-self/"));
+    match rest {
+        Some(rest) => own.join(Path::new(&OsString::from_vec(rest.to_vec()))),
+        None if path.is_empty() => PathBuf::new(),
+        None => own.join("cwd").join(Path::new(&OsString::from_vec(path.to_vec()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_caller() {
+        let seen = |path: &str| seen_by(7, path.as_bytes()).into_os_string().into_string().unwrap();
+        assert_eq!(seen("/workspace/a"), "/workspace/a");
+        assert_eq!(seen("a/../b"), "/proc/7/cwd/a/../b");
+        assert_eq!(seen("/proc/self/cwd/x"), "/proc/7/cwd/x");
+        assert_eq!(seen(""), "");
+    }
+
+    #[test]
+    fn paths_are_read_from_memory_within_bounds() {
+        let own = std::process::id();
+        let text = b"some/path\0and more";
+        assert_eq!(path_at(own, text.as_ptr() as u64), Ok(b"some/path".to_vec()));
+        let long = vec![b'x'; 2 * MAX_PATH];
+        assert_eq!(path_at(own, long.as_ptr() as u64), Err(Errno::NAMETOOLONG));
+        assert_eq!(path_at(own, 8), Err(Errno::FAULT));
+        assert_eq!(process_of(own), Some(own));
+    }
+}

@@ -1,0 +1,113 @@
+//! Seccomp filters, and the listener for the calls that a filter leaves to the init (`seccomp_unotify(2)`).
+
+use std::ffi::{c_int, c_long, c_ulong};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::{Errno, FdFlags, Result};
+
+use super::check;
+
+/// The requests of the kernel for a decision about a call.
+pub(crate) struct Listener(OwnedFd);
+
+/// A call that waits for its answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PendingCall {
+    id: u64,
+    /// The thread that made it, as this process's PID namespace numbers it.
+    pub(crate) thread: u32,
+    pub(crate) number: c_long,
+    /// Values from registers. A pointer among them leads to memory that the caller may change at any time.
+    pub(crate) arguments: [u64; 6],
+}
+
+/// Installs a seccomp program on this thread and all its future children.
+pub(crate) fn install_seccomp(program: &[libc::sock_filter]) -> Result<Listener> {
+    let program = libc::sock_fprog {
+        len: program.len().try_into().map_err(|_| Errno::INVAL)?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // SAFETY: the kernel copies `len` steps from `filter`, which stays borrowed through the call.
+    let listener =
+        check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) })?;
+    // SAFETY: the kernel made this descriptor, which is close-on-exec, for us alone.
+    Ok(Listener(unsafe { OwnedFd::from_raw_fd(c_int::try_from(listener).map_err(|_| Errno::BADF)?) }))
+}
+
+impl Listener {
+    /// Takes the next call. Does not block once the listener was readable; the caller may be gone (`ENOENT`).
+    pub(crate) fn receive(&self) -> Result<PendingCall> {
+        // SAFETY: plain data, for which all zeroes is a valid value; the kernel requires it.
+        let mut request: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel fills the structure that this command names.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut request) }.into())?;
+        let libc::seccomp_notif { id, pid, data, .. } = request;
+        Ok(PendingCall { id, thread: pid, number: data.nr.into(), arguments: data.args })
+    }
+
+    /// Lets the kernel make the call. Only for calls whose arguments are values: memory may have changed meanwhile.
+    pub(crate) fn allow(&self, call: &PendingCall) {
+        let flags = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(0);
+        self.respond(&libc::seccomp_notif_resp { id: call.id, val: 0, error: 0, flags });
+    }
+
+    /// Ends the call with a result.
+    pub(crate) fn finish(&self, call: &PendingCall, result: Result<i32>) {
+        let (val, error) = match result {
+            Ok(value) => (value.into(), 0),
+            Err(errno) => (0, -errno.raw_os_error()),
+        };
+        self.respond(&libc::seccomp_notif_resp { id: call.id, val, error, flags: 0 });
+    }
+
+    /// Ends the call with a copy of `descriptor`, and gives its number in the process of the caller.
+    pub(crate) fn finish_with(
+        &self,
+        call: &PendingCall,
+        descriptor: BorrowedFd<'_>,
+        is_close_on_exec: bool,
+    ) -> Result<i32> {
+        let close_on_exec = if is_close_on_exec { libc::O_CLOEXEC.cast_unsigned() } else { 0 };
+        let request = libc::seccomp_notif_addfd {
+            id: call.id,
+            flags: u32::try_from(libc::SECCOMP_ADDFD_FLAG_SEND).unwrap_or(0),
+            srcfd: descriptor.as_raw_fd().cast_unsigned(),
+            newfd: 0,
+            newfd_flags: close_on_exec,
+        };
+        // SAFETY: the kernel reads the structure that this command names.
+        let added = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const request) };
+        check(added.into()).map(|_| added)
+    }
+
+    /// Whether the call still waits. Until it does not, its thread's number means the same thread.
+    pub(crate) fn is_pending(&self, call: &PendingCall) -> bool {
+        // SAFETY: the kernel reads the number that this command names.
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const call.id) };
+        result == 0
+    }
+
+    fn respond(&self, response: &libc::seccomp_notif_resp) {
+        // A caller that was killed needs no answer.
+        // SAFETY: the kernel reads the structure that this command names.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const *response) };
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Creates an inotify instance past the filter, which asks the init about calls without this mark.
+pub(crate) fn inotify_instance(flags: u32) -> Result<OwnedFd> {
+    const MARK: c_ulong = 1 << 32;
+    // SAFETY: takes no pointer.
+    let made = check(unsafe { libc::syscall(libc::SYS_inotify_init1, MARK | c_ulong::from(flags)) })?;
+    // SAFETY: the kernel made this descriptor for us alone.
+    let instance = unsafe { OwnedFd::from_raw_fd(c_int::try_from(made).map_err(|_| Errno::BADF)?) };
+    rustix::io::fcntl_setfd(&instance, FdFlags::CLOEXEC)?;
+    Ok(instance)
+}
