@@ -24,6 +24,10 @@ use crate::volume::OpenVolume;
 const HARDENED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 const READ_ONLY: MountAttrFlags = HARDENED.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
 
+/// Pseudo-terminals of one sandbox. The host has 3072 for all devpts instances but its own (`kernel.pty.max` less
+/// `kernel.pty.reserve`), which is enough for the default of 64 sessions.
+const MAX_TERMINALS: &str = "32";
+
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Files of `/proc` that anyone may read and that speak of the host: its keys, symbols and boot options.
@@ -143,7 +147,7 @@ fn mount_devices(root: &OwnedFd, devices: Vec<OwnedFd>) -> Done {
     }
     let pts = new_file_system(
         "devpts",
-        &[("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620")],
+        &[("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)],
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC,
     )
     .step(|| "mount a private /dev/pts".into())?;

@@ -122,6 +122,7 @@ cases! {
     };
     c13_init: Case { script: "c13_init.py", sandbox: "--pids 64", attack: "--pids 64", attempts: 4, ..PLAIN };
     c15_cgroup: Case { script: "c15_cgroup.py", attempts: 6, ..PLAIN };
+    c67_terminals: Case { script: "c67_terminals.py", attempts: 2, ..PLAIN };
 }
 
 // Kernel surface
