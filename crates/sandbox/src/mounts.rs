@@ -16,10 +16,12 @@ use rustix::mount::{
 
 use crate::ceilings;
 use crate::error::{Step, StepError};
+use crate::in_flight;
 use crate::spec::{Access, Workspace};
 use crate::sys::{MountAttributes, Recursive, mount_setattr};
 use crate::view::{Entry, Kind, relative};
 use crate::volume::OpenVolume;
+use crate::walls::Walls;
 
 const HARDENED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 const READ_ONLY: MountAttrFlags = HARDENED.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
@@ -48,7 +50,13 @@ pub(crate) fn open_sources(entries: &[Entry]) -> std::result::Result<Vec<OwnedFd
 }
 
 /// Builds the root and makes it `/`.
-pub(crate) fn build(entries: &[Entry], sources: Vec<OwnedFd>, volumes: &[OpenVolume], workspace: &Workspace) -> Done {
+pub(crate) fn build(
+    entries: &[Entry],
+    sources: Vec<OwnedFd>,
+    volumes: &[OpenVolume],
+    workspace: &Workspace,
+    walls: &Walls,
+) -> Done {
     // Nothing that happens here may travel to the host, nor the host's later mounts come here.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step(|| "make the mounts private".into())?;
@@ -56,6 +64,9 @@ pub(crate) fn build(entries: &[Entry], sources: Vec<OwnedFd>, volumes: &[OpenVol
     let proc = new_file_system("proc", &[], HARDENED | MountAttrFlags::MOUNT_ATTR_NOEXEC)
         .step(|| "mount a private /proc".into())?;
     ceilings::lower(proc.as_fd())?;
+    if walls.uid_is_shared {
+        in_flight::unblock_datagram_senders(proc.as_fd())?;
+    }
     set(proc.as_fd(), READ_ONLY, Recursive::No).step(|| "make /proc read-only".into())?;
     let root = new_file_system("tmpfs", &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")], HARDENED)
         .step(|| "mount the root tmpfs".into())?;

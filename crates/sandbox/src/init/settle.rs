@@ -62,7 +62,7 @@ pub(super) fn settle(plan: &Plan, channel: &Channel) -> Result<Option<OwnedFd>, 
     // Only now, so that the namespace's root is the group that was entered.
     sys::unshare(libc::CLONE_NEWCGROUP).step(|| "make a cgroup namespace".into())?;
     become_guest(plan.uid, may_drop_groups)?;
-    mounts::build(&plan.entries, sources, &volumes, &plan.workspace)?;
+    mounts::build(&plan.entries, sources, &volumes, &plan.workspace, &plan.walls)?;
     drop(volumes);
     walls::raise(&plan.walls)?;
     Ok(listener)
