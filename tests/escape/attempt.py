@@ -255,6 +255,7 @@ def arguments(description, **needed):
     parser.add_argument("--nofile", type=int, default=256)
     parser.add_argument("--host-pid", type=int, required="host_pid" in needed, help="a process of the harness")
     parser.add_argument("--host-file", required="host_file" in needed, help="a file that only the host has")
+    parser.add_argument("--boot-id", required="boot_id" in needed, help="what the kernel calls this boot of the host")
     parser.add_argument("--key", required="key" in needed, help="a private key that one group may read")
     parser.add_argument("--group-file", help="a file in a volume that one group may read")
     parser.add_argument("--runner", required="runner" in needed, help="the runner's binary on the host")

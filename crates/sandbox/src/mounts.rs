@@ -4,6 +4,8 @@
 //! read-only, without setuid and device files. What the guest may write lies on one second tmpfs,
 //! bounded in bytes and inodes, and in read-write volumes. Nothing of the host's tree stays reachable.
 
+mod proc;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
@@ -31,10 +33,6 @@ const READ_ONLY: MountAttrFlags = HARDENED.union(MountAttrFlags::MOUNT_ATTR_RDON
 const MAX_TERMINALS: &str = "32";
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-
-/// Files of `/proc` that anyone may read and that speak of the host: its keys, symbols and boot options.
-/// The others that do (kcore, kmsg, sysrq-trigger, …) are root's alone, and root's id is not mapped.
-const MASKED: [&str; 4] = ["keys", "key-users", "kallsyms", "cmdline"];
 
 type Done = std::result::Result<(), StepError>;
 
@@ -67,16 +65,14 @@ pub(crate) fn build(
     if walls.uid_is_shared {
         in_flight::unblock_datagram_senders(proc.as_fd())?;
     }
-    set(proc.as_fd(), READ_ONLY, Recursive::No).step(|| "make /proc read-only".into())?;
     let root = new_file_system("tmpfs", &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")], HARDENED)
         .step(|| "mount the root tmpfs".into())?;
     attach_root(&root)?;
 
     fill(&root, entries, sources)?;
+    proc::mount(&root, &proc, walls)?;
     mount_writable(&root, workspace)?;
     mount_devices(&root, devices)?;
-    attach_own(proc.as_fd(), &root, Path::new("proc")).step(|| "mount a private /proc".into())?;
-    mask_proc(&root)?;
     for volume in volumes {
         mount_volume(&root, volume)?;
     }
@@ -172,20 +168,6 @@ fn mount_devices(root: &OwnedFd, devices: Vec<OwnedFd>) -> Done {
         ("/proc/self/fd/2", "dev/stderr"),
     ];
     links.iter().try_for_each(|(target, place)| symlinkat(*target, root, *place)).step(describe)
-}
-
-fn mask_proc(root: &OwnedFd) -> Done {
-    for name in MASKED {
-        let describe = || format!("mask /proc/{name}");
-        let place = match open_beneath(root, &Path::new("proc").join(name), OFlags::empty()) {
-            Err(Errno::NOENT) => continue,
-            result => result.step(describe)?,
-        };
-        // Cloned only when it is needed: a clone that is not attached costs an RCU grace period to free.
-        let null = clone_tree(root, "dev/null").step(describe)?;
-        attach_at(null.as_fd(), &place).step(describe)?;
-    }
-    Ok(())
 }
 
 fn mount_volume(root: &OwnedFd, volume: &OpenVolume) -> Done {

@@ -48,6 +48,8 @@ pub(super) fn settle(plan: &Plan, channel: &Channel) -> Result<Option<OwnedFd>, 
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
     rustix::system::sethostname(b"ringfence").step(|| "set the host name".into())?;
+    // A new namespace has a copy of the host's.
+    rustix::system::setdomainname(b"(none)").step(|| "set the domain name".into())?;
     let listener = raise_network(plan.network)?;
 
     // Opened as the user who started the sandbox, whose rights decide what may be shown.

@@ -150,6 +150,13 @@ cases! {
         attempts: 23,
         ..PLAIN
     };
+    c29_host_facts: Case {
+        script: "c29_host_facts.py",
+        sandbox: "--memory 256M --workspace 64M",
+        attack: "--memory 256M --boot-id {boot_id}",
+        attempts: 18,
+        ..PLAIN
+    };
     c30_descriptors_inherited: Case {
         script: "c30_descriptors_inherited.py",
         attempts: 2,
