@@ -18,6 +18,9 @@ use crate::error::Error;
 /// (systemd's UIDS-GIDS document, "1879048192…2147352575: unused").
 const RESERVED: Range = Range { first: 0x7800_0000, count: 1 << 22 };
 
+/// The guest gid of a subordinate id that is mapped only so that `newgidmap` leaves `setgroups` allowed.
+const SPARE_GID: u32 = 65533;
+
 const HELPER_DEADLINE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +48,28 @@ pub enum Identity {
     /// The user's subordinate ids, mapped by the setuid helpers of shadow's `uidmap`.
     Subordinate { uids: IdRange, gids: IdRange, map_uid: PathBuf, map_gid: PathBuf },
     /// The user's own id, with the reason why there is nothing better.
-    Own { why: String },
+    Own { why: String, groups: OwnGroups },
+}
+
+/// How a guest with the user's own id can leave the user's supplementary groups.
+///
+/// The kernel lets an unprivileged process map its own gid only if `setgroups(2)` is given up in the new namespace,
+/// and then the groups stay (`user_namespaces(7)`).
+#[derive(Debug)]
+pub enum OwnGroups {
+    /// This process may be privileged to map its gid without giving up `setgroups`.
+    TryDirectly,
+    /// `newgidmap` maps the user's own gid and, beside it, a subordinate one, and then leaves `setgroups` allowed.
+    ByHelper { gids: IdRange, map_gid: PathBuf },
+    /// They cannot be left.
+    Kept,
+}
+
+/// Whether the guest can leave the groups of the user who started it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Groups {
+    Droppable,
+    Kept,
 }
 
 /// Host ids that a sandbox may have one of.
@@ -59,20 +83,37 @@ impl Identity {
             let ranges = mapped_range("/proc/self/uid_map")?.zip(mapped_range("/proc/self/gid_map")?);
             return Ok(match ranges {
                 Some((uids, gids)) => Self::Private { uids: IdRange(uids), gids: IdRange(gids) },
-                None => Self::Own { why: "the user namespace that ringfence runs in has too few ids".into() },
+                None => Self::Own {
+                    why: "the user namespace that ringfence runs in has too few ids".into(),
+                    groups: OwnGroups::TryDirectly,
+                },
             });
         }
-        let uids = subordinate_range("/etc/subuid")?;
-        let gids = subordinate_range("/etc/subgid")?;
-        let (Some(uids), Some(gids)) = (uids, gids) else {
-            return Ok(Self::Own { why: "no range for this user in /etc/subuid and /etc/subgid".into() });
-        };
-        Ok(match (find_helper("newuidmap"), find_helper("newgidmap")) {
-            (Some(map_uid), Some(map_gid)) => {
-                Self::Subordinate { uids: IdRange(uids), gids: IdRange(gids), map_uid, map_gid }
+        let uids = subordinate_range("/etc/subuid")?.map(IdRange);
+        let gids = subordinate_range("/etc/subgid")?.map(IdRange);
+        let (map_uid, map_gid) = (find_helper("newuidmap"), find_helper("newgidmap"));
+        Ok(match (uids, gids, map_uid, map_gid) {
+            (Some(uids), Some(gids), Some(map_uid), Some(map_gid)) => {
+                Self::Subordinate { uids, gids, map_uid, map_gid }
             }
-            _ => Self::Own { why: "newuidmap and newgidmap are not installed".into() },
+            (uids, gids, _, map_gid) => {
+                let why = match (uids, gids) {
+                    (Some(_), Some(_)) => "newuidmap and newgidmap are not installed",
+                    _ => "no range for this user in /etc/subuid and /etc/subgid",
+                };
+                Self::Own { why: why.into(), groups: OwnGroups::by_helper(gids, map_gid) }
+            }
         })
+    }
+
+    /// The same for a sandbox that must have the user's own uid.
+    pub(crate) fn into_own(self, why: &str) -> Self {
+        let groups = match self {
+            Self::Own { groups, .. } => groups,
+            Self::Subordinate { gids, map_gid, .. } => OwnGroups::ByHelper { gids, map_gid },
+            Self::Private { .. } => OwnGroups::TryDirectly,
+        };
+        Self::Own { why: why.into(), groups }
     }
 
     /// The host's ids of the sandbox whose init is `pid`.
@@ -83,34 +124,67 @@ impl Identity {
         }
     }
 
-    /// Whether the guest can leave the groups of the user who started it.
-    pub(crate) fn may_drop_groups(&self) -> bool {
-        !matches!(self, Self::Own { .. })
+    /// Whether the guest has the same uid as the user's other processes.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Own { .. })
     }
 
     /// Maps `guest` in the user namespace of `pid` to the ids of [`Self::host_ids`].
-    pub(crate) fn map(&self, pid: Pid, guest: u32) -> Result<(), Error> {
+    pub(crate) fn map(&self, pid: Pid, guest: u32) -> Result<Groups, Error> {
         let (uid, gid) = self.host_ids(pid);
         let proc = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
         match self {
             Self::Private { .. } => {
                 write_map(&proc.join("gid_map"), guest, gid)?;
-                write_map(&proc.join("uid_map"), guest, uid)
+                write_map(&proc.join("uid_map"), guest, uid)?;
+                Ok(Groups::Droppable)
             }
             Self::Subordinate { map_uid, map_gid, .. } => {
                 // Both at once: each is a program of its own to start.
-                let gids = run_helper(map_gid, pid, guest, gid)?;
-                let uids = run_helper(map_uid, pid, guest, uid)?;
-                [gids, uids].into_iter().try_for_each(finish_helper)
+                let gids = run_helper(map_gid, pid, &[(guest, gid)])?;
+                let uids = run_helper(map_uid, pid, &[(guest, uid)])?;
+                [gids, uids].into_iter().try_for_each(finish_helper)?;
+                Ok(Groups::Droppable)
             }
-            Self::Own { .. } => {
-                // Without privilege a gid map is only accepted once setgroups is given up
-                // (user_namespaces(7)).
-                write_file(&proc.join("setgroups"), "deny")?;
-                write_map(&proc.join("gid_map"), guest, gid)?;
-                write_map(&proc.join("uid_map"), guest, uid)
+            Self::Own { groups, .. } => {
+                let groups = groups.map(pid, guest, gid)?;
+                write_map(&proc.join("uid_map"), guest, uid)?;
+                Ok(groups)
             }
         }
+    }
+}
+
+impl OwnGroups {
+    fn by_helper(gids: Option<IdRange>, map_gid: Option<PathBuf>) -> Self {
+        match (gids, map_gid) {
+            (Some(gids), Some(map_gid)) => Self::ByHelper { gids, map_gid },
+            _ => Self::Kept,
+        }
+    }
+
+    /// Maps the user's own gid, without giving up `setgroups` where that is possible.
+    fn map(&self, pid: Pid, guest: u32, gid: u32) -> Result<Groups, Error> {
+        let proc = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+        let mapped = match self {
+            Self::TryDirectly => write_map(&proc.join("gid_map"), guest, gid).is_ok(),
+            Self::ByHelper { gids, map_gid } => {
+                // Any other id will do: the guest has no capability to take it.
+                let spare = if guest == SPARE_GID { SPARE_GID - 1 } else { SPARE_GID };
+                let helper = run_helper(map_gid, pid, &[(guest, gid), (spare, gids.0.pick(pid))]);
+                // It refuses a user whose gid is not that of their account.
+                helper.and_then(finish_helper).is_ok()
+            }
+            Self::Kept => false,
+        };
+        if mapped {
+            // It may have been given up in a namespace around this one.
+            let allowed = fs::read_to_string(proc.join("setgroups")).is_ok_and(|state| state.trim() == "allow");
+            return Ok(if allowed { Groups::Droppable } else { Groups::Kept });
+        }
+        write_file(&proc.join("setgroups"), "deny")?;
+        write_map(&proc.join("gid_map"), guest, gid)?;
+        Ok(Groups::Kept)
     }
 }
 
@@ -184,9 +258,10 @@ fn write_file(path: &Path, text: &str) -> Result<(), Error> {
     })
 }
 
-fn run_helper(helper: &Path, pid: Pid, guest: u32, host: u32) -> Result<(PathBuf, std::process::Child), Error> {
+fn run_helper(helper: &Path, pid: Pid, ids: &[(u32, u32)]) -> Result<(PathBuf, std::process::Child), Error> {
     let child = Command::new(helper)
-        .args([pid.as_raw_nonzero().to_string(), guest.to_string(), host.to_string(), "1".into()])
+        .arg(pid.as_raw_nonzero().to_string())
+        .args(ids.iter().flat_map(|(guest, host)| [guest.to_string(), host.to_string(), "1".into()]))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

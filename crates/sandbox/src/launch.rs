@@ -15,7 +15,7 @@ use crate::enforcement::Enforcement;
 use crate::error::Error;
 use crate::frame::{Channel, Order, Report};
 use crate::host;
-use crate::identity::Identity;
+use crate::identity::{Groups, Identity};
 use crate::init::{self, Host, Plan, PreparedCommand, Wiring};
 use crate::launcher::First;
 use crate::sandbox::{Process, Sandbox, Streams};
@@ -114,6 +114,7 @@ pub(crate) fn begin(
             limits: spec.limits,
             enforcement,
             landlock_abi,
+            uid_is_shared: identity.is_shared(),
             writable: writable.map(|volume| volume.guest.clone()).collect(),
         },
         main,
@@ -138,7 +139,7 @@ pub(crate) fn begin(
     let volumes = plan.volumes;
     drop(plan.main);
 
-    identity.map(sandbox.pid(), spec.uid)?;
+    let groups = identity.map(sandbox.pid(), spec.uid)?;
     if let Some(place) = entered {
         let entrances = sandbox.hold(make_cgroup(place)?)?;
         let entrances: Vec<_> = entrances.iter().map(AsFd::as_fd).collect();
@@ -150,7 +151,7 @@ pub(crate) fn begin(
             sandbox.control().order(&Order::Volume, &[volume.open_mapped(ids)?.as_fd()])?;
         }
     }
-    sandbox.control().order(&Order::Go { may_drop_groups: identity.may_drop_groups() }, &[])?;
+    sandbox.control().order(&Order::Go { may_drop_groups: groups == Groups::Droppable }, &[])?;
     if let Some((first, descriptors)) = first {
         // Heard only once the walls stand; until then it waits in the channel.
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -209,12 +210,12 @@ fn find_identity(spec: &Spec) -> Result<Identity, Error> {
     let detected = Identity::detect().map_err(|error| unseen("look at the ids of this user", &error))?;
     let identity = match detected {
         // A subordinate id could not write files of the user.
-        Identity::Subordinate { .. } if writes => {
-            Identity::Own { why: "a read-write volume can only be written with the user's own id".into() }
+        identity @ Identity::Subordinate { .. } if writes => {
+            identity.into_own("a read-write volume can only be written with the user's own id")
         }
         identity => identity,
     };
-    if let Identity::Own { why } = &identity
+    if let Identity::Own { why, .. } = &identity
         && !spec.accept.contains(&Weakness::OwnUid)
     {
         return Err(Error::Missing {

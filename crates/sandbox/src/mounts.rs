@@ -4,6 +4,8 @@
 //! read-only, without setuid and device files. What the guest may write lies on one second tmpfs,
 //! bounded in bytes and inodes, and in read-write volumes. Nothing of the host's tree stays reachable.
 
+mod proc;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
@@ -16,19 +18,21 @@ use rustix::mount::{
 
 use crate::ceilings;
 use crate::error::{Step, StepError};
+use crate::in_flight;
 use crate::spec::{Access, Workspace};
 use crate::sys::{MountAttributes, Recursive, mount_setattr};
 use crate::view::{Entry, Kind, relative};
 use crate::volume::OpenVolume;
+use crate::walls::Walls;
 
 const HARDENED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 const READ_ONLY: MountAttrFlags = HARDENED.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
 
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// Pseudo-terminals of one sandbox. The host has 3072 for all devpts instances but its own (`kernel.pty.max` less
+/// `kernel.pty.reserve`), which is enough for the default of 64 sessions.
+const MAX_TERMINALS: &str = "32";
 
-/// Files of `/proc` that anyone may read and that speak of the host: its keys, symbols and boot options.
-/// The others that do (kcore, kmsg, sysrq-trigger, …) are root's alone, and root's id is not mapped.
-const MASKED: [&str; 4] = ["keys", "key-users", "kallsyms", "cmdline"];
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 type Done = std::result::Result<(), StepError>;
 
@@ -44,7 +48,13 @@ pub(crate) fn open_sources(entries: &[Entry]) -> std::result::Result<Vec<OwnedFd
 }
 
 /// Builds the root and makes it `/`.
-pub(crate) fn build(entries: &[Entry], sources: Vec<OwnedFd>, volumes: &[OpenVolume], workspace: &Workspace) -> Done {
+pub(crate) fn build(
+    entries: &[Entry],
+    sources: Vec<OwnedFd>,
+    volumes: &[OpenVolume],
+    workspace: &Workspace,
+    walls: &Walls,
+) -> Done {
     // Nothing that happens here may travel to the host, nor the host's later mounts come here.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step(|| "make the mounts private".into())?;
@@ -52,16 +62,17 @@ pub(crate) fn build(entries: &[Entry], sources: Vec<OwnedFd>, volumes: &[OpenVol
     let proc = new_file_system("proc", &[], HARDENED | MountAttrFlags::MOUNT_ATTR_NOEXEC)
         .step(|| "mount a private /proc".into())?;
     ceilings::lower(proc.as_fd())?;
-    set(proc.as_fd(), READ_ONLY, Recursive::No).step(|| "make /proc read-only".into())?;
+    if walls.uid_is_shared {
+        in_flight::unblock_datagram_senders(proc.as_fd())?;
+    }
     let root = new_file_system("tmpfs", &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")], HARDENED)
         .step(|| "mount the root tmpfs".into())?;
     attach_root(&root)?;
 
     fill(&root, entries, sources)?;
+    proc::mount(&root, &proc, walls)?;
     mount_writable(&root, workspace)?;
     mount_devices(&root, devices)?;
-    attach_own(proc.as_fd(), &root, Path::new("proc")).step(|| "mount a private /proc".into())?;
-    mask_proc(&root)?;
     for volume in volumes {
         mount_volume(&root, volume)?;
     }
@@ -143,7 +154,7 @@ fn mount_devices(root: &OwnedFd, devices: Vec<OwnedFd>) -> Done {
     }
     let pts = new_file_system(
         "devpts",
-        &[("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620")],
+        &[("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)],
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC,
     )
     .step(|| "mount a private /dev/pts".into())?;
@@ -157,20 +168,6 @@ fn mount_devices(root: &OwnedFd, devices: Vec<OwnedFd>) -> Done {
         ("/proc/self/fd/2", "dev/stderr"),
     ];
     links.iter().try_for_each(|(target, place)| symlinkat(*target, root, *place)).step(describe)
-}
-
-fn mask_proc(root: &OwnedFd) -> Done {
-    for name in MASKED {
-        let describe = || format!("mask /proc/{name}");
-        let place = match open_beneath(root, &Path::new("proc").join(name), OFlags::empty()) {
-            Err(Errno::NOENT) => continue,
-            result => result.step(describe)?,
-        };
-        // Cloned only when it is needed: a clone that is not attached costs an RCU grace period to free.
-        let null = clone_tree(root, "dev/null").step(describe)?;
-        attach_at(null.as_fd(), &place).step(describe)?;
-    }
-    Ok(())
 }
 
 fn mount_volume(root: &OwnedFd, volume: &OpenVolume) -> Done {

@@ -102,7 +102,7 @@ pub struct Limits {
     pub pids: u32,
     /// CPU time a second of wall time, in CPUs.
     pub cpus: f64,
-    /// Open descriptors of one process.
+    /// Open descriptors of one process; fewer where the guest shares its uid ([`Weakness::OwnUid`]).
     pub open_files: u32,
 }
 
@@ -130,7 +130,9 @@ pub struct Command {
 pub enum Weakness {
     /// No cgroup can be made: limits are kept by rlimits, affinity and a watchdog instead.
     Cgroup,
-    /// The guest has the uid of the user who started it, for want of a range of subordinate ids.
+    /// The guest has the uid of the user who started it, because there is no range of subordinate ids or a volume is
+    /// read-write. It keeps the user's supplementary groups where the kernel does not let it drop them, shares the
+    /// kernel's counters for that uid, and has at most [`crate::MAX_OPEN_FILES_WITH_OWN_UID`] open files a process.
     OwnUid,
     /// No Landlock: the read-only mounts alone keep the guest from writing.
     Landlock,

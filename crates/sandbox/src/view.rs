@@ -1,5 +1,7 @@
 //! What the guest's root directory holds, as data: computed on the host, built inside by `mounts`.
 
+mod etc;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -38,21 +40,6 @@ pub(crate) enum Kind {
 /// Host directories (or links, where `/usr` is merged) that programs and their libraries live in.
 const SYSTEM: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-/// The parts of the host's `/etc` that programs need and that hold nothing private: the linker's cache,
-/// Debian's alternatives, certificate authorities, time zone, fonts and public tables.
-const ETC: [&str; 10] = [
-    "ld.so.cache",
-    "alternatives",
-    "ssl",
-    "pki",
-    "ca-certificates",
-    "crypto-policies",
-    "localtime",
-    "fonts",
-    "mime.types",
-    "services",
-];
-
 /// Directories that exist in every sandbox, whatever its root.
 const ALWAYS: [&str; 7] = ["dev", "etc", "proc", "run", "tmp", "var", "workspace"];
 
@@ -65,9 +52,7 @@ pub(crate) fn entries(spec: &Spec) -> std::io::Result<Vec<Entry>> {
             for name in SYSTEM {
                 entries.extend(mirror(&Path::new("/").join(name), Path::new(name))?);
             }
-            for name in ETC {
-                entries.extend(mirror(&Path::new("/etc").join(name), &Path::new("etc").join(name))?);
-            }
+            entries.extend(etc::entries(Path::new("/etc"))?);
             entries.extend(identity_files(spec.uid));
         }
         Root::Directory(directory) => {

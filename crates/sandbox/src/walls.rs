@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::enforcement::Enforcement;
 use crate::error::{Step, StepError};
+use crate::in_flight;
 use crate::seccomp;
 use crate::spec::Limits;
 use crate::sys::Listener;
@@ -35,6 +36,8 @@ pub(crate) struct Walls {
     pub(crate) enforcement: Enforcement,
     /// The newest Landlock that this kernel has; `None` only where its absence was accepted.
     pub(crate) landlock_abi: Option<u32>,
+    /// The guest has the uid of the user who started it, and shares the kernel's counters for it.
+    pub(crate) uid_is_shared: bool,
     /// Where the guest may write, besides the fixed places.
     pub(crate) writable: Vec<PathBuf>,
 }
@@ -63,7 +66,7 @@ fn limit(walls: &Walls) -> Done {
     let mut bounds = vec![
         // 1, not 0: at 1 the kernel writes no core and also starts no handler for one (core(5)).
         (Resource::Core, 1),
-        (Resource::Nofile, limits.open_files.into()),
+        (Resource::Nofile, in_flight::open_files(limits, walls.uid_is_shared)),
         (Resource::Nproc, limits.pids.into()),
         (Resource::Memlock, 8 << 20),
         (Resource::Rtprio, 0),

@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     /// CPUs, such as 0.5
     #[arg(long)]
     cpus: Option<f64>,
-    /// Open files of each process
+    /// Open files of each process; at most 512 in a sandbox that runs with your own uid
     #[arg(long)]
     nofile: Option<u32>,
     /// Size of all that is written to /workspace, /tmp and /dev/shm

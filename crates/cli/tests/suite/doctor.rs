@@ -39,6 +39,7 @@ fn weaknesses_are_shown_with_their_remedy() {
     }
     let text = doctor(Who::Plain, &[]).text();
     assert!(text.contains("weaker   uid of its own") && text.contains("hint: install the `uidmap` package"), "{text}");
+    assert!(text.contains("keep your supplementary groups, and have at most 512 open files"), "{text}");
     assert!(text.contains("weaker   memory limit") && text.contains("systemd-run --user --scope"), "{text}");
     assert!(text.ends_with("The default configuration can run on this host.\n"), "{text}");
     let text = doctor(Who::Root, &[]).text();

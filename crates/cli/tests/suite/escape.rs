@@ -6,6 +6,8 @@
 
 mod beacon;
 mod floods;
+mod groups;
+mod in_flight;
 mod judge;
 mod killed;
 mod leftovers;

@@ -122,7 +122,7 @@ pub struct FlavorConfig {
     pub memory: Option<ByteSize>,
     /// Processes and threads together.
     pub pids: Option<u32>,
-    /// Open files of each process.
+    /// Open files of each process; at most 512 in a sandbox that runs with the uid of the server.
     pub open_files: Option<u32>,
     /// All that is written to /workspace, /tmp and /dev/shm; half of the memory unless given.
     pub workspace: Option<ByteSize>,

@@ -49,6 +49,8 @@ pub(super) fn settle(plan: &Plan, channel: &Channel) -> Result<(Option<OwnedFd>,
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
     rustix::system::sethostname(b"ringfence").step(|| "set the host name".into())?;
+    // A new namespace has a copy of the host's.
+    rustix::system::setdomainname(b"(none)").step(|| "set the domain name".into())?;
     let listener = raise_network(plan.network)?;
 
     // Opened as the user who started the sandbox, whose rights decide what may be shown.
@@ -63,7 +65,7 @@ pub(super) fn settle(plan: &Plan, channel: &Channel) -> Result<(Option<OwnedFd>,
     // Only now, so that the namespace's root is the group that was entered.
     sys::unshare(libc::CLONE_NEWCGROUP).step(|| "make a cgroup namespace".into())?;
     become_guest(plan.uid, may_drop_groups)?;
-    mounts::build(&plan.entries, sources, &volumes, &plan.workspace)?;
+    mounts::build(&plan.entries, sources, &volumes, &plan.workspace, &plan.walls)?;
     drop(volumes);
     let pending_calls = walls::raise(&plan.walls)?;
     Ok((listener, pending_calls))

@@ -4,7 +4,7 @@ use std::fs;
 
 use ringfence_runtime::template::{Language, PATH};
 use ringfence_sandbox::cgroup::{Controller, Place};
-use ringfence_sandbox::{Identity, host};
+use ringfence_sandbox::{Identity, MAX_OPEN_FILES_WITH_OWN_UID, OwnGroups, host};
 
 use super::{Check, State};
 
@@ -103,8 +103,17 @@ fn own_uid() -> Check {
         Ok(Identity::Subordinate { .. }) => {
             Check::ok("uid of its own", "one of your subordinate ids; your own where a volume is read-write")
         }
-        Ok(Identity::Own { why }) => {
-            let detail = format!("{why}: sandboxes run with your own uid, inside their namespaces");
+        Ok(Identity::Own { why, groups }) => {
+            let groups = match groups {
+                OwnGroups::Kept => "keep your supplementary groups",
+                OwnGroups::TryDirectly | OwnGroups::ByHelper { .. } => {
+                    "leave your supplementary groups if the kernel allows it"
+                }
+            };
+            let detail = format!(
+                "{why}: sandboxes run with your own uid, inside their namespaces, {groups}, \
+                 and have at most {MAX_OPEN_FILES_WITH_OWN_UID} open files a process"
+            );
             Check::lacking("uid of its own", State::Weaker, detail, host::SUBUID_REMEDY)
         }
     }

@@ -81,6 +81,7 @@ impl Stage {
             ("{host_pid}", self.bystander.id().to_string()),
             ("{host_file}", self.host_file().display().to_string()),
             ("{runner}", RINGFENCE.to_owned()),
+            ("{boot_id}", boot_id()),
             ("{token}", self.token.clone()),
             ("{stage}", self.directory.path().display().to_string()),
             ("{port}", servers.port.to_string()),
@@ -136,6 +137,11 @@ impl Stage {
         shell.arg(command.get_program()).args(command.get_args());
         shell
     }
+}
+
+fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("the kernel has a boot id");
+    id.trim().to_owned()
 }
 
 impl Drop for Stage {

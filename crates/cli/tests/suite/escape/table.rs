@@ -130,6 +130,7 @@ cases! {
     };
     c13_init: Case { script: "c13_init.py", sandbox: "--pids 64", attack: "--pids 64", attempts: 4, ..PLAIN };
     c15_cgroup: Case { script: "c15_cgroup.py", attempts: 6, ..PLAIN };
+    c67_terminals: Case { script: "c67_terminals.py", attempts: 2, ..PLAIN };
 }
 
 // Kernel surface
@@ -155,6 +156,13 @@ cases! {
         script: "c29_proc.py",
         attack: "--host-pid {host_pid} --host-file {host_file}",
         attempts: 23,
+        ..PLAIN
+    };
+    c29_host_facts: Case {
+        script: "c29_host_facts.py",
+        sandbox: "--memory 256M --workspace 64M",
+        attack: "--memory 256M --boot-id {boot_id}",
+        attempts: 18,
         ..PLAIN
     };
     c30_descriptors_inherited: Case {
