@@ -8,6 +8,7 @@ pub mod flavor;
 pub mod handover;
 mod image;
 pub mod interpreter;
+pub mod loopback;
 mod named;
 pub mod own;
 pub mod scope;
