@@ -1,13 +1,16 @@
 //! MCP over HTTP at `/mcp`, with `/` and `/health` beside it.
 //!
-//! Connections are bounded in number and patience (`connections`). Every request passes the `gate` first: Host, Origin,
-//! token, room. What is kept of a client between its requests,
-//! in the older era, can be lost at any time: nothing hangs on it but what it is told without asking.
+//! Connections are bounded in number and time (`connections`, `connection_table`). Without tokens, only the user of the
+//! server and root may connect (`access`). Every request passes the `gate` first: Host, Origin, token, limits. The state
+//! of a client between its requests, in the older era, can be lost at any time: only notifications depend on it.
 
+mod access;
 mod app;
 mod batch;
 mod clients;
+mod connection_table;
 mod connections;
+mod failed_attempts;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 mod gate;
@@ -36,11 +39,13 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 pub(crate) use clients::Clients;
 pub(crate) use headers::subject;
 pub use incoming::Incoming;
-pub use options::{HttpOptions, ListenError, Token, check};
+pub use options::{HttpOptions, ListenError, MIN_TOKEN_BYTES, Token, check, short_token};
 pub(crate) use replay::Replays;
 
 use crate::{Gateway, rest};
+use access::Access;
 use app::{App, Direct};
+use connection_table::ConnectionTable;
 use gate::Gate;
 use mcp::{LARGE_BODY, Mcp};
 use peers::Peers;
@@ -65,7 +70,8 @@ pub async fn serve_http(
     let address = incoming.address()?;
     check(address, &options)?;
     let (drain, patience) = (options.drain.clone(), options.drain_timeout);
-    let most = options.max_connections;
+    let table = ConnectionTable::new(options.max_connections, options.principals());
+    let access = Access::new(&options);
     let peers = Peers::new(address.ip(), options.allowed_hosts.clone());
     let gate = Arc::new(Gate::new(peers, &options, &gateway));
     let closing = shutdown.child_token();
@@ -80,7 +86,7 @@ pub async fn serve_http(
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = connections::serve(incoming, &app, most, &shutdown) => Ok(()),
+        () = connections::serve(incoming, &app, &table, &access, &shutdown) => Ok(()),
         () = drained => Ok(()),
     }
 }
@@ -95,12 +101,12 @@ fn app(
 ) -> App {
     let cors = options.enable_cors.then(|| cors(gate.peers().clone()));
     let status = Router::new().route("/", get(status::about)).route("/health", get(status::health));
-    let mcp = Arc::new(Mcp::new(gateway.clone(), options.max_body_bytes, shutdown, closing));
+    let mcp = Arc::new(Mcp::new(gateway.clone(), options, shutdown, closing));
     let routes = Router::new()
         .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .route("/mcp/{profile}", post(mcp::post).get(mcp::get).delete(mcp::delete))
         .with_state(Arc::clone(&mcp))
-        .merge(rest::routes(gateway.clone(), options.max_body_bytes.min(LARGE_BODY), shutdown))
+        .merge(rest::routes(gateway.clone(), options.max_body_bytes.min(LARGE_BODY), options.principals(), shutdown))
         .merge(status.layer(Extension(status::Ending(options.drain.clone()))).with_state(gateway))
         .fallback(async || {
             refuse(StatusCode::NOT_FOUND, "nothing is here", "MCP is served at /mcp, REST at /v1/sessions")

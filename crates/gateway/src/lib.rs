@@ -26,6 +26,7 @@ mod resource;
 mod rest;
 mod rpc;
 mod search;
+mod share;
 mod stdio;
 mod to_its_end;
 mod tools;
@@ -34,7 +35,9 @@ mod upstream;
 pub use echo::serve_echo;
 pub use gateway::Gateway;
 pub use hosting::{Hosting, HostingOptions, KnownServer, KnownServers, stored_servers};
-pub use http::{HttpOptions, Incoming, ListenError, ServeError, Token, check, serve_http};
+pub use http::{
+    HttpOptions, Incoming, ListenError, MIN_TOKEN_BYTES, ServeError, Token, check, serve_http, short_token,
+};
 pub use operator::serve_operator;
 pub use search::{Hit, Index, Searched};
 pub use stdio::{StdioError, serve_stdio};

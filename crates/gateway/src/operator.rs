@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::refuse;
+use crate::share::Principals;
 use crate::{Gateway, rest};
 
 const MOST_REQUESTS: usize = 64;
@@ -32,7 +33,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Serves until `shutdown`. Those with the user id `owner`, and root, are let in.
 pub async fn serve_operator(listener: UnixListener, owner: u32, gateway: Gateway, shutdown: CancellationToken) {
     let room = Arc::new(Semaphore::new(MOST_REQUESTS));
-    let app = rest::routes(gateway, MOST_BODY_BYTES, &shutdown)
+    let app = rest::routes(gateway, MOST_BODY_BYTES, Principals::One, &shutdown)
         .layer(Extension(Principal::operator()))
         .layer(from_fn_with_state(room, pass));
     let server =

@@ -21,11 +21,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use ringfence_runtime::audit::AuditEvent;
 use ringfence_runtime::session::{Failure, Kind, Principal, Sessions};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::hosting::Hosting;
 use crate::policy::Action;
+use crate::share::{Pool, Principals};
 use crate::{Gateway, busy, failure};
 
 /// Files that may be on their way in at a time; each is held in memory.
@@ -35,7 +35,7 @@ const UPLOADS_AT_ONCE: usize = 8;
 struct Rest {
     gateway: Gateway,
     max_body_bytes: usize,
-    uploads: Arc<Semaphore>,
+    uploads: Arc<Pool>,
     shutdown: CancellationToken,
 }
 
@@ -61,8 +61,13 @@ impl Rest {
     }
 }
 
-pub(crate) fn routes(gateway: Gateway, max_body_bytes: usize, shutdown: &CancellationToken) -> Router {
-    let uploads = Arc::new(Semaphore::new(UPLOADS_AT_ONCE));
+pub(crate) fn routes(
+    gateway: Gateway,
+    max_body_bytes: usize,
+    principals: Principals,
+    shutdown: &CancellationToken,
+) -> Router {
+    let uploads = Arc::new(Pool::new(UPLOADS_AT_ONCE, principals));
     let rest = Rest { gateway, max_body_bytes, uploads, shutdown: shutdown.clone() };
     Router::new()
         .route("/v1/sessions", get(sessions::list).post(sessions::create))

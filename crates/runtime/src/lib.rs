@@ -10,6 +10,7 @@ pub mod fuzzing;
 pub mod handover;
 mod image;
 pub mod interpreter;
+pub mod loopback;
 mod named;
 pub mod own;
 pub mod scope;

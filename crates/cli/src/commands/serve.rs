@@ -12,7 +12,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use ringfence_gateway::{Gateway, HttpOptions, Incoming, Token, check, serve_http, serve_stdio};
+use ringfence_gateway::{
+    Gateway, HttpOptions, Incoming, MIN_TOKEN_BYTES, Token, check, serve_http, serve_stdio, short_token,
+};
 use ringfence_runtime::config::{self, Configuration, Flag, parse_volume};
 use ringfence_runtime::handover::{Handed, Hello};
 use ringfence_runtime::own::Own;
@@ -39,9 +41,11 @@ pub(super) use scope::{Scoped, keep};
 ///
 /// Options are stronger than variables, and those than the configuration file; `ringfence config show` tells what holds.
 ///
-/// On any other address than loopback a token is needed: [server.tokens.NAME] in the configuration, or
-/// RINGFENCE_AUTH_TOKEN (or MCP_AUTH_TOKEN, MSB_API_KEY).
+/// Without a token only the user who runs the server, and root, may connect on loopback. On any other address a token of
+/// at least 16 bytes is needed: [server.tokens.NAME] in the configuration, or RINGFENCE_AUTH_TOKEN (or MCP_AUTH_TOKEN,
+/// MSB_API_KEY).
 #[derive(Args)]
+#[allow(clippy::struct_excessive_bools)] // each is a flag of its own
 pub(crate) struct Arguments {
     /// The configuration file [default: ringfence.toml here, or in ~/.config/ringfence] [env: RINGFENCE_CONFIG]
     #[arg(long, value_name = "FILE")]
@@ -67,6 +71,9 @@ pub(crate) struct Arguments {
     /// Let web pages of this host call it
     #[arg(long)]
     enable_cors: bool,
+    /// Without a token, let every user of this host connect on loopback [env: RINGFENCE_ALLOW_LOCAL_USERS]
+    #[arg(long)]
+    allow_local_users: bool,
     /// Listen without a token where others can reach it
     #[arg(long)]
     insecure_no_auth: bool,
@@ -248,12 +255,16 @@ pub(super) fn http_options(
         allowed_hosts: server.allowed_hosts.clone(),
         enable_cors: server.enable_cors,
         insecure_no_auth: arguments.insecure_no_auth,
+        allow_local_users: server.allow_local_users,
         max_requests: server.most_requests,
         max_connections: server.most_connections,
         drain_timeout: server.times.drain,
         ..HttpOptions::default()
     };
     check(address, &options).map_err(|error| Failure::new(error.to_string()).hint(error.hint()))?;
+    if let Some(token) = short_token(&options.tokens) {
+        tracing::warn!("the token of {:?} has fewer than {MIN_TOKEN_BYTES} bytes and may be guessed", token.principal);
+    }
     Ok(options)
 }
 
@@ -341,6 +352,7 @@ impl Arguments {
             self.host.map(|host| Flag::new("--host", "server.host", host.to_string())),
             self.port.map(|port| Flag::new("--port", "server.port", i64::from(port))),
             self.profile.clone().map(|profile| Flag::new("--profile", "server.profile", profile)),
+            self.allow_local_users.then(|| Flag::new("--allow-local-users", "server.allow_local_users", true)),
             self.enable_cors.then(|| Flag::new("--enable-cors", "server.enable_cors", true)),
             volumes.map(|volumes| Flag::new("--volume", "sessions.volumes", volumes)),
             self.max_sessions.map(|most| Flag::new("--max-sessions", "sessions.max_sessions", i64::from(most))),

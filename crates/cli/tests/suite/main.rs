@@ -25,6 +25,7 @@ mod images;
 mod leases;
 mod left_running;
 mod limits;
+mod local_users;
 mod mcp_server;
 mod network;
 mod odd_calls;

@@ -51,6 +51,17 @@ fn listening_openly_without_a_token_is_refused() {
 }
 
 #[test]
+fn listening_openly_with_a_short_token_is_refused() {
+    let mut command = Command::new(BINARY);
+    command.args(["serve", "--host", "0.0.0.0", "--port", "0"]).env("RINGFENCE_AUTH_TOKEN", "fifteen-bytes--");
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{text}");
+    assert!(text.contains("has fewer than 16 bytes") && text.contains("hint:"), "{text}");
+    assert!(!text.contains("fifteen"), "{text}");
+}
+
+#[test]
 fn the_end_of_the_server_is_the_end_of_its_sandboxes() {
     let word = format!("server-ends-{}", std::process::id());
     let call = serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {

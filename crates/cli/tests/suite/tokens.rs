@@ -64,3 +64,75 @@ fn a_session_of_one_token_is_not_there_for_another() {
     let kept = one.call("execute_code", &json!({"code": "print(x)", "session_id": session}));
     assert_eq!(kept["result"]["structuredContent"]["stdout"], "mine\n");
 }
+
+/// Two agents on a server with these settings.
+fn with_two_agents(settings: &str, check: impl FnOnce(Agent<'_>, Agent<'_>)) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = directory.path().join("ringfence.toml");
+    let tokens = "[server.tokens.one]\nenv = \"ONE\"\n[server.tokens.other]\nenv = \"OTHER\"\n";
+    std::fs::write(&config, format!("{settings}{tokens}")).expect("it is written");
+    let variables = [("ONE", "the-secret-of-the-one"), ("OTHER", "the-secret-of-the-other")];
+    let server = Server::start(&["--config", config.to_str().expect("it is text")], &variables);
+    let [one, other] = variables.map(|(_, secret)| Agent { server: &server, secret });
+    check(one, other);
+}
+
+#[test]
+fn one_token_cannot_take_all_sessions() {
+    with_two_agents("[sessions]\nmax_sessions = 4\npool = { python = 0, node = 0, bash = 0 }\n", |one, other| {
+        let begin = |agent: &Agent| agent.call("execute_command", &json!({"command": "true", "template": "bash"}));
+        for _ in 0..3 {
+            let made = begin(&one);
+            assert!(made["result"]["structuredContent"]["session_id"].is_string(), "{made}");
+        }
+        let refused = begin(&one);
+        assert_eq!(refused["error"]["data"]["error_code"], "RESOURCE_LIMIT_EXCEEDED", "{refused}");
+        assert_eq!(refused["error"]["data"]["context"]["rule"], "sessions.max_sessions_per_principal", "{refused}");
+        let made = begin(&other);
+        assert!(made["result"]["structuredContent"]["session_id"].is_string(), "{made}");
+    });
+}
+
+#[test]
+fn one_token_cannot_take_all_uploads() {
+    with_two_agents("", |one, other| {
+        let sessions = [&one, &other].map(|agent| {
+            let made = agent.call("execute_command", &json!({"command": "true", "template": "bash"}));
+            made["result"]["structuredContent"]["session_id"].as_str().expect("a session").to_owned()
+        });
+        let begin = || {
+            let mut stream = std::net::TcpStream::connect(&one.server.address).expect("it listens");
+            let path = format!("/v1/sessions/{}/files/x", sessions[0]);
+            let head = format!("PUT {path} HTTP/1.1\r\n{}Content-Length: 9\r\n\r\n", one.headers());
+            std::io::Write::write_all(&mut stream, head.as_bytes()).expect("it reads");
+            stream
+        };
+        let _held: Vec<_> = (0..8).map(|_| begin()).collect();
+        let put = |agent: &Agent, session: &str| {
+            agent.server.ask(&format!("PUT /v1/sessions/{session}/files/y"), &agent.headers(), "content")
+        };
+        crate::leases::eventually("one token takes all uploads", || {
+            put(&one, &sessions[0]).1.contains("your token has 6 uploads under way")
+        });
+        let (status, body) = put(&other, &sessions[1]);
+        assert_eq!(status, 200, "{body}");
+    });
+}
+
+/// Strangers must not keep those with a token out, whatever they begin and do not end.
+#[test]
+fn half_sent_heads_of_strangers_keep_no_token_out() {
+    with_two_agents("[server]\nmax_connections = 64\n", |one, _| {
+        let strangers: Vec<_> = (0..300)
+            .map(|_| {
+                let mut stream = std::net::TcpStream::connect(&one.server.address).expect("it listens");
+                let _ = std::io::Write::write_all(&mut stream, b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX: ");
+                stream
+            })
+            .collect();
+        for _ in 0..20 {
+            assert_eq!(one.sessions(), json!([]));
+        }
+        drop(strangers);
+    });
+}

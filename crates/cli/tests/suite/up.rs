@@ -20,7 +20,7 @@ use crate::leases::{begin, descendants, eventually, is_alive, run};
 use crate::server::Server;
 
 /// A supervisor on a port of its own, and the line that it has told.
-fn up(options: &[&str], variables: &[(&str, &str)]) -> (Server, Value) {
+pub(crate) fn up(options: &[&str], variables: &[(&str, &str)]) -> (Server, Value) {
     up_in(Arc::new(tempfile::tempdir().expect("a directory")), options, variables)
 }
 
@@ -220,7 +220,7 @@ fn an_open_address_needs_a_token_and_the_probes_have_it() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{said}");
     assert!(said.contains("without a token"), "{said}");
-    let (server, line) = up(&["--host", "0.0.0.0"], &[("RINGFENCE_AUTH_TOKEN", "a-long-secret")]);
+    let (server, line) = up(&["--host", "0.0.0.0"], &[("RINGFENCE_AUTH_TOKEN", "a-long-secret-for-all")]);
     assert_eq!(line["endpoint"], format!("http://{}/mcp", server.address), "{line}");
     assert!(server.address.starts_with("127.0.0.1:"), "{line}");
     assert_eq!(server.ask("POST /mcp", &format!("Host: {}\r\n", server.address), "{}").0, 401);

@@ -1,7 +1,8 @@
-//! Connections: bounded in number, and none is held for ever by a client that is slow, silent or dead.
+//! Serves connections, and closes those whose clients are slow, silent or dead.
 //!
-//! A few more than there is room for are taken, to be told so and to answer probes; what comes beyond those is told
-//! without being heard, so that nobody takes a server that is busy for one that is dead.
+//! A client must authenticate soon, and gives way to others before that (`connection_table`). A few connections beyond
+//! the limit are accepted, to be answered with 503 and to answer probes; all others are sent a 503 unread, so that a busy
+//! server does not look like a dead one.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,27 +18,27 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::access::{Access, Origin};
 use super::app::App;
-use super::gate::Crowded;
+use super::connection_table::{ConnectionTable, Slot};
 use super::incoming::Incoming;
 use super::last_words::LastWords;
 
 /// How long a client may take for the head of a request, and be silent between requests.
 const HEAD: Duration = Duration::from_secs(60);
 
-/// The same for one that is only told that there is no room.
-const CROWDED_HEAD: Duration = Duration::from_secs(2);
+/// How long a client may take until a request of its has passed authentication.
+const AUTHENTICATION: Duration = Duration::from_secs(10);
+
+/// How long one that is only refused may take for the head of its request.
+const REFUSED_HEAD: Duration = Duration::from_secs(2);
 
 /// How long a client may take nothing of what it is sent.
 const STALL: Duration = Duration::from_secs(60);
-
-/// Connections beyond the limit that are told so.
-const EXTRA: usize = 64;
 
 /// How long to rest when no connection can be accepted, for want of descriptors.
 const REST: Duration = Duration::from_millis(100);
@@ -54,8 +55,13 @@ const OVERFULL: &str = concat!(
     "\r\n"
 );
 
-pub(super) async fn serve(mut incoming: Incoming, app: &Arc<App>, most: usize, shutdown: &CancellationToken) {
-    let (room, extra) = (Arc::new(Semaphore::new(most)), Arc::new(Semaphore::new(EXTRA)));
+pub(super) async fn serve(
+    mut incoming: Incoming,
+    app: &Arc<App>,
+    table: &Arc<ConnectionTable>,
+    access: &Access,
+    shutdown: &CancellationToken,
+) {
     let tasks = TaskTracker::new();
     loop {
         let (stream, place) = tokio::select! {
@@ -70,18 +76,16 @@ pub(super) async fn serve(mut incoming: Incoming, app: &Arc<App>, most: usize, s
             () = shutdown.cancelled() => break,
         };
         let words = place.and_then(LastWords::new);
-        let (permit, head) = match (Arc::clone(&room).try_acquire_owned(), Arc::clone(&extra).try_acquire_owned()) {
-            (Ok(permit), _) => (permit, HEAD),
-            (Err(_), Ok(permit)) => (permit, CROWDED_HEAD),
-            (Err(_), Err(_)) => {
-                turn_away(&stream);
-                continue;
-            }
+        // A client that is gone has no address.
+        let Ok(peer) = stream.peer_addr() else { continue };
+        let Some(slot) = table.admit(peer.ip(), access.judge(&stream)) else {
+            turn_away(&stream);
+            continue;
         };
         // The kernel gives up a client that is gone, whose connection would look open for long.
         let patience = u32::try_from(STALL.as_millis()).unwrap_or(u32::MAX);
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, patience);
-        tasks.spawn(converse(Connection::new(stream, words, permit), Arc::clone(app), head, shutdown.clone()));
+        tasks.spawn(converse(Connection::new(stream, words, slot), Arc::clone(app), shutdown.clone()));
     }
     drop(incoming);
     tasks.close();
@@ -97,9 +101,13 @@ fn turn_away(stream: &TcpStream) {
     let _ = send(stream, OVERFULL.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-async fn converse(connection: Connection, app: Arc<App>, head: Duration, shutdown: CancellationToken) {
+async fn converse(connection: Connection, app: Arc<App>, shutdown: CancellationToken) {
+    let (peer, evicted) = (connection.slot.peer.clone(), connection.slot.evicted.clone());
+    let is_refused = peer.is_crowded() || matches!(peer.origin(), Origin::Refused(_));
+    let head = if is_refused { REFUSED_HEAD } else { HEAD };
     let has_asked = Arc::new(AtomicBool::new(false));
     let (asked, words) = (Arc::clone(&has_asked), connection.words.clone());
+    let client = peer.clone();
     let answer = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         asked.store(true, Ordering::Relaxed);
         let (words, version) = (words.clone(), request.version());
@@ -107,9 +115,7 @@ async fn converse(connection: Connection, app: Arc<App>, head: Duration, shutdow
             words.begins();
             request.extensions_mut().insert(words.clone());
         }
-        if head == CROWDED_HEAD {
-            request.extensions_mut().insert(Crowded);
-        }
+        request.extensions_mut().insert(client.clone());
         let app = Arc::clone(&app);
         async move {
             let response = app.answer(request).await;
@@ -122,12 +128,28 @@ async fn converse(connection: Connection, app: Arc<App>, head: Duration, shutdow
     let conversation = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head)
-        .keep_alive(head == HEAD)
+        .keep_alive(!is_refused)
         .serve_connection(TokioIo::new(connection), answer)
         .with_upgrades();
     let mut conversation = std::pin::pin!(conversation);
+    let not_authenticated = async {
+        tokio::time::sleep(AUTHENTICATION).await;
+        if peer.is_authenticated() {
+            std::future::pending::<()>().await;
+        }
+    };
     let ended = tokio::select! {
         ended = conversation.as_mut() => ended,
+        () = evicted.cancelled() => return,
+        () = not_authenticated => {
+            // A probe, or a refusal on its way, may end.
+            if !has_asked.load(Ordering::Relaxed) {
+                return;
+            }
+            conversation.as_mut().graceful_shutdown();
+            let Ok(ended) = tokio::time::timeout(FAREWELL, conversation).await else { return };
+            ended
+        }
         () = shutdown.cancelled() => {
             // One that has not asked anything yet is not idle to the eyes of hyper, which would wait for its head.
             if !has_asked.load(Ordering::Relaxed) {
@@ -148,15 +170,25 @@ struct Connection {
     stalled: Option<Pin<Box<Sleep>>>,
     /// Where somebody has the connection too.
     words: Option<LastWords>,
-    _permit: OwnedSemaphorePermit,
+    slot: Slot,
+    has_written: bool,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.slot.evicted.is_cancelled() && !self.has_written {
+            turn_away(&self.stream);
+        }
+    }
 }
 
 impl Connection {
-    fn new(stream: TcpStream, words: Option<LastWords>, permit: OwnedSemaphorePermit) -> Self {
-        Self { stream, stalled: None, words, _permit: permit }
+    fn new(stream: TcpStream, words: Option<LastWords>, slot: Slot) -> Self {
+        Self { stream, stalled: None, words, slot, has_written: false }
     }
 
-    fn about_to_write(&self, bytes: usize) {
+    fn about_to_write(&mut self, bytes: usize) {
+        self.has_written = true;
         if let Some(words) = &self.words {
             words.writes(bytes);
         }
@@ -236,17 +268,28 @@ mod tests {
     use futures_util::StreamExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+    use super::super::HttpOptions;
+    use super::super::connection_table::EXTRA;
     use super::*;
+    use crate::share::Principals;
 
     /// Of time that is passed over when there is nothing to do.
     const LONG: Duration = Duration::from_secs(3600);
+
+    fn owner() -> Access {
+        Access::new(&HttpOptions::default())
+    }
+
+    fn table(limit: usize) -> Arc<ConnectionTable> {
+        ConnectionTable::new(limit, Principals::One)
+    }
 
     async fn start(app: Router) -> (std::net::SocketAddr, CancellationToken) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
         let ended = shutdown.clone();
         let app = Arc::new(App::new(app, None));
-        tokio::spawn(async move { serve(listener.into(), &app, 1, &ended).await });
+        tokio::spawn(async move { serve(listener.into(), &app, &table(1), &owner(), &ended).await });
         (address, shutdown)
     }
 
@@ -284,7 +327,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
         let (app, ended) = (Arc::new(App::new(Router::new(), None)), shutdown.clone());
-        let server = tokio::spawn(async move { serve(listener.into(), &app, 9, &ended).await });
+        let server = tokio::spawn(async move { serve(listener.into(), &app, &table(9), &owner(), &ended).await });
         let half = "GET / HTTP/1.1\r\nHost: lo";
         let whole = format!("{half}\r\n\r\n");
         let mut held = Vec::new();

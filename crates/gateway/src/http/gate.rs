@@ -1,5 +1,6 @@
-//! What every request passes before anything looks at it: Host, Origin, token, room.
+//! The checks that every request passes first: Host, Origin, who connects or the token, and limits.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -14,16 +15,19 @@ use http_body::{Frame, SizeHint};
 use ringfence_runtime::audit::{Audit, AuditEvent, AuditKind, Sparing};
 use ringfence_runtime::session::{Failure, Kind, Principal};
 use subtle::ConstantTimeEq;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::access::{Origin, Refused};
+use super::connection_table::Peer;
+use super::failed_attempts::FailedAttempts;
 use super::peers::Peers;
 use super::place::{Admitted, Place};
 use super::status::ENDING;
 use super::{HttpOptions, Token, refuse};
 use crate::policy::Policy;
 use crate::rpc::{self, Id, Message, Sent};
+use crate::share::{Full, Permit, Pool};
 use crate::{Gateway, busy, failure};
 
 /// What is read of messages for which there is no room: most are refused by their id, but answers and notifications
@@ -35,10 +39,6 @@ const ASIDE_WITHIN: Duration = Duration::from_secs(2);
 /// With less room than this for answers nothing is begun, as its answer might be lost.
 const SPARE_KIB: usize = 1 << 10;
 
-/// On requests of connections for which there is no room: they are only told so.
-#[derive(Clone, Copy)]
-pub(super) struct Crowded;
-
 /// On an answer over MCP: whose it is, where it cannot be kept.
 #[derive(Clone)]
 pub(super) struct AnswerTo {
@@ -47,67 +47,88 @@ pub(super) struct AnswerTo {
     pub(super) only_reads: bool,
 }
 
-/// Why a request is not let in just now.
+/// Why a request is refused for now.
 #[derive(Clone, Copy)]
 enum NoRoom {
     Ending,
     Connections,
     Requests,
     Answers,
+    /// The principal holds its share: so many connections or requests, or of what is on its way.
+    ConnectionShare(u32),
+    RequestShare(u32),
+    AnswerShare,
 }
 
 impl NoRoom {
-    fn why(self) -> &'static str {
+    fn why(self) -> Cow<'static, str> {
         match self {
-            Self::Ending => ENDING,
-            Self::Connections => "too many connections",
-            Self::Requests => "too many requests at a time",
-            Self::Answers => "too much is on its way to clients",
+            Self::Ending => ENDING.into(),
+            Self::Connections => "too many connections".into(),
+            Self::Requests => "too many requests at a time".into(),
+            Self::Answers => "too much is on its way to clients".into(),
+            Self::ConnectionShare(share) => format!(
+                "your token has {share} connections, three quarters of server.max_connections: the rest is for others"
+            )
+            .into(),
+            Self::RequestShare(share) => format!(
+                "your token has {share} requests under way, three quarters of server.max_concurrent_requests: the \
+                 rest is for others"
+            )
+            .into(),
+            Self::AnswerShare => "your token has three quarters of all that may be on its way to clients".into(),
         }
     }
 
-    /// What the audit hears of it.
+    /// The outcome in the audit.
     fn outcome(self) -> Option<&'static str> {
         match self {
             Self::Ending => None,
-            Self::Connections => Some("too_many_connections"),
-            Self::Requests => Some("too_many_requests"),
-            Self::Answers => Some("too_much_to_send"),
+            Self::Connections | Self::ConnectionShare(_) => Some("too_many_connections"),
+            Self::Requests | Self::RequestShare(_) => Some("too_many_requests"),
+            Self::Answers | Self::AnswerShare => Some("too_much_to_send"),
         }
     }
+}
+
+/// Why it is not known who sends a request.
+enum Unknown {
+    /// A token is missing or wrong.
+    Token,
+    TooManyFailures,
+    Connection(Refused),
 }
 
 pub(super) struct Gate {
     peers: Peers,
     tokens: Arc<[Token]>,
-    room: Arc<Semaphore>,
-    most_requests: u32,
+    requests: Pool,
     draining: CancellationToken,
     /// Those that are read although there is no room for them.
-    aside: Arc<Semaphore>,
+    aside: Pool,
     /// In KiB.
-    response_room: Arc<Semaphore>,
+    responses: Pool,
     spare_kib: usize,
     audit: Audit,
     strangers: Arc<Sparing>,
+    failures: FailedAttempts,
     policy: Policy,
 }
 
 impl Gate {
     pub(super) fn new(peers: Peers, options: &HttpOptions, gateway: &Gateway) -> Self {
-        let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
-        let most_requests = u32::try_from(options.max_requests).unwrap_or(u32::MAX >> 3);
+        let principals = options.principals();
         Self {
             peers,
             tokens: options.tokens.clone().into(),
-            room: semaphore(most_requests as usize),
-            most_requests,
+            requests: Pool::new(options.max_requests, principals),
             draining: options.drain.clone(),
-            aside: semaphore(ASIDE_AT_ONCE),
-            response_room: semaphore(options.max_response_bytes >> 10),
+            aside: Pool::new(ASIDE_AT_ONCE, principals),
+            responses: Pool::new(options.max_response_bytes >> 10, principals),
             spare_kib: SPARE_KIB.min(options.max_response_bytes >> 11),
             audit: gateway.audit(),
             strangers: Arc::default(),
+            failures: FailedAttempts::default(),
             policy: gateway.policy().clone(),
         }
     }
@@ -118,35 +139,42 @@ impl Gate {
 
     /// Waits until no request is under way.
     pub(super) async fn is_empty(&self) {
-        let _ = self.room.acquire_many(self.most_requests).await;
+        self.requests.is_unused().await;
     }
 
-    /// Lets a request in, with a place unless it takes none.
-    fn admit(&self, request: &Request) -> Result<Option<Place>, NoRoom> {
+    /// Admits a request, with a place unless it takes none.
+    fn admit(&self, request: &Request, peer: &Peer, principal: &Principal) -> Result<Option<Place>, NoRoom> {
         if self.draining.is_cancelled() && !is_coming_back(request) {
             return Err(NoRoom::Ending);
         }
-        if request.extensions().get::<Crowded>().is_some() {
+        if peer.is_crowded() {
             return Err(NoRoom::Connections);
         }
+        peer.authenticate(principal).map_err(|full| match full {
+            Full::Pool => NoRoom::Connections,
+            Full::Share(share) => NoRoom::ConnectionShare(share),
+        })?;
         if is_listening(request) {
             return Ok(None);
         }
-        if self.response_room.available_permits() < self.spare_kib {
+        if self.responses.available(principal) < self.spare_kib {
             return Err(NoRoom::Answers);
         }
-        let permit = Arc::clone(&self.room).try_acquire_owned().map_err(|_| NoRoom::Requests)?;
-        Ok(Some(Place::new(permit)))
+        match self.requests.try_acquire(principal) {
+            Ok(permit) => Ok(Some(Place::new(permit))),
+            Err(Full::Pool) => Err(NoRoom::Requests),
+            Err(Full::Share(share)) => Err(NoRoom::RequestShare(share)),
+        }
     }
 
     /// Reads a message for which there is no room. Gives the request back where it asks for nothing, and else its id.
-    async fn hear_aside(&self, request: Request) -> Result<(Request, OwnedSemaphorePermit), Option<Id>> {
+    async fn hear_aside(&self, request: Request, principal: &Principal) -> Result<(Request, Permit), Option<Id>> {
         let (parts, body) = request.into_parts();
         if body.size_hint().lower() > ASIDE_BYTES as u64 {
             return Err(None);
         }
-        let permit = timeout(ASIDE_WITHIN, Arc::clone(&self.aside).acquire_owned()).await;
-        let permit = permit.ok().and_then(Result::ok).ok_or(None)?;
+        let permit = timeout(ASIDE_WITHIN, self.aside.acquire(principal)).await;
+        let permit = permit.ok().flatten().ok_or(None)?;
         let body = timeout(ASIDE_WITHIN, to_bytes(body, ASIDE_BYTES)).await;
         let body = body.ok().and_then(Result::ok).ok_or(None)?;
         let asks = |message: &Result<Message, _>| {
@@ -163,28 +191,28 @@ impl Gate {
     /// Refuses for want of room, and says when to ask again.
     fn busy(&self, no_room: NoRoom) -> Response {
         self.tell_of(no_room);
-        busy::with_retry_after(refuse(StatusCode::SERVICE_UNAVAILABLE, no_room.why(), "try again shortly"))
+        busy::with_retry_after(refuse(StatusCode::SERVICE_UNAVAILABLE, &no_room.why(), "try again shortly"))
     }
 
     /// The same in the words of MCP.
     fn busy_over_mcp(&self, no_room: NoRoom, id: Option<&Id>) -> Response {
         self.tell_of(no_room);
-        let answer = rpc::answer(id, Err(busy::error(no_room.why())));
+        let answer = rpc::answer(id, Err(busy::error(&no_room.why())));
         busy::with_retry_after((StatusCode::SERVICE_UNAVAILABLE, axum::Json(answer)).into_response())
     }
 
     /// Stands for an answer that cannot be kept until its client has read it.
-    fn instead_of(&self, answer: &Response, method: &Method) -> Response {
+    fn instead_of(&self, answer: &Response, method: &Method, no_room: NoRoom) -> Response {
         match answer.extensions().get::<AnswerTo>() {
-            Some(AnswerTo { id, only_reads: true }) => self.busy_over_mcp(NoRoom::Answers, Some(id)),
+            Some(AnswerTo { id, only_reads: true }) => self.busy_over_mcp(no_room, Some(id)),
             Some(AnswerTo { id, only_reads: false }) => {
-                self.tell_of(NoRoom::Answers);
+                self.tell_of(no_room);
                 let lost = Err(failure::render(answer_lost()));
                 axum::Json(rpc::answer(Some(id), lost)).into_response()
             }
-            None if *method == Method::GET => self.busy(NoRoom::Answers),
+            None if *method == Method::GET => self.busy(no_room),
             None => {
-                self.tell_of(NoRoom::Answers);
+                self.tell_of(no_room);
                 let (_, body) = failure::render_http(answer_lost());
                 (StatusCode::INSUFFICIENT_STORAGE, axum::Json(body)).into_response()
             }
@@ -204,11 +232,26 @@ impl Gate {
         }
     }
 
-    /// Compares with every token in full, so that the time taken tells no more of one than its length.
-    fn principal(&self, headers: &HeaderMap) -> Option<Principal> {
+    /// Says who sends a request. Attempts beyond the limit are not compared with any token, but on loopback: there one
+    /// address has many users.
+    fn principal(&self, headers: &HeaderMap, peer: &Peer) -> Result<Principal, Unknown> {
         if self.tokens.is_empty() {
-            return Some(Principal::local());
+            return match peer.origin() {
+                Origin::Owner | Origin::Unknown => Ok(Principal::local()),
+                Origin::Refused(refused) => Err(Unknown::Connection(refused)),
+            };
         }
+        let address = peer.address();
+        let is_limited = !address.is_loopback() && !peer.is_authenticated();
+        if is_limited && self.failures.is_blocked(address) {
+            return Err(Unknown::TooManyFailures);
+        }
+        self.holder(headers)
+            .ok_or_else(|| if self.failures.record(address) { Unknown::Token } else { Unknown::TooManyFailures })
+    }
+
+    /// Compares with every token in full, so that the time taken tells no more of one than its length.
+    fn holder(&self, headers: &HeaderMap) -> Option<Principal> {
         let (scheme, secret) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("bearer") {
             return None;
@@ -223,7 +266,29 @@ impl Gate {
         holder
     }
 
-    /// Lets whoever may pass go on to what comes next. Who probes is nobody.
+    fn refuse_unknown(&self, unknown: &Unknown, request: &Request) -> Response {
+        let hint = "send `Authorization: Bearer <token>` with a token of the configuration";
+        match unknown {
+            Unknown::Token => {
+                let sent = request.headers().contains_key(header::AUTHORIZATION);
+                self.tell(AuditKind::AuthenticationFailed, if sent { "wrong_token" } else { "no_token" });
+                let mut refusal = refuse(StatusCode::UNAUTHORIZED, "a token is needed", hint);
+                refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                refusal
+            }
+            Unknown::TooManyFailures => {
+                self.tell(AuditKind::AuthenticationFailed, "too_many_failures");
+                let why = "authentication failed too often from this address";
+                busy::with_retry_after(refuse(StatusCode::TOO_MANY_REQUESTS, why, hint))
+            }
+            Unknown::Connection(refused) => {
+                self.tell(AuditKind::Refused, refused.outcome());
+                refused.response()
+            }
+        }
+    }
+
+    /// Passes a request on if it may pass. Probes of `/health` have no principal.
     pub(super) async fn pass<F: Future<Output = Response>>(
         &self,
         request: Request,
@@ -243,29 +308,29 @@ impl Gate {
         if request.uri().path() == "/health" {
             return next(request, None).await;
         }
-        let Some(principal) = self.principal(request.headers()) else {
-            let sent = request.headers().contains_key(header::AUTHORIZATION);
-            self.tell(AuditKind::AuthenticationFailed, if sent { "wrong_token" } else { "no_token" });
-            let hint = "send `Authorization: Bearer <token>` with a token of the configuration";
-            let mut refusal = refuse(StatusCode::UNAUTHORIZED, "a token is needed", hint);
-            refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            return refusal;
+        let Some(peer) = request.extensions().get::<Peer>().cloned() else {
+            return self.refuse_unknown(&Unknown::Connection(Refused::UnknownUser), &request);
         };
-        let (request, place, _aside) = match self.admit(&request) {
+        let principal = match self.principal(request.headers(), &peer) {
+            Ok(principal) => principal,
+            Err(unknown) => return self.refuse_unknown(&unknown, &request),
+        };
+        let (request, place, _aside) = match self.admit(&request, &peer, &principal) {
             Ok(place) => (request, place, None),
             Err(no_room) if !request.uri().path().starts_with("/mcp") => return self.busy(no_room),
-            Err(no_room) => match self.hear_aside(request).await {
+            Err(no_room) => match self.hear_aside(request, &principal).await {
                 Ok((request, permit)) => (request, None, Some(permit)),
                 Err(id) => return self.busy_over_mcp(no_room, id.as_ref()),
             },
         };
         let method = request.method().clone();
-        let admitted = Admitted { principal: self.policy.principal(principal), place: place.clone() };
+        let admitted = Admitted { principal: self.policy.principal(principal.clone()), place: place.clone() };
         let response = next(request, Some(admitted)).await;
         let kib = u32::try_from(response.body().size_hint().lower() >> 10).unwrap_or(u32::MAX);
-        match Arc::clone(&self.response_room).try_acquire_many_owned(kib) {
+        match self.responses.try_acquire_many(&principal, kib) {
             Ok(room) => response.map(|body| Body::new(Counted { body, kept: Arc::new((place, room)) })),
-            Err(_) => self.instead_of(&response, &method),
+            Err(Full::Pool) => self.instead_of(&response, &method, NoRoom::Answers),
+            Err(Full::Share(_)) => self.instead_of(&response, &method, NoRoom::AnswerShare),
         }
     }
 }
@@ -306,7 +371,7 @@ struct Counted {
     kept: Kept,
 }
 
-type Kept = Arc<(Option<Place>, OwnedSemaphorePermit)>;
+type Kept = Arc<(Option<Place>, Permit)>;
 
 /// Bytes on their way: the body itself is gone as soon as its last bytes wait to be written.
 struct OnTheirWay {

@@ -10,7 +10,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ringfence_runtime::session::Principal;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -19,11 +18,12 @@ use super::gate::AnswerTo;
 use super::last_words::LastWords;
 use super::patience::Manner;
 use super::place::{Admitted, Place};
-use super::{headers, patience, refuse};
+use super::{HttpOptions, headers, patience, refuse};
 use crate::client::{Client, Context, Outlet};
 use crate::era::{self, CAPABILITIES_KEY, ENDLESS, Era, NEWER};
 use crate::in_flight::{InFlight, Key, Ticket};
 use crate::rpc::{self, Id, Message, Outcome, RpcError, Sent};
+use crate::share::Pool;
 use crate::{Gateway, busy};
 
 /// How long a client may take to send its request.
@@ -40,7 +40,7 @@ pub(super) struct Mcp {
     in_flight: InFlight,
     clients: Clients,
     max_body_bytes: usize,
-    large_bodies: Arc<Semaphore>,
+    large_bodies: Pool,
     shutdown: CancellationToken,
     /// Nobody is let in any more: what has no end of its own ends.
     closing: CancellationToken,
@@ -49,13 +49,14 @@ pub(super) struct Mcp {
 impl Mcp {
     pub(super) fn new(
         gateway: Gateway,
-        max_body_bytes: usize,
+        options: &HttpOptions,
         shutdown: &CancellationToken,
         closing: &CancellationToken,
     ) -> Self {
         let clients = gateway.clients().clone();
         let (gateway, shutdown, closing) = (Arc::new(gateway), shutdown.clone(), closing.clone());
-        let large_bodies = Arc::new(Semaphore::new(LARGE_BODIES));
+        let large_bodies = Pool::new(LARGE_BODIES, options.principals());
+        let max_body_bytes = options.max_body_bytes;
         Self { gateway, in_flight: InFlight::default(), clients, max_body_bytes, large_bodies, shutdown, closing }
     }
 
@@ -95,8 +96,11 @@ impl Mcp {
         }
         // Those in memory at a time are bounded: a large one waits for its turn.
         let is_large = body.size_hint().lower() > LARGE_BODY as u64;
-        let turns = Arc::clone(&self.large_bodies);
-        let turn = if is_large { timeout(BODY_TIMEOUT, turns.acquire_owned()).await.ok() } else { None };
+        let turn = if is_large {
+            timeout(BODY_TIMEOUT, self.large_bodies.acquire(&principal)).await.ok().flatten()
+        } else {
+            None
+        };
         if is_large && turn.is_none() {
             let why = "too many large requests at a time";
             return busy::with_retry_after(refuse(StatusCode::SERVICE_UNAVAILABLE, why, "try again shortly"));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::rpc;
+use crate::share::Principals;
 
 /// A bearer token and the name under which its holder's sessions are kept.
 #[derive(Clone)]
@@ -29,6 +30,8 @@ pub struct HttpOptions {
     pub allowed_hosts: Vec<String>,
     pub enable_cors: bool,
     pub insecure_no_auth: bool,
+    /// Without tokens, let every user of this host in, not only the user who runs the server and root.
+    pub allow_local_users: bool,
     /// Requests at a time; one more is answered with 503. Streams on which a client only listens do not count.
     pub max_requests: usize,
     /// Connections at a time; one more is answered with 503.
@@ -49,6 +52,7 @@ impl Default for HttpOptions {
             allowed_hosts: Vec::new(),
             enable_cors: false,
             insecure_no_auth: false,
+            allow_local_users: false,
             max_requests: 512,
             max_connections: 1024,
             max_body_bytes: rpc::LONGEST,
@@ -59,6 +63,15 @@ impl Default for HttpOptions {
     }
 }
 
+impl HttpOptions {
+    pub(crate) fn principals(&self) -> Principals {
+        if self.tokens.len() > 1 { Principals::Several } else { Principals::One }
+    }
+}
+
+/// The shortest token that can be listened with where others can guess: 16 bytes.
+pub const MIN_TOKEN_BYTES: usize = 16;
+
 /// Why the server does not listen.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ListenError {
@@ -66,6 +79,8 @@ pub enum ListenError {
     NoToken(SocketAddr),
     #[error("the token of {0:?} is empty")]
     EmptyToken(String),
+    #[error("refusing to listen on {address}: the token of {principal:?} has fewer than {MIN_TOKEN_BYTES} bytes")]
+    ShortToken { address: SocketAddr, principal: String },
 }
 
 impl ListenError {
@@ -74,6 +89,7 @@ impl ListenError {
         match self {
             Self::NoToken(_) => "set a token, listen on 127.0.0.1, or pass --insecure-no-auth",
             Self::EmptyToken(_) => "give it a long random secret, or remove it",
+            Self::ShortToken { .. } => "give it a long random secret, for example of `openssl rand -hex 32`",
         }
     }
 }
@@ -83,10 +99,21 @@ pub fn check(address: SocketAddr, options: &HttpOptions) -> Result<(), ListenErr
     if let Some(token) = options.tokens.iter().find(|token| token.secret.trim().is_empty()) {
         return Err(ListenError::EmptyToken(token.principal.clone()));
     }
-    if address.ip().to_canonical().is_loopback() || !options.tokens.is_empty() || options.insecure_no_auth {
+    if address.ip().to_canonical().is_loopback() {
         return Ok(());
     }
-    Err(ListenError::NoToken(address))
+    if let Some(token) = short_token(&options.tokens) {
+        return Err(ListenError::ShortToken { address, principal: token.principal.clone() });
+    }
+    if options.tokens.is_empty() && !options.insecure_no_auth {
+        return Err(ListenError::NoToken(address));
+    }
+    Ok(())
+}
+
+/// A token that is easy to guess, if there is one.
+pub fn short_token(tokens: &[Token]) -> Option<&Token> {
+    tokens.iter().find(|token| token.secret.trim().len() < MIN_TOKEN_BYTES)
 }
 
 #[cfg(test)]
@@ -96,7 +123,7 @@ mod tests {
     #[test]
     fn strangers_need_a_token() {
         let open = HttpOptions::default();
-        let token = Token { principal: "ci".into(), secret: "s3cret".into() };
+        let token = Token { principal: "ci".into(), secret: "s3cret-of-16-byt".into() };
         let guarded = HttpOptions { tokens: vec![token.clone()], ..open.clone() };
         let insecure = HttpOptions { insecure_no_auth: true, ..open.clone() };
         let outside = "0.0.0.0:8000".parse().unwrap();
@@ -110,6 +137,17 @@ mod tests {
         assert_eq!(check(outside, &guarded), Ok(()));
         assert_eq!(check(outside, &insecure), Ok(()));
         assert!(!format!("{token:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn short_tokens_are_refused_where_strangers_reach_the_server() {
+        let token = Token { principal: "ci".into(), secret: "fifteen-bytes--".into() };
+        let options = HttpOptions { tokens: vec![token], insecure_no_auth: true, ..HttpOptions::default() };
+        let outside = "10.0.0.5:8000".parse().unwrap();
+        let refusal = check(outside, &options).unwrap_err();
+        assert_eq!(refusal, ListenError::ShortToken { address: outside, principal: "ci".into() });
+        assert!(!refusal.to_string().contains("fifteen") && refusal.hint().contains("openssl"));
+        assert_eq!(check("127.0.0.1:8000".parse().unwrap(), &options), Ok(()));
     }
 
     #[test]

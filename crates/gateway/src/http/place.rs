@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_runtime::session::Principal;
-use tokio::sync::OwnedSemaphorePermit;
+
+use crate::share::Permit;
 
 /// Whoever has passed the gate.
 pub(super) struct Admitted {
@@ -15,10 +16,10 @@ pub(super) struct Admitted {
 /// Kept by the answer until it is sent and by the call until it ends, whichever is later: a call may outlive the
 /// connection on which it came.
 #[derive(Clone)]
-pub(super) struct Place(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+pub(super) struct Place(Arc<Mutex<Option<Permit>>>);
 
 impl Place {
-    pub(super) fn new(permit: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(permit: Permit) -> Self {
         Self(Arc::new(Mutex::new(Some(permit))))
     }
 

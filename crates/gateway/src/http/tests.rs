@@ -237,6 +237,112 @@ async fn a_token_is_asked_for() {
     }
 }
 
+fn two_tokens() -> Vec<Token> {
+    ["one", "other"].map(|name| Token { principal: name.into(), secret: format!("the-secret-of-{name}") }).into()
+}
+
+const ONE: &str = "Authorization: Bearer the-secret-of-one";
+const OTHER: &str = "Authorization: Bearer the-secret-of-other";
+
+#[tokio::test]
+async fn half_sent_heads_of_strangers_keep_no_token_out() {
+    let options = HttpOptions { tokens: two_tokens(), max_connections: 32, ..HttpOptions::default() };
+    let server = Server::start(options).await;
+    let mut strangers = Vec::new();
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let _ = stream.write_all(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Slow: ").await;
+        strangers.push(stream);
+    }
+    for _ in 0..50 {
+        let answer = server.post(&[JSON, ONE], &request("ping", json!({}))).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+    let mut answer = String::new();
+    let _ = strangers[0].read_to_string(&mut answer).await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "a connection that gives way is answered: {answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_must_authenticate_soon() {
+    let server = Server::start(HttpOptions { tokens: two_tokens(), ..HttpOptions::default() }).await;
+    let refused = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for says in ["", "GET / HTTP/1.1\r\nHost: lo", refused] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(says.as_bytes()).await.unwrap();
+        let began = tokio::time::Instant::now();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        let took = began.elapsed().as_secs();
+        assert!((9..=13).contains(&took), "{says:?} was closed after {took} s");
+    }
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let head = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{ONE}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let began = tokio::time::Instant::now();
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+    assert!(began.elapsed().as_secs() >= 50, "a client with a token may be silent for longer");
+}
+
+#[tokio::test]
+async fn failed_authentication_is_limited_and_valid_tokens_pass_on_loopback() {
+    let server = Server::start(HttpOptions { tokens: two_tokens(), ..HttpOptions::default() }).await;
+    let ping = request("ping", json!({}));
+    let wrong = "Authorization: Bearer a-guess-of-a-secret";
+    let mut statuses = Vec::new();
+    for _ in 0..failed_attempts::BURST * 2 {
+        statuses.push(server.post(&[JSON, wrong], &ping).await.status);
+    }
+    assert_eq!(statuses[..failed_attempts::BURST as usize], [401; failed_attempts::BURST as usize]);
+    let limited = server.post(&[JSON, wrong], &ping).await;
+    assert_eq!((limited.status, limited.header("retry-after")), (429, Some("1")), "{statuses:?}");
+    assert_eq!(server.post(&[JSON, ONE], &ping).await.status, 200);
+}
+
+#[tokio::test]
+async fn requests_of_one_token_leave_room_for_another() {
+    let options = HttpOptions { tokens: two_tokens(), max_requests: 4, ..HttpOptions::default() };
+    let server = Server::start(options).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        // The body does not come: the request is under way.
+        let head = format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\n{ONE}\r\nContent-Length: 9\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        held.push(stream);
+    }
+    let ping = request("ping", json!({}));
+    let mut refusal = server.post(&[JSON, ONE], &ping).await;
+    while refusal.status == 200 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        refusal = server.post(&[JSON, ONE], &ping).await;
+    }
+    assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("1")));
+    assert!(refusal.body.contains("your token has 3 requests under way"), "{}", refusal.body);
+    assert!(refusal.body.contains("server.max_concurrent_requests"), "{}", refusal.body);
+    assert_eq!(server.post(&[JSON, OTHER], &ping).await.status, 200);
+}
+
+#[tokio::test]
+async fn large_requests_of_one_token_do_not_delay_another() {
+    let server = Server::start(HttpOptions { tokens: two_tokens(), ..HttpOptions::default() }).await;
+    let length = LARGE_BODY + 1;
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let head =
+            format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\n{ONE}\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        held.push(stream);
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    let mut ping = request("ping", json!({})).to_string();
+    ping.extend(std::iter::repeat_n(' ', length));
+    let answer = server.send("POST /mcp", &[JSON, OTHER], &ping);
+    let answer = tokio::time::timeout(std::time::Duration::from_secs(10), answer).await;
+    assert_eq!(answer.expect("it need not wait").status, 200);
+}
+
 #[tokio::test]
 async fn no_room_is_said_at_once() {
     let server = Server::start(HttpOptions { max_requests: 0, ..HttpOptions::default() }).await;

@@ -13,6 +13,7 @@ use serde_json::json;
 use super::path::OfSession;
 use super::{Answer, Rest, body, path};
 use crate::reply;
+use crate::share::Full;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,8 +63,12 @@ pub(super) async fn put(
     // Before anything is read: a stranger must not be able to fill the room for uploads.
     let sessions = rest.sessions()?;
     sessions.language(&principal, &id)?;
-    let _room = rest.uploads.try_acquire().map_err(|_| {
-        Failure::new(Kind::ResourceLimit, "too many files are on their way in").suggest("try again shortly")
+    let _room = rest.uploads.try_acquire(&principal).map_err(|full| {
+        let why = match full {
+            Full::Pool => "too many files are on their way in".into(),
+            Full::Share(share) => format!("your token has {share} uploads under way: the rest is for others"),
+        };
+        Failure::new(Kind::ResourceLimit, why).with("rule", "uploads").suggest("try again shortly")
     })?;
     let content = body::bytes(request.into_body(), usize::try_from(MOST_FILE_BYTES).unwrap_or(usize::MAX)).await?;
     let written = sessions.write_file(&principal, &id, &path, content.into()).await?;

@@ -17,6 +17,7 @@ use super::times::Times;
 use super::values::Values;
 use crate::flavor::Flavor;
 use crate::session::Settings;
+use crate::session::limits::fair_share;
 
 pub(super) fn check(
     settings: &mut Settings,
@@ -112,6 +113,15 @@ fn pools(settings: &mut Settings, values: &mut Values) -> Result<(), ConfigError
         }
     }
     Ok(())
+}
+
+/// One of several principals cannot take all sessions, unless the configuration says so.
+pub(super) fn share_sessions(settings: &mut Settings, principals: usize, values: &mut Values) {
+    if principals > 1 && settings.most_sessions_per_principal.is_none() {
+        let share = fair_share(settings.most_sessions);
+        settings.most_sessions_per_principal = Some(share);
+        follow(values, "sessions.max_sessions_per_principal", i64::try_from(share).unwrap_or(i64::MAX));
+    }
 }
 
 const POOL: &str = "sessions.pool.";

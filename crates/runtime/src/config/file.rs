@@ -46,6 +46,8 @@ pub struct ServerConfig {
     pub port: Option<u16>,
     /// Let web pages of this host call it.
     pub enable_cors: Option<bool>,
+    /// Without tokens, let every user of this host connect: otherwise only the user who runs the server, and root.
+    pub allow_local_users: Option<bool>,
     /// Names besides the loopback ones by which the server may be called, and whose pages may call it.
     pub allowed_hosts: Option<Vec<String>>,
     /// The profile at /mcp and over stdio: one of [profiles.NAME], or `code`; everything unless given.
@@ -88,7 +90,8 @@ pub struct SessionsConfig {
     pub max_timeout_s: Option<Seconds>,
     /// How many sessions there may be at once.
     pub max_sessions: Option<Count>,
-    /// How many of them one principal may have.
+    /// How many of them one principal may have. Where there are several tokens, three quarters of `max_sessions` unless
+    /// given.
     pub max_sessions_per_principal: Option<Count>,
     /// The memory limits of all sessions together.
     pub max_total_memory: Option<ByteSize>,

@@ -50,10 +50,11 @@ pub(super) const RUNTIME: &str = "MCP_BRIDGE_RUNTIME";
 /// What the variables of ringfence itself begin with.
 const OWN: &str = "RINGFENCE_";
 
-pub(super) const KEYS: [Key; 43] = [
+pub(super) const KEYS: [Key; 44] = [
     key("server.host", Reads::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
     key("server.port", Reads::Number, &["RINGFENCE_PORT", "MCP_SERVER_PORT"]),
     key("server.enable_cors", Reads::Switch, &["MCP_ENABLE_CORS"]),
+    key("server.allow_local_users", Reads::Switch, &["RINGFENCE_ALLOW_LOCAL_USERS"]),
     key("server.allowed_hosts", Reads::List, &[]),
     key("server.profile", Reads::Text, &["RINGFENCE_PROFILE"]),
     key("server.max_concurrent_requests", Reads::Number, &[]),

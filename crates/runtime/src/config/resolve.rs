@@ -58,6 +58,8 @@ pub struct Server {
     pub host: IpAddr,
     pub port: u16,
     pub enable_cors: bool,
+    /// Whether every user of this host may connect where there is no token.
+    pub allow_local_users: bool,
     pub allowed_hosts: Vec<String>,
     /// The profile of the default endpoint and of stdio, one of those that there are; nothing means all.
     pub profile: Option<String>,
@@ -116,11 +118,13 @@ pub(super) fn resolve(
     let mut times = Times::of(&config.server);
     check::check(&mut sessions, &mut code, &mut times, &mut values)?;
     let tokens = token::sources(&config.server.tokens, &values)?;
+    check::share_sessions(&mut sessions, tokens.len(), &mut values);
     let given = config.sessions.state_dir.map(|path| values.origin(&["sessions", "state_dir"]).anchor(&path));
     let server = Server {
         host: config.server.host.unwrap_or(Ipv4Addr::LOCALHOST.into()),
         port: config.server.port.unwrap_or(8000),
         enable_cors: config.server.enable_cors.unwrap_or_default(),
+        allow_local_users: config.server.allow_local_users.unwrap_or_default(),
         allowed_hosts: config.server.allowed_hosts.unwrap_or_default(),
         profile: config.server.profile,
         most_requests: config.server.max_concurrent_requests.map_or(MOST_REQUESTS, Count::get),

@@ -292,6 +292,27 @@ fn settings_of_older_programs_are_understood_as_they_were_meant() {
 }
 
 #[test]
+fn one_of_several_tokens_gets_a_share_of_the_sessions() {
+    let one = "[server.tokens.one]\nenv = \"ONE\"\n";
+    let two = "[server.tokens.one]\nenv = \"ONE\"\n[server.tokens.two]\nenv = \"TWO\"\n";
+    let given = "[sessions]\nmax_sessions_per_principal = 64\n";
+    let few = "[sessions]\nmax_sessions = 3\n";
+    for (text, share) in [
+        (String::new(), None),
+        (one.to_owned(), None),
+        (two.to_owned(), Some(48)),
+        (format!("{two}{few}"), Some(2)),
+        (format!("{two}{given}"), Some(64)),
+    ] {
+        let configuration = load_text(&text, &[], Vec::new()).unwrap();
+        assert_eq!(configuration.sessions.most_sessions_per_principal, share, "{text}");
+        let shown = share.map_or("(not set)".to_owned(), |share| share.to_string());
+        let line = format!("sessions.max_sessions_per_principal = {shown}  #");
+        assert!(configuration.show().contains(&line), "{}", configuration.show());
+    }
+}
+
+#[test]
 fn a_profile_of_ones_own_can_be_called_code() {
     let configuration = load_text("[profiles.code]\nservers = []\n", &[], Vec::new()).unwrap();
     assert_eq!((configuration.profiles.len(), configuration.profiles["code"].mode), (1, Mode::Direct));

@@ -1,10 +1,10 @@
 //! From a host and port to a connection: admit, resolve once, check every answer, connect.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::decision::Decision;
@@ -12,6 +12,7 @@ use super::host::{Host, Target};
 use super::policy::Policy;
 use super::proxy::Proxy;
 use super::refusal::Refusal;
+use crate::loopback;
 
 /// How many of a host's addresses are tried.
 const MAX_ATTEMPTS: usize = 4;
@@ -40,7 +41,7 @@ pub(super) async fn dial(proxy: &Proxy, target: &Target, decision: &mut Decision
 async fn connect(addresses: &[IpAddr], port: u16, limit: Duration) -> Result<(TcpStream, IpAddr), Refusal> {
     let mut last = Refusal::Resolve(io::ErrorKind::NotFound);
     for &address in addresses.iter().take(MAX_ATTEMPTS) {
-        match timeout(limit, TcpStream::connect((address, port))).await {
+        match timeout(limit, open(SocketAddr::new(address, port))).await {
             Ok(Ok(stream)) => {
                 // small writes of a tunnelled protocol must not wait for each other
                 stream.set_nodelay(true).map_err(|error| Refusal::Connect(error.kind()))?;
@@ -51,4 +52,11 @@ async fn connect(addresses: &[IpAddr], port: u16, limit: Duration) -> Result<(Tc
         }
     }
     Err(last)
+}
+
+/// Connections to loopback are marked: a server on this host must not take a guest for the user who runs the proxy.
+async fn open(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    loopback::mark_proxied(&socket, address.ip())?;
+    socket.connect(address).await
 }

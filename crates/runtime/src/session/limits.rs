@@ -6,6 +6,11 @@ use ringfence_sandbox::bytes;
 
 use super::{Failure, Kind, Principal, SessionId, Settings};
 
+/// The most of a pool that one of several principals may hold: three quarters, and at least one.
+pub fn fair_share(total: usize) -> usize {
+    (total / 4 * 3 + total % 4 * 3 / 4).max(1)
+}
+
 /// The limits of the service. What is `None` is not limited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceLimits {

@@ -17,9 +17,12 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
+use crate::http::access::Access;
 use crate::http::app::App;
-use crate::http::connections;
+use crate::http::connection_table::ConnectionTable;
 use crate::http::incoming::Incoming;
+use crate::http::{HttpOptions, connections};
+use crate::share::Principals;
 
 /// A server with one client, and what its supervisor has.
 struct Held {
@@ -49,7 +52,8 @@ impl Held {
         let ended = end.clone();
         tokio::spawn(async move {
             let app = Arc::new(App::new(app(allowed), None));
-            connections::serve(Incoming::Handed(Box::new(handed)), &app, 8, &ended).await;
+            let (table, access) = (ConnectionTable::new(8, Principals::One), Access::new(&HttpOptions::default()));
+            connections::serve(Incoming::Handed(Box::new(handed)), &app, &table, &access, &ended).await;
         });
         Self { client, stream, wills, steps, _channel: channel, _end: end.drop_guard() }
     }

@@ -1,0 +1,100 @@
+//! How often clients of one address may fail to authenticate: a token bucket for each address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::connection_table::network;
+
+/// Failures at once, and the time after which one more is allowed.
+pub(super) const BURST: u32 = 20;
+pub(super) const REFILL: Duration = Duration::from_secs(1);
+
+/// Addresses that are remembered. Past it, the one that failed least recently is forgotten.
+const MAX_ADDRESSES: usize = 4096;
+
+#[derive(Default)]
+pub(super) struct FailedAttempts(Mutex<HashMap<IpAddr, Bucket>>);
+
+/// Failures that count at a time.
+#[derive(Clone, Copy)]
+struct Bucket {
+    failures: u32,
+    since: Instant,
+}
+
+impl Bucket {
+    fn refilled(self, now: Instant) -> Self {
+        let elapsed = now.saturating_duration_since(self.since);
+        let gone = u32::try_from(elapsed.as_millis() / REFILL.as_millis()).unwrap_or(u32::MAX);
+        if gone >= self.failures {
+            return Self { failures: 0, since: now };
+        }
+        Self { failures: self.failures - gone, since: self.since + REFILL * gone }
+    }
+}
+
+impl FailedAttempts {
+    /// Whether an address has failed too often.
+    pub(super) fn is_blocked(&self, address: IpAddr) -> bool {
+        let now = Instant::now();
+        self.lock().get(&network(address)).is_some_and(|bucket| bucket.refilled(now).failures >= BURST)
+    }
+
+    /// Counts a failure. False if there were too many already.
+    pub(super) fn record(&self, address: IpAddr) -> bool {
+        let (address, now) = (network(address), Instant::now());
+        let mut buckets = self.lock();
+        if !buckets.contains_key(&address) && buckets.len() >= MAX_ADDRESSES {
+            buckets.retain(|_, bucket| bucket.refilled(now).failures > 0);
+            let oldest = buckets.iter().min_by_key(|(_, bucket)| bucket.since).map(|(address, _)| *address);
+            if buckets.len() >= MAX_ADDRESSES
+                && let Some(oldest) = oldest
+            {
+                buckets.remove(&oldest);
+            }
+        }
+        let bucket = buckets.entry(address).or_insert(Bucket { failures: 0, since: now });
+        *bucket = bucket.refilled(now);
+        if bucket.failures >= BURST {
+            return false;
+        }
+        bucket.failures += 1;
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Bucket>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_limited_for_each_address_and_forgiven_in_time() {
+        let attempts = FailedAttempts::default();
+        let [one, other]: [IpAddr; 2] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse().unwrap());
+        assert!((0..BURST).all(|_| attempts.record(one)));
+        assert!(attempts.is_blocked(one) && !attempts.record(one));
+        assert!(!attempts.is_blocked(other));
+        tokio::time::advance(REFILL).await;
+        assert!(!attempts.is_blocked(one));
+        assert!(attempts.record(one) && !attempts.record(one));
+        tokio::time::advance(REFILL * BURST).await;
+        assert!((0..BURST).all(|_| attempts.record(one)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn remembered_addresses_are_bounded() {
+        let attempts = FailedAttempts::default();
+        for number in 0..u32::try_from(MAX_ADDRESSES).unwrap() + 100 {
+            attempts.record(std::net::Ipv4Addr::from(0x0a00_0000 + number).into());
+        }
+        assert_eq!(attempts.lock().len(), MAX_ADDRESSES);
+    }
+}

@@ -1,0 +1,147 @@
+//! Pools of which no principal can take everything.
+//!
+//! Where several principals exist, one may hold at most its share of a pool (`fair_share`: three quarters), so others
+//! always find room. A server with one principal gives it the whole pool.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ringfence_runtime::session::Principal;
+use ringfence_runtime::session::limits::fair_share;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How many principals a server has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Principals {
+    One,
+    Several,
+}
+
+pub(crate) struct Pool {
+    all: Arc<Semaphore>,
+    total: u32,
+    /// The most that one principal may hold, where there are several.
+    share: Option<u32>,
+    /// No more than there are tokens.
+    own: Mutex<HashMap<Principal, Arc<Semaphore>>>,
+}
+
+/// Part of a pool, until it is dropped.
+pub(crate) struct Permit {
+    _all: OwnedSemaphorePermit,
+    _own: Option<OwnedSemaphorePermit>,
+}
+
+/// Why a pool refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// All principals together hold everything.
+    Pool,
+    /// The principal holds its share, of this size.
+    Share(u32),
+}
+
+impl Pool {
+    pub(crate) fn new(total: usize, principals: Principals) -> Self {
+        let total = total.min(Semaphore::MAX_PERMITS).min(u32::MAX as usize);
+        let size = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let share = (principals == Principals::Several).then(|| size(fair_share(total)));
+        Self { all: Arc::new(Semaphore::new(total)), total: size(total), share, own: Mutex::default() }
+    }
+
+    pub(crate) fn try_acquire(&self, principal: &Principal) -> Result<Permit, Full> {
+        self.try_acquire_many(principal, 1)
+    }
+
+    pub(crate) fn try_acquire_many(&self, principal: &Principal, count: u32) -> Result<Permit, Full> {
+        let own = match self.own(principal) {
+            Some((semaphore, share)) => Some(semaphore.try_acquire_many_owned(count).map_err(|_| Full::Share(share))?),
+            None => None,
+        };
+        let all = Arc::clone(&self.all).try_acquire_many_owned(count).map_err(|_| Full::Pool)?;
+        Ok(Permit { _all: all, _own: own })
+    }
+
+    /// Waits for one. Those who wait for their own share are not in the queue of the others.
+    pub(crate) async fn acquire(&self, principal: &Principal) -> Option<Permit> {
+        let own = match self.own(principal) {
+            Some((semaphore, _)) => Some(semaphore.acquire_owned().await.ok()?),
+            None => None,
+        };
+        let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        Some(Permit { _all: all, _own: own })
+    }
+
+    /// What is left for a principal.
+    pub(crate) fn available(&self, principal: &Principal) -> usize {
+        let all = self.all.available_permits();
+        self.own(principal).map_or(all, |(own, _)| own.available_permits().min(all))
+    }
+
+    /// Waits until nothing is taken.
+    pub(crate) async fn is_unused(&self) {
+        let _ = self.all.acquire_many(self.total).await;
+    }
+
+    fn own(&self, principal: &Principal) -> Option<(Arc<Semaphore>, u32)> {
+        let share = self.share?;
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let semaphore = match own.get(principal) {
+            Some(semaphore) => Arc::clone(semaphore),
+            None => {
+                Arc::clone(own.entry(principal.clone()).or_insert_with(|| Arc::new(Semaphore::new(share as usize))))
+            }
+        };
+        Some((semaphore, share))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hold_all(pool: &Pool, principal: &Principal) -> (Vec<Permit>, Full) {
+        let mut held = Vec::new();
+        loop {
+            match pool.try_acquire(principal) {
+                Ok(permit) => held.push(permit),
+                Err(full) => return (held, full),
+            }
+        }
+    }
+
+    #[test]
+    fn one_of_several_principals_leaves_room_for_others() {
+        let pool = Pool::new(8, Principals::Several);
+        let [one, other] = ["one", "other"].map(Principal::named);
+        let (held, full) = hold_all(&pool, &one);
+        assert_eq!((held.len(), full), (6, Full::Share(6)));
+        assert_eq!((pool.available(&one), pool.available(&other)), (0, 2));
+        let (others, full) = hold_all(&pool, &other);
+        assert_eq!((others.len(), full), (2, Full::Pool));
+        drop(held);
+        assert_eq!(pool.available(&one), 6);
+    }
+
+    #[test]
+    fn only_principal_gets_everything() {
+        let pool = Pool::new(8, Principals::One);
+        let (held, full) = hold_all(&pool, &Principal::local());
+        assert_eq!((held.len(), full), (8, Full::Pool));
+    }
+
+    #[tokio::test]
+    async fn waiting_for_an_own_share_does_not_delay_others() {
+        let pool = Arc::new(Pool::new(4, Principals::Several));
+        let [one, other] = ["one", "other"].map(Principal::named);
+        let (_held, _) = hold_all(&pool, &one);
+        let waiting = tokio::spawn({
+            let pool = Arc::clone(&pool);
+            async move { pool.acquire(&one).await }
+        });
+        tokio::task::yield_now().await;
+        assert!(pool.acquire(&other).await.is_some());
+        assert!(!waiting.is_finished());
+        waiting.abort();
+    }
+}
