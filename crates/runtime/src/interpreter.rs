@@ -4,10 +4,13 @@
 //! Only what belongs to the interpreter is shown: its installation prefix where it has the shape of
 //! one, else the program file alone. Never a home directory.
 
+mod parts;
+
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub(crate) use parts::{executed_parts, prefixes, versions};
 use ringfence_sandbox::{Access, Volume};
 
 /// Programs for which this is done; any other must be mounted by whoever wants it.

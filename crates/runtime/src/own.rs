@@ -4,12 +4,18 @@
 //! guests find them empty, and volumes that lie in them are refused. Files that say what is started on the host are
 //! read-only for guests.
 
+mod record;
+mod writable;
+
 use std::fs::DirBuilder;
 use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use ringfence_sandbox::{Access, Volume};
+
+pub(crate) use record::Record;
+pub use writable::{GuestWritable, GuestWritten, HostExecutes};
 
 use crate::config::{Configuration, Sources};
 use crate::servers::import::{self, Places};
@@ -23,6 +29,10 @@ pub struct Own {
     files: Vec<PathBuf>,
     /// Those of them that a server obeys as soon as they are there.
     settings: Vec<PathBuf>,
+    /// Where volumes that guests have had are remembered.
+    record: Option<Record>,
+    /// The configuration that the user has named.
+    named: Option<PathBuf>,
 }
 
 /// The name that is held in every volume where it is missing.
@@ -42,7 +52,7 @@ impl NotKept {
 
 impl Own {
     pub fn new(directories: Vec<PathBuf>, files: Vec<PathBuf>) -> Self {
-        Self { directories, files, settings: Vec::new() }
+        Self { directories, files, ..Self::default() }
     }
 
     /// What a process with this configuration has.
@@ -53,13 +63,18 @@ impl Own {
         let hosting = configuration.map(|configuration| configuration.hosting.clone()).unwrap_or_default();
         let clients = Places::of_process().filter(|_| hosting.import);
         let clients = clients.iter().flat_map(|places| import::watched_files(places, import::Scope::User));
-        let files = sources.files().into_iter().chain(hosting.files).chain(clients);
-        Self::new(directories.collect(), files.collect())
+        let tokens = configuration.into_iter().flat_map(Configuration::token_files);
+        // Executed again for launchers and workers.
+        let program = std::env::current_exe().ok();
+        let files = sources.files().into_iter().chain(hosting.files).chain(clients).chain(tokens).chain(program);
+        let record = sources.environment.record_directory().map(|directory| Record::in_directory(&directory));
+        Self { record, named: sources.file.clone(), ..Self::new(directories.collect(), files.collect()) }
     }
 
     /// The same of a server, which obeys settings that are made later.
     pub fn of_server(sources: &Sources, configuration: &Configuration) -> Self {
-        let settings = sources.files().into_iter().chain(configuration.hosting.files.clone()).collect();
+        let settings = sources.files().into_iter().chain(configuration.hosting.files.clone());
+        let settings = settings.chain(configuration.token_files()).collect();
         Self { settings, ..Self::of(sources, Some(configuration)) }
     }
 
@@ -109,7 +124,25 @@ impl Own {
         }
         kept.sort();
         kept.dedup();
+        self.remember(volumes, &kept);
         Ok(kept)
+    }
+
+    /// Remembers what guests get read-write, with the configurations in it that they cannot write.
+    fn remember(&self, volumes: &[Volume], kept: &[PathBuf]) {
+        let Some(record) = &self.record else { return };
+        let written = volumes.iter().filter(|volume| volume.access == Access::ReadWrite);
+        let written: Vec<PathBuf> = written.map(|volume| real(&volume.host)).collect();
+        if written.is_empty() {
+            return;
+        }
+        // Its name is protected at the top of every volume where it exists.
+        let tops = written.iter().map(|volume| volume.join(HELD)).filter(|path| path.is_file());
+        let present: Vec<PathBuf> = kept.iter().cloned().chain(tops).collect();
+        let named = self.named.as_deref().map(real);
+        if let Err(error) = record.note(&written, &present, named.as_deref()) {
+            tracing::warn!("read-write volumes cannot be remembered in the state directory: {error}");
+        }
     }
 
     /// One of the files that a guest could write or make, if there is such a volume.
@@ -123,9 +156,8 @@ impl Own {
         self.directories.iter().map(|own| real(own)).any(|own| given.starts_with(&own) || own.starts_with(&given))
     }
 
-    /// The real path of a root file system, if guests can neither change it, `written` being what they may write, nor
-    /// find in it what is not shown.
-    pub fn root(&self, given: &Path, written: &[PathBuf]) -> Result<PathBuf, String> {
+    /// The real path of a root file system, if guests can neither write it nor find in it what is not shown.
+    pub fn root(&self, given: &Path, writable: &GuestWritable) -> Result<PathBuf, String> {
         let root = given.canonicalize().map_err(|error| format!("{} cannot be used: {error}", given.display()))?;
         let shown = root.display();
         if root.parent().is_none() {
@@ -134,7 +166,7 @@ impl Own {
         if self.overlaps(&root) {
             return Err(format!("{shown} holds what is ringfence's own, or lies in it"));
         }
-        unwritten(&root, written)
+        unwritten(&root, writable)
     }
 
     /// The files by the names under which they are found, and by what those lead to.
@@ -158,21 +190,10 @@ fn named(file: &Path) -> PathBuf {
     }
 }
 
-/// The real paths of what guests may write.
-pub fn written(volumes: &[Volume]) -> Vec<PathBuf> {
-    let written = volumes.iter().filter(|volume| volume.access == Access::ReadWrite);
-    written.map(|volume| real(&volume.host)).collect()
-}
-
-/// The real path of something that guests cannot change, `written` being what they may write.
-pub(crate) fn unwritten(given: &Path, written: &[PathBuf]) -> Result<PathBuf, String> {
-    let path = real(given);
-    match written.iter().find(|written| path.starts_with(written) || written.starts_with(&path)) {
-        Some(written) => {
-            Err(format!("{} can be changed by guests, who may write {}", path.display(), written.display()))
-        }
-        None => Ok(path),
-    }
+/// The real path of a tree that guests cannot write.
+pub(crate) fn unwritten(given: &Path, writable: &GuestWritable) -> Result<PathBuf, String> {
+    writable.check_tree(given).map_err(|error| error.to_string())?;
+    Ok(real(given))
 }
 
 fn absolute(path: &Path) -> PathBuf {
@@ -260,14 +281,15 @@ mod tests {
         std::os::unix::fs::symlink("/", base.join("everything")).unwrap();
         std::os::unix::fs::symlink("image", base.join("named")).unwrap();
         let own = Own::new(vec![base.join("state")], Vec::new());
-        let written = written(&[volume(&base.join("data"), Access::ReadWrite), volume(&base, Access::ReadOnly)]);
+        let volumes = [volume(&base.join("data"), Access::ReadWrite), volume(&base, Access::ReadOnly)];
+        let written = GuestWritable::of(&volumes);
         assert_eq!(own.root(&base.join("named"), &written), Ok(base.join("image")), "links are resolved at once");
         for (bad, reason) in [
             (Path::new("/").to_owned(), "the root of the host"),
             (base.join("everything"), "the root of the host"),
             (base.clone(), "ringfence's own"),
             (base.join("state"), "ringfence's own"),
-            (base.join("data/image"), "can be changed by guests"),
+            (base.join("data/image"), "guests may write"),
             (base.join("missing"), "cannot be used"),
         ] {
             let said = own.root(&bad, &written).unwrap_err();

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -244,7 +245,13 @@ fn find_helper(name: &str) -> Option<PathBuf> {
     ["/usr/bin", "/bin", "/usr/local/bin", "/run/wrappers/bin"]
         .iter()
         .map(|directory| Path::new(directory).join(name))
-        .find(|path| path.is_file())
+        .find(|path| path.is_file() && is_of_root(path) && path.parent().is_some_and(is_of_root))
+}
+
+/// Whether only root can write a file or directory. The helpers need the rights of root; one that another user could have
+/// written, and so a guest with that user's id, is none.
+fn is_of_root(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.uid() == 0 && found.mode() & 0o022 == 0)
 }
 
 fn write_map(path: &Path, guest: u32, host: u32) -> Result<(), Error> {
@@ -260,6 +267,7 @@ fn write_file(path: &Path, text: &str) -> Result<(), Error> {
 
 fn run_helper(helper: &Path, pid: Pid, ids: &[(u32, u32)]) -> Result<(PathBuf, std::process::Child), Error> {
     let child = Command::new(helper)
+        .env_clear()
         .arg(pid.as_raw_nonzero().to_string())
         .args(ids.iter().flat_map(|(guest, host)| [guest.to_string(), host.to_string(), "1".into()]))
         .stdin(Stdio::null())

@@ -18,7 +18,7 @@ use ringfence_gateway::{
 use ringfence_runtime::config::{self, Configuration, Flag, parse_volume};
 use ringfence_runtime::handover::{Handed, Hello};
 use ringfence_runtime::own::Own;
-use ringfence_runtime::servers::cache_directory;
+use ringfence_runtime::servers::{cache_directory, guest_writable};
 use ringfence_runtime::session::Sessions;
 use ringfence_runtime::store::Store;
 use ringfence_runtime::supervision::Listen;
@@ -140,6 +140,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let served = runtime.block_on(async {
         let mut settings = settings;
         settings.flavors = settings.flavors.with(configuration.code.flavor());
+        settings.guest_writable = guest_writable(&configuration, &settings.volumes, &store).await;
         let sessions = Sessions::kept(settings, program.clone(), store.clone(), launchers).await?;
         let hosting =
             hosting::start(sources, &configuration, program, &sessions, &store, scope.as_deref(), own).await?;

@@ -178,5 +178,5 @@ fn a_server_does_not_start_with_an_image_that_cannot_be_used() {
     let image = Image::save(Who::Root, architecture());
     let volume = format!("--volume={}:/shown:rw", image.path().display());
     let said = refusal("serve", &image, &[&volume]);
-    assert!(said.contains("templates.own.image") && said.contains("can be changed by guests"), "{said}");
+    assert!(said.contains("templates.own.image") && said.contains("guests may write"), "{said}");
 }

@@ -16,6 +16,7 @@ mod everyone;
 mod faults;
 mod few_processes;
 mod files;
+mod guest_settings;
 mod help;
 mod hosted_badly;
 mod hosted_entries;

@@ -16,6 +16,9 @@ pub enum ConfigError {
     Conflict { problem: String, hint: String },
     #[error("the token of {name} has no secret: {problem}")]
     Secret { name: String, problem: String },
+    /// A configuration in the working directory that appeared while guests could write there.
+    #[error("{} may have been written by a guest, who had {} read-write", path.display(), volume.display())]
+    GuestWritten { path: PathBuf, volume: PathBuf },
     #[error("there is no place for the state: neither XDG_STATE_HOME nor HOME is set")]
     NoStateDirectory,
 }
@@ -27,6 +30,12 @@ impl ConfigError {
             Self::Wrong { hint, .. } => hint.iter().cloned().collect(),
             Self::Conflict { hint, .. } => vec![hint.clone()],
             Self::Secret { .. } => vec!["give it a long random secret, or remove the token".into()],
+            Self::GuestWritten { path, .. } => {
+                vec![format!(
+                    "read it; then name it with `--config {0}` or RINGFENCE_CONFIG, or remove it",
+                    path.display()
+                )]
+            }
             Self::NoStateDirectory => vec!["set RINGFENCE_STATE_DIR, or sessions.state_dir".into()],
         }
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ringfence_sandbox::PLACEHOLDER;
 
 use super::error::ConfigError;
+use crate::own::Record;
 
 /// Far more than anybody writes; keeps a wrong path from filling the memory.
 const MOST_BYTES: u64 = 1 << 20;
@@ -45,6 +46,17 @@ impl Environment {
         self.base("XDG_STATE_HOME", ".local/state").map(|base| base.join("ringfence"))
     }
 
+    /// Where read-write volumes are remembered; never a directory that a configuration file names.
+    pub(crate) fn record_directory(&self) -> Option<PathBuf> {
+        let named = ["RINGFENCE_STATE_DIR", "MCP_BRIDGE_STATE_DIR"].iter().find_map(|name| self.get(name));
+        let usual = || {
+            // It may be made, but not the home that it is in.
+            let base = self.base("XDG_STATE_HOME", "")?;
+            self.state_directory().filter(|_| base.is_dir())
+        };
+        named.map(PathBuf::from).filter(|path| path.is_absolute()).or_else(usual)
+    }
+
     pub(crate) fn config_directory(&self) -> Option<PathBuf> {
         self.base("XDG_CONFIG_HOME", ".config").map(|base| base.join("ringfence"))
     }
@@ -80,10 +92,24 @@ pub(super) fn read_file(
                 if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
             // Its name is only held, while a sandbox may write the directory.
             Ok(text) if text == PLACEHOLDER => {}
-            found => return found.map(|text| Some((path, text))),
+            found => {
+                let text = found?;
+                check_implicit(&path, environment)?;
+                return Ok(Some((path, text)));
+            }
         }
     }
     Ok(None)
+}
+
+/// Refuses a configuration in the working directory that a guest may have put there.
+fn check_implicit(path: &Path, environment: &Environment) -> Result<(), ConfigError> {
+    // The user's own directory of settings is never shown to guests.
+    let record = environment.record_directory().filter(|_| path == Path::new(NAME));
+    match record.and_then(|directory| Record::in_directory(&directory).written_by_guest(path)) {
+        Some(volume) => Err(ConfigError::GuestWritten { path: path.to_owned(), volume }),
+        None => Ok(()),
+    }
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {

@@ -84,6 +84,11 @@ pub struct Log {
 }
 
 impl Configuration {
+    /// The files that hold secrets of tokens.
+    pub(crate) fn token_files(&self) -> Vec<PathBuf> {
+        self.tokens.iter().filter_map(|token| token.file().map(PathBuf::from)).collect()
+    }
+
     /// Reads the secrets of all tokens.
     pub fn tokens(&self) -> Result<Vec<Token>, ConfigError> {
         self.tokens.iter().map(|token| token.read(&self.environment)).collect()
@@ -189,6 +194,7 @@ fn settings(config: &Config, values: &Values) -> Result<Settings, ConfigError> {
         default_flavor: given.default_flavor.clone().unwrap_or(usual.default_flavor),
         volumes: volumes.collect::<Result<_, _>>()?,
         kept: usual.kept,
+        guest_writable: usual.guest_writable,
         accept: given.accept.iter().flatten().map(|weakness| (*weakness).into()).collect(),
         timeout: given.timeout_s.map_or(usual.timeout, Seconds::duration),
         most_timeout: given.max_timeout_s.map_or(usual.most_timeout, Seconds::duration),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::error::ConfigError;
 use super::file::TokenConfig;
@@ -45,6 +45,13 @@ enum Place {
 }
 
 impl TokenSource {
+    pub(super) fn file(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Variable(_) => None,
+            Place::File(path) => Some(path),
+        }
+    }
+
     pub(super) fn read(&self, environment: &Environment) -> Result<Token, ConfigError> {
         let lacking = |problem: String| ConfigError::Secret { name: self.name.clone(), problem };
         let secret = match &self.place {

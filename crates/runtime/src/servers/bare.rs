@@ -1,13 +1,15 @@
 //! A server that its entry wants run on the host: an ordinary process in a group of its own.
 //!
-//! It has the rights of whoever runs ringfence. What leaves its process group is not ended with it, and when this
-//! process is killed it is only told by the end of its input, unless a supervisor kills it too.
+//! It has the rights of the user who runs ringfence. Therefore it is refused if guests could have written its program,
+//! its scripts, its working directory or the user's settings. What leaves its process group is not ended with it, and
+//! when this process is killed it only sees the end of its input, unless a supervisor kills it too.
+
+mod trusted;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 
 use rustix::io::Errno;
@@ -19,6 +21,7 @@ use tokio::sync::watch;
 use super::cell::Ended;
 use super::entry::StdioSettings;
 use super::phase::{Phase, StartFailure};
+use crate::own::GuestWritable;
 
 /// The process. Dropped, its group is killed.
 pub(super) struct Bare {
@@ -33,18 +36,23 @@ pub(super) struct BareStreams {
 }
 
 impl Bare {
-    pub(super) fn start(settings: &StdioSettings) -> Result<(Self, BareStreams), StartFailure> {
+    pub(super) fn start(
+        settings: &StdioSettings,
+        writable: &GuestWritable,
+    ) -> Result<(Self, BareStreams), StartFailure> {
         let failed = |error: &dyn std::fmt::Display| {
             StartFailure::transient(Phase::ProcessStart, format!("{} cannot be started: {error}", settings.command))
         };
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(&errno));
         let ((stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr)) = (pipe()?, pipe()?, pipe()?);
-        let mut command = Command::new(&settings.command);
+        let environment = environment(settings, writable);
+        let program = trusted::program(settings, environment.get(OsStr::new("PATH")), writable)?;
+        let mut command = Command::new(program);
         command
             .args(&settings.args)
             .env_clear()
-            .envs(environment(settings))
-            .current_dir(settings.cwd.clone().unwrap_or_else(|| PathBuf::from("/")))
+            .envs(environment)
+            .current_dir(trusted::working_directory(settings))
             .stdin(stdin)
             .stdout(stdout)
             .stderr(stderr)
@@ -110,9 +118,15 @@ fn wait(mut child: Child, ended: &watch::Sender<Option<Ended>>) {
     ended.send_replace(Some(child.wait().map_or(Ended::Lost { for_memory: false }, describe)));
 }
 
-/// What its entry says, and what any program needs to find others and its own settings.
-fn environment(settings: &StdioSettings) -> BTreeMap<OsString, OsString> {
+/// The variables of its entry, and what any program needs to find others and its own settings. Directories that guests
+/// may write are left out of PATH.
+fn environment(settings: &StdioSettings, writable: &GuestWritable) -> BTreeMap<OsString, OsString> {
     let host = ["PATH", "HOME"].into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
     let own = settings.env.iter().chain(&settings.sandbox_settings.env);
-    host.chain(own.map(|(name, value)| (name.into(), value.into()))).collect()
+    let mut variables: BTreeMap<OsString, OsString> =
+        host.chain(own.map(|(name, value)| (name.into(), value.into()))).collect();
+    if let Some(path) = variables.get_mut(OsStr::new("PATH")) {
+        *path = trusted::search_path(path, writable);
+    }
+    variables
 }

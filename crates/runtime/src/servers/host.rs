@@ -15,8 +15,7 @@ use super::hosted::Hosted;
 use super::phase::{Phase, StartFailure};
 use super::progress::Progress;
 use super::shared::Lodgings;
-use super::source::Following;
-use crate::own::Own;
+use crate::own::{GuestWritable, Own};
 use crate::scope::Confinement;
 use crate::session::launchers::Launchers;
 use crate::template::accepted_by_default;
@@ -37,10 +36,9 @@ pub struct HostSettings {
     pub confinement: Option<Confinement>,
     /// What they are never shown.
     pub own: Own,
-    /// Directories that guests of sessions may write: no root file system lies there.
-    pub written: Vec<PathBuf>,
-    /// Told of what servers may write: that no longer says which servers there are.
-    pub following: Following,
+    /// What guests may write, to which the volumes of servers are added before they start. Nothing of it is executed or
+    /// obeyed on the host.
+    pub guest_writable: GuestWritable,
     /// Of a run: what is installed from a project is not shared with other runs.
     pub tag: Option<String>,
 }
@@ -54,8 +52,7 @@ impl HostSettings {
             install_allow: Vec::new(),
             confinement: None,
             own: Own::default(),
-            written: Vec::new(),
-            following: Following::default(),
+            guest_writable: GuestWritable::default(),
             tag: None,
         }
     }
@@ -111,7 +108,7 @@ impl Host {
                 .hint("leave `sandbox = false` out of the entry, or serve it without a scope"));
         }
         progress.say(Phase::ProcessStart, "starting on the host");
-        let (bare, streams) = Bare::start(settings)?;
+        let (bare, streams) = Bare::start(settings, &self.0.settings.guest_writable)?;
         Ok(Hosted::bare(bare, streams))
     }
 

@@ -3,6 +3,8 @@
 //! Nothing is started, written or expanded. A file that cannot be read or understood is a reason and not a failure, and
 //! everything that is not taken has one. The first definition of a name wins.
 //!
+//! A file that guests may write is not read, whether it existed before or not: a guest could have planted it.
+//!
 //! What a file asks for is not simply granted: an entry is never imported with `sandbox = false`, and one that a
 //! project brings along does not set its own walls.
 
@@ -14,7 +16,7 @@ mod placeholder;
 mod places;
 mod shapes;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -27,6 +29,7 @@ pub(super) use shapes::server_values;
 use super::file::{self, Links};
 use super::name::adapt_name;
 use super::{ServerEntry, anchor_paths, entry_from_json, syntax};
+use crate::own::{GuestWritable, GuestWritten};
 use clients::Location;
 use places::Base;
 use shapes::{Item, Shape};
@@ -68,6 +71,28 @@ pub struct Skipped {
     pub client: Client,
     pub path: PathBuf,
     pub reason: Reason,
+    /// Whether it was skipped because guests may write it.
+    pub is_guest_written: bool,
+}
+
+impl Import {
+    /// Drops what was found in files that guests may write by now.
+    pub(super) fn recheck(&mut self, writable: &GuestWritable) {
+        let mut errors: BTreeMap<PathBuf, (Client, GuestWritten)> = BTreeMap::new();
+        self.found.retain(|found| match writable.check(&found.path) {
+            Ok(()) => true,
+            Err(error) => {
+                errors.insert(found.path.clone(), (found.client, error));
+                false
+            }
+        });
+        self.skipped.extend(errors.into_iter().map(|(path, (client, error))| guest_written(client, &path, &error)));
+    }
+}
+
+fn guest_written(client: Client, path: &Path, error: &GuestWritten) -> Skipped {
+    let reason = Reason::new(format!("its servers are not used: {error}")).hint(GuestWritten::HINT);
+    Skipped { name: None, client, path: path.to_owned(), reason, is_guest_written: true }
 }
 
 /// Whose files are looked at.
@@ -85,9 +110,9 @@ impl Scope {
     }
 }
 
-/// Looks at all places of all clients, or of one.
-pub fn scan(places: &Places, scope: Scope, only: Option<&Client>) -> Import {
-    let mut scan = Scan { places, seen: BTreeSet::new(), import: Import::default() };
+/// Looks at all places of all clients, or of one, but not at files that guests may write.
+pub fn scan(places: &Places, scope: Scope, only: Option<&Client>, writable: &GuestWritable) -> Import {
+    let mut scan = Scan { places, writable, seen: BTreeSet::new(), import: Import::default() };
     for client in CLIENTS.iter().filter(|client| only.is_none_or(|only| only.id == client.id)) {
         for location in client.locations.iter().filter(|location| scope.has(location)) {
             for path in location.base.files(location.pattern, places) {
@@ -111,6 +136,7 @@ pub fn watched_files(places: &Places, scope: Scope) -> Vec<PathBuf> {
 
 struct Scan<'a> {
     places: &'a Places,
+    writable: &'a GuestWritable,
     /// A home may be a project too.
     seen: BTreeSet<PathBuf>,
     import: Import,
@@ -122,7 +148,17 @@ impl Scan<'_> {
         if self.seen.contains(&canonical) {
             return;
         }
-        let skip = |reason: Reason| Skipped { name: None, client, path: path.to_owned(), reason };
+        if let Err(error) = self.writable.check(path) {
+            // Of files by any name only the directory is reported: a guest can make any number of them.
+            let is_listed = location.pattern.contains('*');
+            let shown = if is_listed { path.parent().unwrap_or(path) } else { path };
+            if path.symlink_metadata().is_ok() && self.seen.insert(shown.to_owned()) {
+                self.import.skipped.push(guest_written(client, shown, &error));
+            }
+            return;
+        }
+        let skip =
+            |reason: Reason| Skipped { name: None, client, path: path.to_owned(), reason, is_guest_written: false };
         let items = match self.read(location, path, &canonical) {
             Ok(None) => return,
             Ok(Some(items)) => items,
@@ -167,7 +203,8 @@ impl Scan<'_> {
         match self.found(client, location, path, item) {
             Ok(found) => self.import.found.push(found),
             Err(reason) => {
-                let skipped = Skipped { name: Some(name), client, path: path.to_owned(), reason };
+                let path = path.to_owned();
+                let skipped = Skipped { name: Some(name), client, path, reason, is_guest_written: false };
                 self.import.skipped.push(skipped);
             }
         }

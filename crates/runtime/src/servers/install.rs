@@ -22,13 +22,18 @@ use super::needs::Need;
 use super::packages::{Packages, TEMPORARY};
 use super::phase::{Phase, StartFailure};
 use super::progress::Progress;
-use super::registries::{self, Installer, PIP, Registry};
+use super::registries::{self, Installer, Kind, PIP, Registry};
 use super::rewrite::Moved;
 use super::stage::{self, Bounds, Project};
 use super::start::{add_interpreters, rules, specify};
 use super::tail::Tail;
+use crate::interpreter;
+use crate::own::GuestWritable;
 use crate::template::proxy_environment;
 use steps::Step;
+
+/// Shown to an installation where they lie outside of what every sandbox sees.
+const INTERPRETERS: [&str; 4] = ["python3", "node", "npm", "uv"];
 
 /// What is told of a failed installer's complaints, in characters.
 const TOLD: usize = 500;
@@ -65,7 +70,7 @@ pub(super) async fn ensure(
     progress: &Progress,
 ) -> Result<Installed, StartFailure> {
     let failed = |error: String| StartFailure::transient(Phase::DepInstall, error);
-    let interpreter = interpreter_for(need, walls).await?;
+    let interpreter = interpreter_for(need, walls, &host.0.settings.guest_writable).await?;
     let placed = {
         let (cache, need, run) = (host.cache().to_owned(), need.clone(), host.0.settings.tag.clone());
         tokio::task::spawn_blocking(move || Packages::place(&cache, &need, &interpreter, run.as_deref())).await
@@ -117,18 +122,15 @@ fn unusable(host: &Host, error: &std::io::Error) -> StartFailure {
 }
 
 /// The interpreter that packages are for, with its version.
-async fn interpreter_for(need: &Need, walls: &BoxSettings) -> Result<String, StartFailure> {
+async fn interpreter_for(need: &Need, walls: &BoxSettings, writable: &GuestWritable) -> Result<String, StartFailure> {
     if let Some(image) = &walls.image {
         return Ok(image.display().to_string());
     }
-    let name = match need {
-        Need::Npm { .. } | Need::NodeProject { .. } => "node",
-        Need::Pip { .. } | Need::PythonProject { .. } => "python3",
+    let name = match need.kind() {
+        Kind::Npm => "node",
+        Kind::Python => "python3",
     };
-    interpreters::version_of(name).await.ok_or_else(|| {
-        StartFailure::lasting(Phase::DepInstall, format!("there is no {name} that a sandbox can use"))
-            .hint(format!("install {name} on this host"))
-    })
+    interpreters::version_of(name, writable).await
 }
 
 struct Installation {
@@ -156,7 +158,8 @@ impl Installation {
         spec.volumes.push(volume);
         spec.volumes.extend(registry.volumes.iter().cloned());
         spec.files.extend(registry.files.clone());
-        add_interpreters(&mut spec, &["python3", "node", "npm", "uv"]);
+        self.check_interpreters()?;
+        add_interpreters(&mut spec, &INTERPRETERS);
         let path = spec.environment.get("PATH").cloned().unwrap_or_default();
         let allow: Vec<String> = registry.rules.iter().chain(&self.host.0.settings.install_allow).cloned().collect();
         let bounds = Bounds::of(&spec.workspace);
@@ -191,13 +194,22 @@ impl Installation {
         matches!(self.need, Need::PythonProject { .. } | Need::NodeProject { .. })
     }
 
+    /// Refuses interpreters that guests could have written: what they install, other servers run.
+    fn check_interpreters(&self) -> Result<(), StartFailure> {
+        // An image brings its own.
+        let names = INTERPRETERS.iter().filter(|_| self.image.is_none());
+        for found in names.filter_map(|name| interpreter::find(name)) {
+            let shown = &found.volume.host;
+            let checked = self.host.0.settings.guest_writable.check_tree(shown);
+            checked.map_err(|error| interpreters::not_executed(shown, &error))?;
+        }
+        Ok(())
+    }
+
     async fn registry(&self) -> Result<(Registry, Installer), StartFailure> {
-        let failed = |why: String| StartFailure::lasting(Phase::DepInstall, why);
-        match self.need {
-            Need::Npm { .. } | Need::NodeProject { .. } => {
-                registries::npm().await.map(|registry| (registry, Installer::Pip)).map_err(failed)
-            }
-            Need::Pip { .. } | Need::PythonProject { .. } => registries::python().await.map_err(failed),
+        match self.need.kind() {
+            Kind::Npm => registries::npm(&self.host).await.map(|registry| (registry, Installer::Pip)),
+            Kind::Python => registries::python(&self.host).await,
         }
     }
 
@@ -303,7 +315,7 @@ fn is_final(complaints: &str) -> bool {
 }
 
 /// The beginning of what is written; the rest is read and dropped.
-async fn head(mut from: impl AsyncRead + Unpin) -> String {
+pub(super) async fn head(mut from: impl AsyncRead + Unpin) -> String {
     const KEPT: usize = 64 << 10;
     let mut kept = Vec::new();
     let mut buffer = vec![0; 16 << 10];

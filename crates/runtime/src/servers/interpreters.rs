@@ -1,17 +1,19 @@
-//! The interpreters that sandboxes use, as they are on this host: what is installed for one is not for another.
+//! The interpreters that sandboxes use, as they are on this host: packages for one do not fit another.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Command;
 
+use super::phase::{Phase, StartFailure};
+use crate::own::{GuestWritable, GuestWritten};
 use crate::{interpreter, template};
 
-/// For one of the host's own tools to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// For an interpreter to print its version.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The most that is read of an answer.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_OUTPUT_BYTES: usize = 64 << 10;
 
 /// Where a program is that a sandbox with the host's `/usr` finds by this name.
 pub(super) fn path_of(name: &str) -> Option<PathBuf> {
@@ -21,18 +23,29 @@ pub(super) fn path_of(name: &str) -> Option<PathBuf> {
     template::PATH.split(':').map(|directory| Path::new(directory).join(name)).find(|path| path.is_file())
 }
 
-/// What it says of its version.
-pub(super) async fn version_of(name: &str) -> Option<String> {
-    let path = path_of(name)?;
-    let version = ask(&path, &["--version"]).await?;
-    Some(format!("{} {}", path.display(), version.trim()))
+/// The path and version of an interpreter. The host executes it, so it must be one that no guest could have written.
+pub(super) async fn version_of(name: &str, writable: &GuestWritable) -> Result<String, StartFailure> {
+    let missing = || {
+        StartFailure::lasting(Phase::DepInstall, format!("there is no {name} that a sandbox can use"))
+            .hint(format!("install {name} on this host"))
+    };
+    let path = path_of(name).ok_or_else(missing)?;
+    for part in interpreter::executed_parts(&path) {
+        writable.check_tree(&part).map_err(|error| not_executed(&path, &error))?;
+    }
+    let version = print_version(&path).await.ok_or_else(missing)?;
+    Ok(format!("{} {}", path.display(), version.trim()))
 }
 
-/// Runs a tool of the host's, away from any project, and gives what it prints.
-pub(super) async fn ask(program: &Path, args: &[&str]) -> Option<String> {
+pub(super) fn not_executed(program: &Path, error: &GuestWritten) -> StartFailure {
+    StartFailure::lasting(Phase::DepInstall, format!("{} is not used: {error}", program.display()))
+        .hint(GuestWritten::HINT)
+}
+
+async fn print_version(program: &Path) -> Option<String> {
     let mut command = Command::new(program);
-    command.args(args).current_dir("/").stdin(std::process::Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(PATIENCE, command.output()).await.ok()?.ok()?;
-    (output.status.success() && output.stdout.len() <= MOST_BYTES).then_some(())?;
+    command.arg("--version").env_clear().current_dir("/").stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(TIMEOUT, command.output()).await.ok()?.ok()?;
+    (output.status.success() && output.stdout.len() <= MAX_OUTPUT_BYTES).then_some(())?;
     String::from_utf8(output.stdout).ok()
 }

@@ -7,6 +7,7 @@ use super::host_path::{interpreter_name, unwrap_virtualenv};
 use super::manifests::Manifests;
 use super::phase::{Phase, StartFailure};
 use super::plan::Plan;
+use super::registries::Kind;
 use super::tool::{Tool, npm_name};
 
 /// One thing to install, into a place of its own.
@@ -28,6 +29,16 @@ pub(super) enum Need {
         root: Manifests,
         guest: PathBuf,
     },
+}
+
+impl Need {
+    /// Whose registries it is installed from.
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::Npm { .. } | Self::NodeProject { .. } => Kind::Npm,
+            Self::Pip { .. } | Self::PythonProject { .. } => Kind::Python,
+        }
+    }
 }
 
 /// The program to run once all is installed.

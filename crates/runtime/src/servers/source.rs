@@ -2,24 +2,23 @@
 //!
 //! What was added at run time comes before the configuration, that before the files it names, and those before what
 //! clients are configured with. The first definition of a name wins and the others are reported. A place that cannot
-//! be read any more keeps what it last had.
+//! be read any more keeps what it last had. A file that guests may write is no source of entries, and is reported.
 
 mod files;
 mod stamp;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ringfence_sandbox::{Access, Volume};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
-use super::ServerEntry;
+use super::{ServerEntry, guest_writable};
 use crate::config::{Configuration, Sources};
-use crate::own::Own;
+use crate::own::GuestWritable;
 use crate::store::Store;
 use files::Files;
 use stamp::Stamps;
@@ -101,56 +100,35 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Whether files that name servers are still followed. Cheap to clone; all clones are one.
+/// Which files may still say what servers there are. Clones share one state.
 ///
-/// Once a guest may write one of them, what is written there must no longer decide what is started. The store, which no
-/// guest can write, is always followed.
+/// A file that guests may write never does, also if it does not exist yet. The store, which no guest can write, always
+/// does.
 #[derive(Debug, Clone, Default)]
-pub struct Following(Arc<FollowingInner>);
-
-#[derive(Debug, Default)]
-struct FollowingInner {
-    has_ended: AtomicBool,
-    /// What guests may write.
-    written: Mutex<Vec<Volume>>,
+pub struct Following {
+    has_ended: Arc<AtomicBool>,
+    writable: GuestWritable,
 }
 
 impl Following {
-    /// From now on files are as they were last read.
-    pub fn end(&self) {
-        self.0.has_ended.store(true, Ordering::SeqCst);
+    pub fn new(writable: GuestWritable) -> Self {
+        Self { has_ended: Arc::default(), writable }
     }
 
-    /// Tells of volumes before a guest has them.
-    pub fn guests_write(&self, volumes: &[Volume]) {
-        let mut written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = |volume: &&Volume| volume.access == Access::ReadWrite && !written.contains(volume);
-        let new: Vec<Volume> = volumes.iter().filter(is_new).cloned().collect();
-        written.extend(new);
+    /// From now on no file is read again.
+    pub fn end(&self) {
+        self.has_ended.store(true, Ordering::SeqCst);
     }
 
     fn has_ended(&self) -> bool {
-        self.0.has_ended.load(Ordering::SeqCst)
-    }
-
-    /// Whether these are still to be followed: not once guests may write one of them.
-    fn follows(&self, files: Vec<PathBuf>) -> bool {
-        let written = self.0.written.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(file) = Own::new(Vec::new(), files).written_in(&written)
-            && !self.0.has_ended.swap(true, Ordering::SeqCst)
-        {
-            tracing::info!(
-                "guests may write where {} lies: files that name servers are not read again until the next start",
-                file.display()
-            );
-        }
-        !self.has_ended()
+        self.has_ended.load(Ordering::SeqCst)
     }
 }
 
 /// Reads everything once.
 pub async fn list(sources: Sources, configuration: &Configuration, store: &Store) -> Listing {
-    Reader::new(sources, configuration, store.clone(), Following::default()).read().await
+    let writable = guest_writable(configuration, &configuration.sessions.volumes, store).await;
+    Reader::new(sources, configuration, store.clone(), Following::new(writable)).read().await
 }
 
 /// Reads everything whenever something changes. Dropped, it no longer looks.
@@ -261,7 +239,8 @@ struct Reader {
 
 impl Reader {
     fn new(sources: Sources, configuration: &Configuration, store: Store, following: Following) -> Self {
-        Self { store, files: Files::new(sources, configuration), following, of_files: None, stored: Vec::new() }
+        let files = Files::new(sources, configuration, following.writable.clone());
+        Self { store, files, following, of_files: None, stored: Vec::new() }
     }
 
     /// Changes when anything that is read does.
@@ -274,6 +253,7 @@ impl Reader {
     async fn read(&mut self) -> Listing {
         let mut problems = Vec::new();
         self.read_store(&mut problems).await;
+        self.files.stored = self.stored.iter().map(|listed| listed.entry.clone()).collect();
         if !self.following.has_ended() || self.of_files.is_none() {
             self.read_files().await;
         }
@@ -293,10 +273,7 @@ impl Reader {
         });
         let Ok((files, listed, problems)) = read.await else { return };
         self.files = files;
-        // Judged by what was read, which may name further files, and by what guests have by now.
-        if self.following.follows(self.files.watched()) || self.of_files.is_none() {
-            self.of_files = Some((listed, problems));
-        }
+        self.of_files = Some((listed, problems));
     }
 
     async fn read_store(&mut self, problems: &mut Vec<Problem>) {

@@ -26,7 +26,7 @@ use super::tail::Tail;
 use crate::egress::{Policy, Rule};
 use crate::flavor::Flavor;
 use crate::interpreter;
-use crate::own;
+use crate::own::GuestWritten;
 use crate::template::{Language, Template, proxy_environment};
 
 /// For the init to say whether it could start a process.
@@ -52,11 +52,13 @@ pub(super) async fn start(
                 plan.confine(confinement)?;
             }
             let kept = plan.keep(&host.0.settings.own)?;
-            host.0.settings.following.guests_write(&plan.volumes);
+            host.0.settings.guest_writable.add(&plan.volumes).map_err(|error| {
+                StartFailure::lasting(Phase::SessionCreate, error.to_string()).hint(GuestWritten::HINT)
+            })?;
             let mut walls = settings.sandbox_settings.clone();
-            walls.image = image(&host, &plan, walls.image.as_deref())?;
+            walls.image = image(&host, walls.image.as_deref())?;
             let needs = Needs::of(&plan, &settings)?;
-            Ok((plan, needs, kept, walls))
+            Ok::<_, StartFailure>((plan, needs, kept, walls))
         });
         planned.await.map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??
     };
@@ -185,10 +187,9 @@ fn check(entry: &ServerEntry, settings: &StdioSettings) -> Result<(), StartFailu
 }
 
 /// The root file system that an entry names, if it is one that no guest can change.
-fn image(host: &Host, plan: &Plan, given: Option<&Path>) -> Result<Option<PathBuf>, StartFailure> {
+fn image(host: &Host, given: Option<&Path>) -> Result<Option<PathBuf>, StartFailure> {
     let settings = &host.0.settings;
-    let written = [settings.written.clone(), own::written(&plan.volumes)].concat();
-    let root = given.map(|given| settings.own.root(given, &written)).transpose();
+    let root = given.map(|given| settings.own.root(given, &settings.guest_writable)).transpose();
     root.map_err(|why| {
         StartFailure::lasting(Phase::BoxUnavailable, format!("the image of its box: {why}"))
             .hint("give a directory that holds another root file system, outside of what guests may write")

@@ -1,8 +1,9 @@
 //! The Python kernel as an interpreter gets it that is started without a zygote: as its first frame, compiled by the
 //! interpreter that sessions have.
 //!
-//! Compiled on the host, from the text in this program, when it is first of use, and again when the interpreter has been
-//! replaced. Until then the kernel is sent as text. Nothing here ever comes from a guest.
+//! The host compiles it from the text in this program when a session first needs it, and again when the interpreter has
+//! been replaced. Until then the kernel is sent as text. The interpreter is one that no guest could have written; where
+//! there is none, nothing is compiled.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -12,8 +13,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{language, prepare, warmth};
-use crate::template::Language;
+use super::language;
 
 const PROGRAM: &str = include_str!("../../../../guest/compile.py");
 
@@ -36,6 +36,9 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
 });
 
 static TEXT_FRAME: LazyLock<KernelFrame> = LazyLock::new(|| language::framed(&[b"\n", TEXT.as_bytes()]).into());
+
+/// The Python that the host may execute.
+static INTERPRETER: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 static LATEST: Mutex<Option<Compiled>> = Mutex::new(None);
 
@@ -66,9 +69,14 @@ pub(super) fn python() -> KernelFrame {
     compiled().unwrap_or_else(|| KernelFrame::clone(&TEXT_FRAME))
 }
 
+/// Names the Python that may be executed on the host; without one nothing is compiled.
+pub(super) fn set_interpreter(python: Option<PathBuf>) {
+    *INTERPRETER.lock().unwrap_or_else(PoisonError::into_inner) = python;
+}
+
 fn compiled() -> Option<KernelFrame> {
-    let directory = prepare::interpreter_directory(Language::Python);
-    let by = Interpreter::look(warmth::find("python3", directory.as_deref())?)?;
+    let python = INTERPRETER.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+    let by = Interpreter::look(python)?;
     let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(compiled) = &*latest
         && compiled.by == by
@@ -96,6 +104,7 @@ fn compile(python: &Path) -> Option<Vec<u8>> {
         // Columns of tracebacks, which nobody sees, would be half of it.
         .args(["-I", "-S", "-X", "no_debug_ranges", "-c", PROGRAM])
         .env_clear()
+        .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -136,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_kernel_is_compiled_for_the_interpreter_that_did_it() {
-        let Some(python) = warmth::find("python3", None) else { return };
+        let Some(python) = crate::session::warmth::find("python3", None) else { return };
         let compiled = compile(&python).unwrap();
         let mut check = Command::new(python);
         check.args(["-I", "-S", "-c", CHECK]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::admission::{Place, Places};
 use super::adoption::Keeping;
 use super::call::Outcome;
+use super::compiled;
 use super::doors::Doors;
 use super::events;
 use super::health::Trouble;
@@ -20,7 +21,7 @@ use super::launchers::Launchers;
 use super::limits::ServiceLimits;
 use super::log::Record;
 use super::pool::Pool;
-use super::prepare::{self, Interpreter};
+use super::prepare::Interpreter;
 use super::resident::{Call, Work};
 use super::settings::Settings;
 use super::shared::{Visit, now};
@@ -30,6 +31,7 @@ use super::wishes::{self, Wanted};
 use super::{Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, SessionInfo, Stopped, warmth};
 use crate::audit::{self, Audit, AuditEvent};
 use crate::flavor::Flavor;
+use crate::own::GuestWritable;
 use crate::store::{Store, StoreError};
 use crate::supervision::Identity;
 use crate::template::Language;
@@ -81,10 +83,14 @@ impl Sessions {
 
     fn build(settings: Settings, program: PathBuf, audit: Audit, keeping: Option<Keeping>) -> Self {
         let places = Places::new(ServiceLimits::from(&settings));
-        let directory = prepare::interpreter_directory(Language::Python);
+        // Refused where they were given if they show what the host executes.
+        let _ = settings.guest_writable.add(&settings.volumes);
+        let python = warmth::host_python(&settings.guest_writable);
+        compiled::set_interpreter(python.clone());
         // Whoever wants none ready wants no interpreter kept warm either.
         let is_pooled = settings.pool.get(Language::Python.name()).is_some_and(|size| *size > 0);
-        let warmth = if is_pooled { warmth::python(directory.as_deref(), &settings.preload) } else { None };
+        let python = python.filter(|_| is_pooled);
+        let warmth = python.and_then(|python| warmth::python(&python, &settings.preload));
         let launchers =
             Launchers::new(program, keeping.as_ref().map(|keeping| keeping.doors.clone()), settings.lease, warmth);
         let pool = Pool::new(launchers.clone(), settings.clone());
@@ -190,6 +196,11 @@ impl Sessions {
     /// What every session is shown of the host.
     pub fn volumes(&self) -> &[Volume] {
         &self.0.settings.volumes
+    }
+
+    /// What guests may write, of sessions and of hosted servers.
+    pub fn guest_writable(&self) -> &GuestWritable {
+        &self.0.settings.guest_writable
     }
 
     /// Ends all sessions.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ringfence_sandbox::{Root, Volume, Weakness};
 
 use crate::flavor::Flavors;
-use crate::own::{self, NotKept, Own};
+use crate::own::{self, GuestWritable, NotKept, Own};
 use crate::scope::{Scope, ScopeError};
 use crate::template::{NotUnpacked, Templates, accepted_by_default};
 
@@ -22,6 +22,8 @@ pub struct Settings {
     pub volumes: Vec<Volume>,
     /// What of the volumes is not for guests; see [`crate::own`].
     pub kept: Vec<PathBuf>,
+    /// What guests may write, those of hosted servers included: the host executes nothing of it.
+    pub guest_writable: GuestWritable,
     pub accept: BTreeSet<Weakness>,
     pub timeout: Duration,
     pub most_timeout: Duration,
@@ -67,7 +69,7 @@ impl Settings {
 
     /// Why a root file system or image of a template cannot be used, if so.
     pub fn check_roots(&self, own: &Own) -> Result<(), String> {
-        let written = own::written(&self.volumes);
+        let written = GuestWritable::of(&self.volumes);
         for template in self.templates.iter() {
             match (&template.image, &template.root) {
                 (Some(image), _) => own::unwritten(image, &written)
@@ -91,6 +93,7 @@ impl Default for Settings {
             default_flavor: "small".into(),
             volumes: Vec::new(),
             kept: Vec::new(),
+            guest_writable: GuestWritable::default(),
             accept: accepted_by_default(),
             timeout: Duration::from_secs(30),
             most_timeout: Duration::from_secs(120),

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use ringfence_sandbox::Warmth;
 use serde_json::json;
 
-use super::language;
-use crate::template::PATH;
+use super::{language, prepare};
+use crate::interpreter;
+use crate::own::{GuestWritable, GuestWritten};
+use crate::template::{Language, PATH};
 
 /// The sandbox crate as a shared library, for the zygote to load.
 pub static ZYGOTE_LIBRARY: &[u8] = include_bytes!(env!("RINGFENCE_ZYGOTE_LIBRARY"));
@@ -17,9 +19,8 @@ const PROGRAM: &str = include_str!("../../../../guest/zygote.py");
 const ONE_THREAD: [&str; 5] =
     ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"];
 
-/// A zygote of the Python that sessions have. `None` where there is none on the host.
-pub(super) fn python(interpreter_directory: Option<&Path>, preload: &[String]) -> Option<Warmth> {
-    let python = find("python3", interpreter_directory)?;
+/// A zygote of the Python that sessions have.
+pub(super) fn python(python: &Path, preload: &[String]) -> Option<Warmth> {
     let environment = ONE_THREAD.map(|name| (name, "1")).into_iter().chain([
         ("LANG", "C.UTF-8"),
         ("MPLBACKEND", "Agg"),
@@ -31,6 +32,23 @@ pub(super) fn python(interpreter_directory: Option<&Path>, preload: &[String]) -
         environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         input: json!({ "sources": language::python_sources(), "preload": preload }).to_string(),
     })
+}
+
+/// The Python that sessions have, if there is one that the host may execute: none that guests could have written.
+pub(super) fn host_python(writable: &GuestWritable) -> Option<PathBuf> {
+    let directory = prepare::interpreter_directory(Language::Python);
+    let python = find(Language::Python.interpreter(), directory.as_deref())?;
+    match writable.execute(&interpreter::executed_parts(&python)) {
+        Ok(()) => Some(python),
+        Err(error) => {
+            tracing::warn!(
+                "{} is not executed on the host, so Python sessions start cold: {error}; hint: {}",
+                python.display(),
+                GuestWritten::HINT
+            );
+            None
+        }
+    }
 }
 
 /// Finds the program where a session would: the host's directories are at the same places inside.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ringfence_gateway::{Hosting, HostingOptions};
 use ringfence_runtime::config::{Configuration, Sources};
-use ringfence_runtime::own::{self, Own};
+use ringfence_runtime::own::Own;
 use ringfence_runtime::scope::{Capability, Scope};
 use ringfence_runtime::servers::{Following, Host, HostSettings, ServerSource, cache_directory};
 use ringfence_runtime::session::Sessions;
@@ -23,19 +23,17 @@ pub(super) async fn start(
 ) -> Result<Hosting, Failure> {
     let cache = cache_directory()
         .ok_or_else(|| Failure::new("there is no directory for packages").hint("set RINGFENCE_CACHE_DIR, or HOME"))?;
-    let volumes = sessions.volumes();
-    let following = Following::default();
+    let guest_writable = sessions.guest_writable().clone();
+    let following = Following::new(guest_writable.clone());
     if scope.is_some() {
         following.end();
     }
-    following.guests_write(volumes);
     let host = Host::new(HostSettings {
         accept: configuration.sessions.accept.clone(),
         install_allow: configuration.hosting.install_allow.clone(),
         confinement: scope.map(|scope| scope.confinement.clone()),
-        written: own::written(volumes),
+        guest_writable,
         tag: scope.map(|scope| scope.tag.clone()),
-        following: following.clone(),
         own,
         ..HostSettings::new(program, cache)
     });

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use ringfence_runtime::servers::{EntryError, anchor_paths, entry_from_json, needed_variables};
+use ringfence_runtime::servers::{
+    EntryError, anchor_paths, check_installation, entry_from_json, needed_variables, read_write_volumes,
+};
 use ringfence_runtime::store::{StoreError, Taken};
 use serde_json::{Map, Value, json};
 
@@ -118,6 +120,11 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
         notice(&format!("{variable} is not set here; it must be where ringfence is started"));
     }
     let registry = Registry::open(config)?;
+    let writable = registry.guest_writable();
+    // Nothing is executed here; what its own server may write counts too.
+    let _ = writable.add(&read_write_volumes(&entry));
+    check_installation(&entry, &writable)
+        .map_err(|error| error.hints.iter().fold(Failure::new(&error.message), Failure::hint))?;
     let taken = if arguments.replace { Taken::Replace } else { Taken::Refuse };
     let added = registry.wait(registry.store.add_server(entry, None, taken)).map_err(|error| match error {
         StoreError::NameTaken { name } => Failure::new(format!("there is a server `{name}` already"))

@@ -20,7 +20,8 @@ use crate::failure::Failure;
 ///
 /// Every place where clients keep servers is looked at, in your home and in this directory. The first definition of a
 /// name wins. Nothing of the clients is changed, and ${VAR} is stored as it is written. What is imported runs in a
-/// sandbox, whatever its entry says.
+/// sandbox, whatever its entry says. Files that guests may write (read-write volumes of the configuration and of other
+/// servers) are skipped.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Look at one client only
@@ -57,8 +58,8 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     let places = Places::of_process().ok_or_else(|| {
         Failure::new("there is no home to look in").hint("set HOME to the home of whose clients are meant")
     })?;
-    let import = scan(&places, Scope::UserAndProject, arguments.from);
     let registry = Registry::open(config)?;
+    let import = scan(&places, Scope::UserAndProject, arguments.from, &registry.guest_writable());
     let there: BTreeSet<String> =
         registry.wait(registry.store.servers())?.into_iter().map(|server| server.name).collect();
     let mut outcomes = Vec::new();

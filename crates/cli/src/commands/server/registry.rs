@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use ringfence_runtime::config::{Configuration, Environment, Sources};
-use ringfence_runtime::servers::{EntryOrigin, Listing, list};
+use ringfence_runtime::config::{Configuration, Sources};
+use ringfence_runtime::own::GuestWritable;
+use ringfence_runtime::servers::{EntryOrigin, Listing, guest_writable, list};
 use ringfence_runtime::store::Store;
 use tokio::runtime::Runtime;
 
@@ -18,7 +19,7 @@ pub(in crate::commands) struct Registry {
 
 impl Registry {
     pub(in crate::commands) fn open(config: Option<&PathBuf>) -> Result<Self, Failure> {
-        let sources = Sources { file: config.cloned(), environment: Environment::of_process(), flags: Vec::new() };
+        let sources = crate::commands::config::sources(config.cloned(), Vec::new());
         let configuration = ringfence_runtime::config::load(&sources)?;
         let store = Store::open(&configuration.state_directory()?)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -28,6 +29,12 @@ impl Registry {
 
     pub(in crate::commands) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
+    }
+
+    /// What guests may write according to the configuration and the store.
+    pub(super) fn guest_writable(&self) -> GuestWritable {
+        let volumes = &self.configuration.sessions.volumes;
+        self.wait(guest_writable(&self.configuration, volumes, &self.store))
     }
 
     /// All servers from all places.

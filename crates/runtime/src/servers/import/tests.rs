@@ -63,7 +63,7 @@ impl Machine {
 
     /// All that a scan tells, with no trace of this machine.
     fn told(&self) -> String {
-        let import = scan(&self.places, Scope::UserAndProject, None);
+        let import = scan(&self.places, Scope::UserAndProject, None, &GuestWritable::default());
         let mut text = String::new();
         for file in &import.files {
             writeln!(text, "{}: {} ({})", file.client.id, file.path.display(), file.servers).unwrap();
@@ -87,8 +87,11 @@ impl Machine {
 fn every_client_is_understood() {
     let machine = Machine::full(Os::Linux);
     insta::assert_snapshot!(machine.told());
-    let read: BTreeSet<&str> =
-        scan(&machine.places, Scope::UserAndProject, None).files.iter().map(|file| file.client.id).collect();
+    let read: BTreeSet<&str> = scan(&machine.places, Scope::UserAndProject, None, &GuestWritable::default())
+        .files
+        .iter()
+        .map(|file| file.client.id)
+        .collect();
     assert_eq!(read, CLIENTS.iter().map(|client| client.id).collect(), "there is a fixture for each");
 }
 
@@ -96,7 +99,7 @@ fn every_client_is_understood() {
 fn the_same_is_found_on_a_mac() {
     let entries = |os| {
         let machine = Machine::full(os);
-        let found = scan(&machine.places, Scope::UserAndProject, None).found.into_iter();
+        let found = scan(&machine.places, Scope::UserAndProject, None, &GuestWritable::default()).found.into_iter();
         found.map(|found| (found.entry.name, found.client.id)).collect::<Vec<_>>()
     };
     assert_eq!(entries(Os::Macos), entries(Os::Linux));
@@ -105,7 +108,7 @@ fn the_same_is_found_on_a_mac() {
 #[test]
 fn one_client_can_be_asked_alone() {
     let machine = Machine::full(Os::Linux);
-    let import = scan(&machine.places, Scope::UserAndProject, client("codex"));
+    let import = scan(&machine.places, Scope::UserAndProject, client("codex"), &GuestWritable::default());
     assert!(import.found.iter().all(|found| found.client.id == "codex") && !import.found.is_empty());
     assert!(client("nobody").is_none());
 }
@@ -113,7 +116,7 @@ fn one_client_can_be_asked_alone() {
 #[test]
 fn a_project_is_only_looked_at_if_asked_for() {
     let machine = Machine::full(Os::Linux);
-    let import = scan(&machine.places, Scope::User, None);
+    let import = scan(&machine.places, Scope::User, None, &GuestWritable::default());
     let of_project = |path: &Path| path.starts_with(&machine.places.cwd);
     // The variable names a file there, and is this user's own.
     let found: Vec<&str> =
@@ -144,7 +147,11 @@ fn ringfence_itself_is_imported_only_if_that_is_said() {
         }}"#,
     );
     let names = |places: &Places| -> Vec<String> {
-        scan(places, Scope::UserAndProject, None).found.into_iter().map(|found| found.entry.name).collect()
+        scan(places, Scope::UserAndProject, None, &GuestWritable::default())
+            .found
+            .into_iter()
+            .map(|found| found.entry.name)
+            .collect()
     };
     assert_eq!(names(&machine.places), ["fenced"]);
     for (variable, value) in [("RINGFENCE_ALLOW_SELF_SERVER", "1"), ("MCP_BRIDGE_ALLOW_SELF_SERVER", "True")] {
@@ -169,7 +176,7 @@ fn variables_move_the_places() {
         machine.places.env.insert(variable.into(), elsewhere.clone());
     }
     machine.places.env.insert("MCP_SERVERS_CONFIG".into(), format!("{elsewhere}/none.json"));
-    let import = scan(&machine.places, Scope::UserAndProject, None);
+    let import = scan(&machine.places, Scope::UserAndProject, None, &GuestWritable::default());
     let names: Vec<&str> = import.found.iter().map(|found| found.entry.name.as_str()).collect();
     assert_eq!(names, ["claude", "codex", "copilot"]);
     assert_eq!(import.skipped[0].reason.why, "there is no such file", "one that was named is missed");
@@ -201,7 +208,7 @@ fn what_cannot_be_read_is_a_reason() {
     machine.write("home/.lmstudio/mcp.json/directory", "");
     let many: Vec<String> = (0..=MOST_SERVERS).map(|number| format!(r#""s{number}": {{"command": "x"}}"#)).collect();
     machine.write("home/MCPs/many.json", &format!("{{{}}}", many.join(",")));
-    let import = scan(&machine.places, Scope::UserAndProject, None);
+    let import = scan(&machine.places, Scope::UserAndProject, None, &GuestWritable::default());
     assert!(import.found.is_empty());
     let told: Vec<String> =
         import.skipped.iter().map(|skipped| format!("{}: {}", skipped.client.id, skipped.reason.why)).collect();

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::{EntryOrigin, Listed, Problem};
 use crate::config::{self, Configuration, ConfiguredServer, Hosting, Sources};
+use crate::own::{GuestWritable, GuestWritten};
 use crate::servers::file::{self, Links};
 use crate::servers::import::{self, Places, Scope, server_values};
-use crate::servers::{anchor_paths, entry_from_json, syntax};
+use crate::servers::{ServerEntry, anchor_paths, entry_from_json, read_write_volumes, syntax};
 
 #[derive(Default)]
 pub(super) struct Files {
@@ -21,10 +22,17 @@ pub(super) struct Files {
     kept: BTreeMap<PathBuf, Vec<Listed>>,
     /// What was given is of now; whatever is read later is newer.
     is_fresh: bool,
+    writable: GuestWritable,
+    /// The entries of the store, which may let guests write further files.
+    pub(super) stored: Vec<ServerEntry>,
+    /// Client files that guests could have written, reported for as long as the server runs: a guest must not be able to
+    /// have the same report written again and again.
+    refused: BTreeMap<PathBuf, Problem>,
+    has_told: bool,
 }
 
 impl Files {
-    pub(super) fn new(sources: Sources, configuration: &Configuration) -> Self {
+    pub(super) fn new(sources: Sources, configuration: &Configuration, writable: GuestWritable) -> Self {
         Self {
             sources,
             configured: configuration.servers.clone(),
@@ -33,6 +41,10 @@ impl Files {
             places: Places::of_process(),
             kept: BTreeMap::new(),
             is_fresh: true,
+            writable,
+            stored: Vec::new(),
+            refused: BTreeMap::new(),
+            has_told: false,
         }
     }
 
@@ -48,7 +60,10 @@ impl Files {
 
     pub(super) fn read(&mut self) -> (Vec<Listed>, Vec<Problem>) {
         let mut problems = Vec::new();
+        self.count(&self.stored);
         self.read_configuration(&mut problems);
+        let configured: Vec<ServerEntry> = self.configured.iter().map(|server| server.entry.clone()).collect();
+        self.count(&configured);
         let mut all: Vec<Listed> = Vec::new();
         if let Some(path) = &self.path {
             for server in &self.configured {
@@ -59,7 +74,7 @@ impl Files {
         }
         for path in self.hosting.files.clone() {
             let before = self.kept.remove(&path).unwrap_or_default();
-            let listed = read_file(&path, before, &mut problems);
+            let listed = self.read_file(&path, before, &mut problems);
             all.extend(listed.iter().cloned());
             self.kept.insert(path, listed);
         }
@@ -73,7 +88,16 @@ impl Files {
         if std::mem::take(&mut self.is_fresh) {
             return;
         }
-        match config::load(&self.sources) {
+        let loaded = config::load(&self.sources);
+        // Judged after it was read: a guest that gets the file later cannot have changed what was read. A file that guests
+        // may write is protected from them if it existed at the start, but not once an editor has replaced it.
+        if let Some(error) = self.sources.files().iter().find_map(|file| self.writable.check(file).err()) {
+            if !std::mem::replace(&mut self.has_told, true) {
+                tracing::info!("the configuration is not read again until the next start: {error}");
+            }
+            return;
+        }
+        match loaded {
             Ok(configuration) => {
                 self.configured = configuration.servers;
                 self.hosting = configuration.hosting;
@@ -86,10 +110,40 @@ impl Files {
         }
     }
 
-    /// Not those of a project: nobody has been asked about them.
-    fn read_clients(&self, all: &mut Vec<Listed>, problems: &mut Vec<Problem>) {
+    /// Counts the volumes of entries as written by guests, whether their servers have been started yet or not.
+    fn count(&self, entries: &[ServerEntry]) {
+        for entry in entries {
+            // A server that must not have its volumes is refused when it starts.
+            let _ = self.writable.add(&read_write_volumes(entry));
+        }
+    }
+
+    /// Reads a file that the configuration names, unless guests may write it.
+    fn read_file(&self, path: &Path, before: Vec<Listed>, problems: &mut Vec<Problem>) -> Vec<Listed> {
+        let mut found = Vec::new();
+        let listed = read_file(path, before.clone(), &mut found);
+        if let Err(error) = self.writable.check(path) {
+            return keep(path, &refusal(&error), before, problems);
+        }
+        problems.extend(found);
+        listed
+    }
+
+    /// Reads the files of clients that guests cannot write. Not those of a project: nobody has been asked about them.
+    fn read_clients(&mut self, all: &mut Vec<Listed>, problems: &mut Vec<Problem>) {
         let Some(places) = &self.places else { return };
-        let found = import::scan(places, Scope::User, None);
+        let listed: Vec<ServerEntry> = all.iter().map(|listed| listed.entry.clone()).collect();
+        self.count(&listed);
+        let mut found = import::scan(places, Scope::User, None, &self.writable);
+        let entries: Vec<ServerEntry> = found.found.iter().map(|found| found.entry.clone()).collect();
+        self.count(&entries);
+        // One client's entry may let its server write another client's file.
+        found.recheck(&self.writable);
+        for refused in found.skipped.extract_if(.., |skipped| skipped.is_guest_written) {
+            let report = problem(&refused.path, None, &refused.reason.why);
+            self.refused.entry(refused.path).or_insert(report);
+        }
+        problems.extend(self.refused.values().cloned());
         for import::Found { entry, client, path, notes } in found.found {
             problems.extend(notes.iter().map(|note| problem(&path, Some(&entry.name), note)));
             all.push(Listed { entry, origin: EntryOrigin::Client { title: client.title, path } });
@@ -101,6 +155,10 @@ impl Files {
 
 fn problem(path: &Path, server: Option<&String>, message: &str) -> Problem {
     Problem { place: path.display().to_string(), server: server.cloned(), message: message.to_owned() }
+}
+
+fn refusal(error: &GuestWritten) -> String {
+    format!("its servers are not used: {error}; hint: {}", GuestWritten::HINT)
 }
 
 /// The servers of a file. What is broken in it, or all of it, is as it was before.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ringfence_sandbox::{Access, Volume};
 use serde_json::json;
 
 use super::*;
@@ -157,17 +158,18 @@ async fn nor_do_files_that_are_named_later_where_guests_may_write() {
     stage.write("data/planted.json", r#"{"mcpServers": {"planted": {"command": "y"}}}"#);
     let configuration = crate::config::load(&stage.sources).unwrap();
     let (sources, store) = (stage.sources.clone(), stage.store.clone());
-    let following = Following::default();
-    let source = ServerSource::start(sources, &configuration, store, following.clone()).await;
+    let writable = GuestWritable::default();
+    let source = ServerSource::start(sources, &configuration, store, Following::new(writable.clone())).await;
     let host = stage.path().join("data");
-    following.guests_write(&[Volume { host, guest: "/data".into(), access: Access::ReadWrite, within: None }]);
+    writable.add(&[Volume { host, guest: "/data".into(), access: Access::ReadWrite, within: None }]).unwrap();
     // Of no concern to what lies elsewhere.
     stage.write("ringfence.toml", "[servers.a]\ncommand = \"z\"\n");
     stage.expect(&source, &["a=z"], &[]).await;
     stage.write("ringfence.toml", "[hosting]\nfiles = [\"data/planted.json\"]\n[servers.a]\ncommand = \"w\"\n");
     source.refresh().await;
-    assert_eq!(stage.shown(&source.current()).0, ["a=z"]);
-    assert!(following.has_ended());
+    let (servers, problems) = stage.shown(&source.current());
+    assert_eq!(servers, ["a=w"]);
+    assert!(problems.len() == 1 && problems[0].contains("guests may write"), "{problems:?}");
 }
 
 #[tokio::test]

@@ -1,0 +1,151 @@
+//! The directories that guests had read-write, remembered for later starts in the same state directory.
+//!
+//! `ringfence.toml` in the working directory is obeyed without being named. In a directory that guests had, that is safe
+//! only for a file that existed before: it is read-only for guests. One that appeared later may be a guest's. The user
+//! can name it with `--config`; a server that is started so with the same volume also approves it for later starts.
+//!
+//! The file has one JSON object a line, and is only appended to.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::writable::visited;
+
+const NAME: &str = "guest-volumes.jsonl";
+
+/// Volumes that no longer exist are dropped beyond this size.
+const MAX_BYTES: u64 = 1 << 20;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    /// A volume, with the configuration files in it that guests could not write.
+    Volume { path: PathBuf, present: Vec<PathBuf> },
+    /// A configuration file that the user has named.
+    Approved { path: PathBuf },
+}
+
+/// The record of one state directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record(PathBuf);
+
+impl Record {
+    pub(crate) fn in_directory(state: &Path) -> Self {
+        Self(state.join(NAME))
+    }
+
+    /// Notes volumes before guests get them, by real paths. `present` are configuration files that guests cannot write,
+    /// `named` is one that the user has named.
+    pub(super) fn note(&self, volumes: &[PathBuf], present: &[PathBuf], named: Option<&Path>) -> std::io::Result<()> {
+        let known = self.read();
+        let mut new = Vec::new();
+        for volume in volumes {
+            if !known.iter().any(|line| matches!(line, Line::Volume { path, .. } if path == volume)) {
+                let present = present.iter().filter(|path| path.starts_with(volume)).cloned().collect();
+                new.push(Line::Volume { path: volume.clone(), present });
+            }
+        }
+        if let Some(named) = named.filter(|named| volumes.iter().any(|volume| named.starts_with(volume))) {
+            let line = Line::Approved { path: named.to_owned() };
+            new.extend((!known.contains(&line)).then_some(line));
+        }
+        if new.is_empty() { Ok(()) } else { self.append(known, &new) }
+    }
+
+    /// The volume by which a guest could have created or changed this configuration file.
+    pub(crate) fn written_by_guest(&self, file: &Path) -> Option<PathBuf> {
+        let lines = self.read();
+        let steps = visited(file);
+        let end = steps.last()?;
+        if lines.contains(&Line::Approved { path: end.clone() }) {
+            return None;
+        }
+        lines.into_iter().find_map(|line| match line {
+            Line::Volume { path, present } => {
+                let is_inside = steps.iter().any(|step| step.starts_with(&path));
+                (is_inside && !present.contains(end)).then_some(path)
+            }
+            Line::Approved { .. } => None,
+        })
+    }
+
+    fn read(&self) -> Vec<Line> {
+        let mut text = String::new();
+        // A record that is not there knows of no volume.
+        let read = File::open(&self.0).and_then(|file| file.take(4 * MAX_BYTES).read_to_string(&mut text));
+        if read.is_err() {
+            return Vec::new();
+        }
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    fn append(&self, known: Vec<Line>, new: &[Line]) -> std::io::Result<()> {
+        let encode = |lines: &[Line]| -> String {
+            lines.iter().filter_map(|line| serde_json::to_string(line).ok()).map(|line| line + "\n").collect()
+        };
+        if fs::metadata(&self.0).is_ok_and(|found| found.len() > MAX_BYTES) {
+            let is_there = |line: &Line| match line {
+                Line::Volume { path, .. } | Line::Approved { path } => path.exists(),
+            };
+            let kept: Vec<Line> = known.into_iter().filter(is_there).collect();
+            let next = self.0.with_extension(format!("{}.new", std::process::id()));
+            fs::write(&next, encode(&kept))?;
+            fs::rename(&next, &self.0)?;
+        }
+        if let Some(directory) = self.0.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.0)?;
+        // One write, so that lines of several processes do not mix.
+        file.write_all(encode(new).as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_that_appeared_in_a_volume_is_not_obeyed_unless_it_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        for name in ["state", "shown/below", "other"] {
+            fs::create_dir_all(base.join(name)).unwrap();
+        }
+        let record = Record::in_directory(&base.join("state"));
+        let (volume, present) = (base.join("shown"), base.join("shown/present.toml"));
+        assert_eq!(record.written_by_guest(&base.join("shown/ringfence.toml")), None);
+        record.note(std::slice::from_ref(&volume), std::slice::from_ref(&present), None).unwrap();
+        assert_eq!(record.written_by_guest(&present), None);
+        assert_eq!(record.written_by_guest(&base.join("other/ringfence.toml")), None);
+        let planted = [base.join("shown/ringfence.toml"), base.join("shown/below/ringfence.toml")];
+        for file in &planted {
+            assert_eq!(record.written_by_guest(file), Some(volume.clone()), "{}", file.display());
+        }
+        // A later start does not take it for one that was there before.
+        record.note(std::slice::from_ref(&volume), &planted, None).unwrap();
+        assert_eq!(record.written_by_guest(&planted[0]), Some(volume.clone()));
+        for _ in 0..2 {
+            record.note(std::slice::from_ref(&volume), &[], Some(&planted[0])).unwrap();
+        }
+        assert_eq!(record.written_by_guest(&planted[0]), None);
+        assert_eq!(record.written_by_guest(&planted[1]), Some(volume));
+        assert_eq!(fs::read_to_string(base.join("state").join(NAME)).unwrap().lines().count(), 2);
+    }
+
+    #[test]
+    fn volumes_that_are_gone_are_dropped_from_a_large_record() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        let record = Record::in_directory(&base);
+        let gone: Vec<PathBuf> = (0..20_000).map(|number| format!("/gone/{number:0>60}").into()).collect();
+        record.note(&gone, &[], None).unwrap();
+        record.note(std::slice::from_ref(&base), &[], None).unwrap();
+        assert!(fs::metadata(base.join(NAME)).unwrap().len() < 1000);
+        assert_eq!(record.written_by_guest(&base.join("ringfence.toml")), Some(base));
+    }
+}
