@@ -15,16 +15,25 @@ use crate::frame::{Channel, Report};
 /// Less than a socket buffers, so that the single thread never blocks.
 const MAX_BYTES: usize = 32 << 10;
 
+/// With this bit of the first byte, each line is a frame, and its length is right.
+const LINES: u8 = 0x80;
+
 /// Reads what a hostile init sends. The first byte selects the reader, the second the number of passed descriptors.
 pub fn init_frames(data: &[u8]) {
-    let [reader, passed, frames @ ..] = data else { return };
-    let frames = &frames[..frames.len().min(MAX_BYTES)];
+    let [reader, passed, bytes @ ..] = data else { return };
+    let bytes = &bytes[..bytes.len().min(MAX_BYTES / 4)];
+    let frames = if reader & LINES == 0 { bytes.to_vec() } else { framed(bytes) };
     match reader % 4 {
-        0 => events(frames, *passed),
-        1 => reports(frames, *passed),
-        2 => files::fuzzing::answers(|| channel(frames, *passed), frames),
-        _ => path(frames),
+        0 => events(&frames, *passed),
+        1 => reports(&frames, *passed),
+        2 => files::fuzzing::answers(|| channel(&frames, *passed), &frames),
+        _ => path(bytes),
     }
+}
+
+fn framed(lines: &[u8]) -> Vec<u8> {
+    let frame = |line: &[u8]| [&u32::try_from(line.len()).expect("short").to_be_bytes(), line].concat();
+    lines.split(|byte| *byte == b'\n').flat_map(frame).collect()
 }
 
 /// The host's end of a socket into which an init has written these bytes and descriptors, and hung up.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::display::{Display, MOST_ITEMS};
 use super::host_calls::{Asked, Calls, HostCalls, MOST_OPEN_CALLS, Outbox};
 use super::inbox::Inbox;
-use super::language::{next_message, skip_to};
+use super::language::{framed, next_message, skip_to};
 use super::message::Message;
 use crate::template::Language;
 
@@ -18,11 +18,21 @@ const MAX_BYTES: usize = 4096;
 /// As in [`super::display`].
 const MAX_DISPLAY_BYTES: usize = 8 << 20;
 
+/// With this bit of the first byte, each line is a frame, and its length is right.
+const LINES: u8 = 0x80;
+
 /// Reads what a hostile kernel sends. The first byte selects the language, the second the size of the pieces.
 pub fn kernel_messages(data: &[u8]) {
-    let [language, piece, stream @ ..] = data else { return };
-    let language = [Language::Python, Language::Node, Language::Bash][usize::from(language % 3)];
-    let stream = &stream[..stream.len().min(MAX_BYTES)];
+    let [first, piece, bytes @ ..] = data else { return };
+    let language = [Language::Python, Language::Node, Language::Bash][usize::from(first & !LINES) % 3];
+    let bytes = &bytes[..bytes.len().min(MAX_BYTES)];
+    let stream = match first & LINES {
+        LINES if language != Language::Bash => {
+            bytes.split(|byte| *byte == b'\n').flat_map(|line| framed(&[line])).collect()
+        }
+        _ => bytes.to_vec(),
+    };
+    let stream = stream.as_slice();
     let whole = receive(language, stream, stream.len().max(1));
     let in_pieces = receive(language, stream, usize::from(*piece).max(1));
     assert_eq!(whole, in_pieces, "the size of the pieces matters");
