@@ -109,10 +109,12 @@ fn serve(
         if reaped == Reaped::Main {
             return Ok(());
         }
+        decisions.decide_waiting();
         let at_once = (reaped == Reaped::Some).then(Timespec::default);
+        let timeout = at_once.or_else(|| decisions.check_again_after());
         let mut watched = vec![PollFd::new(children, PollFlags::IN), PollFd::new(decisions, PollFlags::IN)];
         watched.extend(host.channels().map(|channel| PollFd::new(channel, PollFlags::IN)));
-        if let Err(errno) = poll(&mut watched, at_once.as_ref())
+        if let Err(errno) = poll(&mut watched, timeout.as_ref())
             && errno != Errno::INTR
         {
             return Err(StepError { step: "wait for events".into(), errno });

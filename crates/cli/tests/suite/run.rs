@@ -311,3 +311,62 @@ fn in_a_terminal(line: &str) -> String {
     child.wait().expect("it ends");
     text.replace('\r', "")
 }
+
+/// Watchers of Python (watchdog, watchfiles) ask for events of access, which they do not need and do not get.
+#[test]
+fn file_watchers_work() {
+    let program = r#"
+import ctypes, os, select, struct, threading
+libc = ctypes.CDLL(None, use_errno=True)
+IN_CREATE, IN_OPEN, IN_CLOSE_NOWRITE = 0x100, 0x20, 0x10
+def watch(init, path):
+    instance = init()
+    assert instance >= 0, os.strerror(ctypes.get_errno())
+    added = libc.inotify_add_watch(instance, path, IN_CREATE | IN_OPEN | IN_CLOSE_NOWRITE)
+    assert added == 1, os.strerror(ctypes.get_errno())
+    name = f'file{len(os.listdir("/workspace/watched"))}'
+    open(f'/workspace/watched/{name}', 'x').close()
+    open(f'/workspace/watched/{name}').close()
+    assert select.select([instance], [], [], 5)[0]
+    events = os.read(instance, 4096)
+    _, mask, _, length = struct.unpack_from('iIII', events)
+    assert (mask, events[16:].rstrip(b'\0').decode(), len(events)) == (IN_CREATE, name, 16 + length), events
+    os.close(instance)
+os.mkdir('/workspace/watched')
+os.chdir('/workspace')
+watch(libc.inotify_init, b'watched')
+watch(lambda: libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK), b'/workspace/watched')
+watch(libc.inotify_init, b'/proc/self/cwd/watched')
+thread = threading.Thread(target=watch, args=(libc.inotify_init, b'watched'))
+thread.start()
+thread.join()
+for _ in range(100):
+    os.close(libc.inotify_init())
+missing = libc.inotify_add_watch(libc.inotify_init(), b'absent', IN_CREATE | IN_OPEN)
+assert (missing, ctypes.get_errno()) == (-1, 2), ctypes.get_errno()
+print('watched')
+"#;
+    for_everyone("file_watchers", |who| {
+        let outcome = run(who, &[], &["python3", "-c", program]);
+        assert_eq!((outcome.code, outcome.text()), (0, "watched\n".into()), "{who:?}: {}", outcome.stderr);
+    });
+}
+
+#[test]
+fn programs_can_list_their_interfaces() {
+    let program = r"
+import socket
+# more often than the limit of sockets that are open together
+for _ in range(300):
+    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).close()
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
+print(socket.if_nameindex(), socket.getaddrinfo('localhost', 80, socket.AF_INET)[0][4])
+";
+    for_everyone("interfaces", |who| {
+        let outcome = run(who, &["--memory", "128M", "--workspace", "16M"], &["python3", "-c", program]);
+        let listed = "[(1, 'lo')] ('127.0.0.1', 80)\n";
+        assert_eq!((outcome.code, outcome.text()), (0, listed.into()), "{who:?}: {}", outcome.stderr);
+        let outcome = run(who, &["--template", "node"], &["node", "-p", "Object.keys(os.networkInterfaces())"]);
+        assert_eq!((outcome.code, outcome.text()), (0, "[ 'lo' ]\n".into()), "{who:?}: {}", outcome.stderr);
+    });
+}

@@ -1,23 +1,37 @@
 //! Decides about the calls that the seccomp filter leaves to the init.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
+use rustix::event::Timespec;
 use rustix::io::Errno;
 
 use super::sockets::SocketLimit;
 use super::watches::Watches;
-use crate::sys::Listener;
+use crate::sys::{Listener, PendingCall};
+
+/// The kernel frees a closed netlink socket some time later, so a call over the limit waits for that.
+const WAIT_FOR_CLOSED: Duration = Duration::from_millis(250);
+const CHECK_AGAIN_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// The init's part of the filter.
 pub(super) struct Decisions {
     listener: Listener,
     sockets: SocketLimit,
     watches: Watches,
+    /// Calls over the limit of sockets, no more than the sandbox has threads, and until when they wait.
+    waiting: VecDeque<(PendingCall, Instant)>,
 }
 
 impl Decisions {
     pub(super) fn new(listener: Listener, memory_bytes: u64) -> Self {
-        Self { listener, sockets: SocketLimit::new(memory_bytes), watches: Watches::default() }
+        Self {
+            listener,
+            sockets: SocketLimit::new(memory_bytes),
+            watches: Watches::default(),
+            waiting: VecDeque::new(),
+        }
     }
 
     /// Decides about one call, once the listener is readable.
@@ -25,16 +39,35 @@ impl Decisions {
         // The caller may have been killed, or interrupted by a signal.
         let Ok(call) = self.listener.receive() else { return };
         match call.number {
-            libc::SYS_socket => match self.sockets.check() {
-                Ok(()) => self.listener.allow(&call),
-                Err(errno) => self.listener.finish(&call, Err(errno)),
-            },
+            libc::SYS_socket if self.waiting.is_empty() && self.sockets.has_room() => self.listener.allow(&call),
+            libc::SYS_socket => self.waiting.push_back((call, Instant::now() + WAIT_FOR_CLOSED)),
             libc::SYS_inotify_add_watch => self.watches.add(&self.listener, &call),
             libc::SYS_inotify_init1 => self.watches.create(&self.listener, &call, lower(call.arguments[0])),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_inotify_init => self.watches.create(&self.listener, &call, 0),
             _ => self.listener.finish(&call, Err(Errno::NOSYS)),
         }
+    }
+
+    /// Decides about calls that wait, as far as possible.
+    pub(super) fn decide_waiting(&mut self) {
+        while let Some((call, deadline)) = self.waiting.front() {
+            if self.listener.is_pending(call) {
+                if self.sockets.has_room() {
+                    self.listener.allow(call);
+                } else if Instant::now() >= *deadline {
+                    self.listener.finish(call, Err(Errno::NOBUFS));
+                } else {
+                    return;
+                }
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// When calls that wait are to be looked at again; `None` if there are none.
+    pub(super) fn check_again_after(&self) -> Option<Timespec> {
+        (!self.waiting.is_empty()).then_some(CHECK_AGAIN_AFTER)
     }
 }
 

@@ -68,7 +68,8 @@ fn private_proc() -> Check {
 
 fn seccomp() -> Check {
     let actions = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
-    if actions.split_whitespace().any(|action| action == "errno") {
+    let has = |wanted: &str| actions.split_whitespace().any(|action| action == wanted);
+    if has("errno") && has("user_notif") {
         return Check::ok("seccomp", "filters are available");
     }
     Check::lacking("seccomp", State::Missing, "no filters", "use a kernel with CONFIG_SECCOMP_FILTER=y")
