@@ -6,6 +6,7 @@ pub mod config;
 pub mod egress;
 pub mod flavor;
 pub mod handover;
+pub mod hidden_text;
 mod image;
 pub mod interpreter;
 mod named;

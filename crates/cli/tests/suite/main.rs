@@ -19,6 +19,7 @@ mod files;
 mod help;
 mod hosted_badly;
 mod hosted_entries;
+mod hosted_pins;
 mod hosted_servers;
 mod hosting_start;
 mod images;

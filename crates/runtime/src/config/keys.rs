@@ -50,7 +50,7 @@ pub(super) const RUNTIME: &str = "MCP_BRIDGE_RUNTIME";
 /// What the variables of ringfence itself begin with.
 const OWN: &str = "RINGFENCE_";
 
-pub(super) const KEYS: [Key; 43] = [
+pub(super) const KEYS: [Key; 44] = [
     key("server.host", Reads::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
     key("server.port", Reads::Number, &["RINGFENCE_PORT", "MCP_SERVER_PORT"]),
     key("server.enable_cors", Reads::Switch, &["MCP_ENABLE_CORS"]),
@@ -92,6 +92,7 @@ pub(super) const KEYS: [Key; 43] = [
     key("hosting.files", Reads::List, &["MCP_SERVERS_CONFIG"]),
     key("hosting.import", Reads::Switch, &[]),
     key("hosting.install_allow", Reads::List, &[]),
+    key("hosting.pin_on_first_use", Reads::Switch, &[]),
     key("log.level", Reads::Level, &["RINGFENCE_LOG", "MCP_BRIDGE_LOG_LEVEL"]),
     key("log.format", Reads::Text, &[]),
 ];
