@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use ringfence_runtime::config::ConfigError;
+use ringfence_runtime::hidden_text::escape;
 use ringfence_runtime::scope::ScopeError;
 use ringfence_runtime::store::StoreError;
 use ringfence_runtime::template::NotUnpacked;
@@ -54,7 +55,7 @@ impl Failure {
             let _ = writeln!(text, "hint: {hint}");
         }
         // Nobody is left to tell if this fails.
-        let _ = anstream::stderr().write_all(text.as_bytes());
+        let _ = anstream::stderr().write_all(escape(&text).as_bytes());
         ExitCode::from(self.exit_code)
     }
 }
@@ -119,5 +120,5 @@ impl From<SandboxError> for Failure {
 
 /// Says something to the person, beside what the command itself writes.
 pub(crate) fn notice(text: &str) {
-    let _ = writeln!(anstream::stderr(), "ringfence: {text}");
+    let _ = writeln!(anstream::stderr(), "ringfence: {}", escape(text));
 }

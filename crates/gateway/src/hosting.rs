@@ -22,7 +22,7 @@ use std::time::Duration;
 use ringfence_runtime::audit::{Audit, AuditEvent, AuditKind};
 use ringfence_runtime::servers::{Host, Listing, Profile, SEPARATOR, ServerSource, alias};
 use ringfence_runtime::session::{Failure, Kind as FailureKind};
-use ringfence_runtime::store::Store;
+use ringfence_runtime::store::{PinKind, Store};
 use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
@@ -33,7 +33,7 @@ pub use known::{KnownServer, KnownServers, stored_servers};
 pub(crate) use attended::Within;
 pub(crate) use catalogue::{Kind, name_of};
 pub(crate) use link::ServerLink;
-pub(crate) use pins::Pins;
+pub(crate) use pins::{Pins, Selection};
 pub(crate) use raw_call::CallFailure;
 pub(crate) use told::Changes;
 pub(crate) use view::{Route, View};
@@ -43,10 +43,12 @@ use catalogue::Catalogue;
 use connect::Connector;
 use link::lock;
 use parked::Parked;
+use pins::Held;
 use ready::Ready;
 use remembered::Remembered;
 use view::Member;
 
+use crate::clean;
 use crate::client::Context;
 use crate::era::Era;
 use crate::failure;
@@ -114,13 +116,15 @@ pub struct HostingOptions {
     pub store: Store,
     /// Which servers there are.
     pub source: ServerSource,
+    /// Whether what a server offers when it is first connected is accepted, so that later changes are held back.
+    pub pin_on_first_use: bool,
 }
 
 impl Hosting {
     /// Starts the servers that there are, without waiting for any, and follows what becomes of their entries.
     pub fn start(options: HostingOptions) -> Self {
         let (said, heard) = mpsc::channel(UNHEARD);
-        let pins = Arc::new(Pins::new(options.store.clone()));
+        let pins = Arc::new(Pins::new(options.store.clone(), options.pin_on_first_use));
         let remembered = Remembered::new(options.store.clone());
         let connector = Connector::new(options.host.clone(), Arc::clone(&pins), said);
         let hosting = Self(Arc::new(Inner {
@@ -255,10 +259,24 @@ impl Hosting {
         (is_possible && profile.has_tool(&found.server, &found.name)).then_some(found)
     }
 
-    /// Whether a tool is, at this moment, not what was accepted of it: lists are a little behind.
-    pub(crate) fn is_held(&self, Route { server, uuid, name }: &Route) -> bool {
+    /// Whether a tool or prompt is, at this moment, not what was accepted of it: lists are a little behind.
+    pub(crate) fn is_held(&self, kind: PinKind, Route { server, uuid, name }: &Route) -> bool {
         let Some(link) = self.0.fleet.link(server).filter(|_| !self.0.pins.accepts_all(uuid)) else { return false };
-        self.0.pins.held(uuid, &link.catalogue().tools).contains(name)
+        self.0.pins.is_held(uuid, &link.catalogue(), kind, name)
+    }
+
+    /// The same of a resource that a server lists.
+    pub(crate) fn is_resource_held(&self, server: &str, uri: &str) -> bool {
+        let Some(link) = self.0.fleet.link(server) else { return false };
+        let Some(info) = self.0.fleet.info(server).filter(|info| !self.0.pins.accepts_all(&info.uuid)) else {
+            return false;
+        };
+        self.0.pins.is_held(&info.uuid, &link.catalogue(), PinKind::Resource, uri)
+    }
+
+    /// What of a server is held back now, if it is connected.
+    pub(crate) fn held(&self, server: &str, uuid: &str) -> Option<Held> {
+        Some(self.0.pins.held(uuid, &self.0.fleet.link(server)?.catalogue()))
     }
 
     /// The conversation with a server, waited for if it is being started.
@@ -267,8 +285,22 @@ impl Hosting {
         link.await.map_err(|missing| not_there(&missing))
     }
 
-    /// What a server says of itself, or said when it was last there.
+    /// What a server says of itself, or said when it was last there; of its instructions what was accepted.
     pub(crate) async fn about(&self, server: &str, era: Era) -> Option<Value> {
+        let mut about = self.said_about(server, era).await?;
+        clean::listed(&mut about, "");
+        let uuid = self.0.fleet.info(server)?.uuid;
+        let instructions = self.0.pins.instructions(&uuid, about["instructions"].as_str());
+        if let Value::Object(fields) = &mut about {
+            match instructions {
+                Some(instructions) => fields.insert("instructions".into(), instructions.into()),
+                None => fields.shift_remove("instructions"),
+            };
+        }
+        Some(about)
+    }
+
+    async fn said_about(&self, server: &str, era: Era) -> Option<Value> {
         let first = (self.0.started + FIRST_ABOUT).saturating_duration_since(Instant::now());
         let link = self.0.fleet.await_link(server, first.max(ABOUT_PATIENCE)).await;
         let key = (server.to_owned(), era == Era::Modern);
@@ -339,7 +371,17 @@ impl Hosting {
             let event = AuditEvent::new(AuditKind::ToolCalled, outcome).of(&context.principal, None);
             self.0.audit.record(event.lasting(begun.elapsed()).with("server", server).with("tool", short(&subject)));
         }
-        result.map_err(|error| unanswered(server, error, within.deadline))
+        match result {
+            Ok(mut result) => {
+                clean::result(method, &mut result);
+                Ok(result)
+            }
+            Err(error) => {
+                let mut error = unanswered(server, error, within.deadline);
+                clean::error(&mut error);
+                Err(error)
+            }
+        }
     }
 }
 
@@ -371,7 +413,7 @@ impl Inner {
                 continue;
             }
             let Some(catalogue) = known.get(&info.uuid).cloned() else { continue };
-            let held = self.pins.held(&info.uuid, &catalogue.tools);
+            let held = self.pins.held(&info.uuid, &catalogue);
             members.push(Member { name: info.name, uuid: info.uuid, catalogue, held });
         }
         members

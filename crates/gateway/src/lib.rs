@@ -6,6 +6,7 @@
 mod arguments;
 mod busy;
 mod call;
+mod clean;
 mod client;
 mod code;
 mod echo;

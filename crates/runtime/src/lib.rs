@@ -8,6 +8,7 @@ pub mod flavor;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod handover;
+pub mod hidden_text;
 mod image;
 pub mod interpreter;
 pub mod loopback;

@@ -38,7 +38,7 @@ pub use catalogues::StoredCatalogue;
 pub use error::StoreError;
 pub use memories::{Memory, MemoryInfo, MemorySaved};
 pub use not_kept::NotKept;
-pub use pins::Pin;
+pub use pins::{Pin, PinKind};
 pub use saved_tools::{SavedTool, SavedToolInfo};
 pub use servers::{StoredServer, Taken};
 

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
+use ringfence_runtime::hidden_text::{escape_json, escape_line};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -54,10 +55,10 @@ pub(super) fn print(text: &str) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn print_json(value: &Value) -> Result<ExitCode, Failure> {
-    print(&format!("{value:#}\n"))
+    print(&format!("{}\n", escape_json(&format!("{value:#}"))))
 }
 
-/// Columns as wide as what is in them. Control characters, which may come from a guest, are shown and not obeyed.
+/// Columns as wide as what is in them. Hidden characters, which may come from a guest, become visible.
 pub(super) fn table(rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| visible(cell)).collect()).collect();
     let columns = rows.first().map_or(0, Vec::len);
@@ -70,8 +71,9 @@ pub(super) fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
+/// A text in one line, with hidden characters escaped.
 pub(super) fn visible(text: &str) -> String {
-    text.chars().flat_map(|char| if char.is_control() { char.escape_default().collect() } else { vec![char] }).collect()
+    escape_line(text).into_owned()
 }
 
 /// How long ago something was, as a person says it.
@@ -101,5 +103,6 @@ mod tests {
         let rows = [["ID", "WHAT"], ["1", "\u{1b}[31mred\nline"], ["long", "x"]];
         let shown = table(&rows.map(|row| row.map(String::from).to_vec()));
         assert_eq!(shown, "ID    WHAT\n1     \\u{1b}[31mred\\nline\nlong  x\n");
+        assert_eq!(table(&[vec!["a\u{202e}b\u{9b}".into()]]), "a\\u{202e}b\\u{9b}\n");
     }
 }

@@ -20,6 +20,7 @@ mod guest_settings;
 mod help;
 mod hosted_badly;
 mod hosted_entries;
+mod hosted_pins;
 mod hosted_servers;
 mod hosting_start;
 mod images;

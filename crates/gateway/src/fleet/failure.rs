@@ -1,5 +1,6 @@
 //! Why a server is not connected, for people and programs.
 
+use ringfence_runtime::hidden_text;
 use ringfence_runtime::servers::Phase;
 use serde::{Serialize, Serializer};
 
@@ -58,11 +59,12 @@ impl LinkMissing {
     }
 }
 
-/// The start of a text, without what a terminal would obey.
+/// The start of a text, without control characters and with other hidden ones visible.
 pub(super) fn readable(text: &str, most_bytes: usize) -> String {
     let end = (0..=most_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     let is_plain = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
-    text[..end.unwrap_or_default()].chars().filter(is_plain).collect()
+    let plain: String = text[..end.unwrap_or_default()].chars().filter(is_plain).collect();
+    hidden_text::escape(&plain).into_owned()
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde wants")]

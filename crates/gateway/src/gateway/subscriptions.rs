@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Gateway, hosting_view, no_resource};
+use super::Gateway;
 use crate::client::Context;
 use crate::era::SUBSCRIPTION_KEY;
 use crate::hosting::Kind as List;
@@ -14,13 +14,13 @@ impl Gateway {
         self.permit(Action::UseServers, context)?;
         let Some(hosting) = self.servers() else { return Err(RpcError::method_not_found(method)) };
         let uri = params["uri"].as_str().unwrap_or_default().to_owned();
-        let server = hosting_view(self).resource(&uri).map(str::to_owned);
-        let server = server.ok_or_else(|| no_resource(&uri))?;
+        let within = self.time();
+        let server = self.server_of(hosting, &uri, within, context).await?;
         let is_subscribing = method == "resources/subscribe";
         if is_subscribing && context.client.as_ref().is_some_and(|client| !client.subscribe(&uri)) {
             return Err(RpcError::new(RpcError::INVALID_REQUEST, "too many resources are subscribed to"));
         }
-        let result = hosting.pass(&server, method, params, self.time(), context).await;
+        let result = hosting.pass(&server, method, params, within, context).await;
         if let Some(client) = context.client.as_ref().filter(|_| !is_subscribing || result.is_err()) {
             client.unsubscribe(&uri);
         }

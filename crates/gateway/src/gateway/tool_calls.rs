@@ -3,6 +3,7 @@
 use ringfence_runtime::audit::AuditEvent;
 use ringfence_runtime::servers::Mode;
 use ringfence_runtime::session::{Failure, Kind};
+use ringfence_runtime::store::PinKind;
 use serde_json::Value;
 
 use super::{Gateway, hosting_view, too_long};
@@ -70,18 +71,20 @@ impl Gateway {
         if hosting.fleet().link(&route.server).is_none() {
             hosting.link(&route.server, within).await?;
         }
-        if hosting.is_held(&route) {
-            return Err(self.refuse(context, held(&route.server, &route.name)));
+        if hosting.is_held(PinKind::Tool, &route) {
+            return Err(self.refuse(context, held("tool", &route.name, &route.server)));
         }
         params["name"] = route.name.into();
         hosting.pass(&route.server, "tools/call", params, within, context).await
     }
 }
 
-fn held(server: &str, tool: &str) -> Failure {
-    Failure::new(Kind::Policy, format!("the tool {tool} of {server} is not what was accepted, and is held back"))
+/// The refusal of something that a server offers and nobody has accepted.
+pub(super) fn held(what: &str, name: &str, server: &str) -> Failure {
+    let look = if what == "tool" { "tools" } else { "show" };
+    Failure::new(Kind::Policy, format!("the {what} {name} of {server} is not what was accepted, and is held back"))
         .suggest(format!(
-            "look at it with `ringfence server tools {server}`, and accept it with `ringfence server pin {server}`"
+            "look at it with `ringfence server {look} {server}`, and accept it with `ringfence server pin {server}`"
         ))
 }
 

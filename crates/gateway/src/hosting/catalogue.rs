@@ -1,17 +1,25 @@
 //! What one server offers, as it says it.
 
+use std::borrow::Cow;
+
+use ringfence_runtime::hidden_text::{escape_line, has_hidden};
 use serde_json::Value;
 
+use crate::clean;
 use crate::upstream::{Upstream, UpstreamError};
 
-/// The lists of a server, each in its own order.
+/// The lists of a server, each in its own order, and its instructions. Hidden characters in them are visible.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Catalogue {
     pub(crate) tools: Vec<Value>,
     pub(crate) resources: Vec<Value>,
     pub(crate) templates: Vec<Value>,
     pub(crate) prompts: Vec<Value>,
+    pub(crate) instructions: Option<String>,
 }
+
+/// How much of a name that cannot be offered is logged.
+const MAX_NAME_CHARS: usize = 128;
 
 /// A part of a catalogue that changes by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,7 +63,8 @@ impl Kind {
 impl Catalogue {
     /// Reads all that the server says it has.
     pub(crate) async fn read(upstream: &Upstream) -> Result<Self, UpstreamError> {
-        let mut catalogue = Self::default();
+        let instructions = upstream.about()["instructions"].as_str().map(|text| clean::text(text).into_owned());
+        let mut catalogue = Self { instructions, ..Self::default() };
         for kind in Kind::ALL {
             catalogue.refresh(upstream, kind).await?;
         }
@@ -80,10 +89,21 @@ impl Catalogue {
     }
 }
 
-/// Those that are what they should be: whatever else a server lists cannot be offered, nor written into.
+/// The items that can be offered: objects with a name in `key`, which has no hidden characters and no line breaks. A
+/// cleaned name would not be the one that the server knows, and could be that of another item.
 fn with(items: Vec<Value>, key: &str) -> Vec<Value> {
-    let is_named = |item: &Value| item.get(key).and_then(Value::as_str).is_some_and(|name| !name.is_empty());
-    items.into_iter().filter(is_named).collect()
+    let mut offered = Vec::with_capacity(items.len());
+    for mut item in items {
+        let Some(name) = item.get(key).and_then(Value::as_str).filter(|name| !name.is_empty()) else { continue };
+        if has_hidden(name) || matches!(escape_line(name), Cow::Owned(_)) {
+            let shown: String = escape_line(name).chars().take(MAX_NAME_CHARS).collect();
+            tracing::warn!("the {key} {shown} of a server has hidden characters, and is not offered");
+            continue;
+        }
+        clean::listed(&mut item, key);
+        offered.push(item);
+    }
+    offered
 }
 
 /// A server that has resources need not have both kinds.
@@ -115,5 +135,18 @@ mod tests {
             json!({"name": "a"}),
         ];
         assert_eq!(with(listed, "name"), [json!({"name": "a"})]);
+    }
+
+    #[test]
+    fn items_with_hidden_characters_in_their_names_are_left_out_and_others_cleaned() {
+        let listed = vec![
+            json!({"name": "a\u{200b}"}),
+            json!({"name": "a\u{e0041}"}),
+            json!({"name": "a\nb"}),
+            json!({"name": "a", "description": "x\u{202e}"}),
+            json!({"name": "größe"}),
+        ];
+        let expected = [json!({"name": "a", "description": "x\\u{202e}"}), json!({"name": "größe"})];
+        assert_eq!(with(listed, "name"), expected);
     }
 }

@@ -86,8 +86,8 @@ impl Connector {
             Attempt::Failed(ConnectFailure::new(Phase::McpInit, message))
         })?;
         // Before anybody can call it: as long as it is not known what was accepted, all is held back.
-        self.pins.refresh(std::slice::from_ref(&entry.uuid)).await.map_err(|error| {
-            let message = format!("what was accepted of its tools cannot be read: {error}");
+        self.pins.meet(&entry.uuid, &catalogue).await.map_err(|error| {
+            let message = format!("its pins cannot be read or written: {error}");
             Attempt::Failed(ConnectFailure::new(Phase::McpInit, message))
         })?;
         let catalogue = Arc::new(Mutex::new(Arc::new(catalogue)));

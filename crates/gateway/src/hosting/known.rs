@@ -61,7 +61,7 @@ pub(super) struct Candidate<'a> {
 impl<'a> Candidate<'a> {
     pub(super) fn of(entry: &'a ServerEntry, status: &'static str, remembered: &Remembered, pins: &Pins) -> Self {
         let list = remembered.of(&entry.uuid);
-        let held = list.as_ref().map(|list| pins.held(&entry.uuid, &list.tools)).unwrap_or_default();
+        let held = list.as_ref().map(|list| pins.held_tools(&entry.uuid, &list.tools)).unwrap_or_default();
         Self { entry, status, list, held }
     }
 }
@@ -145,7 +145,7 @@ fn short(digest: &[u8]) -> String {
 /// What is known of servers without any of them running: what the store has of these entries, which are all there are.
 pub async fn stored_servers(store: &Store, entries: &[ServerEntry]) -> Result<KnownServers, StoreError> {
     let uuids: Vec<String> = entries.iter().map(|entry| entry.uuid.clone()).collect();
-    let (remembered, pins) = (Remembered::new(store.clone()), Pins::new(store.clone()));
+    let (remembered, pins) = (Remembered::new(store.clone()), Pins::new(store.clone(), false));
     remembered.look_up(&uuids).await?;
     pins.refresh(&uuids).await?;
     let status = |entry: &ServerEntry| if entry.enable { "not running" } else { "disabled" };
@@ -161,6 +161,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::hosting::catalogue::Catalogue;
 
     fn entry(name: &str) -> ServerEntry {
         entry_from_json(name, &json!({"command": "x", "description": "Does things"})).unwrap().0
@@ -228,7 +229,8 @@ mod tests {
         let entry = store.add_server(entry("a"), None, Taken::Refuse).await.unwrap();
         let [seen, changed] = [json!({"name": "seen"}), json!({"name": "changed", "description": "was"})];
         store.set_catalogue(&entry.uuid, &[seen.clone(), changed.clone()]).await.unwrap();
-        Pins::new(store.clone()).accept(&entry.uuid, &[seen.clone(), changed], None).await.unwrap();
+        let offered = Catalogue { tools: vec![seen.clone(), changed], ..Catalogue::default() };
+        Pins::new(store.clone(), false).accept(&entry.uuid, &offered, None).await.unwrap();
         store.set_catalogue(&entry.uuid, &[seen, json!({"name": "changed", "description": "is"})]).await.unwrap();
         let known = stored_servers(&store, &[entry]).await.unwrap();
         assert_eq!(tools(&known.servers()[0]), [("seen", "seen")]);

@@ -1,59 +1,136 @@
-//! Tools as a person has accepted them. One that has become another since is held back until it is accepted again.
+//! What a person has accepted of servers: tools, prompts, resources, templates and instructions.
+//!
+//! An item that has changed since, or that is new, is held back until it is accepted too. A server of which nothing was
+//! accepted offers everything. Pins cover what is listed, and not what a prompt or a resource contains when it is read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
 
-use ringfence_runtime::store::{Pin, Store, StoreError};
-use serde_json::{Map, Value};
+use ringfence_runtime::store::{Pin, PinKind, Store, StoreError};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use super::catalogue::name_of;
+use super::catalogue::{Catalogue, name_of};
 use super::link::lock;
 
-/// What a model goes by.
-const SHOWN: [&str; 5] = ["title", "description", "inputSchema", "outputSchema", "annotations"];
+/// The accepted items of one server.
+type Accepted = HashMap<(PinKind, String), Value>;
 
 pub(crate) struct Pins {
     store: Store,
-    /// By the uuid of the server. One that has nothing accepted offers all.
-    accepted: Mutex<HashMap<String, HashMap<String, Value>>>,
+    /// By the uuid of the server.
+    accepted: Mutex<HashMap<String, Accepted>>,
+    on_first_use: bool,
+}
+
+/// What of a server is held back.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Held {
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) tools: BTreeSet<String>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) prompts: BTreeSet<String>,
+    /// By their URIs.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) resources: BTreeSet<String>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) resource_templates: BTreeSet<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) instructions: bool,
+}
+
+/// Which items are accepted.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Selection {
+    pub(crate) tools: Vec<String>,
+    pub(crate) prompts: Vec<String>,
+    /// URIs of resources, and of templates.
+    pub(crate) resources: Vec<String>,
+    pub(crate) instructions: bool,
+}
+
+impl Selection {
+    fn has(&self, kind: PinKind, name: &str) -> bool {
+        let names = match kind {
+            PinKind::Tool => &self.tools,
+            PinKind::Prompt => &self.prompts,
+            PinKind::Resource | PinKind::ResourceTemplate => &self.resources,
+            PinKind::Instructions => return self.instructions,
+            PinKind::AllKinds => return false,
+        };
+        names.iter().any(|named| named == name)
+    }
+}
+
+impl Selection {
+    /// The first selected item that a server does not offer, as an error names it.
+    pub(crate) fn missing_in(&self, catalogue: &Catalogue) -> Option<String> {
+        let has = |kinds: &[PinKind], name: &str| {
+            items(catalogue).any(|item| kinds.contains(&item.kind) && item.name == name)
+        };
+        let missing = |what: &str, kinds: &[PinKind], names: &[String]| {
+            names.iter().find(|name| !has(kinds, name)).map(|name| format!("{what} {name}"))
+        };
+        missing("tool", &[PinKind::Tool], &self.tools)
+            .or_else(|| missing("prompt", &[PinKind::Prompt], &self.prompts))
+            .or_else(|| missing("resource", &[PinKind::Resource, PinKind::ResourceTemplate], &self.resources))
+            .or_else(|| (self.instructions && catalogue.instructions.is_none()).then(|| "instructions".to_owned()))
+    }
 }
 
 impl Pins {
-    pub(crate) fn new(store: Store) -> Self {
-        Self { store, accepted: Mutex::default() }
+    pub(crate) fn new(store: Store, on_first_use: bool) -> Self {
+        Self { store, accepted: Mutex::default(), on_first_use }
     }
 
     /// Reads what was accepted of these servers, here or by another program.
     pub(crate) async fn refresh(&self, servers: &[String]) -> Result<(), StoreError> {
         for server in servers {
             let pins = self.store.pins(server).await?;
-            let accepted = pins.into_iter().map(|pin| (pin.tool, pin.accepted)).collect();
+            let accepted = pins.into_iter().map(|pin| ((pin.kind, pin.name), pin.accepted)).collect();
             lock(&self.accepted).insert(server.clone(), accepted);
         }
         Ok(())
     }
 
-    /// Accepts tools of a server as they are now. If all are, what was accepted before is forgotten.
+    /// Reads what was accepted of a server that was just connected. If that is nothing, and servers are pinned on first
+    /// use, what it offers now is accepted.
+    pub(crate) async fn meet(&self, server: &str, catalogue: &Catalogue) -> Result<(), StoreError> {
+        self.refresh(&[server.to_owned()]).await?;
+        if self.on_first_use && self.accepts_all(server) {
+            self.accept(server, catalogue, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Accepts what a server offers as it is now: what is selected, or everything in place of what was accepted before.
     pub(crate) async fn accept(
         &self,
         server: &str,
-        tools: &[Value],
-        named: Option<&[String]>,
-    ) -> Result<usize, StoreError> {
-        let is_meant = |tool: &&Value| named.is_none_or(|named| named.iter().any(|name| name == name_of(tool)));
-        let pin = |tool: &Value| Pin { tool: name_of(tool).to_owned(), accepted: shown(tool) };
-        let pins: Vec<Pin> = tools.iter().filter(is_meant).map(pin).collect();
-        let count = pins.len();
-        if named.is_none() {
-            self.store.remove_pins(server, None).await?;
+        catalogue: &Catalogue,
+        selection: Option<&Selection>,
+    ) -> Result<Vec<PinKind>, StoreError> {
+        let is_meant = |item: &Item<'_>| selection.is_none_or(|all| all.has(item.kind, item.name));
+        let pin = |item: Item<'_>| Pin { kind: item.kind, name: item.name.to_owned(), accepted: item.shown() };
+        let mut pins: Vec<Pin> = items(catalogue).filter(is_meant).map(pin).collect();
+        let kinds = pins.iter().map(|pin| pin.kind).collect();
+        // Pins of tools alone, made earlier, are not turned into pins of all kinds by the way.
+        if selection.is_none() || !self.is_pinned(server) {
+            pins.push(Pin { kind: PinKind::AllKinds, name: String::new(), accepted: json!({}) });
         }
-        self.store.set_pins(server, pins).await?;
+        // A list may have an item twice; the first is the one that is offered.
+        let mut seen = HashSet::new();
+        pins.retain(|pin| seen.insert((pin.kind, pin.name.clone())));
+        match selection {
+            None => self.store.replace_pins(server, pins).await?,
+            Some(_) => self.store.set_pins(server, pins).await?,
+        }
         self.refresh(&[server.to_owned()]).await?;
-        Ok(count)
+        Ok(kinds)
     }
 
     pub(crate) async fn forget(&self, server: &str) -> Result<(), StoreError> {
-        self.store.remove_pins(server, None).await?;
+        self.store.remove_pins(server).await?;
         self.refresh(&[server.to_owned()]).await
     }
 
@@ -66,49 +143,238 @@ impl Pins {
         lock(&self.accepted).get(server).is_some_and(|accepted| !accepted.is_empty())
     }
 
-    /// The tools that are not what was accepted; all, as long as that is not known.
-    pub(crate) fn held(&self, server: &str, tools: &[Value]) -> HashSet<String> {
+    /// Whether its pins cover tools alone, since they were made when nothing else could be pinned.
+    pub(crate) fn covers_tools_only(&self, server: &str) -> bool {
+        self.is_pinned(server) && !covers(lock(&self.accepted).get(server), PinKind::Prompt)
+    }
+
+    /// What is not as it was accepted; everything, as long as that is not known.
+    pub(crate) fn held(&self, server: &str, catalogue: &Catalogue) -> Held {
+        let mut held = Held::default();
+        if self.accepts_all(server) {
+            return held;
+        }
         let known = lock(&self.accepted);
-        let accepted = known.get(server);
-        if accepted.is_some_and(HashMap::is_empty) {
+        for item in items(catalogue).filter(|item| covers(known.get(server), item.kind)) {
+            if is_accepted(known.get(server), &item) {
+                continue;
+            }
+            let name = item.name;
+            match item.kind {
+                PinKind::Tool => held.tools.insert(name.to_owned()),
+                PinKind::Prompt => held.prompts.insert(name.to_owned()),
+                PinKind::Resource => held.resources.insert(name.to_owned()),
+                PinKind::ResourceTemplate => held.resource_templates.insert(name.to_owned()),
+                PinKind::Instructions => std::mem::replace(&mut held.instructions, true),
+                PinKind::AllKinds => false,
+            };
+        }
+        held
+    }
+
+    /// The same of a list of tools.
+    pub(crate) fn held_tools(&self, server: &str, tools: &[Value]) -> HashSet<String> {
+        if self.accepts_all(server) {
             return HashSet::new();
         }
-        let is_other = |tool: &&Value| accepted.and_then(|tools| tools.get(name_of(tool))) != Some(&shown(tool));
+        let known = lock(&self.accepted);
+        let is_other =
+            |tool: &&Value| !is_accepted(known.get(server), &Item::listed(PinKind::Tool, name_of(tool), tool));
         tools.iter().filter(is_other).map(|tool| name_of(tool).to_owned()).collect()
+    }
+
+    /// Whether an item that a server lists now is held back.
+    pub(crate) fn is_held(&self, server: &str, catalogue: &Catalogue, kind: PinKind, name: &str) -> bool {
+        if self.accepts_all(server) {
+            return false;
+        }
+        let known = lock(&self.accepted);
+        let mut named = items(catalogue).filter(|item| (item.kind, item.name) == (kind, name));
+        covers(known.get(server), kind) && named.any(|item| !is_accepted(known.get(server), &item))
+    }
+
+    /// The instructions that clients may be shown: the server's own, or those that were accepted last.
+    pub(crate) fn instructions(&self, server: &str, own: Option<&str>) -> Option<String> {
+        let known = lock(&self.accepted);
+        let accepted = known.get(server);
+        if accepted.is_some_and(HashMap::is_empty) || accepted.is_some() && !covers(accepted, PinKind::Instructions) {
+            return own.map(str::to_owned);
+        }
+        let pinned = accepted?.get(&(PinKind::Instructions, String::new()))?;
+        // A server that gives none any more is shown without.
+        own.and(pinned["instructions"].as_str()).map(str::to_owned)
     }
 }
 
-fn shown(tool: &Value) -> Value {
-    let fields = SHOWN.iter().filter_map(|key| Some(((*key).to_owned(), tool.get(key)?.clone())));
-    Value::Object(fields.collect::<Map<_, _>>())
+/// Whether a kind is held to what was accepted; all are, as long as that is not known.
+fn covers(accepted: Option<&Accepted>, kind: PinKind) -> bool {
+    kind == PinKind::Tool || accepted.is_none_or(|accepted| accepted.contains_key(&(PinKind::AllKinds, String::new())))
+}
+
+fn is_accepted(accepted: Option<&Accepted>, item: &Item<'_>) -> bool {
+    let pinned = accepted.and_then(|accepted| accepted.get(&(item.kind, item.name.to_owned())));
+    pinned.is_some_and(|pinned| *pinned == item.shown())
+}
+
+/// Something that can be pinned.
+struct Item<'a> {
+    kind: PinKind,
+    name: &'a str,
+    content: Content<'a>,
+}
+
+enum Content<'a> {
+    Listed(&'a Value),
+    Text(&'a str),
+}
+
+impl<'a> Item<'a> {
+    fn listed(kind: PinKind, name: &'a str, item: &'a Value) -> Self {
+        Self { kind, name, content: Content::Listed(item) }
+    }
+
+    /// What a model or a person goes by.
+    fn shown(&self) -> Value {
+        let keys: &[&str] = match self.kind {
+            PinKind::Tool => &["title", "description", "inputSchema", "outputSchema", "annotations"],
+            PinKind::Prompt => &["title", "description", "arguments"],
+            PinKind::Resource | PinKind::ResourceTemplate => {
+                &["name", "title", "description", "mimeType", "annotations"]
+            }
+            PinKind::Instructions | PinKind::AllKinds => &[],
+        };
+        match self.content {
+            Content::Text(text) => json!({"instructions": text}),
+            Content::Listed(item) => {
+                let fields = keys.iter().filter_map(|key| Some(((*key).to_owned(), item.get(key)?.clone())));
+                Value::Object(fields.collect::<Map<_, _>>())
+            }
+        }
+    }
+}
+
+/// All items of a catalogue.
+fn items(catalogue: &Catalogue) -> impl Iterator<Item = Item<'_>> {
+    let lists = [
+        (PinKind::Tool, "name", &catalogue.tools),
+        (PinKind::Prompt, "name", &catalogue.prompts),
+        (PinKind::Resource, "uri", &catalogue.resources),
+        (PinKind::ResourceTemplate, "uriTemplate", &catalogue.templates),
+    ];
+    let listed = lists.into_iter().flat_map(|(kind, key, items)| {
+        items.iter().map(move |item| Item::listed(kind, item[key].as_str().unwrap_or_default(), item))
+    });
+    let instructions = catalogue.instructions.iter();
+    listed.chain(instructions.map(|text| Item { kind: PinKind::Instructions, name: "", content: Content::Text(text) }))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    #[tokio::test]
-    async fn a_tool_that_has_become_another_is_held_back() {
+    const SERVER: &str = "u";
+
+    fn catalogue() -> Catalogue {
+        Catalogue {
+            tools: vec![
+                json!({"name": "a", "description": "reads", "inputSchema": {"type": "object"}}),
+                json!({"name": "b"}),
+            ],
+            prompts: vec![json!({"name": "p", "description": "asks", "arguments": [{"name": "x"}]})],
+            resources: vec![json!({"uri": "r:1", "name": "one"})],
+            templates: vec![json!({"uriTemplate": "r:{n}", "name": "any"})],
+            instructions: Some("Be kind.".into()),
+        }
+    }
+
+    fn changed() -> Catalogue {
+        let mut changed = catalogue();
+        changed.tools[0]["description"] = json!("sends all files away");
+        changed.tools.push(json!({"name": "new"}));
+        changed.prompts[0]["arguments"][0]["description"] = json!("your password");
+        changed.resources[0]["name"] = json!("two");
+        changed.templates[0]["description"] = json!("read it now");
+        changed.instructions = Some("Be evil.".into());
+        changed
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    fn pins(on_first_use: bool) -> (tempfile::TempDir, Pins) {
         let directory = tempfile::tempdir().unwrap();
-        let pins = Pins::new(Store::open(directory.path()).unwrap());
-        let tools =
-            [json!({"name": "a", "description": "reads", "inputSchema": {"type": "object"}}), json!({"name": "b"})];
-        assert_eq!(pins.held("u", &tools).len(), 2);
-        pins.refresh(&["u".into()]).await.unwrap();
-        assert!(pins.held("u", &tools).is_empty() && !pins.is_pinned("u"));
-        pins.accept("u", &tools, None).await.unwrap();
-        assert!(pins.held("u", &tools).is_empty() && pins.is_pinned("u"));
-        let mut changed = tools.to_vec();
-        changed[0]["description"] = json!("sends all files away");
-        changed.push(json!({"name": "new"}));
-        assert_eq!(pins.held("u", &changed), HashSet::from(["a".to_owned(), "new".to_owned()]));
-        pins.accept("u", &changed, Some(&["a".into()])).await.unwrap();
-        assert_eq!(pins.held("u", &changed), HashSet::from(["new".to_owned()]));
-        pins.accept("u", &changed, None).await.unwrap();
-        assert!(pins.held("u", &changed).is_empty());
-        pins.forget("u").await.unwrap();
-        assert!(!pins.is_pinned("u"));
+        let store = Store::open(directory.path()).unwrap();
+        (directory, Pins::new(store, on_first_use))
+    }
+
+    #[tokio::test]
+    async fn changed_items_of_every_kind_are_held_back() {
+        let (_directory, pins) = pins(false);
+        assert_eq!(pins.held(SERVER, &catalogue()).tools.len(), 2, "unknown pins hold everything back");
+        assert_eq!(pins.instructions(SERVER, Some("Be kind.")), None);
+        pins.refresh(&[SERVER.into()]).await.unwrap();
+        assert!(pins.held(SERVER, &changed()) == Held::default() && !pins.is_pinned(SERVER));
+        assert_eq!(pins.instructions(SERVER, Some("x")).as_deref(), Some("x"));
+
+        pins.accept(SERVER, &catalogue(), None).await.unwrap();
+        assert!(pins.held(SERVER, &catalogue()) == Held::default() && pins.is_pinned(SERVER));
+        let held = Held {
+            tools: names(&["a", "new"]),
+            prompts: names(&["p"]),
+            resources: names(&["r:1"]),
+            resource_templates: names(&["r:{n}"]),
+            instructions: true,
+        };
+        assert_eq!(pins.held(SERVER, &changed()), held);
+        assert!(pins.is_held(SERVER, &changed(), PinKind::Prompt, "p"));
+        assert!(!pins.is_held(SERVER, &changed(), PinKind::Tool, "b"));
+        assert_eq!(pins.instructions(SERVER, Some("Be evil.")).as_deref(), Some("Be kind."));
+        assert_eq!(pins.instructions(SERVER, None), None);
+
+        let selection = Selection { prompts: vec!["p".into()], instructions: true, ..Selection::default() };
+        pins.accept(SERVER, &changed(), Some(&selection)).await.unwrap();
+        assert_eq!(pins.held(SERVER, &changed()), Held { prompts: names(&[]), instructions: false, ..held });
+        pins.accept(SERVER, &changed(), None).await.unwrap();
+        assert_eq!(pins.held(SERVER, &changed()), Held::default());
+        pins.forget(SERVER).await.unwrap();
+        assert!(!pins.is_pinned(SERVER));
+    }
+
+    #[tokio::test]
+    async fn a_pinned_server_that_offered_nothing_of_a_kind_cannot_add_it() {
+        let (_directory, pins) = pins(false);
+        pins.refresh(&[SERVER.into()]).await.unwrap();
+        pins.accept(SERVER, &Catalogue::default(), None).await.unwrap();
+        let held = pins.held(SERVER, &catalogue());
+        assert!(held.instructions && held.prompts.len() == 1 && held.tools.len() == 2, "{held:?}");
+    }
+
+    #[tokio::test]
+    async fn older_pins_go_on_to_cover_tools() {
+        let (_directory, pins) = pins(false);
+        let pin = Pin { kind: PinKind::Tool, name: "b".into(), accepted: json!({}) };
+        pins.store.set_pins(SERVER, vec![pin]).await.unwrap();
+        pins.refresh(&[SERVER.into()]).await.unwrap();
+        assert!(pins.covers_tools_only(SERVER));
+        assert_eq!(pins.held(SERVER, &catalogue()), Held { tools: names(&["a"]), ..Held::default() });
+        assert_eq!(pins.instructions(SERVER, Some("x")).as_deref(), Some("x"));
+        let selection = Selection { tools: vec!["a".into()], ..Selection::default() };
+        pins.accept(SERVER, &catalogue(), Some(&selection)).await.unwrap();
+        assert!(pins.covers_tools_only(SERVER) && pins.held(SERVER, &catalogue()) == Held::default());
+        pins.accept(SERVER, &catalogue(), None).await.unwrap();
+        assert!(!pins.covers_tools_only(SERVER));
+    }
+
+    #[tokio::test]
+    async fn a_server_is_pinned_on_first_use_if_so_set() {
+        let (_directory, off) = pins(false);
+        off.meet(SERVER, &catalogue()).await.unwrap();
+        assert!(!off.is_pinned(SERVER));
+        let (_directory, on) = pins(true);
+        on.meet(SERVER, &catalogue()).await.unwrap();
+        assert!(on.is_pinned(SERVER));
+        on.meet(SERVER, &changed()).await.unwrap();
+        assert!(on.is_held(SERVER, &changed(), PinKind::Tool, "a"), "a later change is not accepted");
     }
 }

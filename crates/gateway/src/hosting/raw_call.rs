@@ -9,6 +9,7 @@ use std::time::Duration;
 use ringfence_runtime::audit::{AuditEvent, AuditKind};
 use ringfence_runtime::servers::Phase;
 use ringfence_runtime::session::SessionId;
+use ringfence_runtime::store::PinKind;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 
@@ -182,7 +183,7 @@ impl Hosting {
             }
             () = context.cancel.cancelled() => return Err(CallFailure::Cancelled { may_have_run: false }),
         };
-        if self.is_held(route) {
+        if self.is_held(PinKind::Tool, route) {
             return Err(CallFailure::Held { server: route.server.clone(), tool: route.name.clone() });
         }
         if let Some(sent) = sent.as_mut() {

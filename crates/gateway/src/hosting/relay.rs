@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attended::Heard;
 use super::parked::{Parked, Running};
+use crate::clean;
 use crate::client::{Context, Outlet};
 use crate::era::{CAPABILITIES_KEY, Era};
 use crate::http::subject;
@@ -128,7 +129,7 @@ pub(super) async fn pass_raw(
 }
 
 /// Passes a notification on, unless the client has not asked for such.
-pub(super) fn notify(outlet: &Outlet, context: &Context, method: &str, params: Option<Value>) {
+pub(super) fn notify(outlet: &Outlet, context: &Context, method: &str, mut params: Option<Value>) {
     if method == "notifications/message" {
         let level = params.as_ref().and_then(|params| params["level"].as_str()).unwrap_or_default();
         let wanted = context.client.as_ref().and_then(|client| client.log_level());
@@ -136,6 +137,7 @@ pub(super) fn notify(outlet: &Outlet, context: &Context, method: &str, params: O
             return;
         }
     }
+    params.as_mut().into_iter().for_each(clean::message);
     outlet.notify(method, params);
 }
 
@@ -146,11 +148,12 @@ pub(super) fn severity(level: &str) -> usize {
 }
 
 /// Asks the client what a server wants to know.
-async fn ask(context: &Context, method: &str, params: Option<Value>) -> Result<Value, RpcError> {
+async fn ask(context: &Context, method: &str, mut params: Option<Value>) -> Result<Value, RpcError> {
     let capability = capability(method);
     if capability.is_none_or(|capability| !context.client_can(capability)) {
         return Err(RpcError::new(RpcError::METHOD_NOT_FOUND, format!("the client does not offer {method}")));
     }
+    params.as_mut().into_iter().for_each(clean::message);
     match &context.client {
         Some(client) => client.ask(&context.outlet, method, params, &context.cancel).await,
         None => {

@@ -1,6 +1,5 @@
 //! Tells clients what servers say unasked: that lists have changed, that a resource was updated, log messages.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use serde_json::Value;
@@ -8,8 +7,10 @@ use tokio::sync::{mpsc, watch};
 
 use super::catalogue::{Catalogue, Kind};
 use super::connect::Said;
+use super::pins::Held;
 use super::relay::severity;
 use super::{Inner, lock};
+use crate::clean;
 use crate::client::Client;
 use crate::rpc::RpcError;
 use crate::upstream::Incoming;
@@ -58,7 +59,7 @@ pub(super) async fn tell(hosting: Weak<Inner>, mut fleet: watch::Receiver<u64>, 
                 let seen = *fleet.borrow_and_update();
                 let servers: Vec<String> = hosting.fleet.all().into_iter().map(|info| info.uuid).collect();
                 if let Err(error) = hosting.pins.refresh(&servers).await {
-                    tracing::error!("what was accepted of the servers' tools cannot be read: {error}");
+                    tracing::error!("the pins of the servers cannot be read: {error}");
                 }
                 let listed: Vec<String> =
                     hosting.source.current().servers.iter().map(|listed| listed.entry.uuid.clone()).collect();
@@ -91,9 +92,9 @@ pub(super) async fn tell(hosting: Weak<Inner>, mut fleet: watch::Receiver<u64>, 
 
 impl Inner {
     /// What is offered now, in short: which servers, and what of each.
-    fn offered(&self) -> Vec<(String, Arc<Catalogue>, BTreeSet<String>)> {
+    fn offered(&self) -> Vec<(String, Arc<Catalogue>, Held)> {
         let members = self.members().into_iter();
-        members.map(|member| (member.name, member.catalogue, member.held.into_iter().collect())).collect()
+        members.map(|member| (member.name, member.catalogue, member.held)).collect()
     }
 
     pub(super) fn changed(&self, kinds: &[Kind]) {
@@ -124,8 +125,10 @@ impl Inner {
         if method == "notifications/message" && is_shared {
             return;
         }
+        let mut cleaned = params.cloned();
+        cleaned.as_mut().into_iter().for_each(clean::message);
         for (_, client) in clients.iter().filter(|(_, client)| is_for(client)) {
-            client.stream().notify(method, params.cloned());
+            client.stream().notify(method, cleaned.clone());
         }
     }
 }

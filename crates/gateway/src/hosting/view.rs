@@ -7,14 +7,15 @@ use ringfence_runtime::servers::{Profile, SEPARATOR, alias};
 use serde_json::{Value, json};
 
 use super::catalogue::{Catalogue, name_of};
+use super::pins::Held;
 
 /// A server with what it offers now.
 pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) uuid: String,
     pub(crate) catalogue: Arc<Catalogue>,
-    /// Tools that a person has not accepted as they are now.
-    pub(crate) held: HashSet<String>,
+    /// What a person has not accepted as it is now.
+    pub(crate) held: Held,
 }
 
 impl Member {
@@ -43,6 +44,10 @@ pub(crate) struct View {
     resource_routes: HashMap<String, String>,
     template_routes: Vec<(String, String)>,
     held: HashMap<String, Route>,
+    held_prompts: HashMap<String, Route>,
+    /// URIs of held resources, with their servers.
+    held_resources: HashMap<String, String>,
+    held_templates: Vec<(String, String)>,
     /// Servers that have resources at all.
     with_resources: Vec<String>,
     /// Names that two want; the first has them.
@@ -68,7 +73,7 @@ impl View {
         };
         for tool in catalogue.tools.iter().filter(|tool| profile.has_tool(server, name_of(tool))) {
             let (name, route) = (named(tool), member.route(tool));
-            if member.held.contains(&route.name) {
+            if member.held.tools.contains(&route.name) {
                 self.held.insert(name, route);
             } else if own.contains(name.as_str()) || self.tool_routes.contains_key(&name) {
                 self.collisions.push(format!("tool {name} of {server}"));
@@ -79,7 +84,9 @@ impl View {
         }
         for prompt in &catalogue.prompts {
             let (name, route) = (named(prompt), member.route(prompt));
-            if self.prompt_routes.contains_key(&name) {
+            if member.held.prompts.contains(&route.name) {
+                self.held_prompts.insert(name, route);
+            } else if self.prompt_routes.contains_key(&name) {
                 self.collisions.push(format!("prompt {name} of {server}"));
             } else {
                 self.prompts.push(renamed(prompt, &name));
@@ -88,7 +95,9 @@ impl View {
         }
         for resource in &catalogue.resources {
             let uri = resource["uri"].as_str().unwrap_or_default();
-            if self.resource_routes.contains_key(uri) {
+            if member.held.resources.contains(uri) {
+                self.held_resources.insert(uri.to_owned(), server.clone());
+            } else if self.resource_routes.contains_key(uri) {
                 self.collisions.push(format!("resource {uri} of {server}"));
             } else {
                 self.resource_routes.insert(uri.to_owned(), server.clone());
@@ -97,7 +106,9 @@ impl View {
         }
         for template in &catalogue.templates {
             let pattern = template["uriTemplate"].as_str().unwrap_or_default();
-            if self.template_routes.iter().any(|(taken, _)| taken == pattern) {
+            if member.held.resource_templates.contains(pattern) {
+                self.held_templates.push((pattern.to_owned(), server.clone()));
+            } else if self.template_routes.iter().any(|(taken, _)| taken == pattern) {
                 self.collisions.push(format!("resource template {pattern} of {server}"));
             } else {
                 self.template_routes.push((pattern.to_owned(), server.clone()));
@@ -124,6 +135,24 @@ impl View {
 
     pub(crate) fn prompt(&self, name: &str) -> Option<&Route> {
         self.prompt_routes.get(name)
+    }
+
+    pub(crate) fn held_prompt(&self, name: &str) -> Option<&Route> {
+        self.held_prompts.get(name)
+    }
+
+    /// The server of a resource that is held back: one that is listed, or that only a held template describes.
+    pub(crate) fn held_resource(&self, uri: &str) -> Option<&str> {
+        if self.resource_routes.contains_key(uri) {
+            return None;
+        }
+        let describing =
+            |templates: &'_ [(String, String)]| templates.iter().position(|(pattern, _)| describes(pattern, uri));
+        let by_template = || match (describing(&self.template_routes), describing(&self.held_templates)) {
+            (None, Some(place)) => Some(self.held_templates[place].1.as_str()),
+            _ => None,
+        };
+        self.held_resources.get(uri).map(String::as_str).or_else(by_template)
     }
 
     /// The server that has a resource: one that lists it, one whose template describes it, or the only one there is.
@@ -213,10 +242,25 @@ mod tests {
     #[test]
     fn what_is_held_back_is_not_offered() {
         let mut changed = member("a", &["x", "y"]);
-        changed.held.insert("x".into());
+        changed.held.tools.insert("x".into());
         let view = View::of(&Profile::default(), &[changed], &HashSet::new());
         assert_eq!(view.tools.len(), 1);
         assert!(view.tool("a__x").is_none() && view.held("a__x").is_some());
+        assert!(view.prompt("a__p").is_some() && view.held_resource("a://r").is_none());
+    }
+
+    #[test]
+    fn held_prompts_and_resources_are_not_offered() {
+        let mut changed = member("a", &["x"]);
+        changed.held.prompts.insert("p".into());
+        changed.held.resources.insert("a://r".into());
+        changed.held.resource_templates.insert(changed.catalogue.templates[0]["uriTemplate"].as_str().unwrap().into());
+        let view = View::of(&Profile::default(), &[changed], &HashSet::new());
+        assert_eq!((view.tools.len(), view.prompts.len(), view.resources.len(), view.templates.len()), (1, 0, 0, 0));
+        assert!(view.prompt("a__p").is_none() && view.held_prompt("a__p").is_some());
+        assert_eq!(view.held_resource("a://r"), Some("a"));
+        assert_eq!(view.held_resource("a://t/7/x"), Some("a"));
+        assert_eq!(view.held_resource("a://other"), None);
     }
 
     #[test]

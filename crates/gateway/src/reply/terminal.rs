@@ -1,12 +1,15 @@
 //! Turns what was written for a terminal into plain text.
 
+use std::borrow::Cow;
 use std::iter::Peekable;
 use std::str::Chars;
+
+use ringfence_runtime::hidden_text::escape_content;
 
 const ESCAPE: char = '\u{1b}';
 
 /// Leaves out escape sequences and control characters, and of a line that was overwritten (as progress
-/// bars do) keeps what a person would still see.
+/// bars do) keeps what a person would still see. Bidirectional controls and tag characters become visible.
 pub(super) fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut line_start = 0;
@@ -33,7 +36,10 @@ pub(super) fn plain(text: &str) -> String {
             }
         }
     }
-    shown
+    match escape_content(&shown) {
+        Cow::Owned(escaped) => escaped,
+        Cow::Borrowed(_) => shown,
+    }
 }
 
 /// ECMA-48: CSI, the string sequences (OSC, DCS, SOS, PM, APC) and the short ones.
@@ -95,6 +101,7 @@ mod tests {
             ("\u{1b}]open\nnext", "\nnext"),
             ("\u{1b}", ""),
             ("\u{1b}[31", ""),
+            ("a\u{202e}b\u{e0041}c\u{200b}", "a\\u{202e}b\\u{e0041}c\u{200b}"),
         ] {
             assert_eq!(plain(written), shown, "{written:?}");
         }

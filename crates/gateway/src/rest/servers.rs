@@ -9,13 +9,13 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use ringfence_runtime::servers::{EntryError, ServerEntry, Warning, entry_from_json, patch_entry};
 use ringfence_runtime::session::{Failure, Kind, Principal};
-use ringfence_runtime::store::{Store, StoreError, Taken};
+use ringfence_runtime::store::{PinKind, Store, StoreError, Taken};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Refusal, Rest, body};
 use crate::fleet::ServerInfo;
-use crate::hosting::{Hosting, name_of};
+use crate::hosting::{Hosting, Selection, name_of};
 
 pub(super) async fn list(State(rest): State<Rest>, Extension(principal): Extension<Principal>) -> Answer {
     let mut servers = rest.hosting()?.fleet().all();
@@ -23,6 +23,8 @@ pub(super) async fn list(State(rest): State<Rest>, Extension(principal): Extensi
     for info in &mut servers {
         leave_out_hidden(&rest, &principal, info);
     }
+    let hosting = rest.hosting()?;
+    let servers: Vec<Value> = servers.iter().map(|info| with_pins(hosting, &principal, info)).collect();
     Ok(Json(json!({"servers": servers})).into_response())
 }
 
@@ -35,7 +37,21 @@ pub(super) async fn show(
     if !principal.is_operator() {
         info.stderr = None;
     }
-    Ok(Json(info).into_response())
+    Ok(Json(with_pins(rest.hosting()?, &principal, &info)).into_response())
+}
+
+/// Adds, for the operator, what of a pinned server is held back.
+fn with_pins(hosting: &Hosting, principal: &Principal, info: &ServerInfo) -> Value {
+    let (pins, held) = (hosting.pins(), hosting.held(&info.name, &info.uuid).map(|held| json!(held)));
+    let mut shown = json!(info);
+    if principal.is_operator() && pins.is_pinned(&info.uuid) {
+        shown["pinned"] =
+            if pins.covers_tools_only(&info.uuid) { "tools only; pin it again to cover all" } else { "yes" }.into();
+        if let Some(held) = held.filter(|held| *held != json!({})) {
+            shown["held"] = held;
+        }
+    }
+    shown
 }
 
 pub(super) async fn tools(
@@ -48,7 +64,7 @@ pub(super) async fn tools(
     let link = hosting.fleet().link(&info.name).ok_or_else(|| not_connected(&info))?;
     let mut tools = link.catalogue().tools.clone();
     tools.retain(|tool| rest.gateway.shows_tool_of(&principal, &info.name, name_of(tool)));
-    let held = hosting.pins().held(&info.uuid, &tools);
+    let held = hosting.pins().held_tools(&info.uuid, &tools);
     let marked: Vec<Value> = tools
         .into_iter()
         .map(|mut tool| {
@@ -115,9 +131,27 @@ pub(super) async fn remove(
 #[serde(deny_unknown_fields)]
 struct PinParams {
     tools: Option<Vec<String>>,
+    prompts: Option<Vec<String>>,
+    /// URIs of resources and of resource templates.
+    resources: Option<Vec<String>>,
+    instructions: Option<bool>,
 }
 
-/// Accepts tools of a server as they are now: those that are named, or all.
+impl PinParams {
+    /// Nothing if nothing is named, which means everything.
+    fn into_selection(self) -> Option<Selection> {
+        let Self { tools, prompts, resources, instructions } = self;
+        let is_given = tools.is_some() || prompts.is_some() || resources.is_some() || instructions.is_some();
+        is_given.then(|| Selection {
+            tools: tools.unwrap_or_default(),
+            prompts: prompts.unwrap_or_default(),
+            resources: resources.unwrap_or_default(),
+            instructions: instructions.unwrap_or_default(),
+        })
+    }
+}
+
+/// Accepts what a server offers as it is now: what is named, or everything.
 pub(super) async fn pin(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
@@ -126,19 +160,27 @@ pub(super) async fn pin(
 ) -> Answer {
     operators_store(&rest, &principal)?;
     let (parts, content) = request.into_parts();
-    let PinParams { tools: named } = body::json(&parts.headers, content, rest.max_body_bytes).await?;
+    let params: PinParams = body::json(&parts.headers, content, rest.max_body_bytes).await?;
+    let selection = params.into_selection();
     let hosting = rest.hosting()?;
     let info = find(hosting, &name)?;
     let link = hosting.fleet().link(&info.name).ok_or_else(|| not_connected(&info))?;
-    let tools = link.catalogue().tools.clone();
-    let unknown = |name: &&String| !tools.iter().any(|tool| name_of(tool) == **name);
-    if let Some(unknown) = named.as_ref().and_then(|named| named.iter().find(unknown)) {
-        let refusal = Failure::new(Kind::Validation, format!("{} has no tool {unknown}", info.name));
-        return Err(refusal.suggest("GET /v1/servers/{name}/tools lists them").into());
+    let catalogue = link.catalogue();
+    if let Some(missing) = selection.as_ref().and_then(|selection| selection.missing_in(&catalogue)) {
+        let refusal = Failure::new(Kind::Validation, format!("{} has no {missing}", info.name));
+        return Err(refusal.suggest("GET /v1/servers/{name}/tools lists its tools").into());
     }
-    let accepted = hosting.pins().accept(&info.uuid, &tools, named.as_deref()).await.map_err(not_stored)?;
+    let accepted = hosting.pins().accept(&info.uuid, &catalogue, selection.as_ref()).await.map_err(not_stored)?;
     hosting.fleet().touch();
-    Ok(Json(json!({"name": info.name, "pinned": accepted})).into_response())
+    let count = |kinds: &[PinKind]| accepted.iter().filter(|kind| kinds.contains(kind)).count();
+    Ok(Json(json!({
+        "name": info.name,
+        "pinned": count(&[PinKind::Tool]),
+        "prompts": count(&[PinKind::Prompt]),
+        "resources": count(&[PinKind::Resource, PinKind::ResourceTemplate]),
+        "instructions": count(&[PinKind::Instructions]) > 0,
+    }))
+    .into_response())
 }
 
 pub(super) async fn unpin(

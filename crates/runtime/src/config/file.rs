@@ -155,6 +155,9 @@ pub struct HostingConfig {
     pub files: Option<Vec<String>>,
     /// Also host what clients of this user are configured with in the home, without a `ringfence server import`.
     pub import: Option<bool>,
+    /// Accept what a server offers when it is first connected, as `ringfence server pin` does; later changes are held
+    /// back.
+    pub pin_on_first_use: Option<bool>,
     /// Hosts that installations may reach besides the registries that this machine is set to, as `HOST[:PORT][+private]`.
     pub install_allow: Option<Vec<String>>,
 }

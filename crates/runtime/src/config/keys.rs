@@ -93,6 +93,7 @@ pub(super) const KEYS: [Key; 44] = [
     key("hosting.files", Reads::List, &["MCP_SERVERS_CONFIG"]),
     key("hosting.import", Reads::Switch, &[]),
     key("hosting.install_allow", Reads::List, &[]),
+    key("hosting.pin_on_first_use", Reads::Switch, &[]),
     key("log.level", Reads::Level, &["RINGFENCE_LOG", "MCP_BRIDGE_LOG_LEVEL"]),
     key("log.format", Reads::Text, &[]),
 ];

@@ -73,6 +73,8 @@ pub struct Server {
 pub struct Hosting {
     pub files: Vec<PathBuf>,
     pub import: bool,
+    /// Whether what a server offers when it is first connected is accepted.
+    pub pin_on_first_use: bool,
     /// Hosts that installations may reach besides the registries.
     pub install_allow: Vec<String>,
 }
@@ -140,6 +142,7 @@ pub(super) fn resolve(
     let hosting = Hosting {
         files: files.map(|path| values.origin(&["hosting", "files"]).anchor(Path::new(path))).collect(),
         import: config.hosting.import.unwrap_or_default(),
+        pin_on_first_use: config.hosting.pin_on_first_use.unwrap_or_default(),
         install_allow: install_allow(&config.hosting, &values)?,
     };
     let servers = servers::resolve(&config.servers, &values)?;

@@ -146,7 +146,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::store::Pin;
+    use crate::store::{Pin, PinKind};
 
     fn entry(name: &str, command: &str) -> ServerEntry {
         entry_from_json(name, &json!({"command": command, "env": {"A": "${A}"}})).unwrap().0
@@ -198,7 +198,7 @@ mod tests {
         expect_change(&one).await;
         other.enable_server("a", false).await.unwrap();
         expect_change(&one).await;
-        let pin = Pin { tool: "t".into(), accepted: json!({}) };
+        let pin = Pin { kind: PinKind::Tool, name: "t".into(), accepted: json!({}) };
         other.set_pins(&added.uuid, vec![pin]).await.unwrap();
         expect_change(&one).await;
         other.remove_server("a").await.unwrap();

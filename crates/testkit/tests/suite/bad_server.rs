@@ -31,6 +31,7 @@ fn in_every_mode_that_starts_the_ordinary_tools_work() {
         "invalid-json",
         "duplicate-ids",
         "change-tools",
+        "change-all",
         "ignore-sigterm",
         "endless-pages",
         "many-tools",

@@ -49,5 +49,6 @@ pub(super) async fn start(
         audit: sessions.audit().clone(),
         store: store.clone(),
         source,
+        pin_on_first_use: configuration.hosting.pin_on_first_use,
     }))
 }

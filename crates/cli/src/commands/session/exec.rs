@@ -1,12 +1,13 @@
 //! `ringfence session exec ID -- COMMAND…`.
 #![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
+use ringfence_runtime::hidden_text::escape;
 use ringfence_runtime::session::MOST_WHOLE_BYTES;
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ use crate::operator::{self, Found};
 /// Run a command in a session; its output and exit code are passed on.
 ///
 /// One argument is a shell line; several are a program and its arguments. It has no input, and its output is shown when
-/// it has ended.
+/// it has ended. On a terminal, control characters in it are escaped; redirected output is exact.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// The session's id, or how it begins
@@ -27,6 +28,9 @@ pub(crate) struct Arguments {
     /// Seconds until it is interrupted
     #[arg(long)]
     timeout: Option<f64>,
+    /// Pass control characters on to the terminal, which obeys them
+    #[arg(long)]
+    raw: bool,
     /// What to run
     #[arg(last = true, required_unless_present = "code")]
     command: Vec<String>,
@@ -42,19 +46,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let session = operator::find(&arguments.id)?;
     let answer = session.ask("POST", "/exec", Some(&request))?;
-    // The guest's bytes, as `run` passes them on too; a terminal obeys them if it is one.
-    let (stdout, mut errors) = (whole(&session, &answer, "stdout"), whole(&session, &answer, "stderr"));
+    let (mut stdout, mut errors) = (whole(&session, &answer, "stdout"), whole(&session, &answer, "stderr"));
     if let Some(traceback) = answer["error"]["traceback"].as_str() {
         errors.extend_from_slice(traceback.trim_end().as_bytes());
         errors.push(b'\n');
     }
+    if let Some(result) = answer["result"].as_str() {
+        stdout.extend_from_slice(result.as_bytes());
+        stdout.push(b'\n');
+    }
+    let (stdout_escapes, stderr_escapes) =
+        (!arguments.raw && std::io::stdout().is_terminal(), !arguments.raw && std::io::stderr().is_terminal());
     let written = std::io::stdout()
-        .write_all(&stdout)
-        .and_then(|()| match answer["result"].as_str() {
-            Some(result) => writeln!(std::io::stdout(), "{result}"),
-            None => Ok(()),
-        })
-        .and_then(|()| std::io::stderr().write_all(&errors));
+        .write_all(&shown(stdout, stdout_escapes))
+        .and_then(|()| std::io::stderr().write_all(&shown(errors, stderr_escapes)));
     written.map_err(|error| Failure::new("the output cannot be written").because(&error))?;
     for said in answer["notices"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         notice(said);
@@ -66,6 +71,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         notice("its time was up, and it was ended; --timeout gives it more");
     }
     Ok(ExitCode::from(exit_code(&answer)))
+}
+
+/// The guest's bytes, or for a terminal a text that it does not obey.
+fn shown(bytes: Vec<u8>, escapes: bool) -> Vec<u8> {
+    if escapes { escape(&String::from_utf8_lossy(&bytes)).into_owned().into_bytes() } else { bytes }
 }
 
 /// All of an output, also where its answer has only the beginning and the end of it.
@@ -112,6 +122,13 @@ mod tests {
         let line = |words: &[&str]| shell_line(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(line(&["echo a | cat"]), "echo a | cat");
         assert_eq!(line(&["echo", "it's", "$HOME; *"]), r"'echo' 'it'\''s' '$HOME; *'");
+    }
+
+    #[test]
+    fn a_terminal_is_not_controlled_and_other_readers_get_the_bytes() {
+        let bytes = b"\x1b]52;c;eA==\x07ok\n\xff".to_vec();
+        assert_eq!(shown(bytes.clone(), false), bytes);
+        assert_eq!(shown(bytes, true), "\\u{1b}]52;c;eA==\\u{7}ok\n\u{fffd}".as_bytes());
     }
 
     #[test]

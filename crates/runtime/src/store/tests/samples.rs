@@ -82,7 +82,8 @@ pub(super) async fn fill(store: &Store) {
     for number in 0..8 {
         let name = format!("server-{number}");
         store.add_server(entry(&name), None, Taken::Refuse).await.unwrap();
-        store.set_pins(&name, vec![Pin { tool: "tool".into(), accepted: serde_json::json!({"a": 1}) }]).await.unwrap();
+        let pin = Pin { kind: PinKind::Tool, name: "tool".into(), accepted: serde_json::json!({"a": 1}) };
+        store.set_pins(&name, vec![pin]).await.unwrap();
         store.set_catalogue(&name, &[serde_json::json!({"name": "tool"})]).await.unwrap();
     }
     for number in 0..700 {
