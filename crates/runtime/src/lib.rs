@@ -10,6 +10,7 @@ mod image;
 pub mod interpreter;
 mod named;
 pub mod own;
+mod protected_names;
 pub mod scope;
 pub mod servers;
 pub mod session;

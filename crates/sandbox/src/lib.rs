@@ -41,7 +41,7 @@ pub use error::{Error, SpecError};
 pub use files::{Entry, FileAccess, FileError, FileKind, Filling, GuestPath, Listing, Measuring, PathError};
 pub use identity::Identity;
 pub use launch::{Stdio, start};
-pub use protect::COMMENT as PLACEHOLDER;
+pub use protect::{Change, NameChange, PLACEHOLDER, VolumeWatch};
 pub use sandbox::{Sandbox, Streams};
 pub use spec::{Access, Command, Limits, Network, PROXY_PORT, Root, Spec, Volume, WORKSPACE, Weakness, Workspace};
 pub use sys::{SignalSet, TcpProgress, take_inherited, tcp_progress};

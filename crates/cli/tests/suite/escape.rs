@@ -9,6 +9,7 @@ mod floods;
 mod judge;
 mod killed;
 mod leftovers;
+mod locks;
 mod missing;
 mod odd_volumes;
 mod report;

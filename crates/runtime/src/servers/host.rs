@@ -16,13 +16,14 @@ use super::phase::{Phase, StartFailure};
 use super::progress::Progress;
 use super::shared::Lodgings;
 use super::source::Following;
+use crate::audit::Audit;
 use crate::own::Own;
 use crate::scope::Confinement;
 use crate::session::launchers::Launchers;
 use crate::template::accepted_by_default;
 
 /// How servers are hosted.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HostSettings {
     /// ringfence itself: sandboxes are made by a helper process of it.
     pub program: PathBuf,
@@ -37,6 +38,10 @@ pub struct HostSettings {
     pub confinement: Option<Confinement>,
     /// What they are never shown.
     pub own: Own,
+    /// The directory for the locks of strict volumes, if they are strict.
+    pub strict_volumes: Option<PathBuf>,
+    /// Where it is recorded what servers write.
+    pub audit: Audit,
     /// Directories that guests of sessions may write: no root file system lies there.
     pub written: Vec<PathBuf>,
     /// Told of what servers may write: that no longer says which servers there are.
@@ -54,6 +59,8 @@ impl HostSettings {
             install_allow: Vec::new(),
             confinement: None,
             own: Own::default(),
+            strict_volumes: None,
+            audit: Audit::nowhere(),
             written: Vec::new(),
             following: Following::default(),
             tag: None,

@@ -22,6 +22,8 @@ pub struct Settings {
     pub volumes: Vec<Volume>,
     /// What of the volumes is not for guests; see [`crate::own`].
     pub kept: Vec<PathBuf>,
+    /// The directory for the locks of strict volumes, if they are strict.
+    pub strict_volumes: Option<PathBuf>,
     pub accept: BTreeSet<Weakness>,
     pub timeout: Duration,
     pub most_timeout: Duration,
@@ -91,6 +93,7 @@ impl Default for Settings {
             default_flavor: "small".into(),
             volumes: Vec::new(),
             kept: Vec::new(),
+            strict_volumes: None,
             accept: accepted_by_default(),
             timeout: Duration::from_secs(30),
             most_timeout: Duration::from_secs(120),
