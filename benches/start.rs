@@ -143,7 +143,7 @@ fn check_process(cycles: usize) {
         let (sandbox, streams) = ringfence_sandbox::start(&spec, ringfence_sandbox::Stdio::Pipes).expect("it starts");
         assert_eq!(sandbox.control().next_event(), Event::Ended { process: 0, end: End::Exited(0) });
         drop(streams);
-        sandbox.finish();
+        sandbox.finish(None);
     };
     let descriptors = || fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let resident = || {

@@ -1,8 +1,10 @@
-"""Cases 41 and 42: planting what a program outside would run or obey: git hooks, editor and MCP settings, rc files.
+"""Cases 41, 42 and 77: planting what a program on the host would run or obey.
 
-Attempted, for every protected name in the volumes `rw` (a project) and `home`, whether it is there or not: to write
-it, or something in it; to remove it; to put a file, a directory or a symlink in its place, also by exchanging; to
-link it elsewhere and write there; to set its time, by which the runner knows its own placeholders.
+`--only project` tries git hooks, settings of editors and MCP clients, and start files of shells; `--only home` tries
+keys, settings and start files of a home, links to them, and the directories above them.
+Attempted, for every name: to write it, or something in it; to remove it; to put a file, a directory or a symlink in its
+place, also by exchanging; to link it elsewhere and write there; to set its time, by which the runner knows its own
+placeholders. For directories that hold protected names and may be written: to move them away or replace them.
 Contained: each is refused. The harness also compares the volumes on the host before and after.
 Harmless: outside, the volumes are the harness's own, and each attempt is undone.
 """
@@ -16,14 +18,24 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import attempt
 
-PROJECT = [".git", ".mcp.json", ".vscode", ".cursor", ".claude", ".envrc", "ringfence.toml"]
-HOME = [".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".zprofile"]
+PROJECT = [".mcp.json", ".vscode", ".cursor", ".claude", ".gemini", ".codex", ".envrc", ".npmrc", "ringfence.toml"]
+REPOSITORY = [".git/hooks", ".git/info", ".git/config"]
+SHELLS = [".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".zprofile"]
+HOME = [
+    ".ssh", ".gitconfig", ".config/systemd", ".config/autostart", ".config/fish", ".config/gcloud", ".config/pip",
+    ".claude.json", ".aws", ".kube", ".docker", ".local/bin", ".local/lib", ".netrc", ".pypirc", "bin",
+    ".bash_aliases", "dotfiles/aliases",
+]  # fmt: skip
 WHERE_PRESENT = [".venv", "venv"]
+# Directories that may be written and must stay where they are.
+PARENTS = [".git", ".config", ".local", "dotfiles"]
 IN_DIRECTORIES = {
     ".git": "hooks/pre-commit",
     ".vscode": "tasks.json",
     ".cursor": "mcp.json",
     ".claude": "settings.json",
+    ".gemini": "settings.json",
+    ".codex": "config.toml",
     ".venv": "bin/activate",
     "venv": "bin/activate",
 }
@@ -46,8 +58,10 @@ class Kept:
 
     def __enter__(self):
         if not attempt.SANDBOXED and os.path.lexists(self.path):
-            copy = shutil.copytree if os.path.isdir(self.path) else shutil.copy2
-            copy(self.path, self.aside)
+            if os.path.isdir(self.path) and not os.path.islink(self.path):
+                shutil.copytree(self.path, self.aside, symlinks=True)
+            else:
+                shutil.copy2(self.path, self.aside, follow_symlinks=False)
 
     def __exit__(self, *_):
         if not attempt.SANDBOXED:
@@ -58,7 +72,7 @@ class Kept:
 
 def write(path):
     """Appends to the file, or to the one in the directory that would be obeyed, which is made."""
-    inner = IN_DIRECTORIES.get(os.path.basename(path))
+    inner = IN_DIRECTORIES.get(os.path.basename(path), "planted" if os.path.isdir(path) else None)
     if inner:
         path = os.path.join(path, inner)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -135,24 +149,50 @@ def attack(path, present):
     return ways
 
 
+def move(path):
+    """What can be tried on a directory that may be written itself."""
+    return {
+        "move away": lambda: os.rename(path, path + "-away"),
+        "exchange": lambda: exchange(path),
+        "rename over": lambda: replace(path, os.mkdir),
+    }
+
+
+def judge(path, name, ways):
+    """Tries each way in turn, and tells which got through."""
+    saw, through = set(), []
+    for way, call in ways.items():
+        with Kept(path):
+            outcome = attempt.in_child(call)
+        if not attempt.SANDBOXED:
+            remove(path + "-away")
+        if outcome.error is not None and (outcome.error in attempt.REFUSALS or outcome.error in WALLS):
+            saw.add(attempt.errno_name(outcome.error))
+        elif way == "symlink over" and outcome.error in (errno.EISDIR, errno.ENOTDIR):
+            continue
+        elif way == "rename over" and outcome.error == errno.ENOTEMPTY:
+            continue
+        else:
+            through.append(f"{way}: {attempt.errno_name(outcome.error) if outcome.error else 'allowed'}")
+    attempt.report(name, not through, "; ".join(through) or ", ".join(sorted(saw)))
+
+
 def main():
-    args = attempt.arguments(__doc__)
-    for volume, names in (("rw", PROJECT + WHERE_PRESENT), ("home", PROJECT + HOME)):
+    args = attempt.arguments(__doc__, only=["project", "home"], one_only=True)
+    tried = {
+        "project": (("rw", [".git", *PROJECT, *REPOSITORY, *WHERE_PRESENT]), ("home", [".git", *PROJECT, *SHELLS])),
+        "home": (("home", [*HOME, *PARENTS]),),
+    }
+    for volume, names in tried[args.only]:
         for name in names:
             path = os.path.join(args.volumes, volume, name)
-            if name in WHERE_PRESENT and not os.path.isdir(path):
+            present = os.path.lexists(path)
+            if not present and name in REPOSITORY + WHERE_PRESENT:
                 continue
-            saw, through = set(), []
-            for way, call in attack(path, os.path.lexists(path)).items():
-                with Kept(path):
-                    outcome = attempt.in_child(call)
-                if outcome.error is not None and (outcome.error in attempt.REFUSALS or outcome.error in WALLS):
-                    saw.add(attempt.errno_name(outcome.error))
-                elif way == "symlink over" and outcome.error in (errno.EISDIR, errno.ENOTDIR):
-                    continue
-                else:
-                    through.append(f"{way}: {attempt.errno_name(outcome.error) if outcome.error else 'allowed'}")
-            attempt.report(f"{volume}/{name}", not through, "; ".join(through) or ", ".join(sorted(saw)))
+            if present and name in PARENTS and os.listdir(path):
+                judge(path, f"{volume}/{name}", move(path))
+            else:
+                judge(path, f"{volume}/{name}", attack(path, present))
 
 
 main()

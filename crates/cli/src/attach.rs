@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ringfence_sandbox::{Breach, End, Event, Sandbox, SignalSet, Spec, Stdio, Streams, Target, bytes};
+use ringfence_sandbox::{Breach, End, Event, Sandbox, SignalSet, Spec, Stdio, Streams, Target, VolumeWatch, bytes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
@@ -52,14 +52,21 @@ pub(crate) fn run(spec: &Spec, stdio: Stdio, egress: Egress, timeout: Option<Dur
         .block_and_watch()
         .map_err(|errno| Failure::new("cannot watch for signals").because(&errno))?;
     let deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
+    let is_strict = spec.strict_volumes.is_some();
+    let before = if is_strict { None } else { VolumeWatch::begin(&spec.volumes) };
     let (mut sandbox, mut streams) = ringfence_sandbox::start(spec, stdio)?;
+    // Placeholders of strict volumes exist from here on, and are no change.
+    let names = if is_strict { VolumeWatch::begin(&spec.volumes) } else { before };
     let proxy = streams.listener.take().map(|listener| egress::serve(listener, egress)).transpose()?;
     let mut attached = Attached::new(streams)?;
     sandbox.sweep();
     let outcome = attend(&mut sandbox, &signals, &mut attached, deadline)?;
-    let memory_kills = sandbox.finish();
+    let (memory_kills, changes) = sandbox.finish(names);
     drop(proxy);
     attached.drain(&signals)?;
+    for change in changes {
+        notice(&format!("warning: {change}"));
+    }
     Ok(conclude(&outcome, memory_kills, spec))
 }
 

@@ -38,6 +38,8 @@ pub enum AuditKind {
     ServerFailed,
     ServerStopped,
     ToolCalled,
+    /// A guest may have written a name in a volume that programs on the host obey.
+    ProtectedName,
     /// Events that were lost because too many came at once.
     EventsDropped,
 }
@@ -62,6 +64,7 @@ impl AuditKind {
             Self::ServerFailed => "server_failed",
             Self::ServerStopped => "server_stopped",
             Self::ToolCalled => "tool_called",
+            Self::ProtectedName => "protected_name",
             Self::EventsDropped => "events_dropped",
         }
     }

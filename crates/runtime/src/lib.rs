@@ -14,6 +14,7 @@ pub mod interpreter;
 pub mod loopback;
 mod named;
 pub mod own;
+mod protected_names;
 pub mod scope;
 pub mod servers;
 pub mod session;

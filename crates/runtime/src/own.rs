@@ -35,8 +35,8 @@ pub struct Own {
     named: Option<PathBuf>,
 }
 
-/// The name that is held in every volume where it is missing.
-const HELD: &str = "ringfence.toml";
+/// The name whose creation is noticed at the top of every volume.
+const NOTICED: &str = "ringfence.toml";
 
 /// A volume that cannot be shown without giving away what is ringfence's own.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -107,6 +107,10 @@ impl Own {
                 }
             }
             for file in self.files_in(volume) {
+                // In a directory that guests find empty it is neither seen nor written.
+                if kept.iter().any(|directory| file.starts_with(directory)) {
+                    continue;
+                }
                 let metadata = std::fs::symlink_metadata(&file);
                 if metadata.as_ref().is_ok_and(std::fs::Metadata::is_symlink) {
                     return Err(refuse(format!("guests could exchange the link {}", file.display())));
@@ -114,8 +118,8 @@ impl Own {
                 if file == host {
                     return Err(refuse("it says what is started on this host".into()));
                 }
-                let is_held = file.parent() == Some(&host) && file.file_name().is_some_and(|name| name == HELD);
-                if metadata.is_err() && !is_held && self.settings.iter().any(|setting| named(setting) == file) {
+                let is_noticed = file.parent() == Some(&host) && file.file_name().is_some_and(|name| name == NOTICED);
+                if metadata.is_err() && !is_noticed && self.settings.iter().any(|setting| named(setting) == file) {
                     let shown = file.display();
                     return Err(refuse(format!("guests could make {shown}, by which a server is told what to start")));
                 }
@@ -137,7 +141,7 @@ impl Own {
             return;
         }
         // Its name is protected at the top of every volume where it exists.
-        let tops = written.iter().map(|volume| volume.join(HELD)).filter(|path| path.is_file());
+        let tops = written.iter().map(|volume| volume.join(NOTICED)).filter(|path| path.is_file());
         let present: Vec<PathBuf> = kept.iter().cloned().chain(tops).collect();
         let named = self.named.as_deref().map(real);
         if let Err(error) = record.note(&written, &present, named.as_deref()) {
@@ -261,7 +265,7 @@ mod tests {
         std::fs::create_dir(&project).unwrap();
         let config = project.join("ringfence.toml");
         let settings = |file: &Path| Own { settings: vec![file.into()], ..Own::new(Vec::new(), vec![file.into()]) };
-        // At the top of a volume its name is held.
+        // At the top of a volume its creation is noticed.
         assert_eq!(settings(&config).keep(&[volume(&project, Access::ReadWrite)]), Ok(vec![]));
         let refusal = settings(&config).keep(&[volume(&base, Access::ReadWrite)]).unwrap_err();
         assert!(refusal.to_string().contains("guests could make"), "{refusal}");
@@ -269,6 +273,18 @@ mod tests {
         assert_eq!(settings(&config).keep(&[volume(&base, Access::ReadOnly)]), Ok(vec![]));
         std::fs::write(&config, "").unwrap();
         assert_eq!(settings(&config).keep(&[volume(&base, Access::ReadWrite)]), Ok(vec![config]));
+    }
+
+    #[test]
+    fn files_in_a_directory_that_guests_find_empty_need_nothing_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path().canonicalize().unwrap();
+        let config = home.join(".config/ringfence");
+        let file = config.join("ringfence.toml");
+        let own = Own { settings: vec![file.clone()], ..Own::new(vec![config.clone()], vec![file.clone()]) };
+        assert_eq!(own.keep(&[volume(&home, Access::ReadWrite)]), Ok(vec![config.clone()]), "it is missing");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(own.keep(&[volume(&home, Access::ReadWrite)]), Ok(vec![config]));
     }
 
     #[test]

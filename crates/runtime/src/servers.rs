@@ -36,6 +36,7 @@ mod syntax;
 mod tail;
 mod to_json;
 mod tool;
+mod written_names;
 
 pub use anchor::anchor_paths;
 pub use cell::Ended;

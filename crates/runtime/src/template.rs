@@ -87,6 +87,7 @@ impl Template {
             root: self.root.clone(),
             volumes: Vec::new(),
             kept: Vec::new(),
+            strict_volumes: None,
             files: BTreeMap::new(),
             workspace: flavor.workspace,
             uid: 1000,

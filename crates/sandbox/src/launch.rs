@@ -93,7 +93,7 @@ pub(crate) fn begin(
         step: "list the root view".into(),
         source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
     })?;
-    let (volumes, placeholders) = volume::check(&spec.volumes, &spec.kept)?;
+    let (volumes, holds) = volume::check(spec)?;
     let (main, streams) = match command {
         Some(command) => wire(stdio).map(|(wiring, streams)| (Some((command, wiring)), streams))?,
         None => (None, Streams::default()),
@@ -135,7 +135,7 @@ pub(crate) fn begin(
     };
     drop((init_orders, init_life));
     // From here on every early return ends the sandbox through its guards.
-    let mut sandbox = Sandbox::new(process, channel, life, born_in, placeholders, spec, enforcement);
+    let mut sandbox = Sandbox::new(process, channel, life, born_in, holds, spec, enforcement);
     let volumes = plan.volumes;
     drop(plan.main);
 

@@ -49,7 +49,7 @@ pub struct Charter {
 
 /// What launchers, and the inits of their sandboxes, are told. To be counted up with every change of it: a launcher of
 /// another program is left to its lease.
-const PROTOCOL: u32 = 3;
+const PROTOCOL: u32 = 4;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]

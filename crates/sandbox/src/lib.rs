@@ -45,7 +45,7 @@ pub use files::{Entry, FileAccess, FileError, FileKind, Filling, GuestPath, List
 pub use identity::{Identity, OwnGroups};
 pub use in_flight::MAX_OPEN_FILES_WITH_OWN_UID;
 pub use launch::{Stdio, start};
-pub use protect::COMMENT as PLACEHOLDER;
+pub use protect::{Change, NameChange, PLACEHOLDER, VolumeWatch};
 pub use sandbox::{Sandbox, Streams};
 pub use spec::{Access, Command, Limits, Network, PROXY_PORT, Root, Spec, Volume, WORKSPACE, Weakness, Workspace};
 pub use sys::{SignalSet, TcpProgress, take_inherited, tcp_progress};

@@ -19,6 +19,7 @@ use rustix::mount::{
 use crate::ceilings;
 use crate::error::{Step, StepError};
 use crate::in_flight;
+use crate::protect::Pin;
 use crate::spec::{Access, Workspace};
 use crate::sys::{MountAttributes, Recursive, mount_setattr};
 use crate::view::{Entry, Kind, relative};
@@ -180,41 +181,23 @@ fn mount_volume(root: &OwnedFd, volume: &OpenVolume) -> Done {
     make_mount_point(root, guest, volume.kind).step(describe)?;
     set(volume.tree.as_fd(), flags, Recursive::Yes).step(describe)?;
     attach(volume.tree.as_fd(), root, guest).step(describe)?;
-    for path in &volume.protected {
-        pin(root, &guest.join(path)).step(|| format!("protect {}", path.display()))?;
-    }
-    for (path, kind) in &volume.kept {
-        keep(root, guest, path, *kind, volume.access).step(|| format!("keep {} from the guest", path.display()))?;
+    for (path, pin) in &volume.pins {
+        mount_pin(root, &guest.join(path), *pin).step(|| format!("protect {} in a volume", path.display()))?;
     }
     Ok(())
 }
 
-/// Leaves an empty directory in the place of one, and what it cannot change in that of a file.
-fn keep(root: &OwnedFd, volume: &Path, below: &Path, kind: Kind, access: Access) -> Result<()> {
-    if access == Access::ReadWrite {
-        // A directory above could be moved away, and another put there for whoever looks on the host: as a mount point
-        // it stays.
-        let above: Vec<&Path> = below.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
-        for directory in above.into_iter().rev() {
-            let place = open_beneath(root, &volume.join(directory), OFlags::empty())?;
-            attach_at(clone_tree(&place, "")?.as_fd(), &place)?;
-        }
+/// Mounts a path of a volume over itself: a mount point cannot be renamed, replaced or removed.
+fn mount_pin(root: &OwnedFd, path: &Path, pin: Pin) -> Result<()> {
+    let place = open_beneath(root, path, if pin == Pin::Link { OFlags::NOFOLLOW } else { OFlags::empty() })?;
+    if pin == Pin::Hidden {
+        let empty = new_file_system("tmpfs", &[("mode", "0555"), ("size", "4k"), ("nr_inodes", "2")], READ_ONLY)?;
+        return attach_at(empty.as_fd(), &place);
     }
-    let path = volume.join(below);
-    match kind {
-        Kind::File => pin(root, &path),
-        Kind::Directory => {
-            let empty = new_file_system("tmpfs", &[("mode", "0555"), ("size", "4k"), ("nr_inodes", "2")], READ_ONLY)?;
-            attach(empty.as_fd(), root, &path)
-        }
-    }
-}
-
-/// Mounts a path over itself, read-only: a mount point cannot be renamed or removed either.
-fn pin(root: &OwnedFd, path: &Path) -> Result<()> {
-    let place = open_beneath(root, path, OFlags::empty())?;
     let tree = clone_tree(&place, "")?;
-    set(tree.as_fd(), READ_ONLY, Recursive::Yes)?;
+    if pin != Pin::Point {
+        set(tree.as_fd(), READ_ONLY, Recursive::Yes)?;
+    }
     attach_at(tree.as_fd(), &place)
 }
 

@@ -13,7 +13,7 @@ use crate::control::Control;
 use crate::enforcement::Enforcement;
 use crate::error::Error;
 use crate::frame::{Channel, Order};
-use crate::protect::Placeholder;
+use crate::protect::{Hold, NameChange, VolumeWatch};
 use crate::spec::Spec;
 use crate::watchdog::{Breach, Watchdog};
 
@@ -74,7 +74,7 @@ pub struct Sandbox {
     // The order of these is the order in which they are freed.
     process: Process,
     cgroup: Option<Cgroup>,
-    _placeholders: Vec<Placeholder>,
+    _holds: Vec<Hold>,
     control: Control,
     life: Channel,
     watchdog: Option<Watchdog>,
@@ -88,13 +88,13 @@ impl Sandbox {
         channel: Channel,
         life: Channel,
         cgroup: Option<Cgroup>,
-        placeholders: Vec<Placeholder>,
+        holds: Vec<Hold>,
         spec: &Spec,
         enforcement: Enforcement,
     ) -> Self {
         let watchdog = (!enforcement.memory_by_cgroup).then(|| Watchdog::new(process.pid, &spec.limits));
         let control = Control::new(channel);
-        Self { process, cgroup, _placeholders: placeholders, control, life, watchdog, enforcement, breached: false }
+        Self { process, cgroup, _holds: holds, control, life, watchdog, enforcement, breached: false }
     }
 
     /// Takes a cgroup into its keeping, and gives the files by which the init enters it.
@@ -170,11 +170,13 @@ impl Sandbox {
         Some(breach)
     }
 
-    /// Ends every process, waits until they are gone, and gives how many the kernel killed for memory.
-    pub fn finish(self) -> u64 {
+    /// Ends every process and waits until they are gone. Gives how many the kernel killed for memory, and what has
+    /// become of protected names, before the placeholders of strict volumes are removed.
+    pub fn finish(self, names: Option<VolumeWatch>) -> (u64, Vec<NameChange>) {
         self.process.kill();
         self.process.wait();
-        self.cgroup.as_ref().map_or(0, Cgroup::memory_kills)
+        let changes = names.map(|mut names| names.changes()).unwrap_or_default();
+        (self.cgroup.as_ref().map_or(0, Cgroup::memory_kills), changes)
     }
 }
 

@@ -32,6 +32,10 @@ pub struct Spec {
     /// directories are empty and the files read-only there.
     #[serde(default)]
     pub kept: Vec<PathBuf>,
+    /// Whether absent protected names are held in read-write volumes, and repositories are read-only there. A private
+    /// directory of the host for the locks that this needs.
+    #[serde(default)]
+    pub strict_volumes: Option<PathBuf>,
     /// Small files that the guest finds, read-only, by their absolute paths.
     #[serde(default)]
     pub files: BTreeMap<PathBuf, String>,

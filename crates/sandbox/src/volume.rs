@@ -1,8 +1,9 @@
 //! Directories and files of the host that the guest is shown.
 //!
 //! A volume is opened once, checked and mounted from that descriptor (or, for an ordinary user, from one that
-//! is found to be the same), so that a path swapped in between leads nowhere else. Started by root, its owner is mapped to the guest (an idmapped mount), so that the
-//! guest reads and writes it as the owner would, and nobody else's files in it.
+//! is found to be the same), so that a path swapped in between leads nowhere else. Started by root, its owner is mapped
+//! to the guest (an idmapped mount), so that the guest reads and writes it as the owner would, and nobody else's files
+//! in it.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Step, StepError};
 use crate::mounts::clone_tree;
-use crate::protect::Placeholder;
-use crate::spec::{Access, Volume};
+use crate::protect::{self, Hold, Pin, Pins};
+use crate::spec::{Access, Spec, Volume};
 use crate::sys::{self, Fork, MountAttributes, Parent, Recursive};
 use crate::view::Kind;
 
@@ -37,8 +38,7 @@ pub(crate) struct VolumeDescription {
     access: Access,
     kind: Kind,
     owner: (u32, u32),
-    protected: Vec<PathBuf>,
-    kept: Vec<(PathBuf, Kind)>,
+    pins: Pins,
 }
 
 /// A volume ready to be mounted.
@@ -47,9 +47,8 @@ pub(crate) struct OpenVolume {
     pub(crate) guest: PathBuf,
     pub(crate) access: Access,
     pub(crate) kind: Kind,
-    pub(crate) protected: Vec<PathBuf>,
-    /// What lies in it and is not for the guest.
-    pub(crate) kept: Vec<(PathBuf, Kind)>,
+    /// What is mounted over parts of it, outer ones first.
+    pub(crate) pins: Pins,
 }
 
 /// Places that show or control the host itself, or hold the sockets of its services: whoever can reach a
@@ -59,27 +58,34 @@ const FORBIDDEN: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 /// Removable disks are mounted below `/run` by desktops.
 const ALLOWED: &str = "/run/media";
 
-/// Checks every volume, and makes the placeholders that keep protected names from being created.
-pub(crate) fn check(volumes: &[Volume], kept: &[PathBuf]) -> Result<(Vec<CheckedVolume>, Vec<Placeholder>), Error> {
+/// Checks every volume, and makes the placeholders of strict ones.
+pub(crate) fn check(spec: &Spec) -> Result<(Vec<CheckedVolume>, Vec<Hold>), Error> {
     let mut checked = Vec::new();
-    let mut placeholders = Vec::new();
-    for volume in volumes {
-        let (volume, made) = check_one(volume, kept)?;
+    let mut holds = Vec::new();
+    for volume in &spec.volumes {
+        let (volume, hold) = check_one(volume, &spec.kept, spec.strict_volumes.as_deref())?;
         checked.push(volume);
-        placeholders.extend(made);
+        holds.extend(hold);
     }
     // Outer ones first, so that an inner one is not hidden.
     checked.sort_by_key(|volume| volume.description.guest.components().count());
-    Ok((checked, placeholders))
+    Ok((checked, holds))
 }
 
-fn check_one(volume: &Volume, kept: &[PathBuf]) -> Result<(CheckedVolume, Vec<Placeholder>), Error> {
+/// Opens a volume as a mere path (`O_PATH`), beneath its root if it has one.
+pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Errno> {
+    match &volume.within {
+        Some(within) => within.open(&volume.host),
+        None => rustix::fs::open(&volume.host, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()),
+    }
+}
+
+fn check_one(volume: &Volume, kept: &[PathBuf], locks: Option<&Path>) -> Result<(CheckedVolume, Option<Hold>), Error> {
     let refuse = |source, hint: String| Error::Volume { path: volume.host.clone(), source, hint };
-    let opened = match &volume.within {
-        Some(within) => within.open(&volume.host).map_err(|source| refuse(source, within.explain(source)))?,
-        None => rustix::fs::open(&volume.host, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|source| refuse(source, advice(source).into()))?,
-    };
+    let opened = open(volume).map_err(|source| {
+        let hint = volume.within.as_ref().map_or_else(|| advice(source).into(), |within| within.explain(source));
+        refuse(source, hint)
+    })?;
     let stat = rustix::fs::fstat(&opened).map_err(|source| refuse(source, "check the path".into()))?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Kind::Directory,
@@ -114,17 +120,19 @@ fn check_one(volume: &Volume, kept: &[PathBuf]) -> Result<(CheckedVolume, Vec<Pl
             "it shows or controls the host itself, or holds the sockets of its services; choose a directory of data";
         return Err(refuse(Errno::PERM, hint.into()));
     }
-    let kept = kept.iter().filter_map(|kept| kept.strip_prefix(&real).ok()).map(|below| {
+    let mut own: Vec<(PathBuf, Kind)> = Vec::new();
+    for below in kept.iter().filter_map(|kept| kept.strip_prefix(&real).ok()) {
         let kind = kind_beneath(&opened, below).map_err(|source| {
-            let hint = format!("it holds {}, which is not for guests and cannot be kept from them", below.display());
-            refuse(source, hint)
+            refuse(source, format!("it holds {}, which guests must not see or write", below.display()))
         })?;
-        Ok((below.to_owned(), kind))
-    });
-    let kept = kept.collect::<Result<Vec<_>, Error>>()?;
-    let (protected, placeholders) = match (volume.access, kind) {
-        (Access::ReadWrite, Kind::Directory) => crate::protect::protect(&opened, &real)?,
-        _ => (Vec::new(), Vec::new()),
+        own.push((below.to_owned(), kind));
+    }
+    let (pins, hold) = match (volume.access, kind) {
+        (Access::ReadWrite, Kind::Directory) => protect::protect(&opened, &real, &own, locks).map_err(|refusal| {
+            let path = if refusal.path.as_os_str().is_empty() { real.clone() } else { real.join(refusal.path) };
+            Error::Volume { path, source: refusal.source, hint: refusal.hint }
+        })?,
+        _ => (hidden(&own), None),
     };
     let description = VolumeDescription {
         host: volume.host.clone(),
@@ -132,10 +140,16 @@ fn check_one(volume: &Volume, kept: &[PathBuf]) -> Result<(CheckedVolume, Vec<Pl
         access: volume.access,
         kind,
         owner: (stat.st_uid, stat.st_gid),
-        protected,
-        kept,
+        pins,
     };
-    Ok((CheckedVolume { opened, description }, placeholders))
+    Ok((CheckedVolume { opened, description }, hold))
+}
+
+/// What a guest that may not write must not see either. Nothing is mounted in a directory that is hidden itself.
+fn hidden(own: &[(PathBuf, Kind)]) -> Pins {
+    let directories = own.iter().filter(|(_, kind)| *kind == Kind::Directory).map(|(path, _)| path);
+    let is_outer = |path: &&PathBuf| !path.ancestors().skip(1).any(|above| own.iter().any(|(other, _)| other == above));
+    directories.filter(is_outer).map(|path| (path.clone(), Pin::Hidden)).collect()
 }
 
 /// What something in a volume is. The volume itself cannot be kept from those whom it is shown to.
@@ -190,8 +204,8 @@ impl CheckedVolume {
     }
 
     pub(crate) fn with(&self, tree: OwnedFd) -> OpenVolume {
-        let VolumeDescription { guest, access, kind, protected, kept, .. } = self.description.clone();
-        OpenVolume { tree, guest, access, kind, protected, kept }
+        let VolumeDescription { guest, access, kind, pins, .. } = self.description.clone();
+        OpenVolume { tree, guest, access, kind, pins }
     }
 
     /// Opens it on the host with its owner mapped to the guest's host ids. Needs root.

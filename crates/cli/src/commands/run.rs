@@ -37,6 +37,9 @@ pub(crate) struct Arguments {
     /// Show a directory or file of the host, read-only unless `rw`
     #[arg(long = "volume", short = 'v', value_name = "HOST:GUEST[:ro|rw]")]
     volumes: Vec<VolumeOption>,
+    /// In read-write volumes, hold protected names that do not exist yet, and keep repositories read-only
+    #[arg(long)]
+    strict_volumes: bool,
     /// `none`, or `allow=HOST[:PORT][+private],…`: hosts that may be reached through the egress proxy
     #[arg(long, default_value = "none", value_name = "none|allow=HOST,…")]
     network: NetworkOption,
@@ -85,6 +88,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     };
     let mut spec = arguments.spec(stdio);
     spec.kept = kept(&spec.volumes)?;
+    if arguments.strict_volumes {
+        let configuration = config::load(&super::config::sources(None, Vec::new()))?;
+        spec.strict_volumes = Some(configuration.volume_locks()?);
+    }
     let rules = match arguments.network {
         NetworkOption::None => Vec::new(),
         NetworkOption::Allow(rules) => rules,

@@ -11,6 +11,7 @@ mod in_flight;
 mod judge;
 mod killed;
 mod leftovers;
+mod locks;
 mod missing;
 mod odd_volumes;
 mod report;

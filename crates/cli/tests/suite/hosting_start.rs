@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use ringfence_runtime::audit::{Audit, AuditKind};
 use ringfence_runtime::servers::{
     Ended, Host, HostPathMode, HostSettings, Hosted, Phase, Progress, Reach, ServerEntry, ServerInput, ServerOutput,
     StartFailure, StdioSettings,
@@ -139,6 +140,38 @@ async fn a_project_to_be_written_is_written() {
     server.stop().await;
     assert_eq!(std::fs::read_to_string(directory.path().join("written")).expect("it is there"), "by the server");
     host.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_protected_name_that_a_server_creates_is_recorded() {
+    let directory = project(&[("server.py", EVALUATOR)]);
+    let cache = tempfile::tempdir().expect("a directory");
+    let audit = Audit::in_memory();
+    let host =
+        Host::new(HostSettings { audit: audit.clone(), ..HostSettings::new(BINARY.into(), cache.path().to_owned()) });
+    let mut settings = stdio("python3", &["server.py"]);
+    settings.cwd = Some(directory.path().to_owned());
+    settings.sandbox_settings.host_path_mode = HostPathMode::ReadWrite;
+    let mut server = start(&host, settings).await.expect("it starts");
+    let mut talk = Talk::with(&mut server);
+    assert_eq!(talk.ask("open('.envrc', 'w').write('evil')").await, "4");
+    let is_told = || server.stderr_tail().iter().any(|line| line.contains(".envrc was created in a volume"));
+    let told = tokio::time::timeout(PATIENCE, async {
+        while !is_told() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    told.await.expect("it is among the last lines of the server");
+    assert_eq!(talk.ask("open('ringfence.toml', 'w').write('evil')").await, "4");
+    drop(talk);
+    server.stop().await;
+    host.shut_down().await;
+    let events = audit.collected().into_iter().filter(|event| event.kind == AuditKind::ProtectedName);
+    let created: Vec<_> = events.map(|event| event.detail["host"].as_str().unwrap_or_default().to_owned()).collect();
+    for name in [".envrc", "ringfence.toml"] {
+        let path = directory.path().join(name);
+        assert_eq!(created.iter().filter(|host| Path::new(host) == path).count(), 1, "{name}: {created:?}");
+    }
 }
 
 #[tokio::test]

@@ -46,4 +46,5 @@ mod shared_state;
 mod tokens;
 mod up;
 mod usage;
+mod volumes;
 mod warm;

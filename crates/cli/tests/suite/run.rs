@@ -206,18 +206,128 @@ fn volumes_are_shown_where_and_how_they_are_asked_for() {
         assert_eq!(show("").text(), "contentfile ", "{who:?}");
         assert_eq!(show(":ro").text(), "contentfile ", "{who:?}");
         let outcome = show(":rw");
-        let held = ".claude .cursor .envrc .git .mcp.json .vscode";
-        assert_eq!(
-            outcome.text(),
-            format!("contentwritten\n{held} file new ringfence.toml "),
-            "{who:?}: {}",
-            outcome.stderr
-        );
+        assert_eq!(outcome.text(), "contentwritten\nfile new ", "{who:?}: {}", outcome.stderr);
+        assert_eq!(outcome.stderr, "", "{who:?}: nothing was created that the host obeys");
         let metadata = std::fs::metadata(directory.path().join("new")).expect("it is on the host");
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&metadata), uid, "{who:?}: it belongs to the owner");
         let left: Vec<_> =
             std::fs::read_dir(directory.path()).expect("readable").flatten().map(|e| e.file_name()).collect();
-        assert_eq!(left.len(), 2, "{who:?}: placeholders were left behind: {left:?}");
+        assert_eq!(left.len(), 2, "{who:?}: {left:?}");
+    });
+}
+
+#[test]
+fn a_protected_name_that_is_created_is_reported_and_then_protected() {
+    for_everyone("created_names", |who| {
+        let directory = who.directory();
+        let volume = format!("{}:/data:rw", directory.path().display());
+        let plant = "echo evil > /data/.envrc && mkdir -p /data/.git/hooks && echo done";
+        let outcome = run(who, &["--volume", &volume], &["sh", "-c", plant]);
+        assert_eq!(outcome.text(), "done\n", "{who:?}: {}", outcome.stderr);
+        for name in ["/data/.envrc", "/data/.git"] {
+            let warning = format!("warning: {name} was created in a volume");
+            assert_eq!(outcome.stderr.matches(&warning).count(), 1, "{who:?}: {}", outcome.stderr);
+        }
+        let again = run(who, &["--volume", &volume], &["sh", "-c", "echo more >> /data/.envrc || echo refused"]);
+        assert_eq!(again.text(), "refused\n", "{who:?}: {}", again.stderr);
+        assert!(!again.stderr.contains("warning:"), "{who:?}: {}", again.stderr);
+    });
+}
+
+#[test]
+fn strict_volumes_hold_absent_names_and_leave_nothing() {
+    for_everyone("strict_volumes", |who| {
+        let (directory, state) = (who.directory(), who.directory());
+        std::fs::create_dir(directory.path().join(".git")).expect("a repository");
+        let volume = format!("{}:/data:rw", directory.path().display());
+        let mut command = who.ringfence(Path::new(BINARY));
+        command.env("RINGFENCE_STATE_DIR", state.path());
+        let plant = "(echo evil > /data/.envrc) 2>/dev/null || echo refused; \
+                     touch /data/.git/index 2>/dev/null || echo refused; touch /data/new && echo written";
+        command.args(["run", "--strict-volumes", "--volume", &volume, "--", "sh", "-c", plant]);
+        let output = command.output().expect("it runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "refused\nrefused\nwritten\n", "{who:?}: {stderr}");
+        assert!(!stderr.contains("warning:"), "{who:?}: {stderr}");
+        let mut left: Vec<_> =
+            std::fs::read_dir(directory.path()).expect("readable").flatten().map(|e| e.file_name()).collect();
+        left.sort();
+        assert_eq!(left, [".git", "new"], "{who:?}");
+    });
+}
+
+/// The directory of ringfence's own settings is empty for the guest, with the file in it.
+#[test]
+fn a_home_with_a_configuration_file_can_be_a_volume() {
+    for_everyone("home_with_configuration", |who| {
+        let home = who.directory();
+        let own = home.path().join(".config/ringfence");
+        std::fs::create_dir_all(&own).expect("a directory");
+        std::fs::write(own.join("ringfence.toml"), "# of the user\n").expect("a configuration");
+        let (uid, gid) = who.ids();
+        for path in [home.path().join(".config"), own.clone(), own.join("ringfence.toml")] {
+            std::os::unix::fs::chown(path, Some(uid), Some(gid)).expect("its owner");
+        }
+        let volume = format!("{}:/data:rw", home.path().display());
+        let attack = "ls -A /data/.config/ringfence; (echo x > /data/.config/ringfence/ringfence.toml) 2>/dev/null; \
+                      mv /data/.config /data/away 2>/dev/null; touch /data/new && echo written";
+        let mut command = who.ringfence(Path::new(BINARY));
+        command.env("HOME", home.path());
+        let output = command.args(["run", "--volume", &volume, "--", "sh", "-c", attack]).output().expect("it runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "written\n", "{who:?}: {stderr}");
+        let text = std::fs::read_to_string(own.join("ringfence.toml")).expect("it is there");
+        assert_eq!(text, "# of the user\n", "{who:?}");
+    });
+}
+
+#[test]
+fn git_works_in_a_volume_but_cannot_be_told_what_to_execute() {
+    let git = Path::new("/usr/bin/git");
+    if !git.exists() {
+        return ringfence_testkit::skip("git_in_a_volume", "git is missing");
+    }
+    let inside = r"
+set -e; cd /data
+export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.com GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.com
+git config --global safe.directory '*'
+echo one > one; git add one; git commit -qm one
+git checkout -qb topic; echo two > two; git add two; git commit -qm two
+git checkout -q main; echo three > three; git add three; git commit -qm three
+git merge -q -m merged topic
+echo four >> one; git stash -q; git stash pop -q; git checkout -q one
+git gc -q; git fsck --no-progress --no-dangling; git log --oneline | wc -l
+set +e
+refused() { if ( eval $1 ) 2>/dev/null; then echo allowed: $1; fi; }
+refused 'echo evil > .git/hooks/post-checkout'
+refused 'git config core.fsmonitor /data/evil'
+refused 'echo evil > .git/info/attributes'
+refused 'mv .git away'
+refused 'mv .git/hooks .git/away'
+refused 'rm -rf .git/hooks'
+refused 'mkdir other && mv -T other .git'
+rmdir other 2>/dev/null
+exit 0
+";
+    for_everyone("git_in_a_volume", |who| {
+        let (directory, home) = (who.directory(), who.directory());
+        let host = |arguments: &[&str]| {
+            let mut command = who.program(git);
+            command.env("HOME", home.path()).current_dir(directory.path()).args(arguments);
+            let output = command.output().expect("git runs");
+            assert!(output.status.success(), "{who:?}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        host(&["init", "-q", "-b", "main", "."]);
+        let volume = format!("{}:/data:rw", directory.path().display());
+        let outcome = run(who, &["--volume", &volume], &["sh", "-c", inside]);
+        assert_eq!(outcome.text().trim(), "4", "{who:?}: {}", outcome.stderr);
+        assert!(!outcome.stderr.contains("in a volume"), "{who:?}: {}", outcome.stderr);
+        assert_eq!(host(&["status", "--porcelain"]), "", "{who:?}");
+        assert_eq!(host(&["rev-list", "--count", "HEAD"]).trim(), "4", "{who:?}");
+        // A file that redirects git's settings and hooks cannot be prevented, but is reported.
+        let redirect = run(who, &["--volume", &volume], &["sh", "-c", "echo ../evil > /data/.git/commondir"]);
+        assert!(redirect.stderr.contains("/data/.git/commondir was created"), "{who:?}: {}", redirect.stderr);
     });
 }
 

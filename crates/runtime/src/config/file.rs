@@ -107,6 +107,9 @@ pub struct SessionsConfig {
     pub lease_s: Option<Seconds>,
     /// Directories and files of the host, as HOST:GUEST[:ro|rw]; read-only unless `rw`.
     pub volumes: Option<Vec<String>>,
+    /// In read-write volumes, of sessions and of hosted servers, hold protected names that do not exist yet, and keep
+    /// repositories read-only.
+    pub strict_volumes: Option<bool>,
     /// Weaknesses of the host that are acceptable.
     pub accept: Option<Vec<WeaknessConfig>>,
     /// Sandboxes that wait ready, by template; up to 12 more for a minute after there were too few.

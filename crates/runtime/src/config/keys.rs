@@ -50,7 +50,7 @@ pub(super) const RUNTIME: &str = "MCP_BRIDGE_RUNTIME";
 /// What the variables of ringfence itself begin with.
 const OWN: &str = "RINGFENCE_";
 
-pub(super) const KEYS: [Key; 44] = [
+pub(super) const KEYS: [Key; 46] = [
     key("server.host", Reads::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
     key("server.port", Reads::Number, &["RINGFENCE_PORT", "MCP_SERVER_PORT"]),
     key("server.enable_cors", Reads::Switch, &["MCP_ENABLE_CORS"]),
@@ -77,6 +77,7 @@ pub(super) const KEYS: [Key; 44] = [
     key("sessions.evict_idle", Reads::Switch, &[]),
     key("sessions.lease_s", Reads::Number, &[]),
     key("sessions.volumes", Reads::List, &["MSB_SHARED_VOLUME_PATH"]),
+    key("sessions.strict_volumes", Reads::Switch, &[]),
     key("sessions.accept", Reads::List, &[]),
     key("sessions.pool", Reads::Counts, &[]),
     key("sessions.preload", Reads::List, &[]),

@@ -22,6 +22,7 @@ use super::volume::parse_volume;
 use crate::egress::Rule;
 use crate::flavor::{Flavor, Flavors};
 use crate::image::SAVE;
+use crate::protected_names;
 use crate::servers::Profile;
 use crate::session::Settings;
 use crate::template::{Template, Templates};
@@ -100,6 +101,11 @@ impl Configuration {
         self.tokens.iter().any(|token| token.name == name && token.read(&self.environment).is_ok())
     }
 
+    /// Where the locks of strict volumes are kept.
+    pub fn volume_locks(&self) -> Result<PathBuf, ConfigError> {
+        self.state_directory().map(|state| protected_names::locks(&state))
+    }
+
     /// Where sessions and the audit are kept.
     pub fn state_directory(&self) -> Result<PathBuf, ConfigError> {
         self.state_directory.clone().ok_or(ConfigError::NoStateDirectory)
@@ -151,6 +157,10 @@ pub(super) fn resolve(
     let log =
         Log { level: config.log.level.unwrap_or(LogLevel::Info), format: config.log.format.unwrap_or(LogFormat::Text) };
     let state_directory = given.or_else(|| environment.state_directory());
+    if config.sessions.strict_volumes.unwrap_or_default() {
+        let state = state_directory.as_deref().ok_or(ConfigError::NoStateDirectory)?;
+        sessions.strict_volumes = Some(protected_names::locks(state));
+    }
     Ok(Configuration {
         file,
         server,
@@ -198,6 +208,7 @@ fn settings(config: &Config, values: &Values) -> Result<Settings, ConfigError> {
         volumes: volumes.collect::<Result<_, _>>()?,
         kept: usual.kept,
         guest_writable: usual.guest_writable,
+        strict_volumes: usual.strict_volumes,
         accept: given.accept.iter().flatten().map(|weakness| (*weakness).into()).collect(),
         timeout: given.timeout_s.map_or(usual.timeout, Seconds::duration),
         most_timeout: given.max_timeout_s.map_or(usual.most_timeout, Seconds::duration),

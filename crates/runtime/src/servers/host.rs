@@ -15,13 +15,14 @@ use super::hosted::Hosted;
 use super::phase::{Phase, StartFailure};
 use super::progress::Progress;
 use super::shared::Lodgings;
+use crate::audit::Audit;
 use crate::own::{GuestWritable, Own};
 use crate::scope::Confinement;
 use crate::session::launchers::Launchers;
 use crate::template::accepted_by_default;
 
 /// How servers are hosted.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HostSettings {
     /// ringfence itself: sandboxes are made by a helper process of it.
     pub program: PathBuf,
@@ -39,6 +40,10 @@ pub struct HostSettings {
     /// What guests may write, to which the volumes of servers are added before they start. Nothing of it is executed or
     /// obeyed on the host.
     pub guest_writable: GuestWritable,
+    /// The directory for the locks of strict volumes, if they are strict.
+    pub strict_volumes: Option<PathBuf>,
+    /// Where it is recorded what servers write.
+    pub audit: Audit,
     /// Of a run: what is installed from a project is not shared with other runs.
     pub tag: Option<String>,
 }
@@ -53,6 +58,8 @@ impl HostSettings {
             confinement: None,
             own: Own::default(),
             guest_writable: GuestWritable::default(),
+            strict_volumes: None,
+            audit: Audit::nowhere(),
             tag: None,
         }
     }

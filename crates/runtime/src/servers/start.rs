@@ -23,10 +23,12 @@ use super::progress::Progress;
 use super::shared::{Lodger, MARK};
 use super::stage::{self, Bounds, Project};
 use super::tail::Tail;
+use super::written_names::Report;
 use crate::egress::{Policy, Rule};
 use crate::flavor::Flavor;
 use crate::interpreter;
 use crate::own::GuestWritten;
+use crate::protected_names::{self, ProtectedNames};
 use crate::template::{Language, Template, proxy_environment};
 
 /// For the init to say whether it could start a process.
@@ -78,6 +80,7 @@ pub(super) async fn start(
     let mut spec = specify(host, walls);
     spec.volumes.extend(plan.volumes.iter().cloned());
     spec.kept = kept;
+    spec.strict_volumes.clone_from(&host.0.settings.strict_volumes);
     if walls.shared {
         spec.volumes.push(Packages::whole(host.cache()).map_err(|error| {
             StartFailure::lasting(Phase::SessionCreate, format!("the package cache cannot be used: {error}"))
@@ -113,7 +116,8 @@ pub(super) async fn start(
         started(&inmate, &command).await?;
         return Ok(Hosted::lodging(lodger, inmate, memory_limit, tail));
     }
-    let cell = make(spec, Some(Arc::clone(&tail))).await?;
+    let made = ProtectedNames::around(protected_names::writable(&spec), make(spec, Some(Arc::clone(&tail))));
+    let (cell, names) = made.await?;
     if let Some(project) = staged(&plan, &installed) {
         progress.say(Phase::SessionCreate, "copying its files");
         stage::copy_in(&cell, &project, bounds).await?;
@@ -122,6 +126,11 @@ pub(super) async fn start(
     // Not the workspace: files of the project must not be taken for a person's settings.
     let inmate = cell.start(&command, &environment(&plan, &path, "/tmp", &walls.allow))?;
     started(&inmate, &command).await?;
+    if !names.is_empty() {
+        let (audit, ending) = (host.0.settings.audit.clone(), host.0.ending.clone());
+        let report = Report { names, audit, tail: Arc::clone(&tail), ending };
+        host.0.tasks.spawn(report.follow(entry.clone(), inmate.handle()));
+    }
     Ok(Hosted::alone(cell, inmate, memory_limit, tail))
 }
 

@@ -18,6 +18,7 @@ use super::launcher::LauncherHandle;
 use super::prepare::{self, Prepared};
 use super::tenancy::Tenancy;
 use super::{Principal, Settings};
+use crate::protected_names::ProtectedNames;
 use crate::scope::Scope;
 use crate::store::{SessionRecord, Store, StoreError};
 use crate::supervision::Identity;
@@ -128,6 +129,6 @@ async fn take(
     let (id, principal, created) = (record.id.clone(), Principal::named(record.principal.as_str()), record.created);
     Some(Orphan {
         tenancy: Tenancy { id, principal, template, flavor, created },
-        prepared: Prepared { guest, kernel, starting: None },
+        prepared: Prepared { guest, kernel, starting: None, names: ProtectedNames::begin(&settings.volumes).await },
     })
 }

@@ -12,6 +12,7 @@ use super::launchers::Launchers;
 use super::{Failure, Kind, Settings, language};
 use crate::flavor::Flavor;
 use crate::interpreter;
+use crate::protected_names::{self, ProtectedNames};
 use crate::template::{Language, Template};
 
 /// A sandbox, with its interpreter where that runs already.
@@ -20,6 +21,8 @@ pub(super) struct Prepared {
     pub(super) kernel: Option<Kernel>,
     /// Where it has been started and is not needed yet.
     pub(super) starting: Option<Starting>,
+    /// Of its read-write volumes.
+    pub(super) names: ProtectedNames,
 }
 
 impl Prepared {
@@ -59,7 +62,8 @@ pub(super) async fn sandbox(
             (Some(started.0), Some(Arc::new(started.1)))
         }
     };
-    let (launched, launcher) = launchers.launch(spec, warm, opening).await?;
+    let made = ProtectedNames::around(protected_names::writable(&spec), launchers.launch(spec, warm, opening));
+    let ((launched, launcher), names) = made.await?;
     let is_forked = launched.is_warm;
     let mut guest = Guest::new(launched, launcher, environment).map_err(mute)?;
     if let Some(starting) = &mut starting {
@@ -68,7 +72,7 @@ pub(super) async fn sandbox(
             starting.teach();
         }
     }
-    Ok(Prepared { guest, kernel: None, starting })
+    Ok(Prepared { guest, kernel: None, starting, names })
 }
 
 /// The directory of an interpreter that lies outside of what every sandbox is shown.
@@ -86,6 +90,7 @@ fn specify(template: &Template, flavor: &Flavor, settings: &Settings) -> Spec {
     spec.command = None;
     spec.volumes.clone_from(&settings.volumes);
     spec.kept.clone_from(&settings.kept);
+    spec.strict_volumes.clone_from(&settings.strict_volumes);
     spec.accept.clone_from(&settings.accept);
     // A root of its own brings its own interpreter.
     if template.root == Root::Host

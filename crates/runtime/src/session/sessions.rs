@@ -32,6 +32,7 @@ use super::{Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, Sessi
 use crate::audit::{self, Audit, AuditEvent};
 use crate::flavor::Flavor;
 use crate::own::GuestWritable;
+use crate::protected_names::{self, Unchecked};
 use crate::store::{Store, StoreError};
 use crate::supervision::Identity;
 use crate::template::Language;
@@ -248,8 +249,9 @@ impl Sessions {
         let Outcome { status, exit_code, mut stdout, mut stderr, result, error, is_cut, display, notices, open_calls } =
             outcome;
         let number = handle.outputs.keep([&mut stdout, &mut stderr]);
-        let duration = start.elapsed();
         ignored.extend(notices);
+        ignored.extend(self.changed_names(principal, &handle).await);
+        let duration = start.elapsed();
         Ok(Answer {
             session_id: id,
             session_created,
@@ -266,6 +268,17 @@ impl Sessions {
             notices: ignored,
             open_calls,
         })
+    }
+
+    /// Records each protected name that has been created or replaced in a volume since the last call, and gives a
+    /// notice of it.
+    async fn changed_names(&self, principal: &Principal, handle: &Handle) -> Vec<String> {
+        let Ok(changes) = handle.names.changes().await else { return vec![Unchecked::NOTICE.into()] };
+        for change in &changes {
+            let event = protected_names::event(change).of(principal, Some(&handle.tenancy.id));
+            self.0.audit.record(event);
+        }
+        changes.iter().map(ToString::to_string).collect()
     }
 
     /// Does the work once it is its turn.

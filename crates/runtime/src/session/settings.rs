@@ -24,6 +24,8 @@ pub struct Settings {
     pub kept: Vec<PathBuf>,
     /// What guests may write, those of hosted servers included: the host executes nothing of it.
     pub guest_writable: GuestWritable,
+    /// The directory for the locks of strict volumes, if they are strict.
+    pub strict_volumes: Option<PathBuf>,
     pub accept: BTreeSet<Weakness>,
     pub timeout: Duration,
     pub most_timeout: Duration,
@@ -94,6 +96,7 @@ impl Default for Settings {
             volumes: Vec::new(),
             kept: Vec::new(),
             guest_writable: GuestWritable::default(),
+            strict_volumes: None,
             accept: accepted_by_default(),
             timeout: Duration::from_secs(30),
             most_timeout: Duration::from_secs(120),

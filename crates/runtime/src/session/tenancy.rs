@@ -23,6 +23,7 @@ use super::state::{Change, EndReason, State};
 use super::whole::Outputs;
 use super::{Failure, Kind, Principal, SessionId, SessionInfo, SessionLimits, SessionStatus, Settings};
 use crate::flavor::Flavor;
+use crate::protected_names::{self, ProtectedNames};
 use crate::store::{SessionRecord, StoreError};
 use crate::template::Template;
 
@@ -56,6 +57,8 @@ pub(super) struct Handle {
     pub(super) log: Arc<Log>,
     pub(super) outputs: Arc<Outputs>,
     pub(super) files: Files,
+    /// Of the volumes of its sandbox.
+    pub(super) names: ProtectedNames,
     pub(super) processes: Arc<Processes>,
     pub(super) calls: mpsc::Sender<Call>,
     pub(super) ended: CancellationToken,
@@ -74,6 +77,7 @@ impl Sessions {
             log: Arc::default(),
             outputs: Arc::default(),
             files: Files::new(guest.control()),
+            names: prepared.names.clone(),
             processes: guest.processes(),
             calls,
             ended: CancellationToken::new(),
@@ -120,7 +124,7 @@ impl Inner {
         let Tenancy { id, principal, template, flavor, created } = tenancy;
         // Its interpreter starts while the session is written down; nothing of the caller's runs in it before.
         let precedence = self.pool.yield_to();
-        let prepared = match self.pool.claim(template, flavor) {
+        let prepared = match self.claim(template, flavor).await {
             Some(prepared) => self.made(template, flavor, prepared),
             None => self.make(template, flavor, interpreter).await?,
         };
@@ -144,6 +148,16 @@ impl Inner {
         Ok(prepared)
     }
 
+    /// A sandbox of the pool that still protects all protected names of its volumes; others are discarded.
+    async fn claim(&self, template: &Template, flavor: &Flavor) -> Option<Prepared> {
+        loop {
+            let prepared = self.pool.claim(template, flavor)?;
+            if prepared.names.is_current().await {
+                return Some(prepared);
+            }
+        }
+    }
+
     /// Another sandbox for a session that has lost its own, if one can be made.
     async fn replace(&self, handle: &Handle) -> Option<Prepared> {
         let made = self.move_in(&handle.tenancy, Interpreter::MaybeLater).await;
@@ -165,6 +179,7 @@ impl Inner {
             handle.enforcement = prepared.guest.enforcement;
             handle.meter = prepared.guest.meter(handle.tenancy.flavor.limits.pids);
             handle.files = Files::new(prepared.guest.control());
+            handle.names = prepared.names.clone();
             handle.processes = prepared.guest.processes();
             let known = handle.clone();
             self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), known);
@@ -173,6 +188,10 @@ impl Inner {
         }
         // What it had is free for others, and whoever has stopped it is told so, when nothing of it is left.
         witness.gone().await;
+        for change in handle.names.changes().await.unwrap_or_default() {
+            tracing::warn!("session {id}: {change}");
+            self.audit.record(protected_names::event(&change).of(&handle.tenancy.principal, Some(&id)));
+        }
         if let Ok(State::Ended(reason)) = place.shared.change(Change::Ended) {
             self.audit.record(events::ended(&handle.tenancy.principal, &id, reason, born.elapsed()));
         }

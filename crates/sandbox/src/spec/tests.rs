@@ -7,6 +7,7 @@ fn spec() -> Spec {
         root: Root::Host,
         volumes: Vec::new(),
         kept: Vec::new(),
+        strict_volumes: None,
         files: BTreeMap::new(),
         workspace: Workspace { bytes: 256 * MIB, inodes: 10_000 },
         uid: 1000,

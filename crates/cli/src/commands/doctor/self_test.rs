@@ -93,7 +93,7 @@ fn try_to_escape() -> Result<Vec<Attempt>, Refused> {
         (message, error.hints())
     })?;
     let output = read_output(streams).map_err(plain)?;
-    sandbox.finish();
+    sandbox.finish(None);
     Ok(output.lines().filter_map(|line| serde_json::from_str(line).ok()).take(ATTEMPTS).collect())
 }
 

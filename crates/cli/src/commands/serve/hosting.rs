@@ -33,6 +33,8 @@ pub(super) async fn start(
         install_allow: configuration.hosting.install_allow.clone(),
         confinement: scope.map(|scope| scope.confinement.clone()),
         guest_writable,
+        strict_volumes: configuration.sessions.strict_volumes.clone(),
+        audit: sessions.audit().clone(),
         tag: scope.map(|scope| scope.tag.clone()),
         own,
         ..HostSettings::new(program, cache)

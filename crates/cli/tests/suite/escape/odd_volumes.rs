@@ -121,9 +121,24 @@ fn a_special_file_at_a_protected_name_is_refused() {
         make_fifo(&volume.join(".envrc"));
         stage.give(&volume.join(".envrc"));
         assert_refused("a FIFO", &show(stage, &volume, "/shown", "rw"));
+    });
+}
+
+/// Homes are full of links to start files; one that leads out of the volume leads nowhere inside.
+#[test]
+fn a_link_at_a_protected_name_stays_what_it_is() {
+    for_everyone("c36_links_at_protected_names", |stage| {
         let volume = directory(stage, "with-link");
-        symlink(stage.host_file(), volume.join(".mcp.json")).expect("a link");
-        assert_refused("a link", &show(stage, &volume, "/shown", "rw"));
+        let link = volume.join(".mcp.json");
+        symlink(stage.host_file(), &link).expect("a link");
+        stage.give(&link);
+        let mut command = stage.ringfence("");
+        let attack = "cat /shown/.mcp.json; rm /shown/.mcp.json; ln -sfn /shown/file /shown/.mcp.json; \
+                      touch /shown/other; mv /shown/other /shown/.mcp.json; echo tried";
+        let shown = format!("{}:/shown:rw", volume.display());
+        let ended = run::to_end(command.args(["--volume", &shown, "--", "sh", "-c", attack]));
+        assert_eq!((ended.code, &*ended.stdout), (0, "tried\n"), "{}", ended.stderr);
+        assert_eq!(fs::read_link(&link).expect("it is a link"), stage.host_file());
     });
 }
 

@@ -198,17 +198,33 @@ cases! {
     c41_protected_names: Case {
         script: "c41_protected_names.py",
         sandbox: volumes::OPTIONS,
-        attack: volumes::ARGUMENTS,
-        attempts: 22,
+        attack: volumes::PROJECT_ARGUMENTS,
+        attempts: 31,
+        volumes: Volumes::WithProtectedNames,
+        ..PLAIN
+    };
+    c41_protected_names_of_strict_volumes: Case {
+        script: "c41_protected_names.py",
+        sandbox: volumes::STRICT_OPTIONS,
+        attack: volumes::PROJECT_ARGUMENTS,
+        attempts: 31,
         volumes: Volumes::WithProtectedNames,
         ..PLAIN
     };
     c42_protected_names_that_do_not_exist: Case {
         script: "c41_protected_names.py",
-        sandbox: volumes::OPTIONS,
-        attack: volumes::ARGUMENTS,
-        attempts: 20,
+        sandbox: volumes::STRICT_OPTIONS,
+        attack: volumes::PROJECT_ARGUMENTS,
+        attempts: 26,
         volumes: Volumes::Ordinary,
+        ..PLAIN
+    };
+    c77_names_of_homes: Case {
+        script: "c41_protected_names.py",
+        sandbox: volumes::OPTIONS,
+        attack: volumes::HOME_ARGUMENTS,
+        attempts: 22,
+        volumes: Volumes::WithProtectedNames,
         ..PLAIN
     };
 }

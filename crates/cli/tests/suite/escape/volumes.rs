@@ -11,12 +11,18 @@ use super::stage::Stage;
 pub(super) const OPTIONS: &str = "--volume {stage}/volumes/rw:/volumes/rw:rw \
      --volume {stage}/volumes/ro:/volumes/ro:ro --volume {stage}/volumes/home:/volumes/home:rw";
 
-/// The same, and a directory of the project once more as a volume of its own.
+/// The same, with all protected names held.
+pub(super) const STRICT_OPTIONS: &str = "--strict-volumes --volume {stage}/volumes/rw:/volumes/rw:rw \
+     --volume {stage}/volumes/ro:/volumes/ro:ro --volume {stage}/volumes/home:/volumes/home:rw";
+
+/// The first, and a directory of the project once more as a volume of its own.
 pub(super) const NESTED_OPTIONS: &str = "--volume {stage}/volumes/rw:/volumes/rw:rw \
      --volume {stage}/volumes/ro:/volumes/ro:ro --volume {stage}/volumes/rw/inner:/volumes/inner:rw";
 
 /// The arguments by which a script finds them.
 pub(super) const ARGUMENTS: &str = "--volumes {volumes} --outside {stage}/outside";
+pub(super) const PROJECT_ARGUMENTS: &str = "--only project --volumes {volumes}";
+pub(super) const HOME_ARGUMENTS: &str = "--only home --volumes {volumes}";
 
 /// What the volumes hold beforehand.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,13 +30,42 @@ pub(super) enum Volumes {
     None,
     /// Nothing that is protected.
     Ordinary,
-    /// Every protected name.
+    /// Names that are protected where they exist.
     WithProtectedNames,
 }
 
-const DIRECTORIES: [&str; 6] = [".git", ".vscode", ".cursor", ".claude", ".venv", "venv"];
-const PROJECT_FILES: [&str; 3] = [".mcp.json", ".envrc", "ringfence.toml"];
-const HOME_FILES: [&str; 6] = [".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".zprofile"];
+const DIRECTORIES: [&str; 10] =
+    [".git", ".git/hooks", ".git/info", ".vscode", ".cursor", ".claude", ".gemini", ".codex", ".venv", "venv"];
+const PROJECT_FILES: [&str; 4] = [".mcp.json", ".envrc", ".npmrc", "ringfence.toml"];
+const HOME_DIRECTORIES: [&str; 14] = [
+    ".ssh",
+    ".config/systemd",
+    ".config/autostart",
+    ".config/fish",
+    ".config/gcloud",
+    ".config/pip",
+    ".aws",
+    ".kube",
+    ".docker",
+    ".local/bin",
+    ".local/lib",
+    ".local/share",
+    "bin",
+    "dotfiles",
+];
+const HOME_FILES: [&str; 11] = [
+    ".bashrc",
+    ".bash_profile",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".gitconfig",
+    ".claude.json",
+    ".netrc",
+    ".pypirc",
+    "dotfiles/aliases",
+];
 
 impl Volumes {
     pub(super) fn make(self, stage: &Stage) {
@@ -61,6 +96,11 @@ impl Volumes {
                     file(&format!("volumes/{volume}/{name}"));
                 }
             }
+            for name in HOME_DIRECTORIES {
+                directory(&format!("volumes/home/{name}"));
+                file(&format!("volumes/home/{name}/config"));
+            }
+            symlink("dotfiles/aliases", stage.path("volumes/home/.bash_aliases")).expect("a link");
             for name in HOME_FILES {
                 file(&format!("volumes/home/{name}"));
             }
@@ -71,12 +111,15 @@ impl Volumes {
     }
 }
 
-/// Everything in the volumes and outside of them, with what it holds: the same before a case as after it.
+/// Everything in the volumes and outside of them, with what it holds: the same before a case as after it. Without the
+/// locks of strict volumes, which lie in the state directory of the home, where no guest sees them.
 pub(super) fn listing(stage: &Stage) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     for top in ["volumes", "outside"] {
         collect(&stage.path(top), &mut found);
     }
+    let locks = stage.path("volumes/home/.local/state/ringfence/volumes");
+    found.retain(|path, _| !path.starts_with(&locks));
     found
 }
 

@@ -1,0 +1,90 @@
+//! What sessions report about names in their volumes that programs on the host obey.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ringfence_runtime::audit::{Audit, AuditKind};
+use ringfence_runtime::session::{Answer, CommandRequest, Principal, SessionId, Sessions, Settings};
+use ringfence_sandbox::{Access, Volume};
+use tokio_util::sync::CancellationToken;
+
+use crate::everyone::BINARY;
+
+fn settings(host: &Path) -> Settings {
+    let volume = Volume { host: host.to_owned(), guest: "/data".into(), access: Access::ReadWrite, within: None };
+    Settings { volumes: vec![volume], pool: [("bash".to_owned(), 1)].into(), ..Settings::default() }
+}
+
+async fn command(sessions: &Sessions, session: Option<&SessionId>, line: &str) -> Answer {
+    let request = CommandRequest {
+        command: line.into(),
+        template: Some("bash".into()),
+        flavor: None,
+        session_id: session.cloned(),
+        timeout: Some(Duration::from_secs(20)),
+    };
+    let answer = sessions.run_command(&Principal::local(), request, CancellationToken::new()).await;
+    answer.unwrap_or_else(|failure| panic!("{line}: {failure:?}"))
+}
+
+fn stdout(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.stdout.head).into_owned()
+}
+
+fn recorded(audit: &Audit) -> Vec<(String, String)> {
+    let events = audit.collected().into_iter().filter(|event| event.kind == AuditKind::ProtectedName);
+    events.map(|event| (event.outcome.to_string(), event.detail["guest"].as_str().unwrap_or_default().into())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_protected_name_that_a_guest_creates_is_reported_once_and_recorded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let volume = directory.path().canonicalize().expect("it is there");
+    let audit = Audit::in_memory();
+    let sessions = Sessions::audited(settings(&volume), PathBuf::from(BINARY), audit.clone());
+    let first = command(&sessions, None, "touch /data/ordinary").await;
+    assert!(first.notices.is_empty(), "{:?}", first.notices);
+    let id = first.session_id;
+    let planted = command(&sessions, Some(&id), "echo evil > /data/.envrc; mkdir /data/.vscode").await;
+    assert_eq!(planted.notices.len(), 2, "{:?}", planted.notices);
+    assert!(planted.notices.iter().any(|notice| notice.starts_with("/data/.envrc was created in a volume")));
+    let after = command(&sessions, Some(&id), "echo more >> /data/.envrc").await;
+    assert!(after.notices.is_empty(), "{:?}", after.notices);
+    let mut events = recorded(&audit);
+    events.sort();
+    let created = |name: &str| ("created".to_owned(), name.to_owned());
+    assert_eq!(events, [created("/data/.envrc"), created("/data/.vscode")]);
+
+    // A sandbox that was made before, and waits in the pool, does not protect what exists now.
+    for _ in 0..2 {
+        let next = command(&sessions, None, "echo more >> /data/.envrc || echo refused").await;
+        assert_eq!(stdout(&next), "refused\n", "{next:?}");
+        assert!(next.notices.is_empty(), "{:?}", next.notices);
+    }
+    // What a guest leaves running creates is recorded when the session ends, at the latest.
+    command(&sessions, Some(&id), "(sleep 0.2; mkdir /data/.cursor) > /dev/null 2>&1 &").await;
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while !volume.join(".cursor").exists() {
+        assert!(std::time::Instant::now() < deadline, "nothing was created");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    sessions.stop(&Principal::local(), &id).await.expect("it stops");
+    assert!(recorded(&audit).contains(&created("/data/.cursor")), "{:?}", recorded(&audit));
+    sessions.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strict_volumes_of_sessions_report_nothing_and_are_left_as_they_were() {
+    let (directory, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let volume = directory.path().canonicalize().expect("it is there");
+    let settings = Settings { strict_volumes: Some(state.path().join("volumes")), ..settings(&volume) };
+    let sessions = Sessions::new(settings, PathBuf::from(BINARY));
+    let answer = command(&sessions, None, "echo evil > /data/.envrc || echo refused").await;
+    assert_eq!((&*stdout(&answer), answer.notices.len()), ("refused\n", 0), "{answer:?}");
+    sessions.shut_down().await;
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while std::fs::read_dir(&volume).expect("readable").next().is_some() {
+        assert!(std::time::Instant::now() < deadline, "placeholders are left");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

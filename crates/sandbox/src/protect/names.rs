@@ -1,0 +1,192 @@
+//! The protected names, as data.
+//!
+//! A name is on this list if a program on the host executes it, reads it as settings, or takes credentials from it.
+
+/// Where a name is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// At the top of every read-write volume, and in homes. Its creation is reported.
+    Project,
+    /// Where it exists, as `Project`. Its creation is reported in homes only.
+    Home,
+    /// In homes only: elsewhere it is an ordinary name.
+    HomeOnly,
+    /// Where it exists. Guests may create it.
+    Existing,
+}
+
+/// What a strict volume creates where a name is absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Directory,
+    File(&'static str),
+    /// A directory, or a file that names one; see [`super::git`].
+    Git,
+}
+
+#[derive(Debug)]
+pub(crate) struct Name {
+    pub(crate) path: &'static str,
+    pub(crate) form: Form,
+    pub(crate) scope: Scope,
+}
+
+/// The content of a placeholder: valid for most readers of settings, and without meaning.
+pub const PLACEHOLDER: &str = "# held by ringfence while a sandbox may write this directory; removed afterwards\n";
+
+const TEXT: Form = Form::File(PLACEHOLDER);
+const JSON: Form = Form::File("{}\n");
+const DIRECTORY: Form = Form::Directory;
+
+const fn project(path: &'static str, form: Form) -> Name {
+    Name { path, form, scope: Scope::Project }
+}
+
+const fn home(path: &'static str, form: Form) -> Name {
+    Name { path, form, scope: Scope::Home }
+}
+
+pub(crate) const NAMES: &[Name] = &[
+    // git executes hooks, and programs that its settings name.
+    project(".git", Form::Git),
+    project(".husky", DIRECTORY),
+    project(".githooks", DIRECTORY),
+    home(".gitconfig", TEXT),
+    home(".config/git", DIRECTORY),
+    home(".git-credentials", TEXT),
+    // MCP clients and editors start the servers and tasks that these name.
+    project(".mcp.json", JSON),
+    project(".vscode", DIRECTORY),
+    project(".cursor", DIRECTORY),
+    project(".claude", DIRECTORY),
+    project(".gemini", DIRECTORY),
+    project(".codex", DIRECTORY),
+    project(".agents", DIRECTORY),
+    project(".amp", DIRECTORY),
+    project(".continue", DIRECTORY),
+    project(".idea", DIRECTORY),
+    project(".kiro", DIRECTORY),
+    project(".roo", DIRECTORY),
+    project(".trae", DIRECTORY),
+    project(".zed", DIRECTORY),
+    home(".claude.json", JSON),
+    home(".cline", DIRECTORY),
+    home(".codeium", DIRECTORY),
+    home(".copilot", DIRECTORY),
+    home(".lmstudio", DIRECTORY),
+    home(".vscode-server", DIRECTORY),
+    home(".config/Claude", DIRECTORY),
+    home(".config/Code", DIRECTORY),
+    home(".config/Cursor", DIRECTORY),
+    home(".config/goose", DIRECTORY),
+    home(".config/opencode", DIRECTORY),
+    home(".config/zed", DIRECTORY),
+    // The host executes what these name when a project is opened or entered.
+    project(".envrc", TEXT),
+    project(".devcontainer", DIRECTORY),
+    project(".devcontainer.json", JSON),
+    project("ringfence.toml", TEXT),
+    // Package managers execute programs, and fetch from hosts, that these name.
+    project(".npmrc", TEXT),
+    project(".yarnrc", TEXT),
+    project(".yarnrc.yml", TEXT),
+    project(".cargo/config.toml", TEXT),
+    project(".cargo/config", TEXT),
+    home(".cargo/credentials.toml", TEXT),
+    home(".config/pip", DIRECTORY),
+    home(".pip", DIRECTORY),
+    home(".pypirc", TEXT),
+    home(".condarc", TEXT),
+    home(".config/uv", DIRECTORY),
+    home(".gradle/init.d", DIRECTORY),
+    home(".gradle/init.gradle", TEXT),
+    home(".m2/settings.xml", TEXT),
+    // Shells read these when they start or end.
+    home(".bashrc", TEXT),
+    home(".bash_profile", TEXT),
+    home(".bash_login", TEXT),
+    home(".bash_logout", TEXT),
+    home(".bash_aliases", TEXT),
+    home(".profile", TEXT),
+    home(".zshrc", TEXT),
+    home(".zshenv", TEXT),
+    home(".zprofile", TEXT),
+    home(".zlogin", TEXT),
+    home(".zlogout", TEXT),
+    home(".kshrc", TEXT),
+    home(".cshrc", TEXT),
+    home(".tcshrc", TEXT),
+    home(".login", TEXT),
+    home(".inputrc", TEXT),
+    home(".config/fish", DIRECTORY),
+    // Logins and desktops read these, and start what they name.
+    home(".config/environment.d", DIRECTORY),
+    home(".pam_environment", TEXT),
+    home(".xprofile", TEXT),
+    home(".xinitrc", TEXT),
+    home(".xsession", TEXT),
+    home(".xsessionrc", TEXT),
+    home(".config/systemd", DIRECTORY),
+    home(".config/autostart", DIRECTORY),
+    home(".config/plasma-workspace", DIRECTORY),
+    home(".local/share/applications", DIRECTORY),
+    home(".local/share/dbus-1", DIRECTORY),
+    home(".local/share/systemd", DIRECTORY),
+    // On the search path of programs or of interpreters.
+    home(".local/bin", DIRECTORY),
+    home(".local/lib", DIRECTORY),
+    home(".cargo/bin", DIRECTORY),
+    home(".cargo/env", TEXT),
+    home(".rustup/toolchains", DIRECTORY),
+    home(".bun/bin", DIRECTORY),
+    home(".deno/bin", DIRECTORY),
+    home(".nvm", DIRECTORY),
+    home(".pyenv", DIRECTORY),
+    Name { path: "bin", form: DIRECTORY, scope: Scope::HomeOnly },
+    Name { path: "go/bin", form: DIRECTORY, scope: Scope::HomeOnly },
+    Name { path: ".venv", form: DIRECTORY, scope: Scope::Existing },
+    Name { path: "venv", form: DIRECTORY, scope: Scope::Existing },
+    // Programs execute these when they start.
+    home(".vimrc", Form::File("")),
+    home(".vim", DIRECTORY),
+    home(".config/nvim", DIRECTORY),
+    home(".emacs", Form::File("")),
+    home(".emacs.d", DIRECTORY),
+    home(".gdbinit", TEXT),
+    home(".ipython", DIRECTORY),
+    home(".pdbrc", TEXT),
+    home(".tmux.conf", TEXT),
+    home(".screenrc", TEXT),
+    // Keys and credentials, and programs that fetch them.
+    home(".ssh", DIRECTORY),
+    home(".gnupg", DIRECTORY),
+    home(".netrc", TEXT),
+    home(".aws", DIRECTORY),
+    home(".azure", DIRECTORY),
+    home(".config/gcloud", DIRECTORY),
+    home(".config/gh", DIRECTORY),
+    home(".config/containers", DIRECTORY),
+    home(".docker", DIRECTORY),
+    home(".kube", DIRECTORY),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::{Component, Path};
+
+    use super::*;
+
+    #[test]
+    fn names_are_relative_and_occur_once() {
+        let mut seen = BTreeSet::new();
+        for name in NAMES {
+            assert!(
+                Path::new(name.path).components().all(|part| matches!(part, Component::Normal(_))),
+                "{}",
+                name.path
+            );
+            assert!(seen.insert(name.path), "{} occurs twice", name.path);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Which protected names concern a volume: those at its top, those of homes in it, and those of the home it lies in.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::names::{Form, NAMES, Name, Scope};
+
+/// A protected name at a path in a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// From the top of the volume; never empty.
+    pub(super) path: PathBuf,
+    pub(super) form: Form,
+    /// Whether its creation is reported, or prevented where the volume is strict.
+    pub(super) is_watched: bool,
+}
+
+/// Homes in one volume; a volume with more is refused.
+const MAX_HOMES: usize = 64;
+
+/// Lists the protected names of the volume whose real path is `volume`.
+pub(super) fn in_volume(volume: &Path) -> Result<Vec<Place>, Errno> {
+    with_homes(volume, &homes())
+}
+
+fn with_homes(volume: &Path, homes: &BTreeSet<PathBuf>) -> Result<Vec<Place>, Errno> {
+    let mut places = Vec::new();
+    let is_home = homes.contains(volume);
+    for name in NAMES {
+        let is_watched = match name.scope {
+            Scope::Project => true,
+            Scope::Home | Scope::HomeOnly => is_home,
+            Scope::Existing => false,
+        };
+        if is_home || name.scope != Scope::HomeOnly {
+            places.push(place(name, name.path.into(), is_watched));
+        }
+    }
+    let inner: Vec<&Path> = homes.iter().filter_map(|home| home.strip_prefix(volume).ok()).collect();
+    if inner.len() > MAX_HOMES {
+        return Err(Errno::TOOBIG);
+    }
+    for home in inner.into_iter().filter(|home| !home.as_os_str().is_empty()) {
+        places.extend(NAMES.iter().map(|name| place(name, home.join(name.path), name.scope != Scope::Existing)));
+    }
+    for within in homes.iter().filter_map(|home| volume.strip_prefix(home).ok()) {
+        if within.as_os_str().is_empty() {
+            continue;
+        }
+        for name in NAMES.iter().filter(|name| matches!(name.scope, Scope::Home | Scope::HomeOnly)) {
+            // A volume that is or lies in a protected name was asked for by that name.
+            if let Ok(rest) = Path::new(name.path).strip_prefix(within)
+                && !rest.as_os_str().is_empty()
+            {
+                places.push(place(name, rest.to_owned(), true));
+            }
+        }
+    }
+    Ok(places)
+}
+
+fn place(name: &Name, path: PathBuf, is_watched: bool) -> Place {
+    Place { path, form: name.form, is_watched }
+}
+
+/// The real paths of the homes of this host's users.
+fn homes() -> BTreeSet<PathBuf> {
+    let own = std::env::var_os("HOME").map(PathBuf::from);
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let listed = passwd.lines().filter_map(|line| line.split(':').nth(5)).map(PathBuf::from);
+    let homes = own.into_iter().chain(listed).filter(|home| home.is_absolute() && home.parent().is_some());
+    // By both paths: a home may be reached through a link, as /home is on some systems.
+    homes.flat_map(|home| [home.canonicalize().ok(), Some(home)]).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watched(volume: &str) -> Vec<String> {
+        let homes = ["/home/a", "/home/b"].map(PathBuf::from).into();
+        let places = with_homes(Path::new(volume), &homes).unwrap();
+        places.into_iter().filter(|place| place.is_watched).map(|place| place.path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn homes_are_recognised_above_at_and_below_a_volume() {
+        let has = |volume: &str, name: &str| watched(volume).iter().any(|path| path == name);
+        assert!(has("/srv/project", ".envrc") && !has("/srv/project", ".bashrc") && !has("/srv/project", "bin"));
+        assert!(has("/home/a", ".bashrc") && has("/home/a", "bin") && has("/home/a", ".config/systemd"));
+        assert!(has("/home", "a/.bashrc") && has("/home", "b/.ssh") && has("/home", "b/.mcp.json"));
+        assert!(has("/home/a/.config", "systemd") && has("/home/a/.local", "share/dbus-1"));
+        assert!(!has("/home/a/.ssh", "config") && !has("/home/a/project", "systemd"));
+    }
+
+    #[test]
+    fn a_volume_with_too_many_homes_is_refused() {
+        let homes = (0..=MAX_HOMES).map(|number| PathBuf::from(format!("/home/{number}"))).collect();
+        assert_eq!(with_homes(Path::new("/home"), &homes), Err(Errno::TOOBIG));
+    }
+}

@@ -1,0 +1,194 @@
+//! Notices protected names that appear in a volume, or lose their protection, while a sandbox may write it.
+//!
+//! A name that was absent when the sandbox was made is not mounted over, so the guest may create it. One that is
+//! replaced on the host (an editor that saves by renaming) loses its mount in every sandbox.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, openat2, statat};
+use rustix::io::Errno;
+
+use super::names::Form;
+use super::{git, places};
+use crate::spec::{Access, Volume};
+
+/// What has become of a protected name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    Created,
+    /// Something else is there now, which the guest can write.
+    Replaced,
+}
+
+impl Change {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Replaced => "replaced",
+        }
+    }
+}
+
+/// A protected name that has changed while a guest could write its volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameChange {
+    pub host: PathBuf,
+    pub guest: PathBuf,
+    pub change: Change,
+}
+
+impl std::fmt::Display for NameChange {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (name, host) = (self.guest.display(), self.host.display());
+        match self.change {
+            Change::Created => write!(
+                formatter,
+                "{name} was created in a volume: programs on the host obey {host}, so review it before they do"
+            ),
+            Change::Replaced => write!(
+                formatter,
+                "{name} was replaced in a volume and is no longer read-only in this sandbox: programs on the host obey \
+                 {host}, so review it before they do"
+            ),
+        }
+    }
+}
+
+/// The protected names of a sandbox's read-write volumes, as they were when it was last looked.
+#[derive(Debug)]
+pub struct VolumeWatch(Vec<Watched>);
+
+#[derive(Debug)]
+struct Watched {
+    volume: OwnedFd,
+    host: PathBuf,
+    guest: PathBuf,
+    /// By their parents, so that those are opened once.
+    names: BTreeMap<PathBuf, Vec<(PathBuf, State)>>,
+}
+
+/// What a name is: nothing, or an object, with what a link leads to.
+type State = Option<(Identity, Identity)>;
+type Identity = (u64, u64);
+
+impl VolumeWatch {
+    /// Looks at the volumes for the first time, before a sandbox is made. None if nothing in them can be written.
+    pub fn begin(volumes: &[Volume]) -> Option<Self> {
+        let writable = volumes.iter().filter(|volume| volume.access == Access::ReadWrite);
+        // A volume that cannot be opened makes no sandbox.
+        let watched: Vec<_> = writable.filter_map(|volume| Watched::begin(volume).ok().flatten()).collect();
+        (!watched.is_empty()).then_some(Self(watched))
+    }
+
+    /// The names that have been created or replaced since the last look; each once.
+    pub fn changes(&mut self) -> Vec<NameChange> {
+        let mut changes = Vec::new();
+        for watched in &mut self.0 {
+            watched.look(|host, guest, change| {
+                // Of a directory that is new, what lies in it is not told as well.
+                if !changes.iter().any(|known: &NameChange| host.starts_with(&known.host)) {
+                    changes.push(NameChange { host, guest, change });
+                }
+            });
+        }
+        changes
+    }
+
+    /// Whether each name is what it was: a sandbox that was made since the last look protects all that exist.
+    pub fn is_current(&self) -> bool {
+        self.0.iter().all(Watched::is_current)
+    }
+}
+
+impl Watched {
+    fn begin(volume: &Volume) -> Result<Option<Self>, Errno> {
+        let opened = crate::volume::open(volume)?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode) != FileType::Directory {
+            return Ok(None);
+        }
+        let mut names: BTreeMap<PathBuf, Vec<(PathBuf, State)>> = BTreeMap::new();
+        let mut add = |path: &Path| {
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return };
+            names.entry(parent.to_owned()).or_default().push((name.into(), None));
+        };
+        let host = std::path::absolute(&volume.host).unwrap_or_else(|_| volume.host.clone());
+        for place in places::in_volume(&host)?.into_iter().filter(|place| place.is_watched) {
+            add(&place.path);
+            if place.form == Form::Git {
+                for part in git::WATCHED {
+                    add(&place.path.join(part));
+                }
+            }
+        }
+        let mut watched = Self { volume: opened, host, guest: volume.guest.clone(), names };
+        watched.look(|_, _, _| {});
+        Ok(Some(watched))
+    }
+
+    fn look(&mut self, mut report: impl FnMut(PathBuf, PathBuf, Change)) {
+        for (parent, names) in &mut self.names {
+            let directory = open_parent(&self.volume, parent);
+            for (name, state) in names {
+                let now = state_of(&directory, name);
+                let change = match (*state, now) {
+                    (None, Some(_)) => Some(Change::Created),
+                    (Some(before), Some(after)) if before != after => Some(Change::Replaced),
+                    _ => None,
+                };
+                *state = now;
+                if let Some(change) = change {
+                    let below = parent.join(&*name);
+                    report(self.host.join(&below), self.guest.join(&below), change);
+                }
+            }
+        }
+    }
+
+    fn is_current(&self) -> bool {
+        self.names.iter().all(|(parent, names)| {
+            let directory = open_parent(&self.volume, parent);
+            names.iter().all(|(name, state)| state_of(&directory, name) == *state)
+        })
+    }
+}
+
+/// Links within the volume are followed: a parent may be one. Nothing is opened but a path.
+fn open_parent(volume: &OwnedFd, parent: &Path) -> Result<OwnedFd, Errno> {
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat2(volume, parent, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
+}
+
+/// Of a name whose parent cannot be opened.
+fn unreachable_state(errno: Errno) -> State {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR => None,
+        // A link that leads out of the volume, say: that it is one now is a change.
+        errno => Some(failed(errno)),
+    }
+}
+
+fn state_of(directory: &Result<OwnedFd, Errno>, name: &Path) -> State {
+    let directory = match directory {
+        Ok(directory) => directory,
+        Err(errno) => return unreachable_state(*errno),
+    };
+    let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
+    match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+            let target = openat2(directory, name, flags, Mode::empty(), resolve).and_then(rustix::fs::fstat);
+            Some((identity(stat), target.map_or_else(|errno| failed(errno).1, identity)))
+        }
+        Ok(stat) => Some((identity(stat), (0, 0))),
+        Err(Errno::NOENT | Errno::NOTDIR) => None,
+        Err(errno) => Some(failed(errno)),
+    }
+}
+
+fn failed(errno: Errno) -> (Identity, Identity) {
+    ((0, 0), (0, u64::from(errno.raw_os_error().unsigned_abs())))
+}
