@@ -1,7 +1,8 @@
 """Case 63: kernel memory of sockets outside of the memory limit.
 
 Attempted: to hold 1.5 times `--memory` in unread answers of netlink (`--only netlink`), in unread UDP datagrams
-(`udp`), or in UDP datagrams that are not sent yet (`udp-corked`), over several processes, with larger buffers.
+(`udp`), in those of sockets that have lost their port (`udp-unbound`), or in UDP datagrams that are not sent yet
+(`udp-corked`), over several processes, with larger buffers.
 Contained: the sockets hold no more than half of the limit, whether by errors or by the end of a process.
 Harmless: at most twice the limit, held for a second; only loopback sockets of the script's own.
 """

@@ -1,7 +1,7 @@
 """Case 66, and the leases of case 65: learning or delaying what others do with shared files.
 
-Attempted: inotify, dnotify and fanotify on a shared read-only tree, for events of access; a lease on a file; dropping a
-file from the page cache, asking what is in it, and writing out a whole file system.
+Attempted: inotify, dnotify and fanotify on a shared read-only tree, for events of access; a lease on a file;
+asking what of a shared file is in the page cache.
 Contained: refused, or the event does not arrive.
 Harmless: the files watched are opened by the script itself; the lease is on a file of its own.
 """
