@@ -121,3 +121,8 @@ impl From<SandboxError> for Failure {
 pub(crate) fn notice(text: &str) {
     let _ = writeln!(anstream::stderr(), "ringfence: {text}");
 }
+
+/// A next step, after a notice.
+pub(crate) fn hint(text: &str) {
+    let _ = writeln!(anstream::stderr(), "hint: {text}");
+}

@@ -8,6 +8,7 @@ mod commands;
 mod failure;
 mod http;
 mod inherited;
+mod losses;
 mod operator;
 mod options;
 mod service_manager;

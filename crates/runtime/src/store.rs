@@ -14,8 +14,10 @@ mod directory;
 mod error;
 mod locks;
 mod log;
+mod loss;
 mod memories;
 mod migrations;
+mod newer;
 mod not_kept;
 mod pins;
 mod replacement;
@@ -36,6 +38,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use catalogues::StoredCatalogue;
 pub use error::StoreError;
+pub use loss::{Loss, losses};
 pub use memories::{Memory, MemoryInfo, MemorySaved};
 pub use not_kept::NotKept;
 pub use pins::Pin;

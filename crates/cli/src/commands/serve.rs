@@ -18,7 +18,7 @@ use ringfence_runtime::handover::{Handed, Hello};
 use ringfence_runtime::own::Own;
 use ringfence_runtime::servers::cache_directory;
 use ringfence_runtime::session::Sessions;
-use ringfence_runtime::store::Store;
+use ringfence_runtime::store::{Store, losses};
 use ringfence_runtime::supervision::Listen;
 use ringfence_sandbox::Volume;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -128,6 +128,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let settings = keep(settings, &own)?.unpacked(cache_directory().as_deref())?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
+    for loss in losses(&directory) {
+        tracing::error!("{}; {}", loss.message(), loss.hint());
+    }
     let launchers = directory.join("launchers");
     std::fs::create_dir_all(&launchers).map_err(failed)?;
     let served = runtime.block_on(async {

@@ -70,7 +70,7 @@ pub(super) fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
-pub(super) fn visible(text: &str) -> String {
+pub(crate) fn visible(text: &str) -> String {
     text.chars().flat_map(|char| if char.is_control() { char.escape_default().collect() } else { vec![char] }).collect()
 }
 

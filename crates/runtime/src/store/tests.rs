@@ -4,6 +4,7 @@ pub(super) mod crashes;
 mod damage;
 mod full_disk;
 mod log;
+mod newer;
 mod samples;
 mod sharing;
 
@@ -115,22 +116,11 @@ async fn a_broken_database_is_kept_aside() {
         store.upsert_session(record("new", 1)).await.unwrap();
         drop(store);
         assert_eq!(std::fs::read(path.join(format!("ringfence.db.broken-{number}"))).unwrap(), broken);
+        let losses = losses(&path);
+        assert_eq!(losses.len(), number, "{losses:?}");
+        assert!(losses[number - 1].affects("servers") && !losses[number - 1].is_unknown, "{losses:?}");
     }
     assert_eq!(Store::open(&path).unwrap().sessions().await.unwrap(), [record("new", 1)]);
-}
-
-#[test]
-fn a_database_of_a_newer_program_is_left_alone() {
-    let (_parent, path) = directory();
-    drop(Store::open(&path).unwrap());
-    let file = path.join("ringfence.db");
-    let connection = rusqlite::Connection::open(&file).unwrap();
-    connection.pragma_update(None, "user_version", 99).unwrap();
-    connection.execute_batch("CREATE TABLE something_newer (number INTEGER) STRICT").unwrap();
-    drop(connection);
-    let Err(error) = Store::open(&path) else { panic!("it is newer") };
-    assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error}");
-    assert!(!path.join("ringfence.db.broken-1").exists());
 }
 
 #[tokio::test]
