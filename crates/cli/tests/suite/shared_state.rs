@@ -92,13 +92,14 @@ fn stderr(output: &Output) -> String {
 
 #[test]
 fn every_command_reports_a_broken_database_until_it_is_acknowledged() {
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 7] = [
         &["server", "list"],
         &["server", "search", "x"],
         &["server", "add", "new", "--replace", "--", "no-such-program"],
         &["session", "list"],
         &["status"],
         &["config", "show"],
+        &["audit", "export"],
     ];
     for first in commands.iter().filter(|arguments| arguments[0] != "config") {
         let state = broken_state();
@@ -147,11 +148,12 @@ fn newer_database_is_refused_by_every_command_and_the_server() {
     // `PRAGMA user_version`, in the header.
     content[60..64].copy_from_slice(&99_u32.to_be_bytes());
     std::fs::write(&database, &content).expect("it is ours");
-    let commands: [&[&str]; 5] = [
+    let commands: [&[&str]; 6] = [
         &["server", "list"],
         &["server", "add", "new", "--", "no-such-program"],
         &["session", "list"],
         &["status"],
+        &["audit", "export"],
         &["serve", "--stdio"],
     ];
     for arguments in commands {

@@ -157,6 +157,74 @@ async fn the_audit_does_not_grow_without_end() {
     assert!((100..1200).contains(&rows), "{rows}");
 }
 
+fn event_of(principal: &str, kind: AuditKind) -> AuditEvent {
+    AuditEvent::new(kind, "ok").of(&Principal::named(principal), None)
+}
+
+async fn audited(store: &Store, principal: &str, kind: AuditKind) -> usize {
+    let filter = AuditFilter { principal: Some(principal.into()), ..AuditFilter::default() };
+    let rows = store.audit_after(0, &filter, 1_000_000).await.unwrap();
+    rows.iter().filter(|row| row.kind == kind.name()).count()
+}
+
+/// Waits until what was recorded is written.
+async fn flush(store: &Store) {
+    store.remove_session(&SessionId::from_caller("none")).await.unwrap();
+}
+
+#[tokio::test]
+async fn flooding_principal_does_not_remove_the_events_of_others() {
+    let (_parent, path) = directory();
+    let store = Store::with_bounds(&path, QUEUED, 1000).unwrap();
+    for _ in 0..100 {
+        store.record(event_of("victim", AuditKind::CallFinished));
+        store.record(AuditEvent::new(AuditKind::AuthenticationFailed, "no_token"));
+    }
+    store.record(event_of("flooder", AuditKind::SessionCreated));
+    for _ in 0..20 {
+        for _ in 0..1000 {
+            store.record(event_of("flooder", AuditKind::FileRead));
+        }
+        flush(&store).await;
+    }
+    assert_eq!(audited(&store, "victim", AuditKind::CallFinished).await, 100);
+    assert_eq!(audited(&store, "flooder", AuditKind::SessionCreated).await, 1, "another kind of its own events");
+    let all = store.audit_after(0, &AuditFilter::default(), 1_000_000).await.unwrap();
+    assert_eq!(all.iter().filter(|row| row.principal.is_none()).count(), 100, "of unknown callers");
+    assert!((1000..5000).contains(&all.len()), "{} events are kept", all.len());
+    // What is left over is deleted with the next writes.
+    for _ in 0..50 {
+        store.record(event_of("flooder", AuditKind::FileRead));
+        flush(&store).await;
+    }
+    let rows = store.recent_audit(None, 1_000_000).await.unwrap().len();
+    assert!((1000..=1200).contains(&rows), "{rows} events are kept");
+    // The newest of the flooder stay.
+    assert_eq!(store.recent_audit(None, 1).await.unwrap()[0].principal.as_deref(), Some("flooder"));
+}
+
+#[tokio::test]
+async fn flood_of_the_queue_does_not_drop_the_events_of_others() {
+    let (_parent, path) = directory();
+    let store = Store::with_bounds(&path, 256, AUDIT_ROWS).unwrap();
+    // Another server's transaction holds the writer up.
+    let other = rusqlite::Connection::open(path.join("ringfence.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for _ in 0..10_000 {
+        store.record(event_of("flooder", AuditKind::FileRead));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    for _ in 0..10_000 {
+        store.record(event_of("flooder", AuditKind::FileRead));
+    }
+    for _ in 0..10 {
+        store.record(event_of("victim", AuditKind::CallFinished));
+    }
+    other.execute_batch("COMMIT").unwrap();
+    flush(&store).await;
+    assert_eq!(audited(&store, "victim", AuditKind::CallFinished).await, 10);
+}
+
 const CHILD_DIRECTORY: &str = "RINGFENCE_TEST_STORE";
 
 /// Not a test of its own: writes rows until it is killed, and says each that is written.
