@@ -4,6 +4,7 @@
 mod hosting;
 pub(super) mod log;
 mod operator_socket;
+mod readiness;
 mod scope;
 
 use std::net::{IpAddr, SocketAddr};
@@ -30,6 +31,7 @@ use crate::failure::Failure;
 use crate::inherited::{self, Inherited};
 use crate::service_manager::ServiceManager;
 use crate::signals::{Signals, Told};
+use readiness::Readiness;
 pub(super) use scope::{Scoped, keep};
 
 /// Serve sandbox sessions to agents over MCP.
@@ -137,6 +139,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let mut settings = settings;
         settings.flavors = settings.flavors.with(configuration.code.flavor());
         let sessions = Sessions::kept(settings, program.clone(), store.clone(), launchers).await?;
+        let proof = tokio::spawn({
+            let sessions = sessions.clone();
+            async move { sessions.prove().await }
+        });
+        let readiness = Readiness { sessions: sessions.clone(), proof };
         let hosting =
             hosting::start(sources, &configuration, program, &sessions, &store, scope.as_deref(), own).await?;
         let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
@@ -149,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             None => gateway,
         };
         let _removed_at_the_end = scoped.and_then(Scoped::removal);
-        let served = serve(http, configuration.server.most_requests, &directory, gateway.clone()).await;
+        let served = serve(http, configuration.server.most_requests, &directory, gateway.clone(), readiness).await;
         tokio::join!(hosting.shut_down(), sessions.shut_down());
         gateway.end().await;
         store.close().await;
@@ -183,18 +190,29 @@ pub(super) fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-async fn serve(http: Option<Http>, at_once: usize, state: &Path, gateway: Gateway) -> Result<(), Failure> {
+async fn serve(
+    http: Option<Http>,
+    at_once: usize,
+    state: &Path,
+    gateway: Gateway,
+    readiness: Readiness,
+) -> Result<(), Failure> {
     let shutdown = CancellationToken::new();
     // A client that has started its server itself, and tells it to end, waits for nothing more.
     let drain = http.as_ref().map_or_else(|| shutdown.clone(), |http| http.options.drain.clone());
     let ended = end_on_signal(drain, shutdown.clone())?;
     let operator = operator_socket::open(state, &gateway, &shutdown);
     let served = match http {
-        None => tokio::select! {
-            served = serve_stdio(gateway, at_once) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
-            () = shutdown.cancelled() => Ok(()),
-        },
-        Some(http) => serve_over_http(http, gateway, shutdown.clone()).await,
+        None => {
+            let proving = tokio::spawn(readiness.wait("over stdio".into()));
+            let served = tokio::select! {
+                served = serve_stdio(gateway, at_once) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
+                () = shutdown.cancelled() => Ok(()),
+            };
+            proving.abort();
+            served
+        }
+        Some(http) => serve_over_http(http, gateway, readiness, shutdown.clone()).await,
     };
     ended.abort();
     shutdown.cancel();
@@ -260,25 +278,38 @@ pub(super) fn http_options(
     Ok(options)
 }
 
-async fn serve_over_http(http: Http, gateway: Gateway, shutdown: CancellationToken) -> Result<(), Failure> {
+async fn serve_over_http(
+    http: Http,
+    gateway: Gateway,
+    readiness: Readiness,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
     let Http { source, options } = http;
     let incoming = open(source).await?;
     let bound = incoming.address().map_err(|error| no_address(&error))?;
-    tracing::info!("serving MCP at http://{bound}/mcp");
     let manager = ServiceManager::find();
-    manager.is_ready(&format!("serving MCP at http://{bound}/mcp"));
     let drain = options.drain.clone();
+    let announce = async {
+        let ready = async {
+            readiness.wait(format!("at http://{bound}/mcp")).await;
+            let serving = format!("serving MCP at http://{bound}/mcp");
+            tracing::info!("{serving}");
+            manager.is_ready(&serving);
+        };
+        tokio::select! { () = ready => {}, () = shutdown.cancelled() => {}, () = drain.cancelled() => {} }
+    };
     let announce_end = async {
         tokio::select! { () = shutdown.cancelled() => {}, () = drain.cancelled() => {} }
         manager.is_stopping();
     };
     let serving = serve_http(incoming, gateway, options, shutdown.clone());
-    let (served, (), ()) = tokio::join!(
+    let (served, (), (), ()) = tokio::join!(
         async {
             let served = serving.await;
             shutdown.cancel();
             served
         },
+        announce,
         manager.keep_awake(&shutdown),
         announce_end
     );

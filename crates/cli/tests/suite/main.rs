@@ -31,6 +31,7 @@ mod odd_calls;
 mod outputs;
 mod protection;
 mod protocol_attacks;
+mod readiness;
 mod rest;
 mod run;
 mod scope;
