@@ -1,5 +1,6 @@
 //! One module a command.
 
+pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod doctor;

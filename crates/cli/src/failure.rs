@@ -122,3 +122,8 @@ impl From<SandboxError> for Failure {
 pub(crate) fn notice(text: &str) {
     let _ = writeln!(anstream::stderr(), "ringfence: {}", escape(text));
 }
+
+/// A next step, after a notice.
+pub(crate) fn hint(text: &str) {
+    let _ = writeln!(anstream::stderr(), "hint: {text}");
+}

@@ -8,11 +8,13 @@ mod commands;
 mod failure;
 mod http;
 mod inherited;
+mod losses;
 mod operator;
 mod options;
 mod service_manager;
 mod signals;
 mod state;
+mod time;
 
 use std::process::ExitCode;
 
@@ -34,6 +36,7 @@ enum Command {
     Status(commands::status::Arguments),
     Session(commands::session::Arguments),
     Server(Box<commands::server::Arguments>),
+    Audit(commands::audit::Arguments),
     Run(Box<commands::run::Arguments>),
     Doctor(commands::doctor::Arguments),
     Config(commands::config::Arguments),
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Status(arguments) => commands::status::run(&arguments),
         Command::Session(arguments) => commands::session::run(&arguments),
         Command::Server(arguments) => commands::server::run(&arguments),
+        Command::Audit(arguments) => commands::audit::run(&arguments),
         Command::Run(arguments) => commands::run::run(*arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Config(arguments) => commands::config::run(arguments),

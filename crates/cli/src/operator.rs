@@ -1,13 +1,16 @@
 //! Asks the servers of this user: HTTP over their Unix sockets, one request a connection.
 
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use ringfence_runtime::store::Loss;
 use serde_json::Value;
 
 use crate::commands::config::load;
 use crate::failure::Failure;
 use crate::http::{Connection, Request};
+use crate::losses;
 use crate::state::Servers;
 
 /// Longer than any call may take.
@@ -26,11 +29,8 @@ pub(crate) struct Found {
 
 /// All sessions of all servers that run.
 pub(crate) fn sessions() -> Result<Vec<(u32, Value)>, Failure> {
-    let Some(servers) = servers()? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
-    let connected =
-        servers.connect_all().map_err(|error| Failure::new("the servers cannot be listed").because(&error))?;
-    for (pid, stream) in connected {
+    for (pid, stream) in running()? {
         // One that ends just now has no sessions any more.
         let Ok((200, mut answer)) = ask(stream, "GET", "/v1/sessions", None, PATIENCE) else { continue };
         let Value::Array(sessions) = answer["sessions"].take() else { continue };
@@ -108,9 +108,27 @@ pub(crate) fn ask_hosted(name: &str, method: &str, what: &str, body: Option<&Val
     }))
 }
 
+/// A connection to every running server. Without one, this process checks the state database itself.
 fn running() -> Result<Vec<(u32, UnixStream)>, Failure> {
-    let Some(servers) = servers()? else { return Ok(Vec::new()) };
-    servers.connect_all().map_err(|error| Failure::new("the servers cannot be listed").because(&error))
+    let connected = match servers()? {
+        Some(servers) => {
+            servers.connect_all().map_err(|error| Failure::new("the servers cannot be listed").because(&error))?
+        }
+        None => Vec::new(),
+    };
+    if connected.is_empty() {
+        losses::check(&state()?)?;
+    }
+    Ok(connected)
+}
+
+fn state() -> Result<PathBuf, Failure> {
+    Ok(load(None, Vec::new())?.state_directory()?)
+}
+
+/// The losses that were reported for the state directory.
+pub(crate) fn reported_losses() -> Result<Vec<Loss>, Failure> {
+    Ok(losses::report(&state()?))
 }
 
 /// A server's own words.
@@ -129,7 +147,8 @@ fn segment(name: &str) -> String {
 }
 
 fn servers() -> Result<Option<Servers>, Failure> {
-    let state = load(None, Vec::new())?.state_directory()?;
+    let state = state()?;
+    losses::report(&state);
     match Servers::open(&state) {
         Ok(servers) => Ok(Some(servers)),
         // No server has ever run.

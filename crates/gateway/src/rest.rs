@@ -7,6 +7,7 @@ mod exec;
 mod files;
 mod path;
 mod processes;
+mod query;
 mod servers;
 mod sessions;
 mod socket;
@@ -86,7 +87,7 @@ pub(crate) fn routes(
         .route("/v1/servers/{name}/tools", get(servers::tools))
         .route("/v1/servers/{name}/pin", post(servers::pin).delete(servers::unpin))
         .route("/v1/servers/{name}/restart", post(servers::restart))
-        .route("/v1/{*rest}", any(async || Refusal::from(nothing_here())))
+        .route(query::FALLBACK, any(async || Refusal::from(nothing_here())))
         .method_not_allowed_fallback(async || Refusal {
             failure: Failure::new(Kind::Validation, "this cannot be done here")
                 .suggest("the README lists the requests"),
@@ -96,7 +97,7 @@ pub(crate) fn routes(
         .with_state(rest)
 }
 
-/// Lets through what the policy allows.
+/// Lets through what the policy allows, if the route knows every query parameter.
 async fn permit(State(rest): State<Rest>, request: Request, next: Next) -> Response {
     let principal = request.extensions().get::<Principal>().cloned();
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
@@ -107,6 +108,9 @@ async fn permit(State(rest): State<Rest>, request: Request, next: Next) -> Respo
     if let Err(failure) = allowed {
         let event = AuditEvent::refusal(&failure);
         rest.gateway.audit().record(principal.iter().fold(event, |event, principal| event.of(principal, None)));
+        return Refusal::from(failure).into_response();
+    }
+    if let Err(failure) = query::check(request.method(), route, request.uri()) {
         return Refusal::from(failure).into_response();
     }
     next.run(request).await

@@ -48,7 +48,7 @@ pub use host::{Host, HostSettings, cache_directory};
 pub use hosted::{Hosted, ServerInput, ServerOutput, Usage};
 pub use identity::{derived_uuid, new_uuid};
 pub use name::{adapt_name, check_name};
-pub use parse::{EntryError, Warning, entry_from_json};
+pub use parse::{EntryError, Warning, check_box_key, entry_from_json};
 pub use patch::patch_entry;
 pub use phase::{Phase, StartFailure};
 pub use profile::{Mode, Profile, SEPARATOR, alias};

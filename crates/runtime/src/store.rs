@@ -7,15 +7,19 @@
 //! Recording for the audit never waits: what does not fit the queue is counted, and the count recorded. Events are
 //! written together, so the last of them, of some milliseconds, can be lost when the process is killed.
 
+mod audit;
 mod catalogues;
 mod code_sessions;
+mod congestion;
 mod database;
 mod directory;
 mod error;
 mod locks;
 mod log;
+mod loss;
 mod memories;
 mod migrations;
+mod newer;
 mod not_kept;
 mod pins;
 mod replacement;
@@ -31,11 +35,12 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use rusqlite::Connection;
-use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
+pub use audit::{AuditFilter, AuditRecord};
 pub use catalogues::StoredCatalogue;
 pub use error::StoreError;
+pub use loss::{Loss, losses};
 pub use memories::{Memory, MemoryInfo, MemorySaved};
 pub use not_kept::NotKept;
 pub use pins::{Pin, PinKind};
@@ -44,6 +49,7 @@ pub use servers::{StoredServer, Taken};
 
 use crate::audit::AuditEvent;
 use crate::session::SessionId;
+use congestion::Congestion;
 use writer::{Job, Question, Writer};
 
 /// Jobs that may wait for the writer.
@@ -52,7 +58,7 @@ const QUEUED: usize = 4096;
 /// How long whoever asks how the store fares waits for a write.
 const CHECK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Rows of the audit that are kept.
+/// Events of the audit that are kept, shared fairly between principals (`audit`).
 const AUDIT_ROWS: u64 = 100_000;
 
 /// A session as it is remembered.
@@ -68,18 +74,6 @@ pub struct SessionRecord {
     pub address: String,
 }
 
-/// An event of the audit as it is remembered.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct AuditRecord {
-    pub time_ms: u64,
-    pub principal: Option<String>,
-    pub session: Option<String>,
-    pub kind: String,
-    pub outcome: String,
-    pub duration_ms: Option<u64>,
-    pub detail: serde_json::Value,
-}
-
 /// Cheap to clone; all clones are one.
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
@@ -87,6 +81,7 @@ pub struct Store(Arc<Inner>);
 struct Inner {
     jobs: Option<mpsc::Sender<Job>>,
     dropped: Arc<AtomicU64>,
+    congestion: Arc<Congestion>,
     /// That events are lost is said once.
     told: AtomicBool,
     /// The last write failed.
@@ -107,12 +102,15 @@ impl Store {
         let (jobs, receiver) = mpsc::channel(queued);
         let dropped = Arc::new(AtomicU64::new(0));
         let failing = Arc::new(AtomicBool::new(false));
-        let writer = Writer::new(database, receiver, Arc::clone(&dropped), Arc::clone(&failing), audit_rows);
+        let congestion = Arc::new(Congestion::default());
+        let shared = (Arc::clone(&dropped), Arc::clone(&congestion));
+        let writer = Writer::new(database, receiver, shared.0, shared.1, Arc::clone(&failing), audit_rows);
         let thread = std::thread::Builder::new().name("store".into()).spawn(move || writer.run());
         let thread = thread.map_err(|source| StoreError::Directory { path: directory.to_owned(), source })?;
         Ok(Self(Arc::new(Inner {
             jobs: Some(jobs),
             dropped,
+            congestion,
             told: AtomicBool::new(false),
             failing,
             waker: thread.thread().clone(),
@@ -122,8 +120,8 @@ impl Store {
 
     /// Records an event if there is room in the queue; never waits.
     pub fn record(&self, event: AuditEvent) {
-        let sent = self.0.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Job::Record(event)).is_ok());
-        if sent {
+        let jobs = self.0.jobs.as_ref().filter(|jobs| self.0.congestion.admits(&event, jobs));
+        if jobs.is_some_and(|jobs| jobs.try_send(Job::Record(event)).is_ok()) {
             return;
         }
         self.0.dropped.fetch_add(1, Ordering::Relaxed);
@@ -150,6 +148,17 @@ impl Store {
     pub async fn recent_audit(&self, session: Option<&SessionId>, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
         let session = session.cloned();
         self.ask(|reply| Job::Ask(Question::Audit { session, limit, reply })).await
+    }
+
+    /// The events with a higher number than `after`, of all servers, the oldest first.
+    pub async fn audit_after(
+        &self,
+        after: u64,
+        filter: &AuditFilter,
+        limit: u32,
+    ) -> Result<Vec<AuditRecord>, StoreError> {
+        let filter = filter.clone();
+        self.with(move |connection| Ok(audit::after(connection, after, &filter, limit)?)).await
     }
 
     /// Says why nothing can be written, if it is so. Where the last write failed, another is tried.

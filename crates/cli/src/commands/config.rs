@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use ringfence_runtime::config::{self, Configuration, Environment, Flag, Sources};
 
 use crate::failure::Failure;
+use crate::losses;
 
 /// Show the configuration.
 ///
@@ -38,8 +39,13 @@ enum Command {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let text = match arguments.command {
-        Command::Show { config, json: false } => load(config, Vec::new())?.show(),
-        Command::Show { config, json: true } => format!("{:#}\n", load(config, Vec::new())?.show_json()),
+        Command::Show { config, json } => {
+            let configuration = load(config, Vec::new())?;
+            if let Ok(state) = configuration.state_directory() {
+                losses::report(&state);
+            }
+            if json { format!("{:#}\n", configuration.show_json()) } else { configuration.show() }
+        }
         Command::Schema => format!("{:#}\n", config::schema()),
     };
     let written = anstream::stdout().write_all(text.as_bytes());

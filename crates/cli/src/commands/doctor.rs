@@ -2,6 +2,7 @@
 
 mod host;
 mod self_test;
+mod state;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -60,8 +61,10 @@ struct Findings {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let checks = host::checks();
+    let mut checks = host::checks();
     let self_test = self_test::run();
+    // After the self-test: the store has a thread, and a sandbox can only be started from a process without one.
+    checks.push(state::check());
     let can_run = self_test.passed() && checks.iter().all(|check| check.state != State::Missing);
     let findings = Findings { can_run, checks, self_test };
     let text = if arguments.json {

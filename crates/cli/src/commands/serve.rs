@@ -4,6 +4,7 @@
 mod hosting;
 pub(super) mod log;
 mod operator_socket;
+mod readiness;
 mod scope;
 
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +21,7 @@ use ringfence_runtime::handover::{Handed, Hello};
 use ringfence_runtime::own::Own;
 use ringfence_runtime::servers::{cache_directory, guest_writable};
 use ringfence_runtime::session::Sessions;
-use ringfence_runtime::store::Store;
+use ringfence_runtime::store::{Store, losses};
 use ringfence_runtime::supervision::Listen;
 use ringfence_sandbox::Volume;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -32,6 +33,7 @@ use crate::failure::Failure;
 use crate::inherited::{self, Inherited};
 use crate::service_manager::ServiceManager;
 use crate::signals::{Signals, Told};
+use readiness::Readiness;
 pub(super) use scope::{Scoped, keep};
 
 /// Serve sandbox sessions to agents over MCP.
@@ -135,6 +137,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let settings = keep(settings, &own)?.unpacked(cache_directory().as_deref())?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
+    for loss in losses(&directory) {
+        tracing::error!("{}; {}", loss.message(), loss.hint());
+    }
     let launchers = directory.join("launchers");
     std::fs::create_dir_all(&launchers).map_err(failed)?;
     let served = runtime.block_on(async {
@@ -142,6 +147,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         settings.flavors = settings.flavors.with(configuration.code.flavor());
         settings.guest_writable = guest_writable(&configuration, &settings.volumes, &store).await;
         let sessions = Sessions::kept(settings, program.clone(), store.clone(), launchers).await?;
+        let proof = tokio::spawn({
+            let sessions = sessions.clone();
+            async move { sessions.prove().await }
+        });
+        let readiness = Readiness { sessions: sessions.clone(), proof };
         let hosting =
             hosting::start(sources, &configuration, program, &sessions, &store, scope.as_deref(), own).await?;
         let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
@@ -154,7 +164,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             None => gateway,
         };
         let _removed_at_the_end = scoped.and_then(Scoped::removal);
-        let served = serve(http, configuration.server.most_requests, &directory, gateway.clone()).await;
+        let served = serve(http, configuration.server.most_requests, &directory, gateway.clone(), readiness).await;
         tokio::join!(hosting.shut_down(), sessions.shut_down());
         gateway.end().await;
         store.close().await;
@@ -188,18 +198,29 @@ pub(super) fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-async fn serve(http: Option<Http>, at_once: usize, state: &Path, gateway: Gateway) -> Result<(), Failure> {
+async fn serve(
+    http: Option<Http>,
+    at_once: usize,
+    state: &Path,
+    gateway: Gateway,
+    readiness: Readiness,
+) -> Result<(), Failure> {
     let shutdown = CancellationToken::new();
     // A client that has started its server itself, and tells it to end, waits for nothing more.
     let drain = http.as_ref().map_or_else(|| shutdown.clone(), |http| http.options.drain.clone());
     let ended = end_on_signal(drain, shutdown.clone())?;
     let operator = operator_socket::open(state, &gateway, &shutdown);
     let served = match http {
-        None => tokio::select! {
-            served = serve_stdio(gateway, at_once) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
-            () = shutdown.cancelled() => Ok(()),
-        },
-        Some(http) => serve_over_http(http, gateway, shutdown.clone()).await,
+        None => {
+            let proving = tokio::spawn(readiness.wait("over stdio".into()));
+            let served = tokio::select! {
+                served = serve_stdio(gateway, at_once) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
+                () = shutdown.cancelled() => Ok(()),
+            };
+            proving.abort();
+            served
+        }
+        Some(http) => serve_over_http(http, gateway, readiness, shutdown.clone()).await,
     };
     ended.abort();
     shutdown.cancel();
@@ -269,25 +290,38 @@ pub(super) fn http_options(
     Ok(options)
 }
 
-async fn serve_over_http(http: Http, gateway: Gateway, shutdown: CancellationToken) -> Result<(), Failure> {
+async fn serve_over_http(
+    http: Http,
+    gateway: Gateway,
+    readiness: Readiness,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
     let Http { source, options } = http;
     let incoming = open(source).await?;
     let bound = incoming.address().map_err(|error| no_address(&error))?;
-    tracing::info!("serving MCP at http://{bound}/mcp");
     let manager = ServiceManager::find();
-    manager.is_ready(&format!("serving MCP at http://{bound}/mcp"));
     let drain = options.drain.clone();
+    let announce = async {
+        let ready = async {
+            readiness.wait(format!("at http://{bound}/mcp")).await;
+            let serving = format!("serving MCP at http://{bound}/mcp");
+            tracing::info!("{serving}");
+            manager.is_ready(&serving);
+        };
+        tokio::select! { () = ready => {}, () = shutdown.cancelled() => {}, () = drain.cancelled() => {} }
+    };
     let announce_end = async {
         tokio::select! { () = shutdown.cancelled() => {}, () = drain.cancelled() => {} }
         manager.is_stopping();
     };
     let serving = serve_http(incoming, gateway, options, shutdown.clone());
-    let (served, (), ()) = tokio::join!(
+    let (served, (), (), ()) = tokio::join!(
         async {
             let served = serving.await;
             shutdown.cancel();
             served
         },
+        announce,
         manager.keep_awake(&shutdown),
         announce_end
     );

@@ -72,7 +72,7 @@ pub(super) fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// A text in one line, with hidden characters escaped.
-pub(super) fn visible(text: &str) -> String {
+pub(crate) fn visible(text: &str) -> String {
     escape_line(text).into_owned()
 }
 

@@ -14,6 +14,7 @@ use serde_json::json;
 use super::config::load;
 use super::session::{print, print_json, table};
 use crate::failure::Failure;
+use crate::losses;
 use crate::state::Servers;
 
 /// More than any status is long.
@@ -89,6 +90,10 @@ fn supervisors(config: Option<PathBuf>) -> Result<Vec<Found>, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(failed(error)),
     };
+    if tried.is_empty() {
+        losses::check(&state)?;
+    }
+    losses::report(&state);
     let asked = tried.into_iter().filter_map(|(pid, connected)| match connected.and_then(ask) {
         Ok(status) => status.map(Found::Told),
         Err(_) => Some(Found::Silent { pid, error: "it does not answer" }),

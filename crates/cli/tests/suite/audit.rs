@@ -119,3 +119,31 @@ async fn a_server_leaves_its_audit_in_the_state_directory() {
     insta::assert_snapshot!(told.join("\n"));
     store.close().await;
 }
+
+#[test]
+fn audit_is_exported_while_the_server_runs() {
+    let server = Server::start(&[], &[]);
+    let host = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
+    let export = |options: &[&str]| -> Vec<serde_json::Value> {
+        let mut command = std::process::Command::new(BINARY);
+        command.args(["audit", "export"]).args(options).env("RINGFENCE_STATE_DIR", server.state.path());
+        let output = command.output().expect("it runs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        let text = String::from_utf8(output.stdout).expect("it is text");
+        text.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect()
+    };
+    assert_eq!(server.ask("POST /v1/sessions", &host, r#"{"template": "perl"}"#).0, 400);
+    assert_eq!(server.ask("POST /v1/sessions", &host, r#"{"template": "bash"}"#).0, 201);
+    crate::leases::eventually("the events are not written", || export(&[]).len() == 2);
+    let events = export(&["--since", "1h", "--principal", "local"]);
+    assert_eq!(
+        events.iter().map(|event| event["kind"].as_str()).collect::<Vec<_>>(),
+        [Some("refused"), Some("session_created")]
+    );
+    let fields: Vec<&str> = events[0].as_object().expect("an object").keys().map(String::as_str).collect();
+    let expected = ["number", "time", "time_ms", "principal", "session", "kind", "outcome", "duration_ms", "detail"];
+    assert!(fields.len() == expected.len() && expected.iter().all(|field| fields.contains(field)), "{fields:?}");
+    assert!(events[0]["number"].as_u64() < events[1]["number"].as_u64());
+    assert_eq!(export(&["--since", "2100-01-01"]), [] as [serde_json::Value; 0]);
+    assert_eq!(export(&["--principal", "nobody"]), [] as [serde_json::Value; 0]);
+}

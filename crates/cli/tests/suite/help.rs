@@ -51,6 +51,11 @@ fn server_import() {
 }
 
 #[test]
+fn audit_export() {
+    insta::assert_snapshot!(help(&["audit", "export", "--help"]));
+}
+
+#[test]
 fn doctor() {
     insta::assert_snapshot!(help(&["doctor", "--help"]));
 }

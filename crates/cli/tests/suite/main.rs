@@ -34,6 +34,7 @@ mod odd_calls;
 mod outputs;
 mod protection;
 mod protocol_attacks;
+mod readiness;
 mod rest;
 mod run;
 mod scope;

@@ -144,6 +144,44 @@ fn bad_requests_say_why() {
 }
 
 #[test]
+fn unknown_query_parameters_change_nothing() {
+    let embedder = Embedder { server: Server::start(&[], &[]) };
+    let session = embedder.session("bash");
+    let file = format!("{session}/files/a.txt");
+    let put = |query: &str, more: &str, body: &str| {
+        let headers = format!("Host: {}\r\n{more}", embedder.server.address);
+        embedder.server.ask(&format!("PUT {file}{query}"), &headers, body)
+    };
+    assert_eq!(put("", "", "0123456789").0, 200);
+    for (query, more) in
+        [("?offset=4", ""), ("?offset=4&length=2", ""), ("?append", ""), ("", "Content-Range: bytes 4-5/10\r\n")]
+    {
+        let (status, body) = put(query, more, "xx");
+        assert_eq!(status, 400, "{query} {more}: {body}");
+    }
+    let read = |query: &str| {
+        let headers = format!("Host: {}\r\n", embedder.server.address);
+        embedder.server.ask(&format!("GET {file}{query}"), &headers, "")
+    };
+    assert_eq!(read(""), (200, "0123456789".into()), "a refused write changed the file");
+    assert_eq!(read("?offset=4&length=2"), (200, "45".into()));
+    for request in [
+        format!("GET {file}?offset=1&limit=1"),
+        format!("GET {session}/files/?offset=1"),
+        format!("GET {session}?verbose=1"),
+        format!("DELETE {session}?force=false"),
+        format!("POST {session}/exec?timeout=1"),
+        format!("GET {session}/processes?all=1"),
+        "GET /v1/sessions?principal=other".to_owned(),
+        "GET /v1/servers?limit=1".to_owned(),
+    ] {
+        let refusal = embedder.expect(400, &request, &Value::Null);
+        assert!(refusal["error"].as_str().is_some_and(|error| !error.is_empty()), "{request}: {refusal}");
+    }
+    embedder.expect(200, &format!("GET {session}"), &Value::Null);
+}
+
+#[test]
 fn strangers_are_kept_out() {
     let server = Server::start(&[], &[("RINGFENCE_AUTH_TOKEN", "a-long-secret")]);
     let (host, token) = (format!("Host: {}\r\n", server.address), "Authorization: Bearer a-long-secret\r\n");

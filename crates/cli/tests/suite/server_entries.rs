@@ -197,6 +197,14 @@ fn what_does_not_hold_is_refused_with_a_hint() {
 }
 
 #[test]
+fn unknown_box_key_is_refused_and_nothing_is_added() {
+    let desk = Desk::new();
+    let complaint = desk.complains(&["add", "a", "--box", "alow=h.example", "--", "x"]);
+    assert!(complaint.contains("unknown key `alow`; did you mean `allow`?"), "{complaint}");
+    assert_eq!(desk.says(&["list"]), "no servers\n");
+}
+
+#[test]
 fn servers_of_all_places_are_listed_and_clashes_told() {
     let desk = Desk::new();
     desk.write(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use ringfence_runtime::store::Store;
 use serde_json::json;
@@ -70,4 +70,102 @@ fn a_broken_state_is_not_replaced_under_a_server() {
     let state = server.kill();
     list.output().expect("it runs");
     assert_eq!(std::fs::read(state.path().join("ringfence.db.broken-1")).expect("a copy is kept"), content);
+}
+
+/// A state directory with a server entry, whose database then loses its content.
+fn broken_state() -> tempfile::TempDir {
+    let state = tempfile::tempdir().expect("a directory");
+    command(state.path(), &["add", "lost", "--", "no-such-program"]);
+    std::fs::write(state.path().join("ringfence.db"), "this is not a database").expect("it is ours");
+    state
+}
+
+fn ringfence(state: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).env("RINGFENCE_STATE_DIR", state).current_dir(state);
+    command.output().expect("it runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn every_command_reports_a_broken_database_until_it_is_acknowledged() {
+    let commands: [&[&str]; 7] = [
+        &["server", "list"],
+        &["server", "search", "x"],
+        &["server", "add", "new", "--replace", "--", "no-such-program"],
+        &["session", "list"],
+        &["status"],
+        &["config", "show"],
+        &["audit", "export"],
+    ];
+    for first in commands.iter().filter(|arguments| arguments[0] != "config") {
+        let state = broken_state();
+        let kept = state.path().join("ringfence.db.broken-1");
+        for arguments in [first].into_iter().chain(&commands) {
+            let output = ringfence(state.path(), arguments);
+            let said = stderr(&output);
+            assert!(said.contains("the state database was broken"), "{arguments:?}: {output:?}");
+            assert!(said.contains("servers: cannot be read"), "{arguments:?}: {said}");
+            assert!(said.contains(&format!("hint: the broken file is kept as {}", kept.display())), "{said}");
+            let shows_lost = matches!(arguments[1..], ["list" | "search" | "export", ..]);
+            assert_eq!(output.status.code(), Some(i32::from(shows_lost)), "{arguments:?}: {output:?}");
+            assert!(!String::from_utf8_lossy(&output.stdout).contains("no servers"), "{arguments:?}: {output:?}");
+        }
+        let show = ringfence(state.path(), &["server", "show", "lost"]);
+        assert_eq!(show.status.code(), Some(125), "{show:?}");
+        assert!(stderr(&show).contains("hint: it may have been lost"), "{show:?}");
+        let doctor = ringfence(state.path(), &["doctor"]);
+        assert!(String::from_utf8_lossy(&doctor.stdout).contains("the state database was broken"), "{doctor:?}");
+        std::fs::remove_file(&kept).expect("it is kept");
+        for arguments in &commands {
+            let output = ringfence(state.path(), arguments);
+            assert!(output.status.success() && !stderr(&output).contains("broken"), "{arguments:?}: {output:?}");
+        }
+    }
+}
+
+#[test]
+fn server_logs_a_broken_database_at_every_start() {
+    let state = broken_state();
+    for _ in 0..2 {
+        let mut serve = Command::new(BINARY);
+        serve.args(["serve", "--stdio"]).env("RINGFENCE_STATE_DIR", state.path()).stdin(std::process::Stdio::null());
+        let output = serve.output().expect("it runs");
+        let said = stderr(&output);
+        assert!(said.contains("the state database was broken") && said.contains("rows may be lost in"), "{said}");
+    }
+}
+
+#[test]
+fn newer_database_is_refused_by_every_command_and_the_server() {
+    let state = tempfile::tempdir().expect("a directory");
+    command(state.path(), &["add", "kept", "--", "no-such-program"]);
+    let database = state.path().join("ringfence.db");
+    let mut content = std::fs::read(&database).expect("it is there");
+    // `PRAGMA user_version`, in the header.
+    content[60..64].copy_from_slice(&99_u32.to_be_bytes());
+    std::fs::write(&database, &content).expect("it is ours");
+    let commands: [&[&str]; 6] = [
+        &["server", "list"],
+        &["server", "add", "new", "--", "no-such-program"],
+        &["session", "list"],
+        &["status"],
+        &["audit", "export"],
+        &["serve", "--stdio"],
+    ];
+    for arguments in commands {
+        let output = ringfence(state.path(), arguments);
+        assert_eq!(output.status.code(), Some(125), "{arguments:?}: {output:?}");
+        let said = stderr(&output);
+        assert!(said.contains("newer ringfence: its format is 99"), "{arguments:?}: {said}");
+        assert!(said.contains("hint: the file is left unchanged"), "{arguments:?}: {said}");
+        assert_eq!(std::fs::read(&database).expect("it is there"), content, "{arguments:?}");
+    }
+    let kept = std::fs::read_dir(state.path()).expect("it is there").flatten();
+    let kept: Vec<_> =
+        kept.map(|file| file.file_name()).filter(|name| name.to_string_lossy().contains("broken")).collect();
+    assert!(kept.is_empty(), "{kept:?}");
 }

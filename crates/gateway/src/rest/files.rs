@@ -33,7 +33,12 @@ pub(super) async fn get(
         Failure::new(Kind::Validation, rejection.body_text()).suggest("send ?offset=BYTES&length=BYTES, or neither")
     })?;
     let (sessions, path) = (rest.sessions()?, path::file(&uri)?);
+    let is_part = uri.query().is_some_and(|query| !query.is_empty());
     if path.is_empty() || path.as_bytes().ends_with(b"/") {
+        if is_part {
+            let failure = Failure::new(Kind::Validation, "a directory listing takes no offset or length");
+            return Err(failure.suggest("list the directory without query parameters").into());
+        }
         let directory = sessions.list_files(&principal, &id, &path).await?;
         return Ok(Json(reply::directory_fields(&directory)).into_response());
     }
@@ -60,7 +65,12 @@ pub(super) async fn put(
     request: Request,
 ) -> Answer {
     let path = path::file(request.uri())?;
-    // Before anything is read: a stranger must not be able to fill the room for uploads.
+    // A PUT replaces the whole file; RFC 9110, section 14.5, has a server refuse a part that it cannot store as one.
+    if request.headers().contains_key(header::CONTENT_RANGE) {
+        let failure = Failure::new(Kind::Validation, "a file can only be written as a whole, without Content-Range");
+        return Err(failure.suggest("send the whole file").into());
+    }
+    // Before the body is read: a caller without this session must not take one of the uploads.
     let sessions = rest.sessions()?;
     sessions.language(&principal, &id)?;
     let _room = rest.uploads.try_acquire(&principal).map_err(|full| {

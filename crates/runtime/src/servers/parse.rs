@@ -16,6 +16,7 @@ use serde_json::Value;
 
 pub(super) use checks::check_url;
 pub use error::{EntryError, Warning};
+pub use walls::check_box_key;
 
 use super::identity::derived_uuid;
 use super::name::check_name;

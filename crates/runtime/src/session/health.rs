@@ -1,21 +1,43 @@
-//! Whether sessions can be started: what has failed is remembered, and tried again.
+//! Whether sessions can be started. A server is healthy once it has made one sandbox, and until one cannot be made.
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::prepare::{self, Interpreter, Prepared};
 use super::sessions::{Inner, Sessions};
-use super::{Failure, Settings};
+use super::{Failure, Kind, Settings};
 use crate::flavor::Flavor;
 use crate::template::Template;
 
-/// Why the last sandbox of the usual kind could not be made, and when that was tried.
+/// Why the last sandbox of the default template and flavor could not be made, and when that was tried.
 pub(super) struct Trouble {
     why: String,
     tried: Instant,
 }
 
+impl Trouble {
+    /// The state of a server that has not made a sandbox yet.
+    pub(super) fn unproven() -> Self {
+        Self { why: "no sandbox has been made yet".into(), tried: Instant::now() }
+    }
+
+    /// The reason for `/health`, which needs no token. A protection that the host lacks is named; other messages may
+    /// contain paths of this host.
+    fn public_reason(&self) -> String {
+        match self.why.split_once(LACK) {
+            Some((_, lack)) => format!("no sandbox can be made: {LACK}{lack}"),
+            None => "no sandbox can be made: `GET /` and the log say why".to_owned(),
+        }
+    }
+}
+
+/// How the sandbox begins to name a protection that is missing.
+const LACK: &str = "this host lacks ";
+
 const BETWEEN_TRIALS: Duration = Duration::from_secs(2);
+
+/// Maximum time for the sandbox that proves that sandboxes can be made.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Sessions {
     /// Why no session could be started now, if so.
@@ -26,6 +48,18 @@ impl Sessions {
     /// Why the last sandbox of the usual kind could not be made, if so.
     pub fn trouble(&self) -> Option<String> {
         self.0.trouble().as_ref().map(|trouble| trouble.why.clone())
+    }
+
+    /// Makes a sandbox of the default template and flavor, unless one has been made already, and removes it again.
+    pub async fn prove(&self) -> Result<(), Failure> {
+        if self.0.trouble().is_none() {
+            return Ok(());
+        }
+        let proved = tokio::time::timeout(PROOF_TIMEOUT, self.0.try_sandbox()).await;
+        proved.unwrap_or_else(|_| {
+            let message = format!("no sandbox was made within {} s", PROOF_TIMEOUT.as_secs());
+            Err(Failure::new(Kind::SandboxCreation, message).suggest("`ringfence doctor` checks this host"))
+        })
     }
 
     /// Whether sandboxes can be made and what happens be written down. What has failed is tried again.
@@ -74,25 +108,31 @@ impl Inner {
         *template.name == *self.settings.default_template && *flavor.name == *self.settings.default_flavor
     }
 
-    fn trouble(&self) -> MutexGuard<'_, Option<Trouble>> {
+    pub(super) fn trouble(&self) -> MutexGuard<'_, Option<Trouble>> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why no sandbox could be made when that was last tried; tried once more where it failed, but not by everybody
-    /// who asks.
+    /// Tries again if the last attempt failed, but not for every caller.
     async fn check_sandboxes(&self) -> Result<(), String> {
-        // Anybody may ask; what exactly it is, and where, is for those with a token, and for the log.
-        let failed = || Err("no sandbox can be made: `GET /` and the log say why".to_owned());
-        let Settings { templates, flavors, default_template, default_flavor, .. } = &self.settings;
         match &mut *self.trouble() {
             None => return Ok(()),
-            Some(trouble) if trouble.tried.elapsed() < BETWEEN_TRIALS => return failed(),
+            Some(trouble) if trouble.tried.elapsed() < BETWEEN_TRIALS => return Err(trouble.public_reason()),
             Some(trouble) => trouble.tried = Instant::now(),
         }
+        if self.try_sandbox().await.is_ok() {
+            return Ok(());
+        }
+        self.trouble().as_ref().map_or(Ok(()), |trouble| Err(trouble.public_reason()))
+    }
+
+    /// Makes a sandbox without an interpreter, and removes it.
+    async fn try_sandbox(&self) -> Result<(), Failure> {
+        let Settings { templates, flavors, default_template, default_flavor, .. } = &self.settings;
         let (Ok(template), Ok(flavor)) = (templates.find(default_template), flavors.find(default_flavor)) else {
+            // Callers must name a template and a flavor, and are told about those.
+            *self.trouble() = None;
             return Ok(());
         };
-        let made = self.make(template, flavor, Interpreter::MaybeLater).await;
-        made.map(drop).or_else(|_| failed())
+        self.make(template, flavor, Interpreter::Never).await.map(drop)
     }
 }

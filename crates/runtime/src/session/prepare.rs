@@ -37,6 +37,8 @@ impl Prepared {
 pub(super) enum Interpreter {
     NeededNow,
     MaybeLater,
+    /// The sandbox is only made to see whether that is possible.
+    Never,
 }
 
 /// Makes a sandbox, in which the interpreter has at most been started.
@@ -50,13 +52,14 @@ pub(super) async fn sandbox(
     let mut spec = specify(template, flavor, settings);
     let environment = spec.environment.clone();
     // The warm interpreter is the host's; a root of its own brings its own.
-    let warm = template.language == Language::Python && template.root == Root::Host;
+    let warm =
+        template.language == Language::Python && template.root == Root::Host && interpreter != Interpreter::Never;
     spec.files = language::files(template.language);
     let mute = |error: std::io::Error| {
         Failure::new(Kind::SandboxCreation, format!("the sandbox cannot be spoken to: {error}"))
     };
     let (mut starting, opening) = match interpreter {
-        Interpreter::MaybeLater => (None, None),
+        Interpreter::MaybeLater | Interpreter::Never => (None, None),
         Interpreter::NeededNow => {
             let started = Starting::with_sandbox(template.language, environment.clone()).map_err(mute)?;
             (Some(started.0), Some(Arc::new(started.1)))

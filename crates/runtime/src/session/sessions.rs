@@ -78,6 +78,7 @@ impl Sessions {
         let keeping = Keeping { store: store.clone(), doors };
         let audit = Audit::in_store(store).of_run(settings.scope.as_ref().map(|scope| &scope.run));
         let sessions = Self::build(settings, program, audit, Some(keeping));
+        *sessions.0.trouble() = Some(Trouble::unproven());
         sessions.adopt().await?;
         Ok(sessions)
     }

@@ -17,6 +17,7 @@ use super::StoreError;
 use super::locks::{InUse, Turn};
 use super::log::Log;
 use super::migrations::{MIGRATIONS, format, migrate};
+use super::newer::refuse_newer;
 use super::replacement::{self, replace};
 use super::salvage::check_rows;
 
@@ -52,6 +53,7 @@ pub(super) fn open(directory: &Path) -> Result<Database, StoreError> {
         }
     }
     replacement::finish(&path)?;
+    refuse_newer(&path)?;
     let connection = match open_alone(&path) {
         Err(StoreError::Database(error)) if is_broken(&error) => {
             replace(&path, &error)?;

@@ -14,7 +14,7 @@ pub enum StoreError {
     NotOurs { path: PathBuf },
     #[error("others may write the state directory {} (mode {mode:o})", path.display())]
     WritableByOthers { path: PathBuf, mode: u32 },
-    #[error("the state in {} is of a newer ringfence (format {found}; this one knows {known})", path.display())]
+    #[error("the state database {} is of a newer ringfence: its format is {found}, this version knows formats up to {known}", path.display())]
     Newer { path: PathBuf, found: i64, known: usize },
     #[error("the database {} is broken ({why}), and another server uses it", path.display())]
     BrokenInUse { path: PathBuf, why: String },
@@ -43,7 +43,8 @@ impl StoreError {
                 format!("make {} a file that this user may read and write, or move it away", path.display())
             }
             Self::WritableByOthers { path, .. } => format!("chmod 700 {}", path.display()),
-            Self::Newer { .. } => "run the newer ringfence, or choose another state directory".into(),
+            Self::Newer { .. } => "the file is left unchanged; run the newer ringfence, or choose another directory with RINGFENCE_STATE_DIR"
+                .into(),
             Self::BrokenInUse { .. } => {
                 "stop the other servers of this state directory, and start again: what can be read is saved then".into()
             }

@@ -7,9 +7,6 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::StoreError;
 use super::database::corrupt;
 
-/// A number beyond these is damage, and not a newer program.
-const MOST_FORMATS: i64 = 10_000;
-
 /// From each format to the next; never changed once released, only added to.
 pub(super) const MIGRATIONS: [&str; 3] = [
     "
@@ -137,24 +134,16 @@ pub(super) fn schema_of_new(migrations: usize) -> rusqlite::Result<Vec<(Entry, u
     schema(&transaction)
 }
 
-/// How many migrations it has seen.
+/// The number of migrations that the database has seen. A number above ours is always refused, never repaired: only the
+/// newer program knows what it means.
 pub(super) fn format(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let known = MIGRATIONS.len();
-    if let Some(done) = usize::try_from(found).ok().filter(|done| *done <= known) {
-        return Ok(done);
+    match usize::try_from(found) {
+        Err(_) => Err(corrupt(format!("its format is {found}")).into()),
+        Ok(done) if done <= known => Ok(done),
+        Ok(_) => Err(StoreError::Newer { path: path.to_owned(), found, known }),
     }
-    if !(0..=MOST_FORMATS).contains(&found) || is_ours(connection)? {
-        return Err(corrupt(format!("its format is {found}")).into());
-    }
-    Err(StoreError::Newer { path: path.to_owned(), found, known })
-}
-
-/// Whether everything in it is as this program makes it: then a number that says otherwise is damage. A newer program
-/// has a number of its own only because it has a schema of its own.
-fn is_ours(connection: &Connection) -> rusqlite::Result<bool> {
-    let names = |schema: Vec<(Entry, u32)>| schema.into_iter().map(|(entry, _)| entry).collect::<Vec<_>>();
-    Ok(names(schema(connection)?) == names(schema_of_new(MIGRATIONS.len())?))
 }
 
 pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {

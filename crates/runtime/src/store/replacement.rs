@@ -13,7 +13,9 @@ use rusqlite::Connection;
 
 use super::StoreError;
 use super::database::{NAME, beside, open_at};
+use super::loss::{self, Loss};
 use super::salvage::{Report, salvage};
+use crate::audit::now_ms;
 
 /// What `SQLite` keeps beside a database. None of it may meet another database than its own.
 const BESIDE: [&str; 3] = ["-shm", "-wal", "-journal"];
@@ -25,7 +27,12 @@ const MOST_COPIES: usize = 10_000;
 /// broken one is left as it was.
 pub(super) fn replace(path: &Path, why: &rusqlite::Error) -> Result<(), StoreError> {
     let new = beside(path, ".new");
-    let made = make(path, &new).and_then(|report| Ok((report, keep_aside(path)?)));
+    let made = make(path, &new).and_then(|report| {
+        let aside = keep_aside(path)?;
+        // Before the replacement: a process that is killed after it must not have been silent.
+        write_report(&aside, why, &report).map_err(|source| failed(&aside, source))?;
+        Ok((report, aside))
+    });
     let (report, aside) = made.map_err(|source| {
         let _ = remove_with_log(&new);
         StoreError::NotSaved { path: path.to_owned(), why: why.to_string(), source: Box::new(source) }
@@ -33,11 +40,21 @@ pub(super) fn replace(path: &Path, why: &rusqlite::Error) -> Result<(), StoreErr
     reached("aside");
     let kept = if report.is_whole() { "nothing is known to be lost" } else { "what could be read is in a new one" };
     let (shown, aside) = (path.display(), aside.display());
-    // Before it is done: whoever is killed after it must not have been silent.
     tracing::error!("the database {shown} was broken ({why}); it is kept as {aside}, and {kept} ({report})");
     fs::rename(&new, ready(path)).and_then(|()| sync_directory(path)).map_err(|source| failed(path, source))?;
     reached("ready");
     finish(path)
+}
+
+fn write_report(aside: &Path, why: &rusqlite::Error, report: &Report) -> io::Result<()> {
+    loss::write(&Loss {
+        kept: aside.to_owned(),
+        time_ms: now_ms(),
+        reason: why.to_string(),
+        summary: report.to_string(),
+        lost_tables: report.lost_tables().into_iter().map(ToOwned::to_owned).collect(),
+        is_unknown: false,
+    })
 }
 
 /// Makes the new database: one file, whole, and on the disk.

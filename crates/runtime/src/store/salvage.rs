@@ -31,6 +31,12 @@ impl Report {
     pub(super) fn is_whole(&self) -> bool {
         self.log.is_none() && self.tables.iter().all(|(_, kept)| kept.is_whole())
     }
+
+    /// The tables that may lack rows: all of them if commits in the log were lost.
+    pub(super) fn lost_tables(&self) -> Vec<&'static str> {
+        let is_lost = |(_, kept): &&(&'static str, Kept)| self.log.is_some() || !kept.is_whole();
+        self.tables.iter().filter(is_lost).map(|(table, _)| *table).collect()
+    }
 }
 
 impl fmt::Display for Report {

@@ -4,6 +4,7 @@ pub(super) mod crashes;
 mod damage;
 mod full_disk;
 mod log;
+mod newer;
 mod samples;
 mod sharing;
 
@@ -115,22 +116,11 @@ async fn a_broken_database_is_kept_aside() {
         store.upsert_session(record("new", 1)).await.unwrap();
         drop(store);
         assert_eq!(std::fs::read(path.join(format!("ringfence.db.broken-{number}"))).unwrap(), broken);
+        let losses = losses(&path);
+        assert_eq!(losses.len(), number, "{losses:?}");
+        assert!(losses[number - 1].affects("servers") && !losses[number - 1].is_unknown, "{losses:?}");
     }
     assert_eq!(Store::open(&path).unwrap().sessions().await.unwrap(), [record("new", 1)]);
-}
-
-#[test]
-fn a_database_of_a_newer_program_is_left_alone() {
-    let (_parent, path) = directory();
-    drop(Store::open(&path).unwrap());
-    let file = path.join("ringfence.db");
-    let connection = rusqlite::Connection::open(&file).unwrap();
-    connection.pragma_update(None, "user_version", 99).unwrap();
-    connection.execute_batch("CREATE TABLE something_newer (number INTEGER) STRICT").unwrap();
-    drop(connection);
-    let Err(error) = Store::open(&path) else { panic!("it is newer") };
-    assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error}");
-    assert!(!path.join("ringfence.db.broken-1").exists());
 }
 
 #[tokio::test]
@@ -165,6 +155,74 @@ async fn the_audit_does_not_grow_without_end() {
     }
     let rows = store.recent_audit(None, 5000).await.unwrap().len();
     assert!((100..1200).contains(&rows), "{rows}");
+}
+
+fn event_of(principal: &str, kind: AuditKind) -> AuditEvent {
+    AuditEvent::new(kind, "ok").of(&Principal::named(principal), None)
+}
+
+async fn audited(store: &Store, principal: &str, kind: AuditKind) -> usize {
+    let filter = AuditFilter { principal: Some(principal.into()), ..AuditFilter::default() };
+    let rows = store.audit_after(0, &filter, 1_000_000).await.unwrap();
+    rows.iter().filter(|row| row.kind == kind.name()).count()
+}
+
+/// Waits until what was recorded is written.
+async fn flush(store: &Store) {
+    store.remove_session(&SessionId::from_caller("none")).await.unwrap();
+}
+
+#[tokio::test]
+async fn flooding_principal_does_not_remove_the_events_of_others() {
+    let (_parent, path) = directory();
+    let store = Store::with_bounds(&path, QUEUED, 1000).unwrap();
+    for _ in 0..100 {
+        store.record(event_of("victim", AuditKind::CallFinished));
+        store.record(AuditEvent::new(AuditKind::AuthenticationFailed, "no_token"));
+    }
+    store.record(event_of("flooder", AuditKind::SessionCreated));
+    for _ in 0..20 {
+        for _ in 0..1000 {
+            store.record(event_of("flooder", AuditKind::FileRead));
+        }
+        flush(&store).await;
+    }
+    assert_eq!(audited(&store, "victim", AuditKind::CallFinished).await, 100);
+    assert_eq!(audited(&store, "flooder", AuditKind::SessionCreated).await, 1, "another kind of its own events");
+    let all = store.audit_after(0, &AuditFilter::default(), 1_000_000).await.unwrap();
+    assert_eq!(all.iter().filter(|row| row.principal.is_none()).count(), 100, "of unknown callers");
+    assert!((1000..5000).contains(&all.len()), "{} events are kept", all.len());
+    // What is left over is deleted with the next writes.
+    for _ in 0..50 {
+        store.record(event_of("flooder", AuditKind::FileRead));
+        flush(&store).await;
+    }
+    let rows = store.recent_audit(None, 1_000_000).await.unwrap().len();
+    assert!((1000..=1200).contains(&rows), "{rows} events are kept");
+    // The newest of the flooder stay.
+    assert_eq!(store.recent_audit(None, 1).await.unwrap()[0].principal.as_deref(), Some("flooder"));
+}
+
+#[tokio::test]
+async fn flood_of_the_queue_does_not_drop_the_events_of_others() {
+    let (_parent, path) = directory();
+    let store = Store::with_bounds(&path, 256, AUDIT_ROWS).unwrap();
+    // Another server's transaction holds the writer up.
+    let other = rusqlite::Connection::open(path.join("ringfence.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for _ in 0..10_000 {
+        store.record(event_of("flooder", AuditKind::FileRead));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    for _ in 0..10_000 {
+        store.record(event_of("flooder", AuditKind::FileRead));
+    }
+    for _ in 0..10 {
+        store.record(event_of("victim", AuditKind::CallFinished));
+    }
+    other.execute_batch("COMMIT").unwrap();
+    flush(&store).await;
+    assert_eq!(audited(&store, "victim", AuditKind::CallFinished).await, 10);
 }
 
 const CHILD_DIRECTORY: &str = "RINGFENCE_TEST_STORE";

@@ -7,8 +7,9 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
+use super::congestion::Congestion;
 use super::database::Database;
-use super::{AuditRecord, SessionRecord, StoreError};
+use super::{AuditRecord, SessionRecord, StoreError, audit};
 use crate::audit::{AuditEvent, AuditKind};
 use crate::session::SessionId;
 
@@ -41,15 +42,22 @@ const BATCH: usize = 1024;
 /// How long events wait for others: a commit for each would take as much time as the calls that they are about.
 const LINGER: Duration = Duration::from_millis(20);
 
-/// The audit is trimmed once in so many rows.
-const TRIMMED_EVERY: u64 = 1000;
+/// The rows of the audit are counted once in so many events.
+const COUNTED_EVERY: u64 = 1000;
+
+/// Surplus events are deleted a few at a time, so that no other write waits for it: twice as many as are added, and
+/// so many more.
+const TRIMMED_AT_LEAST: usize = 64;
 
 pub(super) struct Writer {
     database: Database,
     jobs: mpsc::Receiver<Job>,
     dropped: Arc<AtomicU64>,
+    congestion: Arc<Congestion>,
     audit_rows: u64,
-    since_trimmed: u64,
+    since_counted: u64,
+    /// Events of the audit that are to be deleted, the newest first.
+    surplus: Vec<i64>,
     /// The last batch failed: said once, not for each.
     failing: Arc<AtomicBool>,
 }
@@ -71,11 +79,13 @@ impl Writer {
         database: Database,
         jobs: mpsc::Receiver<Job>,
         dropped: Arc<AtomicU64>,
+        congestion: Arc<Congestion>,
         failing: Arc<AtomicBool>,
         audit_rows: u64,
     ) -> Self {
-        // As if it were time: rows may be left of a server that did not come to it.
-        Self { database, jobs, dropped, audit_rows, since_trimmed: TRIMMED_EVERY, failing }
+        // Counted at the first event: an earlier server may have left too many rows.
+        let (since_counted, surplus) = (COUNTED_EVERY, Vec::new());
+        Self { database, jobs, dropped, congestion, audit_rows, since_counted, surplus, failing }
     }
 
     pub(super) fn run(mut self) {
@@ -90,6 +100,9 @@ impl Writer {
                 && let Ok(next) = self.jobs.try_recv()
             {
                 batch.push(next);
+            }
+            if self.jobs.is_empty() {
+                self.congestion.end();
             }
             let mut after = After::default();
             let written = self.write(batch, &mut after);
@@ -137,15 +150,28 @@ impl Writer {
             change.apply(&transaction)?;
         }
         for event in &events {
-            insert(&transaction, event)?;
+            audit::insert(&transaction, event)?;
         }
-        self.since_trimmed += events.len() as u64;
-        if self.since_trimmed >= TRIMMED_EVERY {
-            let keep = i64::try_from(self.audit_rows).unwrap_or(i64::MAX);
-            transaction.execute("DELETE FROM audit WHERE number <= (SELECT max(number) FROM audit) - ?1", [keep])?;
-            self.since_trimmed = 0;
+        let trimmed = self.surplus.len().min(events.len() * 2 + TRIMMED_AT_LEAST);
+        audit::delete(&transaction, &self.surplus[self.surplus.len() - trimmed..])?;
+        self.since_counted += events.len() as u64;
+        let margin = self.audit_rows / 10;
+        if self.surplus.len() == trimmed && self.since_counted >= COUNTED_EVERY.min(margin) {
+            self.since_counted = 0;
+            let found = if audit::count(&transaction)? > self.audit_rows + margin {
+                audit::excess(&transaction, self.audit_rows)?
+            } else {
+                Vec::new()
+            };
+            transaction.commit()?;
+            self.surplus = found;
+            // Taken from the end: the oldest first.
+            self.surplus.reverse();
+            return Ok(());
         }
-        transaction.commit()
+        transaction.commit()?;
+        self.surplus.truncate(self.surplus.len() - trimmed);
+        Ok(())
     }
 
     fn tell_failure(&mut self, error: Option<&rusqlite::Error>) {
@@ -163,7 +189,8 @@ impl Writer {
                 let _ = reply.send(self.sessions().map_err(Into::into));
             }
             Question::Audit { session, limit, reply } => {
-                let _ = reply.send(self.audit(session.as_ref(), limit).map_err(Into::into));
+                let recent = audit::recent(&self.database.connection, session.as_ref(), limit);
+                let _ = reply.send(recent.map_err(Into::into));
             }
             Question::Other(work) => work(&mut self.database.connection),
         }
@@ -181,26 +208,6 @@ impl Writer {
                 flavor: row.get(3)?,
                 created: row.get(4)?,
                 address: row.get(5)?,
-            })
-        })?;
-        rows.collect()
-    }
-
-    fn audit(&self, session: Option<&SessionId>, limit: u32) -> rusqlite::Result<Vec<AuditRecord>> {
-        let of_session = if session.is_some() { "WHERE session = ?1" } else { "WHERE ?1 IS NULL" };
-        let mut statement = self.database.connection.prepare_cached(&format!(
-            "SELECT time_ms, principal, session, kind, outcome, duration_ms, detail FROM audit {of_session}
-             ORDER BY number DESC LIMIT ?2"
-        ))?;
-        let rows = statement.query_map(params![session.map(SessionId::as_str), limit], |row| {
-            Ok(AuditRecord {
-                time_ms: row.get(0)?,
-                principal: row.get(1)?,
-                session: row.get(2)?,
-                kind: row.get(3)?,
-                outcome: row.get(4)?,
-                duration_ms: row.get(5)?,
-                detail: serde_json::from_str(&row.get::<_, String>(6)?).unwrap_or_default(),
             })
         })?;
         rows.collect()
@@ -251,23 +258,4 @@ impl Change {
         }
         Ok(())
     }
-}
-
-fn insert(transaction: &Transaction<'_>, event: &AuditEvent) -> rusqlite::Result<()> {
-    let duration_ms = event.duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
-    transaction
-        .prepare_cached(
-            "INSERT INTO audit (time_ms, principal, session, kind, outcome, duration_ms, detail)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        )?
-        .execute(params![
-            event.time_ms,
-            event.principal.as_ref().map(crate::session::Principal::name),
-            event.session.as_ref().map(SessionId::as_str),
-            event.kind.name(),
-            event.outcome,
-            duration_ms,
-            event.detail.to_string(),
-        ])?;
-    Ok(())
 }

@@ -13,6 +13,7 @@ use super::life::{Event, Life, Pulse, Step};
 use super::listen;
 use super::options::{Listen, Options, TokenSource};
 use super::probe::{Depth, Probe, Trouble};
+use super::request::ill_health;
 use super::status::{Board, Ending, GaveUp, Health, Reason};
 use super::worker::{Ended, Worker};
 use crate::handover::Channel;
@@ -180,10 +181,17 @@ impl Keeper {
                 Ok(Ok(tools)) => {
                     let missing = self.options.expected_tools.iter().filter(|name| !tools.contains(*name));
                     let missing: Vec<String> = missing.map(|name| format!("`{name}`")).collect();
-                    if missing.is_empty() {
-                        return Ok(Some(tools.into_iter().collect()));
+                    // A later worker serves what it can: to replace it would not help a host without sandboxes.
+                    let ill = if self.life.has_been_ready() {
+                        None
+                    } else {
+                        timeout_at(deadline, ill_health(self.probe.address)).await.unwrap_or_default()
+                    };
+                    match (&missing[..], ill) {
+                        ([], None) => return Ok(Some(tools.into_iter().collect())),
+                        (_, Some(reason)) => trouble = reason,
+                        (missing, None) => trouble = format!("expected tools are missing: {}", missing.join(", ")),
                     }
-                    trouble = format!("expected tools are missing: {}", missing.join(", "));
                 }
             }
             if timeout_at(deadline, sleep(BETWEEN_LOOKS)).await.is_err() {

@@ -47,6 +47,20 @@ pub(super) async fn ask(address: SocketAddr, method: &str, headers: &str, body: 
     parse(answer).ok_or_else(|| Error::new(ErrorKind::InvalidData, "the answer makes no sense"))
 }
 
+/// Why `/health` says that the worker cannot serve; none if it says anything else.
+pub(super) async fn ill_health(address: SocketAddr) -> Option<String> {
+    const MAX_BYTES: u64 = 64 << 10;
+    const MAX_CHARS: usize = 500;
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    stream.write_all(format!("GET /health HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await.ok()?;
+    let mut answer = Vec::new();
+    stream.take(MAX_BYTES).read_to_end(&mut answer).await.ok()?;
+    let response = parse(answer).filter(|response| response.status == BUSY)?;
+    let health: serde_json::Value = serde_json::from_slice(&response.body).ok()?;
+    let reason = health["reason"].as_str().filter(|_| health["status"] == "down")?;
+    Some(reason.chars().take(MAX_CHARS).collect())
+}
+
 /// Whether there is too much to do. The status alone tells so, whatever follows.
 fn is_busy(answer: &[u8]) -> bool {
     answer.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(1..5)) == Some(b" 503")

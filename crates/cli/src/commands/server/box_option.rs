@@ -1,7 +1,8 @@
-//! `--box KEY=VALUE`: the walls around a server, one at a time.
+//! `--box KEY=VALUE`: one setting of a server's sandbox.
 
 use std::str::FromStr;
 
+use ringfence_runtime::servers::check_box_key;
 use serde_json::{Map, Value, json};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -15,12 +16,18 @@ impl FromStr for BoxOption {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (key, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
-        Ok(Self { key: key.trim().into(), value: value.into() })
+        let key = key.trim();
+        match key.split_once('.') {
+            Some(("env", name)) if !name.is_empty() => {}
+            _ if key == "env" || key == "env." => return Err("write env.NAME=VALUE".into()),
+            _ => check_box_key(key)?,
+        }
+        Ok(Self { key: key.into(), value: value.into() })
     }
 }
 
 impl BoxOption {
-    /// Puts it into the table. Lists grow with every option; what a value means is decided where entries are read.
+    /// Adds the setting to the table. Lists grow with every option; values are checked where entries are parsed.
     pub(super) fn put(&self, walls: &mut Map<String, Value>) {
         if let Some(name) = self.key.strip_prefix("env.") {
             let env = walls.entry("env").or_insert_with(|| json!({}));
@@ -63,15 +70,24 @@ mod tests {
             "host_path=123",
             "network=off",
             "env.A=b=c",
-            "colour=red",
         ] {
             text.parse::<BoxOption>().unwrap().put(&mut walls);
         }
         let expected = json!({
             "allow": ["a.example", "b.example:8443", "c.example"], "memory_mb": 512, "cpus": 0.5, "shared": true,
-            "host_path": "123", "network": "off", "env": {"A": "b=c"}, "colour": "red",
+            "host_path": "123", "network": "off", "env": {"A": "b=c"},
         });
         assert_eq!(Value::Object(walls), expected);
         assert!("memory_mb".parse::<BoxOption>().is_err());
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_with_a_suggestion() {
+        let error = |text: &str| text.parse::<BoxOption>().unwrap_err();
+        assert_eq!(error("alow=a.example"), "unknown key `alow`; did you mean `allow`?");
+        assert_eq!(error("memory=512"), "unknown key `memory`; did you mean `memory_mb`?");
+        assert!(error("colour=red").starts_with("unknown key `colour`; the keys are"));
+        assert_eq!(error("env=A"), "write env.NAME=VALUE");
+        assert_eq!(error("env.=A"), "write env.NAME=VALUE");
     }
 }

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_runtime::servers::{Listed, Reach, entry_to_shown_json, veil_url};
+use ringfence_runtime::store::Loss;
 use serde_json::{Value, json};
 
 use super::registry::Registry;
 use crate::commands::session::{print, print_json, table, word};
 use crate::failure::{Failure, notice};
+use crate::losses::INCOMPLETE;
 use crate::operator;
 
 /// List all servers, from all places, with what a server that runs says of them.
@@ -21,22 +23,30 @@ pub(crate) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<ExitCode, Failure> {
-    let listing = Registry::open(config)?.listing();
+    let registry = Registry::open(config)?;
+    let listing = registry.listing();
+    let losses: Vec<String> = registry.losses_in(&["servers"]).into_iter().map(Loss::message).collect();
+    drop(registry);
     let hosted = operator::hosted()?;
+    let code = if losses.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) };
     if arguments.json {
         let servers: Vec<Value> = listing.servers.iter().map(|listed| known(listed, &hosted)).collect();
-        let problems: Vec<String> = listing.problems.iter().map(ToString::to_string).collect();
-        return print_json(&json!({"servers": servers, "problems": problems}));
+        let problems: Vec<String> = listing.problems.iter().map(ToString::to_string).chain(losses).collect();
+        print_json(&json!({"servers": servers, "problems": problems}))?;
+        return Ok(code);
     }
     for problem in &listing.problems {
         notice(&problem.to_string());
     }
     if listing.servers.is_empty() {
-        return print("no servers\n");
+        // With a loss, an empty list is not known to be true.
+        print(if losses.is_empty() { "no servers\n" } else { "" })?;
+        return Ok(code);
     }
     let mut rows = vec![["NAME", "MODE", "STATUS", "TOOLS", "WHAT", "FROM"].map(String::from).to_vec()];
     rows.extend(listing.servers.iter().map(|listed| row(listed, &hosted)));
-    print(&table(&rows))
+    print(&table(&rows))?;
+    Ok(code)
 }
 
 fn row(listed: &Listed, hosted: &[(u32, Value)]) -> Vec<String> {

@@ -5,26 +5,33 @@ use std::path::PathBuf;
 use ringfence_runtime::config::{Configuration, Sources};
 use ringfence_runtime::own::GuestWritable;
 use ringfence_runtime::servers::{EntryOrigin, Listing, guest_writable, list};
-use ringfence_runtime::store::Store;
+use ringfence_runtime::store::{Loss, Store};
 use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
+use crate::losses;
 
 pub(in crate::commands) struct Registry {
     pub(in crate::commands) store: Store,
     configuration: Configuration,
     sources: Sources,
     runtime: Runtime,
+    losses: Vec<Loss>,
 }
 
 impl Registry {
     pub(in crate::commands) fn open(config: Option<&PathBuf>) -> Result<Self, Failure> {
         let sources = crate::commands::config::sources(config.cloned(), Vec::new());
         let configuration = ringfence_runtime::config::load(&sources)?;
-        let store = Store::open(&configuration.state_directory()?)?;
+        let (store, losses) = losses::open(&configuration.state_directory()?)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new("the store cannot be read").because(&error))?;
-        Ok(Self { store, configuration, sources, runtime })
+        Ok(Self { store, configuration, sources, runtime, losses })
+    }
+
+    /// The losses that may concern these tables.
+    pub(in crate::commands) fn losses_in(&self, tables: &[&str]) -> Vec<&Loss> {
+        self.losses.iter().filter(|loss| losses::affect(std::slice::from_ref(loss), tables)).collect()
     }
 
     pub(in crate::commands) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
@@ -46,8 +53,12 @@ impl Registry {
     pub(in crate::commands) fn missing(&self, name: &str) -> Failure {
         let listing = self.listing();
         let Some(listed) = listing.find(name) else {
-            return Failure::new(format!("server not found: {name}"))
-                .hint("`ringfence server list` shows those there are");
+            let failure = Failure::new(format!("server not found: {name}"));
+            return if self.losses_in(&["servers"]).is_empty() {
+                failure.hint("`ringfence server list` shows those there are")
+            } else {
+                failure.hint("it may have been lost with the broken database; add it again")
+            };
         };
         let failure = Failure::new(format!("the server `{name}` is not kept in the store, but in {}", listed.origin));
         match listed.origin {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::registry::Registry;
 use crate::commands::session::{print, print_json, visible};
 use crate::failure::{Failure, notice};
+use crate::losses::INCOMPLETE;
 
 /// Find tools of all servers by what they do.
 ///
@@ -30,6 +31,12 @@ pub(crate) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<ExitCode, Failure> {
     let registry = Registry::open(config)?;
+    let shown = show(arguments, &registry)?;
+    let is_incomplete = !registry.losses_in(&["servers", "catalogues"]).is_empty();
+    Ok(if is_incomplete { ExitCode::from(INCOMPLETE) } else { shown })
+}
+
+fn show(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
     let known = registry.wait(stored_servers(&registry.store, &registry.listing().entries()))?;
     let hits = known.search(&arguments.query.join(" "), arguments.limit.into());
     if arguments.json {

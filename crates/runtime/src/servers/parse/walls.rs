@@ -9,7 +9,35 @@ use super::checks::{check_path, check_variables};
 use super::error::{EntryError, Warning};
 use super::fields::Fields;
 use crate::egress::Rule;
+use crate::named::{list, nearest};
 use crate::servers::{BoxSettings, HostPathMode};
+
+/// Every key of a `box`.
+const KEYS: [&str; 12] = [
+    "allow",
+    "cpus",
+    "env",
+    "host_path",
+    "host_path_mode",
+    "image",
+    "memory_mb",
+    "network",
+    "pids_limit",
+    "read_only_rootfs",
+    "shared",
+    "startup_timeout_sec",
+];
+
+/// The error for a key that a `box` does not have, with the most similar key as a suggestion.
+pub fn check_box_key(key: &str) -> Result<(), String> {
+    if KEYS.contains(&key) {
+        return Ok(());
+    }
+    Err(match nearest(key, KEYS) {
+        Some(similar) => format!("unknown key `{key}`; did you mean `{similar}`?"),
+        None => format!("unknown key `{key}`; the keys are {}", list(KEYS)),
+    })
+}
 
 /// A day: longer than anybody waits for a server.
 const MOST_SECONDS: u64 = 86_400;
@@ -81,4 +109,26 @@ fn rules(fields: &mut Fields<'_>) -> Result<Vec<String>, EntryError> {
         })
     };
     texts.iter().map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn box_keys_are_those_that_are_read() {
+        // A known key rejects a value of the wrong type; an unknown key is only a warning.
+        for key in KEYS {
+            assert!(read(&json!({key: [[1]]})).is_err(), "{key}");
+        }
+    }
+
+    #[test]
+    fn unknown_box_key_has_a_suggestion() {
+        assert_eq!(check_box_key("allow"), Ok(()));
+        assert_eq!(check_box_key("alow").unwrap_err(), "unknown key `alow`; did you mean `allow`?");
+        assert!(check_box_key("colour").unwrap_err().starts_with("unknown key `colour`; the keys are allow, cpus"));
+    }
 }

@@ -57,7 +57,8 @@ async fn whoever_is_killed_while_it_replaces_a_broken_database_loses_nothing() {
         let mut left: Vec<_> =
             std::fs::read_dir(path).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
         left.sort();
-        let names = ["db", "db.broken-1", "db.broken-1-wal", "in-use", "lock"].map(|end| format!("ringfence.{end}"));
+        let names = ["db", "db.broken-1", "db.broken-1-wal", "db.broken-1.report", "in-use", "lock"]
+            .map(|end| format!("ringfence.{end}"));
         assert_eq!(left, names, "{how}");
     }
 }

@@ -1,0 +1,38 @@
+//! The state database: whether it can be used, and what was lost of it.
+
+use std::error::Error as _;
+use std::path::Path;
+
+use ringfence_runtime::store::{Store, losses};
+
+use super::{Check, State};
+use crate::commands::config::load;
+use crate::commands::session::visible;
+
+const NAME: &str = "state database";
+
+pub(super) fn check() -> Check {
+    let directory = load(None, Vec::new()).and_then(|configuration| Ok(configuration.state_directory()?));
+    match directory {
+        Ok(directory) => check_in(&directory),
+        Err(failure) => {
+            let detail = visible(&failure.to_string());
+            Check::lacking(NAME, State::Missing, detail, "choose a state directory with RINGFENCE_STATE_DIR")
+        }
+    }
+}
+
+fn check_in(directory: &Path) -> Check {
+    if !directory.join("ringfence.db").exists() {
+        return Check::ok(NAME, format!("none yet in {}", directory.display()));
+    }
+    if let Err(error) = Store::open(directory) {
+        let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+        let detail = visible(&format!("{error}{cause}"));
+        return Check::lacking(NAME, State::Missing, detail, error.hints().join("; "));
+    }
+    match losses(directory).last() {
+        Some(loss) => Check::lacking(NAME, State::Weaker, visible(&loss.message()), visible(&loss.hint())),
+        None => Check::ok(NAME, directory.display().to_string()),
+    }
+}

@@ -1,0 +1,35 @@
+//! When the server may say that it is ready: once one sandbox has really been made.
+
+use std::time::Duration;
+
+use ringfence_runtime::session::{Failure, Sessions};
+use tokio::task::JoinHandle;
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const MAX_RETRY: Duration = Duration::from_secs(30);
+
+pub(super) struct Readiness {
+    pub(super) sessions: Sessions,
+    /// The first attempt, begun while the rest of the server starts.
+    pub(super) proof: JoinHandle<Result<(), Failure>>,
+}
+
+impl Readiness {
+    /// Returns once a sandbox has been made. Until then it reports why not, and tries again with a growing pause;
+    /// `served` says where requests that need no sandbox are served meanwhile.
+    pub(super) async fn wait(self, served: String) {
+        let Self { sessions, proof } = self;
+        let mut proved = proof.await.unwrap_or(Ok(()));
+        let (mut pause, mut reported) = (FIRST_RETRY, None);
+        while let Err(failure) = proved {
+            if reported.as_ref() != Some(&failure.message) {
+                tracing::error!("not ready: {}; hint: {}", failure.message, failure.suggestions.join("; hint: "));
+                tracing::warn!("/health answers 503 and a sandbox is tried again; hosted servers are served {served}");
+            }
+            reported = Some(failure.message);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(MAX_RETRY);
+            proved = sessions.prove().await;
+        }
+    }
+}
