@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ringfence_runtime::hidden_text::escape_content;
 use ringfence_runtime::session::{Failure, Kind, Principal, SessionId, Sessions, Whole};
 use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 
@@ -50,7 +51,8 @@ pub(crate) async fn read(sessions: &Sessions, principal: &Principal, uri: &str) 
     let (bytes, missing) = sessions.read_output(principal, &session, number).await?;
     let uri = format!("{PREFIX}{session}/outputs/{number}");
     let contents = match String::from_utf8(bytes) {
-        Ok(text) => ResourceContents::text(text, &uri),
+        // a guest wrote it, and a model reads it; REST has the bytes
+        Ok(text) => ResourceContents::text(escape_content(&text), &uri),
         Err(error) => {
             ResourceContents::blob(STANDARD.encode(error.as_bytes()), &uri).with_mime_type("application/octet-stream")
         }

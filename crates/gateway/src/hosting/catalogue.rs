@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ringfence_runtime::hidden_text::{escape_line, has_hidden};
+use ringfence_runtime::hidden_text::escape_line;
 use serde_json::Value;
 
 use crate::clean;
@@ -77,12 +77,12 @@ impl Catalogue {
             return Ok(());
         }
         match kind {
-            Kind::Tools => self.tools = with(upstream.list("tools/list", "tools").await?, "name"),
-            Kind::Prompts => self.prompts = with(upstream.list("prompts/list", "prompts").await?, "name"),
+            Kind::Tools => self.tools = offered(upstream.list("tools/list", "tools").await?, "name"),
+            Kind::Prompts => self.prompts = offered(upstream.list("prompts/list", "prompts").await?, "name"),
             Kind::Resources => {
-                self.resources = with(or_none(upstream.list("resources/list", "resources").await)?, "uri");
+                self.resources = offered(or_none(upstream.list("resources/list", "resources").await)?, "uri");
                 let templates = or_none(upstream.list("resources/templates/list", "resourceTemplates").await)?;
-                self.templates = with(templates, "uriTemplate");
+                self.templates = offered(templates, "uriTemplate");
             }
         }
         Ok(())
@@ -91,19 +91,24 @@ impl Catalogue {
 
 /// The items that can be offered: objects with a name in `key`, which has no hidden characters and no line breaks. A
 /// cleaned name would not be the one that the server knows, and could be that of another item.
-fn with(items: Vec<Value>, key: &str) -> Vec<Value> {
-    let mut offered = Vec::with_capacity(items.len());
+pub(super) fn offered(items: Vec<Value>, key: &str) -> Vec<Value> {
+    let mut kept = Vec::with_capacity(items.len());
+    let mut left_out = Vec::new();
     for mut item in items {
         let Some(name) = item.get(key).and_then(Value::as_str).filter(|name| !name.is_empty()) else { continue };
-        if has_hidden(name) || matches!(escape_line(name), Cow::Owned(_)) {
-            let shown: String = escape_line(name).chars().take(MAX_NAME_CHARS).collect();
-            tracing::warn!("the {key} {shown} of a server has hidden characters, and is not offered");
+        if let Cow::Owned(shown) = escape_line(name) {
+            left_out.push(shown);
             continue;
         }
         clean::listed(&mut item, key);
-        offered.push(item);
+        kept.push(item);
     }
-    offered
+    if let Some(first) = left_out.first() {
+        let first: String = first.chars().take(MAX_NAME_CHARS).collect();
+        let count = left_out.len();
+        tracing::warn!("{count} items of a server are not offered, since their {key} has hidden characters: {first}");
+    }
+    kept
 }
 
 /// A server that has resources need not have both kinds.
@@ -134,7 +139,7 @@ mod tests {
             json!({"name": ""}),
             json!({"name": "a"}),
         ];
-        assert_eq!(with(listed, "name"), [json!({"name": "a"})]);
+        assert_eq!(offered(listed, "name"), [json!({"name": "a"})]);
     }
 
     #[test]
@@ -147,6 +152,6 @@ mod tests {
             json!({"name": "größe"}),
         ];
         let expected = [json!({"name": "a", "description": "x\\u{202e}"}), json!({"name": "größe"})];
-        assert_eq!(with(listed, "name"), expected);
+        assert_eq!(offered(listed, "name"), expected);
     }
 }

@@ -9,7 +9,7 @@ use ringfence_runtime::store::{Store, StoreError};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::catalogue::name_of;
+use super::catalogue::{name_of, offered};
 use super::link::lock;
 
 /// The tools of one server, as it listed them.
@@ -86,7 +86,7 @@ impl Remembered {
         let found = self.store.catalogues(missing.clone()).await?;
         let mut lists = lock(&self.lists);
         for mut stored in found {
-            stored.tools.retain(|tool| !name_of(tool).is_empty());
+            stored.tools = offered(stored.tools, "name");
             lists.entry(stored.server).or_insert_with(|| Some(Arc::new(ToolList::new(stored.tools))));
         }
         for server in missing {
@@ -174,8 +174,12 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_tool_on_the_disk_is_left_out() {
         let (_directory, remembered) = remembered();
-        remembered.store.set_catalogue("one", &[json!(7), json!({"name": "a"}), json!({})]).await.unwrap();
+        remembered
+            .store
+            .set_catalogue("one", &[json!(7), json!({"name": "a", "description": "\u{202e}"}), json!({})])
+            .await
+            .unwrap();
         remembered.look_up(&["one".into()]).await.unwrap();
-        assert_eq!(*remembered.of("one").unwrap().tools, [json!({"name": "a"})]);
+        assert_eq!(*remembered.of("one").unwrap().tools, [json!({"name": "a", "description": "\\u{202e}"})]);
     }
 }

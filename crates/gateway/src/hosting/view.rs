@@ -214,8 +214,14 @@ mod tests {
             resources: vec![json!({"uri": format!("{name}://r"), "name": "r"})],
             templates: vec![json!({"uriTemplate": format!("{name}://t/{{id}}/x"), "name": "t"})],
             prompts: vec![json!({"name": "p"})],
+            ..Catalogue::default()
         };
-        Member { name: name.into(), uuid: format!("uuid-{name}"), catalogue: Arc::new(catalogue), held: HashSet::new() }
+        Member {
+            name: name.into(),
+            uuid: format!("uuid-{name}"),
+            catalogue: Arc::new(catalogue),
+            held: Held::default(),
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::string::FromUtf8Error;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ringfence_runtime::hidden_text::escape_content;
 use ringfence_runtime::session::{Directory, FileContent, FileWritten, MOST_ENTRIES, SessionId};
 use ringfence_sandbox::{Entry, FileKind};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
@@ -12,12 +13,15 @@ use serde_json::{Value, json};
 use super::output::without_broken_end;
 use super::{finish, terminal};
 
-/// Renders a file, or a part of it: text as it is, anything else in base64.
+/// Renders a file, or a part of it: text, in which the block shows hidden characters, or anything else in base64.
 pub(crate) fn file(session: &SessionId, file: FileContent) -> CallToolResult {
     let FileContent { path, size, offset, bytes } = file;
     let goes_on = offset + (bytes.len() as u64) < size;
     let (length, encoding, content, block) = match as_text(bytes, goes_on) {
-        Ok(text) => (text.len(), "utf-8", text.clone(), ContentBlock::text(text)),
+        Ok(text) => {
+            let block = ContentBlock::text(escape_content(&text));
+            (text.len(), "utf-8", text, block)
+        }
         Err(bytes) => {
             let text = STANDARD.encode(&bytes);
             let uri = format!("ringfence://sessions/{session}/files/{}", terminal::plain(&path));
