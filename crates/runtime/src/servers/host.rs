@@ -21,6 +21,9 @@ use crate::scope::Confinement;
 use crate::session::launchers::Launchers;
 use crate::template::accepted_by_default;
 
+/// For the last look at what servers have written.
+const LAST_REPORTS: Duration = Duration::from_secs(5);
+
 /// How servers are hosted.
 #[derive(Clone)]
 pub struct HostSettings {
@@ -86,13 +89,15 @@ pub(super) struct Inner {
     /// Installations, which outlast the starts that wait for them.
     pub(super) tasks: TaskTracker,
     pub(super) ending: CancellationToken,
+    /// Of what servers write; each ends with its server.
+    pub(super) reports: TaskTracker,
 }
 
 impl Host {
     pub fn new(settings: HostSettings) -> Self {
         let launchers = Launchers::new(settings.program.clone(), None, Duration::ZERO, None);
-        let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
-        Self(Arc::new(Inner { settings, launchers, lodgings: Lodgings::default(), tasks, ending }))
+        let (tasks, ending, reports) = (TaskTracker::new(), CancellationToken::new(), TaskTracker::new());
+        Self(Arc::new(Inner { settings, launchers, lodgings: Lodgings::default(), tasks, ending, reports }))
     }
 
     /// Starts a server whose texts are expanded already. Whoever calls sets the deadline; what a start that is given
@@ -126,6 +131,8 @@ impl Host {
         self.0.tasks.close();
         self.0.tasks.wait().await;
         self.0.launchers.end().await;
+        self.0.reports.close();
+        let _ = tokio::time::timeout(LAST_REPORTS, self.0.reports.wait()).await;
     }
 
     pub(super) fn cache(&self) -> &Path {

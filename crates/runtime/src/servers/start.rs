@@ -127,9 +127,8 @@ pub(super) async fn start(
     let inmate = cell.start(&command, &environment(&plan, &path, "/tmp", &walls.allow))?;
     started(&inmate, &command).await?;
     if !names.is_empty() {
-        let (audit, ending) = (host.0.settings.audit.clone(), host.0.ending.clone());
-        let report = Report { names, audit, tail: Arc::clone(&tail), ending };
-        host.0.tasks.spawn(report.follow(entry.clone(), inmate.handle()));
+        let report = Report { names, audit: host.0.settings.audit.clone(), tail: Arc::clone(&tail) };
+        host.0.reports.spawn(report.follow(entry.clone(), inmate.handle()));
     }
     Ok(Hosted::alone(cell, inmate, memory_limit, tail))
 }

@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use super::cell::InmateHandle;
 use super::entry::ServerEntry;
 use super::tail::Tail;
@@ -19,20 +17,12 @@ pub(super) struct Report {
     pub(super) names: ProtectedNames,
     pub(super) audit: Audit,
     pub(super) tail: Arc<Tail>,
-    /// Ends it before the process.
-    pub(super) ending: CancellationToken,
 }
 
 impl Report {
     /// Looks at intervals and once more at the end of the process.
     pub(super) async fn follow(self, entry: ServerEntry, process: InmateHandle) {
-        let ended = async {
-            tokio::select! {
-                _ = process.ended() => {}
-                () = self.ending.cancelled() => {}
-            }
-        };
-        let mut ended = std::pin::pin!(ended);
+        let mut ended = std::pin::pin!(process.ended());
         while tokio::time::timeout(INTERVAL, &mut ended).await.is_err() {
             self.look(&entry).await;
         }
