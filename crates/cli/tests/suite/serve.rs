@@ -52,8 +52,10 @@ fn listening_openly_without_a_token_is_refused() {
 
 #[test]
 fn listening_openly_with_a_short_token_is_refused() {
-    let mut command = Command::new(BINARY);
-    command.args(["serve", "--host", "0.0.0.0", "--port", "0"]).env("RINGFENCE_AUTH_TOKEN", "fifteen-bytes--");
+    // A server that listens after all would not end.
+    let mut command = Command::new("/usr/bin/timeout");
+    command.args(["20", BINARY, "serve", "--host", "0.0.0.0", "--port", "0"]);
+    command.env("RINGFENCE_AUTH_TOKEN", "fifteen-bytes--");
     let output = command.output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{text}");
