@@ -9,6 +9,9 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
 
 const PREFIX: &str = "ringfence-zygote-";
 
+/// Not `$TMPDIR`, which may be inside a volume that guests write: `/tmp` is never a volume.
+const PARENT: &str = "/tmp";
+
 pub(super) struct Scratch {
     path: PathBuf,
     /// Locked while its owner lives.
@@ -17,8 +20,8 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub(super) fn new() -> std::io::Result<Self> {
-        let parent = std::env::temp_dir();
-        sweep(&parent);
+        let parent = Path::new(PARENT);
+        sweep(parent);
         let mut random = [0; 8];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let path = parent.join(format!("{PREFIX}{:016x}", u64::from_ne_bytes(random)));
@@ -65,7 +68,7 @@ mod tests {
     #[test]
     fn what_a_killed_owner_left_goes_with_the_next() {
         let kept = Scratch::new().unwrap();
-        let left = std::env::temp_dir().join(format!("{PREFIX}of-a-test-{}", std::process::id()));
+        let left = Path::new(PARENT).join(format!("{PREFIX}of-a-test-{}", std::process::id()));
         std::fs::create_dir(&left).unwrap();
         std::fs::write(left.join("file"), "left").unwrap();
         let next = Scratch::new().unwrap();

@@ -111,15 +111,15 @@ impl Volumes {
     }
 }
 
-/// Everything in the volumes and outside of them, with what it holds: the same before a case as after it. Without the
-/// locks of strict volumes, which lie in the state directory of the home, where no guest sees them.
+/// Everything in the volumes and outside of them, with its content: the same before a case as after it. The content of
+/// the state directory (locks and the record of volumes) is left out: it is in the home, but no guest sees it.
 pub(super) fn listing(stage: &Stage) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     for top in ["volumes", "outside"] {
         collect(&stage.path(top), &mut found);
     }
-    let locks = stage.path("volumes/home/.local/state/ringfence/volumes");
-    found.retain(|path, _| !path.starts_with(&locks));
+    let state = stage.path("volumes/home/.local/state/ringfence");
+    found.retain(|path, _| path == &state || !path.starts_with(&state));
     found
 }
 
