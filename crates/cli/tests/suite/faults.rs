@@ -242,7 +242,9 @@ fn a_launcher_that_does_not_answer_costs_its_sessions_nothing_that_they_have() {
 fn a_launcher_that_cannot_begin_leaves_nothing() {
     let server = Server::start(&[], &[]);
     let doors = server.state.path().join("launchers");
-    std::fs::remove_dir(&doors).expect("no launcher is there yet");
+    // The server has started one to prove that sandboxes can be made.
+    kill(launcher_of(&server));
+    std::fs::remove_dir_all(&doors).expect("it is ours");
     for _ in 0..3 {
         let refused = server.call("execute_code", &json!({"code": "1"}));
         assert!(refused["error"]["data"]["error_code"].is_string(), "{refused}");

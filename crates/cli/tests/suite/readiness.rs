@@ -123,9 +123,18 @@ fn preflight_fails_with_the_reason_where_no_sandbox_can_be_made() {
     let state = tempfile::tempdir().expect("a directory");
     let mut command = without_namespaces();
     command.args(["up", "--port", "0", "--preflight-timeout-ms", "3000"]).env("RINGFENCE_STATE_DIR", state.path());
-    let output = command.stdin(Stdio::null()).output().expect("it runs");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(75), "{output:?}");
+    let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let (send, told) = channel();
+    let stdout = process.stdout.take().expect("stdout is piped");
+    std::thread::spawn(move || send.send(std::io::read_to_string(stdout)));
+    let told = told.recv_timeout(TIMEOUT);
+    if told.is_err() {
+        // Its worker ends with it.
+        process.kill().expect("it can be killed");
+    }
+    let code = process.wait().expect("it ends").code();
+    let told = told.expect("it gives up").expect("it is text");
+    assert_eq!(code, Some(75), "{told}");
     assert_eq!(told.lines().count(), 1, "it never says that it is ready: {told}");
     assert!(told.contains("this host lacks user namespaces") && !told.contains("\"tools\""), "{told}");
 }

@@ -109,18 +109,12 @@ pub(super) fn delete(transaction: &Transaction<'_>, numbers: &[i64]) -> rusqlite
 
 /// The events to delete so that at most `max_rows` stay.
 pub(super) fn excess(connection: &Connection, max_rows: u64) -> rusqlite::Result<Vec<i64>> {
-    let mut counts: HashMap<Option<String>, HashMap<String, u64>> = HashMap::new();
+    let mut counts: HashMap<String, HashMap<String, u64>> = HashMap::new();
     for_each_row(connection, |_, principal, kind| {
         // Looked up before it is inserted: nearly every row has a known principal and kind.
-        let owned = || principal.map(ToOwned::to_owned);
-        let known = counts.iter_mut().find(|(known, _)| known.as_deref() == principal);
-        let kinds = match known {
-            Some((_, kinds)) => kinds,
-            None => counts.entry(owned()).or_default(),
-        };
-        match kinds.get_mut(kind) {
+        match counts.get_mut(principal).and_then(|kinds| kinds.get_mut(kind)) {
             Some(count) => *count += 1,
-            None => drop(kinds.insert(kind.to_owned(), 1)),
+            None => drop(counts.entry(principal.into()).or_default().insert(kind.into(), 1)),
         }
     })?;
     let share = fair_share(counts.values().map(|kinds| kinds.values().sum()).collect(), max_rows);
@@ -133,8 +127,7 @@ pub(super) fn excess(connection: &Connection, max_rows: u64) -> rusqlite::Result
     // Now the counts are what is too much.
     let mut numbers = Vec::new();
     for_each_row(connection, |number, principal, kind| {
-        let kinds = counts.iter_mut().find(|(known, _)| known.as_deref() == principal);
-        let left = kinds.and_then(|(_, kinds)| kinds.get_mut(kind));
+        let left = counts.get_mut(principal).and_then(|kinds| kinds.get_mut(kind));
         if let Some(left) = left.filter(|left| **left > 0) {
             *left -= 1;
             numbers.push(number);
@@ -143,12 +136,15 @@ pub(super) fn excess(connection: &Connection, max_rows: u64) -> rusqlite::Result
     Ok(numbers)
 }
 
-/// Every event, the oldest first.
-fn for_each_row(connection: &Connection, mut see: impl FnMut(i64, Option<&str>, &str)) -> rusqlite::Result<()> {
+/// What stands for the principal of unknown callers; no name of a principal contains NUL.
+const UNKNOWN: &str = "\0";
+
+/// Every event, the oldest first: its number, principal and kind.
+fn for_each_row(connection: &Connection, mut see: impl FnMut(i64, &str, &str)) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached("SELECT number, principal, kind FROM audit ORDER BY number")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        see(row.get(0)?, row.get_ref(1)?.as_str_or_null()?, row.get_ref(2)?.as_str()?);
+        see(row.get(0)?, row.get_ref(1)?.as_str_or_null()?.unwrap_or(UNKNOWN), row.get_ref(2)?.as_str()?);
     }
     Ok(())
 }
