@@ -1,4 +1,4 @@
-//! Built beside the fuzz targets by `scripts/fuzz`: because of a test target, cargo chooses the features of a test
-//! build, and takes dependencies from `cargo test` instead of compiling them again.
+//! An empty test target that `scripts/fuzz` builds with the fuzz targets: it makes cargo select the features of a test
+//! build, so that dependencies are reused from `cargo test` instead of being compiled again.
 
 fn main() {}

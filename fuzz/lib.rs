@@ -1,12 +1,12 @@
 //! Fuzz targets for everything that reads hostile input. See `docs/testing.md`.
 //!
-//! The entry points, with what must hold of their results, are in the modules `fuzzing` of the crates; they exist only
-//! where `cfg(fuzzing)` is set, by `cargo fuzz` or by `scripts/fuzz`.
+//! The entry points and their assertions are in the `fuzzing` modules of the crates, which exist only with
+//! `cfg(fuzzing)`: `cargo fuzz` and `scripts/fuzz` set it.
 
 #[cfg(fuzzing)]
 pub use libfuzzer_sys;
 
-/// Makes a program of an entry point, or one that does nothing where `cfg(fuzzing)` is not set.
+/// Defines the fuzz target for an entry point, or an empty `main` without `cfg(fuzzing)`.
 #[macro_export]
 macro_rules! target {
     ($entry:path) => {

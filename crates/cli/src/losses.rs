@@ -1,4 +1,4 @@
-//! Tells the person, on standard error, that the state database was broken, whatever command is running.
+//! Reports a broken state database on standard error, in every command.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,23 +8,22 @@ use ringfence_runtime::store::{Loss, Store, losses};
 use crate::commands::session::visible;
 use crate::failure::{Failure, hint, notice};
 
-/// The exit code of a command whose output may lack what was lost.
+/// The exit code of a command whose output may be incomplete because of a loss.
 pub(crate) const INCOMPLETE: u8 = 1;
 
-/// Losses beyond these are only counted.
+/// Maximum number of losses that are reported in full; the rest are only counted.
 const MAX_SHOWN: usize = 3;
 
 static IS_CHECKED: AtomicBool = AtomicBool::new(false);
 
-/// Opens the store, and reports what was lost.
+/// Opens the store and reports losses.
 pub(crate) fn open(state: &Path) -> Result<(Store, Vec<Loss>), Failure> {
     let store = Store::open(state)?;
     IS_CHECKED.store(true, Ordering::Relaxed);
     Ok((store, report(state)))
 }
 
-/// Opens the database once for each process, so that damage and a newer format are found even if no server runs that
-/// would find them.
+/// Opens the database once per process, so that damage or a newer format is detected even if no server runs.
 pub(crate) fn check(state: &Path) -> Result<(), Failure> {
     if state.join("ringfence.db").exists() && !IS_CHECKED.load(Ordering::Relaxed) {
         open(state)?;

@@ -1,4 +1,4 @@
-//! Times as people and programs write them: RFC 3339 in UTC, or a duration before now.
+//! Parses and formats times: RFC 3339 in UTC, or a duration before now.
 
 const SECOND_MS: u64 = 1000;
 const DAY_S: i64 = 86_400;
@@ -79,7 +79,7 @@ fn numbers(text: &str, between: char, lengths: [usize; 3]) -> Option<[u64; 3]> {
     Some([digits(parts[0])?, digits(parts[1])?, digits(parts[2])?])
 }
 
-/// Without a sign.
+/// Parses digits only, without a sign.
 fn digits(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,8 +1,8 @@
-//! Makes hidden characters visible in what servers say, before it reaches a model, a person or a log.
+//! Escapes hidden characters in messages of servers before they reach a model, a person or a log.
 //!
-//! What a server lists is cleaned as it is read; what it answers, as it is passed on. `structuredContent`, `_meta` and
-//! binary data are for programs and stay exact, like everything that code in a sandbox receives. The order of keys and
-//! unknown fields stay too.
+//! Lists are cleaned when they are read, results when they are forwarded. `structuredContent`, `_meta` and binary data
+//! are for programs and stay unchanged, like everything that code in a sandbox receives. The order of keys and unknown
+//! fields are preserved.
 
 use std::borrow::Cow;
 
@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 
 use crate::rpc::RpcError;
 
-/// Fields of content that hold base64 or belong to programs.
+/// Fields of content with base64 or with data for programs.
 const EXACT: [&str; 4] = ["data", "blob", "_meta", "structuredContent"];
 
 type Escape = fn(&str) -> Cow<'_, str>;
 
-/// Cleans an item of a list, or what a server says of itself: every text, and the names of fields. `kept` is the field
-/// by which the item is called.
+/// Cleans an item of a list, or a server's `initialize` result: every string and every field name. `kept` is the field
+/// that identifies the item in calls; it stays unchanged.
 pub(crate) fn listed(item: &mut Value, kept: &str) {
     let Value::Object(fields) = item else { return };
     clean_keys(fields, escape);
@@ -47,7 +47,7 @@ pub(crate) fn result(method: &str, result: &mut Value) {
     }
 }
 
-/// Cleans what a server sends besides results: log messages, progress, questions.
+/// Cleans the other messages of a server: log messages, progress, requests to the client.
 pub(crate) fn message(params: &mut Value) {
     clean(params, escape_content, &["_meta"], false);
 }
@@ -85,7 +85,7 @@ fn clean(value: &mut Value, escape: Escape, exact: &[&str], has_keys: bool) {
     }
 }
 
-/// Cleans the names of fields, where any needs it; of two that become the same the first stays.
+/// Cleans field names if necessary. If two names become equal, the first field is used.
 fn clean_keys(fields: &mut Map<String, Value>, escape: Escape) {
     if fields.keys().all(|key| matches!(escape(key), Cow::Borrowed(_))) {
         return;

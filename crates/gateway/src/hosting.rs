@@ -116,7 +116,7 @@ pub struct HostingOptions {
     pub store: Store,
     /// Which servers there are.
     pub source: ServerSource,
-    /// Whether what a server offers when it is first connected is accepted, so that later changes are held back.
+    /// Whether everything that a server offers at its first connection is accepted; later changes are held back.
     pub pin_on_first_use: bool,
 }
 
@@ -259,7 +259,8 @@ impl Hosting {
         (is_possible && profile.has_tool(&found.server, &found.name)).then_some(found)
     }
 
-    /// Whether a tool or prompt is, at this moment, not what was accepted of it: lists are a little behind.
+    /// Whether a tool or prompt currently differs from its accepted version. Lists may lag behind, so calls check this
+    /// too.
     pub(crate) fn is_held(&self, kind: PinKind, Route { server, uuid, name }: &Route) -> bool {
         let Some(link) = self.0.fleet.link(server).filter(|_| !self.0.pins.accepts_all(uuid)) else { return false };
         self.0.pins.is_held(uuid, &link.catalogue(), kind, name)
@@ -274,7 +275,7 @@ impl Hosting {
         self.0.pins.is_held(&info.uuid, &link.catalogue(), PinKind::Resource, uri)
     }
 
-    /// What of a server is held back now, if it is connected.
+    /// The items of a server that are held back now, if it is connected.
     pub(crate) fn held(&self, server: &str, uuid: &str) -> Option<Held> {
         Some(self.0.pins.held(uuid, &self.0.fleet.link(server)?.catalogue()))
     }
@@ -285,7 +286,7 @@ impl Hosting {
         link.await.map_err(|missing| not_there(&missing))
     }
 
-    /// What a server says of itself, or said when it was last there; of its instructions what was accepted.
+    /// The `initialize` result of a server, from its current or last connection, with the accepted instructions.
     pub(crate) async fn about(&self, server: &str, era: Era) -> Option<Value> {
         let mut about = self.said_about(server, era).await?;
         clean::listed(&mut about, "");

@@ -97,7 +97,7 @@ pub(crate) fn routes(
         .with_state(rest)
 }
 
-/// Lets through what the policy allows, if the route knows every query parameter.
+/// Forwards requests that the policy allows and whose query parameters the route knows.
 async fn permit(State(rest): State<Rest>, request: Request, next: Next) -> Response {
     let principal = request.extensions().get::<Principal>().cloned();
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);

@@ -1,7 +1,7 @@
-//! Pools of which no principal can take everything.
+//! Resource pools that no single principal can exhaust.
 //!
-//! Where several principals exist, one may hold at most its share of a pool (`fair_share`: three quarters), so others
-//! always find room. A server with one principal gives it the whole pool.
+//! If a server has several principals, each may use at most its share of a pool (`fair_share`: three quarters), so that
+//! the others always get a part. A single principal may use the whole pool.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,13 +20,13 @@ pub(crate) enum Principals {
 pub(crate) struct Pool {
     all: Arc<Semaphore>,
     total: u32,
-    /// The most that one principal may hold, where there are several.
+    /// The maximum for one principal, if there are several.
     share: Option<u32>,
-    /// No more than there are tokens.
+    /// At most one entry per token.
     own: Mutex<HashMap<Principal, Arc<Semaphore>>>,
 }
 
-/// Part of a pool, until it is dropped.
+/// A part of a pool, returned on drop.
 pub(crate) struct Permit {
     _all: OwnedSemaphorePermit,
     _own: Option<OwnedSemaphorePermit>,
@@ -35,9 +35,9 @@ pub(crate) struct Permit {
 /// Why a pool refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// All principals together hold everything.
+    /// The principals together use the whole pool.
     Pool,
-    /// The principal holds its share, of this size.
+    /// The principal has used its share, which has this size.
     Share(u32),
 }
 
@@ -62,7 +62,7 @@ impl Pool {
         Ok(Permit { _all: all, _own: own })
     }
 
-    /// Waits for one. Those who wait for their own share are not in the queue of the others.
+    /// Waits for one unit. A principal over its share waits in a separate queue, so it does not delay the others.
     pub(crate) async fn acquire(&self, principal: &Principal) -> Option<Permit> {
         let own = match self.own(principal) {
             Some((semaphore, _)) => Some(semaphore.acquire_owned().await.ok()?),
@@ -72,13 +72,13 @@ impl Pool {
         Some(Permit { _all: all, _own: own })
     }
 
-    /// What is left for a principal.
+    /// The amount that a principal can still take.
     pub(crate) fn available(&self, principal: &Principal) -> usize {
         let all = self.all.available_permits();
         self.own(principal).map_or(all, |(own, _)| own.available_permits().min(all))
     }
 
-    /// Waits until nothing is taken.
+    /// Waits until everything has been returned.
     pub(crate) async fn is_unused(&self) {
         let _ = self.all.acquire_many(self.total).await;
     }

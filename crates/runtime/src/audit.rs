@@ -38,7 +38,7 @@ pub enum AuditKind {
     ServerFailed,
     ServerStopped,
     ToolCalled,
-    /// A guest may have written a name in a volume that programs on the host obey.
+    /// A protected name in a volume was created or replaced, possibly by a guest.
     ProtectedName,
     /// Events that were lost because too many came at once.
     EventsDropped,

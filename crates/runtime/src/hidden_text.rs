@@ -1,4 +1,4 @@
-//! Makes characters visible that a terminal obeys or that a reader does not see.
+//! Escapes characters that a terminal interprets or that a reader does not see.
 //!
 //! Texts of guests and of MCP servers can hide instructions from a person while a model reads them (tag characters, runs
 //! of variation selectors or zero-width characters), reorder what is shown (bidirectional controls) or control a terminal
@@ -11,9 +11,9 @@ use std::fmt::Write as _;
 /// Which characters are escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
-    /// For texts that nobody asked for (names, descriptions, instructions) and for terminals: every hidden character.
+    /// For unsolicited text (names, descriptions, instructions) and for terminals: every hidden character.
     Label,
-    /// For data that was asked for, where zero-width spaces and direction marks are common: control characters,
+    /// For requested data, where zero-width spaces and direction marks are common: control characters,
     /// explicit bidirectional formatting, tag characters and runs of variation selectors.
     Content,
 }
@@ -23,7 +23,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     escape_at(Level::Label, text)
 }
 
-/// Escapes the characters that have no place in data either.
+/// Escapes only the characters that are not acceptable in data either.
 pub fn escape_content(text: &str) -> Cow<'_, str> {
     escape_at(Level::Content, text)
 }
@@ -36,7 +36,7 @@ pub fn escape_line(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Escapes hidden characters in a JSON document in the way of JSON, so that it keeps its value.
+/// Escapes hidden characters in a JSON document with JSON escapes, so that its value does not change.
 pub fn escape_json(json: &str) -> Cow<'_, str> {
     if !may_be_hidden(json) {
         return Cow::Borrowed(json);
@@ -69,7 +69,7 @@ fn escape_at(level: Level, text: &str) -> Cow<'_, str> {
                 '\r' => escaped.push_str("\\r"),
                 char => escaped.extend(char.escape_unicode()),
             }
-            // what follows stands after the escape
+            // the next character follows the escape, not the escaped character
             before = None;
             continue;
         }
@@ -112,7 +112,7 @@ fn is_special(char: char) -> bool {
     is_explicit(char)
         || matches!(char,
             '\u{ad}' | '\u{34f}' | '\u{61c}'
-            // fillers that show as nothing
+            // invisible fillers
             | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
             | '\u{180b}'..='\u{180f}'
             | '\u{200b}'..='\u{200f}' | '\u{2028}' | '\u{2029}'

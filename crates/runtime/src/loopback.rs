@@ -26,8 +26,8 @@ pub struct PeerSocket {
 }
 
 impl PeerSocket {
-    /// Finds the socket that is connected from `peer` to `local`. Fails if the kernel does not report one that a
-    /// process still has open.
+    /// Finds the socket that is connected from `peer` to `local`. Fails if the kernel reports none, or one that no
+    /// process has open any more.
     pub fn find(local: SocketAddr, peer: SocketAddr) -> io::Result<Self> {
         let socket = diag::query(canonical(peer), canonical(local))?;
         // A socket that no process has open is reported with the uid of root.

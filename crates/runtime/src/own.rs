@@ -29,13 +29,13 @@ pub struct Own {
     files: Vec<PathBuf>,
     /// Those of them that a server obeys as soon as they are there.
     settings: Vec<PathBuf>,
-    /// Where volumes that guests have had are remembered.
+    /// The directory with the record of volumes that guests could write.
     record: Option<Record>,
     /// The configuration that the user has named.
     named: Option<PathBuf>,
 }
 
-/// The name whose creation is noticed at the top of every volume.
+/// The name whose creation is detected at the top of every volume.
 const NOTICED: &str = "ringfence.toml";
 
 /// A volume that cannot be shown without giving away what is ringfence's own.
@@ -132,7 +132,7 @@ impl Own {
         Ok(kept)
     }
 
-    /// Remembers what guests get read-write, with the configurations in it that they cannot write.
+    /// Records the read-write volumes of guests, and the configuration files in them that guests cannot write.
     fn remember(&self, volumes: &[Volume], kept: &[PathBuf]) {
         let Some(record) = &self.record else { return };
         let written = volumes.iter().filter(|volume| volume.access == Access::ReadWrite);
@@ -145,7 +145,7 @@ impl Own {
         let present: Vec<PathBuf> = kept.iter().cloned().chain(tops).collect();
         let named = self.named.as_deref().map(real);
         if let Err(error) = record.note(&written, &present, named.as_deref()) {
-            tracing::warn!("read-write volumes cannot be remembered in the state directory: {error}");
+            tracing::warn!("cannot record read-write volumes in the state directory: {error}");
         }
     }
 
@@ -160,7 +160,7 @@ impl Own {
         self.directories.iter().map(|own| real(own)).any(|own| given.starts_with(&own) || own.starts_with(&given))
     }
 
-    /// The real path of a root file system, if guests can neither write it nor find in it what is not shown.
+    /// The real path of a root file system, if guests cannot write it and it contains nothing that must stay hidden.
     pub fn root(&self, given: &Path, writable: &GuestWritable) -> Result<PathBuf, String> {
         let root = given.canonicalize().map_err(|error| format!("{} cannot be used: {error}", given.display()))?;
         let shown = root.display();

@@ -1,4 +1,4 @@
-//! Looks after protected names that guests create in read-write volumes, without blocking the tasks of the server.
+//! Detects protected names that guests create in read-write volumes, without blocking the server's async tasks.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -8,10 +8,10 @@ use ringfence_sandbox::{Access, NameChange, Spec, Volume, VolumeWatch};
 
 use crate::audit::{AuditEvent, AuditKind};
 
-/// For the file system to answer; one on a network may hang.
+/// Timeout for a check: a network file system may hang.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The protected names of one sandbox. Cheap to clone; all clones are one.
+/// The protected names of one sandbox. Cheap to clone; clones share their state.
 #[derive(Clone, Default)]
 pub(crate) struct ProtectedNames(Option<Arc<Mutex<VolumeWatch>>>);
 
@@ -25,7 +25,7 @@ impl Unchecked {
 }
 
 impl ProtectedNames {
-    /// Looks at the volumes for the first time.
+    /// Takes the first snapshot of the volumes.
     pub(crate) async fn begin(volumes: &[Volume]) -> Self {
         if volumes.iter().all(|volume| volume.access == Access::ReadOnly) {
             return Self(None);
@@ -36,8 +36,8 @@ impl ProtectedNames {
         Self(begun.ok().and_then(Result::ok).flatten().map(|watch| Arc::new(Mutex::new(watch))))
     }
 
-    /// The same around the making of a sandbox: before it, so that nothing is missed; in strict volumes after it, when
-    /// the placeholders exist. The volumes are those of [`writable`].
+    /// Takes the first snapshot and starts a sandbox: normally in this order, so that nothing is missed; with strict
+    /// volumes in reverse order, because the placeholders must exist first. The volumes are those of [`writable`].
     pub(crate) async fn around<T, E>(
         (volumes, is_strict): (Vec<Volume>, bool),
         make: impl Future<Output = Result<T, E>>,
@@ -54,17 +54,17 @@ impl ProtectedNames {
         self.0.is_none()
     }
 
-    /// The names that were created or replaced since the last look.
+    /// The names that were created or replaced since the last check.
     pub(crate) async fn changes(&self) -> Result<Vec<NameChange>, Unchecked> {
         self.look(VolumeWatch::changes).await.unwrap_or(Ok(Vec::new()))
     }
 
-    /// Whether a sandbox that was made then protects all that there is now.
+    /// Whether a sandbox from the time of the last check protects all names that exist now.
     pub(crate) async fn is_current(&self) -> bool {
         self.look(|watch| watch.is_current()).await.unwrap_or(Ok(true)) == Ok(true)
     }
 
-    /// Nothing where nothing is watched.
+    /// Runs a check on a blocking thread. Returns `None` if nothing is watched.
     async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut VolumeWatch) -> T + Send + 'static,
@@ -73,7 +73,7 @@ impl ProtectedNames {
         let looked = tokio::task::spawn_blocking(move || match watch.try_lock() {
             Ok(mut watch) => Ok(look(&mut watch)),
             Err(TryLockError::Poisoned(poisoned)) => Ok(look(&mut poisoned.into_inner())),
-            // A look that hangs has it; others must not hang with it.
+            // A check that hangs has the lock; others must not wait for it.
             Err(TryLockError::WouldBlock) => Err(Unchecked),
         });
         Some(tokio::time::timeout(TIMEOUT, looked).await.ok().and_then(Result::ok).unwrap_or(Err(Unchecked)))

@@ -11,7 +11,7 @@ pub(crate) enum Answer {
     Allow,
     /// The call is not made and returns this error; 0 reports success.
     Errno(u16),
-    /// The sandbox's init decides, by way of the filter's listener.
+    /// The sandbox's init decides, through the filter's listener.
     AskInit,
 }
 
@@ -25,7 +25,7 @@ impl Answer {
     }
 }
 
-/// What decides the answer to a call.
+/// The rules for a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// The first rule that matches decides.

@@ -1,8 +1,8 @@
 //! Compiles the seccomp profiles under `profiles/` to BPF, so that starting a sandbox only loads bytes.
 //!
-//! A profile has groups of system calls, each with a reason. A call under `allow` is allowed where any alternative of
-//! `when` is true, and otherwise gets the group's answer; the rules under `but` come first and have answers of their
-//! own. A call under `refuse` gets EPERM, or its group's answer. The init decides about calls under `ask`.
+//! A profile has groups of system calls, each with a reason. A call under `allow` is allowed if any alternative of
+//! `when` is true, and otherwise gets the group's answer; the rules under `but` are checked first, each with its own
+//! answer. A call under `refuse` gets EPERM, or its group's answer. The init decides about calls under `ask`.
 //!
 //! Profiles with stricter rules for some hosts are merged with the general one at build time: a sandbox has one filter,
 //! because the memory for compiled filters is limited for the whole host (`net.core.bpf_jit_limit`).
@@ -39,13 +39,13 @@ struct Group {
     /// Calls that only `x86_64` has.
     #[serde(default)]
     legacy: Vec<String>,
-    /// Rules that come before all else.
+    /// Rules that are checked first.
     #[serde(default)]
     but: Vec<RuleText>,
     /// Any of these alternatives must be true; each is a list of conditions that must all be true.
     #[serde(default)]
     when: Vec<Vec<ConditionText>>,
-    /// The answer where none is, and to calls that are refused.
+    /// The answer if no alternative is true, and for refused calls.
     #[serde(default)]
     otherwise: AnswerText,
 }

@@ -36,7 +36,7 @@ fn framed(lines: &[u8]) -> Vec<u8> {
     lines.split(|byte| *byte == b'\n').flat_map(frame).collect()
 }
 
-/// The host's end of a socket into which an init has written these bytes and descriptors, and hung up.
+/// The host's end of a socket after an init has sent these bytes and descriptors and closed its end.
 fn channel(bytes: &[u8], passed: u8) -> Channel {
     let (host, init) = Channel::pair().expect("a socket pair");
     let file = tempfile();

@@ -98,13 +98,13 @@ pub(crate) fn explain_step(step: String, source: Errno) -> Error {
         if source == BPF_MEMORY_EXHAUSTED {
             return Error::Exhausted {
                 resource: "memory for compiled BPF programs, which seccomp filters need",
-                remedy: "end programs that hold many seccomp or socket filters, or raise the limit: `sudo sysctl net.core.bpf_jit_limit=BYTES`".into(),
+                remedy: "end programs that have many seccomp or socket filters, or raise the limit: `sudo sysctl net.core.bpf_jit_limit=BYTES`".into(),
             };
         }
         if source == Errno::BUSY {
             return Error::Missing {
                 protection: "a seccomp listener for the sandbox",
-                why: "another program already listens to the system calls of this one, as container managers do that intercept them".into(),
+                why: "another process already has a seccomp listener for ringfence; some container managers intercept system calls this way".into(),
                 remedy: "switch off the interception of system calls for this container, or run ringfence outside of it".into(),
                 weakness: None,
             };

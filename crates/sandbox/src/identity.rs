@@ -19,7 +19,7 @@ use crate::error::Error;
 /// (systemd's UIDS-GIDS document, "1879048192…2147352575: unused").
 const RESERVED: Range = Range { first: 0x7800_0000, count: 1 << 22 };
 
-/// The guest gid of a subordinate id that is mapped only so that `newgidmap` leaves `setgroups` allowed.
+/// The guest gid of a subordinate id. It is mapped only so that `newgidmap` does not disable `setgroups`.
 const SPARE_GID: u32 = 65533;
 
 const HELPER_DEADLINE: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ pub enum Identity {
     Own { why: String, groups: OwnGroups },
 }
 
-/// How a guest with the user's own id can leave the user's supplementary groups.
+/// How a guest with the user's own id can drop the user's supplementary groups.
 ///
 /// The kernel lets an unprivileged process map its own gid only if `setgroups(2)` is given up in the new namespace,
 /// and then the groups stay (`user_namespaces(7)`).
@@ -62,11 +62,11 @@ pub enum OwnGroups {
     TryDirectly,
     /// `newgidmap` maps the user's own gid and, beside it, a subordinate one, and then leaves `setgroups` allowed.
     ByHelper { gids: IdRange, map_gid: PathBuf },
-    /// They cannot be left.
+    /// The groups cannot be dropped.
     Kept,
 }
 
-/// Whether the guest can leave the groups of the user who started it.
+/// Whether the guest can drop the groups of the user who started it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Groups {
     Droppable,
@@ -173,13 +173,13 @@ impl OwnGroups {
                 // Any other id will do: the guest has no capability to take it.
                 let spare = if guest == SPARE_GID { SPARE_GID - 1 } else { SPARE_GID };
                 let helper = run_helper(map_gid, pid, &[(guest, gid), (spare, gids.0.pick(pid))]);
-                // It refuses a user whose gid is not that of their account.
+                // `newgidmap` refuses a user whose gid differs from that of their account.
                 helper.and_then(finish_helper).is_ok()
             }
             Self::Kept => false,
         };
         if mapped {
-            // It may have been given up in a namespace around this one.
+            // An outer user namespace may have disabled `setgroups`.
             let allowed = fs::read_to_string(proc.join("setgroups")).is_ok_and(|state| state.trim() == "allow");
             return Ok(if allowed { Groups::Droppable } else { Groups::Kept });
         }
@@ -248,8 +248,8 @@ fn find_helper(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file() && is_of_root(path) && path.parent().is_some_and(is_of_root))
 }
 
-/// Whether only root can write a file or directory. The helpers need the rights of root; one that another user could have
-/// written, and so a guest with that user's id, is none.
+/// Whether only root can write a file or directory. The helpers run with root's rights, so a program that another user,
+/// or a guest with that user's id, could have written is not accepted as a helper.
 fn is_of_root(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.uid() == 0 && found.mode() & 0o022 == 0)
 }

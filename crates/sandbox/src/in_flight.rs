@@ -1,8 +1,8 @@
 //! Descriptors in flight: sent through Unix sockets, and not yet received.
 //!
 //! The kernel counts them for each uid of the host, and refuses to send more (ETOOMANYREFS) to a process whose soft
-//! `RLIMIT_NOFILE` is below that count (unix(7)). A guest that shares the uid of its user could therefore keep that
-//! user's other programs from passing descriptors. Its own limit stays so low that they have room left.
+//! `RLIMIT_NOFILE` is below that count (unix(7)). A guest that shares the uid of its user could therefore prevent
+//! that user's other programs from passing descriptors. The guest's limit is low enough that this does not happen.
 
 use std::os::fd::BorrowedFd;
 
@@ -25,7 +25,7 @@ pub(crate) fn open_files(limits: &Limits, uid_is_shared: bool) -> u64 {
     limits.open_files.min(most).into()
 }
 
-/// Keeps senders of datagrams from waiting for a full queue, through a /proc that can still be written.
+/// Prevents senders of datagrams from waiting for a full queue. Needs a /proc that is still writable.
 ///
 /// From Linux 6.10 on a message is checked against the limit before that wait and counted after it, so any number of
 /// waiting senders could exceed the limit together.

@@ -1,10 +1,10 @@
-//! Names in a read-write volume that the guest must not write, because a program on the host executes or obeys what
-//! they hold: git hooks, shell start files, settings of editors and MCP clients, keys.
+//! Names in a read-write volume that the guest must not write, because programs on the host execute these files or read
+//! them as settings: git hooks, shell start files, settings of editors and MCP clients, keys.
 //!
-//! A name that exists is mounted read-only over itself, wherever its links lead in the volume. One that does not exist
-//! is left absent; [`VolumeWatch`] notices when it appears. In a strict volume it is created for the time of the
-//! sandbox ([`Hold`]), and repositories are read-only as a whole.
-//! Not here: what lies deeper in a volume than its top and the homes in it.
+//! A name that exists is mounted read-only over itself, and so are the targets of its links in the volume. A name that
+//! does not exist is not created; [`VolumeWatch`] detects when it appears. In a strict volume it is created for the
+//! lifetime of the sandbox ([`Hold`]), and repositories are entirely read-only.
+//! This module does not protect names deeper in a volume than its top and the homes in it.
 
 mod git;
 mod hold;
@@ -32,7 +32,7 @@ pub use watch::{Change, NameChange, VolumeWatch};
 
 use crate::view::Kind;
 
-/// A volume with such a component is refused: programs on the host import what lies there.
+/// A volume with such a path component is refused: programs on the host import modules from it.
 const NEVER: [&str; 2] = ["site-packages", "dist-packages"];
 
 /// Paths from the top of a volume, outer ones first.
@@ -53,7 +53,11 @@ impl Refusal {
     }
 
     fn of(path: &Path, source: Errno) -> Self {
-        Self::new(path, source, "programs on the host obey it, and it cannot be protected; mount the volume `ro`")
+        Self::new(
+            path,
+            source,
+            "programs on the host execute it or read it as settings, and it cannot be protected; mount the volume `ro`",
+        )
     }
 
     fn special(path: &Path) -> Self {
@@ -62,11 +66,11 @@ impl Refusal {
     }
 }
 
-/// Gives what must be mounted in a read-write volume, and the share in its placeholders if it is strict: `locks` is
-/// the directory for their locks.
+/// Returns the mounts for a read-write volume, and its [`Hold`] on the placeholders if it is strict: `locks` is the
+/// directory for their locks.
 ///
-/// Everything is reached from the volume's descriptor: a guest may have written what is found. `real` is its path on
-/// the host; `kept` is ringfence's own.
+/// Every path is resolved from the volume's descriptor, because a guest may have written anything in it. `real` is the
+/// volume's path on the host; `kept` are ringfence's own paths.
 pub(crate) fn protect(
     volume: &OwnedFd,
     real: &Path,
@@ -74,10 +78,10 @@ pub(crate) fn protect(
     locks: Option<&Path>,
 ) -> Result<(Pins, Option<Hold>), Refusal> {
     if real.components().any(|part| NEVER.iter().any(|never| part.as_os_str() == *never)) {
-        return Err(Refusal::new("", Errno::ACCESS, "programs on the host import what lies there; mount it `ro`"));
+        return Err(Refusal::new("", Errno::ACCESS, "programs on the host import modules from it; mount it `ro`"));
     }
     let places = places::in_volume(real).map_err(|errno| {
-        Refusal::new("", errno, "it holds the homes of too many users; mount it `ro`, or single homes")
+        Refusal::new("", errno, "it contains the homes of too many users; mount it `ro`, or mount single homes")
     })?;
     let mut walk = Walk::new(volume, real);
     let mut hold = None;
@@ -121,7 +125,11 @@ fn protect_strictly(
 ) -> Result<Hold, Refusal> {
     let below = locks.strip_prefix(walk.real()).ok();
     if below.is_some_and(|locks| !kept.iter().any(|(kept, _)| locks.starts_with(kept))) {
-        return Err(Refusal::new("", Errno::ACCESS, "guests could lock the state directory in it; choose another"));
+        return Err(Refusal::new(
+            "",
+            Errno::ACCESS,
+            "it contains the state directory, which guests could then lock; choose another volume or state directory",
+        ));
     }
     let locked = |errno| Refusal::new("", errno, format!("its placeholders cannot be locked in {}", locks.display()));
     let (mut hold, _turn) = Hold::begin(locks, walk.volume()).map_err(locked)?;
@@ -147,7 +155,7 @@ fn protect_strictly(
     Ok(hold)
 }
 
-/// Creates the first missing component of a place, or shares a placeholder that stands in for it already.
+/// Creates a placeholder for the first missing component of a path, or shares one that exists already.
 fn hold_missing(hold: &mut Hold, place: &Place, missing: PathBuf) -> Result<Option<PathBuf>, Errno> {
     if let Some(parent) = missing.parent().filter(|parent| !parent.as_os_str().is_empty())
         && hold.adopt(parent, Form::Directory)
@@ -157,7 +165,7 @@ fn hold_missing(hold: &mut Hold, place: &Place, missing: PathBuf) -> Result<Opti
     let form = if missing.file_name() == place.path.file_name() { place.form } else { Form::Directory };
     match hold.make(&missing, form) {
         Ok(()) => Ok(Some(missing)),
-        // Where this process may not create it, neither may the guest.
+        // If this process may not create it, neither may the guest.
         Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Ok(None),
         Err(errno) => Err(errno),
     }

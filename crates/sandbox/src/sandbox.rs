@@ -170,8 +170,8 @@ impl Sandbox {
         Some(breach)
     }
 
-    /// Ends every process and waits until they are gone. Gives how many the kernel killed for memory, and what has
-    /// become of protected names, before the placeholders of strict volumes are removed.
+    /// Ends every process and waits until they are gone. Returns how many the kernel killed for memory, and the changes
+    /// of protected names from before the placeholders of strict volumes were removed.
     pub fn finish(self, names: Option<VolumeWatch>) -> (u64, Vec<NameChange>) {
         self.process.kill();
         self.process.wait();

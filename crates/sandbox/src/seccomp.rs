@@ -12,13 +12,13 @@ const WITHOUT_MEMORY_CGROUP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/g
 const WITHOUT_CPU_CGROUP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest-without-cpu-cgroup.bpf"));
 const WITHOUT_CGROUPS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest-without-cgroups.bpf"));
 
-/// `ENOTSUPP`, an error of the kernel's own: the memory for compiled BPF programs is used up.
+/// `ENOTSUPP`, a kernel-internal error number: the memory for compiled BPF programs is used up.
 pub(crate) const BPF_MEMORY_EXHAUSTED: Errno = Errno::from_raw_os_error(524);
 
-/// The kernel frees that memory a moment after the last user of a program has ended.
+/// The delay before a retry: the kernel frees that memory shortly after the last user of a program has ended.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
-/// Installs the program for this host, and gives the listener for the calls that it leaves to the init.
+/// Installs the program for this host, and returns the listener for the calls that it leaves to the init.
 pub(crate) fn install(enforcement: Enforcement) -> Result<Listener> {
     let program = program(match (enforcement.memory_by_cgroup, enforcement.cpu_by_cgroup) {
         (true, true) => GUEST,

@@ -123,7 +123,7 @@ fn check_one(volume: &Volume, kept: &[PathBuf], locks: Option<&Path>) -> Result<
     let mut own: Vec<(PathBuf, Kind)> = Vec::new();
     for below in kept.iter().filter_map(|kept| kept.strip_prefix(&real).ok()) {
         let kind = kind_beneath(&opened, below).map_err(|source| {
-            refuse(source, format!("it holds {}, which guests must not see or write", below.display()))
+            refuse(source, format!("it contains {}, which guests must not see or write", below.display()))
         })?;
         own.push((below.to_owned(), kind));
     }
@@ -145,7 +145,8 @@ fn check_one(volume: &Volume, kept: &[PathBuf], locks: Option<&Path>) -> Result<
     Ok((CheckedVolume { opened, description }, hold))
 }
 
-/// What a guest that may not write must not see either. Nothing is mounted in a directory that is hidden itself.
+/// Paths that a guest must not see, even in a read-only volume. Nothing is mounted in a directory that is itself
+/// hidden.
 fn hidden(own: &[(PathBuf, Kind)]) -> Pins {
     let directories = own.iter().filter(|(_, kind)| *kind == Kind::Directory).map(|(path, _)| path);
     let is_outer = |path: &&PathBuf| !path.ancestors().skip(1).any(|above| own.iter().any(|(other, _)| other == above));

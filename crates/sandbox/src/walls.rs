@@ -42,8 +42,8 @@ pub(crate) struct Walls {
     pub(crate) writable: Vec<PathBuf>,
 }
 
-/// Raises all walls around this process; there is no way back. Gives the listener for the calls that the seccomp
-/// filter leaves to this process.
+/// Applies all restrictions to this process, irreversibly. Returns the listener for the calls that the seccomp filter
+/// leaves to this process.
 pub(crate) fn raise(walls: &Walls) -> Result<Listener, StepError> {
     limit(walls)?;
     drop_capabilities().step(|| "drop all capabilities".into())?;

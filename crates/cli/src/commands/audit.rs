@@ -100,7 +100,7 @@ fn line(record: &AuditRecord) -> String {
     ascii(&event.to_string()) + "\n"
 }
 
-/// The same JSON without characters that a terminal could obey or hide. Outside of texts JSON is ASCII anyway.
+/// Escapes characters that a terminal interprets or does not show. Outside of strings JSON is ASCII anyway.
 fn ascii(json: &str) -> String {
     let mut units = [0; 2];
     json.chars().fold(String::with_capacity(json.len()), |mut text, char| {

@@ -63,7 +63,7 @@ struct Findings {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut checks = host::checks();
     let self_test = self_test::run();
-    // After the self-test: the store has a thread, and a sandbox can only be started from a process without one.
+    // After the self-test: the store starts a thread, and only a single-threaded process can start a sandbox.
     checks.push(state::check());
     let can_run = self_test.passed() && checks.iter().all(|check| check.state != State::Missing);
     let findings = Findings { can_run, checks, self_test };

@@ -58,7 +58,7 @@ pub(super) fn print_json(value: &Value) -> Result<ExitCode, Failure> {
     print(&format!("{}\n", escape_json(&format!("{value:#}"))))
 }
 
-/// Columns as wide as what is in them. Hidden characters, which may come from a guest, become visible.
+/// Formats columns as wide as their longest cell. Hidden characters, which may come from a guest, are escaped.
 pub(super) fn table(rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| visible(cell)).collect()).collect();
     let columns = rows.first().map_or(0, Vec::len);

@@ -1,4 +1,4 @@
-//! Guests that may write the user's home do not decide what the host executes, obeys or starts.
+//! Guests that may write to the user's home do not control which programs, settings and servers the host uses.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 /// Several times as long as the server needs to see a changed file.
 const LONG_ENOUGH: Duration = Duration::from_secs(2);
 
-/// A user whose home guests may write, with all that lies outside of it.
+/// A user whose home guests may write, and the directories of the test outside of it.
 struct Machine {
     who: Who,
     home: TempDir,
@@ -198,7 +198,7 @@ fn registries_that_a_guest_named_are_not_used() {
             assert!(why.contains("guests may write") && why.contains(file), "{why}");
         }
         assert_eq!(connections.load(Ordering::SeqCst), 0, "{}", machine.log());
-        // Told at once to the user who adds another.
+        // `server add` reports it immediately.
         let refused = machine.server_command(&["add", "other", "--", "uvx", "mcp-server-time"]);
         let told = stderr(&refused);
         assert!(!refused.status.success(), "{refused:?}");
@@ -230,13 +230,13 @@ fn client_files_that_a_guest_made_are_never_a_source_of_servers() {
             format!("cd /shown\n{}echo planted", files.collect::<String>())
         };
         let server = machine.serve(&[]);
-        // One that protects its name in the home is not written, which is as good.
+        // If the name is protected in the home, the guest cannot write it, which is equally safe.
         guest(&server, &plant(&CLIENT_FILES));
         std::thread::sleep(LONG_ENOUGH);
         assert_eq!(servers(&server), Vec::<Value>::new());
         let first_log = machine.log();
         drop(server);
-        // What a guest left behind is not obeyed by the next server either.
+        // The next server does not use files that a guest left behind either.
         assert!(machine.home.path().join(".gemini/settings.json").exists());
         let server = machine.serve(&[]);
         std::thread::sleep(LONG_ENOUGH);

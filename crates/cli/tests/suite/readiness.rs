@@ -1,4 +1,4 @@
-//! No server says that it is ready, and `/health` is not ok, before a sandbox has really been made.
+//! A server reports ready, and `/health` is ok, only after the server has started a sandbox.
 //!
 //! The servers run in a user namespace of their own whose `user.max_user_namespaces` is 0: the limit of the host stays.
 

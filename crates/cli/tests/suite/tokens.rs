@@ -119,7 +119,7 @@ fn one_token_cannot_take_all_uploads() {
     });
 }
 
-/// Strangers must not keep those with a token out, whatever they begin and do not end.
+/// Unauthenticated clients must not block clients with a token, whatever requests they leave unfinished.
 #[test]
 fn half_sent_heads_of_strangers_keep_no_token_out() {
     with_two_agents("[server]\nmax_connections = 64\n", |one, _| {

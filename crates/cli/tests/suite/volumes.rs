@@ -61,7 +61,7 @@ async fn a_protected_name_that_a_guest_creates_is_reported_once_and_recorded() {
         assert_eq!(stdout(&next), "refused\n", "{next:?}");
         assert!(next.notices.is_empty(), "{:?}", next.notices);
     }
-    // What a guest leaves running creates is recorded when the session ends, at the latest.
+    // Names that background processes create are recorded when the session ends, at the latest.
     command(&sessions, Some(&id), "(sleep 0.2; mkdir /data/.cursor) > /dev/null 2>&1 &").await;
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     while !volume.join(".cursor").exists() {

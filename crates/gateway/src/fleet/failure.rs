@@ -59,7 +59,7 @@ impl LinkMissing {
     }
 }
 
-/// The start of a text, without control characters and with other hidden ones visible.
+/// The start of a text, without control characters and with other hidden characters escaped.
 pub(super) fn readable(text: &str, most_bytes: usize) -> String {
     let end = (0..=most_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     let is_plain = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');

@@ -41,7 +41,7 @@ impl Gateway {
     ) -> Result<String, RpcError> {
         let view = hosting_view(self);
         let server = view.held_resource(uri).or_else(|| view.resource(uri)).ok_or_else(|| no_resource(uri))?;
-        // What it lists is known only once it is there.
+        // The server's lists are known only after it has connected.
         if hosting.fleet().link(server).is_none() {
             hosting.link(server, within).await?;
         }

@@ -79,13 +79,16 @@ impl Gateway {
     }
 }
 
-/// The refusal of something that a server offers and nobody has accepted.
+/// The error for an item that a server offers but that has not been accepted.
 pub(super) fn held(what: &str, name: &str, server: &str) -> Failure {
     let look = if what == "tool" { "tools" } else { "show" };
-    Failure::new(Kind::Policy, format!("the {what} {name} of {server} is not what was accepted, and is held back"))
-        .suggest(format!(
-            "look at it with `ringfence server {look} {server}`, and accept it with `ringfence server pin {server}`"
-        ))
+    Failure::new(
+        Kind::Policy,
+        format!("the {what} {name} of {server} is new or has changed since it was pinned, and is held back"),
+    )
+    .suggest(format!(
+        "review it with `ringfence server {look} {server}`, then accept it with `ringfence server pin {server}`"
+    ))
 }
 
 fn not_a_call() -> RpcError {

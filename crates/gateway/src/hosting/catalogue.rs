@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::clean;
 use crate::upstream::{Upstream, UpstreamError};
 
-/// The lists of a server, each in its own order, and its instructions. Hidden characters in them are visible.
+/// The lists of a server, each in its own order, and its instructions. Hidden characters in them are escaped.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Catalogue {
     pub(crate) tools: Vec<Value>,
@@ -18,7 +18,7 @@ pub(crate) struct Catalogue {
     pub(crate) instructions: Option<String>,
 }
 
-/// How much of a name that cannot be offered is logged.
+/// Maximum length of a rejected name in the log.
 const MAX_NAME_CHARS: usize = 128;
 
 /// A part of a catalogue that changes by itself.
@@ -106,7 +106,7 @@ pub(super) fn offered(items: Vec<Value>, key: &str) -> Vec<Value> {
     if let Some(first) = left_out.first() {
         let first: String = first.chars().take(MAX_NAME_CHARS).collect();
         let count = left_out.len();
-        tracing::warn!("{count} items of a server are not offered, since their {key} has hidden characters: {first}");
+        tracing::warn!("{count} items of a server are not offered because their {key} has hidden characters: {first}");
     }
     kept
 }

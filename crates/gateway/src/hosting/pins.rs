@@ -1,7 +1,7 @@
-//! What a person has accepted of servers: tools, prompts, resources, templates and instructions.
+//! Pins: the tools, prompts, resources, templates and instructions of servers that a person has accepted.
 //!
-//! An item that has changed since, or that is new, is held back until it is accepted too. A server of which nothing was
-//! accepted offers everything. Pins cover what is listed, and not what a prompt or a resource contains when it is read.
+//! An item that is new or has changed since then is held back until it is accepted too. A server without pins offers
+//! everything. Pins cover list entries, not the content that a prompt or resource returns.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ pub(crate) struct Pins {
     on_first_use: bool,
 }
 
-/// What of a server is held back.
+/// The items of a server that are held back.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Held {
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -93,8 +93,8 @@ impl Pins {
         Ok(())
     }
 
-    /// Reads what was accepted of a server that was just connected. If that is nothing, and servers are pinned on first
-    /// use, what it offers now is accepted.
+    /// Loads the pins of a server that has just connected. If it has none and servers are pinned on first use,
+    /// everything that it offers now is accepted.
     pub(crate) async fn meet(&self, server: &str, catalogue: &Catalogue) -> Result<(), StoreError> {
         self.refresh(&[server.to_owned()]).await?;
         if self.on_first_use && self.accepts_all(server) {
@@ -103,7 +103,8 @@ impl Pins {
         Ok(())
     }
 
-    /// Accepts what a server offers as it is now: what is selected, or everything in place of what was accepted before.
+    /// Accepts the selected items as the server offers them now. Without a selection, all its items replace the earlier
+    /// pins.
     pub(crate) async fn accept(
         &self,
         server: &str,
@@ -114,7 +115,7 @@ impl Pins {
         let pin = |item: Item<'_>| Pin { kind: item.kind, name: item.name.to_owned(), accepted: item.shown() };
         let mut pins: Vec<Pin> = items(catalogue).filter(is_meant).map(pin).collect();
         let kinds = pins.iter().map(|pin| pin.kind).collect();
-        // Pins of tools alone, made earlier, are not turned into pins of all kinds by the way.
+        // Earlier pins that cover tools only must not become pins of all kinds implicitly.
         if selection.is_none() || !self.is_pinned(server) {
             pins.push(Pin { kind: PinKind::AllKinds, name: String::new(), accepted: json!({}) });
         }
@@ -143,12 +144,12 @@ impl Pins {
         lock(&self.accepted).get(server).is_some_and(|accepted| !accepted.is_empty())
     }
 
-    /// Whether its pins cover tools alone, since they were made when nothing else could be pinned.
+    /// Whether its pins cover tools only, because they were made when nothing else could be pinned.
     pub(crate) fn covers_tools_only(&self, server: &str) -> bool {
         self.is_pinned(server) && !covers(lock(&self.accepted).get(server), PinKind::Prompt)
     }
 
-    /// What is not as it was accepted; everything, as long as that is not known.
+    /// The items that differ from their pins; all items while the pins are not loaded.
     pub(crate) fn held(&self, server: &str, catalogue: &Catalogue) -> Held {
         let mut held = Held::default();
         if self.accepts_all(server) {
@@ -193,7 +194,7 @@ impl Pins {
         covers(known.get(server), kind) && named.any(|item| !is_accepted(known.get(server), &item))
     }
 
-    /// The instructions that clients may be shown: the server's own, or those that were accepted last.
+    /// The instructions for clients: the last accepted ones, or the server's own if its pins do not cover instructions.
     pub(crate) fn instructions(&self, server: &str, own: Option<&str>) -> Option<String> {
         let known = lock(&self.accepted);
         let accepted = known.get(server);
@@ -201,12 +202,12 @@ impl Pins {
             return own.map(str::to_owned);
         }
         let pinned = accepted?.get(&(PinKind::Instructions, String::new()))?;
-        // A server that gives none any more is shown without.
+        // A server that no longer has instructions is shown without any.
         own.and(pinned["instructions"].as_str()).map(str::to_owned)
     }
 }
 
-/// Whether a kind is held to what was accepted; all are, as long as that is not known.
+/// Whether the pins of a server cover a kind; true while the pins are not loaded.
 fn covers(accepted: Option<&Accepted>, kind: PinKind) -> bool {
     kind == PinKind::Tool || accepted.is_none_or(|accepted| accepted.contains_key(&(PinKind::AllKinds, String::new())))
 }
@@ -233,7 +234,7 @@ impl<'a> Item<'a> {
         Self { kind, name, content: Content::Listed(item) }
     }
 
-    /// What a model or a person goes by.
+    /// The part of an item that a model or a person relies on.
     fn shown(&self) -> Value {
         let keys: &[&str] = match self.kind {
             PinKind::Tool => &["title", "description", "inputSchema", "outputSchema", "annotations"],

@@ -14,7 +14,7 @@ pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) uuid: String,
     pub(crate) catalogue: Arc<Catalogue>,
-    /// What a person has not accepted as it is now.
+    /// The items that are held back.
     pub(crate) held: Held,
 }
 
@@ -141,7 +141,7 @@ impl View {
         self.held_prompts.get(name)
     }
 
-    /// The server of a resource that is held back: one that is listed, or that only a held template describes.
+    /// The server of a resource that is held back: one that is listed, or one that matches only a held template.
     pub(crate) fn held_resource(&self, uri: &str) -> Option<&str> {
         if self.resource_routes.contains_key(uri) {
             return None;

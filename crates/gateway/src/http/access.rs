@@ -11,13 +11,13 @@ use tokio::net::TcpStream;
 use super::{HttpOptions, refuse};
 
 pub(super) enum Access {
-    /// A token decides later, or no authentication was asked for.
+    /// A token decides later, or authentication is switched off.
     Anyone,
     /// The user of the server and root, and with `others` every user of the host. Never guests.
     Local { uid: Option<u32>, others: bool },
 }
 
-/// What is known of a client before its first request.
+/// The origin of a connection, known before its first request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     Unknown,
@@ -77,9 +77,9 @@ impl Refused {
     pub(super) fn response(self) -> Response {
         let remedy = "configure a token ([server.tokens.NAME] or RINGFENCE_AUTH_TOKEN) and send it";
         let or_open = format!("{remedy}, or start the server with --allow-local-users");
-        let rule = "without a token only the user who runs the server, and root, may use it";
+        let rule = "without a token only root and the user who runs the server may use it";
         let (why, hint) = match self {
-            Self::OtherUser(uid) => (format!("this connection is of uid {uid}"), &or_open[..]),
+            Self::OtherUser(uid) => (format!("this connection belongs to uid {uid}"), &or_open[..]),
             Self::Guest => ("this connection comes from a sandbox, through the egress proxy".into(), remedy),
             Self::UnknownUser => ("the owner of this connection cannot be determined".into(), &or_open[..]),
         };

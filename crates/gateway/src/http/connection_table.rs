@@ -1,8 +1,8 @@
-//! Which connections are open, and which of them give way.
+//! The open connections, and which of them are closed when the server is full.
 //!
 //! A connection is authenticated once a request on it has passed the gate, or if its owner is known from the start.
-//! Before that it never keeps another one out: when the server is full, or one address holds too many, the oldest
-//! unauthenticated connection is closed.
+//! Before that it never blocks another one: when the server is full, or one address has too many connections, the
+//! oldest unauthenticated connection is closed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,7 +17,7 @@ use crate::share::{Full, Permit, Pool, Principals};
 /// Connections beyond the limit that are answered with 503.
 pub(super) const EXTRA: usize = 64;
 
-/// One address may hold an eighth of all connections without authentication, and a few in any case.
+/// One address may have an eighth of all connections without authentication, but never fewer than a small minimum.
 const ADDRESS_FRACTION: usize = 8;
 const MIN_PER_ADDRESS: usize = 8;
 
@@ -76,11 +76,11 @@ impl ConnectionTable {
         Arc::new(Self { limit, per_address, shares: Pool::new(limit, principals), state: Mutex::default() })
     }
 
-    /// Takes a slot for a new connection. None if it cannot even be answered.
+    /// Takes a slot for a new connection. None if there is not even a slot to answer it with 503.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr, origin: Origin) -> Option<Slot> {
         let address = network(address);
         let mut state = self.lock();
-        // Behind loopback there are many users, and proxies.
+        // Not on loopback: many users and proxies share that address.
         let held = state.per_address.get(&address).copied().unwrap_or_default();
         if origin != Origin::Owner && !address.is_loopback() && held >= self.per_address {
             state.evict(address);
@@ -118,7 +118,7 @@ impl ConnectionTable {
     }
 }
 
-/// Addresses that one host can choose freely count as one: the /64 of IPv6.
+/// All addresses of an IPv6 /64 count as one, because one host can choose freely among them.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -133,17 +133,17 @@ enum Status {
     /// Beyond the limit: it is only answered with 503.
     Crowded,
     Unauthenticated,
-    /// With the share of its principal.
+    /// Authenticated; counts towards the share of its principal.
     Authenticated {
         _share: Option<Permit>,
     },
     Closed,
 }
 
-/// The place of an open connection, until it is dropped.
+/// The slot of an open connection, released on drop.
 pub(super) struct Slot {
     pub(super) peer: Peer,
-    /// Cancelled when the connection has to give way.
+    /// Cancelled when the connection must be closed to make room.
     pub(super) evicted: CancellationToken,
 }
 
@@ -198,7 +198,7 @@ impl Peer {
         matches!(*self.0.status(), Status::Authenticated { .. })
     }
 
-    /// Notes that a request of this principal has passed. The first one takes a connection of its share.
+    /// Records that a request of this principal has passed the gate. The first one takes a connection from its share.
     pub(super) fn authenticate(&self, principal: &Principal) -> Result<(), Full> {
         if !matches!(*self.0.status(), Status::Unauthenticated) {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Serves connections, and closes those whose clients are slow, silent or dead.
 //!
-//! A client must authenticate soon, and gives way to others before that (`connection_table`). A few connections beyond
-//! the limit are accepted, to be answered with 503 and to answer probes; all others are sent a 503 unread, so that a busy
-//! server does not look like a dead one.
+//! A client must authenticate within a deadline, and may be closed earlier to make room (`connection_table`). A few
+//! connections over the limit are accepted, for probes and to answer requests with 503. All others get a 503 without
+//! their request being read, so that a busy server does not look like a dead one.
 
 use std::convert::Infallible;
 use std::io;
@@ -31,10 +31,10 @@ use super::last_words::LastWords;
 /// How long a client may take for the head of a request, and be silent between requests.
 const HEAD: Duration = Duration::from_secs(60);
 
-/// How long a client may take until a request of its has passed authentication.
+/// Maximum time until a request of a client has passed authentication.
 const AUTHENTICATION: Duration = Duration::from_secs(10);
 
-/// How long one that is only refused may take for the head of its request.
+/// Maximum time for the request head on a connection that is only refused.
 const REFUSED_HEAD: Duration = Duration::from_secs(2);
 
 /// How long a client may take nothing of what it is sent.
@@ -76,7 +76,7 @@ pub(super) async fn serve(
             () = shutdown.cancelled() => break,
         };
         let words = place.and_then(LastWords::new);
-        // A client that is gone has no address.
+        // A client that has already disconnected has no address.
         let Ok(peer) = stream.peer_addr() else { continue };
         let Some(slot) = table.admit(peer.ip(), access.judge(&stream)) else {
             turn_away(&stream);
@@ -142,7 +142,7 @@ async fn converse(connection: Connection, app: Arc<App>, shutdown: CancellationT
         ended = conversation.as_mut() => ended,
         () = evicted.cancelled() => return,
         () = not_authenticated => {
-            // A probe, or a refusal on its way, may end.
+            // A probe, or a refusal that is being sent, may finish.
             if !has_asked.load(Ordering::Relaxed) {
                 return;
             }

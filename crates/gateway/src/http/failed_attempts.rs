@@ -1,4 +1,4 @@
-//! How often clients of one address may fail to authenticate: a token bucket for each address.
+//! Limits failed authentication per client address, with a token bucket for each address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use super::connection_table::network;
 pub(super) const BURST: u32 = 20;
 pub(super) const REFILL: Duration = Duration::from_secs(1);
 
-/// Addresses that are remembered. Past it, the one that failed least recently is forgotten.
+/// Maximum number of tracked addresses. Beyond it, the one that failed least recently is forgotten.
 const MAX_ADDRESSES: usize = 4096;
 
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl FailedAttempts {
         self.lock().get(&network(address)).is_some_and(|bucket| bucket.refilled(now).failures >= BURST)
     }
 
-    /// Counts a failure. False if there were too many already.
+    /// Counts a failure. Returns false if the address was over the limit already.
     pub(super) fn record(&self, address: IpAddr) -> bool {
         let (address, now) = (network(address), Instant::now());
         let mut buckets = self.lock();

@@ -1,4 +1,4 @@
-//! The checks that every request passes first: Host, Origin, who connects or the token, and limits.
+//! The checks that every request passes first: Host, Origin, the token or the connecting user, and limits.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -54,7 +54,7 @@ enum NoRoom {
     Connections,
     Requests,
     Answers,
-    /// The principal holds its share: so many connections or requests, or of what is on its way.
+    /// The principal has used its share of the connections, requests or pending response data.
     ConnectionShare(u32),
     RequestShare(u32),
     AnswerShare,
@@ -67,16 +67,18 @@ impl NoRoom {
             Self::Connections => "too many connections".into(),
             Self::Requests => "too many requests at a time".into(),
             Self::Answers => "too much is on its way to clients".into(),
-            Self::ConnectionShare(share) => format!(
-                "your token has {share} connections, three quarters of server.max_connections: the rest is for others"
-            )
-            .into(),
+            Self::ConnectionShare(share) => {
+                format!("your token has {share} connections, its maximum: three quarters of server.max_connections")
+                    .into()
+            }
             Self::RequestShare(share) => format!(
-                "your token has {share} requests under way, three quarters of server.max_concurrent_requests: the \
-                 rest is for others"
+                "your token has {share} requests under way, its maximum: three quarters of \
+                 server.max_concurrent_requests"
             )
             .into(),
-            Self::AnswerShare => "your token has three quarters of all that may be on its way to clients".into(),
+            Self::AnswerShare => {
+                "your token has used its share of the response data that may wait to be sent: three quarters".into()
+            }
         }
     }
 
@@ -91,7 +93,7 @@ impl NoRoom {
     }
 }
 
-/// Why it is not known who sends a request.
+/// Why the sender of a request could not be identified.
 enum Unknown {
     /// A token is missing or wrong.
     Token,
@@ -142,7 +144,7 @@ impl Gate {
         self.requests.is_unused().await;
     }
 
-    /// Admits a request, with a place unless it takes none.
+    /// Admits a request, with a request slot unless it needs none.
     fn admit(&self, request: &Request, peer: &Peer, principal: &Principal) -> Result<Option<Place>, NoRoom> {
         if self.draining.is_cancelled() && !is_coming_back(request) {
             return Err(NoRoom::Ending);
@@ -232,8 +234,8 @@ impl Gate {
         }
     }
 
-    /// Says who sends a request. Attempts beyond the limit are not compared with any token, but on loopback: there one
-    /// address has many users.
+    /// Identifies the sender of a request. After too many failures tokens are no longer compared, except on loopback,
+    /// where many users share one address.
     fn principal(&self, headers: &HeaderMap, peer: &Peer) -> Result<Principal, Unknown> {
         if self.tokens.is_empty() {
             return match peer.origin() {
@@ -250,7 +252,7 @@ impl Gate {
             .ok_or_else(|| if self.failures.record(address) { Unknown::Token } else { Unknown::TooManyFailures })
     }
 
-    /// Compares with every token in full, so that the time taken tells no more of one than its length.
+    /// Compares with every token in full, so that the time reveals no more than the length of a token.
     fn holder(&self, headers: &HeaderMap) -> Option<Principal> {
         let (scheme, secret) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("bearer") {
@@ -288,7 +290,7 @@ impl Gate {
         }
     }
 
-    /// Passes a request on if it may pass. Probes of `/health` have no principal.
+    /// Forwards a request if it passes all checks. Probes of `/health` have no principal.
     pub(super) async fn pass<F: Future<Output = Response>>(
         &self,
         request: Request,

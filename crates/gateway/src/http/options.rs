@@ -30,7 +30,7 @@ pub struct HttpOptions {
     pub allowed_hosts: Vec<String>,
     pub enable_cors: bool,
     pub insecure_no_auth: bool,
-    /// Without tokens, let every user of this host in, not only the user who runs the server and root.
+    /// Without tokens, accept every user of this host, not only root and the user who runs the server.
     pub allow_local_users: bool,
     /// Requests at a time; one more is answered with 503. Streams on which a client only listens do not count.
     pub max_requests: usize,
@@ -69,7 +69,7 @@ impl HttpOptions {
     }
 }
 
-/// The shortest token that can be listened with where others can guess: 16 bytes.
+/// Minimum length of a token on addresses other than loopback, where remote clients could guess it.
 pub const MIN_TOKEN_BYTES: usize = 16;
 
 /// Why the server does not listen.
@@ -89,7 +89,7 @@ impl ListenError {
         match self {
             Self::NoToken(_) => "set a token, listen on 127.0.0.1, or pass --insecure-no-auth",
             Self::EmptyToken(_) => "give it a long random secret, or remove it",
-            Self::ShortToken { .. } => "give it a long random secret, for example of `openssl rand -hex 32`",
+            Self::ShortToken { .. } => "give it a long random secret, for example from `openssl rand -hex 32`",
         }
     }
 }

@@ -306,7 +306,7 @@ async fn requests_of_one_token_leave_room_for_another() {
     let mut held = Vec::new();
     for _ in 0..4 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
-        // The body does not come: the request is under way.
+        // The body is never sent, so the request stays under way.
         let head = format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\n{ONE}\r\nContent-Length: 9\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         held.push(stream);

@@ -9,7 +9,7 @@ use ringfence_runtime::hidden_text::escape_content;
 const ESCAPE: char = '\u{1b}';
 
 /// Leaves out escape sequences and control characters, and of a line that was overwritten (as progress
-/// bars do) keeps what a person would still see. Bidirectional controls and tag characters become visible.
+/// bars do) keeps what a person would still see. Bidirectional controls and tag characters are escaped.
 pub(super) fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut line_start = 0;

@@ -70,13 +70,13 @@ pub(super) async fn put(
         let failure = Failure::new(Kind::Validation, "a file can only be written as a whole, without Content-Range");
         return Err(failure.suggest("send the whole file").into());
     }
-    // Before the body is read: a caller without this session must not take one of the uploads.
+    // Before the body is read: a caller that does not own this session must not take an upload slot.
     let sessions = rest.sessions()?;
     sessions.language(&principal, &id)?;
     let _room = rest.uploads.try_acquire(&principal).map_err(|full| {
         let why = match full {
-            Full::Pool => "too many files are on their way in".into(),
-            Full::Share(share) => format!("your token has {share} uploads under way: the rest is for others"),
+            Full::Pool => "too many uploads at a time".into(),
+            Full::Share(share) => format!("your token has {share} uploads under way, its maximum"),
         };
         Failure::new(Kind::ResourceLimit, why).with("rule", "uploads").suggest("try again shortly")
     })?;

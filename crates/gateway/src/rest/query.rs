@@ -1,6 +1,6 @@
 //! Query parameters. Each route lists the parameters it reads; a request with any other parameter is refused.
 //!
-//! A parameter that is ignored changes what a request does: `PUT …?offset=10` would replace the whole file.
+//! Ignoring a parameter would change the meaning of a request: `PUT …?offset=10` would replace the whole file.
 
 use axum::extract::Query;
 use axum::http::{Method, Uri};
@@ -9,7 +9,7 @@ use ringfence_runtime::session::{Failure, Kind};
 /// The route of requests that match no other.
 pub(super) const FALLBACK: &str = "/v1/{*rest}";
 
-/// How much of an unknown parameter is repeated in the error.
+/// Maximum length of an unknown parameter's name in the error.
 const MAX_SHOWN_CHARS: usize = 64;
 
 fn known_parameters(method: &Method, route: &str) -> &'static [&'static str] {

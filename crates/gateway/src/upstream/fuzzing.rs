@@ -4,7 +4,7 @@ use super::events::{Event, Parser};
 
 pub(crate) use super::rpc::fuzzing::{connection, readers};
 
-/// The pieces in which server-sent events come do not matter.
+/// Asserts that the events do not depend on how the stream is split.
 pub(crate) fn events(bytes: &[u8]) {
     let Some((piece, stream)) = bytes.split_first() else { return };
     let whole = parse(stream, stream.len().max(1));

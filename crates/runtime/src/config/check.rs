@@ -115,7 +115,7 @@ fn pools(settings: &mut Settings, values: &mut Values) -> Result<(), ConfigError
     Ok(())
 }
 
-/// One of several principals cannot take all sessions, unless the configuration says so.
+/// Limits the sessions of each principal if there are several, unless the configuration sets that limit.
 pub(super) fn share_sessions(settings: &mut Settings, principals: usize, values: &mut Values) {
     if principals > 1 && settings.most_sessions_per_principal.is_none() {
         let share = fair_share(settings.most_sessions);

@@ -17,7 +17,7 @@ pub enum ConfigError {
     #[error("the token of {name} has no secret: {problem}")]
     Secret { name: String, problem: String },
     /// A configuration in the working directory that appeared while guests could write there.
-    #[error("{} may have been written by a guest, who had {} read-write", path.display(), volume.display())]
+    #[error("{} may have been written by a guest: {} was a read-write volume", path.display(), volume.display())]
     GuestWritten { path: PathBuf, volume: PathBuf },
     #[error("there is no place for the state: neither XDG_STATE_HOME nor HOME is set")]
     NoStateDirectory,

@@ -46,11 +46,11 @@ impl Environment {
         self.base("XDG_STATE_HOME", ".local/state").map(|base| base.join("ringfence"))
     }
 
-    /// Where read-write volumes are remembered; never a directory that a configuration file names.
+    /// The directory with the record of read-write volumes; never one that a configuration file names.
     pub(crate) fn record_directory(&self) -> Option<PathBuf> {
         let named = ["RINGFENCE_STATE_DIR", "MCP_BRIDGE_STATE_DIR"].iter().find_map(|name| self.get(name));
         let usual = || {
-            // It may be made, but not the home that it is in.
+            // The directory may be created, but not the home that contains it.
             let base = self.base("XDG_STATE_HOME", "")?;
             self.state_directory().filter(|_| base.is_dir())
         };
@@ -104,7 +104,7 @@ pub(super) fn read_file(
 
 /// Refuses a configuration in the working directory that a guest may have put there.
 fn check_implicit(path: &Path, environment: &Environment) -> Result<(), ConfigError> {
-    // The user's own directory of settings is never shown to guests.
+    // Guests never see the contents of the user's settings directory.
     let record = environment.record_directory().filter(|_| path == Path::new(NAME));
     match record.and_then(|directory| Record::in_directory(&directory).written_by_guest(path)) {
         Some(volume) => Err(ConfigError::GuestWritten { path: path.to_owned(), volume }),

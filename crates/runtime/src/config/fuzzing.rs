@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::document;
 
-/// What can be read can be shown, and is a configuration.
+/// Asserts that a file that parses can be printed, and that the printed text is a valid configuration.
 pub(crate) fn own_file(text: &str) {
     let Ok(values) = document::read(text, Path::new("ringfence.toml")) else { return };
     values.config().expect("a configuration");

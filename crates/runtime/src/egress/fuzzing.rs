@@ -41,7 +41,7 @@ fn request(mut input: &[u8]) {
     assert_eq!(Target::parse(&target, None).expect("a target"), request.target);
     let Kind::Forward(forward) = &request.kind else { return };
 
-    // The server understands what the proxy understood.
+    // The server must parse the same request as the proxy.
     let Some(sent) = read_again(&forward.head) else { return };
     let parts: Vec<&[u8]> = sent.start.split(|byte| *byte == b' ').collect();
     assert!(parts.len() == 3 && parts[0] == request.method.as_bytes() && parts[1].starts_with(b"/"));
@@ -69,7 +69,8 @@ fn answer(mut input: &[u8]) {
     body(expected, input);
 }
 
-/// What the proxy has written is a head. It may have more fields than one that is read: the proxy adds up to three.
+/// Parses a head that the proxy has written. It may exceed the field limit for input, because the proxy adds up to
+/// three.
 fn read_again(written: &[u8]) -> Option<Head> {
     match Head::parse(written) {
         Err(HeadError::TooLarge) => None,
@@ -77,7 +78,7 @@ fn read_again(written: &[u8]) -> Option<Head> {
     }
 }
 
-/// No field that belongs to one connection passes the proxy, but for its own.
+/// Asserts that no hop-by-hop field is forwarded, except those that the proxy adds.
 fn end_to_end(sent: &Head) {
     assert_eq!(sent.all("connection").collect::<Vec<_>>(), [b"close"]);
     for field in &sent.fields {
@@ -87,7 +88,7 @@ fn end_to_end(sent: &Head) {
     }
 }
 
-/// A body is copied to its end and no further; a copy of the copy is the same.
+/// Asserts that a body is copied up to its end and no further, and that copying the copy gives the same bytes.
 fn body(body: Body, input: &[u8]) {
     let idle = Idle::new(Duration::from_secs(1));
     let copy = |mut from: &[u8]| {
@@ -106,7 +107,7 @@ fn body(body: Body, input: &[u8]) {
     }
 }
 
-/// What the first bytes have decided, later ones do not change.
+/// Asserts that later bytes do not change a decision about the first bytes.
 fn hello(input: &[u8]) {
     let Some((cut, bytes)) = input.split_first() else { return };
     let first = inspect(&bytes[..usize::from(*cut).min(bytes.len())]);

@@ -28,8 +28,8 @@ pub(super) fn inspect(bytes: &[u8]) -> Opening {
     match bytes {
         [] | [0x14..=0x18 | 0x80..=0x83] | [0x80..=0x83, _] | [0x80..=0x83, _, 1] => return Opening::Incomplete,
         [0x16, 3, ..] => {}
-        // Servers skip an alert or another record before the greeting, which would then not be looked at; a greeting
-        // in the format of SSL 2 has no server name.
+        // Servers skip an alert or another record before the ClientHello, which would then not be checked; a
+        // ClientHello in SSL 2 format has no server name.
         [0x14 | 0x15 | 0x17 | 0x18, 3, ..] | [0x80..=0x83, _, 1, 3, ..] => return Opening::Malformed,
         _ => return Opening::NotTls,
     }

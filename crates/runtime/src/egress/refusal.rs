@@ -43,9 +43,9 @@ pub enum Refusal {
     SniMismatch,
     #[error("the TLS greeting names no server")]
     NoSni,
-    #[error("only HTTP and TLS may be spoken on port 80")]
+    #[error("only HTTP and TLS are allowed on port 80")]
     NotHttp,
-    #[error("only TLS may be spoken on port 443")]
+    #[error("only TLS is allowed on port 443")]
     NotTls,
     #[error("the TLS greeting is malformed, too large or too slow")]
     BadHello,

@@ -1,7 +1,7 @@
-//! A `CONNECT` tunnel: the client's first bytes decide the protocol, and what is checked.
+//! A `CONNECT` tunnel: the client's first bytes determine the protocol and its checks.
 //!
-//! - TLS: the server name must be the tunnel's host. A greeting without one is refused, unless the tunnel leads to an
-//!   address (RFC 6066, 3 forbids addresses as server names).
+//! - TLS: the server name must be the tunnel's host. A `ClientHello` without one is refused, unless the target of the
+//!   tunnel is an IP address (RFC 6066, section 3, forbids addresses as server names).
 //! - HTTP/1: every request must name the tunnel's host (`tunnelled_http`). HTTP/2 in plain text is refused.
 //! - Anything else is refused on ports 80 and 443. On other ports, which a rule must name, it is relayed: there the server
 //!   may speak first, and a protocol that turns to TLS or HTTP later is not checked.
@@ -36,9 +36,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(super) struct Tunnel<'a> {
     pub(super) policy: &'a Policy,
     pub(super) target: &'a Target,
-    /// For a TLS greeting to arrive.
+    /// Timeout for a TLS `ClientHello`.
     pub(super) hello: Duration,
-    /// For the head of each plain request to arrive.
+    /// Timeout for the head of each plain request.
     pub(super) head: Duration,
     pub(super) idle: Duration,
 }
@@ -92,7 +92,7 @@ impl Tunnel<'_> {
         idle.guard(work).await.unwrap_or(Err(TunnelError::Idle))
     }
 
-    /// Reads the client's first bytes until they tell the protocol; returns how many of them were relayed already.
+    /// Reads the client's first bytes until the protocol is known; returns how many of them were relayed already.
     async fn open<C, W>(
         &self,
         client: &mut C,
@@ -139,7 +139,7 @@ impl Tunnel<'_> {
         }
     }
 
-    /// The protocol that the first bytes belong to, if they tell it yet and it is allowed.
+    /// The protocol of the first bytes, if it can be determined yet and is allowed.
     fn protocol(&self, bytes: &[u8]) -> Result<Option<Protocol>, Refusal> {
         match inspect(bytes) {
             Opening::Incomplete => Ok(None),
@@ -162,7 +162,7 @@ impl Tunnel<'_> {
         }
     }
 
-    /// The same for bytes that tell nothing, and after which none will come.
+    /// The same for bytes from which the protocol cannot be determined, and after which no more will come.
     fn protocol_at_end(&self, bytes: &[u8]) -> Result<Protocol, Refusal> {
         match self.target.port {
             _ if bytes.is_empty() => Ok(Protocol::Other),
@@ -183,7 +183,7 @@ impl Tunnel<'_> {
 impl From<Refusal> for TunnelError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            // whoever sends such bytes speaks HTTP, or something like it
+            // a client that sends such bytes uses HTTP, or a similar protocol
             Refusal::NotHttp | Refusal::Head(_) | Refusal::HeadTimeout => Self::RefusedRequest(refusal),
             refusal => Self::Refused(refusal),
         }

@@ -23,7 +23,7 @@ const MAX_HEAD: usize = 16 * 1024;
 const MAX_RESPONSE_HEAD: usize = 32 * 1024;
 const MAX_INTERIM_RESPONSES: usize = 8;
 
-/// Where a requested upgrade of the connection stands.
+/// The state of a requested upgrade of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upgrade {
     None,
@@ -59,7 +59,7 @@ impl<F: Fn(&Host) -> bool> TunnelledHttp<'_, F> {
                 Err(Refusal::Head(HeadError::Closed | HeadError::Read(_))) => {
                     return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
                 }
-                // nothing was sent to the server yet, so the client can be told why
+                // nothing was sent to the server yet, so the client can get an error response
                 Err(refusal) if is_first => return Err(TunnelError::RefusedRequest(refusal)),
                 Err(refusal) => return Err(TunnelError::Refused(refusal)),
             };

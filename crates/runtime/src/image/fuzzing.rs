@@ -98,7 +98,7 @@ fn fill(field: &mut [u8; 100], text: &[u8]) {
     field[..length].copy_from_slice(&text[..length]);
 }
 
-/// Nothing changed outside, and inside is no more than allowed.
+/// Asserts that nothing changed outside of the root, and that the contents of the root are within the limits.
 fn check(outside: &Path, root: &Path) {
     let mut names: Vec<_> =
         fs::read_dir(outside).expect("names").map(|entry| entry.expect("a name").file_name()).collect();

@@ -4,16 +4,16 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Directories that the dynamic linker searches, and what it obeys.
+/// Directories that the dynamic linker searches, and its settings.
 const SYSTEM: [&str; 7] =
     ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/ld.so.preload"];
 
-/// Where a prefix has its programs and libraries. Debian's Python also imports from `/usr/local/lib`.
+/// The directories of programs and libraries in a prefix. Debian's Python also imports from `/usr/local/lib`.
 const OF_PREFIX: [&str; 5] = ["bin", "lib", "lib64", "local/lib", "pyvenv.cfg"];
 
 const SITE_DIRECTORIES: [&str; 2] = ["site-packages", "dist-packages"];
 
-/// Imported at every start, unless Python is told otherwise.
+/// Modules that Python imports at every start, unless an option disables it.
 const START_UP: [&str; 2] = ["sitecustomize.py", "usercustomize.py"];
 
 const MAX_ENTRIES: usize = 20_000;
@@ -35,7 +35,8 @@ pub(crate) fn executed_parts(program: &Path) -> Vec<PathBuf> {
     parts
 }
 
-/// The installation prefixes of a program: by its name, by what that leads to, and of a virtual environment's base.
+/// The installation prefixes of a program: of its path, of the target of its links, and of a virtual environment's
+/// base.
 pub(crate) fn prefixes(program: &Path) -> Vec<PathBuf> {
     let of = |program: &Path| Some(program.parent()?.parent()?.to_owned());
     let real = fs::canonicalize(program).ok();
@@ -76,7 +77,7 @@ fn library_directories(prefix: &Path) -> Vec<PathBuf> {
     ["lib", "lib64", "local/lib"].into_iter().flat_map(of).collect()
 }
 
-/// What a directory of packages leads to: links, the directories of `.pth` files, and those of editable installs.
+/// The paths that a package directory refers to: targets of links, `.pth` files and editable installs.
 fn add_site(site: &Path, parts: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(site).into_iter().flatten().flatten().take(MAX_ENTRIES) {
         let name = entry.file_name();

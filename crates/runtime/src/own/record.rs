@@ -1,10 +1,11 @@
-//! The directories that guests had read-write, remembered for later starts in the same state directory.
+//! A record of the directories that guests could write, for later starts with the same state directory.
 //!
-//! `ringfence.toml` in the working directory is obeyed without being named. In a directory that guests had, that is safe
-//! only for a file that existed before: it is read-only for guests. One that appeared later may be a guest's. The user
-//! can name it with `--config`; a server that is started so with the same volume also approves it for later starts.
+//! `ringfence.toml` in the working directory is read without being named. In a directory that guests could write, that
+//! is safe only for a file that existed before, because such a file is read-only for guests. A guest may have written
+//! one that appeared later. The user can name it with `--config`; a server that is started in this way with the same
+//! volume also approves it for later starts.
 //!
-//! The file has one JSON object a line, and is only appended to.
+//! The file has one JSON object per line, and is only appended to.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -38,8 +39,8 @@ impl Record {
         Self(state.join(NAME))
     }
 
-    /// Notes volumes before guests get them, by real paths. `present` are configuration files that guests cannot write,
-    /// `named` is one that the user has named.
+    /// Records volumes by their real paths, before guests get them. `present` are configuration files that guests
+    /// cannot write, `named` is one that the user has named.
     pub(super) fn note(&self, volumes: &[PathBuf], present: &[PathBuf], named: Option<&Path>) -> std::io::Result<()> {
         let known = self.read();
         let mut new = Vec::new();
@@ -75,7 +76,7 @@ impl Record {
 
     fn read(&self) -> Vec<Line> {
         let mut text = String::new();
-        // A record that is not there knows of no volume.
+        // Without a record file there were no volumes.
         let read = File::open(&self.0).and_then(|file| file.take(4 * MAX_BYTES).read_to_string(&mut text));
         if read.is_err() {
             return Vec::new();
@@ -126,7 +127,7 @@ mod tests {
         for file in &planted {
             assert_eq!(record.written_by_guest(file), Some(volume.clone()), "{}", file.display());
         }
-        // A later start does not take it for one that was there before.
+        // A later start must not treat it as a file that existed before.
         record.note(std::slice::from_ref(&volume), &planted, None).unwrap();
         assert_eq!(record.written_by_guest(&planted[0]), Some(volume.clone()));
         for _ in 0..2 {

@@ -1,8 +1,8 @@
-//! The paths that guests may write, and so the files that the host must neither execute nor obey.
+//! The paths that guests may write. The host must neither execute such files nor read settings from them.
 //!
 //! A path counts as written by guests if it, or any symbolic link on the way to it, lies in a volume that a guest has
-//! read-write. The file need not exist: where a guest can create it, it counts too. The set only grows, because what a
-//! guest wrote stays after the guest has ended.
+//! read-write. The file need not exist: a path counts if a guest can create it. The set only grows, because files that
+//! a guest wrote remain after the guest has ended.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -12,7 +12,7 @@ use ringfence_sandbox::{Access, Volume};
 
 use super::{absolute, real};
 
-/// As many as the kernel follows (`path_resolution(7)`).
+/// Maximum number of links in one path, as in the kernel (`path_resolution(7)`).
 const MAX_LINKS: usize = 40;
 
 /// The read-write volumes of all guests. Clones share one set.
@@ -57,7 +57,7 @@ impl GuestWritable {
         writable
     }
 
-    /// Adds volumes before a guest gets them. On an error they count as written too, but must not be given to a guest.
+    /// Adds volumes before a guest gets them. On an error they are added too, but no guest may get them.
     pub fn add(&self, volumes: &[Volume]) -> Result<(), HostExecutes> {
         let mut inner = self.inner();
         let mut refused = Ok(());
@@ -90,14 +90,15 @@ impl GuestWritable {
         }
     }
 
-    /// Checks trees that the host executes from now on, and has later volumes refused that would show them.
+    /// Checks trees that the host executes from now on, and registers them, so that later volumes that contain them are
+    /// refused.
     pub fn execute(&self, trees: &[PathBuf]) -> Result<(), GuestWritten> {
         trees.iter().try_for_each(|tree| self.check_tree(tree))?;
         let mut inner = self.inner();
         for tree in trees {
             let mut steps = visited(tree);
             let end = steps.pop();
-            // Directories on the way are passed through; links on the way decide what is found.
+            // Directories on the way do not matter; links on the way determine the target.
             let names = steps.into_iter().filter(|step| step.is_symlink()).chain(end);
             let new: Vec<PathBuf> = names.filter(|name| !inner.executed.contains(name)).collect();
             inner.executed.extend(new);
@@ -126,7 +127,7 @@ fn overlap(one: &Path, other: &Path) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 
-/// Every name that is looked up on the way to a path, each in its real directory; the last is what it leads to.
+/// Every name that is looked up while a path is resolved, each in its real directory; the last one is the target.
 pub(super) fn visited(path: &Path) -> Vec<PathBuf> {
     let components = |path: &Path| path.components().rev().map(own_component).collect::<Vec<OsString>>();
     let mut pending = components(&absolute(path));
@@ -200,7 +201,7 @@ mod tests {
     fn every_link_on_the_way_counts() {
         let (_directory, base) = directory(&["rw", "safe", "entry"]);
         std::fs::write(base.join("safe/file"), "").unwrap();
-        // The name is safe and so is the file, but a guest can exchange the link between them.
+        // The path and the target are safe, but a guest can replace the link between them.
         symlink(base.join("safe/file"), base.join("rw/middle")).unwrap();
         symlink("../rw/middle", base.join("entry/name")).unwrap();
         symlink("../safe", base.join("entry/directory")).unwrap();

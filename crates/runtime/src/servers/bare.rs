@@ -1,8 +1,8 @@
 //! A server that its entry wants run on the host: an ordinary process in a group of its own.
 //!
 //! It has the rights of the user who runs ringfence. Therefore it is refused if guests could have written its program,
-//! its scripts, its working directory or the user's settings. What leaves its process group is not ended with it, and
-//! when this process is killed it only sees the end of its input, unless a supervisor kills it too.
+//! its scripts, its working directory or the user's settings. Processes that leave its process group do not end with
+//! it. If ringfence is killed, the server only gets EOF on its standard input, unless a supervisor kills it too.
 
 mod trusted;
 

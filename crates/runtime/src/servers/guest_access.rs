@@ -1,4 +1,4 @@
-//! What entries let their servers write on the host, and what follows for the files that the host obeys.
+//! The host paths that entries let their servers write, and the settings files that must not be used because of them.
 
 use ringfence_sandbox::{Access, Volume};
 
@@ -23,7 +23,7 @@ pub fn read_write_volumes(entry: &ServerEntry) -> Vec<Volume> {
     if let Ok(plan) = Plan::of(&entry, settings) {
         return plan.volumes.into_iter().filter(|volume| volume.access == Access::ReadWrite).collect();
     }
-    // It cannot be started now, but may have been before, or may be once a directory exists.
+    // The server cannot start now, but may have run before, or may start once a directory exists.
     let named = walls.host_path.iter().chain(&settings.cwd).filter(|path| path.is_absolute());
     let volume = |host| Volume { host, guest: "/workspace/project".into(), access: Access::ReadWrite, within: None };
     named.cloned().map(volume).collect()
@@ -48,8 +48,8 @@ pub async fn guest_writable(configuration: &Configuration, volumes: &[Volume], s
     writable
 }
 
-/// Why what an entry needs could not be installed, if a guest could have written a setting that says where packages come
-/// from. Reads files; may block.
+/// Why the packages of an entry cannot be installed, if a guest could have written a setting that names registries.
+/// Reads files; may block.
 pub fn check_installation(entry: &ServerEntry, writable: &GuestWritable) -> Result<(), StartFailure> {
     let Ok(entry) = expand(entry, &|name| std::env::var(name).ok()) else { return Ok(()) };
     let Reach::Stdio(settings) = &entry.reach else { return Ok(()) };

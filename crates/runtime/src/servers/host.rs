@@ -21,7 +21,7 @@ use crate::scope::Confinement;
 use crate::session::launchers::Launchers;
 use crate::template::accepted_by_default;
 
-/// For the last look at what servers have written.
+/// Timeout for the last check of protected names when servers end.
 const LAST_REPORTS: Duration = Duration::from_secs(5);
 
 /// How servers are hosted.
@@ -40,12 +40,12 @@ pub struct HostSettings {
     pub confinement: Option<Confinement>,
     /// What they are never shown.
     pub own: Own,
-    /// What guests may write, to which the volumes of servers are added before they start. Nothing of it is executed or
-    /// obeyed on the host.
+    /// The paths that guests may write; the volumes of servers are added before they start. The host neither executes
+    /// these files nor reads settings from them.
     pub guest_writable: GuestWritable,
     /// The directory for the locks of strict volumes, if they are strict.
     pub strict_volumes: Option<PathBuf>,
-    /// Where it is recorded what servers write.
+    /// The audit log for protected names that servers write.
     pub audit: Audit,
     /// Of a run: what is installed from a project is not shared with other runs.
     pub tag: Option<String>,
@@ -89,7 +89,7 @@ pub(super) struct Inner {
     /// Installations, which outlast the starts that wait for them.
     pub(super) tasks: TaskTracker,
     pub(super) ending: CancellationToken,
-    /// Of what servers write; each ends with its server.
+    /// Tasks that check protected names; each ends with its server.
     pub(super) reports: TaskTracker,
 }
 

@@ -76,7 +76,7 @@ pub struct Skipped {
 }
 
 impl Import {
-    /// Drops what was found in files that guests may write by now.
+    /// Drops the entries of files that guests may write by now.
     pub(super) fn recheck(&mut self, writable: &GuestWritable) {
         let mut errors: BTreeMap<PathBuf, (Client, GuestWritten)> = BTreeMap::new();
         self.found.retain(|found| match writable.check(&found.path) {
@@ -149,7 +149,7 @@ impl Scan<'_> {
             return;
         }
         if let Err(error) = self.writable.check(path) {
-            // Of files by any name only the directory is reported: a guest can make any number of them.
+            // For files with arbitrary names only the directory is reported: a guest can create any number of them.
             let is_listed = location.pattern.contains('*');
             let shown = if is_listed { path.parent().unwrap_or(path) } else { path };
             if path.symlink_metadata().is_ok() && self.seen.insert(shown.to_owned()) {

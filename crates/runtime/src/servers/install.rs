@@ -32,7 +32,7 @@ use crate::own::GuestWritable;
 use crate::template::proxy_environment;
 use steps::Step;
 
-/// Shown to an installation where they lie outside of what every sandbox sees.
+/// Mounted for an installation if they are outside of the paths that every sandbox sees.
 const INTERPRETERS: [&str; 4] = ["python3", "node", "npm", "uv"];
 
 /// What is told of a failed installer's complaints, in characters.
@@ -194,7 +194,7 @@ impl Installation {
         matches!(self.need, Need::PythonProject { .. } | Need::NodeProject { .. })
     }
 
-    /// Refuses interpreters that guests could have written: what they install, other servers run.
+    /// Refuses interpreters that guests could have written, because other servers run the packages that they install.
     fn check_interpreters(&self) -> Result<(), StartFailure> {
         // An image brings its own.
         let names = INTERPRETERS.iter().filter(|_| self.image.is_none());

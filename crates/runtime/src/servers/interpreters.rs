@@ -10,7 +10,7 @@ use super::phase::{Phase, StartFailure};
 use crate::own::{GuestWritable, GuestWritten};
 use crate::{interpreter, template};
 
-/// For an interpreter to print its version.
+/// Timeout for an interpreter to print its version.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 const MAX_OUTPUT_BYTES: usize = 64 << 10;

@@ -1,9 +1,9 @@
-//! The package registries that installations use: those that this host's settings for pip and npm name.
+//! The package registries for installations, from this host's settings of pip and npm.
 //!
-//! The settings are read here, and no program of the host is run for them. A setting that guests could have written is
-//! refused, never used. Without a setting the default of the installed pip or npm counts, which it prints inside a
-//! sandbox without network. Credentials are not taken over, neither from files nor from addresses. A host that resolves
-//! to a private address is reached there, because the settings name it.
+//! This module parses the settings itself and runs no program on the host. A setting that guests could have written is
+//! an error. Without a setting, the installed pip or npm prints its default inside a sandbox without network.
+//! Credentials are never used, neither from files nor from URLs. Hosts that resolve to private addresses are allowed,
+//! because the settings name them.
 
 mod defaults;
 mod npm;
@@ -111,7 +111,8 @@ pub(super) async fn python(host: &Host) -> Result<(Registry, Installer), StartFa
     Ok((registry.resolve().await?, installer))
 }
 
-/// Why an installation of this kind would be refused for its settings, if so. Reads files; may block.
+/// The reason why an installation of this kind would be refused because of its settings, if any. Reads files; may
+/// block.
 pub(super) fn check(kind: Kind, writable: &GuestWritable) -> Result<(), SettingsError> {
     match kind {
         Kind::Npm => NpmRegistries::of_host(writable).map(drop),

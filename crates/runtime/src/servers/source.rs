@@ -100,10 +100,10 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Which files may still say what servers there are. Clones share one state.
+/// Decides which files may still define servers. Clones share one state.
 ///
-/// A file that guests may write never does, also if it does not exist yet. The store, which no guest can write, always
-/// does.
+/// A file that guests may write never may, even if it does not exist yet. The store, which no guest can write, always
+/// may.
 #[derive(Debug, Clone, Default)]
 pub struct Following {
     has_ended: Arc<AtomicBool>,

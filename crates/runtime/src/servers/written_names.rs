@@ -10,7 +10,7 @@ use super::tail::Tail;
 use crate::audit::Audit;
 use crate::protected_names::{self, ProtectedNames};
 
-/// Between two looks.
+/// The interval between checks.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) struct Report {
@@ -20,7 +20,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Looks at intervals and once more at the end of the process.
+    /// Checks at intervals, and once more when the process has ended.
     pub(super) async fn follow(self, entry: ServerEntry, process: InmateHandle) {
         let mut ended = std::pin::pin!(process.ended());
         while tokio::time::timeout(INTERVAL, &mut ended).await.is_err() {

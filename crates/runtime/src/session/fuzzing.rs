@@ -12,7 +12,7 @@ use crate::template::Language;
 /// The cell that the host waits for.
 const CELL: u64 = 7;
 
-/// A shell line that is longer is refused as soon as so much of it has come, so pieces would matter.
+/// A longer shell line is refused as soon as this much has arrived, so the result would depend on how input is split.
 const MAX_BYTES: usize = 4096;
 
 /// As in [`super::display`].

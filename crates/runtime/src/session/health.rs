@@ -1,4 +1,5 @@
-//! Whether sessions can be started. A server is healthy once it has made one sandbox, and until one cannot be made.
+//! Whether sessions can be started. A server is healthy from its first successful start of a sandbox until a start
+//! fails.
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,25 +19,25 @@ pub(super) struct Trouble {
 impl Trouble {
     /// The state of a server that has not made a sandbox yet.
     pub(super) fn unproven() -> Self {
-        Self { why: "no sandbox has been made yet".into(), tried: Instant::now() }
+        Self { why: "no sandbox has been started yet".into(), tried: Instant::now() }
     }
 
     /// The reason for `/health`, which needs no token. A protection that the host lacks is named; other messages may
     /// contain paths of this host.
     fn public_reason(&self) -> String {
         match self.why.split_once(LACK) {
-            Some((_, lack)) => format!("no sandbox can be made: {LACK}{lack}"),
-            None => "no sandbox can be made: `GET /` and the log say why".to_owned(),
+            Some((_, lack)) => format!("no sandbox can be started: {LACK}{lack}"),
+            None => "no sandbox can be started: `GET /` and the log give the reason".to_owned(),
         }
     }
 }
 
-/// How the sandbox begins to name a protection that is missing.
+/// The prefix of the sandbox's error message about a missing protection.
 const LACK: &str = "this host lacks ";
 
 const BETWEEN_TRIALS: Duration = Duration::from_secs(2);
 
-/// Maximum time for the sandbox that proves that sandboxes can be made.
+/// Timeout for the test start of a sandbox.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Sessions {
@@ -57,7 +58,7 @@ impl Sessions {
         }
         let proved = tokio::time::timeout(PROOF_TIMEOUT, self.0.try_sandbox()).await;
         proved.unwrap_or_else(|_| {
-            let message = format!("no sandbox was made within {} s", PROOF_TIMEOUT.as_secs());
+            let message = format!("no sandbox could be started within {} s", PROOF_TIMEOUT.as_secs());
             Err(Failure::new(Kind::SandboxCreation, message).suggest("`ringfence doctor` checks this host"))
         })
     }
@@ -112,7 +113,7 @@ impl Inner {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tries again if the last attempt failed, but not for every caller.
+    /// Retries if the last attempt failed, but at a limited rate.
     async fn check_sandboxes(&self) -> Result<(), String> {
         match &mut *self.trouble() {
             None => return Ok(()),
@@ -129,7 +130,7 @@ impl Inner {
     async fn try_sandbox(&self) -> Result<(), Failure> {
         let Settings { templates, flavors, default_template, default_flavor, .. } = &self.settings;
         let (Ok(template), Ok(flavor)) = (templates.find(default_template), flavors.find(default_flavor)) else {
-            // Callers must name a template and a flavor, and are told about those.
+            // Callers must name a template and a flavor, and get errors about those.
             *self.trouble() = None;
             return Ok(());
         };

@@ -6,7 +6,7 @@ use ringfence_sandbox::bytes;
 
 use super::{Failure, Kind, Principal, SessionId, Settings};
 
-/// The most of a pool that one of several principals may hold: three quarters, and at least one.
+/// The maximum share of a pool for one of several principals: three quarters, and at least one.
 pub fn fair_share(total: usize) -> usize {
     (total / 4 * 3 + total % 4 * 3 / 4).max(1)
 }

@@ -37,7 +37,7 @@ impl Prepared {
 pub(super) enum Interpreter {
     NeededNow,
     MaybeLater,
-    /// The sandbox is only made to see whether that is possible.
+    /// The sandbox is only a test whether sandboxes can be started.
     Never,
 }
 

@@ -85,7 +85,7 @@ impl Sessions {
 
     fn build(settings: Settings, program: PathBuf, audit: Audit, keeping: Option<Keeping>) -> Self {
         let places = Places::new(ServiceLimits::from(&settings));
-        // Refused where they were given if they show what the host executes.
+        // Volumes that contain programs of the host were refused earlier, where they were added.
         let _ = settings.guest_writable.add(&settings.volumes);
         let python = warmth::host_python(&settings.guest_writable);
         compiled::set_interpreter(python.clone());
@@ -200,7 +200,7 @@ impl Sessions {
         &self.0.settings.volumes
     }
 
-    /// What guests may write, of sessions and of hosted servers.
+    /// The paths that guests of sessions and of hosted servers may write.
     pub fn guest_writable(&self) -> &GuestWritable {
         &self.0.settings.guest_writable
     }

@@ -22,7 +22,7 @@ pub struct Settings {
     pub volumes: Vec<Volume>,
     /// What of the volumes is not for guests; see [`crate::own`].
     pub kept: Vec<PathBuf>,
-    /// What guests may write, those of hosted servers included: the host executes nothing of it.
+    /// The paths that guests may write, including those of hosted servers: the host executes nothing there.
     pub guest_writable: GuestWritable,
     /// The directory for the locks of strict volumes, if they are strict.
     pub strict_volumes: Option<PathBuf>,

@@ -148,7 +148,7 @@ impl Inner {
         Ok(prepared)
     }
 
-    /// A sandbox of the pool that still protects all protected names of its volumes; others are discarded.
+    /// Takes a pooled sandbox that still protects all protected names of its volumes; discards others.
     async fn claim(&self, template: &Template, flavor: &Flavor) -> Option<Prepared> {
         loop {
             let prepared = self.pool.claim(template, flavor)?;

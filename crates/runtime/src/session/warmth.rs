@@ -34,7 +34,7 @@ pub(super) fn python(python: &Path, preload: &[String]) -> Option<Warmth> {
     })
 }
 
-/// The Python that sessions have, if there is one that the host may execute: none that guests could have written.
+/// The Python of sessions, if the host may execute it: guests must not have been able to write it.
 pub(super) fn host_python(writable: &GuestWritable) -> Option<PathBuf> {
     let directory = prepare::interpreter_directory(Language::Python);
     let python = find(Language::Python.interpreter(), directory.as_deref())?;

@@ -124,7 +124,7 @@ pub(super) fn excess(connection: &Connection, max_rows: u64) -> rusqlite::Result
             *count = count.saturating_sub(share);
         }
     }
-    // Now the counts are what is too much.
+    // From here on, the counts are the numbers of surplus events.
     let mut numbers = Vec::new();
     for_each_row(connection, |number, principal, kind| {
         let left = counts.get_mut(principal).and_then(|kinds| kinds.get_mut(kind));
@@ -136,7 +136,7 @@ pub(super) fn excess(connection: &Connection, max_rows: u64) -> rusqlite::Result
     Ok(numbers)
 }
 
-/// What stands for the principal of unknown callers; no name of a principal contains NUL.
+/// The principal of unknown callers; the name of a real principal contains no NUL.
 const UNKNOWN: &str = "\0";
 
 /// Every event, the oldest first: its number, principal and kind.
@@ -149,8 +149,8 @@ fn for_each_row(connection: &Connection, mut see: impl FnMut(i64, &str, &str)) -
     Ok(())
 }
 
-/// The most that each may have so that all have at most `max` together: who has less is not affected. At least one, so
-/// that the newest event always stays.
+/// The maximum per principal or kind so that all together have at most `max`; those with fewer events are not affected.
+/// At least one, so that the newest event is never deleted.
 fn fair_share(mut counts: Vec<u64>, max: u64) -> u64 {
     counts.sort_unstable();
     let (mut left, mut sharers) = (max, counts.len() as u64);

@@ -1,5 +1,5 @@
-//! Keeps one principal from filling the writer's queue: events that find no room are lost, so a flood would make the
-//! events of others disappear.
+//! Prevents one principal from filling the writer's queue: a full queue drops events, so a flood would drop the events
+//! of others.
 //!
 //! While the queue is more than half full, each principal may add only a small number of events.
 
@@ -15,7 +15,7 @@ use crate::session::Principal;
 /// The part of the queue that one principal may take while it is congested.
 const SHARE: usize = 16;
 
-/// What each principal has added since the queue became congested.
+/// The number of events that each principal has added since the queue became congested.
 #[derive(Default)]
 pub(super) struct Congestion(Mutex<HashMap<Option<Box<str>>, usize>>);
 

@@ -43,7 +43,7 @@ impl StoreError {
                 format!("make {} a file that this user may read and write, or move it away", path.display())
             }
             Self::WritableByOthers { path, .. } => format!("chmod 700 {}", path.display()),
-            Self::Newer { .. } => "the file is left unchanged; run the newer ringfence, or choose another directory with RINGFENCE_STATE_DIR"
+            Self::Newer { .. } => "the file is left unchanged; use the newer version of ringfence, or choose another directory with RINGFENCE_STATE_DIR"
                 .into(),
             Self::BrokenInUse { .. } => {
                 "stop the other servers of this state directory, and start again: what can be read is saved then".into()

@@ -1,7 +1,7 @@
 //! Reports of databases that were broken and had to be replaced.
 //!
-//! The report is written beside the broken file, which is kept. The server and the commands repeat it until a person
-//! removes that file: a loss that is reported once, to a log that nobody reads, is a silent loss.
+//! The broken file is preserved, with the report beside it. The server and the commands repeat the report until a
+//! person removes that file, because a single log message is easily missed.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::database::{NAME, beside};
 
-/// Longer reports are not ours.
+/// Maximum size of a report; a larger file was not written by ringfence.
 const MAX_REPORT_BYTES: u64 = 64 << 10;
 
 /// A broken database that was replaced.
@@ -24,7 +24,7 @@ pub struct Loss {
     pub time_ms: u64,
     /// Why it could not be used.
     pub reason: String,
-    /// What was kept and lost of each table, for people.
+    /// The recovered and lost rows of each table, as text.
     pub summary: String,
     /// The tables that may lack rows.
     pub lost_tables: Vec<String>,
@@ -65,7 +65,7 @@ impl Loss {
     }
 }
 
-/// The losses of a state directory whose broken files are still there, the oldest first.
+/// The losses of a state directory whose broken files still exist, the oldest first.
 pub fn losses(directory: &Path) -> Vec<Loss> {
     let Ok(files) = fs::read_dir(directory) else { return Vec::new() };
     let number = |name: &str| name.strip_prefix(NAME)?.strip_prefix(".broken-")?.parse::<u64>().ok();

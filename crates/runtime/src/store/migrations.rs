@@ -134,8 +134,8 @@ pub(super) fn schema_of_new(migrations: usize) -> rusqlite::Result<Vec<(Entry, u
     schema(&transaction)
 }
 
-/// The number of migrations that the database has seen. A number above ours is always refused, never repaired: only the
-/// newer program knows what it means.
+/// The number of migrations that were applied to the database. A number above the known ones is always refused, never
+/// repaired: only the newer version knows its meaning.
 pub(super) fn format(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let known = MIGRATIONS.len();

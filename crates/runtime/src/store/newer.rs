@@ -82,7 +82,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// False if the file ends before.
+/// Returns false if the file is shorter.
 fn read_whole(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(bytes) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),

@@ -1,4 +1,4 @@
-//! What a person has accepted of what a server offers.
+//! The pins table: the items of servers that a person has accepted.
 
 use rusqlite::params;
 
@@ -13,8 +13,8 @@ pub enum PinKind {
     Resource,
     ResourceTemplate,
     Instructions,
-    /// Marks that all kinds were looked at, also those of which the server had nothing. Pins that were made when only
-    /// tools could be pinned do not have it.
+    /// Marks pins that cover all kinds, including kinds of which the server had no items. Pins that were made when only
+    /// tools could be pinned do not have this mark.
     AllKinds,
 }
 
@@ -38,7 +38,8 @@ impl PinKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pin {
     pub kind: PinKind,
-    /// The name of a tool or prompt, the URI of a resource; empty for what a server has one of.
+    /// The name of a tool or prompt, the URI of a resource; empty for the instructions and the mark, of which a server
+    /// has one each.
     pub name: String,
     /// What was shown of it.
     pub accepted: serde_json::Value,
@@ -80,7 +81,7 @@ impl Store {
         .await
     }
 
-    /// Accepts items of a server; what was accepted of its other items stays.
+    /// Accepts items of a server; pins of its other items stay.
     pub async fn set_pins(&self, server: &str, pins: Vec<Pin>) -> Result<(), StoreError> {
         let server = server.to_owned();
         self.with(move |connection| {
@@ -113,7 +114,7 @@ impl Store {
         .await
     }
 
-    /// Forgets all that was accepted of a server.
+    /// Deletes all pins of a server.
     pub async fn remove_pins(&self, server: &str) -> Result<(), StoreError> {
         self.replace_pins(server, Vec::new()).await
     }

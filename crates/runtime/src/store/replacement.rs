@@ -29,7 +29,7 @@ pub(super) fn replace(path: &Path, why: &rusqlite::Error) -> Result<(), StoreErr
     let new = beside(path, ".new");
     let made = make(path, &new).and_then(|report| {
         let aside = keep_aside(path)?;
-        // Before the replacement: a process that is killed after it must not have been silent.
+        // Before the replacement, so that the loss is reported even if this process is killed right after it.
         write_report(&aside, why, &report).map_err(|source| failed(&aside, source))?;
         Ok((report, aside))
     });

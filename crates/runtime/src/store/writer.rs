@@ -42,11 +42,11 @@ const BATCH: usize = 1024;
 /// How long events wait for others: a commit for each would take as much time as the calls that they are about.
 const LINGER: Duration = Duration::from_millis(20);
 
-/// The rows of the audit are counted once in so many events.
+/// The audit rows are counted once per this many events.
 const COUNTED_EVERY: u64 = 1000;
 
-/// Surplus events are deleted a few at a time, so that no other write waits for it: twice as many as are added, and
-/// so many more.
+/// Surplus events are deleted in small batches, so that no other write waits for them: per write twice the number of
+/// added events, plus this many.
 const TRIMMED_AT_LEAST: usize = 64;
 
 pub(super) struct Writer {

@@ -181,7 +181,7 @@ impl Keeper {
                 Ok(Ok(tools)) => {
                     let missing = self.options.expected_tools.iter().filter(|name| !tools.contains(*name));
                     let missing: Vec<String> = missing.map(|name| format!("`{name}`")).collect();
-                    // A later worker serves what it can: to replace it would not help a host without sandboxes.
+                    // A later worker keeps serving: a replacement would not help on a host that cannot start sandboxes.
                     let ill = if self.life.has_been_ready() {
                         None
                     } else {

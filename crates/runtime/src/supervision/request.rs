@@ -47,7 +47,7 @@ pub(super) async fn ask(address: SocketAddr, method: &str, headers: &str, body: 
     parse(answer).ok_or_else(|| Error::new(ErrorKind::InvalidData, "the answer makes no sense"))
 }
 
-/// Why `/health` says that the worker cannot serve; none if it says anything else.
+/// The reason from `/health` if the worker cannot start sandboxes; none for any other answer.
 pub(super) async fn ill_health(address: SocketAddr) -> Option<String> {
     const MAX_BYTES: u64 = 64 << 10;
     const MAX_CHARS: usize = 500;

@@ -11,16 +11,16 @@ use super::sockets::SocketLimit;
 use super::watches::Watches;
 use crate::sys::{Listener, PendingCall};
 
-/// The kernel frees a closed netlink socket some time later, so a call over the limit waits for that.
+/// The kernel frees a closed netlink socket with a delay, so a call over the limit waits this long for a free one.
 const WAIT_FOR_CLOSED: Duration = Duration::from_millis(250);
 const CHECK_AGAIN_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
-/// The init's part of the filter.
+/// The decisions of the init about calls that the filter leaves to it.
 pub(super) struct Decisions {
     listener: Listener,
     sockets: SocketLimit,
     watches: Watches,
-    /// Calls over the limit of sockets, no more than the sandbox has threads, and until when they wait.
+    /// Calls over the limit of sockets, with their deadlines; at most one per thread of the sandbox.
     waiting: VecDeque<(PendingCall, Instant)>,
 }
 
@@ -65,7 +65,7 @@ impl Decisions {
         }
     }
 
-    /// When calls that wait are to be looked at again; `None` if there are none.
+    /// The time of the next check of waiting calls; `None` if there are none.
     pub(super) fn check_again_after(&self) -> Option<Timespec> {
         (!self.waiting.is_empty()).then_some(CHECK_AGAIN_AFTER)
     }
@@ -77,7 +77,7 @@ impl AsFd for Decisions {
     }
 }
 
-/// The half of a register that the kernel looks at.
+/// The half of a register that the kernel uses.
 pub(super) fn lower(argument: u64) -> u32 {
     u32::try_from(argument & u64::from(u32::MAX)).unwrap_or(0)
 }

@@ -34,8 +34,8 @@ pub(super) fn close_foreign_descriptors(plan: &Plan, host: &Host) -> Result<(), 
     sys::close_range(next, u32::MAX, 0).step(describe)
 }
 
-/// Moves into the sandbox; afterwards this process has no more rights than the guest. Gives the listener of the egress
-/// proxy, and that for calls that the seccomp filter leaves to the init.
+/// Moves into the sandbox; afterwards this process has no more rights than the guest. Returns the listener of the
+/// egress proxy, and the seccomp listener.
 pub(super) fn settle(plan: &Plan, channel: &Channel) -> Result<(Option<OwnedFd>, sys::Listener), StepError> {
     sys::unshare(libc::CLONE_NEWNET).step(|| "make a network namespace".into())?;
     offer_to_the_oom_killer();

@@ -27,7 +27,7 @@ impl SocketLimit {
         Self { max_sockets: (memory_bytes / MEMORY_PER_SOCKET).clamp(MIN_SOCKETS, MAX_SOCKETS), counters: None }
     }
 
-    /// Whether one more is allowed; not if they cannot be counted.
+    /// Whether one more socket is allowed; false if the sockets cannot be counted.
     pub(super) fn has_room(&mut self) -> bool {
         self.count().is_some_and(|count| count < self.max_sockets)
     }
@@ -55,8 +55,8 @@ fn read(file: &File) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// All sockets but those that are charged. `/proc/net/protocols` alone is not enough: UDP sockets that are not bound,
-/// or no longer, are not in it.
+/// The number of sockets whose memory is not charged. `/proc/net/protocols` alone is not enough: it omits UDP sockets
+/// that are not bound or no longer bound.
 fn uncharged(totals: &str, protocols: &str) -> Option<u64> {
     let all: u64 = totals.lines().next()?.strip_prefix("sockets: used ")?.trim().parse().ok()?;
     let count = |line: &str| {

@@ -1,9 +1,9 @@
 //! Adds inotify watches for guests, without the events that report access.
 //!
 //! An inode of a shared read-only tree is the same for all sandboxes and the host, so `IN_OPEN`, `IN_ACCESS`
-//! and `IN_CLOSE_NOWRITE` would show a guest what others run. Common watchers ask for them without need. The filter passes
-//! such calls to the init, which adds the watch with the other events. For this the init creates the inotify instances
-//! of the sandbox and keeps a copy of each. It resolves the path with the same rights as the guest.
+//! and `IN_CLOSE_NOWRITE` would show a guest what others run. Common watchers request these events without using them.
+//! The filter passes such calls to the init, which adds the watch with the other events. For this the init creates the
+//! inotify instances of the sandbox and keeps a copy of each. It resolves the path with the same rights as the guest.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ const MAX_PATH: usize = 4096;
 #[derive(Default)]
 pub(super) struct Watches(Vec<Instance>);
 
-/// An inotify instance of a guest, and where the guest has it.
+/// An inotify instance of a guest, with the guest's process and descriptor.
 struct Instance {
     process: u32,
     descriptor: i32,
@@ -49,7 +49,7 @@ impl Watches {
                 self.0.push(Instance { process, descriptor, inotify });
             }
             (Ok(_), None) => {}
-            // Before Linux 5.14: an instance that the guest makes itself takes no watches from here.
+            // Before Linux 5.14: the guest creates the instance itself, and the init cannot add watches to it.
             (Err(Errno::INVAL), _) => listener.allow(call),
             (Err(errno), _) => listener.finish(call, Err(errno)),
         }
@@ -97,7 +97,7 @@ fn path_at(thread: u32, address: u64) -> Result<Vec<u8>, Errno> {
     let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::FAULT);
     let memory = File::open(format!("/proc/{thread}/mem")).map_err(errno)?;
     let mut path = vec![0; MAX_PATH];
-    // A read ends before memory that is not there.
+    // A read stops at unmapped memory.
     let length = memory.read_at(&mut path, address).map_err(|_| Errno::FAULT)?;
     let end = path[..length].iter().position(|byte| *byte == 0);
     path.truncate(end.ok_or(if length == MAX_PATH { Errno::NAMETOOLONG } else { Errno::FAULT })?);

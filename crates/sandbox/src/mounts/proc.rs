@@ -1,4 +1,4 @@
-//! The guest's `/proc`: an instance for its PID namespace, without files that tell about the host.
+//! The guest's `/proc`: an instance for its PID namespace, without files that describe the host.
 //!
 //! The kernel has no way to leave single entries out (`subset=pid` leaves out all of them), so each is covered by a
 //! mount, which costs about 9 µs of every start. Covered are the entries that identify the host, or show what it or
@@ -34,14 +34,15 @@ const HIDDEN_FILES_WITH_OWN_UID: [&str; 2] = ["key-users", "keys"];
 /// Covered by an empty directory.
 const HIDDEN_DIRECTORIES: [&str; 1] = ["pressure"];
 
-/// Covers the entries that tell about the host, and mounts `proc` read-only in `root`.
+/// Covers the entries that describe the host, and mounts `proc` read-only in `root`.
 ///
-/// What covers them is made in the root's `tmp`, where the guest's own `/tmp` is mounted later.
+/// The covering files are created in the root's `tmp`, over which the guest's `/tmp` is mounted later.
 pub(super) fn mount(root: &OwnedFd, proc: &OwnedFd, walls: &Walls) -> Done {
     attach_own(proc.as_fd(), root, Path::new("proc")).step(|| "mount a private /proc".into())?;
-    // Every part of these paths is ours; `mount(2)` does in one call what takes three with a descriptor.
+    // No guest controls any part of these paths, so one `mount(2)` by path is safe; with descriptors it takes three
+    // calls.
     rustix::process::fchdir(root).step(|| "enter the new root".into())?;
-    let make = |result: Result<()>| result.step(|| "make what covers parts of /proc".into());
+    let make = |result: Result<()>| result.step(|| "create the files that cover parts of /proc".into());
     make(write_file(root, Path::new("tmp/empty"), ""))?;
     make(mkdirat(root, "tmp/none", Mode::from_raw_mode(0o555)))?;
     for name in HIDDEN_FILES {
@@ -62,7 +63,7 @@ pub(super) fn mount(root: &OwnedFd, proc: &OwnedFd, walls: &Walls) -> Done {
         .step(|| "make /proc read-only".into())
 }
 
-/// Mounts one over the other. What this kernel does not have needs no cover.
+/// Mounts one path over the other. An entry that this kernel does not have needs no cover.
 fn cover(source: &str, name: &str) -> Done {
     match mount_bind(source, Path::new("proc").join(name)) {
         Err(Errno::NOENT) => Ok(()),
@@ -70,7 +71,7 @@ fn cover(source: &str, name: &str) -> Done {
     }
 }
 
-/// What the files of the sandbox's own say.
+/// The values for the files that replace entries of `/proc`.
 struct OwnFiles {
     memory_kib: u64,
     cpus: u32,
@@ -96,7 +97,7 @@ impl OwnFiles {
         })
     }
 
-    /// Where each is made, the entry that it covers, and its text.
+    /// For each file its path, the entry that it covers, and its content.
     fn texts(&self) -> [(&'static str, &'static str, String); 4] {
         [
             ("tmp/meminfo", "meminfo", self.meminfo()),
@@ -106,7 +107,7 @@ impl OwnFiles {
         ]
     }
 
-    /// Memory as the limit has it, all of it free: what is used is known to the control group alone.
+    /// The memory limit, all of it free: only the cgroup knows the usage.
     fn meminfo(&self) -> String {
         let total = self.memory_kib;
         let mut text = String::with_capacity(1024);
@@ -142,7 +143,7 @@ impl OwnFiles {
         text
     }
 
-    /// As many CPUs as the sandbox may use, which have done nothing since the real time of boot.
+    /// The CPUs that the sandbox may use, with zero CPU time, and the real boot time.
     fn stat(&self) -> String {
         let none = " 0 0 0 0 0 0 0 0 0 0\n";
         let mut text = format!("cpu {none}");

@@ -1,4 +1,5 @@
-//! The parts of a repository that git executes or obeys: hooks, settings, and files that name other directories.
+//! The parts of a repository that git executes or reads as settings: hooks, settings, and files that name other
+//! directories.
 //!
 //! The rest of a repository may be written, so that `git add` and `git commit` work. What a guest writes there can still
 //! lead git to a repository that the guest made elsewhere in the volume; see decision 4.
@@ -16,13 +17,13 @@ use super::{Refusal, open_directory};
 /// linked worktrees.
 const PARTS: [&str; 7] = ["hooks", "info", "config", "config.worktree", "commondir", "modules", "worktrees"];
 
-/// Created where they are absent, and left: git does not mind empty ones.
+/// Created if they do not exist, and not removed: git accepts empty ones.
 const MADE: [&str; 2] = ["hooks", "info"];
 
-/// Obeyed as soon as they exist, but not to be created without effect.
+/// Git reads these as soon as they exist, so an empty placeholder would change its behaviour.
 pub(super) const WATCHED: [&str; 4] = ["hooks", "config", "commondir", "config.worktree"];
 
-/// A repository names another by `.git` (a file), and that one more by `commondir`.
+/// Maximum number of references: a `.git` file names a repository, whose `commondir` may name one more.
 const MAX_DEPTH: usize = 3;
 
 /// Protects the repository that `path` leads to, if it leads to one in the volume.
@@ -71,7 +72,7 @@ fn make(walk: &Walk<'_>, repository: &Path, part: &str) -> Result<(), Errno> {
     let directory = open_directory(walk.volume(), repository)?;
     match mkdirat(&directory, part, Mode::from_raw_mode(0o755)) {
         Ok(()) => {
-            // Made by root, it belongs to the repository's owner like the rest.
+            // If root creates it, it must belong to the repository's owner like the rest.
             let owner = statat(&directory, ".", AtFlags::empty())?;
             let (uid, gid) = (rustix::fs::Uid::from_raw(owner.st_uid), rustix::fs::Gid::from_raw(owner.st_gid));
             match chownat(&directory, part, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
@@ -79,7 +80,7 @@ fn make(walk: &Walk<'_>, repository: &Path, part: &str) -> Result<(), Errno> {
                 result => result,
             }
         }
-        // Where this process may not create it, neither may the guest.
+        // If this process may not create it, neither may the guest.
         Err(Errno::EXIST | Errno::ACCESS | Errno::PERM | Errno::ROFS) => Ok(()),
         Err(errno) => Err(errno),
     }
@@ -88,7 +89,7 @@ fn make(walk: &Walk<'_>, repository: &Path, part: &str) -> Result<(), Errno> {
 /// The path, from the top of the volume, that a file names after `prefix`, if it lies in the volume.
 fn named_in(walk: &Walk<'_>, file: &Path, prefix: &[u8]) -> Result<Option<PathBuf>, Refusal> {
     let mut text = [0; 4096];
-    // Never waits: not for a writer, and not for a guest that has a lease on the file.
+    // Does not block: neither on a FIFO without a writer, nor on a guest's lease on the file.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let length = openat2(walk.volume(), file, flags, Mode::empty(), resolve)

@@ -1,7 +1,7 @@
 //! Placeholders: in a strict volume, absent protected names are created so that they can be mounted read-only.
 //!
-//! The sandboxes on a volume share its placeholders; the last one removes them. Who is the last is known by locks on
-//! files in a directory of the host's, never on anything that a guest can open.
+//! The sandboxes on a volume share its placeholders; the last one removes them. Locks on files in a private directory
+//! of the host show which one is the last. Files that a guest can open are never locked.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::fd::OwnedFd;
@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use super::names::Form;
 use super::open_directory;
 
-/// The modification time of a placeholder: the first second of 1970. A file of a user's never has it.
+/// The modification time of a placeholder: the first second of 1970, which a user's file does not have in practice.
 const MARK: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// For another process that creates or removes the placeholders of the same volume.
+/// Timeout for another process that creates or removes the placeholders of the same volume.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 const CAREFUL: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
@@ -39,7 +39,7 @@ pub(crate) struct Hold {
 pub(super) struct Turn(#[expect(dead_code, reason = "the lock lives as long as the descriptor")] OwnedFd);
 
 impl Hold {
-    /// Takes a share. The turn is to be dropped when all placeholders exist.
+    /// Takes a share. Drop the turn when all placeholders exist.
     pub(super) fn begin(locks: &Path, volume: &OwnedFd) -> Result<(Self, Turn), Errno> {
         let own = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         DirBuilder::new().recursive(true).mode(0o700).create(locks).map_err(own)?;
@@ -65,7 +65,7 @@ impl Hold {
             }
         };
         let made = made?;
-        // Before it is marked: what was created is removed in any case.
+        // Before it is marked, so that it is removed even if marking fails.
         self.names.push((path.to_owned(), form));
         if let Form::File(text) = form {
             rustix::io::write(&made, text.as_bytes())?;
@@ -73,8 +73,8 @@ impl Hold {
         rustix::fs::futimens(&made, &Timestamps { last_access: MARK, last_modification: MARK })
     }
 
-    /// Shares a placeholder that another sandbox has made or a killed one has left; whether it looks like one. It is
-    /// not opened: a guest may have a lease on it.
+    /// Shares an existing file that looks like a placeholder, of another sandbox or left by a killed one; returns
+    /// whether it does. The file is not opened: a guest may have a lease on it.
     pub(super) fn adopt(&mut self, path: &Path, form: Form) -> bool {
         let is_one = self.parent_of(path).is_ok_and(|(directory, name)| is_marked(&directory, &name, form));
         if is_one && !self.names.iter().any(|(known, _)| known == path) {
@@ -92,7 +92,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let Ok(_turn) = take_turn(&self.turn) else { return };
-        // Removing a name takes the mount off it in every other sandbox.
+        // Removing a name also removes its mount in every other sandbox.
         if flock(&self.users, FlockOperation::NonBlockingLockExclusive).is_err() {
             return;
         }

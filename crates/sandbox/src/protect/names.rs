@@ -7,15 +7,15 @@
 pub(crate) enum Scope {
     /// At the top of every read-write volume, and in homes. Its creation is reported.
     Project,
-    /// Where it exists, as `Project`. Its creation is reported in homes only.
+    /// Like `Project` if it exists, but its creation is reported in homes only.
     Home,
     /// In homes only: elsewhere it is an ordinary name.
     HomeOnly,
-    /// Where it exists. Guests may create it.
+    /// Protected if it exists. Guests may create it, and that is not reported.
     Existing,
 }
 
-/// What a strict volume creates where a name is absent.
+/// The placeholder that a strict volume creates for a missing name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Directory,
@@ -31,7 +31,7 @@ pub(crate) struct Name {
     pub(crate) scope: Scope,
 }
 
-/// The content of a placeholder: valid for most readers of settings, and without meaning.
+/// The content of a placeholder: a comment in most formats of settings.
 pub const PLACEHOLDER: &str = "# held by ringfence while a sandbox may write this directory; removed afterwards\n";
 
 const TEXT: Form = Form::File(PLACEHOLDER);

@@ -1,4 +1,5 @@
-//! Which protected names concern a volume: those at its top, those of homes in it, and those of the home it lies in.
+//! Lists the protected names of a volume: those at its top, those of homes in it, and those of the home that contains
+//! it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ pub(super) struct Place {
     pub(super) is_watched: bool,
 }
 
-/// Homes in one volume; a volume with more is refused.
+/// Maximum number of homes in one volume; a volume with more is refused.
 const MAX_HOMES: usize = 64;
 
 /// Lists the protected names of the volume whose real path is `volume`.
@@ -50,7 +51,7 @@ fn with_homes(volume: &Path, homes: &BTreeSet<PathBuf>) -> Result<Vec<Place>, Er
             continue;
         }
         for name in NAMES.iter().filter(|name| matches!(name.scope, Scope::Home | Scope::HomeOnly)) {
-            // A volume that is or lies in a protected name was asked for by that name.
+            // The user has explicitly chosen a volume that is a protected name, or is inside one.
             if let Ok(rest) = Path::new(name.path).strip_prefix(within)
                 && !rest.as_os_str().is_empty()
             {

@@ -1,7 +1,7 @@
-//! Finds what must be mounted so that a path in a volume keeps its meaning for the host.
+//! Lists the mounts that prevent a guest from replacing a path in a volume, or a part of that path.
 //!
-//! Each directory on the way becomes a mount point, because one that is not can be renamed, and another put in its
-//! place. A symbolic link on the way is pinned as well, and followed as far as it stays in the volume.
+//! Each directory on the way becomes a mount point, because any other directory can be renamed and replaced. A symbolic
+//! link on the way is pinned as well, and followed while it stays in the volume.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use super::open_directory;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Pin {
-    /// As it is; it can only no longer be renamed or removed.
+    /// Still writable, but it cannot be renamed or removed.
     Point,
     /// The same for a symbolic link.
     Link,
@@ -28,7 +28,7 @@ pub(crate) enum Pin {
     Hidden,
 }
 
-/// What a path in a volume leads to.
+/// The target of a path in a volume.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Directory(PathBuf),
@@ -37,7 +37,7 @@ pub(super) enum Found {
     Special,
     /// This is the first component that is missing.
     Absent(PathBuf),
-    /// It leads out of the volume, in a circle, or through something that the guest cannot enter either.
+    /// The path leads out of the volume, is a loop, or passes something that the guest cannot enter either.
     Elsewhere,
 }
 
@@ -64,12 +64,12 @@ impl<'a> Walk<'a> {
         self.real
     }
 
-    /// Resolves a path, and pins all that it leads through unless it is absent.
+    /// Resolves a path, and pins every component unless the path does not exist.
     pub(super) fn resolve(&mut self, path: &Path) -> Result<Found, Errno> {
         let mut trail = Vec::new();
         let found = self.follow(path, &mut trail)?;
         let is_link = |(_, pin): &(PathBuf, Pin)| *pin == Pin::Link;
-        // A dangling link is there, although what it names is not.
+        // A dangling link exists, although its target does not.
         if !matches!(found, Found::Absent(_)) || trail.iter().any(is_link) {
             for (path, pin) in trail {
                 self.pin(path, pin);
@@ -110,7 +110,7 @@ impl<'a> Walk<'a> {
                 Ok(stat) => FileType::from_raw_mode(stat.st_mode),
                 Err(Errno::NOENT) => return Ok(Found::Absent(here)),
                 Err(Errno::ACCESS) if !at.as_os_str().is_empty() => {
-                    // Its owner could open it up, or exchange it.
+                    // Its owner could change its mode, or replace it.
                     trail.push((at, Pin::ReadOnly));
                     return Ok(Found::Elsewhere);
                 }
@@ -140,7 +140,7 @@ impl<'a> Walk<'a> {
                 FileType::Directory => {
                     trail.push((here.clone(), Pin::Point));
                     if rest.is_empty() {
-                        // Not entered: it need not be open to this process.
+                        // Not entered: this process may lack the permission.
                         return Ok(Found::Directory(here));
                     }
                     directory = open_directory(&directory, Path::new(&name))?;

@@ -1,4 +1,4 @@
-//! Notices protected names that appear in a volume, or lose their protection, while a sandbox may write it.
+//! Detects protected names that appear in a volume, or lose their protection, while a sandbox may write it.
 //!
 //! A name that was absent when the sandbox was made is not mounted over, so the guest may create it. One that is
 //! replaced on the host (an editor that saves by renaming) loses its mount in every sandbox.
@@ -14,11 +14,11 @@ use super::names::Form;
 use super::{git, places};
 use crate::spec::{Access, Volume};
 
-/// What has become of a protected name.
+/// How a protected name has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Created,
-    /// Something else is there now, which the guest can write.
+    /// Another file has this name now, and the guest can write it.
     Replaced,
 }
 
@@ -45,18 +45,19 @@ impl std::fmt::Display for NameChange {
         match self.change {
             Change::Created => write!(
                 formatter,
-                "{name} was created in a volume: programs on the host obey {host}, so review it before they do"
+                "{name} was created in a volume: programs on the host may execute {host} or read it as settings, so \
+                 review it"
             ),
             Change::Replaced => write!(
                 formatter,
-                "{name} was replaced in a volume and is no longer read-only in this sandbox: programs on the host obey \
-                 {host}, so review it before they do"
+                "{name} was replaced in a volume and is no longer read-only in this sandbox: programs on the host may \
+                 execute {host} or read it as settings, so review it"
             ),
         }
     }
 }
 
-/// The protected names of a sandbox's read-write volumes, as they were when it was last looked.
+/// The protected names of a sandbox's read-write volumes, as they were at the last check.
 #[derive(Debug)]
 pub struct VolumeWatch(Vec<Watched>);
 
@@ -65,29 +66,29 @@ struct Watched {
     volume: OwnedFd,
     host: PathBuf,
     guest: PathBuf,
-    /// By their parents, so that those are opened once.
+    /// Grouped by parent directory, so that each parent is opened once.
     names: BTreeMap<PathBuf, Vec<(PathBuf, State)>>,
 }
 
-/// What a name is: nothing, or an object, with what a link leads to.
+/// The state of a name: absent, or an object, with the target of a link.
 type State = Option<(Identity, Identity)>;
 type Identity = (u64, u64);
 
 impl VolumeWatch {
-    /// Looks at the volumes for the first time, before a sandbox is made. None if nothing in them can be written.
+    /// Takes the first snapshot of the volumes, before a sandbox is started. None if no volume is writable.
     pub fn begin(volumes: &[Volume]) -> Option<Self> {
         let writable = volumes.iter().filter(|volume| volume.access == Access::ReadWrite);
-        // A volume that cannot be opened makes no sandbox.
+        // With a volume that cannot be opened, the sandbox does not start.
         let watched: Vec<_> = writable.filter_map(|volume| Watched::begin(volume).ok().flatten()).collect();
         (!watched.is_empty()).then_some(Self(watched))
     }
 
-    /// The names that have been created or replaced since the last look; each once.
+    /// The names that have been created or replaced since the last check; each once.
     pub fn changes(&mut self) -> Vec<NameChange> {
         let mut changes = Vec::new();
         for watched in &mut self.0 {
             watched.look(|host, guest, change| {
-                // Of a directory that is new, what lies in it is not told as well.
+                // The contents of a new directory are not reported separately.
                 if !changes.iter().any(|known: &NameChange| host.starts_with(&known.host)) {
                     changes.push(NameChange { host, guest, change });
                 }
@@ -96,7 +97,7 @@ impl VolumeWatch {
         changes
     }
 
-    /// Whether each name is what it was: a sandbox that was made since the last look protects all that exist.
+    /// Whether all names are unchanged: then a sandbox that was started since the last check protects all of them.
     pub fn is_current(&self) -> bool {
         self.0.iter().all(Watched::is_current)
     }
@@ -154,7 +155,7 @@ impl Watched {
     }
 }
 
-/// Links within the volume are followed: a parent may be one. Nothing is opened but a path.
+/// Follows links within the volume, because a parent may be one. Opens only paths (`O_PATH`).
 fn open_parent(volume: &OwnedFd, parent: &Path) -> Result<OwnedFd, Errno> {
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -165,7 +166,7 @@ fn open_parent(volume: &OwnedFd, parent: &Path) -> Result<OwnedFd, Errno> {
 fn unreachable_state(errno: Errno) -> State {
     match errno {
         Errno::NOENT | Errno::NOTDIR => None,
-        // A link that leads out of the volume, say: that it is one now is a change.
+        // For example a link that leads out of the volume: that is a change too.
         errno => Some(failed(errno)),
     }
 }

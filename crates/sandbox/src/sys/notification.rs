@@ -7,14 +7,14 @@ use rustix::io::{Errno, FdFlags, Result};
 
 use super::check;
 
-/// The requests of the kernel for a decision about a call.
+/// The listener: it receives calls about which the init must decide.
 pub(crate) struct Listener(OwnedFd);
 
-/// A call that waits for its answer.
+/// A system call that waits for a decision.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PendingCall {
     id: u64,
-    /// The thread that made it, as this process's PID namespace numbers it.
+    /// The id of the calling thread in this process's PID namespace.
     pub(crate) thread: u32,
     pub(crate) number: c_long,
     /// Values from registers. A pointer among them leads to memory that the caller may change at any time.
@@ -61,7 +61,7 @@ impl Listener {
         self.respond(&libc::seccomp_notif_resp { id: call.id, val, error, flags: 0 });
     }
 
-    /// Ends the call with a copy of `descriptor`, and gives its number in the process of the caller.
+    /// Ends the call with a copy of `descriptor`, and returns its number in the caller's process.
     pub(crate) fn finish_with(
         &self,
         call: &PendingCall,
@@ -81,7 +81,7 @@ impl Listener {
         check(added.into()).map(|_| added)
     }
 
-    /// Whether the call still waits. Until it does not, its thread's number means the same thread.
+    /// Whether the call still waits. While it does, its thread id refers to the same thread.
     pub(crate) fn is_pending(&self, call: &PendingCall) -> bool {
         // SAFETY: the kernel reads the number that this command names.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const call.id) };
@@ -101,7 +101,7 @@ impl AsFd for Listener {
     }
 }
 
-/// Creates an inotify instance past the filter, which asks the init about calls without this mark.
+/// Creates an inotify instance with the mark that the filter allows; calls without the mark are left to the init.
 pub(crate) fn inotify_instance(flags: u32) -> Result<OwnedFd> {
     const MARK: c_ulong = 1 << 32;
     // SAFETY: takes no pointer.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::{Entry, mirror};
 
-/// Shown whole: the linker's cache, Debian's alternatives, crypto policies, time zone, fonts, public tables.
+/// Shown completely: the linker's cache, Debian's alternatives, crypto policies, time zone, fonts, public tables.
 const WHOLE: [&str; 7] =
     ["ld.so.cache", "alternatives", "crypto-policies", "localtime", "fonts", "mime.types", "services"];
 

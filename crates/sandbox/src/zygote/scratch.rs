@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
 
 const PREFIX: &str = "ringfence-zygote-";
 
-/// Not `$TMPDIR`, which may be inside a volume that guests write: `/tmp` is never a volume.
+/// Not `$TMPDIR`, which may be inside a volume that guests can write; `/tmp` is never a volume.
 const PARENT: &str = "/tmp";
 
 pub(super) struct Scratch {

@@ -1,4 +1,4 @@
-//! When the server may say that it is ready: once one sandbox has really been made.
+//! Delays the ready notification until the server has started one sandbox.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ const MAX_RETRY: Duration = Duration::from_secs(30);
 
 pub(super) struct Readiness {
     pub(super) sessions: Sessions,
-    /// The first attempt, begun while the rest of the server starts.
+    /// The first attempt, which runs while the rest of the server starts.
     pub(super) proof: JoinHandle<Result<(), Failure>>,
 }
 
 impl Readiness {
-    /// Returns once a sandbox has been made. Until then it reports why not, and tries again with a growing pause;
-    /// `served` says where requests that need no sandbox are served meanwhile.
+    /// Returns once a sandbox has been started. Until then it logs the reason and retries with a growing pause;
+    /// `served` is the part of the log message that says where hosted servers are served meanwhile.
     pub(super) async fn wait(self, served: String) {
         let Self { sessions, proof } = self;
         let mut proved = proof.await.unwrap_or(Ok(()));
@@ -24,7 +24,9 @@ impl Readiness {
         while let Err(failure) = proved {
             if reported.as_ref() != Some(&failure.message) {
                 tracing::error!("not ready: {}; hint: {}", failure.message, failure.suggestions.join("; hint: "));
-                tracing::warn!("/health answers 503 and a sandbox is tried again; hosted servers are served {served}");
+                tracing::warn!(
+                    "/health answers 503 until a sandbox can be started; hosted servers are served {served}"
+                );
             }
             reported = Some(failure.message);
             tokio::time::sleep(pause).await;

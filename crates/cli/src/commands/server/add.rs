@@ -121,7 +121,7 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     }
     let registry = Registry::open(config)?;
     let writable = registry.guest_writable();
-    // Nothing is executed here; what its own server may write counts too.
+    // Nothing is executed here. The read-write volumes of this entry count too.
     let _ = writable.add(&read_write_volumes(&entry));
     check_installation(&entry, &writable)
         .map_err(|error| error.hints.iter().fold(Failure::new(&error.message), Failure::hint))?;

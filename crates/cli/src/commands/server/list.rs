@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
         notice(&problem.to_string());
     }
     if listing.servers.is_empty() {
-        // With a loss, an empty list is not known to be true.
+        // After a loss of data, an empty list may be wrong.
         print(if losses.is_empty() { "no servers\n" } else { "" })?;
         return Ok(code);
     }

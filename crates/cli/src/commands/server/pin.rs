@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     print(&format!("accepted {} of {name}\n", accepted(&answer)))
 }
 
-/// What a server says that it has accepted.
+/// Describes the items that were accepted.
 fn accepted(answer: &Value) -> String {
     let count = |key: &str| answer[key].as_u64().or_else(|| answer[key].as_array()?.len().try_into().ok());
     let counted = |key: &str, what: &str| match count(key)? {

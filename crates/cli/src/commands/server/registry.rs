@@ -29,7 +29,7 @@ impl Registry {
         Ok(Self { store, configuration, sources, runtime, losses })
     }
 
-    /// The losses that may concern these tables.
+    /// The reported losses that may affect these tables.
     pub(in crate::commands) fn losses_in(&self, tables: &[&str]) -> Vec<&Loss> {
         self.losses.iter().filter(|loss| losses::affect(std::slice::from_ref(loss), tables)).collect()
     }
@@ -38,7 +38,7 @@ impl Registry {
         self.runtime.block_on(work)
     }
 
-    /// What guests may write according to the configuration and the store.
+    /// The paths that guests may write, according to the configuration and the store.
     pub(super) fn guest_writable(&self) -> GuestWritable {
         let volumes = &self.configuration.sessions.volumes;
         self.wait(guest_writable(&self.configuration, volumes, &self.store))

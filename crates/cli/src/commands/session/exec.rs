@@ -73,7 +73,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(exit_code(&answer)))
 }
 
-/// The guest's bytes, or for a terminal a text that it does not obey.
+/// The guest's bytes; for a terminal, text with control characters escaped.
 fn shown(bytes: Vec<u8>, escapes: bool) -> Vec<u8> {
     if escapes { escape(&String::from_utf8_lossy(&bytes)).into_owned().into_bytes() } else { bytes }
 }

@@ -28,7 +28,7 @@ one.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0]
 print('passed')
 ";
 
-/// Who attacks, and whose other program must go on.
+/// The attacker, and the user whose other program must still work.
 #[derive(Clone, Copy, PartialEq)]
 enum User {
     /// The guest has the uid of this user.
@@ -69,7 +69,7 @@ impl User {
     }
 }
 
-/// What another program of the user writes while the attack holds all that it could get.
+/// The output of another program of the user while the attack has as many descriptors in flight as it could get.
 fn pass_during(user: User, attack: Command) -> String {
     let mut attack = user.own(attack);
     let mut attacker = run::start(attack.stdin(Stdio::piped()).stderr(Stdio::inherit()));

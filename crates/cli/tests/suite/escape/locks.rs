@@ -1,4 +1,4 @@
-//! Case 65: a guest that locks a volume and all that lies in it keeps no other sandbox from being made.
+//! Case 65: a guest that locks a volume and everything in it does not prevent the start of other sandboxes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ use super::{leftovers, run};
 
 const SCRIPT: &str = "c65_locks.py";
 
-/// Half of what a sandbox would wait for a lock.
+/// Half of the time that a sandbox would wait for a lock.
 const AT_ONCE: Duration = Duration::from_millis(2500);
 
 fn start_beside_locks(test: &str, who: Who, options: &str) {

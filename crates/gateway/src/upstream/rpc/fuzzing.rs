@@ -16,7 +16,7 @@ use crate::upstream::room::Slots;
 
 const QUEUE: usize = 4;
 
-/// Both readers agree: the one that builds values, and the one that only cuts out the result.
+/// Asserts that both parsers agree: the one that builds values, and the one that only extracts the result.
 pub(crate) fn readers(text: &[u8]) {
     let (head, tail) = text.split_at(text.len() / 2);
     message::id_of_oversized(head, tail);

@@ -1,4 +1,4 @@
-//! Whether a command may run on the host: not if guests could have written what it executes or obeys.
+//! Decides whether a command may run on the host: not if guests could have written its program, scripts or settings.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,7 +19,7 @@ pub(super) fn search_path(path: &OsStr, writable: &GuestWritable) -> OsString {
     std::env::join_paths(std::env::split_paths(path).filter(is_trusted)).unwrap_or_default()
 }
 
-/// The program to execute, after everything that it executes or obeys has been checked.
+/// The program to execute, after a check of the program, its scripts and its settings.
 pub(super) fn program(
     settings: &StdioSettings,
     path: Option<&OsString>,
@@ -27,7 +27,7 @@ pub(super) fn program(
 ) -> Result<PathBuf, StartFailure> {
     let directory = working_directory(settings);
     let refuse = |error: GuestWritten| {
-        let message = format!("{} does not run on the host: {error}", settings.command);
+        let message = format!("{} cannot run on the host: {error}", settings.command);
         StartFailure::lasting(Phase::ProcessStart, message)
             .hint("leave `sandbox = false` out of the entry, so that it runs in a sandbox")
             .hint(GuestWritten::HINT)
@@ -39,7 +39,7 @@ pub(super) fn program(
         let found = directories.iter().map(|directory| directory.join(&settings.command)).find(|path| is_program(path));
         found.ok_or_else(|| {
             StartFailure::lasting(Phase::ProcessStart, format!("{} cannot be started: not found", settings.command))
-                .hint("give a program by its full path, or one on the PATH of whoever runs ringfence")
+                .hint("give a program by its full path, or one on the PATH of the user who runs ringfence")
                 .hint("directories of PATH that guests may write are not searched")
         })?
     };
@@ -68,7 +68,7 @@ fn check_home(home: &Path, writable: &GuestWritable) -> Result<(), GuestWritten>
     let entries = std::fs::read_dir(home).into_iter().flatten().flatten();
     let hidden = entries.map(|entry| entry.file_name()).filter(|name| name.to_string_lossy().starts_with('.'));
     for name in hidden.chain([".local".into(), ".config".into()]) {
-        // A project may be kept in a hidden directory, but not beside a program's settings.
+        // A project may be in a hidden directory, but not in the same one as a program's settings.
         writable.check(&home.join(&name))?;
         for part in ["lib", "bin", "share"] {
             writable.check_tree(&home.join(&name).join(part))?;

@@ -69,7 +69,7 @@ fn import(document: &Value, location: &Location) {
     }
 }
 
-/// An entry of a file does not set its own permissions, and survives being stored.
+/// Asserts that an entry of a file cannot set its own permissions, and is unchanged after it is stored and loaded.
 fn check(Found { entry, .. }: &Found, location: &Location) {
     check_name(&entry.name).expect("a name");
     if let Reach::Stdio(settings) = &entry.reach {

@@ -1,4 +1,4 @@
-//! The registries that pip and npm use where nothing is set: they print them, inside a sandbox without network.
+//! The default registries of pip and npm, which print them inside a sandbox without network.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::servers::interpreters::path_of;
 use crate::servers::phase::StartFailure;
 use crate::servers::start::{add_interpreters, specify};
 
-/// Where pip is found inside.
+/// The path of pip inside the sandbox.
 pub(in crate::servers) const PIP: &str = "/run/ringfence/pip";
 
-/// For pip or npm to print its default.
+/// Timeout for pip or npm to print its default.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prints the default index of the pip in a directory or wheel.
@@ -117,7 +117,7 @@ fn candidates(python: &Path) -> Vec<(PathBuf, PathBuf)> {
     found
 }
 
-/// What `pip install --user pip` has made.
+/// The packages that `pip install --user pip` has installed.
 fn of_user() -> Vec<(PathBuf, PathBuf)> {
     let library = std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/lib"));
     let versions = library.iter().flat_map(|library| std::fs::read_dir(library).into_iter().flatten().flatten());

@@ -1,6 +1,6 @@
-//! The registries that npm is set to, read from its files and variables as npm reads them.
+//! The registries in npm's settings, from the same files and variables that npm reads.
 //!
-//! The `.npmrc` of a project is not read: whoever wrote the project must not choose the registry.
+//! The `.npmrc` of a project is not read: the author of a project must not choose the registry.
 
 mod ini;
 
@@ -11,7 +11,7 @@ use super::settings::{self, SettingsError, Variables};
 use crate::own::GuestWritable;
 use crate::servers::interpreters::path_of;
 
-/// Where packages of npm come from. URLs may hold credentials.
+/// The sources of npm packages. URLs may contain credentials.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NpmRegistries {
     /// In place of the default of npm.
@@ -57,7 +57,7 @@ impl NpmRegistries {
             _ => PathBuf::from(text),
         };
         let read = |file: &Path| settings::read(file, writable, |text| Ok(registries(ini::parse(text, variables))));
-        // A location that a guest names is not looked at, and one that it could have named is not needed.
+        // Ignores a path that comes from a file that guests may write.
         let location = |file: &Path, key: &str| {
             let text = crate::servers::file::read(file, crate::servers::file::Links::Follow).ok()??;
             writable.check(file).ok()?;
@@ -88,7 +88,7 @@ impl NpmRegistries {
     }
 }
 
-/// What of the settings says where packages come from.
+/// The settings that determine the source of packages.
 fn registries(settings: Settings) -> Settings {
     let is_relevant =
         |key: &str| matches!(key, "registry" | "cafile") || (key.starts_with('@') && key.ends_with(":registry"));

@@ -1,4 +1,4 @@
-//! The indexes that pip is set to, read from its files and variables as `pip install` reads them.
+//! The indexes in pip's settings, from the same files and variables that `pip install` reads.
 
 mod ini;
 
@@ -10,7 +10,7 @@ use crate::interpreter;
 use crate::own::GuestWritable;
 use crate::servers::interpreters::path_of;
 
-/// Where Python packages come from. URLs may hold credentials.
+/// The sources of Python packages. URLs may contain credentials.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PythonIndexes {
     /// In place of the default of pip.
@@ -25,7 +25,7 @@ pub(crate) struct PythonIndexes {
 
 const KEYS: [&str; 6] = ["index-url", "extra-index-url", "find-links", "trusted-host", "cert", "no-index"];
 
-/// Sections that `pip install` obeys, the later one over the earlier.
+/// Sections that `pip install` reads; later ones override earlier ones.
 const SECTIONS: [&str; 2] = ["global", "install"];
 
 /// By section and key.
@@ -81,7 +81,7 @@ fn is_true(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "y" | "yes" | "t" | "true" | "on" | "1")
 }
 
-/// The files that pip reads, a later one over an earlier one.
+/// The files that pip reads; later ones override earlier ones.
 fn files(variables: &Variables, prefix: Option<&Path>, etc: &Path) -> Vec<PathBuf> {
     const NAME: &str = "pip.conf";
     let variable = |name: &str| variables.get(name).filter(|value| !value.is_empty());
@@ -105,7 +105,7 @@ fn files(variables: &Variables, prefix: Option<&Path>, etc: &Path) -> Vec<PathBu
     files
 }
 
-/// The settings of one file that say where packages come from.
+/// The settings of one file that determine the source of packages.
 fn read_settings(text: &str) -> Result<Settings, String> {
     let mut settings = Settings::new();
     for (section, key, value) in ini::parse(text)? {

@@ -12,7 +12,7 @@ pub(super) type Variables = BTreeMap<String, String>;
 /// Why the registries of this host cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SettingsError {
-    #[error("a setting of the package registries is refused: {0}")]
+    #[error("a setting for the package registries is refused: {0}")]
     GuestWritten(GuestWritten),
     #[error("the settings of the package registries in {} cannot be used: {problem}", path.display())]
     Unusable { path: PathBuf, problem: String },
@@ -36,8 +36,8 @@ pub(super) fn variables_of_process() -> Variables {
     std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
 }
 
-/// Reads a file and takes from it what `take` finds of use. Whether guests may write it is judged afterwards: a guest
-/// that gets the file later cannot have changed what was read.
+/// Reads a file and extracts the relevant settings with `take`. It checks afterwards whether guests may write the file:
+/// a guest that gets access later cannot have changed the text that was read.
 pub(super) fn read<T: Default + PartialEq>(
     path: &Path,
     writable: &GuestWritable,

@@ -25,8 +25,8 @@ pub(super) struct Files {
     writable: GuestWritable,
     /// The entries of the store, which may let guests write further files.
     pub(super) stored: Vec<ServerEntry>,
-    /// Client files that guests could have written, reported for as long as the server runs: a guest must not be able to
-    /// have the same report written again and again.
+    /// Client files that guests could have written. They stay in this list while the server runs, so that a guest
+    /// cannot make it log the same report repeatedly.
     refused: BTreeMap<PathBuf, Problem>,
     has_told: bool,
 }
@@ -89,8 +89,8 @@ impl Files {
             return;
         }
         let loaded = config::load(&self.sources);
-        // Judged after it was read: a guest that gets the file later cannot have changed what was read. A file that guests
-        // may write is protected from them if it existed at the start, but not once an editor has replaced it.
+        // Checked after it was read: a guest that gets the file later cannot have changed what was read. A file that
+        // guests may write is protected from them if it existed at the start, but not once an editor has replaced it.
         if let Some(error) = self.sources.files().iter().find_map(|file| self.writable.check(file).err()) {
             if !std::mem::replace(&mut self.has_told, true) {
                 tracing::info!("the configuration is not read again until the next start: {error}");
@@ -129,7 +129,7 @@ impl Files {
         listed
     }
 
-    /// Reads the files of clients that guests cannot write. Not those of a project: nobody has been asked about them.
+    /// Reads the client files that guests cannot write, except project files, which the user has not confirmed.
     fn read_clients(&mut self, all: &mut Vec<Listed>, problems: &mut Vec<Problem>) {
         let Some(places) = &self.places else { return };
         let listed: Vec<ServerEntry> = all.iter().map(|listed| listed.entry.clone()).collect();
