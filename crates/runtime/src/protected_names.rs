@@ -13,7 +13,14 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The protected names of one sandbox. Cheap to clone; clones share their state.
 #[derive(Clone, Default)]
-pub(crate) struct ProtectedNames(Option<Arc<Mutex<VolumeWatch>>>);
+pub(crate) enum ProtectedNames {
+    /// No volume is writable.
+    #[default]
+    None,
+    Watched(Arc<Mutex<VolumeWatch>>),
+    /// The first snapshot failed, so changes cannot be seen.
+    Unknown,
+}
 
 /// The file system did not answer in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,12 +35,16 @@ impl ProtectedNames {
     /// Takes the first snapshot of the volumes.
     pub(crate) async fn begin(volumes: &[Volume]) -> Self {
         if volumes.iter().all(|volume| volume.access == Access::ReadOnly) {
-            return Self(None);
+            return Self::None;
         }
         let volumes = volumes.to_vec();
         let begun = tokio::task::spawn_blocking(move || VolumeWatch::begin(&volumes));
         let begun = tokio::time::timeout(TIMEOUT, begun).await;
-        Self(begun.ok().and_then(Result::ok).flatten().map(|watch| Arc::new(Mutex::new(watch))))
+        match begun {
+            Ok(Ok(Some(watch))) => Self::Watched(Arc::new(Mutex::new(watch))),
+            Ok(Ok(None)) => Self::None,
+            Ok(Err(_)) | Err(_) => Self::Unknown,
+        }
     }
 
     /// Takes the first snapshot and starts a sandbox: normally in this order, so that nothing is missed; with strict
@@ -51,7 +62,7 @@ impl ProtectedNames {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_none()
+        matches!(self, Self::None)
     }
 
     /// The names that were created or replaced since the last check.
@@ -69,7 +80,11 @@ impl ProtectedNames {
         &self,
         look: impl FnOnce(&mut VolumeWatch) -> T + Send + 'static,
     ) -> Option<Result<T, Unchecked>> {
-        let watch = Arc::clone(self.0.as_ref()?);
+        let watch = match self {
+            Self::None => return None,
+            Self::Watched(watch) => Arc::clone(watch),
+            Self::Unknown => return Some(Err(Unchecked)),
+        };
         let looked = tokio::task::spawn_blocking(move || match watch.try_lock() {
             Ok(mut watch) => Ok(look(&mut watch)),
             Err(TryLockError::Poisoned(poisoned)) => Ok(look(&mut poisoned.into_inner())),

@@ -58,9 +58,10 @@ fn decide(peer: Option<PeerSocket>, own: Option<u32>, others: bool) -> Origin {
     match peer {
         Some(PeerSocket { is_proxied: true, .. }) => Origin::Refused(Refused::Guest),
         Some(PeerSocket { uid, .. }) if uid == 0 || Some(uid) == own => Origin::Owner,
-        _ if others => Origin::Unknown,
-        Some(PeerSocket { uid, .. }) => Origin::Refused(Refused::OtherUser(uid)),
+        // Without a report the connection could be one of the egress proxy's.
         None => Origin::Refused(Refused::UnknownUser),
+        Some(_) if others => Origin::Unknown,
+        Some(PeerSocket { uid, .. }) => Origin::Refused(Refused::OtherUser(uid)),
     }
 }
 
@@ -100,7 +101,7 @@ mod tests {
             (peer(1001, false), false, Origin::Refused(Refused::OtherUser(1001))),
             (None, false, Origin::Refused(Refused::UnknownUser)),
             (peer(1001, false), true, Origin::Unknown),
-            (None, true, Origin::Unknown),
+            (None, true, Origin::Refused(Refused::UnknownUser)),
             (peer(1000, true), false, Origin::Refused(Refused::Guest)),
             (peer(0, true), true, Origin::Refused(Refused::Guest)),
         ] {

@@ -30,6 +30,8 @@ const HTTP_PORT: u16 = 80;
 const TLS_PORT: u16 = 443;
 /// How long the rest of an unfinished first line may take before its start is relayed.
 const PAUSE: Duration = Duration::from_millis(250);
+/// Reads until the protocol is known. Each inspects all bytes so far, so single bytes would cost the host much time.
+const MAX_READS: usize = 256;
 
 /// The rules and limits of a tunnel.
 #[derive(Debug)]
@@ -108,7 +110,7 @@ impl Tunnel<'_> {
         let mut has_ended = read_some(client, bytes, start).await?.ok_or(Refusal::BadHello)? == 0;
         let deadline = Instant::now() + self.hello;
         let mut sent = 0;
-        loop {
+        for _ in 0..MAX_READS {
             let protocol = match self.protocol(bytes)? {
                 None if has_ended => Some(self.protocol_at_end(bytes)?),
                 protocol => protocol,
@@ -137,6 +139,7 @@ impl Tunnel<'_> {
                 }
             }
         }
+        Err(Refusal::Head(HeadError::TooLarge).into())
     }
 
     /// The protocol of the first bytes, if it can be determined yet and is allowed.

@@ -42,13 +42,13 @@ impl Record {
     /// Records volumes by their real paths, before guests get them. `present` are configuration files that guests
     /// cannot write, `named` is one that the user has named.
     pub(super) fn note(&self, volumes: &[PathBuf], present: &[PathBuf], named: Option<&Path>) -> std::io::Result<()> {
-        let known = self.read();
+        let known = self.read()?;
         let mut new = Vec::new();
         for volume in volumes {
-            if !known.iter().any(|line| matches!(line, Line::Volume { path, .. } if path == volume)) {
-                let present = present.iter().filter(|path| path.starts_with(volume)).cloned().collect();
-                new.push(Line::Volume { path: volume.clone(), present });
-            }
+            // A file that is absent at any start is not trusted when it appears later: each different state is a line.
+            let present = present.iter().filter(|path| path.starts_with(volume)).cloned().collect();
+            let line = Line::Volume { path: volume.clone(), present };
+            new.extend((!known.contains(&line)).then_some(line));
         }
         if let Some(named) = named.filter(|named| volumes.iter().any(|volume| named.starts_with(volume))) {
             let line = Line::Approved { path: named.to_owned() };
@@ -59,9 +59,10 @@ impl Record {
 
     /// The volume by which a guest could have created or changed this configuration file.
     pub(crate) fn written_by_guest(&self, file: &Path) -> Option<PathBuf> {
-        let lines = self.read();
         let steps = visited(file);
         let end = steps.last()?;
+        // A record that cannot be read may name this directory.
+        let Ok(lines) = self.read() else { return end.parent().map(Path::to_owned) };
         if lines.contains(&Line::Approved { path: end.clone() }) {
             return None;
         }
@@ -74,14 +75,14 @@ impl Record {
         })
     }
 
-    fn read(&self) -> Vec<Line> {
-        let mut text = String::new();
-        // Without a record file there were no volumes.
-        let read = File::open(&self.0).and_then(|file| file.take(4 * MAX_BYTES).read_to_string(&mut text));
-        if read.is_err() {
-            return Vec::new();
+    /// Without a record there were no volumes.
+    fn read(&self) -> std::io::Result<Vec<Line>> {
+        let mut bytes = Vec::new();
+        match File::open(&self.0).and_then(|file| file.take(4 * MAX_BYTES).read_to_end(&mut bytes)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        Ok(bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
     }
 
     fn append(&self, known: Vec<Line>, new: &[Line]) -> std::io::Result<()> {
@@ -135,7 +136,9 @@ mod tests {
         }
         assert_eq!(record.written_by_guest(&planted[0]), None);
         assert_eq!(record.written_by_guest(&planted[1]), Some(volume));
-        assert_eq!(fs::read_to_string(base.join("state").join(NAME)).unwrap().lines().count(), 2);
+        assert_eq!(fs::read_to_string(base.join("state").join(NAME)).unwrap().lines().count(), 4);
+        // A file that was absent at one start is not trusted when it appears again.
+        assert_eq!(record.written_by_guest(&present), Some(base.join("shown")));
     }
 
     #[test]

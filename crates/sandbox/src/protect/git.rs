@@ -92,9 +92,13 @@ fn named_in(walk: &Walk<'_>, file: &Path, prefix: &[u8]) -> Result<Option<PathBu
     // Does not block: neither on a FIFO without a writer, nor on a guest's lease on the file.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let length = openat2(walk.volume(), file, flags, Mode::empty(), resolve)
-        .and_then(|opened| rustix::io::read(&opened, &mut text))
-        .map_err(|errno| Refusal::of(file, errno))?;
+    let read = openat2(walk.volume(), file, flags, Mode::empty(), resolve)
+        .and_then(|opened| rustix::io::read(&opened, &mut text));
+    let length = match read {
+        // git on the host cannot read it either, and the guest cannot change its mode: it is pinned.
+        Err(Errno::ACCESS) => return Ok(None),
+        read => read.map_err(|errno| Refusal::of(file, errno))?,
+    };
     let Some(named) = text[..length].strip_prefix(prefix) else { return Ok(None) };
     let named = Path::new(std::ffi::OsStr::from_bytes(named.trim_ascii_end()));
     if named.as_os_str().is_empty() {

@@ -109,6 +109,8 @@ impl<'a> Walk<'a> {
             let kind = match statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => FileType::from_raw_mode(stat.st_mode),
                 Err(Errno::NOENT) => return Ok(Found::Absent(here)),
+                // A link can name what no directory can contain.
+                Err(Errno::NAMETOOLONG) => return Ok(Found::Elsewhere),
                 Err(Errno::ACCESS) if !at.as_os_str().is_empty() => {
                     // Its owner could change its mode, or replace it.
                     trail.push((at, Pin::ReadOnly));

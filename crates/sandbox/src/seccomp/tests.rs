@@ -220,6 +220,10 @@ fn nobody_learns_what_others_do_with_shared_files() {
     assert_eq!(guest(libc::SYS_fcntl, &[3, libc::F_DUPFD_CLOEXEC as u64]), ALLOW);
     assert_eq!(guest(libc::SYS_fadvise64, &[3, 0, 0, 4]), errno(0), "POSIX_FADV_DONTNEED is ignored");
     assert_eq!(guest(libc::SYS_fadvise64, &[3, 0, 0, 3]), ALLOW);
+    for flags in [0x8, 0x80, 0x88] {
+        assert_eq!(guest(libc::SYS_preadv2, &[3, 0, 1, 0, 0, flags]), errno(libc::EOPNOTSUPP), "{flags:#x}");
+    }
+    assert_eq!(guest(libc::SYS_preadv2, &[3, 0, 1, 0, 0, 1]), ALLOW);
     assert_eq!(guest(libc::SYS_syncfs, &[3]), errno(0));
     assert_eq!(guest(451, &[3]), errno(libc::ENOSYS), "cachestat");
     for number in [libc::SYS_fanotify_init, libc::SYS_fanotify_mark] {
