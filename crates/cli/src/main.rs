@@ -11,6 +11,7 @@ mod inherited;
 mod losses;
 mod operator;
 mod options;
+mod own_program;
 mod service_manager;
 mod signals;
 mod state;

@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use super::config::sources;
 use crate::failure::Failure;
 use crate::inherited::{self, Inherited};
+use crate::own_program::OWN_PROGRAM;
 use crate::service_manager::ServiceManager;
 use crate::signals::{Signals, Told};
 use readiness::Readiness;
@@ -121,7 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     raise_descriptor_limit();
     let failed = |error: std::io::Error| Failure::new("the server cannot start").because(&error);
-    let program = std::env::current_exe().map_err(failed)?;
+    let program = PathBuf::from(OWN_PROGRAM);
     // The other half of the CPUs is for the guests; and on a small host a call need not pass from thread to thread.
     let workers = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2));
     let runtime =

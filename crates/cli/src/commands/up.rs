@@ -25,6 +25,7 @@ use super::config::sources;
 use super::serve::{self, Scoped};
 use crate::failure::{Failure, GAVE_UP};
 use crate::inherited::take_listener;
+use crate::own_program::{OWN_PROGRAM, set_process_name};
 use crate::service_manager::ServiceManager;
 use crate::signals::Signals;
 use endpoint_file::EndpointFile;
@@ -80,6 +81,7 @@ fn milliseconds() -> RangedU64ValueParser {
 
 /// The worker of an `up` with these options.
 pub(crate) fn work(mut arguments: Box<Arguments>) -> Result<ExitCode, Failure> {
+    set_process_name();
     // The supervisor names it by the variable, and removes it when the last worker has read it.
     if arguments.serve.scope.take().is_some() && std::env::var_os(SCOPE_FILE_VARIABLE).is_none() {
         return Err(Failure::new(format!("a worker was given --scope, and no {SCOPE_FILE_VARIABLE}"))
@@ -139,8 +141,7 @@ fn token_of(sources: Sources) -> TokenSource {
 }
 
 fn options(arguments: &Arguments, configuration: &Configuration) -> Result<Options, Failure> {
-    let failed = |error: std::io::Error| Failure::new("the supervisor cannot start").because(&error);
-    let program = std::env::current_exe().map_err(failed)?;
+    let program = PathBuf::from(OWN_PROGRAM);
     Ok(Options {
         // The same options as ours, read by the same parser: none can be forgotten on the way.
         arguments: std::iter::once(WORKER_ROLE.into()).chain(std::env::args_os().skip(2)).collect(),

@@ -1,13 +1,16 @@
 //! Every kind of process killed in the middle of a call: the caller is told, nobody else notices, and the next call
 //! works.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ringfence_testkit::Who;
 use serde_json::{Value, json};
 
+use crate::everyone::BINARY;
 use crate::leases::{begin, descendants, eventually, is_alive, run};
 use crate::server::Server;
 
@@ -252,6 +255,30 @@ fn a_launcher_that_cannot_begin_leaves_nothing() {
     eventually("a zombie is left", || descendants(server.process.id()).is_empty());
     std::fs::create_dir(&doors).expect("it is ours");
     begin(&server, "python", "x = 1");
+}
+
+/// A guest may write the directory of the program after an upgrade has replaced its file, so the path is not executed.
+#[test]
+fn a_replaced_program_is_not_executed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [program, planted, marker] = ["ringfence", "planted", "marker"].map(|name| directory.path().join(name));
+    std::fs::copy(BINARY, &program).expect("it is copied");
+    let server = Server::start_by(Command::new(&program));
+    std::fs::write(&planted, format!("#!/bin/sh\ntouch {}\n", marker.display())).expect("a script");
+    std::fs::set_permissions(&planted, std::fs::Permissions::from_mode(0o755)).expect("it can be executed");
+    std::fs::rename(&planted, &program).expect("it is replaced");
+    let launcher = launcher_of(&server);
+    kill(launcher);
+    eventually("it lives", || !is_alive(launcher));
+    let mut session = String::new();
+    eventually("no new launcher starts", || {
+        let answer = server.call("execute_code", &json!({"code": "1"}));
+        session = answer["result"]["structuredContent"]["session_id"].as_str().unwrap_or_default().to_owned();
+        !session.is_empty()
+    });
+    assert!(!marker.exists(), "the path was executed");
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", launcher_of(&server))).expect("a name");
+    assert_eq!(name, "ringfence\n");
 }
 
 /// A process that stands still. Dropped, it goes on.

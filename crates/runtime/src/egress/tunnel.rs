@@ -31,7 +31,7 @@ const TLS_PORT: u16 = 443;
 /// How long the rest of an unfinished first line may take before its start is relayed.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Reads until the protocol is known. Each inspects all bytes so far, so single bytes would cost the host much time.
-const MAX_READS: usize = 256;
+const MAX_READS: usize = 4096;
 
 /// The rules and limits of a tunnel.
 #[derive(Debug)]
@@ -110,6 +110,8 @@ impl Tunnel<'_> {
         let mut has_ended = read_some(client, bytes, start).await?.ok_or(Refusal::BadHello)? == 0;
         let deadline = Instant::now() + self.hello;
         let mut sent = 0;
+        // Counted from the first byte that waits: a client that sends slowly must not wait longer.
+        let mut relay_at = Instant::now() + PAUSE;
         for _ in 0..MAX_READS {
             let protocol = match self.protocol(bytes)? {
                 None if has_ended => Some(self.protocol_at_end(bytes)?),
@@ -126,11 +128,17 @@ impl Tunnel<'_> {
             let may_be_tls = inspect(bytes) == Opening::Incomplete;
             let until = match (may_be_tls, self.target.port) {
                 (true, _) | (false, HTTP_PORT) => Some(deadline),
-                _ if sent < bytes.len() => Some(Instant::now() + PAUSE),
+                _ if sent < bytes.len() => Some(relay_at),
                 _ => None,
             };
+            let was_waiting = sent < bytes.len();
             match read_some(client, bytes, until).await? {
-                Some(count) => has_ended = count == 0,
+                Some(count) => {
+                    has_ended = count == 0;
+                    if !was_waiting {
+                        relay_at = Instant::now() + PAUSE;
+                    }
+                }
                 None if may_be_tls => return Err(Refusal::BadHello.into()),
                 None if self.target.port == HTTP_PORT => return Err(Refusal::HeadTimeout.into()),
                 None => {
@@ -355,6 +363,32 @@ mod tests {
         let (got, result) = in_pieces("a.com:80", &[b"GET / HTTP/1.1\r\n"]).await;
         assert!(matches!(result, Err(TunnelError::RefusedRequest(Refusal::HeadTimeout))), "{result:?}");
         assert_eq!(got, b"");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_bytes_are_relayed_while_more_of_them_come() {
+        let policy = Policy::default();
+        let target = Target::parse("a.com:2525", None).unwrap();
+        let tunnel = tunnel(&policy, &target);
+        let ((client, mut guest), (server, mut far)) = (duplex(64), duplex(64));
+        let (mut client, mut answer) = (BufReader::new(client), Vec::new());
+        let run = tunnel.run(&mut client, &mut answer, server);
+        let drip = async {
+            for _ in 0..40 {
+                guest.write_all(b".").await.unwrap();
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let relayed = async {
+            let mut first = [0; 3];
+            far.read_exact(&mut first).await.unwrap();
+            first
+        };
+        tokio::select! {
+            first = relayed => assert_eq!(&first, b"..."),
+            () = drip => panic!("nothing was relayed"),
+            ended = run => panic!("{ended:?}"),
+        }
     }
 
     #[tokio::test]
