@@ -9,6 +9,7 @@ use super::clients::{CLIENTS, Location};
 use super::places::{Base, Os, Places};
 use super::shapes::Shape;
 use super::{Found, Import, Scan};
+use crate::own::GuestWritable;
 use crate::servers::name::check_name;
 use crate::servers::syntax::{self, Syntax};
 use crate::servers::to_json::{entry_to_json, entry_to_shown_json};
@@ -55,7 +56,8 @@ fn import(document: &Value, location: &Location) {
         os: Os::Linux,
         env: BTreeMap::new(),
     };
-    let mut scan = Scan { places: &places, seen: BTreeSet::new(), import: Import::default() };
+    let writable = GuestWritable::default();
+    let mut scan = Scan { places: &places, writable: &writable, seen: BTreeSet::new(), import: Import::default() };
     let Ok(items) = location.shape.items(document, "stem") else { return };
     let count = items.len();
     for item in items {
