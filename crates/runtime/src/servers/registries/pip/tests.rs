@@ -109,7 +109,7 @@ fn settings_that_guests_may_write_are_refused() {
     // A file that says nothing of packages' origin is of no concern.
     machine.write("home/.config/pip/pip.conf", "[global]\ntimeout = 60\n");
     assert_eq!(machine.load(&["home"]), Ok(PythonIndexes::default()));
-    // One that is broken is an error whoever wrote it, as it is for pip.
+    // A file that does not parse is an error, regardless of its author, as it is for pip.
     machine.write("home/.config/pip/pip.conf", "index-url = x\n");
     assert!(matches!(machine.load(&["home"]), Err(SettingsError::Unusable { .. })));
 }
