@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::flavor::Flavors;
-use ringfence_runtime::template::{Language, Template};
+use ringfence_core::Flavors;
+use ringfence_core::{Language, Template};
 use ringfence_sandbox::{End, Event};
 use ringfence_testkit::Snapshot;
 

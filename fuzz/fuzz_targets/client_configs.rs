@@ -1,3 +1,3 @@
 #![cfg_attr(fuzzing, no_main)]
 
-ringfence_fuzz::target!(ringfence_runtime::fuzzing::client_configs);
+ringfence_fuzz::target!(ringfence_servers::fuzzing::client_configs);

@@ -1,3 +1,3 @@
 #![cfg_attr(fuzzing, no_main)]
 
-ringfence_fuzz::target!(ringfence_runtime::fuzzing::kernel_messages);
+ringfence_fuzz::target!(ringfence_session::fuzzing::kernel_messages);

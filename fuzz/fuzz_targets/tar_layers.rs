@@ -1,3 +1,3 @@
 #![cfg_attr(fuzzing, no_main)]
 
-ringfence_fuzz::target!(ringfence_runtime::fuzzing::tar_layers);
+ringfence_fuzz::target!(ringfence_images::fuzzing::tar_layers);

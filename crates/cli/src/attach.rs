@@ -14,7 +14,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ringfence_sandbox::{Breach, End, Event, Sandbox, SignalSet, Spec, Stdio, Streams, Target, VolumeWatch, bytes};
+use ringfence_core::{Spec, bytes};
+use ringfence_sandbox::{Breach, End, Event, Sandbox, SignalSet, Stdio, Streams, Target, VolumeWatch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 

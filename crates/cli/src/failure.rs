@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use ringfence_runtime::config::ConfigError;
-use ringfence_runtime::hidden_text::escape;
-use ringfence_runtime::scope::ScopeError;
-use ringfence_runtime::store::StoreError;
-use ringfence_runtime::template::NotUnpacked;
+use ringfence_config::ConfigError;
+use ringfence_config::NotUnpacked;
+use ringfence_config::ScopeError;
+use ringfence_core::hidden_text::escape;
 use ringfence_sandbox::Error as SandboxError;
+use ringfence_store::StoreError;
 
 /// Exit codes as shells and container tools use them.
 pub(crate) const OWN_FAILURE: u8 = 125;

@@ -4,9 +4,9 @@
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 
-use ringfence_runtime::handover::Hello;
-use ringfence_runtime::supervision::{SUPERVISOR_VARIABLE, lead_session};
+use ringfence_mcp::handover::Hello;
 use ringfence_sandbox::take_inherited;
+use ringfence_supervisor::{SUPERVISOR_VARIABLE, lead_session};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};

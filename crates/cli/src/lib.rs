@@ -24,6 +24,6 @@
 //! }
 //! ```
 
-pub use ringfence_runtime::supervision::{
+pub use ringfence_supervisor::{
     Ending, GaveUp, Health, Listen, Options, Reason, StartError, Status, Supervisor, TokenSource, WorkerLog,
 };

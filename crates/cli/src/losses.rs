@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ringfence_runtime::store::{Loss, Store, losses};
+use ringfence_store::{Loss, Store, losses};
 
 use crate::commands::session::visible;
 use crate::failure::{Failure, hint, notice};

@@ -20,7 +20,7 @@ mod time;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ringfence_runtime::session::LAUNCHER_ROLE;
+use ringfence_backend::LAUNCHER_ROLE;
 
 /// A safe place for AI agents to run code.
 #[derive(Parser)]

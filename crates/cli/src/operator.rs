@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfence_runtime::store::Loss;
+use ringfence_store::Loss;
 use serde_json::Value;
 
 use crate::commands::config::load;

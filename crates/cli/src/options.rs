@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ringfence_runtime::config::parse_volume;
-use ringfence_runtime::egress::Rule;
-use ringfence_sandbox::{Volume, Weakness};
+use ringfence_config::parse_volume;
+use ringfence_core::{Volume, Weakness};
+use ringfence_egress::Rule;
 
 /// `HOST:GUEST[:ro|rw]`.
 #[derive(Debug, Clone, PartialEq, Eq)]

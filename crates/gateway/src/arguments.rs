@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringfence_runtime::session::{CodeRequest, CommandRequest, Failure, FileRange, Kind, SessionId};
+use ringfence_core::{Failure, Kind, SessionId};
+use ringfence_session::{CodeRequest, CommandRequest, FileRange};
 use rmcp::model::JsonObject;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};

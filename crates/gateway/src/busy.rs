@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
-use ringfence_runtime::session::{Failure, Kind};
+use ringfence_core::{Failure, Kind};
 
 use crate::failure;
 use crate::rpc::RpcError;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence_runtime::session::{Failure, Kind};
+use ringfence_core::{Failure, Kind};
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval_at};

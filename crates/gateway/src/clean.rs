@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use ringfence_runtime::hidden_text::{escape, escape_content};
+use ringfence_core::hidden_text::{escape, escape_content};
 use serde_json::{Map, Value};
 
 use crate::rpc::RpcError;

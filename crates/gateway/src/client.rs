@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_runtime::session::Principal;
+use ringfence_core::Principal;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::era::{self, Era};
+use crate::era;
+use crate::era::Era;
 use crate::http::Replays;
-use crate::rpc::{self, Id, Outcome, RpcError};
+use crate::rpc;
+use crate::rpc::{Id, Outcome, RpcError};
 
 /// The first version in which a stream begins with an event that says how to take it up again.
 const SINCE_RESUMING: &str = "2025-11-25";

@@ -18,12 +18,13 @@ mod tool_call;
 
 use std::sync::Arc;
 
-use ringfence_runtime::audit::Audit;
-use ringfence_runtime::config::CodeSettings;
-use ringfence_runtime::servers::Profile;
-use ringfence_runtime::session::{Principal, SessionId, Sessions};
-use ringfence_runtime::store::Store;
-use ringfence_runtime::template::Language;
+use ringfence_config::CodeSettings;
+use ringfence_core::Language;
+use ringfence_core::{Principal, SessionId};
+use ringfence_entries::Profile;
+use ringfence_session::Sessions;
+use ringfence_store::Audit;
+use ringfence_store::Store;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use failure::ErrorKind;

@@ -3,7 +3,7 @@
 //! What went wrong inside is never shown to an agent; it is logged under an incident id.
 
 use axum::http::StatusCode;
-use ringfence_runtime::session::{Failure, Kind};
+use ringfence_core::{Failure, Kind};
 use serde_json::{Value, json};
 
 use crate::busy;

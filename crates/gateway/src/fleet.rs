@@ -22,8 +22,8 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_runtime::audit::Audit;
-use ringfence_runtime::servers::ServerEntry;
+use ringfence_entries::ServerEntry;
+use ringfence_store::Audit;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};

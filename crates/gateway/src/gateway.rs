@@ -8,16 +8,19 @@ mod tool_calls;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::audit::{Audit, AuditEvent};
-use ringfence_runtime::config::CodeSettings;
-use ringfence_runtime::scope::Scope;
-use ringfence_runtime::servers::{Mode, Profile};
-use ringfence_runtime::session::{Choice, Failure, Kind, Principal, Sessions};
+use ringfence_config::CodeSettings;
+use ringfence_config::Scope;
+use ringfence_core::AuditEvent;
+use ringfence_core::{Failure, Kind, Principal};
+use ringfence_entries::{Mode, Profile};
+use ringfence_session::{Choice, Sessions};
+use ringfence_store::Audit;
 use serde_json::{Value, json};
 
 use crate::client::Context;
 use crate::code::{Caller, CodeMode};
-use crate::era::{self, Era};
+use crate::era;
+use crate::era::Era;
 use crate::hosting::{Hosting, View, Within};
 use crate::http::Clients;
 use crate::policy::{Action, Policy};

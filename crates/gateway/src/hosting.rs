@@ -19,10 +19,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use ringfence_runtime::audit::{Audit, AuditEvent, AuditKind};
-use ringfence_runtime::servers::{Host, Listing, Profile, SEPARATOR, ServerSource, alias};
-use ringfence_runtime::session::{Failure, Kind as FailureKind};
-use ringfence_runtime::store::{PinKind, Store};
+use ringfence_core::{AuditEvent, AuditKind};
+use ringfence_core::{Failure, Kind as FailureKind};
+use ringfence_entries::{Profile, SEPARATOR, alias};
+use ringfence_servers::{Host, Listing, ServerSource};
+use ringfence_store::Audit;
+use ringfence_store::{PinKind, Store};
 use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;

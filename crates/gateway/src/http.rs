@@ -12,7 +12,7 @@ mod connection_table;
 mod connections;
 mod failed_attempts;
 #[cfg(fuzzing)]
-pub(crate) mod fuzzing;
+pub mod fuzzing;
 mod gate;
 mod headers;
 mod incoming;

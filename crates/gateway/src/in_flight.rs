@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_runtime::session::Principal;
+use ringfence_core::Principal;
 use tokio_util::sync::CancellationToken;
 
 use crate::rpc::Id;

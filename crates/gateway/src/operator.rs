@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::serve::Listener;
-use ringfence_runtime::session::Principal;
+use ringfence_core::Principal;
 use tokio::net::unix::SocketAddr;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use axum::http::Method;
-use ringfence_runtime::scope::{Capability, Scope};
-use ringfence_runtime::session::{Failure, Kind, Principal};
+use ringfence_config::{Capability, Scope};
+use ringfence_core::{Failure, Kind, Principal};
 
 use crate::tools;
 
@@ -154,7 +154,7 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_runtime::session::Choice;
+    use ringfence_session::Choice;
 
     use super::*;
 

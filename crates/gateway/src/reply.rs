@@ -16,8 +16,9 @@ mod unfinished;
 
 use std::fmt::Write as _;
 
-use ringfence_runtime::session::{Answer, SessionId, SessionInfo, SessionStatus, Status, Stopped};
-use ringfence_sandbox::{Access, Volume, bytes};
+use ringfence_core::SessionId;
+use ringfence_core::{Access, Volume, bytes};
+use ringfence_session::{Answer, SessionInfo, SessionStatus, Status, Stopped};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 

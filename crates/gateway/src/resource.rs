@@ -2,8 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringfence_runtime::hidden_text::escape_content;
-use ringfence_runtime::session::{Failure, Kind, Principal, SessionId, Sessions, Whole};
+use ringfence_core::hidden_text::escape_content;
+use ringfence_core::{Failure, Kind, Principal, SessionId};
+use ringfence_session::{Sessions, Whole};
 use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 
 use crate::arguments;

@@ -20,8 +20,9 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use ringfence_runtime::audit::AuditEvent;
-use ringfence_runtime::session::{Failure, Kind, Principal, Sessions};
+use ringfence_core::AuditEvent;
+use ringfence_core::{Failure, Kind, Principal};
+use ringfence_session::Sessions;
 use tokio_util::sync::CancellationToken;
 
 use crate::hosting::Hosting;

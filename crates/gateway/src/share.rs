@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_runtime::session::Principal;
-use ringfence_runtime::session::limits::fair_share;
+use ringfence_core::Principal;
+use ringfence_core::fair_share;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How many principals a server has.

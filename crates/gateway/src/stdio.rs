@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::session::Principal;
+use ringfence_core::Principal;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Semaphore, mpsc};
@@ -11,9 +11,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::client::{Client, Context, Outlet, WAITING};
-use crate::era::{self, CAPABILITIES_KEY, ENDLESS, Era};
+use crate::era;
+use crate::era::{CAPABILITIES_KEY, ENDLESS, Era};
 use crate::in_flight::{InFlight, Key};
-use crate::rpc::{self, Id, Message, RpcError, Sent};
+use crate::rpc;
+use crate::rpc::{Id, Message, RpcError, Sent};
 use crate::{Gateway, busy};
 
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use ringfence_runtime::session::Failure;
+use ringfence_core::Failure;
 use tokio::runtime::Handle;
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;

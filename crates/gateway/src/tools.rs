@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfence_runtime::session::Choice;
+use ringfence_session::Choice;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 

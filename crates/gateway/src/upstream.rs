@@ -8,7 +8,7 @@ mod era;
 mod error;
 mod events;
 #[cfg(fuzzing)]
-pub(crate) mod fuzzing;
+pub mod fuzzing;
 mod handshake;
 mod http;
 mod lines;
@@ -29,7 +29,7 @@ mod websocket;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::servers::RemoteSettings;
+use ringfence_entries::RemoteSettings;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};

@@ -20,7 +20,7 @@ pub use gauge::MemoryGauge;
 pub use place::{Controller, NoPlace, Place};
 
 use crate::error::Error;
-use crate::spec::Limits;
+use ringfence_core::Limits;
 
 /// How the names of all groups of ringfence begin; they lie beside each other.
 const PREFIX: &str = "ringfence-";
@@ -191,7 +191,8 @@ mod tests {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
 
     use super::*;
-    use crate::sys::{self, Fork};
+    use crate::sys;
+    use crate::sys::Fork;
 
     /// On any host with a writable v2 hierarchy, even one without controllers beside v1.
     #[test]

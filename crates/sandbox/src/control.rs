@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::files::FileAction;
 use crate::frame::{Channel, Order, Report};
 use crate::launch::errno_of;
-use crate::spec::Command;
+use ringfence_core::Command;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! workspace's own file system. All waits have a deadline.
 
 #[cfg(fuzzing)]
-pub(crate) mod fuzzing;
+pub mod fuzzing;
 mod path;
 mod report;
 

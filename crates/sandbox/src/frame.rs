@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::Target;
 use crate::files::FileAction;
-use crate::spec::Command;
+use ringfence_core::Command;
 
 /// No frame has reason to be longer (a command line may have 128 KiB); a longer one is an attack or a defect.
 const MOST_BYTES: usize = 512 << 10;
@@ -53,7 +53,7 @@ pub(crate) enum Order {
     Renew { keep: Option<u32> },
     /// Open or list something beneath the workspace. Carries the socket on which to answer.
     File {
-        #[serde(with = "crate::os_strings")]
+        #[serde(with = "ringfence_core::os_strings")]
         path: Vec<OsString>,
         action: FileAction,
     },

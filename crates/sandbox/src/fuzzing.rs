@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::control::{Control, End, Event};
-use crate::files::{self, GuestPath};
+use crate::files;
+use crate::files::GuestPath;
 use crate::frame::{Channel, Report};
 
 /// Less than a socket buffers, so that the single thread never blocks.

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use crate::error::{Step, StepError};
-use crate::spec::Limits;
+use ringfence_core::Limits;
 
 /// Open files of one process of a guest that shares its uid with the user who started it: half of the usual soft limit
 /// of 1024. A guest can exceed it by one message, of 253 descriptors at most.

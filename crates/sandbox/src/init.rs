@@ -27,11 +27,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StepError;
 use crate::frame::{MAIN, Report};
-use crate::spec::{Network, Workspace};
 use crate::sys::{SignalSet, exit_now};
 use crate::view::Entry;
 use crate::volume::CheckedVolume;
 use crate::walls::Walls;
+use ringfence_core::{Network, Workspace};
 
 pub(crate) use command::{PreparedCommand, Wiring};
 use decisions::Decisions;

@@ -16,14 +16,16 @@ use crate::error::Error;
 use crate::frame::{Channel, Order, Report};
 use crate::host;
 use crate::identity::{Groups, Identity};
-use crate::init::{self, Host, Plan, PreparedCommand, Wiring};
+use crate::init;
+use crate::init::{Host, Plan, PreparedCommand, Wiring};
 use crate::launcher::First;
 use crate::sandbox::{Process, Sandbox, Streams};
-use crate::spec::{Access, Command, Spec, Weakness};
-use crate::sys::{self, Fork, Parent};
+use crate::sys;
+use crate::sys::{Fork, Parent};
 use crate::walls::Walls;
 use crate::zygote::Zygote;
 use crate::{pipe, view, volume};
+use ringfence_core::{Access, Command, Spec, Weakness};
 
 /// Two are missing here: the cgroup namespace must come after the cgroup is entered, and the network
 /// namespace, the slowest, is made by the init while this side maps the ids and makes the cgroup.

@@ -23,8 +23,8 @@ pub use client::{Adopted, Launched, Launcher, Reachable};
 pub use serve::serve;
 
 use crate::enforcement::Enforcement;
-use crate::spec::{Command, Spec};
 use crate::zygote::Warmth;
+use ringfence_core::{Command, Spec};
 
 /// A way to a socket that is short enough for one, however deep it lies: through a descriptor of its directory.
 fn short_path(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {

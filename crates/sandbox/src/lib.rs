@@ -6,7 +6,6 @@
 //! does not start; dropping the handle ends it and frees everything.
 //! Not here: policy, sessions, the egress proxy, anything asynchronous.
 
-pub mod bytes;
 mod ceilings;
 pub mod cgroup;
 mod control;
@@ -23,32 +22,27 @@ mod init;
 mod launch;
 pub mod launcher;
 mod mounts;
-mod os_strings;
 pub mod pipe;
 mod protect;
 mod sandbox;
 mod seccomp;
-mod spec;
 mod sys;
 pub mod usage;
 mod view;
 mod volume;
 mod walls;
 mod watchdog;
-mod within;
 mod zygote;
 
 pub use control::{Control, End, Event, Target};
 pub use enforcement::Enforcement;
-pub use error::{Error, SpecError};
+pub use error::Error;
 pub use files::{Entry, FileAccess, FileError, FileKind, Filling, GuestPath, Listing, Measuring, PathError};
 pub use identity::{Identity, OwnGroups};
 pub use in_flight::MAX_OPEN_FILES_WITH_OWN_UID;
 pub use launch::{Stdio, start};
-pub use protect::{Change, NameChange, PLACEHOLDER, VolumeWatch};
+pub use protect::{Change, NameChange, VolumeWatch};
 pub use sandbox::{Sandbox, Streams};
-pub use spec::{Access, Command, Limits, Network, PROXY_PORT, Root, Spec, Volume, WORKSPACE, Weakness, Workspace};
 pub use sys::{SignalSet, TcpProgress, take_inherited, tcp_progress};
 pub use watchdog::Breach;
-pub use within::Within;
 pub use zygote::Warmth;

@@ -20,11 +20,11 @@ use crate::ceilings;
 use crate::error::{Step, StepError};
 use crate::in_flight;
 use crate::protect::Pin;
-use crate::spec::{Access, Workspace};
 use crate::sys::{MountAttributes, Recursive, mount_setattr};
 use crate::view::{Entry, Kind, relative};
 use crate::volume::OpenVolume;
 use crate::walls::Walls;
+use ringfence_core::{Access, Workspace};
 
 const HARDENED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 const READ_ONLY: MountAttrFlags = HARDENED.union(MountAttrFlags::MOUNT_ATTR_RDONLY);

@@ -24,7 +24,6 @@ use rustix::io::Errno;
 
 pub(crate) use hold::Hold;
 use names::Form;
-pub use names::PLACEHOLDER;
 use places::Place;
 pub(crate) use walk::Pin;
 use walk::{Found, Walk};

@@ -14,8 +14,8 @@ use crate::enforcement::Enforcement;
 use crate::error::Error;
 use crate::frame::{Channel, Order};
 use crate::protect::{Hold, NameChange, VolumeWatch};
-use crate::spec::Spec;
 use crate::watchdog::{Breach, Watchdog};
+use ringfence_core::Spec;
 
 /// The host's ends of what the sandbox was given.
 #[derive(Debug, Default)]

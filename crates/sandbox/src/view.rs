@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{Root, Spec};
+use ringfence_core::{Root, Spec};
 
 /// An entry of the guest's root; paths are relative to it.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

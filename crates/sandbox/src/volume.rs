@@ -17,10 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Step, StepError};
 use crate::mounts::clone_tree;
-use crate::protect::{self, Hold, Pin, Pins};
-use crate::spec::{Access, Spec, Volume};
-use crate::sys::{self, Fork, MountAttributes, Parent, Recursive};
+use crate::protect;
+use crate::protect::{Hold, Pin, Pins};
+use crate::sys;
+use crate::sys::{Fork, MountAttributes, Parent, Recursive};
 use crate::view::Kind;
+use ringfence_core::{Access, Spec, Volume};
 
 /// A volume that exists, with the parts of it that stay read-only.
 #[derive(Debug)]

@@ -24,8 +24,8 @@ use crate::enforcement::Enforcement;
 use crate::error::{Step, StepError};
 use crate::in_flight;
 use crate::seccomp;
-use crate::spec::Limits;
 use crate::sys::Listener;
+use ringfence_core::Limits;
 
 type Done = Result<(), StepError>;
 

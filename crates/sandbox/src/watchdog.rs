@@ -8,8 +8,8 @@ use std::fs;
 
 use rustix::process::Pid;
 
-use crate::spec::Limits;
 use crate::usage::{Tree, proportional, resident};
+use ringfence_core::Limits;
 
 /// Most that a socket can hold in flight: the walls keep TCP's buffers at this and refuse larger ones.
 const SOCKET_BYTES: u64 = 256 << 10;

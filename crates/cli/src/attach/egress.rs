@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::thread;
 
-use ringfence_runtime::egress::{Decision, DecisionLog, Policy, Proxy, Rule};
+use ringfence_egress::{Decision, DecisionLog, Policy, Proxy, Rule};
 use tokio::sync::oneshot;
 
 use crate::failure::{Failure, notice};

@@ -7,12 +7,13 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
-use ringfence_runtime::store::{AuditFilter, AuditRecord};
+use ringfence_store::{AuditFilter, AuditRecord};
 use serde_json::json;
 
 use super::config::load;
 use crate::failure::Failure;
-use crate::losses::{self, INCOMPLETE};
+use crate::losses;
+use crate::losses::INCOMPLETE;
 use crate::time::{parse_since, rfc3339};
 
 /// Events that are read at a time.

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use ringfence_runtime::config::{self, Configuration, Environment, Flag, Sources};
+
+use ringfence_config::{Configuration, Environment, Flag, Sources};
 
 use crate::failure::Failure;
 use crate::losses;
@@ -46,7 +47,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             }
             if json { format!("{:#}\n", configuration.show_json()) } else { configuration.show() }
         }
-        Command::Schema => format!("{:#}\n", config::schema()),
+        Command::Schema => format!("{:#}\n", ringfence_config::schema()),
     };
     let written = anstream::stdout().write_all(text.as_bytes());
     written.map_err(|error| Failure::new("cannot write to standard output").because(&error))?;
@@ -55,12 +56,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 
 /// The configuration of this process with these flags.
 pub(crate) fn load(file: Option<PathBuf>, flags: Vec<Flag>) -> Result<Configuration, Failure> {
-    config::load(&sources(file, flags)).map_err(Failure::from)
+    ringfence_config::load(&sources(file, flags)).map_err(Failure::from)
 }
 
 /// What the configuration of this process is made from.
 pub(crate) fn sources(file: Option<PathBuf>, flags: Vec<Flag>) -> Sources {
     let environment = Environment::of_process();
-    let named = environment.get(config::FILE_VARIABLE).filter(|path| !path.is_empty());
+    let named = environment.get(ringfence_config::FILE_VARIABLE).filter(|path| !path.is_empty());
     Sources { file: file.or_else(|| named.map(PathBuf::from)), environment, flags }
 }

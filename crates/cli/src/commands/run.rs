@@ -6,15 +6,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use ringfence_runtime::config;
-use ringfence_runtime::flavor::Flavor;
-use ringfence_runtime::interpreter;
-use ringfence_runtime::own::{NotKept, Own};
-use ringfence_runtime::template::{Template, proxy_environment};
-use ringfence_sandbox::{Network, Spec, Stdio, Volume, bytes};
+use ringfence_backend::interpreter;
+use ringfence_servers::import::client_files;
+
+use ringfence_config::{NotKept, Own};
+use ringfence_core::Flavor;
+use ringfence_core::{Network, Spec, Volume, bytes};
+use ringfence_core::{Template, proxy_environment};
+use ringfence_sandbox::Stdio;
 use rustix::termios::{isatty, tcgetwinsize};
 
-use crate::attach::{self, Egress, Logged};
+use crate::attach;
+use crate::attach::{Egress, Logged};
 use crate::failure::Failure;
 use crate::options::{AcceptOption, EnvironmentOption, NetworkOption, VolumeOption, seconds};
 
@@ -89,7 +92,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let mut spec = arguments.spec(stdio);
     spec.kept = kept(&spec.volumes)?;
     if arguments.strict_volumes {
-        let configuration = config::load(&super::config::sources(None, Vec::new()))?;
+        let configuration = ringfence_config::load(&super::config::sources(None, Vec::new()))?;
         spec.strict_volumes = Some(configuration.volume_locks()?);
     }
     let rules = match arguments.network {
@@ -107,7 +110,10 @@ fn kept(volumes: &[Volume]) -> Result<Vec<PathBuf>, Failure> {
     }
     let sources = super::config::sources(None, Vec::new());
     // One that does not hold names no other places, and keeps no command from being run.
-    let own = Own::of(&sources, config::load(&sources).ok().as_ref());
+    let own = {
+        let configuration = ringfence_config::load(&sources).ok();
+        Own::of(&sources, configuration.as_ref(), client_files(configuration.as_ref()))
+    };
     own.keep(volumes).map_err(|error| Failure::new(error.to_string()).hint(NotKept::HINT))
 }
 

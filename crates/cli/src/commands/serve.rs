@@ -13,24 +13,28 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+
+use ringfence_config::Own;
+use ringfence_config::cache_directory;
+use ringfence_config::{Configuration, Flag, parse_volume};
+use ringfence_core::Volume;
 use ringfence_gateway::{
     Gateway, HttpOptions, Incoming, MIN_TOKEN_BYTES, Token, check, serve_http, serve_stdio, short_token,
 };
-use ringfence_runtime::config::{self, Configuration, Flag, parse_volume};
-use ringfence_runtime::handover::{Handed, Hello};
-use ringfence_runtime::own::Own;
-use ringfence_runtime::servers::{cache_directory, guest_writable};
-use ringfence_runtime::session::Sessions;
-use ringfence_runtime::store::{Store, losses};
-use ringfence_runtime::supervision::Listen;
-use ringfence_sandbox::Volume;
+use ringfence_mcp::handover::{Handed, Hello};
+use ringfence_servers::guest_writable;
+use ringfence_servers::import::client_files;
+use ringfence_session::Sessions;
+use ringfence_store::{Store, losses};
+use ringfence_supervisor::Listen;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::config::sources;
 use crate::failure::Failure;
-use crate::inherited::{self, Inherited};
+use crate::inherited;
+use crate::inherited::Inherited;
 use crate::own_program::OWN_PROGRAM;
 use crate::service_manager::ServiceManager;
 use crate::signals::{Signals, Told};
@@ -54,7 +58,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// The address to listen on [default: 127.0.0.1] [env: RINGFENCE_HOST, MCP_SERVER_HOST]
-    #[arg(long, value_parser = config::host)]
+    #[arg(long, value_parser = ringfence_config::host)]
     host: Option<IpAddr>,
     /// The port; 0 for any that is free [default: 8000] [env: RINGFENCE_PORT, MCP_SERVER_PORT]
     #[arg(long)]
@@ -102,7 +106,7 @@ enum LogFormatOption {
 }
 
 fn level(text: &str) -> Result<tracing::Level, String> {
-    config::level(text).parse().map_err(|_| "there are error, warn, info, debug and trace".to_owned())
+    ringfence_config::level(text).parse().map_err(|_| "there are error, warn, info, debug and trace".to_owned())
 }
 
 /// Checked here for the sake of the message; the configuration takes the text.
@@ -113,7 +117,7 @@ fn volume(text: &str) -> Result<String, String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let inherited = inherited::take()?;
     let sources = sources(arguments.config.clone(), arguments.flags());
-    let configuration = config::load(&sources)?;
+    let configuration = ringfence_config::load(&sources)?;
     let scoped = Scoped::load(arguments.scope.as_deref(), &sources.environment)?;
     let scope = scoped.as_ref().map(|scoped| Arc::clone(&scoped.scope));
     log::start(&configuration.log, scope.as_ref().map(|scope| &scope.run), std::io::stderr);
@@ -133,7 +137,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         http.options.drain_timeout = scope.drain;
     }
     let settings = scoped.iter().try_fold(configuration.sessions.clone(), |settings, scoped| scoped.bind(settings))?;
-    let own = scoped.iter().try_fold(Own::of_server(&sources, &configuration), |own, scoped| scoped.keep(own))?;
+    let own = scoped
+        .iter()
+        .try_fold(Own::of_server(&sources, &configuration, client_files(Some(&configuration))), |own, scoped| {
+            scoped.keep(own)
+        })?;
     check_volumes(&settings.volumes)?;
     let settings = keep(settings, &own)?.unpacked(cache_directory().as_deref())?;
     let directory = configuration.state_directory()?;

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
-use ringfence_runtime::hidden_text::{escape_json, escape_line};
+use ringfence_core::hidden_text::{escape_json, escape_line};
 use serde_json::Value;
 
 use crate::failure::Failure;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use ringfence_runtime::supervision::{Reason, Status};
+use ringfence_supervisor::{Reason, Status};
 use serde::Serialize;
 use serde_json::json;
 

@@ -13,11 +13,13 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use ringfence_runtime::config::{self, Configuration, Sources};
-use ringfence_runtime::own::Own;
-use ringfence_runtime::scope::SCOPE_FILE_VARIABLE;
-use ringfence_runtime::servers::cache_directory;
-use ringfence_runtime::supervision::{Ending, Options, StartError, Supervisor, TokenSource};
+
+use ringfence_config::Own;
+use ringfence_config::SCOPE_FILE_VARIABLE;
+use ringfence_config::cache_directory;
+use ringfence_config::{Configuration, Sources};
+use ringfence_servers::import::client_files;
+use ringfence_supervisor::{Ending, Options, StartError, Supervisor, TokenSource};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -96,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return Err(Failure::new("--stdio has no endpoint that could stay up").hint("use `ringfence serve --stdio`"));
     }
     let sources = sources(arguments.serve.config.clone(), arguments.serve.flags());
-    let configuration = config::load(&sources)?;
+    let configuration = ringfence_config::load(&sources)?;
     // Refused here what the worker would refuse, and before anything is started.
     let listen = serve::listen(&configuration, inherited);
     let address = listen.address().map_err(|error| Failure::new("the listener has no address").because(&error))?;
@@ -107,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let scoped = Scoped::load(arguments.serve.scope.as_deref(), &sources.environment)?;
     serve::log::start(&configuration.log, scoped.as_ref().map(|scoped| &scoped.scope.run), move || writer.clone());
     // No worker has the time for it in which it must answer.
-    let own = Own::of_server(&sources, &configuration);
+    let own = Own::of_server(&sources, &configuration, client_files(Some(&configuration)));
     serve::keep(configuration.sessions.clone(), &own)?.unpacked(cache_directory().as_deref())?;
     let mut options = options(arguments, &configuration)?;
     options.listen = listen;
@@ -135,7 +137,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 /// Read as every worker reads it: the configuration and what it names may change.
 fn token_of(sources: Sources) -> TokenSource {
     TokenSource::new(move || {
-        let token = config::load(&sources).ok()?.tokens().ok()?.into_iter().next()?;
+        let token = ringfence_config::load(&sources).ok()?.tokens().ok()?.into_iter().next()?;
         Some(token.secret.expose().to_owned())
     })
 }

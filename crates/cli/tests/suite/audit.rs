@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ringfence_runtime::audit::{Audit, AuditEvent};
-use ringfence_runtime::session::{CodeRequest, FileRange, Principal, ProcessRequest, SessionId, Sessions, Settings};
-use ringfence_runtime::store::Store;
+use ringfence_backend::ProcessRequest;
+use ringfence_config::Settings;
+use ringfence_core::AuditEvent;
+use ringfence_core::{Principal, SessionId};
+use ringfence_session::{CodeRequest, FileRange, Sessions};
+use ringfence_store::Audit;
+use ringfence_store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::everyone::BINARY;

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use ringfence_runtime::config::Sources;
-use ringfence_runtime::session::{CodeRequest, Principal, Sessions};
+use ringfence_config::Sources;
+use ringfence_core::Principal;
+use ringfence_session::{CodeRequest, Sessions};
 use tokio_util::sync::CancellationToken;
 
 use crate::everyone::BINARY;
@@ -71,7 +72,7 @@ async fn a_template_and_a_flavor_of_the_configuration_are_used() {
                 [flavors.tiny]\ncpus = 1.0\nmemory = \"256M\"\npids = 40\n";
     std::fs::write(&file, text).expect("it is written");
     let sources = Sources { file: Some(file), ..Sources::default() };
-    let settings = ringfence_runtime::config::load(&sources).expect("it holds").sessions;
+    let settings = ringfence_config::load(&sources).expect("it holds").sessions;
     let sessions = Sessions::new(settings, BINARY.into());
     let code = "echo $GREETING".to_owned();
     let request = CodeRequest { code, template: None, flavor: None, session_id: None, timeout: None, host: None };

@@ -4,8 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::servers::derived_uuid;
-use ringfence_runtime::store::Store;
+use ringfence_entries::derived_uuid;
+use ringfence_store::Store;
 use ringfence_testkit::fixture_file;
 use serde_json::{Value, json};
 use tempfile::TempDir;

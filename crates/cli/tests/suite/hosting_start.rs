@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence_runtime::audit::{Audit, AuditKind};
-use ringfence_runtime::servers::{
-    Ended, Host, HostPathMode, HostSettings, Hosted, Phase, Progress, Reach, ServerEntry, ServerInput, ServerOutput,
-    StartFailure, StdioSettings,
-};
+use ringfence_core::AuditKind;
+use ringfence_entries::{HostPathMode, Reach, ServerEntry, StdioSettings};
+use ringfence_servers::{Ended, Host, HostSettings, Hosted, Phase, Progress, ServerInput, ServerOutput, StartFailure};
+use ringfence_store::Audit;
 use ringfence_testkit::{Who, skip};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfence_runtime::session::{Answer, CommandRequest, Failure, Kind, Principal, SessionId, Sessions, Settings};
+use ringfence_config::Settings;
+use ringfence_core::{Failure, Kind, Principal, SessionId};
+use ringfence_session::{Answer, CommandRequest, Sessions};
 use tokio_util::sync::CancellationToken;
 
 use crate::everyone::BINARY;

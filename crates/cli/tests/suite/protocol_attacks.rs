@@ -4,8 +4,9 @@
 use std::io::Read as _;
 use std::path::PathBuf;
 
+use ringfence_config::Settings;
 use ringfence_gateway::{Gateway, HttpOptions, Token, serve_http};
-use ringfence_runtime::session::{Sessions, Settings};
+use ringfence_session::Sessions;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use ringfence_runtime::store::Store;
+use ringfence_store::Store;
 use ringfence_testkit::Who;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};

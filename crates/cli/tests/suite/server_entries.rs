@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use ringfence_runtime::store::Store;
+use ringfence_store::Store;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfence_runtime::session::{
-    Answer, CodeRequest, CommandRequest, Failure, Kind, Principal, SessionId, Sessions, Settings, Status,
-};
+use ringfence_config::Settings;
+use ringfence_core::{Failure, Kind, Principal, SessionId};
+use ringfence_session::{Answer, CodeRequest, CommandRequest, Sessions, Status};
 use tokio_util::sync::CancellationToken;
 
 use crate::everyone::BINARY;

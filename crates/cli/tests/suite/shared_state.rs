@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use ringfence_runtime::store::Store;
+use ringfence_store::Store;
 use serde_json::json;
 
 use crate::everyone::BINARY;

@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_runtime::audit::{Audit, AuditKind};
-use ringfence_runtime::session::{Answer, CommandRequest, Principal, SessionId, Sessions, Settings};
-use ringfence_sandbox::{Access, Volume};
+use ringfence_config::Settings;
+use ringfence_core::AuditKind;
+use ringfence_core::{Access, Volume};
+use ringfence_core::{Principal, SessionId};
+use ringfence_session::{Answer, CommandRequest, Sessions};
+use ringfence_store::Audit;
 use tokio_util::sync::CancellationToken;
 
 use crate::everyone::BINARY;

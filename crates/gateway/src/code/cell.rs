@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ringfence_runtime::audit::AuditEvent;
-use ringfence_runtime::session::{Asked, Failure, HostAnswer, HostCall, HostCalls, Kind as FailureKind};
+use ringfence_core::AuditEvent;
+use ringfence_core::{Failure, Kind as FailureKind};
+use ringfence_guest::HostAnswer;
+use ringfence_session::{Asked, HostCall, HostCalls};
 use serde_json::Value;
 
 use super::failure::{CallError, ErrorKind};

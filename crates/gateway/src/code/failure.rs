@@ -1,7 +1,8 @@
 //! What code is told of a call that came to nothing.
 
-use ringfence_runtime::session::{Failure, HostAnswer, Kind as FailureKind};
-use ringfence_runtime::store::StoreError;
+use ringfence_core::{Failure, Kind as FailureKind};
+use ringfence_guest::HostAnswer;
+use ringfence_store::StoreError;
 use serde_json::{Map, Value, json};
 
 /// By which code can tell what happened.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use ringfence_runtime::session::{SessionId, Sessions};
-use ringfence_runtime::store::{Store, StoreError};
+use ringfence_core::SessionId;
+use ringfence_session::Sessions;
+use ringfence_store::{Store, StoreError};
 
 /// From this many on, sessions that have ended are looked for and forgotten.
 const MANY: usize = 256;

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_runtime::config::CODE_FLAVOR;
-use ringfence_runtime::session::{Failure, Kind, SessionId, Sessions};
-use ringfence_runtime::store::{Store, StoreError};
+use ringfence_config::CODE_FLAVOR;
+use ringfence_core::{Failure, Kind, SessionId};
+use ringfence_session::Sessions;
+use ringfence_store::{Store, StoreError};
 use tokio::sync::Mutex as Turn;
 
 use super::{Caller, CodeMode, Inner};

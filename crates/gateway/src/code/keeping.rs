@@ -1,6 +1,6 @@
 //! What code keeps for later sessions of its caller: functions, and values.
 
-use ringfence_runtime::session::HostAnswer;
+use ringfence_guest::HostAnswer;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use ringfence_runtime::session::Principal;
+use ringfence_core::Principal;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(super) struct Places {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_runtime::session::Principal;
-use ringfence_runtime::store::{Store, StoreError};
-use ringfence_runtime::template::Language;
+use ringfence_core::Language;
+use ringfence_core::Principal;
+use ringfence_store::{Store, StoreError};
 use serde_json::{Value, json};
 
 use crate::hosting::KnownServer;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::session::{Answer, CodeRequest, Failure, HostCalls, Kind, SessionId};
+use ringfence_core::{Failure, Kind, SessionId};
+use ringfence_session::{Answer, CodeRequest, HostCalls};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

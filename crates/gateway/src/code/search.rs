@@ -1,6 +1,6 @@
 //! Finding tools by what they do, without starting anything.
 
-use ringfence_runtime::session::HostAnswer;
+use ringfence_guest::HostAnswer;
 use serde_json::{Value, json};
 
 use super::cell::{Cell, told};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::session::{CallNote, HostAnswer};
+use ringfence_guest::HostAnswer;
+use ringfence_session::CallNote;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

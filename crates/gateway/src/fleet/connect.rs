@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_runtime::servers::{Phase, Reach, ServerEntry};
+use ringfence_entries::{Reach, ServerEntry};
+use ringfence_servers::Phase;
 use serde::Serialize;
 use serde_json::Value;
 

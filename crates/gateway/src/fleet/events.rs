@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use ringfence_runtime::audit::{Audit, AuditEvent, AuditKind};
-use ringfence_runtime::servers::ServerEntry;
+use ringfence_core::{AuditEvent, AuditKind};
+use ringfence_entries::ServerEntry;
+use ringfence_store::Audit;
 
 use super::failure::{ServerFailure, readable};
 use super::life::{ATTEMPTS, Next, State};

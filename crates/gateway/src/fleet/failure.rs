@@ -1,7 +1,7 @@
 //! Why a server is not connected, for people and programs.
 
-use ringfence_runtime::hidden_text;
-use ringfence_runtime::servers::Phase;
+use ringfence_core::hidden_text;
+use ringfence_servers::Phase;
 use serde::{Serialize, Serializer};
 
 use super::connect::{ConnectFailure, LinkEnd};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence_runtime::servers::{Reach, ServerEntry};
+use ringfence_entries::{Reach, ServerEntry};
 
 use super::life::ATTEMPTS;
 

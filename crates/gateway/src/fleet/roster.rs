@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use ringfence_runtime::servers::ServerEntry;
+use ringfence_entries::ServerEntry;
 
 use super::slot::Slot;
 

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_runtime::servers::{Phase, ServerEntry};
+use ringfence_entries::ServerEntry;
+use ringfence_servers::Phase;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 

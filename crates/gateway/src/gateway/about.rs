@@ -1,11 +1,12 @@
 //! What a client is told of the server when it opens a conversation, or asks.
 
-use ringfence_runtime::servers::Mode;
+use ringfence_entries::Mode;
 use serde_json::{Value, json};
 
 use super::Gateway;
 use crate::client::Context;
-use crate::era::{self, Era, SERVER_INFO_KEY, VERSIONS};
+use crate::era;
+use crate::era::{Era, SERVER_INFO_KEY, VERSIONS};
 use crate::rpc::{Outcome, RpcError};
 
 const INSTRUCTIONS: &str = "Runs code in isolated sandboxes. Pass the session_id of an answer to keep its state.";

@@ -1,6 +1,6 @@
 //! Resources, prompts and completions: our own, and those of the servers.
 
-use ringfence_runtime::store::PinKind;
+use ringfence_store::PinKind;
 use serde_json::{Value, json};
 
 use super::tool_calls::held;

@@ -1,9 +1,9 @@
 //! Calls of tools: our own, and those of the servers.
 
-use ringfence_runtime::audit::AuditEvent;
-use ringfence_runtime::servers::Mode;
-use ringfence_runtime::session::{Failure, Kind};
-use ringfence_runtime::store::PinKind;
+use ringfence_core::AuditEvent;
+use ringfence_core::{Failure, Kind};
+use ringfence_entries::Mode;
+use ringfence_store::PinKind;
 use serde_json::Value;
 
 use super::{Gateway, hosting_view, too_long};

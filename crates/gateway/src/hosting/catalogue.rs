@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ringfence_runtime::hidden_text::escape_line;
+use ringfence_core::hidden_text::escape_line;
 use serde_json::Value;
 
 use crate::clean;

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_runtime::servers::{Host, Hosted, Phase, Progress, Reach, ServerEntry, StartFailure, expand};
+use ringfence_entries::{Reach, ServerEntry, expand};
+use ringfence_servers::{Host, Hosted, Phase, Progress, StartFailure};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::task::AbortOnDropHandle;

@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
-use ringfence_runtime::servers::{Profile, ServerEntry, server_aliases};
-use ringfence_runtime::store::{Store, StoreError};
+use ringfence_entries::{Profile, ServerEntry, server_aliases};
+use ringfence_store::{Store, StoreError};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -156,8 +156,8 @@ pub async fn stored_servers(store: &Store, entries: &[ServerEntry]) -> Result<Kn
 
 #[cfg(test)]
 mod tests {
-    use ringfence_runtime::servers::entry_from_json;
-    use ringfence_runtime::store::Taken;
+    use ringfence_entries::entry_from_json;
+    use ringfence_store::Taken;
     use serde_json::json;
 
     use super::*;

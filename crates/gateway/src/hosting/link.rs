@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_runtime::servers::Hosted;
+use ringfence_servers::Hosted;
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc};
 use tokio::time::Instant;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
 
-use ringfence_runtime::store::{Pin, PinKind, Store, StoreError};
+use ringfence_store::{Pin, PinKind, Store, StoreError};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::audit::{AuditEvent, AuditKind};
-use ringfence_runtime::servers::Phase;
-use ringfence_runtime::session::SessionId;
-use ringfence_runtime::store::PinKind;
+use ringfence_core::SessionId;
+use ringfence_core::{AuditEvent, AuditKind};
+use ringfence_servers::Phase;
+use ringfence_store::PinKind;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout_at};
 

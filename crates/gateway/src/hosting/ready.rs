@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ringfence_runtime::servers::Profile;
+use ringfence_entries::Profile;
 
 use super::known::{Candidate, KnownServers};
 use super::link::{ServerLink, lock};

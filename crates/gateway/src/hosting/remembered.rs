@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ringfence_runtime::servers::tool_aliases;
-use ringfence_runtime::store::{Store, StoreError};
+use ringfence_entries::tool_aliases;
+use ringfence_store::{Store, StoreError};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ringfence_runtime::servers::{Profile, SEPARATOR, alias};
+use ringfence_entries::{Profile, SEPARATOR, alias};
 use serde_json::{Value, json};
 
 use super::catalogue::{Catalogue, name_of};

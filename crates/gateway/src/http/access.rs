@@ -5,7 +5,7 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use ringfence_runtime::loopback::{PeerSocket, own_uid};
+use ringfence_egress::loopback::{PeerSocket, own_uid};
 use tokio::net::TcpStream;
 
 use super::{HttpOptions, refuse};

@@ -13,7 +13,8 @@ use super::patience::{self, Manner};
 use crate::client::Outlet;
 use crate::gateway::too_long;
 use crate::in_flight::Ticket;
-use crate::rpc::{self, Id, Message, Outcome, RpcError};
+use crate::rpc;
+use crate::rpc::{Id, Message, Outcome, RpcError};
 use crate::{busy, era, failure};
 
 /// Of all its answers; once they have more, what follows is not begun.

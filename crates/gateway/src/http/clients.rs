@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ringfence_runtime::session::Principal;
+use ringfence_core::Principal;
 
 use crate::client::{Client, Outlet};
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_runtime::session::Principal;
+use ringfence_core::Principal;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Origin;

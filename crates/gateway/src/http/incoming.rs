@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ringfence_runtime::handover::{Handed, Place};
+use ringfence_mcp::handover::{Handed, Place};
 use tokio::net::{TcpListener, TcpStream};
 
 pub enum Incoming {

@@ -12,14 +12,15 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{Response, StatusCode, Version, header};
 use http_body::{Frame, SizeHint};
-use ringfence_runtime::handover::{LONGEST_WORDS, Place, Will};
-use ringfence_runtime::session::{Failure, Kind};
+use ringfence_core::{Failure, Kind};
+use ringfence_mcp::handover::{LONGEST_WORDS, Place, Will};
 use ringfence_sandbox::TcpProgress;
 use serde_json::Value;
 
 use super::replay::event;
 use crate::failure;
-use crate::rpc::{self, Id};
+use crate::rpc;
+use crate::rpc::Id;
 
 /// Those of one connection.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_runtime::session::Principal;
+use ringfence_core::Principal;
 
 use crate::share::Permit;
 

@@ -7,8 +7,9 @@
 mod compact;
 mod toon;
 
-use ringfence_runtime::config::OutputMode;
-use ringfence_runtime::session::{Answer, Failure, Output, Status};
+use ringfence_config::OutputMode;
+use ringfence_core::Failure;
+use ringfence_session::{Answer, Output, Status};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 

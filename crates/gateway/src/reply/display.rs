@@ -1,6 +1,7 @@
 //! What code displays: images, tables, markup, data.
 
-use ringfence_runtime::session::{Answer, DisplayItem, is_json};
+use ringfence_guest::{DisplayItem, is_json};
+use ringfence_session::Answer;
 use rmcp::model::{ContentBlock, ResourceContents};
 
 use super::output::Excerpt;

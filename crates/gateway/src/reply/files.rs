@@ -4,9 +4,10 @@ use std::string::FromUtf8Error;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringfence_runtime::hidden_text::escape_content;
-use ringfence_runtime::session::{Directory, FileContent, FileWritten, MOST_ENTRIES, SessionId};
-use ringfence_sandbox::{Entry, FileKind};
+use ringfence_backend::{Entry, FileKind};
+use ringfence_core::SessionId;
+use ringfence_core::hidden_text::escape_content;
+use ringfence_session::{Directory, FileContent, FileWritten, MOST_ENTRIES};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ringfence_runtime::session::Output;
+use ringfence_session::Output;
 
 use super::terminal;
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use ringfence_runtime::hidden_text::escape_content;
+use ringfence_core::hidden_text::escape_content;
 
 const ESCAPE: char = '\u{1b}';
 

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use ringfence_runtime::session::{CellError, DisplayItem, Output};
+use ringfence_guest::{CellError, DisplayItem};
+use ringfence_session::Output;
 
 use super::*;
 use crate::code::CAPABILITIES;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfence_runtime::session::CallNote;
+use ringfence_session::CallNote;
 use serde_json::{Map, Value};
 
 use super::terminal::one_line;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderMap, StatusCode, header};
-use ringfence_runtime::session::{Failure, Kind};
+use ringfence_core::{Failure, Kind};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;

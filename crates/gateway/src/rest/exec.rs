@@ -6,8 +6,9 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringfence_runtime::audit::AuditEvent;
-use ringfence_runtime::session::{CodeRequest, CommandRequest, Principal};
+use ringfence_core::AuditEvent;
+use ringfence_core::Principal;
+use ringfence_session::{CodeRequest, CommandRequest};
 use serde::Deserialize;
 use serde_json::json;
 

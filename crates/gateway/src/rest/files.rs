@@ -6,7 +6,8 @@ use axum::extract::{Query, Request, State};
 use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use ringfence_runtime::session::{Failure, FileRange, Kind, MOST_FILE_BYTES, Principal};
+use ringfence_core::{Failure, Kind, Principal};
+use ringfence_session::{FileRange, MOST_FILE_BYTES};
 use serde::Deserialize;
 use serde_json::json;
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use axum::extract::FromRequestParts;
 use axum::http::Uri;
 use axum::http::request::Parts;
-use ringfence_runtime::session::{Failure, Kind, SessionId};
+use ringfence_core::{Failure, Kind, SessionId};
 
 use super::Refusal;
 use crate::arguments;

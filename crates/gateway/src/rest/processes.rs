@@ -7,7 +7,8 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
-use ringfence_runtime::session::{Principal, ProcessRequest};
+use ringfence_backend::ProcessRequest;
+use ringfence_core::Principal;
 use serde::Deserialize;
 use serde_json::json;
 

@@ -4,7 +4,7 @@
 
 use axum::extract::Query;
 use axum::http::{Method, Uri};
-use ringfence_runtime::session::{Failure, Kind};
+use ringfence_core::{Failure, Kind};
 
 /// The route of requests that match no other.
 pub(super) const FALLBACK: &str = "/v1/{*rest}";

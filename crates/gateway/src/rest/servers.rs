@@ -7,9 +7,9 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
-use ringfence_runtime::servers::{EntryError, ServerEntry, Warning, entry_from_json, patch_entry};
-use ringfence_runtime::session::{Failure, Kind, Principal};
-use ringfence_runtime::store::{PinKind, Store, StoreError, Taken};
+use ringfence_core::{Failure, Kind, Principal};
+use ringfence_entries::{EntryError, ServerEntry, Warning, entry_from_json, patch_entry};
+use ringfence_store::{PinKind, Store, StoreError, Taken};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

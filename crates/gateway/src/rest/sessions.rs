@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
-use ringfence_runtime::session::{Failure, Principal};
+use ringfence_core::{Failure, Principal};
 use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

@@ -11,9 +11,9 @@ use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use ringfence_runtime::session::{
-    Attachment, Ending, Failure, Input, Kind, LineTooLong, Lines, MOST_LINE_BYTES, Principal,
-};
+use ringfence_backend::{Input, LineTooLong, Lines, MOST_LINE_BYTES};
+use ringfence_core::{Failure, Kind, Principal};
+use ringfence_session::{Attachment, Ending};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url};
-use ringfence_runtime::servers::RemoteSettings;
+use ringfence_entries::RemoteSettings;
 
 use super::error::UpstreamError;
 

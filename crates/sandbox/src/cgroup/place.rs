@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 
 use crate::error::Error;
-use crate::spec::Limits;
+use ringfence_core::Limits;
 
 /// What the kernel can count and bound for a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::spec::WORKSPACE;
+use ringfence_core::WORKSPACE;
 
 const MOST_BYTES: usize = 4096;
 const MOST_NAME_BYTES: usize = 255;

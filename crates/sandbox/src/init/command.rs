@@ -11,9 +11,11 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::termios::Winsize;
 
-use crate::error::{SpecError, Step, StepError};
-use crate::spec::Command;
-use crate::sys::{self, ExecStrings, StandardStreams};
+use crate::error::{Step, StepError};
+use crate::sys;
+use crate::sys::{ExecStrings, StandardStreams};
+use ringfence_core::Command;
+use ringfence_core::SpecError;
 
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 

@@ -15,7 +15,7 @@ use rustix::io::{Errno, Result, retry_on_intr};
 
 use crate::files::{Entry, FileAction, FileKind, FileReport, GuestPath};
 use crate::frame::Channel;
-use crate::spec::WORKSPACE;
+use ringfence_core::WORKSPACE;
 
 /// Entries a frame: with the longest names it stays far below the bound of one.
 const ENTRIES_AT_ONCE: usize = 64;

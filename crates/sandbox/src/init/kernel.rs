@@ -8,7 +8,8 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, set_dumpable_behavior, setsid};
 
-use crate::sys::{self, SignalSet};
+use crate::sys;
+use crate::sys::SignalSet;
 
 /// Starts it with these descriptors from 0 on, of which the last is its control channel.
 pub(super) fn fork(

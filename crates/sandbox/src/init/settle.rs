@@ -11,9 +11,9 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use super::{Host, Plan};
 use crate::error::{Step, StepError};
 use crate::frame::{Channel, Order};
-use crate::spec::{Network, PROXY_PORT};
 use crate::volume::OpenVolume;
 use crate::{mounts, sys, walls};
+use ringfence_core::{Network, PROXY_PORT};
 
 /// Closes everything that the starter had open, so that nothing of it can reach the guest.
 pub(super) fn close_foreign_descriptors(plan: &Plan, host: &Host) -> Result<(), StepError> {

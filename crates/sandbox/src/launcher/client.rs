@@ -16,7 +16,7 @@ use crate::control::Control;
 use crate::enforcement::Enforcement;
 use crate::error::Error;
 use crate::frame::Channel;
-use crate::spec::Spec;
+use ringfence_core::Spec;
 
 /// More than the slowest start takes; a launcher that takes longer is stuck.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -15,9 +15,10 @@ use super::{Charter, First, PROTOCOL, Reply, Request, Temperature, short_path};
 use crate::error::Error;
 use crate::frame::Channel;
 use crate::launch::{Begun, Birth, Stdio, begin};
-use crate::spec::Spec;
-use crate::sys::{self, SignalSet};
+use crate::sys;
+use crate::sys::SignalSet;
 use crate::zygote::{Warmth, Zygote};
+use ringfence_core::Spec;
 
 /// Serves requests until the client says farewell, or the lease has run out.
 ///

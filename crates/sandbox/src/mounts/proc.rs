@@ -19,9 +19,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{Done, READ_ONLY, attach_own, set, write_file};
 use crate::error::Step;
-use crate::spec::Limits;
 use crate::sys::Recursive;
 use crate::walls::Walls;
+use ringfence_core::Limits;
 
 /// Covered by an empty file.
 const HIDDEN_FILES: [&str; 8] =

@@ -31,8 +31,7 @@ pub(crate) struct Name {
     pub(crate) scope: Scope,
 }
 
-/// The content of a placeholder: a comment in most formats of settings.
-pub const PLACEHOLDER: &str = "# held by ringfence while a sandbox may write this directory; removed afterwards\n";
+use ringfence_core::PLACEHOLDER;
 
 const TEXT: Form = Form::File(PLACEHOLDER);
 const JSON: Form = Form::File("{}\n");

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, symlink};
 use rustix::fs::{CWD, FileType};
 
 use super::*;
-use crate::spec::{Access, Volume};
+use ringfence_core::{Access, Volume};
 
 fn directory() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::names::Form;
 use super::{git, places};
-use crate::spec::{Access, Volume};
+use ringfence_core::{Access, Volume};
 
 /// How a protected name has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

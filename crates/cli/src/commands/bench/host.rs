@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ringfence_runtime::interpreter;
-use ringfence_runtime::template::{Language, PATH};
+use ringfence_backend::interpreter;
+use ringfence_core::{Language, PATH};
 use serde_json::{Value, json};
 
 pub(super) struct Host {

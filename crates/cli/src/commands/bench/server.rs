@@ -21,7 +21,7 @@ const WARM_UP: Duration = Duration::from_secs(60);
 
 /// Sandboxes that wait ready unless the configuration says otherwise; asked of it, so that they never differ.
 fn waiting(template: &str) -> usize {
-    let settings = ringfence_runtime::session::Settings::default();
+    let settings = ringfence_config::Settings::default();
     settings.pool.get(template).copied().unwrap_or(0)
 }
 

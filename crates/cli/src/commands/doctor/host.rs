@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringfence_runtime::template::{Language, PATH};
+use ringfence_core::{Language, PATH};
 use ringfence_sandbox::cgroup::{Controller, Place};
 use ringfence_sandbox::{Identity, MAX_OPEN_FILES_WITH_OWN_UID, OwnGroups, host};
 
@@ -152,7 +152,7 @@ fn interpreter(language: Language) -> Check {
     if let Some(directory) = directory {
         return Check::ok(name, format!("{directory}/{program}"));
     }
-    match ringfence_runtime::interpreter::find(program) {
+    match ringfence_backend::interpreter::find(program) {
         Some(found) => Check::ok(name, format!("{}/{program}", found.directory.display())),
         None => Check::lacking(
             name,

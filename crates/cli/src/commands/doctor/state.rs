@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::path::Path;
 
-use ringfence_runtime::store::{Store, losses};
+use ringfence_store::{Store, losses};
 
 use super::{Check, State};
 use crate::commands::config::load;

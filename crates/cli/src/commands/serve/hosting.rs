@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use ringfence_config::Own;
+use ringfence_config::cache_directory;
+use ringfence_config::{Capability, Scope};
+use ringfence_config::{Configuration, Sources};
 use ringfence_gateway::{Hosting, HostingOptions};
-use ringfence_runtime::config::{Configuration, Sources};
-use ringfence_runtime::own::Own;
-use ringfence_runtime::scope::{Capability, Scope};
-use ringfence_runtime::servers::{Following, Host, HostSettings, ServerSource, cache_directory};
-use ringfence_runtime::session::Sessions;
-use ringfence_runtime::store::Store;
+use ringfence_servers::{Following, Host, HostSettings, ServerSource};
+use ringfence_session::Sessions;
+use ringfence_store::Store;
 
 use crate::failure::Failure;
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io::Write;
 
-use ringfence_runtime::config::{Log, LogFormat};
-use ringfence_runtime::scope::Run;
+use ringfence_config::Run;
+use ringfence_config::{Log, LogFormat};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{Format, Writer};
@@ -12,16 +12,13 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 /// To standard error, or to what stands for it.
-pub(in crate::commands) fn start<W: Write + 'static>(
+pub(crate) fn start<W: Write + 'static>(
     settings: &Log,
     run: Option<&Run>,
     writer: impl Fn() -> W + Send + Sync + 'static,
 ) {
     // Crates below us say more than a person wants to read.
-    let filter = EnvFilter::new(format!(
-        "warn,ringfence={level},ringfence_gateway={level},ringfence_runtime={level}",
-        level = settings.level.name()
-    ));
+    let filter = EnvFilter::new(format!("warn,ringfence={level}", level = settings.level.name()));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // Where nobody reads the log any more, a complaint about it would be printed there too, and panic.
     let log = log.log_internal_errors(false);

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ringfence_runtime::session::{Failure, Sessions};
+use ringfence_core::Failure;
+use ringfence_session::Sessions;
 use tokio::task::JoinHandle;
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_runtime::config::Environment;
-use ringfence_runtime::own::{NotKept, Own};
-use ringfence_runtime::scope::{SCOPE_DIGEST_VARIABLE, SCOPE_FILE_VARIABLE, Scope, ScopeFile};
-use ringfence_runtime::session::Settings;
+use ringfence_config::Environment;
+use ringfence_config::Settings;
+use ringfence_config::{NotKept, Own};
+use ringfence_config::{SCOPE_DIGEST_VARIABLE, SCOPE_FILE_VARIABLE, Scope, ScopeFile};
 
 use crate::failure::Failure;
 
-pub(in crate::commands) struct Scoped {
-    pub(in crate::commands) scope: Arc<Scope>,
+pub(crate) struct Scoped {
+    pub(crate) scope: Arc<Scope>,
     file: ScopeFile,
     is_ours: bool,
 }
@@ -19,7 +19,7 @@ pub(in crate::commands) struct Scoped {
 impl Scoped {
     /// Reads it. One that is named by the option is this server's own; one that is named by the variable belongs to
     /// whoever set that, and will start a next server with it if this one dies.
-    pub(in crate::commands) fn load(option: Option<&Path>, environment: &Environment) -> Result<Option<Self>, Failure> {
+    pub(crate) fn load(option: Option<&Path>, environment: &Environment) -> Result<Option<Self>, Failure> {
         let variable = environment.get(SCOPE_FILE_VARIABLE).map(PathBuf::from);
         let Some(path) = option.map(Path::to_owned).or(variable) else { return Ok(None) };
         let (scope, file) = Scope::load(&path)?;
@@ -30,7 +30,7 @@ impl Scoped {
     }
 
     /// Wherever whoever reads it next may be.
-    pub(in crate::commands) fn path(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
         let failed = |error: std::io::Error| Failure::new("the file of the scope cannot be named").because(&error);
         std::path::absolute(self.file.path()).map_err(failed)
     }
@@ -56,20 +56,20 @@ impl Scoped {
     }
 
     /// For the time that the server serves: what removes the file at its end.
-    pub(in crate::commands) fn removal(self) -> Option<Removal> {
+    pub(crate) fn removal(self) -> Option<Removal> {
         self.is_ours.then(|| Removal(Some(self.file)))
     }
 }
 
 /// Keeps from the guests of sessions what is not theirs.
-pub(in crate::commands) fn keep(settings: Settings, own: &Own) -> Result<Settings, Failure> {
+pub(crate) fn keep(settings: Settings, own: &Own) -> Result<Settings, Failure> {
     let refused =
         |why: String| Failure::new(why).hint("let guests write elsewhere, or keep the root file system elsewhere");
     settings.check_roots(own).map_err(refused)?;
     settings.keeping(own).map_err(|error| Failure::new(error.to_string()).hint(NotKept::HINT))
 }
 
-pub(in crate::commands) struct Removal(Option<ScopeFile>);
+pub(crate) struct Removal(Option<ScopeFile>);
 
 impl Drop for Removal {
     fn drop(&mut self) {

@@ -6,10 +6,9 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use ringfence_runtime::servers::{
-    EntryError, anchor_paths, check_installation, entry_from_json, needed_variables, read_write_volumes,
-};
-use ringfence_runtime::store::{StoreError, Taken};
+use ringfence_entries::{EntryError, anchor_paths, entry_from_json, needed_variables};
+use ringfence_servers::{check_installation, read_write_volumes};
+use ringfence_store::{StoreError, Taken};
 use serde_json::{Map, Value, json};
 
 use super::box_option::BoxOption;

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use ringfence_runtime::servers::check_box_key;
+use ringfence_entries::check_box_key;
 use serde_json::{Map, Value, json};
 
 #[derive(Debug, Clone, PartialEq)]

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_runtime::servers::entry_to_shown_json;
-use ringfence_runtime::servers::import::{CLIENTS, Client, Found, Places, Reason, Scope, client, scan};
-use ringfence_runtime::store::Taken;
+use ringfence_entries::entry_to_shown_json;
+use ringfence_servers::import::{CLIENTS, Client, Found, Places, Reason, Scope, client, scan};
+use ringfence_store::Taken;
 use serde_json::{Value, json};
 
 use super::registry::Registry;

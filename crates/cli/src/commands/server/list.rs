@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_runtime::servers::{Listed, Reach, entry_to_shown_json, veil_url};
-use ringfence_runtime::store::Loss;
+use ringfence_entries::{Reach, entry_to_shown_json, veil_url};
+use ringfence_servers::Listed;
+use ringfence_store::Loss;
 use serde_json::{Value, json};
 
 use super::registry::Registry;

@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use ringfence_runtime::config::{Configuration, Sources};
-use ringfence_runtime::own::GuestWritable;
-use ringfence_runtime::servers::{EntryOrigin, Listing, guest_writable, list};
-use ringfence_runtime::store::{Loss, Store};
+use ringfence_config::GuestWritable;
+use ringfence_config::{Configuration, Sources};
+use ringfence_servers::{EntryOrigin, Listing, guest_writable, list};
+use ringfence_store::{Loss, Store};
 use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
 use crate::losses;
 
-pub(in crate::commands) struct Registry {
-    pub(in crate::commands) store: Store,
+pub(crate) struct Registry {
+    pub(crate) store: Store,
     configuration: Configuration,
     sources: Sources,
     runtime: Runtime,
@@ -20,9 +20,9 @@ pub(in crate::commands) struct Registry {
 }
 
 impl Registry {
-    pub(in crate::commands) fn open(config: Option<&PathBuf>) -> Result<Self, Failure> {
+    pub(crate) fn open(config: Option<&PathBuf>) -> Result<Self, Failure> {
         let sources = crate::commands::config::sources(config.cloned(), Vec::new());
-        let configuration = ringfence_runtime::config::load(&sources)?;
+        let configuration = ringfence_config::load(&sources)?;
         let (store, losses) = losses::open(&configuration.state_directory()?)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new("the store cannot be read").because(&error))?;
@@ -30,11 +30,11 @@ impl Registry {
     }
 
     /// The reported losses that may affect these tables.
-    pub(in crate::commands) fn losses_in(&self, tables: &[&str]) -> Vec<&Loss> {
+    pub(crate) fn losses_in(&self, tables: &[&str]) -> Vec<&Loss> {
         self.losses.iter().filter(|loss| losses::affect(std::slice::from_ref(loss), tables)).collect()
     }
 
-    pub(in crate::commands) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
 
@@ -45,12 +45,12 @@ impl Registry {
     }
 
     /// All servers from all places.
-    pub(in crate::commands) fn listing(&self) -> Listing {
+    pub(crate) fn listing(&self) -> Listing {
         self.wait(list(self.sources.clone(), &self.configuration, &self.store))
     }
 
     /// Why a server that the store does not have cannot be changed here.
-    pub(in crate::commands) fn missing(&self, name: &str) -> Failure {
+    pub(crate) fn missing(&self, name: &str) -> Failure {
         let listing = self.listing();
         let Some(listed) = listing.find(name) else {
             let failure = Failure::new(format!("server not found: {name}"));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_runtime::servers::{entry_to_json, needed_variables};
+use ringfence_entries::{entry_to_json, needed_variables};
 use serde_json::Value;
 
 use super::list::known;

@@ -7,12 +7,13 @@ use std::process::ExitCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use ringfence_runtime::hidden_text::escape;
-use ringfence_runtime::session::MOST_WHOLE_BYTES;
+use ringfence_core::hidden_text::escape;
+use ringfence_session::MOST_WHOLE_BYTES;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, OWN_FAILURE, TIMED_OUT, notice};
-use crate::operator::{self, Found};
+use crate::operator;
+use crate::operator::Found;
 
 /// Run a command in a session; its output and exit code are passed on.
 ///

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use ringfence_runtime::supervision::WorkerLog;
+use ringfence_supervisor::WorkerLog;
 
 /// Pieces that may wait; what comes on top is dropped.
 const WAITING: usize = 1024;

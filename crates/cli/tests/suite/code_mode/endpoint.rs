@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::store::Store;
+use ringfence_store::Store;
 use ringfence_testkit::fixture_file;
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -1,6 +1,6 @@
 //! What outlives a session: saved tools, and memory, each caller's own.
 
-use ringfence_runtime::template::Language;
+use ringfence_core::Language;
 use serde_json::json;
 
 use super::endpoint::{Endpoint, Ran};

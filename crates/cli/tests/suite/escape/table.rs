@@ -229,7 +229,7 @@ cases! {
     };
 }
 
-// Network. Rebinding and server names (48) are tested in crates/runtime/src/egress/tests.rs; 53 comes with secrets.
+// Network. Rebinding and server names (48) are tested in crates/egress/src/tests.rs; 53 comes with secrets.
 cases! {
     c45_metadata: Case {
         script: "c45_metadata.py",

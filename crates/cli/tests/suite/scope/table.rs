@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use ringfence_runtime::store::Store;
+use ringfence_store::Store;
 use ringfence_testkit::{Who, fixture_file};
 use serde_json::{Value, json};
 

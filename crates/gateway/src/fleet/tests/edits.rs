@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::audit::{Audit, AuditKind};
-use ringfence_runtime::servers::{Phase, Reach, ServerEntry, StdioSettings};
+use ringfence_core::AuditKind;
+use ringfence_entries::{Reach, ServerEntry, StdioSettings};
+use ringfence_servers::Phase;
+use ringfence_store::Audit;
 
 use super::fake::{Life, Start, WELL, World, disabled, entries, entry, fails, info, pass, status};
 use crate::fleet::{Fleet, FleetOptions};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ringfence_runtime::audit::Audit;
-use ringfence_runtime::servers::Phase;
+use ringfence_servers::Phase;
+use ringfence_store::Audit;
 use tokio::time::Instant;
 
 use super::fake::{Life, Probe, Start, WELL, World, dies_after, disabled, entries, fails, pass, status};

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::audit::{Audit, AuditKind};
-use ringfence_runtime::servers::{Phase, Reach, ServerEntry, StdioSettings};
+use ringfence_core::AuditKind;
+use ringfence_entries::{Reach, ServerEntry, StdioSettings};
+use ringfence_servers::Phase;
+use ringfence_store::Audit;
 
 use super::fake::{Life, Probe, Start, WELL, World, dies_after, entries, entry, fails, info, pass, remote, status};
 use crate::fleet::{ConnectFailure, Fleet, FleetOptions};

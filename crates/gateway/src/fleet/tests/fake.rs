@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_runtime::audit::Audit;
-use ringfence_runtime::servers::{Phase, Reach, RemoteSettings, ServerEntry, StdioSettings};
+use ringfence_entries::{Reach, RemoteSettings, ServerEntry, StdioSettings};
+use ringfence_servers::Phase;
+use ringfence_store::Audit;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 

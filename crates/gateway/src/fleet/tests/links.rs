@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::audit::Audit;
-use ringfence_runtime::servers::Phase;
+use ringfence_servers::Phase;
+use ringfence_store::Audit;
 
 use super::fake::{Start, WELL, World, disabled, entries, entry, fails, info, pass};
 use crate::fleet::{CallEnd, NoAnswer, Status};

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::routing::{get, post};
 use futures_util::stream;
-use ringfence_runtime::handover::{Channel, Fate, Handed, Hello, Wills, pair};
+use ringfence_mcp::handover::{Channel, Fate, Handed, Hello, Wills, pair};
 use ringfence_sandbox::tcp_progress;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

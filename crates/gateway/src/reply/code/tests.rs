@@ -1,7 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_runtime::session::{CallNote, CellError, DisplayItem, Kind};
+use ringfence_core::Kind;
+use ringfence_guest::{CellError, DisplayItem};
+use ringfence_session::CallNote;
 
 use super::*;
 use crate::reply::tests::{plain_answer, printed};

@@ -14,7 +14,7 @@ const MAX_ANNOTATIONS: usize = 64;
 const MAX_DEPTH: usize = 16;
 
 /// Of each tool, the arguments that its schema wants as headers: their path and the header.
-pub(in crate::upstream) type Promoted = HashMap<String, Vec<(Vec<String>, HeaderName)>>;
+pub(crate) type Promoted = HashMap<String, Vec<(Vec<String>, HeaderName)>>;
 
 pub(super) fn version(era: &Era) -> Option<HeaderValue> {
     HeaderValue::from_str(era.version()).ok()
@@ -69,7 +69,7 @@ fn encode(text: &str) -> String {
 }
 
 /// Reads from the tools of a list which arguments they want as headers.
-pub(in crate::upstream) fn promoted(tools: &[Value]) -> Promoted {
+pub(crate) fn promoted(tools: &[Value]) -> Promoted {
     let mut promoted = Promoted::new();
     for tool in tools {
         let Some(name) = tool.get("name").and_then(Value::as_str) else { continue };

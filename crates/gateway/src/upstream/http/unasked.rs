@@ -17,7 +17,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Keeps the stream open, one for each session. A server that has none says so once.
-pub(in crate::upstream) async fn hear(connection: Weak<Connection>) {
+pub(crate) async fn hear(connection: Weak<Connection>) {
     let Some(first) = connection.upgrade() else { return };
     let Link::Http(http) = &first.link else { return };
     let mut generation = http.generation.subscribe();

@@ -67,7 +67,7 @@ pub(crate) struct ResultHead {
     pub(crate) asks_for_input: bool,
 }
 
-pub(in crate::upstream) fn head_of(result: &[u8]) -> ResultHead {
+pub(crate) fn head_of(result: &[u8]) -> ResultHead {
     // What is no object says nothing.
     let members = pick(result, ["isError", "resultType"], Repeats::LastCounts);
     let [is_error, kind] = members.unwrap_or_default().map(|member| {
@@ -159,7 +159,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::upstream::rpc::message::{self, Message};
+    use crate::upstream::rpc::message;
+    use crate::upstream::rpc::message::Message;
 
     fn result(text: &str) -> Option<(AnswerId, &str)> {
         match read(text.as_bytes()) {

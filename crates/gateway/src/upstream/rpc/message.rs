@@ -7,7 +7,7 @@ use crate::json_values;
 use crate::upstream::error::RpcError;
 
 /// The largest message in either direction.
-pub(in crate::upstream) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Parsed JSON takes many times the memory of its text: values of a message that is worth a count.
 const MAX_VALUES: usize = 1_000_000;
 

@@ -22,7 +22,7 @@ const MAX_NOTIFICATION_BYTES: usize = 1024 * 1024;
 impl Connection {
     /// Takes a message, or a batch, from the server. `origin` is the call on whose own stream it came.
     /// Says whether it was one.
-    pub(in crate::upstream) fn receive(self: &Arc<Self>, received: &Received<'_>, origin: Option<u64>) -> bool {
+    pub(crate) fn receive(self: &Arc<Self>, received: &Received<'_>, origin: Option<u64>) -> bool {
         self.heard();
         if self.table.has_raw() || received.bytes().len() > MAX_MESSAGE_BYTES {
             return self.receive_beside_raw(received, origin);
@@ -104,13 +104,7 @@ impl Connection {
 
     /// A message that is too large to be read, or that there was no room for, was skipped: the call it answers, if that
     /// can be told, fails.
-    pub(in crate::upstream) fn receive_oversized(
-        &self,
-        head: &[u8],
-        tail: &[u8],
-        origin: Option<u64>,
-        why: UpstreamError,
-    ) {
+    pub(crate) fn receive_oversized(&self, head: &[u8], tail: &[u8], origin: Option<u64>, why: UpstreamError) {
         self.heard();
         let id = origin.or_else(|| message::id_of_oversized(head, tail)).or_else(|| self.table.only());
         self.fail(id, why);

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::any;
 use futures_util::{Stream, StreamExt, stream};
-use ringfence_runtime::servers::RemoteSettings;
+use ringfence_entries::RemoteSettings;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence_runtime::servers::RemoteSettings;
+use ringfence_entries::RemoteSettings;
 use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::{StreamExt, stream};
-use ringfence_runtime::servers::RemoteSettings;
+use ringfence_entries::RemoteSettings;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 

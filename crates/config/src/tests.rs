@@ -1,0 +1,406 @@
+//! Whole configurations: what they come to, and what is said of bad ones.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::keys::KEYS;
+use super::*;
+use crate::Settings;
+use ringfence_entries::Mode;
+
+/// Loads a file of this text, with these variables and flags.
+fn load_text(text: &str, variables: &[(&str, &str)], flags: Vec<Flag>) -> Result<Configuration, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ringfence.toml");
+    std::fs::write(&path, text).unwrap();
+    let environment = Environment::new(variables.iter().copied().chain([("HOME", "/home/agent")]));
+    let loaded = load(&Sources { file: Some(path), environment, flags });
+    loaded.map_err(|error| {
+        let hints = error.hints().iter().fold(String::new(), |text, hint| text + "\n  hint: " + hint);
+        let source = std::error::Error::source(&error).map(|source| format!("\n  caused by: {source}"));
+        let text = format!("{error}{}{hints}", source.unwrap_or_default());
+        text.replace(&format!("{}/", directory.path().display()), "")
+    })
+}
+
+fn without_directory(shown: &str) -> String {
+    let file = shown.lines().next().unwrap().trim_start_matches("# ");
+    let directory = file.trim_end_matches("ringfence.toml");
+    if directory.is_empty() { shown.into() } else { shown.replace(directory, "") }
+}
+
+#[test]
+fn the_defaults_are_those_of_the_program() {
+    let configuration = load_text("", &[], Vec::new()).unwrap();
+    assert_eq!(configuration.sessions, Settings::default());
+    assert_eq!(configuration.code, CodeSettings::default());
+    assert_eq!(configuration.warnings, Vec::<String>::new());
+    assert_eq!((configuration.server.host.to_string().as_str(), configuration.server.port), ("127.0.0.1", 8000));
+    assert_eq!(configuration.state_directory().unwrap(), PathBuf::from("/home/agent/.local/state/ringfence"));
+    insta::assert_snapshot!(without_directory(&configuration.show()));
+}
+
+#[test]
+fn a_flag_is_stronger_than_a_variable_and_that_than_the_file() {
+    let text = "[server]\nhost = \"127.0.0.2\"\nport = 1\nenable_cors = true\n[sessions]\nidle_timeout_s = 60\n\
+                volumes = [\"data:/data\"]\nmax_timeout_s = 20\n\
+                [flavors.tiny]\ncpus = 0.5\nmemory = \"256M\"\n[flavors.small]\nmemory = \"512M\"\n\
+                [server.tokens.ci]\nenv = \"CI_SECRET\"\n[server.tokens.gone]\nfile = \"nowhere\"\n";
+    let variables = [
+        ("MCP_SERVER_PORT", "2"),
+        ("RINGFENCE_PORT", "3"),
+        ("MSB_SESSION_TIMEOUT", "90"),
+        ("MSB_MAX_TOTAL_MEMORY_MB", "4096"),
+        ("RINGFENCE_SESSIONS_POOL", "python=2"),
+        ("MSB_API_KEY", "very secret"),
+        ("CI_SECRET", "also secret"),
+    ];
+    let flags = vec![Flag::new("--port", "server.port", 4), Flag::new("--max-sessions", "sessions.max_sessions", 3)];
+    let configuration = load_text(text, &variables, flags).unwrap();
+    let shown = without_directory(&configuration.show());
+    assert!(!shown.contains("secret") && !format!("{configuration:?}").contains("secret\""), "{shown}");
+    assert!(!configuration.show_json().to_string().contains("secret"));
+    insta::assert_snapshot!(shown);
+    assert_eq!(configuration.sessions.timeout, Duration::from_secs(20));
+    assert_eq!(configuration.sessions.pool["python"], 2);
+    let names: Vec<&str> = configuration.sessions.flavors.iter().map(|flavor| &*flavor.name).collect();
+    assert_eq!(names, ["tiny", "small", "medium", "large"]);
+    let volume = &configuration.sessions.volumes[0];
+    assert!(volume.host.is_absolute() && volume.host.ends_with("data"), "a path is meant from where the file lies");
+}
+
+#[test]
+fn tokens_are_read_from_where_they_lie() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("secret");
+    std::fs::write(&file, "from-a-file\n").unwrap();
+    let text = format!("[server.tokens.file]\nfile = {file:?}\n[server.tokens.var]\nenv = \"S\"\n");
+    let tokens = load_text(&text, &[("S", "from-a-variable")], Vec::new()).unwrap().tokens().unwrap();
+    let read: Vec<(&str, &str)> = tokens.iter().map(|token| (token.name.as_str(), token.secret.expose())).collect();
+    assert_eq!(read, [("file", "from-a-file"), ("var", "from-a-variable")]);
+    assert!(!format!("{tokens:?}").contains("from"));
+    for (variables, why) in [(vec![], "the variable S is not set"), (vec![("S", " ")], "the variable S is empty")] {
+        let error = load_text(&text, &variables, Vec::new()).unwrap().tokens().unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[test]
+fn servers_of_the_file_are_entries_like_all_others() {
+    let text = "[hosting]\nfiles = [\"more.json\"]\n\
+                [servers.git]\ncommand = \"uvx\"\nargs = [\"mcp-server-git\"]\ncwd = \"repo\"\nenv = { TOKEN = \"hush\", HOST = \"${HOST}\" }\n\
+                [servers.git.box]\nmemory_mb = 512\nallow = [\"git.example\"]\nnetwork = \"off\"\ncolour = 1\n\
+                [servers.far]\nurl = \"https://h/mcp?key=hush\"\nenable = false\ntimeout = 2.5\nheaders = { Authorization = \"Bearer hush\" }\n";
+    let configuration = load_text(text, &[], Vec::new()).unwrap();
+    let shown = without_directory(&configuration.show());
+    assert!(!shown.contains("hush") && !configuration.show_json().to_string().contains("hush"), "{shown}");
+    let shown: Vec<&str> =
+        shown.lines().filter(|line| line.starts_with("servers") || line.starts_with("hosting")).collect();
+    let entries = configuration.servers.iter().map(|server| {
+        let warnings: Vec<String> = server.warnings.iter().map(ToString::to_string).collect();
+        let entry = ringfence_entries::entry_to_json(&server.entry).to_string();
+        format!("{}: {} {warnings:?}", server.entry.name, without_directory_in(&entry, &configuration))
+    });
+    insta::assert_snapshot!(shown.into_iter().map(Into::into).chain(entries).collect::<Vec<String>>().join("\n"));
+    assert!(configuration.hosting.files[0].is_absolute());
+    let named = load_text(text, &[("MCP_SERVERS_CONFIG", "/a.json")], Vec::new()).unwrap();
+    assert_eq!(named.hosting.files, [PathBuf::from("/a.json")]);
+}
+
+fn without_directory_in(text: &str, configuration: &Configuration) -> String {
+    let directory = configuration.file.as_ref().unwrap().parent().unwrap();
+    text.replace(&format!("{}/", directory.display()), "DIRECTORY/")
+}
+
+#[test]
+fn bad_files_say_what_is_wrong_and_where() {
+    let bad = [
+        "[server]\nport = 8000\n[sesions]\n",
+        "[sessions]\n\ntime_out_s = 3\n",
+        "[sessions]\ncolour = 3\n",
+        "[server]\nport = \"8000\"\n",
+        "[server]\nport = 70000\n",
+        "[server]\nhost = \"localhost:80\"\n",
+        "[server\n",
+        "[sessions]\ntimeout_s = 0\n",
+        "[sessions]\nmax_sessions = -1\n",
+        "[sessions]\ntimeout_s = 200\n",
+        "[sessions]\nmax_total_memory = \"lots\"\n",
+        "[sessions]\nmax_total_memory = \"512M\"\n",
+        "[sessions]\nmax_sessions = 4\n[sessions.pool]\npython = 3\nnode = 2\n",
+        "[sessions.pool]\nruby = 1\n",
+        "[sessions]\ndefault_flavor = \"huge\"\n",
+        "[sessions]\ndefault_template = \"ruby\"\n",
+        "[sessions]\naccept = [\"everything\"]\n",
+        "[sessions]\nvolumes = [\"/a\"]\n",
+        "[sessions]\nvolumes = [\"/a:/usr\"]\n",
+        "[flavors.small]\nworkspace = \"900M\"\n",
+        "[flavors.tiny]\ncpus = 1.0\n",
+        "[flavors.tiny]\ncpus = 1.0\nmemory = \"1M\"\n",
+        "[templates.ruby]\nlanguage = \"ruby\"\n",
+        "[templates.own]\nroot = \"/\"\n",
+        "[templates.own]\nlanguage = \"python\"\nimage = \"registry.example/python:3\"\n",
+        "[templates.own]\nlanguage = \"python\"\nimage = \"/usr\"\nroot = \"/usr\"\n",
+        "[templates.own]\nlanguage = \"python\"\nroot = \"nowhere\"\n",
+        "[templates.own]\nlanguage = \"python\"\nroot = \"/usr/..\"\n",
+        "[server.tokens.ci]\n",
+        "[server.tokens.ci]\nenv = \"A\"\nfile = \"b\"\n",
+        "[server.tokens.local]\nenv = \"A\"\n",
+        "[server.tokens.operator]\nenv = \"A\"\n",
+        "[server.tokens.\"local@w-1\"]\nenv = \"A\"\n",
+        "[server]\nmax_connections = 0\n",
+        "[sessions]\nmax_timeout_s = 300\n[server]\nrequest_timeout_s = 200\n",
+        "[server]\nrequest_timeout_s = 60\ndrain_timeout_s = 60\n",
+        "[server]\ndrain_timeout_s = 100\nclient_timeout_s = 90\n",
+        "[sessions]\nmax_timeout_s = 298\n[server]\nclient_timeout_s = 300\n",
+        "[code]\nmax_timeout_s = 400\n[server]\nclient_timeout_s = 300\n",
+        "[server]\nclient_timeout_s = 3\n",
+        "[log]\nlevel = \"loud\"\n",
+        "[server]\nprofile = \"cod\"\n",
+        "[server]\nprofile = \"review\"\n",
+        "[profiles.x]\nmode = \"indirect\"\n",
+        "[code]\ntimeout_s = 121\n",
+        "[code]\nmax_timeout_s = 300\n[sessions]\nmax_timeout_s = 200\n",
+        "[code]\nmemory = \"2G\"\n[sessions]\nmax_total_memory = \"1G\"\n",
+        "[code]\nmemory = \"1M\"\n",
+        "[code]\npids = 1\n",
+        "[code]\ncpus = -1.0\n",
+        "[code]\ntemplate = \"node\"\n",
+        "[code]\ntemplate = \"ruby\"\n",
+        "[code]\noutput_mode = \"yaml\"\n",
+        "[code]\ncalls_per_server = 0\n",
+        "[code]\ncall_timeout = 5\n",
+        "[flavors.code]\ncpus = 1.0\nmemory = \"1G\"\n",
+        "[hosting]\nfiles = \"x\"\n",
+        "[servers.x]\n",
+        "[servers.x]\ncommand = \"x\"\n\ncolour = 1\n",
+        "[servers.x]\ncommand = \"x\"\nargs = \"-y\"\n",
+        "[servers.a__b]\ncommand = \"x\"\n",
+        "[servers.x]\ncommand = \"x\"\n[servers.x.box]\nallow = [\"a b\"]\n",
+        "[servers.x]\nurl = \"ftp://h\"\n",
+    ];
+    let said: Vec<String> =
+        bad.iter().map(|text| format!("{text}=> {}\n", load_text(text, &[], Vec::new()).expect_err(text))).collect();
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn bad_variables_and_flags_are_named() {
+    let variables = [
+        ("RINGFENCE_PORT", "many"),
+        ("MCP_SERVER_PORT", "70000"),
+        ("MCP_ENABLE_CORS", "perhaps"),
+        ("MSB_SHARED_VOLUME_PATH", "[1]"),
+        ("RINGFENCE_SESSIONS_POOL", "python"),
+        ("MSB_DEFAULT_FLAVOR", "huge"),
+        ("RINGFENCE_SESSIONS_ACCEPT", "cgroup,all"),
+        ("MCP_BRIDGE_TIMEOUT", "soon"),
+        ("MCP_BRIDGE_CPUS", "many"),
+        ("MCP_BRIDGE_CPUS", "nan"),
+        ("MCP_BRIDGE_MEMORY", "512 parsecs"),
+        ("MCP_BRIDGE_OUTPUT_MODE", "yaml"),
+        ("MCP_BRIDGE_LOG_LEVEL", "LOUD"),
+        ("RINGFENCE_PROFILE", "none"),
+    ];
+    let mut said: Vec<String> = variables
+        .iter()
+        .map(|variable| load_text("", std::slice::from_ref(variable), Vec::new()).expect_err(variable.0))
+        .collect();
+    let flag = Flag::new("--max-sessions", "sessions.max_sessions", 0);
+    said.push(load_text("", &[], vec![flag]).unwrap_err());
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn a_file_that_is_asked_for_must_be_there_and_others_need_not() {
+    let home = tempfile::tempdir().unwrap();
+    let home_path = home.path().to_str().unwrap();
+    let asked = Sources { file: Some(home.path().join("none.toml")), ..Sources::default() };
+    assert!(matches!(load(&asked), Err(ConfigError::Unreadable { .. })));
+    let usual = Sources { environment: Environment::new([("HOME", home_path)]), ..Sources::default() };
+    assert_eq!(load(&usual).unwrap().file, None);
+    let own = home.path().join(".config/ringfence");
+    std::fs::create_dir_all(&own).unwrap();
+    std::fs::write(own.join("ringfence.toml"), "[server]\nport = 9\n").unwrap();
+    let found = load(&usual).unwrap();
+    assert_eq!((found.server.port, found.file), (9, Some(own.join("ringfence.toml"))));
+}
+
+#[test]
+fn code_mode_is_set_by_the_file_and_by_variables_that_others_know() {
+    let text = "[code]\ntimeout_s = 5\npids = 64\ntemplate = \"python\"\n\
+                [templates.science]\nlanguage = \"python\"\n\
+                [profiles.review]\nmode = \"code\"\nservers = [\"git\"]\n[profiles.plain]\n";
+    let variables = [
+        ("MCP_BRIDGE_TIMEOUT", "10"),
+        ("MCP_BRIDGE_MAX_TIMEOUT", "600"),
+        ("MCP_BRIDGE_MEMORY", "256m"),
+        ("MCP_BRIDGE_CPUS", "0.5"),
+        ("MCP_BRIDGE_PIDS", ""),
+        ("MCP_BRIDGE_OUTPUT_MODE", "TOON"),
+        ("MCP_BRIDGE_STATE_DIR", "/srv/state"),
+        ("MCP_BRIDGE_LOG_LEVEL", "WARNING"),
+        ("MCP_BRIDGE_IMAGE", "science"),
+        ("MCP_BRIDGE_RUNTIME", "native"),
+    ];
+    let flags = vec![Flag::new("--profile", "server.profile", "review")];
+    let configuration = load_text(text, &variables, flags).unwrap();
+    let expected = CodeSettings {
+        timeout: Duration::from_secs(10),
+        most_timeout: Duration::from_secs(600),
+        memory_bytes: 256 << 20,
+        pids: 64,
+        cpus: 0.5,
+        template: "science".into(),
+        output_mode: OutputMode::Toon,
+        ..CodeSettings::default()
+    };
+    assert_eq!(configuration.code, expected);
+    assert_eq!(configuration.warnings, Vec::<String>::new());
+    assert_eq!(configuration.sessions.most_timeout, expected.most_timeout, "a default follows what was given");
+    assert_eq!(
+        (configuration.state_directory().unwrap(), configuration.log.level),
+        ("/srv/state".into(), LogLevel::Warn)
+    );
+    let flavor = configuration.code.flavor();
+    assert_eq!((&*flavor.name, flavor.limits.memory_bytes, flavor.limits.pids), ("code", 256 << 20, 64));
+    assert_eq!(configuration.server.profile.as_deref(), Some("review"));
+    let modes: Vec<(&str, Mode)> =
+        configuration.profiles.iter().map(|(name, profile)| (name.as_str(), profile.mode)).collect();
+    assert_eq!(modes, [("code", Mode::Code), ("plain", Mode::Direct), ("review", Mode::Code)]);
+    assert_eq!(configuration.profiles["code"].servers, None);
+    let shown = configuration.show();
+    assert!(shown.contains("code.template = \"science\"  # the variable MCP_BRIDGE_IMAGE"), "{shown}");
+}
+
+#[test]
+fn settings_of_older_programs_are_understood_as_they_were_meant() {
+    let variables = [
+        ("MCP_SERVER_HOST", "localhost"),
+        ("MCP_ENABLE_CORS", ""),
+        ("MSB_MAX_TOTAL_MEMORY_MB", " "),
+        ("MCP_AUTH_TOKEN", ""),
+        ("MSB_API_KEY", "a-long-secret"),
+    ];
+    let configuration = load_text("", &variables, Vec::new()).unwrap();
+    assert_eq!(configuration.server.host, std::net::IpAddr::from([127, 0, 0, 1]));
+    assert_eq!((configuration.server.enable_cors, configuration.sessions.most_memory_bytes), (false, None));
+    let shown = configuration.show();
+    assert!(shown.contains("MSB_API_KEY") && !shown.contains("MCP_AUTH_TOKEN"), "{shown}");
+    assert!(load_text("", &[("RINGFENCE_HOST", "")], Vec::new()).is_err(), "ringfence's own mean something");
+}
+
+#[test]
+fn one_of_several_tokens_gets_a_share_of_the_sessions() {
+    let one = "[server.tokens.one]\nenv = \"ONE\"\n";
+    let two = "[server.tokens.one]\nenv = \"ONE\"\n[server.tokens.two]\nenv = \"TWO\"\n";
+    let given = "[sessions]\nmax_sessions_per_principal = 64\n";
+    let few = "[sessions]\nmax_sessions = 3\n";
+    for (text, share) in [
+        (String::new(), None),
+        (one.to_owned(), None),
+        (two.to_owned(), Some(48)),
+        (format!("{two}{few}"), Some(2)),
+        (format!("{two}{given}"), Some(64)),
+    ] {
+        let configuration = load_text(&text, &[], Vec::new()).unwrap();
+        assert_eq!(configuration.sessions.most_sessions_per_principal, share, "{text}");
+        let shown = share.map_or("(not set)".to_owned(), |share| share.to_string());
+        let line = format!("sessions.max_sessions_per_principal = {shown}  #");
+        assert!(configuration.show().contains(&line), "{}", configuration.show());
+    }
+}
+
+#[test]
+fn a_profile_of_ones_own_can_be_called_code() {
+    let configuration = load_text("[profiles.code]\nservers = []\n", &[], Vec::new()).unwrap();
+    assert_eq!((configuration.profiles.len(), configuration.profiles["code"].mode), (1, Mode::Direct));
+}
+
+#[test]
+fn variables_without_a_counterpart_are_warned_about() {
+    let warnings = |variables: &[(&str, &str)]| load_text("", variables, Vec::new()).unwrap().warnings;
+    let docker = [("MCP_BRIDGE_IMAGE", "docker.io/python:3.14"), ("MCP_BRIDGE_RUNTIME", "podman")];
+    let node = [("MCP_BRIDGE_IMAGE", "node")];
+    insta::assert_snapshot!([warnings(&docker), warnings(&node)].concat().join("\n"), @r"
+    MCP_BRIDGE_IMAGE is ignored: container images are not fetched here; name a template of Python, with an image on disk if need be: [templates.NAME]
+    MCP_BRIDGE_RUNTIME is ignored: sandboxes are native here, and need no container runtime
+    MCP_BRIDGE_IMAGE is ignored: the template `node` is not one of Python
+    ");
+    assert_eq!(warnings(&[("MCP_BRIDGE_IMAGE", " "), ("MCP_BRIDGE_RUNTIME", "")]), Vec::<String>::new());
+    let slip = [("RINGFENCE_SESSIONS_MAX_SESSION", "1"), ("RINGFENCE_CI_TOKEN", "x"), ("RINGFENCE_CACHE_DIR", "/c")];
+    insta::assert_snapshot!(warnings(&slip).join("\n"), @"RINGFENCE_SESSIONS_MAX_SESSION is ignored: did you mean RINGFENCE_SESSIONS_MAX_SESSIONS?");
+    let own = [("MCP_BRIDGE_IMAGE", "science"), ("RINGFENCE_CODE_TEMPLATE", "python")];
+    let science = "[templates.science]\nlanguage = \"python\"\n";
+    assert_eq!(load_text(science, &own, Vec::new()).unwrap().code.template, "python", "our own name is stronger");
+    assert_eq!(load_text(science, &own[..1], Vec::new()).unwrap().code.template, "science");
+}
+
+#[test]
+fn defaults_of_code_mode_follow_what_was_given() {
+    let text = "[sessions]\nmax_timeout_s = 20\nmax_total_memory = \"256M\"\ndefault_flavor = \"tiny\"\n\
+                [flavors.tiny]\ncpus = 1.0\nmemory = \"64M\"\n";
+    let code = load_text(text, &[], Vec::new()).unwrap().code;
+    let times = (code.timeout.as_secs(), code.most_timeout.as_secs());
+    assert_eq!((times, code.memory_bytes), ((20, 20), 256 << 20));
+}
+
+#[test]
+fn times_that_enclose_each_other_follow_what_was_given() {
+    let times = |text: &str, variables: &[(&str, &str)]| {
+        let configuration = load_text(text, variables, Vec::new()).unwrap();
+        let Times { request, drain, client } = configuration.server.times;
+        let call = configuration.sessions.most_timeout;
+        assert!(configuration.code.most_timeout <= call && configuration.sessions.timeout <= call);
+        [call, request, drain, client].map(|time| time.as_secs())
+    };
+    assert_eq!(times("", &[]), [120, 150, 180, 300]);
+    assert_eq!(times("[sessions]\nmax_timeout_s = 900\n", &[]), [900, 930, 960, 990]);
+    assert_eq!(times("", &[("MCP_BRIDGE_MAX_TIMEOUT", "600")]), [600, 630, 660, 690]);
+    assert_eq!(times("[server]\nclient_timeout_s = 60\n", &[]), [43, 48, 54, 60]);
+    assert_eq!(times("[server]\nrequest_timeout_s = 20\n", &[]), [18, 20, 180, 300]);
+}
+
+#[test]
+fn every_key_of_the_file_has_a_variable() {
+    let schema = schema();
+    for section in ["Server", "Sessions", "Code", "Hosting", "Log"] {
+        let definition = &schema["$defs"][format!("{section}Config")]["properties"];
+        for name in definition.as_object().unwrap().keys().filter(|name| *name != "tokens") {
+            let key = format!("{}.{name}", section.to_lowercase());
+            assert!(KEYS.iter().any(|known| known.name == key), "{key}");
+        }
+    }
+}
+
+#[test]
+fn the_schema_that_is_checked_in_is_the_programs() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ringfence.schema.json");
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    let now = format!("{}\n", serde_json::to_string_pretty(&schema()).unwrap());
+    assert!(kept == now, "write it anew: ringfence config schema > docs/ringfence.schema.json");
+}
+
+proptest! {
+    #[test]
+    fn no_text_is_a_panic(text in "\\PC*|(\\[?[a-z_.]{1,12}\\]?( = [0-9\"\\[\\]a-z]{0,8})?\n){0,8}") {
+        let _ = document::read(&text, std::path::Path::new("ringfence.toml"));
+    }
+
+    #[test]
+    fn no_bytes_of_the_defaults_changed_are_a_panic(at in 0..3000_usize, byte in any::<u8>()) {
+        let mut bytes = include_bytes!("defaults.toml").to_vec();
+        let length = bytes.len();
+        bytes[at % length] = byte;
+        if let Ok(text) = String::from_utf8(bytes) {
+            let _ = load_text(&text, &[], Vec::new());
+        }
+    }
+
+    #[test]
+    fn no_variable_is_a_panic(key in 0..KEYS.len(), text in "\\PC*|[0-9,=\\[\\]\"a-z]{0,12}") {
+        let name = KEYS[key].variables().next().unwrap();
+        let _ = keys::from_environment(&Environment::new([(name.as_str(), text.as_str())]));
+    }
+}

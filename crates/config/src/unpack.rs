@@ -1,0 +1,44 @@
+//! Unpacks the OCI images of templates into the cache.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ringfence_core::{Root, Template, Templates};
+use ringfence_images::ImageError;
+
+/// A template whose image cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("templates.{template}.image: {} cannot be used", image.display())]
+pub struct NotUnpacked {
+    template: Arc<str>,
+    image: PathBuf,
+    source: ImageError,
+}
+
+impl NotUnpacked {
+    pub fn hint(&self) -> &'static str {
+        self.source.hint()
+    }
+}
+
+/// Unpacks the images of all templates, if they have one. May take long.
+pub(crate) fn unpack_images(templates: &Templates, cache: Option<&Path>) -> Result<Templates, NotUnpacked> {
+    let unpacked = templates.iter().cloned().map(|template| unpack_image(template, cache));
+    unpacked.collect::<Result<_, _>>().map(Templates::new)
+}
+
+fn unpack_image(mut template: Template, cache: Option<&Path>) -> Result<Template, NotUnpacked> {
+    let Some(image) = &template.image else { return Ok(template) };
+    let unpacked = cache.ok_or(ImageError::NoCache).and_then(|cache| ringfence_images::unpack(image, cache));
+    let unpacked = unpacked.map_err(|source| NotUnpacked {
+        template: Arc::clone(&template.name),
+        image: image.clone(),
+        source,
+    })?;
+    template.root = Root::Directory(unpacked.root);
+    // Variables of the template win over those of the image.
+    for (name, value) in unpacked.environment {
+        template.environment.entry(name).or_insert(value);
+    }
+    Ok(template)
+}

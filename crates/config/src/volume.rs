@@ -1,0 +1,37 @@
+//! Volumes as people write them.
+
+use std::path::PathBuf;
+
+use ringfence_core::{Access, Volume};
+
+/// Reads `HOST:GUEST[:ro|rw]`.
+pub fn parse_volume(text: &str) -> Result<Volume, String> {
+    let shape = || format!("`{text}` is not a volume; write HOST:GUEST[:ro|rw]");
+    let mut parts = text.split(':');
+    let (host, guest) = parts.next().zip(parts.next()).ok_or_else(shape)?;
+    if host.is_empty() || guest.is_empty() {
+        return Err(shape());
+    }
+    let access = match (parts.next(), parts.next()) {
+        (None | Some("ro"), None) => Access::ReadOnly,
+        (Some("rw"), None) => Access::ReadWrite,
+        _ => return Err(shape()),
+    };
+    Ok(Volume { host: PathBuf::from(host), guest: PathBuf::from(guest), access, within: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_read_only_unless_said_otherwise() {
+        let read = |text: &str| parse_volume(text).map(|volume| volume.access);
+        assert_eq!(read("/a:/b"), Ok(Access::ReadOnly));
+        assert_eq!(read("/a:/b:ro"), Ok(Access::ReadOnly));
+        assert_eq!(read("/a:/b:rw"), Ok(Access::ReadWrite));
+        for bad in ["", "/a", "/a:", ":/b", "/a:/b:rx", "/a:/b:rw:rw"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

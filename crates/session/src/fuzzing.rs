@@ -1,0 +1,98 @@
+//! Entry point of the fuzz target `kernel_messages`.
+
+use std::sync::{Arc, Mutex};
+
+use super::display::Display;
+use super::host_calls::{Asked, Calls, HostCalls, MOST_OPEN_CALLS, Outbox};
+use ringfence_core::Language;
+use ringfence_guest::KernelBuffer;
+use ringfence_guest::MOST_ITEMS;
+use ringfence_guest::Message;
+use ringfence_guest::language::{framed, next_message, skip_to};
+
+/// The cell that the host waits for.
+const CELL: u64 = 7;
+
+/// A longer shell line is refused as soon as this much has arrived, so the result would depend on how input is split.
+const MAX_BYTES: usize = 4096;
+
+/// As in [`super::display`].
+const MAX_DISPLAY_BYTES: usize = 8 << 20;
+
+/// With this bit of the first byte, each line is a frame, and its length is right.
+const LINES: u8 = 0x80;
+
+/// Reads what a hostile kernel sends. The first byte selects the language, the second the size of the pieces.
+pub fn kernel_messages(data: &[u8]) {
+    let [first, piece, bytes @ ..] = data else { return };
+    let language = [Language::Python, Language::Node, Language::Bash][usize::from(first & !LINES) % 3];
+    let bytes = &bytes[..bytes.len().min(MAX_BYTES)];
+    let stream = match first & LINES {
+        LINES if language != Language::Bash => {
+            bytes.split(|byte| *byte == b'\n').flat_map(|line| framed(&[line])).collect()
+        }
+        _ => bytes.to_vec(),
+    };
+    let stream = stream.as_slice();
+    let whole = receive(language, stream, stream.len().max(1));
+    let in_pieces = receive(language, stream, usize::from(*piece).max(1));
+    assert_eq!(whole, in_pieces, "the size of the pieces matters");
+    take_over(language, stream);
+}
+
+/// Handles every message as a session does, and returns them as text.
+fn receive(language: Language, stream: &[u8], piece: usize) -> Vec<String> {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let ask = {
+        let asked = Arc::clone(&asked);
+        Arc::new(move |it: Asked| asked.lock().expect("one thread").push(it))
+    };
+    let mut calls = Calls::new(language, Some(HostCalls { preface: None, ask }));
+    let (mut inbox, mut display, mut outbox) = (KernelBuffer::default(), Display::default(), Outbox::default());
+    let (mut last_number, mut seen) = (0, Vec::new());
+    for part in stream.chunks(piece) {
+        inbox.room(part.len()).extend_from_slice(part);
+        loop {
+            let message = match next_message(language, CELL, &mut inbox) {
+                Ok(Some(message)) => message,
+                Ok(None) => break,
+                Err(why) => {
+                    seen.push(format!("error: {why}"));
+                    return seen;
+                }
+            };
+            seen.push(format!("{message:?}"));
+            match message {
+                Message::Display(items) => display.add(items),
+                Message::Call(request) => calls.take(request, &mut last_number, &mut outbox),
+                Message::Cancel(number) => drop(calls.withdraw(number)),
+                Message::Done(_) => inbox.forgive(),
+                Message::Ready => {}
+            }
+        }
+    }
+    assert!(inbox.unread().len() <= stream.len());
+    assert!(display.items.len() <= MOST_ITEMS);
+    let shown = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    assert!(display.items.iter().map(|item| item.mime.len() + shown(&item.data)).sum::<usize>() <= MAX_DISPLAY_BYTES);
+    calls.give_up();
+    assert!(calls.end().len() <= MOST_OPEN_CALLS);
+    let mut numbers = Vec::new();
+    for it in asked.lock().expect("one thread").iter() {
+        if let Asked::Call(call) = it {
+            assert!(call.cancel.is_cancelled());
+            numbers.push(format!("{:?}", call.reply));
+        }
+    }
+    numbers.sort();
+    assert!(numbers.windows(2).all(|two| two[0] != two[1]), "a number was used twice");
+    seen
+}
+
+/// Finds the answer to a cell in a stream that is taken over in the middle.
+fn take_over(language: Language, stream: &[u8]) {
+    let mut inbox = KernelBuffer::from(stream.to_vec());
+    while let Ok(true) = skip_to(language, CELL, &mut inbox) {
+        assert!(stream.ends_with(inbox.unread()));
+    }
+}

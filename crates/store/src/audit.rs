@@ -1,0 +1,180 @@
+//! The audit table: writes, reads and retention.
+//!
+//! The table has a maximum number of events. Above it, the principals with the most events lose their oldest ones; of
+//! one principal, the most frequent kinds of event do. So a flood of one principal removes only that principal's events,
+//! and a flood of file reads removes file reads, not the start of a session. Unknown callers count as one principal.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, Row, Transaction, params};
+use serde::Serialize;
+
+use ringfence_core::AuditEvent;
+use ringfence_core::{Principal, SessionId};
+
+/// An event as it is stored.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AuditRecord {
+    /// Grows with every event.
+    pub number: u64,
+    pub time_ms: u64,
+    pub principal: Option<String>,
+    pub session: Option<String>,
+    pub kind: String,
+    pub outcome: String,
+    pub duration_ms: Option<u64>,
+    pub detail: serde_json::Value,
+}
+
+/// Which events are read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// Not before this time, in milliseconds since the epoch.
+    pub since_ms: u64,
+    /// Of this principal only.
+    pub principal: Option<String>,
+}
+
+const COLUMNS: &str = "number, time_ms, principal, session, kind, outcome, duration_ms, detail";
+
+fn record(row: &Row<'_>) -> rusqlite::Result<AuditRecord> {
+    Ok(AuditRecord {
+        number: row.get(0)?,
+        time_ms: row.get(1)?,
+        principal: row.get(2)?,
+        session: row.get(3)?,
+        kind: row.get(4)?,
+        outcome: row.get(5)?,
+        duration_ms: row.get(6)?,
+        detail: serde_json::from_str(&row.get::<_, String>(7)?).unwrap_or_default(),
+    })
+}
+
+pub(super) fn insert(transaction: &Transaction<'_>, event: &AuditEvent) -> rusqlite::Result<()> {
+    let duration_ms = event.duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+    transaction
+        .prepare_cached(
+            "INSERT INTO audit (time_ms, principal, session, kind, outcome, duration_ms, detail)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?
+        .execute(params![
+            event.time_ms,
+            event.principal.as_ref().map(Principal::name),
+            event.session.as_ref().map(SessionId::as_str),
+            event.kind.name(),
+            event.outcome,
+            duration_ms,
+            event.detail.to_string(),
+        ])?;
+    Ok(())
+}
+
+/// The last events, of one session or of all, the newest first.
+pub(super) fn recent(
+    connection: &Connection,
+    session: Option<&SessionId>,
+    limit: u32,
+) -> rusqlite::Result<Vec<AuditRecord>> {
+    let of_session = if session.is_some() { "WHERE session = ?1" } else { "WHERE ?1 IS NULL" };
+    let mut statement = connection
+        .prepare_cached(&format!("SELECT {COLUMNS} FROM audit {of_session} ORDER BY number DESC LIMIT ?2"))?;
+    let rows = statement.query_map(params![session.map(SessionId::as_str), limit], record)?;
+    rows.collect()
+}
+
+/// The events with a higher number than `after`, the oldest first.
+pub(super) fn after(
+    connection: &Connection,
+    after: u64,
+    filter: &AuditFilter,
+    limit: u32,
+) -> rusqlite::Result<Vec<AuditRecord>> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM audit WHERE number > ?1 AND time_ms >= ?2 AND (?3 IS NULL OR principal = ?3)
+         ORDER BY number LIMIT ?4"
+    ))?;
+    let since_ms = i64::try_from(filter.since_ms).unwrap_or(i64::MAX);
+    let rows = statement.query_map(params![after, since_ms, filter.principal, limit], record)?;
+    rows.collect()
+}
+
+pub(super) fn count(connection: &Connection) -> rusqlite::Result<u64> {
+    connection.prepare_cached("SELECT count(*) FROM audit")?.query_row([], |row| row.get(0))
+}
+
+pub(super) fn delete(transaction: &Transaction<'_>, numbers: &[i64]) -> rusqlite::Result<()> {
+    let mut statement = transaction.prepare_cached("DELETE FROM audit WHERE number = ?1")?;
+    numbers.iter().try_for_each(|number| statement.execute([number]).map(drop))
+}
+
+/// The events to delete so that at most `max_rows` stay.
+pub(super) fn excess(connection: &Connection, max_rows: u64) -> rusqlite::Result<Vec<i64>> {
+    let mut counts: HashMap<String, HashMap<String, u64>> = HashMap::new();
+    for_each_row(connection, |_, principal, kind| {
+        // Looked up before it is inserted: nearly every row has a known principal and kind.
+        match counts.get_mut(principal).and_then(|kinds| kinds.get_mut(kind)) {
+            Some(count) => *count += 1,
+            None => drop(counts.entry(principal.into()).or_default().insert(kind.into(), 1)),
+        }
+    })?;
+    let share = fair_share(counts.values().map(|kinds| kinds.values().sum()).collect(), max_rows);
+    for kinds in counts.values_mut() {
+        let share = fair_share(kinds.values().copied().collect(), share);
+        for count in kinds.values_mut() {
+            *count = count.saturating_sub(share);
+        }
+    }
+    // From here on, the counts are the numbers of surplus events.
+    let mut numbers = Vec::new();
+    for_each_row(connection, |number, principal, kind| {
+        let left = counts.get_mut(principal).and_then(|kinds| kinds.get_mut(kind));
+        if let Some(left) = left.filter(|left| **left > 0) {
+            *left -= 1;
+            numbers.push(number);
+        }
+    })?;
+    Ok(numbers)
+}
+
+/// The principal of unknown callers; the name of a real principal contains no NUL.
+const UNKNOWN: &str = "\0";
+
+/// Every event, the oldest first: its number, principal and kind.
+fn for_each_row(connection: &Connection, mut see: impl FnMut(i64, &str, &str)) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached("SELECT number, principal, kind FROM audit ORDER BY number")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        see(row.get(0)?, row.get_ref(1)?.as_str_or_null()?.unwrap_or(UNKNOWN), row.get_ref(2)?.as_str()?);
+    }
+    Ok(())
+}
+
+/// The maximum per principal or kind so that all together have at most `max`; those with fewer events are not affected.
+/// At least one, so that the newest event is never deleted.
+fn fair_share(mut counts: Vec<u64>, max: u64) -> u64 {
+    counts.sort_unstable();
+    let (mut left, mut sharers) = (max, counts.len() as u64);
+    for count in counts {
+        let share = left / sharers;
+        if count > share {
+            return share.max(1);
+        }
+        left -= count;
+        sharers -= 1;
+    }
+    u64::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_fair() {
+        assert_eq!(fair_share(vec![10, 20], 30), u64::MAX);
+        assert_eq!(fair_share(vec![1000, 20, 10], 100), 70);
+        assert_eq!(fair_share(vec![1000, 1000, 10], 100), 45);
+        assert_eq!(fair_share(vec![5; 50], 10), 1);
+        assert_eq!(fair_share(Vec::new(), 10), u64::MAX);
+    }
+}
