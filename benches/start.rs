@@ -138,7 +138,7 @@ fn check_host(cycles: usize) {
 fn check_process(cycles: usize) {
     let flavors = Flavors::default();
     let flavor = flavors.find("small").expect("it is built in");
-    let spec = Template::of(Language::Bash).spec(flavor, vec!["/bin/true".into()]);
+    let spec = Template::builtin(Language::Bash).spec(flavor, vec!["/bin/true".into()]);
     let cycle = || {
         let (sandbox, streams) = ringfence_sandbox::start(&spec, ringfence_sandbox::Stdio::Pipes).expect("it starts");
         assert_eq!(sandbox.control().next_event(), Event::Ended { process: 0, end: End::Exited(0) });

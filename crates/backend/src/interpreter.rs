@@ -76,7 +76,7 @@ fn locate(program: &str, directories: &[PathBuf], home: Option<&Path>) -> Option
             None => (real.clone(), real.parent()?.to_owned()),
         };
         Some(Interpreter {
-            volume: Volume { host: shown.clone(), guest: shown, access: Access::ReadOnly, within: None },
+            volume: Volume { host: shown.clone(), guest: shown, access: Access::ReadOnly, allowed_root: None },
             directory,
         })
     })

@@ -205,7 +205,7 @@ impl Processes {
         }
         if table.managed.values().filter(|process| process.state.borrow().is_running()).count() >= MOST_PROCESSES {
             return Err(Failure::new(Kind::ResourceLimit, format!("{MOST_PROCESSES} processes run in this session"))
-                .suggest("end one of them first, or use another session"));
+                .hint("end one of them first, or use another session"));
         }
         table.last += 1;
         let process = Arc::new(Managed {
@@ -232,13 +232,13 @@ impl Processes {
     fn check(&self, request: &ProcessRequest) -> Result<(Command, BTreeMap<String, String>), Failure> {
         let invalid = |message: &str| Failure::new(Kind::Validation, message);
         if request.argv.first().is_none_or(|program| program.is_empty()) {
-            return Err(invalid("argv is empty").suggest("send the program and its arguments, or a command"));
+            return Err(invalid("argv is empty").hint("send the program and its arguments, or a command"));
         }
         let arguments: usize = request.argv.iter().map(|argument| argument.len()).sum();
         let variables: usize = request.environment.iter().map(|(name, value)| name.len() + value.len()).sum();
         if arguments + variables > MOST_ARGUMENT_BYTES || request.argv.len() + request.environment.len() > 4096 {
             return Err(invalid("the arguments and variables are too long: at most 64 KiB together")
-                .suggest("put them into a file with write_file"));
+                .hint("put them into a file with write_file"));
         }
         let odd = |name: &String| name.is_empty() || name.contains(['=', '\0']);
         if request.environment.keys().any(odd) || request.environment.values().any(|value| value.contains('\0')) {

@@ -202,7 +202,7 @@ fn read_signals(signals: &OwnedFd) -> Vec<Signal> {
 
 /// Says what a person could not know otherwise, and chooses the exit code.
 fn conclude(outcome: &Outcome, memory_kills: u64, spec: &Spec) -> ExitCode {
-    let limit = bytes::show(spec.limits.memory_bytes);
+    let limit = bytes::format(spec.limits.memory_bytes);
     if memory_kills > 0 {
         let processes = if memory_kills == 1 { "a process".into() } else { format!("{memory_kills} processes") };
         notice(&format!(
@@ -224,7 +224,7 @@ fn conclude(outcome: &Outcome, memory_kills: u64, spec: &Spec) -> ExitCode {
             notice(&match breach {
                 Breach::Memory { used, .. } => format!(
                     "the sandbox went over its memory limit of {limit} (it held {}) and was killed (raise it with --memory)",
-                    bytes::show(*used)
+                    bytes::format(*used)
                 ),
                 Breach::Sockets { count, limit } => format!(
                     "the sandbox was killed: {count} sockets, whose buffers could hold more than its memory limit (at most {limit}; raise it with --memory)"

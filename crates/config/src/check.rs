@@ -156,7 +156,7 @@ fn workspace(flavor: &Flavor, values: &Values) -> Result<(), ConfigError> {
             tell(values, &key("workspace")),
             tell(values, &key("memory"))
         ),
-        hint: format!("the workspace lives in the memory: give it {} at most, or more memory", bytes::show(most)),
+        hint: format!("the workspace lives in the memory: give it {} at most, or more memory", bytes::format(most)),
     })
 }
 

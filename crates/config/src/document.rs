@@ -10,7 +10,7 @@ use super::error::ConfigError;
 use super::file::Config;
 use super::origin::{Origin, line_of};
 use super::values::Values;
-use ringfence_core::suggest::nearest;
+use ringfence_core::suggest::closest;
 
 const DEFAULTS: &str = include_str!("defaults.toml");
 
@@ -80,9 +80,9 @@ fn problem(error: &toml::de::Error) -> Problem {
     };
     // serde names them all, in backticks.
     let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
-    let hint = match nearest(unknown, known.iter().copied()) {
+    let hint = match closest(unknown, known.iter().copied()) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => format!("there are {}", ringfence_core::suggest::list(known)),
+        None => format!("there are {}", ringfence_core::suggest::join(known)),
     };
     Problem { message: format!("unknown key `{unknown}`"), hint: Some(hint), offset }
 }

@@ -9,7 +9,7 @@ use super::error::ConfigError;
 use super::find::Environment;
 use super::origin::Origin;
 use super::values::Values;
-use ringfence_core::suggest::nearest;
+use ringfence_core::suggest::closest;
 
 /// How the text of a variable is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +144,7 @@ pub(super) fn misspelt(environment: &Environment) -> Vec<String> {
     let ours = || known.iter().filter_map(|name| name.strip_prefix(OWN));
     let is_known = |name: &str| OTHERS.contains(&name) || known.iter().any(|known| known == name);
     let unknown = environment.names().filter(|name| !is_known(name));
-    let meant = |name: &str| nearest(name.strip_prefix(OWN)?, ours()).map(str::to_owned);
+    let meant = |name: &str| closest(name.strip_prefix(OWN)?, ours()).map(str::to_owned);
     unknown.filter_map(|name| Some(format!("{name} is ignored: did you mean {OWN}{}?", meant(name)?))).collect()
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::error::ConfigError;
 use super::values::Values;
-use ringfence_core::suggest::{list, nearest};
+use ringfence_core::suggest::{closest, join};
 use ringfence_entries::{Mode, Profile};
 
 /// A named selection of servers and tools, served at /mcp/NAME.
@@ -49,9 +49,9 @@ pub(super) fn check_default(
     Err(ConfigError::Wrong {
         origin: values.origin(&["server", "profile"]),
         problem: format!("server.profile: there is no profile `{name}`"),
-        hint: Some(match nearest(name, known()) {
+        hint: Some(match closest(name, known()) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("known are {}; [profiles.{name}] would make it", list(known())),
+            None => format!("known are {}; [profiles.{name}] would make it", join(known())),
         }),
     })
 }

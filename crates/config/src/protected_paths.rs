@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     fn volume(host: &Path, access: Access) -> Volume {
-        Volume { host: host.to_owned(), guest: "/shown".into(), access, within: None }
+        Volume { host: host.to_owned(), guest: "/shown".into(), access, allowed_root: None }
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Scope {
     /// Who a caller is here: one of its own in each namespace of parallel workers.
     pub fn principal(&self, caller: Principal) -> Principal {
         match &self.run.worker_namespace {
-            Some(namespace) => caller.within(namespace),
+            Some(namespace) => caller.in_namespace(namespace),
             None => caller,
         }
     }

@@ -11,7 +11,7 @@ use crate::protected_paths::{self, GuestWritable, NotKept, Own};
 use crate::scope::{Scope, ScopeError};
 use crate::unpack::{NotUnpacked, unpack_images};
 use ringfence_core::Flavors;
-use ringfence_core::{Templates, accepted_by_default};
+use ringfence_core::{Templates, default_accepted_weaknesses};
 
 /// The settings of a server's sessions. What is `None` is not limited.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,7 +98,7 @@ impl Default for Settings {
             kept: Vec::new(),
             guest_writable: GuestWritable::default(),
             strict_volumes: None,
-            accept: accepted_by_default(),
+            accept: default_accepted_weaknesses(),
             timeout: Duration::from_secs(30),
             most_timeout: Duration::from_secs(120),
             most_sessions: 64,

@@ -17,7 +17,7 @@ pub fn parse_volume(text: &str) -> Result<Volume, String> {
         (Some("rw"), None) => Access::ReadWrite,
         _ => return Err(shape()),
     };
-    Ok(Volume { host: PathBuf::from(host), guest: PathBuf::from(guest), access, within: None })
+    Ok(Volume { host: PathBuf::from(host), guest: PathBuf::from(guest), access, allowed_root: None })
 }
 
 #[cfg(test)]

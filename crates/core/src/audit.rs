@@ -93,13 +93,13 @@ impl AuditEvent {
     /// A request that was not served, with the rule that forbids it.
     pub fn refusal(failure: &Failure) -> Self {
         let context: BTreeMap<&str, &str> =
-            failure.context.iter().map(|(key, value)| (key.as_str(), short(value))).collect();
+            failure.context.iter().map(|(key, value)| (key.as_str(), truncate(value))).collect();
         let event = Self::new(AuditKind::Refused, failure.kind.name());
-        event.with("message", short(&failure.message)).with("context", json!(context))
+        event.with("message", truncate(&failure.message)).with("context", json!(context))
     }
 
     #[must_use]
-    pub fn of(mut self, principal: &Principal, session: Option<&SessionId>) -> Self {
+    pub fn by(mut self, principal: &Principal, session: Option<&SessionId>) -> Self {
         self.principal = Some(principal.clone());
         self.session = session.cloned();
         self
@@ -107,13 +107,13 @@ impl AuditEvent {
 
     /// It was then, and not when it is told.
     #[must_use]
-    pub fn at(mut self, time_ms: u64) -> Self {
+    pub fn at_time(mut self, time_ms: u64) -> Self {
         self.time_ms = time_ms;
         self
     }
 
     #[must_use]
-    pub fn lasting(mut self, duration: Duration) -> Self {
+    pub fn with_duration(mut self, duration: Duration) -> Self {
         self.duration = Some(duration);
         self
     }
@@ -143,33 +143,33 @@ pub fn now_ms() -> u64 {
 }
 
 /// The start of a text: a caller chooses some of it, and must not fill the disk.
-fn short(text: &str) -> &str {
-    const MOST_BYTES: usize = 512;
-    let end = (0..=MOST_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+fn truncate(text: &str) -> &str {
+    const MAX_BYTES: usize = 512;
+    let end = (0..=MAX_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }
 
 /// Lets strangers make one event a second at most: the audit keeps a bounded number, and must not lose those of
 /// others to a flood.
 #[derive(Debug, Default)]
-pub struct Sparing(Mutex<SparingState>);
+pub struct AuditThrottle(Mutex<ThrottleState>);
 
 #[derive(Debug, Default)]
-struct SparingState {
+struct ThrottleState {
     second: u64,
-    left_out: u64,
+    dropped: u64,
 }
 
-impl Sparing {
+impl AuditThrottle {
     /// The event, with how many were left out before it, or nothing if it is left out itself.
-    pub fn pass(&self, event: AuditEvent) -> Option<AuditEvent> {
+    pub fn admit(&self, event: AuditEvent) -> Option<AuditEvent> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let second = event.time_ms / 1000;
         if state.second == second {
-            state.left_out += 1;
+            state.dropped += 1;
             return None;
         }
-        let left_out = std::mem::take(&mut state.left_out);
+        let left_out = std::mem::take(&mut state.dropped);
         state.second = second;
         Some(if left_out > 0 { event.with("left_out_before", left_out) } else { event })
     }
@@ -182,10 +182,10 @@ mod tests {
 
     #[test]
     fn a_flood_of_strangers_is_one_event_a_second() {
-        let sparing = Sparing::default();
+        let sparing = AuditThrottle::default();
         let at = |time_ms| AuditEvent { time_ms, ..AuditEvent::new(AuditKind::AuthenticationFailed, "no_token") };
         let passed: Vec<AuditEvent> =
-            [5000, 5001, 5999, 6000, 9000].into_iter().filter_map(|time_ms| sparing.pass(at(time_ms))).collect();
+            [5000, 5001, 5999, 6000, 9000].into_iter().filter_map(|time_ms| sparing.admit(at(time_ms))).collect();
         assert_eq!(passed.iter().map(|event| event.time_ms).collect::<Vec<_>>(), [5000, 6000, 9000]);
         assert_eq!(passed[1].detail["left_out_before"], 2);
         assert!(passed[2].detail["left_out_before"].is_null());

@@ -4,7 +4,7 @@ const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 
 
 /// The size in the largest unit that it fills: `256 MiB`, `1.5 GiB`, `300 bytes`.
 #[allow(clippy::cast_precision_loss)]
-pub fn show(bytes: u64) -> String {
+pub fn format(bytes: u64) -> String {
     for (name, shift) in UNITS {
         let unit = 1_u64 << shift;
         if bytes >= unit {
@@ -38,7 +38,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse, show};
+    use super::{format, parse};
 
     #[test]
     fn sizes_are_read_with_binary_units() {
@@ -53,8 +53,8 @@ mod tests {
 
     #[test]
     fn sizes_are_shown_in_their_largest_unit() {
-        assert_eq!(show(256 << 20), "256 MiB");
-        assert_eq!(show(3 << 29), "1.5 GiB");
-        assert_eq!(show(300), "300 bytes");
+        assert_eq!(format(256 << 20), "256 MiB");
+        assert_eq!(format(3 << 29), "1.5 GiB");
+        assert_eq!(format(300), "300 bytes");
     }
 }

@@ -42,18 +42,18 @@ impl Kind {
 pub struct Failure {
     pub kind: Kind,
     pub message: String,
-    pub suggestions: Vec<String>,
+    pub hints: Vec<String>,
     pub context: BTreeMap<String, String>,
 }
 
 impl Failure {
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), suggestions: Vec::new(), context: BTreeMap::new() }
+        Self { kind, message: message.into(), hints: Vec::new(), context: BTreeMap::new() }
     }
 
     #[must_use]
-    pub fn suggest(mut self, suggestion: impl Into<String>) -> Self {
-        self.suggestions.push(suggestion.into());
+    pub fn hint(mut self, suggestion: impl Into<String>) -> Self {
+        self.hints.push(suggestion.into());
         self
     }
 
@@ -64,9 +64,9 @@ impl Failure {
     }
 
     /// The same words for a session that never was, has ended, or is another's.
-    pub fn not_found(session: &crate::identity::SessionId) -> Self {
+    pub fn session_not_found(session: &crate::identity::SessionId) -> Self {
         Self::new(Kind::SessionNotFound, format!("session not found: {session}"))
-            .suggest("it may have ended after a time without calls: start a new one, by a call without session_id")
-            .suggest("get_sessions, or GET /v1/sessions, lists those that are alive")
+            .hint("it may have ended after a time without calls: start a new one, by a call without session_id")
+            .hint("get_sessions, or GET /v1/sessions, lists those that are alive")
     }
 }

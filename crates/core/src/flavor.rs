@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::spec::{Limits, Workspace};
 
-use crate::suggest::list;
+use crate::suggest::join;
 
 /// A named size.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,7 +47,7 @@ impl Flavors {
     }
 
     pub fn find(&self, name: &str) -> Result<&Flavor, UnknownFlavor> {
-        let unknown = || UnknownFlavor { name: name.into(), known: list(self.iter().map(|flavor| &*flavor.name)) };
+        let unknown = || UnknownFlavor { name: name.into(), known: join(self.iter().map(|flavor| &*flavor.name)) };
         self.iter().find(|flavor| &*flavor.name == name).ok_or_else(unknown)
     }
 
@@ -62,10 +62,10 @@ const SIZES: [(&str, f64, u64, u32); 3] = [("small", 1.0, 1, 256), ("medium", 2.
 impl Flavor {
     /// The smallest of the built-in ones.
     pub fn small() -> Self {
-        Self::built_in(SIZES[0])
+        Self::builtin(SIZES[0])
     }
 
-    fn built_in((name, cpus, gib, pids): (&str, f64, u64, u32)) -> Self {
+    fn builtin((name, cpus, gib, pids): (&str, f64, u64, u32)) -> Self {
         Self::new(name, Limits { memory_bytes: gib * GIB, pids, cpus, open_files: 4 * pids })
     }
 }
@@ -73,7 +73,7 @@ impl Flavor {
 impl Default for Flavors {
     /// The built-in ones.
     fn default() -> Self {
-        Self::new(SIZES.map(Flavor::built_in).into())
+        Self::new(SIZES.map(Flavor::builtin).into())
     }
 }
 
@@ -101,7 +101,8 @@ mod tests {
     #[test]
     fn every_flavor_makes_a_valid_sandbox() {
         for flavor in Flavors::default().iter() {
-            let spec = crate::template::Template::of(crate::template::Language::Bash).spec(flavor, vec!["true".into()]);
+            let spec =
+                crate::template::Template::builtin(crate::template::Language::Bash).spec(flavor, vec!["true".into()]);
             spec.validate().unwrap();
         }
         assert!("huge".parse::<Flavor>().unwrap_err().to_string().contains("small, medium and large"));

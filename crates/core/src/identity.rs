@@ -9,11 +9,11 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal {
     name: Arc<str>,
-    sight: Sight,
+    visibility: Visibility,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Sight {
+enum Visibility {
     Own,
     All,
 }
@@ -26,16 +26,16 @@ impl Principal {
 
     /// Whoever runs the server, and so may see and end every session. No token can be this one, whatever its name.
     pub fn operator() -> Self {
-        Self { name: "operator".into(), sight: Sight::All }
+        Self { name: "operator".into(), visibility: Visibility::All }
     }
 
     pub fn named(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), sight: Sight::Own }
+        Self { name: name.into(), visibility: Visibility::Own }
     }
 
     /// The same caller in a namespace of its own: nothing that it has elsewhere is there.
     #[must_use]
-    pub fn within(self, namespace: &str) -> Self {
+    pub fn in_namespace(self, namespace: &str) -> Self {
         Self { name: format!("{}@{namespace}", self.name).into(), ..self }
     }
 
@@ -44,12 +44,12 @@ impl Principal {
     }
 
     pub fn is_operator(&self) -> bool {
-        self.sight == Sight::All
+        self.visibility == Visibility::All
     }
 
     /// Whether what belongs to `owner` is there for this one.
-    pub fn sees(&self, owner: &Self) -> bool {
-        self.sight == Sight::All || self == owner
+    pub fn can_see(&self, owner: &Self) -> bool {
+        self.visibility == Visibility::All || self == owner
     }
 }
 
@@ -59,7 +59,7 @@ pub struct SessionId(Arc<str>);
 
 impl SessionId {
     /// Draws a new one from the kernel's random numbers.
-    pub fn draw() -> std::io::Result<Self> {
+    pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; 16];
         let mut filled = 0;
         while filled < bytes.len() {
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn only_the_operator_sees_what_is_others() {
         let (one, other) = (Principal::named("one"), Principal::named("operator"));
-        assert!(one.sees(&one) && !one.sees(&other) && !other.sees(&one));
-        assert!(Principal::operator().sees(&one) && !other.sees(&Principal::operator()));
+        assert!(one.can_see(&one) && !one.can_see(&other) && !other.can_see(&one));
+        assert!(Principal::operator().can_see(&one) && !other.can_see(&Principal::operator()));
     }
 }

@@ -3,6 +3,7 @@
 //! Principals, sessions, failures, templates, flavors, the spec of a sandbox and audit events. Nothing here starts a
 //! process, opens a connection or waits.
 
+mod allowed_root;
 mod audit;
 pub mod bytes;
 mod failure;
@@ -14,9 +15,9 @@ pub mod os_strings;
 mod spec;
 pub mod suggest;
 mod template;
-mod within;
 
-pub use audit::{AuditEvent, AuditKind, Detail, Sparing, now_ms};
+pub use allowed_root::AllowedRoot;
+pub use audit::{AuditEvent, AuditKind, AuditThrottle, Detail, now_ms};
 pub use failure::{Failure, Kind};
 pub use fair_share::fair_share;
 pub use flavor::{Flavor, Flavors, UnknownFlavor};
@@ -25,5 +26,6 @@ pub use spec::{
     Access, Command, Limits, Network, PLACEHOLDER, PROXY_PORT, Root, Spec, SpecError, Volume, WORKSPACE, Weakness,
     Workspace,
 };
-pub use template::{Language, PATH, Template, Templates, UnknownTemplate, accepted_by_default, proxy_environment};
-pub use within::Within;
+pub use template::{
+    Language, PATH, Template, Templates, UnknownTemplate, default_accepted_weaknesses, proxy_environment,
+};

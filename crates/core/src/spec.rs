@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::within::Within;
+use crate::allowed_root::AllowedRoot;
 pub use error::SpecError;
 
 /// The directory that a guest may write, and where it starts.
@@ -35,8 +35,8 @@ pub struct Spec {
     pub volumes: Vec<Volume>,
     /// Directories and files of whoever makes the sandbox, by their real paths: where they lie in a volume, the
     /// directories are empty and the files read-only there.
-    #[serde(default)]
-    pub kept: Vec<PathBuf>,
+    #[serde(default, rename = "kept")]
+    pub protected_paths: Vec<PathBuf>,
     /// Whether absent protected names are held in read-write volumes, and repositories are read-only there. A private
     /// directory of the host for the locks that this needs.
     #[serde(default)]
@@ -84,8 +84,8 @@ pub struct Volume {
     pub guest: PathBuf,
     pub access: Access,
     /// The directory that it must lie in, if it is bound to one.
-    #[serde(default)]
-    pub within: Option<Within>,
+    #[serde(default, rename = "within")]
+    pub allowed_root: Option<AllowedRoot>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -271,7 +271,7 @@ fn within(what: &'static str, value: u64, least: u64, most: u64, unit: Unit) -> 
         return Ok(());
     }
     let show = |number| match unit {
-        Unit::Bytes => crate::bytes::show(number),
+        Unit::Bytes => crate::bytes::format(number),
         Unit::Count => number.to_string(),
     };
     Err(SpecError::OutOfRange { what, value: show(value), least: show(least), most: show(most) })

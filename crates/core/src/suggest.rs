@@ -1,7 +1,7 @@
 //! Lists of names as people write them.
 
 /// `a`, `a and b`, `a, b and c`.
-pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub fn join<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     match names.split_last() {
         None => "none".into(),
@@ -11,12 +11,12 @@ pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// The one of `known` that `name` was probably meant to be.
-pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     /// Below this two names have little in common.
-    const ALIKE: f64 = 0.8;
+    const MIN_SIMILARITY: f64 = 0.8;
     let scored = known.into_iter().map(|other| (strsim::jaro_winkler(name, other), other));
     let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));
-    best.filter(|(score, _)| *score >= ALIKE).map(|(_, other)| other)
+    best.filter(|(score, _)| *score >= MIN_SIMILARITY).map(|(_, other)| other)
 }
 
 #[cfg(test)]
@@ -26,15 +26,15 @@ mod tests {
     #[test]
     fn names_are_listed_as_in_a_sentence() {
         assert_eq!(
-            [list([]), list(["a"]), list(["a", "b"]), list(["a", "b", "c"])],
+            [join([]), join(["a"]), join(["a", "b"]), join(["a", "b", "c"])],
             ["none", "a", "a and b", "a, b and c"]
         );
     }
 
     #[test]
     fn only_a_slip_of_the_finger_is_put_right() {
-        assert_eq!(nearest("sesions", ["server", "sessions", "log"]), Some("sessions"));
-        assert_eq!(nearest("time_out_s", ["timeout_s", "max_timeout_s"]), Some("timeout_s"));
-        assert_eq!(nearest("colour", ["server", "sessions", "log"]), None);
+        assert_eq!(closest("sesions", ["server", "sessions", "log"]), Some("sessions"));
+        assert_eq!(closest("time_out_s", ["timeout_s", "max_timeout_s"]), Some("timeout_s"));
+        assert_eq!(closest("colour", ["server", "sessions", "log"]), None);
     }
 }

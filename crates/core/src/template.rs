@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::flavor::Flavor;
 use crate::spec::{Command, Network, PROXY_PORT, Root, Spec, WORKSPACE, Weakness};
-use crate::suggest::list;
+use crate::suggest::join;
 
 /// What the kernel of a session speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,7 +56,7 @@ pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 
 impl Template {
     /// The built-in one of a language: the host's `/usr`.
-    pub fn of(language: Language) -> Self {
+    pub fn builtin(language: Language) -> Self {
         Self { name: language.name().into(), language, root: Root::Host, image: None, environment: BTreeMap::new() }
     }
 
@@ -67,7 +67,7 @@ impl Template {
         Spec {
             root: self.root.clone(),
             volumes: Vec::new(),
-            kept: Vec::new(),
+            protected_paths: Vec::new(),
             strict_volumes: None,
             files: BTreeMap::new(),
             workspace: flavor.workspace,
@@ -76,13 +76,13 @@ impl Template {
             network: Network::None,
             environment,
             command: Some(Command { argv, workdir: WORKSPACE.into() }),
-            accept: accepted_by_default(),
+            accept: default_accepted_weaknesses(),
         }
     }
 }
 
 /// What an ordinary user's host usually lacks; each is reported by `ringfence doctor`.
-pub fn accepted_by_default() -> BTreeSet<Weakness> {
+pub fn default_accepted_weaknesses() -> BTreeSet<Weakness> {
     [Weakness::Cgroup, Weakness::OwnUid].into()
 }
 
@@ -103,7 +103,7 @@ impl Templates {
         let called = |name: &str| self.iter().find(|template| &*template.name == name);
         let other_name = || if name == "shell" { called("bash") } else { None };
         let unknown =
-            || UnknownTemplate { name: name.into(), known: list(self.iter().map(|template| &*template.name)) };
+            || UnknownTemplate { name: name.into(), known: join(self.iter().map(|template| &*template.name)) };
         called(name).or_else(other_name).ok_or_else(unknown)
     }
 
@@ -115,7 +115,7 @@ impl Templates {
 impl Default for Templates {
     /// The built-in ones.
     fn default() -> Self {
-        Self(Language::ALL.map(Template::of).into())
+        Self(Language::ALL.map(Template::builtin).into())
     }
 }
 

@@ -197,7 +197,7 @@ impl Call {
                 if !(1..=tools::MOST_FOUND).contains(&limit) {
                     let message = format!("limit is not between 1 and {}", tools::MOST_FOUND);
                     let failure = Failure::new(Kind::Validation, message).with("field", "limit");
-                    return Err(failure.suggest("leave it out, or send a number of that range"));
+                    return Err(failure.hint("leave it out, or send a number of that range"));
                 }
                 Ok(Self::SearchTools(SearchTools { query: not_blank("query", query)?, limit }))
             }
@@ -237,9 +237,7 @@ impl Call {
                 let ListFilesParams { session_id: id, path } = read(tool, arguments)?;
                 Ok(Self::ListFiles(session_id(id)?, path.unwrap_or_else(|| ".".into()).into()))
             }
-            _ => {
-                Err(Failure::new(Kind::Validation, "there is no such tool").suggest("tools/list names those there are"))
-            }
+            _ => Err(Failure::new(Kind::Validation, "there is no such tool").hint("tools/list names those there are")),
         }
     }
 }
@@ -251,21 +249,21 @@ pub(crate) fn read<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<
             field => format!("{tool}: {field}: {}", error.inner()),
         };
         Failure::new(Kind::Validation, message)
-            .suggest("send the fields that it has, with values of their types, and no others")
-            .suggest("tools/list shows those of a tool in its inputSchema")
+            .hint("send the fields that it has, with values of their types, and no others")
+            .hint("tools/list shows those of a tool in its inputSchema")
     })
 }
 
 /// Of two fields none was sent, or both were.
 pub(crate) fn either(one: &str, other: &str) -> Failure {
     Failure::new(Kind::Validation, format!("send either `{one}` or `{other}`"))
-        .suggest(format!("send one of the two fields, not both and not neither: `{one}` or `{other}`"))
+        .hint(format!("send one of the two fields, not both and not neither: `{one}` or `{other}`"))
 }
 
 pub(crate) fn not_blank(field: &str, text: String) -> Result<String, Failure> {
     if text.trim().is_empty() {
         let failure = Failure::new(Kind::Validation, format!("{field} is empty"));
-        return Err(failure.with("field", field).suggest(format!("send a {field} with something in it")));
+        return Err(failure.with("field", field).hint(format!("send a {field} with something in it")));
     }
     Ok(text)
 }
@@ -277,7 +275,7 @@ fn decode(content: String, encoding: Encoding) -> Result<Vec<u8>, Failure> {
         Encoding::Base64 => STANDARD.decode(content.replace(['\n', '\r', ' '], "")).map_err(|error| {
             Failure::new(Kind::Validation, format!("content is not base64: {error}"))
                 .with("field", "content")
-                .suggest("encode it as RFC 4648 says, with padding; text can be sent as it is, without `encoding`")
+                .hint("encode it as RFC 4648 says, with padding; text can be sent as it is, without `encoding`")
         }),
     }
 }
@@ -288,14 +286,14 @@ pub(crate) fn session_id(text: String) -> Result<SessionId, Failure> {
         return Ok(SessionId::from_caller(text));
     }
     let shown: String = text.chars().take(MAX_SESSION_ID_BYTES).collect();
-    Err(Failure::not_found(&SessionId::from_caller(shown)))
+    Err(Failure::session_not_found(&SessionId::from_caller(shown)))
 }
 
 pub(crate) fn timeout(seconds: f64) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
         Failure::new(Kind::Validation, "timeout is not a number of seconds above zero")
             .with("field", "timeout")
-            .suggest("leave it out, or send seconds as a number, such as 30")
+            .hint("leave it out, or send seconds as a number, such as 30")
     })
 }
 

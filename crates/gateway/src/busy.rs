@@ -15,7 +15,7 @@ const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 
 /// The answer over MCP.
 pub(crate) fn error(message: &str) -> RpcError {
-    failure::render(Failure::new(Kind::Busy, message).suggest(format!("try again after {RETRY_AFTER_MS} ms")))
+    failure::render(Failure::new(Kind::Busy, message).hint(format!("try again after {RETRY_AFTER_MS} ms")))
 }
 
 /// The header that says over HTTP when to ask again.

@@ -81,7 +81,7 @@ impl Gateway {
 
 fn no_servers() -> Failure {
     Failure::new(Kind::Configuration, "this server has no servers that code could call")
-        .suggest("call it without `servers`; whoever runs it adds some with `ringfence server add`")
+        .hint("call it without `servers`; whoever runs it adds some with `ringfence server add`")
 }
 
 /// Does the work of a call, and says how it gets on where it is asked to.

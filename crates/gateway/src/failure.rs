@@ -83,7 +83,7 @@ fn suggestions(failure: &Failure) -> Vec<&str> {
         Kind::SandboxCreation => "`ringfence doctor` shows what this host has",
         Kind::Busy | Kind::Connection | Kind::Internal => "try again shortly",
     };
-    let own: Vec<&str> = failure.suggestions.iter().map(String::as_str).collect();
+    let own: Vec<&str> = failure.hints.iter().map(String::as_str).collect();
     if own.is_empty() { vec![usual] } else { own }
 }
 
@@ -92,7 +92,7 @@ fn conceal(failure: &Failure) -> Failure {
     let incident = uuid::Uuid::new_v4().simple().to_string();
     tracing::error!(%incident, context = ?failure.context, "{}", failure.message);
     Failure::new(Kind::Internal, "internal error")
-        .suggest("try again; if it stays, give the incident id to whoever runs this server")
+        .hint("try again; if it stays, give the incident id to whoever runs this server")
         .with("incident_id", incident)
 }
 
@@ -115,7 +115,7 @@ mod tests {
         ];
         let rendered: Vec<_> = kinds
             .into_iter()
-            .map(|kind| render(Failure::new(kind, "what").suggest("do this").with("limit", "64")))
+            .map(|kind| render(Failure::new(kind, "what").hint("do this").with("limit", "64")))
             .map(|error| serde_json::to_string(&error).unwrap())
             .collect();
         insta::assert_snapshot!(rendered.join("\n"));
@@ -123,8 +123,7 @@ mod tests {
 
     #[test]
     fn internal_detail_stays_inside() {
-        let mut error =
-            render(Failure::new(Kind::Internal, "open /srv/secret").suggest("x").with("path", "/srv/secret"));
+        let mut error = render(Failure::new(Kind::Internal, "open /srv/secret").hint("x").with("path", "/srv/secret"));
         assert!(!serde_json::to_string(&error).unwrap().contains("secret"));
         error.data.as_mut().unwrap()["context"]["incident_id"] = "[incident]".into();
         insta::assert_json_snapshot!(error);

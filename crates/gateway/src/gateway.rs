@@ -262,7 +262,7 @@ impl Gateway {
             Backend::Ready(sessions) => Ok(sessions),
             Backend::Down(reason) => {
                 Err(Failure::new(Kind::Connection, format!("the sandbox backend is down: {reason}"))
-                    .suggest("`ringfence doctor` on the server's host says what is missing"))
+                    .hint("`ringfence doctor` on the server's host says what is missing"))
             }
         }
     }
@@ -371,7 +371,7 @@ impl Gateway {
     }
 
     fn refuse(&self, context: &Context, refusal: Failure) -> RpcError {
-        self.audit().record(AuditEvent::refusal(&refusal).of(&context.principal, None));
+        self.audit().record(AuditEvent::refusal(&refusal).by(&context.principal, None));
         failure::render(refusal)
     }
 }
@@ -386,8 +386,8 @@ pub(crate) fn too_long(patience: Duration) -> Failure {
     Failure::new(Kind::ResourceLimit, message)
         .with("rule", "server.request_timeout_s")
         .with("may_have_run", "true")
-        .suggest("look whether it has had an effect before you call again")
-        .suggest("calls of one session wait for each other: use another session for what need not wait")
+        .hint("look whether it has had an effect before you call again")
+        .hint("calls of one session wait for each other: use another session for what need not wait")
 }
 
 fn no_resource(uri: &str) -> RpcError {

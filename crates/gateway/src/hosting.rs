@@ -371,8 +371,10 @@ impl Hosting {
         drop(sent);
         if method == "tools/call" {
             let outcome = outcome_of(&result);
-            let event = AuditEvent::new(AuditKind::ToolCalled, outcome).of(&context.principal, None);
-            self.0.audit.record(event.lasting(begun.elapsed()).with("server", server).with("tool", short(&subject)));
+            let event = AuditEvent::new(AuditKind::ToolCalled, outcome).by(&context.principal, None);
+            self.0
+                .audit
+                .record(event.with_duration(begun.elapsed()).with("server", server).with("tool", short(&subject)));
         }
         match result {
             Ok(mut result) => {
@@ -462,8 +464,8 @@ fn not_there(missing: &LinkMissing) -> RpcError {
         Some(phase) => failure.with("phase", phase.name()),
         None => failure,
     };
-    let failure = missing.hints.iter().fold(failure, |failure, hint| failure.suggest(hint.clone()));
-    failure::render(failure.suggest("it was not called; `ringfence server show` on the host says more"))
+    let failure = missing.hints.iter().fold(failure, |failure, hint| failure.hint(hint.clone()));
+    failure::render(failure.hint("it was not called; `ringfence server show` on the host says more"))
 }
 
 /// What a server answered is passed on as it is; what became of a call that it did not answer is told.
@@ -485,5 +487,5 @@ fn unanswered(server: &str, error: UpstreamError, deadline: Duration) -> RpcErro
             .with("may_have_run", may_have_run.to_string());
     let failure = if is_late { failure.with("rule", "server.request_timeout_s") } else { failure };
     let advice = if may_have_run { "look whether it has had an effect before you call again" } else { "call again" };
-    failure::render(failure.suggest(advice))
+    failure::render(failure.hint(advice))
 }

@@ -127,7 +127,7 @@ impl Policy {
         let needed: Vec<String> = action.needs().iter().map(|capability| format!("`{}`", capability.name())).collect();
         let needed = needed.join(" or ");
         Err(Failure::new(Kind::Policy, format!("the scope of this endpoint does not allow it: it lacks {needed}"))
-            .suggest("do without it, or have whoever starts the run add the capability to its scope")
+            .hint("do without it, or have whoever starts the run add the capability to its scope")
             .with("capability", needed.replace('`', "")))
     }
 
@@ -138,7 +138,7 @@ impl Policy {
         }
         let unknown = || {
             Failure::new(Kind::Policy, "the scope of this endpoint does not allow it")
-                .suggest("do without it: no capability of a scope is for this")
+                .hint("do without it: no capability of a scope is for this")
         };
         self.check(Action::of_route(method, route).ok_or_else(unknown)?)
     }

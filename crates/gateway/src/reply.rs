@@ -155,7 +155,7 @@ pub(crate) fn sessions(sessions: &[SessionInfo]) -> CallToolResult {
         ];
         for (used, what, limit) in shares {
             if let Some(used) = used {
-                let _ = write!(text, ", {what} {} of {}", bytes::show(used), bytes::show(limit));
+                let _ = write!(text, ", {what} {} of {}", bytes::format(used), bytes::format(limit));
             }
         }
         if let Some(usage) = info.usage {

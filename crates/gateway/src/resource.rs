@@ -46,7 +46,7 @@ pub(crate) async fn read(sessions: &Sessions, principal: &Principal, uri: &str) 
         return Ok(ReadResourceResult::new(vec![text]));
     }
     let (session, number) = parse(uri).ok_or_else(|| {
-        Failure::new(Kind::NotFound, "there is no such resource").suggest("resources/templates/list says what there is")
+        Failure::new(Kind::NotFound, "there is no such resource").hint("resources/templates/list says what there is")
     })?;
     let session = arguments::session_id(session.to_owned())?;
     let (bytes, missing) = sessions.read_output(principal, &session, number).await?;

@@ -52,13 +52,13 @@ impl Rest {
             return Ok(());
         }
         self.gateway.policy().check(action).inspect_err(|failure| {
-            self.gateway.audit().record(AuditEvent::refusal(failure).of(principal, None));
+            self.gateway.audit().record(AuditEvent::refusal(failure).by(principal, None));
         })
     }
 
     fn hosting(&self) -> Result<&Hosting, Failure> {
         self.gateway.hosting().ok_or_else(|| {
-            Failure::new(Kind::NotFound, "no servers are hosted here").suggest("`ringfence server add` adds one")
+            Failure::new(Kind::NotFound, "no servers are hosted here").hint("`ringfence server add` adds one")
         })
     }
 }
@@ -90,8 +90,7 @@ pub(crate) fn routes(
         .route("/v1/servers/{name}/restart", post(servers::restart))
         .route(query::FALLBACK, any(async || Refusal::from(nothing_here())))
         .method_not_allowed_fallback(async || Refusal {
-            failure: Failure::new(Kind::Validation, "this cannot be done here")
-                .suggest("the README lists the requests"),
+            failure: Failure::new(Kind::Validation, "this cannot be done here").hint("the README lists the requests"),
             status: Some(StatusCode::METHOD_NOT_ALLOWED),
         })
         .layer(from_fn_with_state(rest.clone(), permit))
@@ -104,11 +103,11 @@ async fn permit(State(rest): State<Rest>, request: Request, next: Next) -> Respo
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let allowed = match &principal {
         Some(principal) => rest.gateway.policy().check_route(principal, request.method(), route),
-        None => Err(Failure::new(Kind::Policy, "nobody is known to ask").suggest("send a token")),
+        None => Err(Failure::new(Kind::Policy, "nobody is known to ask").hint("send a token")),
     };
     if let Err(failure) = allowed {
         let event = AuditEvent::refusal(&failure);
-        rest.gateway.audit().record(principal.iter().fold(event, |event, principal| event.of(principal, None)));
+        rest.gateway.audit().record(principal.iter().fold(event, |event, principal| event.by(principal, None)));
         return Refusal::from(failure).into_response();
     }
     if let Err(failure) = query::check(request.method(), route, request.uri()) {
@@ -118,7 +117,7 @@ async fn permit(State(rest): State<Rest>, request: Request, next: Next) -> Respo
 }
 
 fn nothing_here() -> Failure {
-    Failure::new(Kind::NotFound, "nothing is here").suggest("sessions are at /v1/sessions, servers at /v1/servers")
+    Failure::new(Kind::NotFound, "nothing is here").hint("sessions are at /v1/sessions, servers at /v1/servers")
 }
 
 type Answer = Result<Response, Refusal>;

@@ -65,7 +65,7 @@ pub(crate) fn check(spec: &Spec) -> Result<(Vec<CheckedVolume>, Vec<Hold>), Erro
     let mut checked = Vec::new();
     let mut holds = Vec::new();
     for volume in &spec.volumes {
-        let (volume, hold) = check_one(volume, &spec.kept, spec.strict_volumes.as_deref())?;
+        let (volume, hold) = check_one(volume, &spec.protected_paths, spec.strict_volumes.as_deref())?;
         checked.push(volume);
         holds.extend(hold);
     }
@@ -76,7 +76,7 @@ pub(crate) fn check(spec: &Spec) -> Result<(Vec<CheckedVolume>, Vec<Hold>), Erro
 
 /// Opens a volume as a mere path (`O_PATH`), beneath its root if it has one.
 pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Errno> {
-    match &volume.within {
+    match &volume.allowed_root {
         Some(within) => within.open(&volume.host),
         None => rustix::fs::open(&volume.host, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()),
     }
@@ -85,7 +85,7 @@ pub(crate) fn open(volume: &Volume) -> Result<OwnedFd, Errno> {
 fn check_one(volume: &Volume, kept: &[PathBuf], locks: Option<&Path>) -> Result<(CheckedVolume, Option<Hold>), Error> {
     let refuse = |source, hint: String| Error::Volume { path: volume.host.clone(), source, hint };
     let opened = open(volume).map_err(|source| {
-        let hint = volume.within.as_ref().map_or_else(|| advice(source).into(), |within| within.explain(source));
+        let hint = volume.allowed_root.as_ref().map_or_else(|| advice(source).into(), |within| within.explain(source));
         refuse(source, hint)
     })?;
     let stat = rustix::fs::fstat(&opened).map_err(|source| refuse(source, "check the path".into()))?;

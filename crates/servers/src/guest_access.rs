@@ -25,7 +25,8 @@ pub fn read_write_volumes(entry: &ServerEntry) -> Vec<Volume> {
     }
     // The server cannot start now, but may have run before, or may start once a directory exists.
     let named = walls.host_path.iter().chain(&settings.cwd).filter(|path| path.is_absolute());
-    let volume = |host| Volume { host, guest: "/workspace/project".into(), access: Access::ReadWrite, within: None };
+    let volume =
+        |host| Volume { host, guest: "/workspace/project".into(), access: Access::ReadWrite, allowed_root: None };
     named.cloned().map(volume).collect()
 }
 

@@ -17,7 +17,7 @@ use super::shared::Lodgings;
 use ringfence_backend::Launchers;
 use ringfence_config::Confinement;
 use ringfence_config::{GuestWritable, Own};
-use ringfence_core::accepted_by_default;
+use ringfence_core::default_accepted_weaknesses;
 use ringfence_entries::{Reach, ServerEntry, StdioSettings};
 use ringfence_store::Audit;
 
@@ -55,7 +55,7 @@ impl HostSettings {
     pub fn new(program: PathBuf, cache: PathBuf) -> Self {
         Self {
             program,
-            accept: accepted_by_default(),
+            accept: default_accepted_weaknesses(),
             cache,
             install_allow: Vec::new(),
             confinement: None,

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use ringfence_core::Within;
+use ringfence_core::AllowedRoot;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat};
 use rustix::io::Errno;
 
@@ -14,11 +14,11 @@ use rustix::io::Errno;
 pub(crate) struct Manifests {
     directory: PathBuf,
     /// What it must lie in, if it is bound to something.
-    within: Option<Within>,
+    within: Option<AllowedRoot>,
 }
 
 impl Manifests {
-    pub(crate) fn new(directory: PathBuf, within: Option<Within>) -> Self {
+    pub(crate) fn new(directory: PathBuf, within: Option<AllowedRoot>) -> Self {
         Self { directory, within }
     }
 
@@ -99,7 +99,7 @@ mod tests {
             fs::create_dir_all(base.join(made)).unwrap();
             fs::write(base.join(made).join("package.json"), made).unwrap();
         }
-        let within = Within::new(base.join("root")).unwrap();
+        let within = AllowedRoot::new(base.join("root")).unwrap();
         let manifests = Manifests::new(base.join("root/project"), Some(within));
         assert_eq!(manifests.read("package.json", 100).unwrap().unwrap(), b"root/project");
         fs::rename(base.join("root/project"), base.join("root/before")).unwrap();

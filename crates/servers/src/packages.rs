@@ -54,7 +54,7 @@ impl Packages {
     }
 
     pub(crate) fn volume(&self) -> Volume {
-        Volume { host: self.host(), guest: self.guest(), access: Access::ReadOnly, within: None }
+        Volume { host: self.host(), guest: self.guest(), access: Access::ReadOnly, allowed_root: None }
     }
 
     /// All there is, for a sandbox whose servers come and go.
@@ -62,7 +62,7 @@ impl Packages {
         let ready = cache.join("packages/ready");
         make_directory(&cache.join("packages"), PRIVATE)?;
         make_directory(&ready, SHOWN)?;
-        Ok(Volume { host: fs::canonicalize(ready)?, guest: GUEST.into(), access: Access::ReadOnly, within: None })
+        Ok(Volume { host: fs::canonicalize(ready)?, guest: GUEST.into(), access: Access::ReadOnly, allowed_root: None })
     }
 
     /// Waits for the right to make it, and says so if it must. Nobody else makes it while this is held.
@@ -98,7 +98,7 @@ impl Making {
             host: fs::canonicalize(new)?,
             guest: self.packages.guest(),
             access: Access::ReadWrite,
-            within: None,
+            allowed_root: None,
         })
     }
 

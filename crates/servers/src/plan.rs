@@ -115,7 +115,7 @@ fn place(entry: &ServerEntry, shared: bool, mode: HostPathMode, project: &Path) 
 }
 
 fn volume(host: &Path, guest: &Path, access: Access) -> Result<Volume, StartFailure> {
-    Ok(Volume { host: real(host)?, guest: guest.to_owned(), access, within: None })
+    Ok(Volume { host: real(host)?, guest: guest.to_owned(), access, allowed_root: None })
 }
 
 /// A person may name a directory through links; what is mounted is what they lead to.

@@ -238,7 +238,7 @@ impl Registry {
 }
 
 fn read_only(host: &Path, guest: &Path) -> Volume {
-    Volume { host: host.to_owned(), guest: guest.to_owned(), access: Access::ReadOnly, within: None }
+    Volume { host: host.to_owned(), guest: guest.to_owned(), access: Access::ReadOnly, allowed_root: None }
 }
 
 /// A URL of the web, without user and password.

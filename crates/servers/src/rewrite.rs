@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ringfence_core::Within;
+use ringfence_core::AllowedRoot;
 
 use super::host_path::{interpreter_name, is_in_view, unwrap_virtualenv};
 
@@ -13,7 +13,7 @@ pub(crate) struct Moved {
     pub(crate) host: PathBuf,
     pub(crate) guest: PathBuf,
     /// What it must lie in on the host, if it is bound to something.
-    pub(crate) within: Option<Within>,
+    pub(crate) within: Option<AllowedRoot>,
 }
 
 /// All that has another place inside.

@@ -312,7 +312,7 @@ async fn launch(launchers: &Launchers, spec: Spec) -> Result<(Instance, Option<T
             Kind::Connection => StartFailure::transient(Phase::SessionCreate, failure.message),
             _ => StartFailure::lasting(Phase::BoxUnavailable, failure.message),
         };
-        failure.suggestions.into_iter().fold(made, StartFailure::hint)
+        failure.hints.into_iter().fold(made, StartFailure::hint)
     })?;
     let listener = launched.listener.take();
     let guest = Instance::new(launched, launcher, environment).map_err(|error| {

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_core::{Command, WORKSPACE, Within, bytes};
+use ringfence_core::{AllowedRoot, Command, WORKSPACE, bytes};
 use tokio::io::AsyncReadExt as _;
 
 use super::phase::{Phase, StartFailure};
@@ -39,7 +39,7 @@ impl Bounds {
 /// Why a project was not copied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StageError {
-    #[error("{} is larger than {}, which is what fits into the server's workspace", path.display(), bytes::show(*most))]
+    #[error("{} is larger than {}, which is what fits into the server's workspace", path.display(), bytes::format(*most))]
     TooLarge { path: PathBuf, most: u64 },
     #[error("{} has more than {most} files, which is what fits into the server's workspace", path.display())]
     TooMany { path: PathBuf, most: u64 },
@@ -69,7 +69,7 @@ pub(crate) struct Project {
     /// None to make only the place.
     pub(crate) host: Option<PathBuf>,
     /// The directory of the host that it must lie in, if it is bound to one.
-    pub(crate) within: Option<Within>,
+    pub(crate) within: Option<AllowedRoot>,
     /// Beneath the workspace.
     pub(crate) guest: PathBuf,
     /// A link to make in it, in place of what was left out.

@@ -80,7 +80,7 @@ pub(crate) async fn start(
     let tail: Arc<Tail> = Arc::default();
     let mut spec = specify(host, walls);
     spec.volumes.extend(plan.volumes.iter().cloned());
-    spec.kept = kept;
+    spec.protected_paths = kept;
     spec.strict_volumes.clone_from(&host.0.settings.strict_volumes);
     if walls.shared {
         spec.volumes.push(Packages::whole(host.cache()).map_err(|error| {
@@ -221,7 +221,7 @@ pub(crate) fn specify(host: &Host, walls: &BoxSettings) -> Spec {
     limits.cpus = walls.cpus.unwrap_or(limits.cpus);
     limits.pids = walls.pids_limit.unwrap_or(limits.pids);
     let flavor = Flavor::new("server", limits);
-    let mut spec = Template::of(Language::Bash).spec(&flavor, Vec::new());
+    let mut spec = Template::builtin(Language::Bash).spec(&flavor, Vec::new());
     spec.command = None;
     spec.accept.clone_from(&host.0.settings.accept);
     spec.root = walls.image.clone().map_or(Root::Host, Root::Directory);

@@ -20,33 +20,33 @@ pub(crate) fn created(
     took: Duration,
 ) -> AuditEvent {
     AuditEvent::new(AuditKind::SessionCreated, "ok")
-        .of(principal, Some(id))
-        .lasting(took)
+        .by(principal, Some(id))
+        .with_duration(took)
         .with("template", &*template.name)
         .with("flavor", &*flavor.name)
 }
 
 pub(crate) fn adopted(principal: &Principal, id: &SessionId) -> AuditEvent {
-    AuditEvent::new(AuditKind::SessionAdopted, "ok").of(principal, Some(id))
+    AuditEvent::new(AuditKind::SessionAdopted, "ok").by(principal, Some(id))
 }
 
 /// `principal` is whose session it was, `newcomer` who needed the place.
 pub(crate) fn evicted(principal: &Principal, id: &SessionId, newcomer: &Principal) -> AuditEvent {
-    AuditEvent::new(AuditKind::SessionEvicted, "ok").of(principal, Some(id)).with("newcomer", newcomer.name())
+    AuditEvent::new(AuditKind::SessionEvicted, "ok").by(principal, Some(id)).with("newcomer", newcomer.name())
 }
 
 pub(crate) fn ended(principal: &Principal, id: &SessionId, reason: EndReason, age: Duration) -> AuditEvent {
-    AuditEvent::new(AuditKind::SessionEnded, reason.name()).of(principal, Some(id)).lasting(age)
+    AuditEvent::new(AuditKind::SessionEnded, reason.name()).by(principal, Some(id)).with_duration(age)
 }
 
 /// Something was done with a long-lived process.
 pub(crate) fn process(kind: AuditKind, principal: &Principal, id: &SessionId, pid: u32) -> AuditEvent {
-    AuditEvent::new(kind, "ok").of(principal, Some(id)).with("pid", pid)
+    AuditEvent::new(kind, "ok").by(principal, Some(id)).with("pid", pid)
 }
 
 /// So much was moved into or out of a session.
 pub(crate) fn moved(kind: AuditKind, principal: &Principal, id: &SessionId, bytes: usize) -> AuditEvent {
-    AuditEvent::new(kind, "ok").of(principal, Some(id)).with("bytes", bytes)
+    AuditEvent::new(kind, "ok").by(principal, Some(id)).with("bytes", bytes)
 }
 
 /// Of what kind the work is, and how long.
@@ -57,7 +57,7 @@ pub(crate) fn call_started(
     timeout: Duration,
 ) -> AuditEvent {
     AuditEvent::new(AuditKind::CallStarted, "ok")
-        .of(principal, Some(id))
+        .by(principal, Some(id))
         .with("what", what)
         .with("bytes_in", length)
         .with("timeout_s", timeout.as_secs_f64())
@@ -73,8 +73,8 @@ pub(crate) fn call_finished(principal: &Principal, id: &SessionId, outcome: &Out
         Status::Killed => "killed",
     };
     AuditEvent::new(AuditKind::CallFinished, status)
-        .of(principal, Some(id))
-        .lasting(took)
+        .by(principal, Some(id))
+        .with_duration(took)
         .with("bytes_out", printed(&outcome.stdout) + printed(&outcome.stderr))
         .with("exit_code", json!(outcome.exit_code))
 }

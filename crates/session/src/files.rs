@@ -106,12 +106,12 @@ impl Sessions {
     ) -> Result<FileWritten, Failure> {
         let size = content.len() as u64;
         if size > MOST_FILE_BYTES {
-            let failure = too_large("the content", size).suggest("write it in the sandbox, or in several files");
+            let failure = too_large("the content", size).hint("write it in the sandbox, or in several files");
             return Err(self.refused(principal, Some(id), failure));
         }
         if [b"/".as_slice(), b"/."].iter().any(|end| path.as_encoded_bytes().ends_with(end)) {
             let failure = Failure::new(Kind::Validation, format!("{}: it names a directory", path.display()))
-                .suggest("name a file in it; directories that are missing are made");
+                .hint("name a file in it; directories that are missing are made");
             return Err(self.refused(principal, Some(id), failure.with("field", "path")));
         }
         let length = content.len();
@@ -157,13 +157,13 @@ impl Sessions {
         let handle = self.find(principal, id)?;
         let path = GuestPath::parse(path).map_err(|error| {
             Failure::new(Kind::Validation, error.to_string())
-                .suggest("name a file relative to /workspace, or by its full path beneath it")
+                .hint("name a file relative to /workspace, or by its full path beneath it")
                 .with("field", "path")
         })?;
         let Files { control, turns } = handle.files.clone();
         let turn = timeout(PATIENCE, turns.acquire_owned()).await.ok().and_then(Result::ok).ok_or_else(|| {
             Failure::new(Kind::ResourceLimit, format!("{TRANSFERS_AT_ONCE} files of this session are being moved"))
-                .suggest("wait until they are done")
+                .hint("wait until they are done")
         })?;
         handle.shared.touch();
         let shown = path.to_string();
@@ -174,7 +174,7 @@ impl Sessions {
         match moved.await.map_err(|error| Failure::new(Kind::Internal, error.to_string()))? {
             Ok(moved) => Ok(moved),
             Err(TransferError::TooLarge(failure)) => Err(failure.with("path", shown)),
-            Err(TransferError::File(FileError::Lost)) => Err(Failure::not_found(id)),
+            Err(TransferError::File(FileError::Lost)) => Err(Failure::session_not_found(id)),
             Err(TransferError::File(error)) => Err(explain(&shown, &error)),
         }
     }
@@ -209,7 +209,7 @@ fn read(file: &File, range: FileRange) -> Result<(u64, Vec<u8>), TransferError> 
     let rest = size.saturating_sub(range.offset);
     let wanted = range.length.unwrap_or(rest).min(rest);
     if wanted > MOST_FILE_BYTES {
-        let failure = too_large("what is to be read", wanted).suggest("read it in parts, with offset and length");
+        let failure = too_large("what is to be read", wanted).hint("read it in parts, with offset and length");
         return Err(TransferError::TooLarge(failure));
     }
     // The guest may change it meanwhile: neither more than the limit is read, nor is the size believed.
@@ -228,7 +228,7 @@ fn read(file: &File, range: FileRange) -> Result<(u64, Vec<u8>), TransferError> 
 }
 
 fn too_large(what: &str, size: u64) -> Failure {
-    let most = bytes::show(MOST_FILE_BYTES);
+    let most = bytes::format(MOST_FILE_BYTES);
     Failure::new(Kind::Validation, format!("{what} has {size} bytes, more than the limit of {most}"))
         .with("limit", MOST_FILE_BYTES.to_string())
 }
@@ -236,19 +236,17 @@ fn too_large(what: &str, size: u64) -> Failure {
 fn explain(path: &str, error: &FileError) -> Failure {
     let failure = |kind| Failure::new(kind, format!("{path}: {error}")).with("path", path);
     match error {
-        FileError::NotFound => failure(Kind::NotFound).suggest("list_files shows what is there"),
-        FileError::IsADirectory => failure(Kind::Validation).suggest("list_files shows what is in it"),
+        FileError::NotFound => failure(Kind::NotFound).hint("list_files shows what is there"),
+        FileError::IsADirectory => failure(Kind::Validation).hint("list_files shows what is in it"),
         FileError::NotADirectory => {
-            failure(Kind::Validation).suggest("list_files of the directory above shows what it is")
+            failure(Kind::Validation).hint("list_files of the directory above shows what it is")
         }
-        FileError::NotAFile => failure(Kind::Validation).suggest("read it in the sandbox, with execute_command"),
-        FileError::OtherFileSystem => {
-            failure(Kind::Validation).suggest("copy it into /workspace, with execute_command")
-        }
-        FileError::Denied => failure(Kind::Validation).suggest("change its mode in the sandbox, with execute_command"),
-        FileError::Link => failure(Kind::Validation).suggest("name the file that the link points to"),
-        FileError::Full => failure(Kind::ResourceLimit).suggest("remove files from the workspace, or /tmp"),
-        FileError::TimedOut => failure(Kind::Connection).suggest("try again"),
-        FileError::Lost | FileError::System(_) => failure(Kind::Validation).suggest("look at it with execute_command"),
+        FileError::NotAFile => failure(Kind::Validation).hint("read it in the sandbox, with execute_command"),
+        FileError::OtherFileSystem => failure(Kind::Validation).hint("copy it into /workspace, with execute_command"),
+        FileError::Denied => failure(Kind::Validation).hint("change its mode in the sandbox, with execute_command"),
+        FileError::Link => failure(Kind::Validation).hint("name the file that the link points to"),
+        FileError::Full => failure(Kind::ResourceLimit).hint("remove files from the workspace, or /tmp"),
+        FileError::TimedOut => failure(Kind::Connection).hint("try again"),
+        FileError::Lost | FileError::System(_) => failure(Kind::Validation).hint("look at it with execute_command"),
     }
 }

@@ -111,9 +111,8 @@ impl Sessions {
         number: u64,
     ) -> Result<(Vec<u8>, u64), Failure> {
         let whole = self.find(principal, id)?.outputs.find(number).ok_or_else(|| {
-            Failure::new(Kind::NotFound, format!("output {number} of this session is not kept")).suggest(
-                "only the last few long outputs are, by the server that gave them; write what matters to a file",
-            )
+            Failure::new(Kind::NotFound, format!("output {number} of this session is not kept"))
+                .hint("only the last few long outputs are, by the server that gave them; write what matters to a file")
         })?;
         let missing = whole.missing_bytes;
         let read = self.tasks().spawn_blocking(move || whole.read()).await;

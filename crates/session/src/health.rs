@@ -60,7 +60,7 @@ impl Sessions {
         let proved = tokio::time::timeout(PROOF_TIMEOUT, self.0.try_sandbox()).await;
         proved.unwrap_or_else(|_| {
             let message = format!("no sandbox could be started within {} s", PROOF_TIMEOUT.as_secs());
-            Err(Failure::new(Kind::SandboxCreation, message).suggest("`ringfence doctor` checks this host"))
+            Err(Failure::new(Kind::SandboxCreation, message).hint("`ringfence doctor` checks this host"))
         })
     }
 

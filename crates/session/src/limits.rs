@@ -140,29 +140,29 @@ fn refusal(rule: Rule, tenants: &[Tenant], applicant: &Applicant, limits: &Servi
         Rule::Memory(most) if applicant.memory_bytes > most => (
             format!(
                 "a session of {} is more than the {} of memory that all sessions may have",
-                bytes::show(applicant.memory_bytes),
-                bytes::show(most)
+                bytes::format(applicant.memory_bytes),
+                bytes::format(most)
             ),
             "sessions.max_total_memory",
         ),
         Rule::Memory(most) => {
             let used = tenants.iter().fold(0_u64, |sum, tenant| sum.saturating_add(tenant.memory_bytes));
-            let left = bytes::show(most.saturating_sub(used));
-            let wanted = bytes::show(applicant.memory_bytes);
+            let left = bytes::format(most.saturating_sub(used));
+            let wanted = bytes::format(applicant.memory_bytes);
             (
-                format!("{left} of {} of memory are left, and the session needs {wanted}{busy}", bytes::show(most)),
+                format!("{left} of {} of memory are left, and the session needs {wanted}{busy}", bytes::format(most)),
                 "sessions.max_total_memory",
             )
         }
     };
     let failure = Failure::new(Kind::ResourceLimit, message).with("rule", key);
     let failure = match rule {
-        Rule::Memory(_) => failure.suggest("ask for a smaller flavor"),
+        Rule::Memory(_) => failure.hint("ask for a smaller flavor"),
         _ => failure,
     };
     failure
-        .suggest("stop a session that is no longer needed with stop_session")
-        .suggest(format!("or let an administrator raise {key}"))
+        .hint("stop a session that is no longer needed with stop_session")
+        .hint(format!("or let an administrator raise {key}"))
 }
 
 /// When a session ends if nobody uses it again, in seconds since the epoch: the earlier of idleness and age.

@@ -89,7 +89,7 @@ fn specify(template: &Template, flavor: &Flavor, settings: &Settings) -> Spec {
     let mut spec = template.spec(flavor, Vec::new());
     spec.command = None;
     spec.volumes.clone_from(&settings.volumes);
-    spec.kept.clone_from(&settings.kept);
+    spec.protected_paths.clone_from(&settings.kept);
     spec.strict_volumes.clone_from(&settings.strict_volumes);
     spec.accept.clone_from(&settings.accept);
     // A root of its own brings its own interpreter.

@@ -48,15 +48,14 @@ impl Sessions {
             Ok(Ok(State::Refused(why))) => {
                 handle.processes.forget(process.pid);
                 Err(Failure::new(Kind::Validation, format!("the process could not be started: {why}"))
-                    .suggest("give a program of the sandbox, by its full path or by a name on its PATH")
-                    .suggest("and a workdir that is there, if any"))
+                    .hint("give a program of the sandbox, by its full path or by a name on its PATH")
+                    .hint("and a workdir that is there, if any"))
             }
             Ok(Ok(_)) => Ok(process.info()),
-            Ok(Err(_)) => Err(Failure::not_found(id)),
+            Ok(Err(_)) => Err(Failure::session_not_found(id)),
             Err(_) => {
                 handle.processes.signal(&process, Signal::KILL);
-                Err(Failure::new(Kind::Connection, "the sandbox did not start the process in time")
-                    .suggest("try again"))
+                Err(Failure::new(Kind::Connection, "the sandbox did not start the process in time").hint("try again"))
             }
         }
     }
@@ -89,9 +88,7 @@ impl Sessions {
             }
         }
         if state.borrow().is_running() {
-            return Err(
-                Failure::new(Kind::Connection, format!("process {pid} did not end in time")).suggest("try again")
-            );
+            return Err(Failure::new(Kind::Connection, format!("process {pid} did not end in time")).hint("try again"));
         }
         processes.forget(pid);
         Ok(process.info())
@@ -104,10 +101,10 @@ impl Sessions {
 
     fn try_attach(&self, principal: &Principal, id: &SessionId, pid: u32) -> Result<Attachment, Failure> {
         let (handle, process) = self.find_process(principal, id, pid)?;
-        let visit = handle.shared.enter().ok_or_else(|| Failure::not_found(id))?;
+        let visit = handle.shared.enter().ok_or_else(|| Failure::session_not_found(id))?;
         let streams = Arc::clone(&process.streams).try_lock_owned().map_err(|_| {
             Failure::new(Kind::ResourceLimit, format!("somebody else is attached to process {pid}"))
-                .suggest("close the other connection first")
+                .hint("close the other connection first")
         })?;
         self.0.audit.record(events::process(AuditKind::ProcessAttached, principal, id, pid));
         Ok(Attachment { streams, process, shared: handle.shared, _visit: visit })
@@ -119,8 +116,8 @@ impl Sessions {
         handle.shared.touch();
         let process = handle.processes.find(pid).ok_or_else(|| {
             Failure::new(Kind::NotFound, format!("there is no process {pid} in this session"))
-                .suggest("list the session's processes")
-                .suggest("one that was started by a server that has died has ended with it: start it again")
+                .hint("list the session's processes")
+                .hint("one that was started by a server that has died has ended with it: start it again")
         })?;
         Ok((handle, process))
     }

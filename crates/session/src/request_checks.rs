@@ -72,8 +72,8 @@ pub(crate) fn compare(settings: &Settings, wanted: &Wanted, has: &SessionDescrip
 
 pub(crate) fn unknown(error: &dyn std::error::Error) -> Failure {
     Failure::new(Kind::Validation, error.to_string())
-        .suggest("name one of those, or leave it out")
-        .suggest("or let an administrator add it to the configuration")
+        .hint("name one of those, or leave it out")
+        .hint("or let an administrator add it to the configuration")
 }
 
 pub(crate) fn check_timeout(settings: &Settings, wanted: Option<Duration>) -> Result<Duration, Failure> {
@@ -85,29 +85,29 @@ pub(crate) fn check_timeout(settings: &Settings, wanted: Option<Duration>) -> Re
             let message = format!("a timeout of {} s is not between 0 and {} s", timeout.as_secs_f64(), most.as_secs());
             Err(Failure::new(Kind::Validation, message)
                 .with("rule", "sessions.max_timeout_s")
-                .suggest("ask for less time, or let an administrator raise sessions.max_timeout_s"))
+                .hint("ask for less time, or let an administrator raise sessions.max_timeout_s"))
         }
     }
 }
 
 pub(crate) fn check_code(code: &str) -> Result<(), Failure> {
     if code.trim().is_empty() {
-        return Err(Failure::new(Kind::Validation, "code is empty").suggest("send the code to run"));
+        return Err(Failure::new(Kind::Validation, "code is empty").hint("send the code to run"));
     }
     check_length("code", code, MOST_CODE_BYTES)
-        .map_err(|failure| failure.suggest("write data and programs to files with write_file, and run those"))
+        .map_err(|failure| failure.hint("write data and programs to files with write_file, and run those"))
 }
 
 pub(crate) fn check_line(line: &str) -> Result<(), Failure> {
     if line.trim().is_empty() {
-        return Err(Failure::new(Kind::Validation, "command is empty").suggest("send the shell line to run"));
+        return Err(Failure::new(Kind::Validation, "command is empty").hint("send the shell line to run"));
     }
     if line.contains('\0') {
         return Err(Failure::new(Kind::Validation, "command has a NUL in it, which no argument can have")
-            .suggest("write binary data with write_file"));
+            .hint("write binary data with write_file"));
     }
     check_length("command", line, MOST_LINE_BYTES).map_err(|failure| {
-        failure.suggest("write it to a file with write_file and run that, or use the bash template of execute_code")
+        failure.hint("write it to a file with write_file and run that, or use the bash template of execute_code")
     })
 }
 
@@ -115,6 +115,6 @@ fn check_length(what: &str, text: &str, most: usize) -> Result<(), Failure> {
     if text.len() <= most {
         return Ok(());
     }
-    let message = format!("{what} has {} bytes, more than the limit of {}", text.len(), bytes::show(most as u64));
+    let message = format!("{what} has {} bytes, more than the limit of {}", text.len(), bytes::format(most as u64));
     Err(Failure::new(Kind::Validation, message).with("field", what))
 }

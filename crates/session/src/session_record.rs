@@ -148,7 +148,7 @@ impl Inner {
             // Sessions that nobody could find again after a crash are not begun.
             let forgotten = |error: StoreError| {
                 let failure = Failure::new(Kind::Busy, format!("the session cannot be written down: {error}"));
-                error.hints().into_iter().fold(failure, Failure::suggest)
+                error.hints().into_iter().fold(failure, Failure::hint)
             };
             keeping.store.upsert_session(record).await.map_err(forgotten)?;
         }
@@ -197,7 +197,7 @@ impl Inner {
         witness.gone().await;
         for change in handle.names.changes().await.unwrap_or_default() {
             tracing::warn!("session {id}: {change}");
-            self.audit.record(protected_names::event(&change).of(&handle.descriptor.principal, Some(&id)));
+            self.audit.record(protected_names::event(&change).by(&handle.descriptor.principal, Some(&id)));
         }
         if let Ok(State::Ended(reason)) = place.shared.change(Change::Ended) {
             self.audit.record(events::ended(&handle.descriptor.principal, &id, reason, born.elapsed()));
@@ -238,7 +238,7 @@ impl Handle {
 
     /// Whether this caller may know of it. One that is ending is gone for everybody.
     pub(crate) fn is_there_for(&self, principal: &Principal) -> bool {
-        principal.sees(&self.descriptor.principal) && !self.shared.is_ending()
+        principal.can_see(&self.descriptor.principal) && !self.shared.is_ending()
     }
 
     pub(crate) fn describe(&self, settings: &Settings) -> SessionInfo {

@@ -206,7 +206,7 @@ impl SessionTask {
             && (kills > std::mem::replace(&mut self.memory_kills, kills)
                 || (fate == Fate::SandboxLost && self.guest.is_breached().await))
         {
-            let limit = ringfence_core::bytes::show(self.memory_limit);
+            let limit = ringfence_core::bytes::format(self.memory_limit);
             outcome.notices.push(format!("a process was killed: the session went over its memory limit of {limit}"));
         }
         if let Ok(outcome) = &mut answer {
@@ -231,7 +231,7 @@ impl SessionTask {
 
     fn not_started(&self, why: &str) -> Failure {
         let message = format!("the {} interpreter could not be started: {why}", self.language.interpreter());
-        Failure::new(Kind::SandboxCreation, message).suggest("`ringfence doctor` shows what this host has")
+        Failure::new(Kind::SandboxCreation, message).hint("`ringfence doctor` shows what this host has")
     }
 
     async fn execute(

@@ -168,7 +168,7 @@ impl Sessions {
         let found = live.get(id).filter(|handle| handle.is_there_for(principal));
         let language = found.map(|handle| handle.descriptor.template.language);
         drop(live);
-        language.ok_or_else(|| self.refused(principal, Some(id), Failure::not_found(id)))
+        language.ok_or_else(|| self.refused(principal, Some(id), Failure::session_not_found(id)))
     }
 
     /// What would be spoken in a session of this template.
@@ -181,8 +181,8 @@ impl Sessions {
     /// Ends a session and frees everything it had.
     pub async fn stop(&self, principal: &Principal, id: &SessionId) -> Result<Stopped, Failure> {
         // Whoever stops one that is ending is told so when it has ended, too.
-        let found = self.live().get(id).filter(|handle| principal.sees(&handle.descriptor.principal)).cloned();
-        let handle = found.ok_or_else(|| self.refused(principal, Some(id), Failure::not_found(id)))?;
+        let found = self.live().get(id).filter(|handle| principal.can_see(&handle.descriptor.principal)).cloned();
+        let handle = found.ok_or_else(|| self.refused(principal, Some(id), Failure::session_not_found(id)))?;
         let was_running = handle.shared.state() == State::Busy;
         handle.shared.end(EndReason::Stopped);
         handle.ended.cancelled().await;
@@ -196,7 +196,7 @@ impl Sessions {
 
     /// Notes that a request was not served.
     pub fn refused(&self, principal: &Principal, session: Option<&SessionId>, failure: Failure) -> Failure {
-        self.0.audit.record(AuditEvent::refusal(&failure).of(principal, session));
+        self.0.audit.record(AuditEvent::refusal(&failure).by(principal, session));
         failure
     }
 
@@ -235,7 +235,7 @@ impl Sessions {
         let (id, handle, visit) = if let Some(id) = &wanted.session_id {
             let handle = self.find(principal, id)?;
             ignored = request_checks::compare(&self.0.settings, &wanted, &handle.descriptor)?;
-            let visit = handle.shared.enter().ok_or_else(|| Failure::not_found(id))?;
+            let visit = handle.shared.enter().ok_or_else(|| Failure::session_not_found(id))?;
             (id.clone(), handle, visit)
         } else {
             let is_code = matches!(work, Work::Code(..));
@@ -281,7 +281,7 @@ impl Sessions {
     async fn changed_names(&self, principal: &Principal, handle: &Handle) -> Vec<String> {
         let Ok(changes) = handle.names.changes().await else { return vec![Unchecked::NOTICE.into()] };
         for change in &changes {
-            let event = protected_names::event(change).of(principal, Some(&handle.descriptor.id));
+            let event = protected_names::event(change).by(principal, Some(&handle.descriptor.id));
             self.0.audit.record(event);
         }
         changes.iter().map(ToString::to_string).collect()
@@ -304,15 +304,15 @@ impl Sessions {
                 let waiting = self.0.settings.most_queued_calls;
                 Failure::new(Kind::Busy, format!("{waiting} calls wait in this session already"))
                     .with("rule", "sessions.max_queued_calls")
-                    .suggest("wait for the calls under way, or use another session")
+                    .hint("wait for the calls under way, or use another session")
             }
-            mpsc::error::TrySendError::Closed(_) => Failure::not_found(id),
+            mpsc::error::TrySendError::Closed(_) => Failure::session_not_found(id),
         })?;
         // The session goes first: what is written down of the call can wait until it is on its way.
         tokio::task::yield_now().await;
-        self.0.audit.record(events::call_started(principal, id, measure, timeout).at(came));
+        self.0.audit.record(events::call_started(principal, id, measure, timeout).at_time(came));
         // A session that ends while the call waits in it is no longer there.
-        let outcome = answered.await.map_err(|_| Failure::not_found(id))??;
+        let outcome = answered.await.map_err(|_| Failure::session_not_found(id))??;
         record.end(outcome.status, outcome.exit_code);
         Ok(outcome)
     }
@@ -326,10 +326,10 @@ impl Sessions {
         let (start, settings) = (Instant::now(), &self.0.settings);
         let (template, flavor) = request_checks::choose(settings, wanted)?;
         self.health().map_err(|why| Failure::new(Kind::Busy, why))?;
-        let id = SessionId::draw().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+        let id = SessionId::random().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
         let place = self.take_place(&id, principal, flavor).await?;
         // From the start, so that it is not evicted before its first call.
-        let visit = place.shared.enter().ok_or_else(|| Failure::not_found(&id))?;
+        let visit = place.shared.enter().ok_or_else(|| Failure::session_not_found(&id))?;
         let descriptor = SessionDescriptor {
             id: id.clone(),
             principal: principal.clone(),
@@ -367,7 +367,7 @@ impl Sessions {
 
     pub(crate) fn find(&self, principal: &Principal, id: &SessionId) -> Result<Handle, Failure> {
         let found = self.live().get(id).filter(|handle| handle.is_there_for(principal)).cloned();
-        found.ok_or_else(|| Failure::not_found(id))
+        found.ok_or_else(|| Failure::session_not_found(id))
     }
 
     pub(crate) fn live(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {

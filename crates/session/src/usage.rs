@@ -30,7 +30,7 @@ impl Sessions {
     pub async fn info(&self, principal: &Principal, id: &SessionId) -> Result<SessionInfo, Failure> {
         let handle = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?;
         let measured = self.measure(vec![handle]).await;
-        measured.into_iter().next().ok_or_else(|| Failure::not_found(id))
+        measured.into_iter().next().ok_or_else(|| Failure::session_not_found(id))
     }
 
     async fn measure(&self, handles: Vec<Handle>) -> Vec<SessionInfo> {

@@ -11,11 +11,11 @@ pub enum NotKept {
     MemoryKey { why: &'static str },
     #[error("the value of a memory must be JSON")]
     NoJson,
-    #[error("{what} has {bytes} bytes, and may have {} at most", bytes::show(*most))]
+    #[error("{what} has {bytes} bytes, and may have {} at most", bytes::format(*most))]
     TooLarge { what: &'static str, bytes: u64, most: u64 },
     #[error("there are {most} {what} already, and there may be no more")]
     TooMany { what: &'static str, most: u64 },
-    #[error("your {what} would have {bytes} bytes in all, and may have {} at most", bytes::show(*most))]
+    #[error("your {what} would have {bytes} bytes in all, and may have {} at most", bytes::format(*most))]
     Full { what: &'static str, bytes: u64, most: u64 },
 }
 

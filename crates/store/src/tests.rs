@@ -38,7 +38,7 @@ fn record(name: &str, created: u64) -> SessionRecord {
 
 fn event(session: &str) -> AuditEvent {
     let event = AuditEvent::new(AuditKind::CallFinished, "ok").with("bytes_out", 5);
-    event.of(&Principal::named("ci"), Some(&SessionId::from_caller(session)))
+    event.by(&Principal::named("ci"), Some(&SessionId::from_caller(session)))
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn the_audit_does_not_grow_without_end() {
 }
 
 fn event_of(principal: &str, kind: AuditKind) -> AuditEvent {
-    AuditEvent::new(kind, "ok").of(&Principal::named(principal), None)
+    AuditEvent::new(kind, "ok").by(&Principal::named(principal), None)
 }
 
 async fn audited(store: &Store, principal: &str, kind: AuditKind) -> usize {

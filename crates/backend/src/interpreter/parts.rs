@@ -144,7 +144,7 @@ mod tests {
         let python = base.join("prefix/bin/python3");
         let check = |volume: &Path| {
             let host = volume.to_owned();
-            let volume = Volume { host, guest: "/shown".into(), access: Access::ReadWrite, within: None };
+            let volume = Volume { host, guest: "/shown".into(), access: Access::ReadWrite, allowed_root: None };
             GuestWritable::of(&[volume]).execute(&executed_parts(&python))
         };
         for volume in [

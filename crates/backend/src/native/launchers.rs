@@ -96,7 +96,7 @@ impl Launchers {
         };
         let started = LauncherHandle::start(&self.0.program, charter).await.map_err(|error| {
             Failure::new(Kind::Connection, format!("the launcher of sandboxes cannot be started: {error}"))
-                .suggest("try again")
+                .hint("try again")
         })?;
         *current = Current::Launcher(started.clone());
         Ok(started)
@@ -115,5 +115,5 @@ fn not_made(error: &Error) -> Failure {
     if let Some(source) = std::error::Error::source(error) {
         message = format!("{message}: {source}");
     }
-    error.hints().into_iter().fold(Failure::new(Kind::SandboxCreation, message), Failure::suggest)
+    error.hints().into_iter().fold(Failure::new(Kind::SandboxCreation, message), Failure::hint)
 }

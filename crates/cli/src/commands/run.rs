@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         _ => Stdio::Pipes,
     };
     let mut spec = arguments.spec(stdio);
-    spec.kept = kept(&spec.volumes)?;
+    spec.protected_paths = kept(&spec.volumes)?;
     if arguments.strict_volumes {
         let configuration = ringfence_config::load(&super::config::sources(None, Vec::new()))?;
         spec.strict_volumes = Some(configuration.volume_locks()?);

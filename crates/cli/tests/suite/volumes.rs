@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::everyone::BINARY;
 
 fn settings(host: &Path) -> Settings {
-    let volume = Volume { host: host.to_owned(), guest: "/data".into(), access: Access::ReadWrite, within: None };
+    let volume = Volume { host: host.to_owned(), guest: "/data".into(), access: Access::ReadWrite, allowed_root: None };
     Settings { volumes: vec![volume], pool: [("bash".to_owned(), 1)].into(), ..Settings::default() }
 }
 

@@ -1,6 +1,6 @@
 //! What a scope can allow, by name.
 
-use ringfence_core::suggest::{list, nearest};
+use ringfence_core::suggest::{closest, join};
 
 /// Something that a scope allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +46,6 @@ impl Capability {
 /// Which one was probably meant, and which there are.
 pub(super) fn advice(unknown: &str) -> String {
     let known = || Capability::ALL.into_iter().map(Capability::name);
-    let all = format!("known are {}", list(known()));
-    nearest(unknown, known()).map_or(all.clone(), |meant| format!("did you mean `{meant}`? {all}"))
+    let all = format!("known are {}", join(known()));
+    closest(unknown, known()).map_or(all.clone(), |meant| format!("did you mean `{meant}`? {all}"))
 }

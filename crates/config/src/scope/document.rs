@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_core::Within;
+use ringfence_core::AllowedRoot;
 use rustix::io::Errno;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -78,7 +78,10 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Scope, ScopeError> {
             check_absolute("worker_artifact_dir", given, path)?;
             let artifacts = beneath_real_root(given, &params.allowed_roots, &roots);
             confinement.find(&artifacts)?;
-            Some(Within::new(artifacts).map_err(|errno| unusable("worker_artifact_dir", given, path, &errno.into()))?)
+            Some(
+                AllowedRoot::new(artifacts)
+                    .map_err(|errno| unusable("worker_artifact_dir", given, path, &errno.into()))?,
+            )
         }
         None => None,
     };
@@ -138,16 +141,16 @@ fn check_texts(run: &Run, profile: Option<&str>) -> Result<(), String> {
 }
 
 /// A root by its real path: links in it are resolved once, now, since whoever wrote the scope is trusted.
-fn root_directory(given: &Path, path: &Path) -> Result<Within, ScopeError> {
+fn root_directory(given: &Path, path: &Path) -> Result<AllowedRoot, ScopeError> {
     check_absolute("allowed_roots", given, path)?;
     let failed = |why: std::io::Error| unusable("allowed_roots", given, path, &why);
     let real = given.canonicalize().map_err(failed)?;
-    Within::new(real).map_err(|errno: Errno| failed(errno.into()))
+    AllowedRoot::new(real).map_err(|errno: Errno| failed(errno.into()))
 }
 
 /// What lies in a root may have been planted by a guest of an earlier run: only the links of the root itself are
 /// resolved, and any other is refused when it is opened.
-fn beneath_real_root(given: &Path, roots: &[PathBuf], real: &[Within]) -> PathBuf {
+fn beneath_real_root(given: &Path, roots: &[PathBuf], real: &[AllowedRoot]) -> PathBuf {
     let named = roots.iter().zip(real).filter_map(|(root, real)| Some((given.strip_prefix(root).ok()?, real)));
     // The innermost leaves the least to be resolved.
     match named.min_by_key(|(below, _)| below.components().count()) {

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_core::{Access, Volume, WORKSPACE, Within};
+use ringfence_core::{Access, AllowedRoot, Volume, WORKSPACE};
 
 /// Where a parallel worker finds its directory, unless a volume shows it already.
 const ARTIFACTS: &str = "artifacts";
@@ -25,7 +25,7 @@ impl OutOfRoots {
 /// What of the host is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
-    roots: Vec<Within>,
+    roots: Vec<AllowedRoot>,
     writable: Writable,
 }
 
@@ -34,22 +34,22 @@ enum Writable {
     /// Whatever is shown to be written.
     AsGiven,
     /// Nothing but this, of a worker beside which others work.
-    Only(Option<Within>),
+    Only(Option<AllowedRoot>),
 }
 
 impl Confinement {
-    pub(super) fn new(roots: Vec<Within>) -> Self {
+    pub(super) fn new(roots: Vec<AllowedRoot>) -> Self {
         Self { roots, writable: Writable::AsGiven }
     }
 
-    pub(super) fn of_parallel_worker(roots: Vec<Within>, artifacts: Option<Within>) -> Self {
+    pub(super) fn of_parallel_worker(roots: Vec<AllowedRoot>, artifacts: Option<AllowedRoot>) -> Self {
         Self { roots, writable: Writable::Only(artifacts) }
     }
 
     /// The root in which something lies now.
-    pub fn find(&self, path: &Path) -> Result<Within, OutOfRoots> {
+    pub fn find(&self, path: &Path) -> Result<AllowedRoot, OutOfRoots> {
         let refused = |problem| OutOfRoots { path: path.to_owned(), problem };
-        let around = self.roots.iter().filter(|root| root.names(path));
+        let around = self.roots.iter().filter(|root| root.contains_path(path));
         // The innermost says most of where it is.
         let root = around.max_by_key(|root| root.path().components().count());
         let root = root.ok_or_else(|| refused("it lies in none of the allowed roots".into()))?;
@@ -59,12 +59,12 @@ impl Confinement {
 
     /// Binds a volume to its root, and takes from it what may not be written.
     pub fn confine(&self, volume: &mut Volume) -> Result<(), OutOfRoots> {
-        volume.within = Some(self.find(&volume.host)?);
+        volume.allowed_root = Some(self.find(&volume.host)?);
         if let Writable::Only(artifacts) = &self.writable
             && volume.access == Access::ReadWrite
         {
-            match artifacts.as_ref().filter(|artifacts| artifacts.names(&volume.host)) {
-                Some(artifacts) => volume.within = Some(artifacts.clone()),
+            match artifacts.as_ref().filter(|artifacts| artifacts.contains_path(&volume.host)) {
+                Some(artifacts) => volume.allowed_root = Some(artifacts.clone()),
                 None => volume.access = Access::ReadOnly,
             }
         }
@@ -84,7 +84,7 @@ impl Confinement {
                     host: artifacts.path().to_owned(),
                     guest,
                     access: Access::ReadWrite,
-                    within: Some(artifacts.clone()),
+                    allowed_root: Some(artifacts.clone()),
                 };
                 volumes.retain(|volume| volume.guest != own.guest);
                 volumes.push(own);

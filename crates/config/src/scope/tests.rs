@@ -59,7 +59,7 @@ impl Desk {
     }
 
     fn volume(&self, below: &str, access: Access) -> Volume {
-        Volume { host: self.path(below), guest: PathBuf::from("/shown").join(below), access, within: None }
+        Volume { host: self.path(below), guest: PathBuf::from("/shown").join(below), access, allowed_root: None }
     }
 
     /// What a person reads, without the place that it is about.
@@ -263,7 +263,7 @@ fn volumes_lie_within_the_roots() {
     let bound = |below: &str| scope.confinement.session_volumes(vec![desk.volume(below, Access::ReadWrite)]);
     for inside in ["root", "root/project", "root/project/work"] {
         let volumes = bound(inside).unwrap();
-        assert!(volumes[0].within.is_some() && volumes[0].access == Access::ReadWrite, "{inside}");
+        assert!(volumes[0].allowed_root.is_some() && volumes[0].access == Access::ReadWrite, "{inside}");
     }
     let said: Vec<String> = ["elsewhere", "root/out", "root/inside/work", "root/missing", "roo"]
         .map(|outside| bound(outside).unwrap_err().into())

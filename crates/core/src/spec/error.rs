@@ -11,7 +11,7 @@ pub enum SpecError {
     OutOfRange { what: &'static str, value: String, least: String, most: String },
     #[error("cpus of {0} is out of range (0.01 to 1024)")]
     Cpus(f64),
-    #[error("workspace of {} is more than three quarters of the memory limit of {}", bytes::show(*workspace), bytes::show(*memory))]
+    #[error("workspace of {} is more than three quarters of the memory limit of {}", bytes::format(*workspace), bytes::format(*memory))]
     WorkspaceOverMemory { workspace: u64, memory: u64 },
     #[error("guest uid {0} is out of range (1 to 65533)")]
     Uid(u32),

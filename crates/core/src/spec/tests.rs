@@ -6,7 +6,7 @@ fn spec() -> Spec {
     Spec {
         root: Root::Host,
         volumes: Vec::new(),
-        kept: Vec::new(),
+        protected_paths: Vec::new(),
         strict_volumes: None,
         files: BTreeMap::new(),
         workspace: Workspace { bytes: 256 * MIB, inodes: 10_000 },
@@ -20,7 +20,7 @@ fn spec() -> Spec {
 }
 
 fn volume(host: &str, guest: &str) -> Volume {
-    Volume { host: host.into(), guest: guest.into(), access: Access::ReadOnly, within: None }
+    Volume { host: host.into(), guest: guest.into(), access: Access::ReadOnly, allowed_root: None }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::error::{EntryError, Warning, kind};
-use ringfence_core::suggest::{list, nearest};
+use ringfence_core::suggest::{closest, join};
 
 pub(super) struct Fields<'a> {
     map: &'a Map<String, Value>,
@@ -28,7 +28,7 @@ impl<'a> Fields<'a> {
         let first = given.next()?;
         let others: Vec<&str> = given.filter(|(_, value)| *value != first.1).map(|(name, _)| name).collect();
         if !others.is_empty() {
-            let others = list(others);
+            let others = join(others);
             self.warn(format!("{} is used, and {others} ignored", self.name(first.0)));
         }
         Some(first)
@@ -132,7 +132,7 @@ impl<'a> Fields<'a> {
     pub(super) fn finish(mut self) -> Vec<Warning> {
         let is_unknown = |(key, value): &(&String, &Value)| !self.known.contains(&key.as_str()) && !value.is_null();
         for (key, _) in self.map.iter().filter(is_unknown) {
-            let meant = nearest(key, self.known.iter().copied());
+            let meant = closest(key, self.known.iter().copied());
             let meant = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
             let key = self.name(&key.escape_debug().to_string());
             self.warnings.push(Warning(format!("unknown key `{key}` is ignored{meant}")));

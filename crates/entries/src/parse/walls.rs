@@ -9,7 +9,7 @@ use super::checks::{check_path, check_variables};
 use super::error::{EntryError, Warning};
 use super::fields::Fields;
 use crate::{BoxSettings, HostPathMode};
-use ringfence_core::suggest::{list, nearest};
+use ringfence_core::suggest::{closest, join};
 use ringfence_egress::Rule;
 
 /// Every key of a `box`.
@@ -33,9 +33,9 @@ pub fn check_box_key(key: &str) -> Result<(), String> {
     if KEYS.contains(&key) {
         return Ok(());
     }
-    Err(match nearest(key, KEYS) {
+    Err(match closest(key, KEYS) {
         Some(similar) => format!("unknown key `{key}`; did you mean `{similar}`?"),
-        None => format!("unknown key `{key}`; the keys are {}", list(KEYS)),
+        None => format!("unknown key `{key}`; the keys are {}", join(KEYS)),
     })
 }
 

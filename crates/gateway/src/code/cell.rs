@@ -89,7 +89,7 @@ impl Cell {
     }
 
     fn record(&self, event: AuditEvent) {
-        self.mode.audit().record(event.of(&self.caller.principal, self.room.session.as_ref()));
+        self.mode.audit().record(event.by(&self.caller.principal, self.room.session.as_ref()));
     }
 }
 

@@ -78,7 +78,7 @@ impl CodeMode {
         if timeout > most {
             let message = format!("a timeout of {} s is more than {} s", timeout.as_secs_f64(), most.as_secs());
             let failure = Failure::new(Kind::Validation, message).with("field", "timeout");
-            return Err(failure.with("rule", "code.max_timeout_s").suggest(format!(
+            return Err(failure.with("rule", "code.max_timeout_s").hint(format!(
                 "ask for at most {} s; whoever runs the server can allow more with code.max_timeout_s",
                 most.as_secs()
             )));
@@ -153,7 +153,7 @@ impl CodeMode {
         let find = |name: &String| {
             super::tool_call::find(&known, name).cloned().map_err(|error| {
                 let failure = Failure::new(Kind::Validation, error.message).with("field", "servers");
-                refused(failure.suggest("search_tools finds tools of all servers, and names the server of each"))
+                refused(failure.hint("search_tools finds tools of all servers, and names the server of each"))
             })
         };
         named.iter().map(find).collect()

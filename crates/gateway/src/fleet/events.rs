@@ -14,7 +14,7 @@ const MOST_BYTES: usize = 512;
 
 pub(super) fn started(audit: &Audit, entry: &ServerEntry, took: Duration, tools: usize, is_again: bool) {
     let outcome = if is_again { "restarted" } else { "ok" };
-    audit.record(event(AuditKind::ServerStarted, outcome, entry).lasting(took).with("tools", tools));
+    audit.record(event(AuditKind::ServerStarted, outcome, entry).with_duration(took).with("tools", tools));
     let again = if is_again { " again" } else { "" };
     tracing::info!("server {}: connected{again} after {:.1} s, {tools} tools", entry.name, took.as_secs_f64());
 }
@@ -38,7 +38,7 @@ pub(super) fn failed(audit: &Audit, entry: &ServerEntry, failure: &ServerFailure
 
 pub(super) fn stopped(audit: &Audit, entry: &ServerEntry, outcome: &'static str, ran: Option<Duration>) {
     let event = event(AuditKind::ServerStopped, outcome, entry);
-    audit.record(if let Some(ran) = ran { event.lasting(ran) } else { event });
+    audit.record(if let Some(ran) = ran { event.with_duration(ran) } else { event });
     tracing::info!("server {}: {}", entry.name, if outcome == "restart" { "stopped to start again" } else { outcome });
 }
 

@@ -42,7 +42,7 @@ impl Gateway {
             Ok(call) => call,
             // Its answers have a status for that.
             Err(refusal) if is_own && name == tools::RUN_PYTHON => {
-                self.audit().record(AuditEvent::refusal(&refusal).of(&context.principal, None));
+                self.audit().record(AuditEvent::refusal(&refusal).by(&context.principal, None));
                 let mode = self.code.as_ref().map(|code| code.settings().output_mode);
                 return Ok(reply::on_the_wire(reply::validation_answer(&refusal, mode.unwrap_or_default())));
             }
@@ -86,7 +86,7 @@ pub(super) fn held(what: &str, name: &str, server: &str) -> Failure {
         Kind::Policy,
         format!("the {what} {name} of {server} is new or has changed since it was pinned, and is held back"),
     )
-    .suggest(format!(
+    .hint(format!(
         "review it with `ringfence server {look} {server}`, then accept it with `ringfence server pin {server}`"
     ))
 }
@@ -94,6 +94,6 @@ pub(super) fn held(what: &str, name: &str, server: &str) -> Failure {
 fn not_a_call() -> RpcError {
     failure::render(
         Failure::new(Kind::Validation, "tools/call takes a `name` and an object of `arguments`")
-            .suggest("tools/list names the tools and their arguments"),
+            .hint("tools/list names the tools and their arguments"),
     )
 }

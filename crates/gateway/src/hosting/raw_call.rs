@@ -200,8 +200,8 @@ impl Hosting {
             Err(failure) => (failure.end(), failure.outcome()),
         };
         sent.ended(end);
-        let event = AuditEvent::new(AuditKind::ToolCalled, outcome).of(&context.principal, session);
-        let event = event.lasting(begun.elapsed()).with("server", route.server.clone());
+        let event = AuditEvent::new(AuditKind::ToolCalled, outcome).by(&context.principal, session);
+        let event = event.with_duration(begun.elapsed()).with("server", route.server.clone());
         self.0.audit.record(event.with("tool", short(&route.name)));
         answer
     }

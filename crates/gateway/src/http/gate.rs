@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::{Frame, SizeHint};
-use ringfence_core::{AuditEvent, AuditKind, Sparing};
+use ringfence_core::{AuditEvent, AuditKind, AuditThrottle};
 use ringfence_core::{Failure, Kind, Principal};
 use ringfence_store::Audit;
 use subtle::ConstantTimeEq;
@@ -114,7 +114,7 @@ pub(super) struct Gate {
     responses: Pool,
     spare_kib: usize,
     audit: Audit,
-    strangers: Arc<Sparing>,
+    strangers: Arc<AuditThrottle>,
     failures: FailedAttempts,
     policy: Policy,
 }
@@ -231,7 +231,7 @@ impl Gate {
 
     /// Tells the audit of somebody who is not let in.
     fn tell(&self, kind: AuditKind, outcome: &'static str) {
-        if let Some(event) = self.strangers.pass(AuditEvent::new(kind, outcome)) {
+        if let Some(event) = self.strangers.admit(AuditEvent::new(kind, outcome)) {
             self.audit.record(event);
         }
     }
@@ -365,8 +365,8 @@ fn answer_lost() -> Failure {
     let message = "the request has been carried out, but its answer is lost: too much is on its way to clients";
     Failure::new(Kind::ResourceLimit, message)
         .with("may_have_run", "true")
-        .suggest("look whether it has had an effect before you ask again")
-        .suggest("ask for less at a time")
+        .hint("look whether it has had an effect before you ask again")
+        .hint("ask for less at a time")
 }
 
 /// A body that counts, with its request, as under way until it is sent or given up.

@@ -224,7 +224,7 @@ impl HttpBody for Followed {
 
 fn lost() -> Failure {
     Failure::new(Kind::Connection, "the server was lost while this was under way: it may have run, or may not")
-        .suggest("look at what it has done before asking again; its session goes on, with its variables")
+        .hint("look at what it has done before asking again; its session goes on, with its variables")
 }
 
 fn error(id: Option<&Id>) -> Value {

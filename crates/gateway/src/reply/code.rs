@@ -98,7 +98,7 @@ pub(crate) fn validation_answer(failure: &Failure, mode: OutputMode) -> CallTool
         result: None,
         stderr: None,
         error: Excerpt::of_text(&failure.message).plain(),
-        notes: failure.suggestions.clone(),
+        notes: failure.hints.clone(),
         unfinished: Unfinished::default(),
         details: Map::new(),
     };

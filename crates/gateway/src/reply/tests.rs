@@ -102,7 +102,8 @@ fn displayed_items() {
 
 #[test]
 fn volumes_and_a_stop() {
-    let volume = Volume { host: "/srv/data".into(), guest: "/data".into(), access: Access::ReadOnly, within: None };
+    let volume =
+        Volume { host: "/srv/data".into(), guest: "/data".into(), access: Access::ReadOnly, allowed_root: None };
     insta::assert_json_snapshot!([
         volumes(&[volume]),
         volumes(&[]),

@@ -20,12 +20,12 @@ pub(super) async fn bytes(body: Body, most: usize) -> Result<Bytes, Refusal> {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => Err(Refusal {
             failure: Failure::new(Kind::Validation, format!("the request is larger than the limit of {most} bytes"))
-                .suggest("send less at a time")
+                .hint("send less at a time")
                 .with("limit", most.to_string()),
             status: Some(StatusCode::PAYLOAD_TOO_LARGE),
         }),
         Err(_) => Err(Refusal {
-            failure: Failure::new(Kind::Validation, "the request did not arrive in time").suggest("try again"),
+            failure: Failure::new(Kind::Validation, "the request did not arrive in time").hint("try again"),
             status: Some(StatusCode::REQUEST_TIMEOUT),
         }),
     }
@@ -40,10 +40,10 @@ pub(super) async fn json<P: DeserializeOwned>(headers: &HeaderMap, body: Body, m
     let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !declared.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
         let failure = Failure::new(Kind::Validation, "the request is not declared to be JSON")
-            .suggest("send `Content-Type: application/json`");
+            .hint("send `Content-Type: application/json`");
         return Err(Refusal { failure, status: Some(StatusCode::UNSUPPORTED_MEDIA_TYPE) });
     }
-    let invalid = |message: String| Failure::new(Kind::Validation, message).suggest("send one object of JSON");
+    let invalid = |message: String| Failure::new(Kind::Validation, message).hint("send one object of JSON");
     let value: Value =
         serde_json::from_slice(&bytes).map_err(|error| invalid(format!("the request is not JSON: {error}")))?;
     if !value.is_object() {

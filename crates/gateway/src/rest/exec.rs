@@ -64,7 +64,7 @@ pub(super) async fn run(
     let patience = rest.gateway.patience();
     let Ok(answer) = tokio::time::timeout(patience, call).await else {
         let failure = too_long(patience);
-        rest.gateway.audit().record(AuditEvent::refusal(&failure).of(&caller, None));
+        rest.gateway.audit().record(AuditEvent::refusal(&failure).by(&caller, None));
         return Err(Refusal { failure, status: Some(StatusCode::GATEWAY_TIMEOUT) });
     };
     let answer = answer?;

@@ -31,14 +31,14 @@ pub(super) async fn get(
     uri: Uri,
 ) -> Answer {
     let Query(RangeParams { offset, length }) = Query::try_from_uri(&uri).map_err(|rejection| {
-        Failure::new(Kind::Validation, rejection.body_text()).suggest("send ?offset=BYTES&length=BYTES, or neither")
+        Failure::new(Kind::Validation, rejection.body_text()).hint("send ?offset=BYTES&length=BYTES, or neither")
     })?;
     let (sessions, path) = (rest.sessions()?, path::file(&uri)?);
     let is_part = uri.query().is_some_and(|query| !query.is_empty());
     if path.is_empty() || path.as_bytes().ends_with(b"/") {
         if is_part {
             let failure = Failure::new(Kind::Validation, "a directory listing takes no offset or length");
-            return Err(failure.suggest("list the directory without query parameters").into());
+            return Err(failure.hint("list the directory without query parameters").into());
         }
         let directory = sessions.list_files(&principal, &id, &path).await?;
         return Ok(Json(reply::directory_fields(&directory)).into_response());
@@ -69,7 +69,7 @@ pub(super) async fn put(
     // A PUT replaces the whole file; RFC 9110, section 14.5, has a server refuse a part that it cannot store as one.
     if request.headers().contains_key(header::CONTENT_RANGE) {
         let failure = Failure::new(Kind::Validation, "a file can only be written as a whole, without Content-Range");
-        return Err(failure.suggest("send the whole file").into());
+        return Err(failure.hint("send the whole file").into());
     }
     // Before the body is read: a caller that does not own this session must not take an upload slot.
     let sessions = rest.sessions()?;
@@ -79,7 +79,7 @@ pub(super) async fn put(
             Full::Pool => "too many uploads at a time".into(),
             Full::Share(share) => format!("your token has {share} uploads under way, its maximum"),
         };
-        Failure::new(Kind::ResourceLimit, why).with("rule", "uploads").suggest("try again shortly")
+        Failure::new(Kind::ResourceLimit, why).with("rule", "uploads").hint("try again shortly")
     })?;
     let content = body::bytes(request.into_body(), usize::try_from(MOST_FILE_BYTES).unwrap_or(usize::MAX)).await?;
     let written = sessions.write_file(&principal, &id, &path, content.into()).await?;

@@ -31,7 +31,7 @@ impl<S: Sync, N: FromStr> FromRequestParts<S> for OfNumber<N> {
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
         let number = parts.uri.path().split('/').nth(5).and_then(|number| number.parse().ok());
-        let not_found = || Failure::new(Kind::NotFound, "it is named by a number").suggest("list what the session has");
+        let not_found = || Failure::new(Kind::NotFound, "it is named by a number").hint("list what the session has");
         Ok(Self(session(&parts.uri)?, number.ok_or_else(not_found)?))
     }
 }

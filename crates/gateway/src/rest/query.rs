@@ -38,7 +38,7 @@ pub(super) fn check(method: &Method, route: &str, uri: &Uri) -> Result<(), Failu
         known => format!("this request takes {}", known.join(" and ")),
     };
     let failure = Failure::new(Kind::Validation, format!("unknown query parameter `{unknown}`"));
-    Err(failure.suggest(suggestion).with("field", unknown))
+    Err(failure.hint(suggestion).with("field", unknown))
 }
 
 #[cfg(test)]

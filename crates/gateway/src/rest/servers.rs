@@ -86,7 +86,7 @@ pub(super) async fn add(
     let mut entry: Value = body::json(&parts.headers, content, rest.max_body_bytes).await?;
     let name = entry.as_object_mut().and_then(|entry| entry.shift_remove("name"));
     let name = name.as_ref().and_then(Value::as_str).ok_or_else(|| {
-        Failure::new(Kind::Validation, "an entry needs a `name`").suggest("send {\"name\": …, \"command\": …}")
+        Failure::new(Kind::Validation, "an entry needs a `name`").hint("send {\"name\": …, \"command\": …}")
     })?;
     let (entry, warnings) = read(name, &entry)?;
     let entry = store.add_server(entry, None, Taken::Refuse).await.map_err(not_stored)?;
@@ -168,7 +168,7 @@ pub(super) async fn pin(
     let catalogue = link.catalogue();
     if let Some(missing) = selection.as_ref().and_then(|selection| selection.missing_in(&catalogue)) {
         let refusal = Failure::new(Kind::Validation, format!("{} has no {missing}", info.name));
-        return Err(refusal.suggest("GET /v1/servers/{name}/tools lists its tools").into());
+        return Err(refusal.hint("GET /v1/servers/{name}/tools lists its tools").into());
     }
     let accepted = hosting.pins().accept(&info.uuid, &catalogue, selection.as_ref()).await.map_err(not_stored)?;
     hosting.fleet().touch();
@@ -212,7 +212,7 @@ pub(super) async fn restart(
 fn operators_store<'a>(rest: &'a Rest, principal: &Principal) -> Result<&'a Store, Refusal> {
     if !principal.is_operator() {
         let refusal = Failure::new(Kind::Policy, "servers are changed by the operator alone")
-            .suggest("use `ringfence server …` on the server's host, or its operator's socket");
+            .hint("use `ringfence server …` on the server's host, or its operator's socket");
         return Err(refusal.into());
     }
     Ok(rest.hosting()?.store())
@@ -240,18 +240,18 @@ fn leave_out_hidden(rest: &Rest, principal: &Principal, info: &mut ServerInfo) {
 }
 
 fn no_server() -> Failure {
-    Failure::new(Kind::NotFound, "there is no such server").suggest("GET /v1/servers lists those there are")
+    Failure::new(Kind::NotFound, "there is no such server").hint("GET /v1/servers lists those there are")
 }
 
 fn not_connected(info: &ServerInfo) -> Failure {
     let why = info.error.as_ref().map(|error| format!(": {}", error.message)).unwrap_or_default();
     Failure::new(Kind::Connection, format!("{} is {}{why}", info.name, info.status.name()))
-        .suggest("GET /v1/servers/{name} says more")
+        .hint("GET /v1/servers/{name} says more")
 }
 
 fn not_ours(name: &str) -> Failure {
     Failure::new(Kind::NotFound, format!("no server {name} was added here"))
-        .suggest("one that a configuration file names is changed there")
+        .hint("one that a configuration file names is changed there")
 }
 
 fn read(name: &str, entry: &Value) -> Result<(ServerEntry, Vec<Warning>), Failure> {
@@ -261,7 +261,7 @@ fn read(name: &str, entry: &Value) -> Result<(ServerEntry, Vec<Warning>), Failur
 #[allow(clippy::needless_pass_by_value, reason = "it maps errors")]
 fn invalid(error: EntryError) -> Failure {
     let failure = Failure::new(Kind::Validation, error.to_string());
-    error.hints().into_iter().fold(failure, Failure::suggest)
+    error.hints().into_iter().fold(failure, Failure::hint)
 }
 
 fn shown(entry: &ServerEntry, warnings: &[Warning]) -> Value {
@@ -276,5 +276,5 @@ fn not_stored(error: StoreError) -> Failure {
         _ => Kind::Internal,
     };
     let failure = Failure::new(kind, error.to_string());
-    error.hints().into_iter().fold(failure, Failure::suggest)
+    error.hints().into_iter().fold(failure, Failure::hint)
 }

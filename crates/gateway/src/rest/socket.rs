@@ -46,7 +46,7 @@ pub(super) async fn open(
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Answer {
     let upgrade = upgrade.map_err(|rejection| Refusal {
-        failure: Failure::new(Kind::Validation, rejection.body_text()).suggest("connect with a WebSocket client"),
+        failure: Failure::new(Kind::Validation, rejection.body_text()).hint("connect with a WebSocket client"),
         status: Some(rejection.status()),
     })?;
     let attachment = rest.sessions()?.attach(&principal, &id, pid)?;

@@ -201,7 +201,7 @@ fn locks_that_guests_could_open_are_refused() {
 }
 
 fn watch(volume: &Path) -> VolumeWatch {
-    let volume = Volume { host: volume.into(), guest: "/data".into(), access: Access::ReadWrite, within: None };
+    let volume = Volume { host: volume.into(), guest: "/data".into(), access: Access::ReadWrite, allowed_root: None };
     VolumeWatch::begin(&[volume]).unwrap()
 }
 
@@ -255,6 +255,6 @@ fn a_name_that_loses_its_mount_is_reported() {
 #[test]
 fn only_volumes_that_can_be_written_are_watched() {
     let (_guard, path) = directory();
-    let volume = Volume { host: path, guest: "/data".into(), access: Access::ReadOnly, within: None };
+    let volume = Volume { host: path, guest: "/data".into(), access: Access::ReadOnly, allowed_root: None };
     assert!(VolumeWatch::begin(&[volume]).is_none());
 }

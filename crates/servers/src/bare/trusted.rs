@@ -84,7 +84,8 @@ mod tests {
     use super::*;
 
     fn written(host: &Path) -> GuestWritable {
-        let volume = Volume { host: host.to_owned(), guest: "/x".into(), access: Access::ReadWrite, within: None };
+        let volume =
+            Volume { host: host.to_owned(), guest: "/x".into(), access: Access::ReadWrite, allowed_root: None };
         GuestWritable::of(&[volume])
     }
 

@@ -161,7 +161,7 @@ async fn nor_do_files_that_are_named_later_where_guests_may_write() {
     let writable = GuestWritable::default();
     let source = ServerSource::start(sources, &configuration, store, Following::new(writable.clone())).await;
     let host = stage.path().join("data");
-    writable.add(&[Volume { host, guest: "/data".into(), access: Access::ReadWrite, within: None }]).unwrap();
+    writable.add(&[Volume { host, guest: "/data".into(), access: Access::ReadWrite, allowed_root: None }]).unwrap();
     // Of no concern to what lies elsewhere.
     stage.write("ringfence.toml", "[servers.a]\ncommand = \"z\"\n");
     stage.expect(&source, &["a=z"], &[]).await;

@@ -76,7 +76,7 @@ fn refusals_name_the_rule_and_what_to_do() {
     ];
     let said = refusals.map(|failure| {
         assert_eq!(failure.kind, Kind::ResourceLimit);
-        format!("{} [{}]\n  {}", failure.message, failure.context["rule"], failure.suggestions.join("\n  "))
+        format!("{} [{}]\n  {}", failure.message, failure.context["rule"], failure.hints.join("\n  "))
     });
     insta::assert_snapshot!(said.join("\n"));
 }

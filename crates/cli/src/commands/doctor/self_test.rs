@@ -80,9 +80,9 @@ fn try_to_escape() -> Result<Vec<Attempt>, Refused> {
     let marks = ["--host-port", &host_port.to_string(), "--host-socket", &name].map(Into::into);
     let flavors = Flavors::default();
     let flavor = flavors.iter().next().ok_or_else(|| ("there is no flavor".to_owned(), Vec::new()))?;
-    let mut spec = Template::of(Language::Bash).spec(flavor, command.into_iter().chain(marks).collect());
+    let mut spec = Template::builtin(Language::Bash).spec(flavor, command.into_iter().chain(marks).collect());
     let program = std::env::current_exe().map_err(plain)?;
-    spec.volumes.push(Volume { host: program, guest: PROGRAM.into(), access: Access::ReadOnly, within: None });
+    spec.volumes.push(Volume { host: program, guest: PROGRAM.into(), access: Access::ReadOnly, allowed_root: None });
 
     let (sandbox, streams) = ringfence_sandbox::start(&spec, Stdio::Pipes).map_err(|error| {
         let mut message = error.to_string();

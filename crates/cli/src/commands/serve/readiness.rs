@@ -24,7 +24,7 @@ impl Readiness {
         let (mut pause, mut reported) = (FIRST_RETRY, None);
         while let Err(failure) = proved {
             if reported.as_ref() != Some(&failure.message) {
-                tracing::error!("not ready: {}; hint: {}", failure.message, failure.suggestions.join("; hint: "));
+                tracing::error!("not ready: {}; hint: {}", failure.message, failure.hints.join("; hint: "));
                 tracing::warn!(
                     "/health answers 503 until a sandbox can be started; hosted servers are served {served}"
                 );

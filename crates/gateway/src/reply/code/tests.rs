@@ -162,7 +162,7 @@ fn images_follow_the_text() {
 fn bad_arguments_are_said_to_be_that() {
     let failure =
         Failure::new(Kind::Validation, "run_python: servers: invalid type: string \"x\", expected a sequence")
-            .suggest("send the arguments of the tool's inputSchema, and no others");
+            .hint("send the arguments of the tool's inputSchema, and no others");
     let reply = validation_answer(&failure, OutputMode::Compact);
     assert_eq!(reply.is_error, Some(true));
     insta::assert_snapshot!(text(&reply), @r#"

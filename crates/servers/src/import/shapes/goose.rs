@@ -52,7 +52,7 @@ fn item(name: &str, extension: &Value) -> Item {
     if !keys.is_empty() {
         notes.push(format!(
             "{} is in Goose's own keeping: set it where ringfence is started",
-            ringfence_core::suggest::list(keys.clone())
+            ringfence_core::suggest::join(keys.clone())
         ));
         if let Value::Object(env) = entry.entry("env").or_insert_with(|| Value::Object(Map::new())) {
             for key in keys {

@@ -21,7 +21,7 @@ impl Machine {
             host: self.at(name),
             guest: "/shown".into(),
             access: Access::ReadWrite,
-            within: None,
+            allowed_root: None,
         };
         let volumes: Vec<Volume> = written.iter().map(volume).collect();
         let installation = Installation { package: Some(self.at("npm")), prefix: Some(self.at("prefix")) };

@@ -32,7 +32,7 @@ impl Machine {
             host: self.at(name),
             guest: "/shown".into(),
             access: Access::ReadWrite,
-            within: None,
+            allowed_root: None,
         };
         let volumes: Vec<Volume> = written.iter().map(volume).collect();
         PythonIndexes::load(&self.variables, Some(&self.at("prefix")), &self.at("etc"), &GuestWritable::of(&volumes))

@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 /// A directory that was there when it was named, and must still be the same whenever it is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Within {
+pub struct AllowedRoot {
     path: PathBuf,
     device: u64,
     inode: u64,
 }
 
-const LINKLESS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
+const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
 
-impl Within {
+impl AllowedRoot {
     /// Takes a directory by its real path: one with a link in it is refused.
     pub fn new(path: PathBuf) -> Result<Self, Errno> {
         let opened = open_directory(&path)?;
@@ -34,7 +34,7 @@ impl Within {
     }
 
     /// Whether a path is by its name beneath this directory; what it leads to is seen when it is opened.
-    pub fn names(&self, path: &Path) -> bool {
+    pub fn contains_path(&self, path: &Path) -> bool {
         path.starts_with(&self.path)
     }
 
@@ -50,7 +50,7 @@ impl Within {
         }
         let beneath = if beneath.as_os_str().is_empty() { Path::new(".") } else { beneath };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = openat2(&root, beneath, flags, Mode::empty(), ResolveFlags::BENEATH | LINKLESS)?;
+        let opened = openat2(&root, beneath, flags, Mode::empty(), ResolveFlags::BENEATH | NO_LINKS)?;
         // One at the very end would be opened as itself.
         match FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode) {
             FileType::Symlink => Err(Errno::LOOP),
@@ -73,7 +73,7 @@ impl Within {
 }
 
 fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
-    openat2(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), LINKLESS)
+    openat2(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), NO_LINKS)
 }
 
 fn identity(stat: &Stat) -> (u64, u64) {
@@ -97,7 +97,7 @@ mod tests {
         std::fs::create_dir(base.join("rootless")).unwrap();
         std::os::unix::fs::symlink(base.join("rootless"), root.join("out")).unwrap();
         std::os::unix::fs::symlink("a", root.join("inside")).unwrap();
-        let within = Within::new(root.clone()).unwrap();
+        let within = AllowedRoot::new(root.clone()).unwrap();
         for inside in ["", "a", "a/b"] {
             assert!(within.open(&root.join(inside)).is_ok(), "{inside}");
         }
@@ -118,7 +118,7 @@ mod tests {
         let base = real(&directory);
         let root = base.join("root");
         std::fs::create_dir(&root).unwrap();
-        let within = Within::new(root.clone()).unwrap();
+        let within = AllowedRoot::new(root.clone()).unwrap();
         std::fs::rename(&root, base.join("before")).unwrap();
         std::fs::create_dir(&root).unwrap();
         assert_eq!(within.open(&root).err(), Some(Errno::STALE));
@@ -132,7 +132,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let base = real(&directory);
         std::os::unix::fs::symlink(&base, base.join("link")).unwrap();
-        assert_eq!(Within::new(base.join("link")).err(), Some(Errno::LOOP));
-        assert_eq!(Within::new(base.join("missing")).err(), Some(Errno::NOENT));
+        assert_eq!(AllowedRoot::new(base.join("link")).err(), Some(Errno::LOOP));
+        assert_eq!(AllowedRoot::new(base.join("missing")).err(), Some(Errno::NOENT));
     }
 }
