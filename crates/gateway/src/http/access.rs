@@ -5,7 +5,7 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use ringfence_egress::loopback::{PeerSocket, own_uid};
+use ringfence_egress::{PeerSocket, distinct_own_uid};
 use tokio::net::TcpStream;
 
 use super::{HttpOptions, refuse};
@@ -38,7 +38,7 @@ pub(super) enum Refused {
 impl Access {
     pub(super) fn new(options: &HttpOptions) -> Self {
         if options.tokens.is_empty() && !options.insecure_no_auth {
-            Self::Local { uid: own_uid(), others: options.allow_local_users }
+            Self::Local { uid: distinct_own_uid(), others: options.allow_local_users }
         } else {
             Self::Anyone
         }

@@ -1,11 +1,11 @@
-//! The owner of the other end of a local TCP connection.
+//! The user at the other end of a TCP connection over loopback.
 //!
-//! TCP has no `SO_PEERCRED`. The kernel's socket diagnostics (`sock_diag(7)`) report the uid of a socket by its
-//! addresses, to every user. The egress proxy opens connections for guests with the uid of the server, so it marks those
-//! that go to loopback by their type of service, which socket diagnostics report too. `/proc/net/tcp` is no substitute:
-//! it does not show the mark.
+//! TCP has no `SO_PEERCRED`. The socket diagnostics of the kernel (`sock_diag(7)`) report the uid of a socket by its
+//! addresses, to every user. The egress proxy opens connections for guests with the uid of the server, so it marks its
+//! connections to loopback with a type of service, which socket diagnostics report too. `/proc/net/tcp` is no substitute
+//! because it does not show the mark.
 
-mod diag;
+mod sock_diag;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,50 +13,50 @@ use std::os::fd::AsFd;
 
 use rustix::net::sockopt::{set_ip_tos, set_ipv6_tclass};
 
-/// DSCP 43, of the pool for local use (RFC 2474, section 6). Only loopback carries it.
-const PROXIED: u8 = 43 << 2;
+/// The mark: DSCP 43 of the pool for local use (RFC 2474, section 6). It never leaves loopback.
+const PROXIED_TOS: u8 = 43 << 2;
 
-/// The socket at the other end of a connection, on the same host.
+/// The socket at the other end of a connection within this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerSocket {
-    /// The user who made it, as seen from the user namespace of this process.
+    /// The user who created the socket, as seen from the user namespace of this process.
     pub uid: u32,
-    /// Whether an egress proxy opened it for a guest.
+    /// Whether an egress proxy opened the connection for a guest.
     pub is_proxied: bool,
 }
 
 impl PeerSocket {
-    /// Finds the socket that is connected from `peer` to `local`. Fails if the kernel reports none, or one that no
-    /// process has open any more.
+    /// Finds the socket that is connected from `peer` to `local`. Fails if the kernel reports no such socket, or one that
+    /// no process has open any more.
     pub fn find(local: SocketAddr, peer: SocketAddr) -> io::Result<Self> {
-        let socket = diag::query(canonical(peer), canonical(local))?;
-        // A socket that no process has open is reported with the uid of root.
+        let socket = sock_diag::query(canonical(peer), canonical(local))?;
+        // The kernel reports a socket that no process has open with the uid of root.
         if socket.inode == 0 {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the client has closed the socket"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the peer has closed the socket"));
         }
-        Ok(Self { uid: socket.uid, is_proxied: [socket.tos, socket.tclass].contains(&Some(PROXIED)) })
+        Ok(Self { uid: socket.uid, is_proxied: [socket.tos, socket.tclass].contains(&Some(PROXIED_TOS)) })
     }
 }
 
-/// Marks a socket that is to be connected to `destination` for a guest. Only loopback is marked.
-pub fn mark_proxied(socket: impl AsFd, destination: IpAddr) -> io::Result<()> {
+/// Marks a socket that will be connected to `destination` for a guest. Only connections to loopback are marked.
+pub(crate) fn mark_proxied(socket: impl AsFd, destination: IpAddr) -> io::Result<()> {
     if !destination.to_canonical().is_loopback() {
         return Ok(());
     }
     match destination {
-        IpAddr::V4(_) => set_ip_tos(socket, PROXIED)?,
+        IpAddr::V4(_) => set_ip_tos(socket, PROXIED_TOS)?,
         IpAddr::V6(_) => {
-            // A socket of IPv6 uses this one for addresses of IPv4.
-            set_ip_tos(&socket, PROXIED)?;
-            set_ipv6_tclass(socket, PROXIED.into())?;
+            // An IPv6 socket uses the IPv4 option for IPv4-mapped addresses.
+            set_ip_tos(&socket, PROXIED_TOS)?;
+            set_ipv6_tclass(socket, PROXIED_TOS.into())?;
         }
     }
     Ok(())
 }
 
-/// The effective uid of this process. None if other users of the host have the same one in reports: in a user namespace
-/// the kernel reports every uid that has no mapping as the overflow uid.
-pub fn own_uid() -> Option<u32> {
+/// Returns the effective uid of this process; `None` if the kernel may report other users with the same uid. In a user
+/// namespace, it reports every uid without a mapping as the overflow uid.
+pub fn distinct_own_uid() -> Option<u32> {
     let uid = rustix::process::geteuid().as_raw();
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     is_distinct(uid, &read("/proc/sys/kernel/overflowuid"), &read("/proc/self/uid_map")).then_some(uid)
@@ -67,7 +67,7 @@ fn is_distinct(uid: u32, overflow_uid: &str, uid_map: &str) -> bool {
     maps_all || overflow_uid.trim().parse::<u32>().is_ok_and(|overflow| overflow != uid)
 }
 
-/// IPv4 addresses that are mapped to IPv6 belong to the tables of IPv4.
+/// Converts IPv4-mapped addresses to IPv4, because the kernel lists such sockets as IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// The client's end, and the addresses of the accepted one: its own and its peer's.
+    /// Returns both ends of a connection: the client's and the accepted one.
     fn connection(listen: &str) -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind(listen).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_the_owner_for_every_family() {
+    fn owner_is_found_for_every_address_family() {
         let uid = rustix::process::geteuid().as_raw();
         for listen in ["127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0", "127.9.9.9:0"] {
             let (_client, accepted) = connection(listen);
@@ -104,18 +104,18 @@ mod tests {
         client.shutdown(std::net::Shutdown::Write).unwrap();
         assert!(find(&accepted).is_ok());
         drop(client);
-        assert!(find(&accepted).is_err(), "a socket without an owner must not be taken for one of root");
+        assert!(find(&accepted).is_err(), "a socket without an owner must not count as a socket of root");
     }
 
     #[test]
-    fn listener_on_the_port_of_a_closed_peer_is_not_its_owner() {
+    fn listener_on_peer_port_is_not_the_peer() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let somewhere = "127.0.0.1:9".parse().unwrap();
-        assert!(PeerSocket::find(somewhere, listener.local_addr().unwrap()).is_err());
+        let local = "127.0.0.1:9".parse().unwrap();
+        assert!(PeerSocket::find(local, listener.local_addr().unwrap()).is_err());
     }
 
     #[tokio::test]
-    async fn proxied_sockets_are_recognised() {
+    async fn marked_sockets_are_recognized() {
         for (listen, connect) in [
             ("127.0.0.1:0", "127.0.0.1"),
             ("[::1]:0", "::1"),
@@ -139,16 +139,16 @@ mod tests {
     }
 
     #[test]
-    fn overflow_uid_of_a_user_namespace_is_of_nobody_in_particular() {
+    fn overflow_uid_in_user_namespace_is_not_distinct() {
         let (all, some) = ("         0          0 4294967295\n", "65534 1000 1\n");
         assert!(is_distinct(65534, "65534\n", all));
         assert!(!is_distinct(65534, "65534\n", some));
         assert!(is_distinct(1000, "65534\n", "1000 1000 1\n"));
-        assert!(!is_distinct(1000, "", some), "not known is not distinct");
+        assert!(!is_distinct(1000, "", some), "an unknown overflow uid is not distinct");
     }
 
     #[test]
-    fn only_loopback_is_marked() {
+    fn only_loopback_connections_are_marked() {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         mark_proxied(&socket, "10.0.0.1".parse().unwrap()).unwrap();
         assert_eq!(rustix::net::sockopt::ip_tos(&socket).unwrap(), 0);

@@ -1,33 +1,33 @@
-//! Hosts and ports as a rule or a guest may write them.
+//! Hosts and ports as rules and guests write them.
 //!
-//! Every host has one spelling here. Whatever a C library or a server might read differently than
-//! this module does (octal, hexadecimal or short IPv4, zone ids, IPv4 inside IPv6, percent signs)
-//! is refused, so that what was checked is what is connected to. Nothing is resolved.
+//! A parsed host has exactly one spelling. Forms that a C library or a server could read differently (octal,
+//! hexadecimal or short IPv4, zone ids, IPv4 inside IPv6, percent signs) are refused, so that the proxy connects to the
+//! host that it checked. Nothing is resolved here.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use super::address::embedded_v4;
+use super::address_class::embedded_v4;
 
-/// Why a text is not a host, or not a host with a port.
+/// Reason why a text is not a host, or not a host with a port.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     #[error("the host is empty")]
     Empty,
     #[error("the host is longer than 253 characters")]
     TooLong,
-    #[error("the host has a label that is empty or longer than 63 characters")]
+    #[error("a label of the host is empty or longer than 63 characters")]
     Label,
-    #[error("the host contains {}", .0.escape_default())]
+    #[error("the host contains the character '{}'", .0.escape_default())]
     Character(char),
     #[error("the host is a number, but not an IPv4 address in the form 192.0.2.1")]
     Numeric,
-    #[error("an IPv6 address is written in brackets, as in [2001:db8::1]")]
+    #[error("an IPv6 address must be in brackets, such as [2001:db8::1]")]
     Ipv6,
     #[error("an IPv6 address cannot have a zone id")]
     Zone,
-    #[error("the IPv6 address carries {0}: write the IPv4 address itself")]
+    #[error("the IPv6 address embeds the IPv4 address {0}: write the IPv4 address")]
     Embedded(Ipv4Addr),
     #[error("the port is not a number from 1 to 65535")]
     Port,
@@ -35,22 +35,22 @@ pub enum HostError {
     NoPort,
 }
 
-/// A DNS name: lower case, without a trailing dot.
+/// A DNS name in lower case, without a trailing dot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Name(String);
+pub struct DnsName(String);
 
-impl Name {
+impl DnsName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this is a subdomain of `parent`, at any depth.
-    pub(super) fn is_below(&self, parent: &Self) -> bool {
+    /// Returns whether this name is a subdomain of `parent`, at any depth.
+    pub(super) fn is_subdomain_of(&self, parent: &Self) -> bool {
         self.0.strip_suffix(&parent.0).is_some_and(|rest| rest.ends_with('.'))
     }
 }
 
-impl FromStr for Name {
+impl FromStr for DnsName {
     type Err = HostError;
 
     fn from_str(text: &str) -> Result<Self, HostError> {
@@ -58,31 +58,32 @@ impl FromStr for Name {
         if name.is_empty() {
             return Err(HostError::Empty);
         }
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if let Some(odd) = name.chars().find(|&c| !allowed(c)) {
-            return Err(HostError::Character(odd));
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if let Some(invalid) = name.chars().find(|&c| !is_allowed(c)) {
+            return Err(HostError::Character(invalid));
         }
         if name.len() > 253 {
             return Err(HostError::TooLong);
         }
-        if name.split('.').any(|l| l.is_empty() || l.len() > 63) {
+        if name.split('.').any(|label| label.is_empty() || label.len() > 63) {
             return Err(HostError::Label);
         }
         let name = name.to_ascii_lowercase();
-        // inet_aton reads such names as addresses, and a URL parser must
+        // inet_aton(3) reads such names as addresses, and so do URL parsers.
         let last = name.rsplit('.').next().unwrap_or_default();
-        let hexadecimal = last.strip_prefix("0x").is_some_and(|digits| digits.chars().all(|c| c.is_ascii_hexdigit()));
-        if hexadecimal || last.chars().all(|c| c.is_ascii_digit()) {
+        let is_hexadecimal =
+            last.strip_prefix("0x").is_some_and(|digits| digits.chars().all(|c| c.is_ascii_hexdigit()));
+        if is_hexadecimal || last.chars().all(|c| c.is_ascii_digit()) {
             return Err(HostError::Numeric);
         }
         Ok(Self(name))
     }
 }
 
-/// A name or an address.
+/// A DNS name or an IP address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
-    Name(Name),
+    Name(DnsName),
     Address(IpAddr),
 }
 
@@ -121,16 +122,16 @@ impl fmt::Display for Host {
     }
 }
 
-/// A host and a port.
+/// A host and a port: the destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Target {
-    pub host: Host,
-    pub port: u16,
+pub(crate) struct HostPort {
+    pub(crate) host: Host,
+    pub(crate) port: u16,
 }
 
-impl Target {
-    /// Reads `HOST[:PORT]`; without a default the port must be there.
-    pub fn parse(text: &str, default_port: Option<u16>) -> Result<Self, HostError> {
+impl HostPort {
+    /// Parses `HOST[:PORT]`. Without `default_port` the port is required.
+    pub(crate) fn parse(text: &str, default_port: Option<u16>) -> Result<Self, HostError> {
         let (host, port) = split_port(text)?;
         let port = match port {
             Some(port) => parse_port(port).ok_or(HostError::Port)?,
@@ -139,19 +140,19 @@ impl Target {
         Ok(Self { host: host.parse()?, port })
     }
 
-    /// The host, with the port unless it is the default one.
-    pub(super) fn authority(&self, default_port: u16) -> String {
+    /// Returns the host, followed by the port unless it is `default_port`.
+    pub(crate) fn authority(&self, default_port: u16) -> String {
         if self.port == default_port { self.host.to_string() } else { self.to_string() }
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
-/// Divides a text at the colon before its port, if there is one.
+/// Splits a text at the colon before its port, if it has one.
 pub(super) fn split_port(text: &str) -> Result<(&str, Option<&str>), HostError> {
     if !text.starts_with('[') {
         return match text.split_once(':') {
@@ -170,11 +171,11 @@ pub(super) fn split_port(text: &str) -> Result<(&str, Option<&str>), HostError> 
     }
 }
 
-/// Reads a port from 1 to 65535, written in digits alone.
+/// Parses a port from 1 to 65535 that consists of digits only.
 pub(super) fn parse_port(text: &str) -> Option<u16> {
-    // `u16::from_str` takes a sign and leading zeros
-    let plain = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
-    text.parse().ok().filter(|_| plain)
+    // `u16::from_str` accepts a sign and leading zeros.
+    let is_plain = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
+    text.parse().ok().filter(|_| is_plain)
 }
 
 #[cfg(test)]
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_spelling() {
+    fn hosts_have_one_spelling() {
         for (text, expected) in [
             ("API.Example.COM", "api.example.com"),
             ("example.com.", "example.com"),
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_spellings_are_refused() {
+    fn ambiguous_spellings_are_refused() {
         use HostError as E;
         let long = format!("{}com", "a.".repeat(126));
         for (text, expected) in [
@@ -241,8 +242,8 @@ mod tests {
     }
 
     #[test]
-    fn ports() {
-        let parse = |text| Target::parse(text, None).map(|t| t.to_string());
+    fn ports_are_plain_numbers_from_1_to_65535() {
+        let parse = |text| HostPort::parse(text, None).map(|target| target.to_string());
         assert_eq!(parse("a:1").unwrap(), "a:1");
         assert_eq!(parse("[::1]:65535").unwrap(), "[::1]:65535");
         assert_eq!(parse("a"), Err(HostError::NoPort));

@@ -1,25 +1,26 @@
-//! What kind of place an address is.
+//! Classification of IP addresses: public, private, cloud metadata or unusable.
 //!
-//! An IPv6 address that carries an IPv4 one is judged by the latter, so that no notation makes a
-//! place look safer than it is. What is not known to be public is not.
+//! An IPv6 address that embeds an IPv4 address is classified by the IPv4 address, so that no notation hides where a
+//! connection goes. Only ranges that are known to be public count as public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The kind of place that an address leads to.
+/// The class of an IP address, which decides whether a rule may allow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// The internet.
+pub enum AddressClass {
+    /// An address of the internet. Every rule for the host allows it.
     Public,
-    /// This host, its networks, and ranges that are not routed: only with `+private`.
+    /// An address of this host, of its networks, or of a range that is not routed. Only rules with `+private` allow it.
     Private,
-    /// Services that hand a machine's credentials to whoever asks: only by a rule for the address.
+    /// An address of a cloud metadata service, which gives credentials to every client on the machine. Only a rule for
+    /// the address itself allows it.
     Metadata,
-    /// Multicast, unspecified, reserved and tunnelled: never.
+    /// A multicast, unspecified, reserved or tunnelled address. No rule allows it.
     Unusable,
 }
 
-impl Reach {
-    /// Judges an address.
+impl AddressClass {
+    /// Classifies an address.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => Self::of_v4(address),
@@ -29,13 +30,13 @@ impl Reach {
 
     fn of_v4(address: Ipv4Addr) -> Self {
         match address.octets() {
-            // EC2, GCP, Azure, OpenStack; ECS and EKS credentials
+            // EC2, GCP, Azure, OpenStack; ECS and EKS credentials.
             [169, 254, 169 | 170, _]
-            // Tencent, Scaleway
+            // Tencent, Scaleway.
             | [169, 254, 0, 23] | [169, 254, 42, 42]
-            // Alibaba, Oracle, the Azure wire server
+            // Alibaba, Oracle, Azure wire server.
             | [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16] => Self::Metadata,
-            // Linux connects 0.0.0.0 to loopback
+            // Linux connects 0.0.0.0 to loopback.
             [0 | 224..=255, ..] => Self::Unusable,
             [10 | 127, ..]
             | [100, 64..=127, ..]
@@ -53,7 +54,7 @@ impl Reach {
 
     fn of_v6(address: Ipv6Addr) -> Self {
         match address.segments() {
-            // EC2 and EKS, GCP, Scaleway, OpenStack
+            // EC2 and EKS, GCP, Scaleway, OpenStack.
             [0xfd00, 0x0ec2, ..]
             | [0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254]
             | [0xfd00, 0x0042, 0, 0, 0, 0, 0, 0x0042]
@@ -62,7 +63,7 @@ impl Reach {
             | [0xfc00..=0xfdff | 0xfe80..=0xfeff, ..]
             | [0x2001, 0x0db8, ..]
             | [0x3fff, 0..=0x0fff, ..] => Self::Private,
-            // Teredo and other protocol assignments
+            // Teredo and other protocol assignments.
             [0x2001, 0..=0x01ff, ..] => Self::Unusable,
             [0x2000..=0x3fff, ..] => Self::Public,
             _ => Self::Unusable,
@@ -70,7 +71,7 @@ impl Reach {
     }
 }
 
-/// The IPv4 address inside a mapped, compatible, NAT64 or 6to4 one.
+/// Returns the IPv4 address inside an IPv4-mapped, IPv4-compatible, NAT64 or 6to4 address.
 pub(super) fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let (high, low) = match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => return None,
@@ -86,16 +87,16 @@ pub(super) fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
 mod tests {
     use super::*;
 
-    fn all_are(reach: Reach, addresses: &[&str]) {
+    fn assert_class(class: AddressClass, addresses: &[&str]) {
         for text in addresses {
-            assert_eq!(Reach::of(text.parse().unwrap()), reach, "{text}");
+            assert_eq!(AddressClass::of(text.parse().unwrap()), class, "{text}");
         }
     }
 
     #[test]
-    fn metadata_in_every_notation() {
-        all_are(
-            Reach::Metadata,
+    fn metadata_addresses_are_recognized_in_every_notation() {
+        assert_class(
+            AddressClass::Metadata,
             &[
                 "169.254.169.254",
                 "169.254.170.2",
@@ -115,9 +116,9 @@ mod tests {
     }
 
     #[test]
-    fn private_and_local() {
-        all_are(
-            Reach::Private,
+    fn private_and_local_addresses_are_private() {
+        assert_class(
+            AddressClass::Private,
             &[
                 "10.0.0.1",
                 "127.0.0.1",
@@ -142,9 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn unusable() {
-        all_are(
-            Reach::Unusable,
+    fn special_purpose_addresses_are_unusable() {
+        assert_class(
+            AddressClass::Unusable,
             &[
                 "0.0.0.0",
                 "0.1.2.3",
@@ -162,9 +163,9 @@ mod tests {
     }
 
     #[test]
-    fn public() {
-        all_are(
-            Reach::Public,
+    fn internet_addresses_are_public() {
+        assert_class(
+            AddressClass::Public,
             &[
                 "1.1.1.1",
                 "172.15.0.1",
