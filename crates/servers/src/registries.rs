@@ -227,8 +227,9 @@ impl Registry {
             let is_private = |rule: &str| {
                 let has_port = rule.rsplit(']').next().is_some_and(|end| end.contains(':'));
                 let addresses = format!("{rule}{}", if has_port { "" } else { ":443" }).to_socket_addrs();
-                addresses
-                    .is_ok_and(|mut all| all.any(|address| AddressClass::of(address.ip().to_canonical()) == AddressClass::Private))
+                addresses.is_ok_and(|mut all| {
+                    all.any(|address| AddressClass::of(address.ip().to_canonical()) == AddressClass::Private)
+                })
             };
             rules.into_iter().map(|rule| if is_private(&rule) { rule + "+private" } else { rule }).collect()
         })

@@ -1,4 +1,4 @@
-//! SHA-256 digests, as images name their parts by them.
+//! SHA-256 digests, which are the names of blobs.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Read};
@@ -6,13 +6,13 @@ use std::io::{self, Read};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-/// 64 hexadecimal digits: safe as the name of a file.
+/// A digest as 64 hexadecimal digits, which are safe as a file name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
-pub(super) struct Digest(String);
+pub(crate) struct Digest(String);
 
 impl Digest {
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         Self::from_hash(Sha256::new_with_prefix(bytes))
     }
 
@@ -24,7 +24,7 @@ impl Digest {
         Self(digits)
     }
 
-    pub(super) fn hexadecimal(&self) -> &str {
+    pub(crate) fn hexadecimal(&self) -> &str {
         &self.0
     }
 }
@@ -35,7 +35,7 @@ impl TryFrom<String> for Digest {
     fn try_from(text: String) -> Result<Self, String> {
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64 && digits.bytes().all(is_digit));
-        digits.map(|digits| Self(digits.to_owned())).ok_or_else(|| format!("`{text}` is no SHA-256 digest"))
+        digits.map(|digits| Self(digits.to_owned())).ok_or_else(|| format!("`{text}` is not a SHA-256 digest"))
     }
 }
 
@@ -45,27 +45,27 @@ impl fmt::Display for Digest {
     }
 }
 
-/// Reads, and remembers the digest of what was read.
-pub(super) struct Hashing<R> {
-    from: R,
+/// A reader that computes the digest of the bytes it reads.
+pub(crate) struct HashingReader<R> {
+    inner: R,
     hash: Sha256,
 }
 
-impl<R: Read> Hashing<R> {
-    pub(super) fn new(from: R) -> Self {
-        Self { from, hash: Sha256::new() }
+impl<R: Read> HashingReader<R> {
+    pub(super) fn new(inner: R) -> Self {
+        Self { inner, hash: Sha256::new() }
     }
 
-    /// Reads what is left; the digest of all.
+    /// Reads the remaining bytes; returns the digest of all bytes.
     pub(super) fn finish(mut self) -> io::Result<Digest> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(Digest::from_hash(self.hash))
     }
 }
 
-impl<R: Read> Read for Hashing<R> {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.from.read(buffer)?;
+        let length = self.inner.read(buffer)?;
         self.hash.update(&buffer[..length]);
         Ok(length)
     }

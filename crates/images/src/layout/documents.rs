@@ -1,26 +1,26 @@
-//! The documents of an image, as far as they are looked at. Docker's own have the same shape as those of OCI.
+//! The JSON documents of an image, as far as they are used. Docker's documents have the same structure as those of OCI.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
 use super::digest::Digest;
-use super::error::{ImageError, plain};
+use crate::error::{ImageError, printable};
 
-/// Names a part, and says what it is.
+/// A reference to a blob, with its type and size.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Descriptor {
+pub(crate) struct Descriptor {
     #[serde(default)]
-    pub(super) media_type: String,
-    pub(super) digest: Digest,
-    pub(super) size: u64,
+    pub(crate) media_type: String,
+    pub(crate) digest: Digest,
+    pub(crate) size: u64,
     pub(super) platform: Option<Platform>,
     #[serde(default)]
     pub(super) annotations: Option<BTreeMap<String, String>>,
 }
 
-/// What a program runs on.
+/// An operating system and architecture.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Platform {
@@ -35,24 +35,25 @@ pub(super) enum Document {
     Manifest { config: Descriptor, layers: Vec<Descriptor> },
 }
 
-/// How programs of an image are run.
+/// The configuration of an image: its platform and how its programs are run.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Configuration {
+pub(super) struct ImageConfig {
     #[serde(flatten)]
     pub(super) platform: Platform,
-    config: Option<Process>,
+    config: Option<ProcessConfig>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Process {
+struct ProcessConfig {
     #[serde(rename = "Env")]
     environment: Option<Vec<String>>,
 }
 
 impl Document {
-    /// What it is, is told by what is in it. One that could be both would be another for other programs.
+    /// Parses an index or a manifest, which differ by their fields. A document with the fields of both is refused, because
+    /// other programs could read it as the other kind.
     pub(super) fn parse(content: &[u8]) -> Result<Self, ImageError> {
         #[derive(Deserialize)]
         struct Either {
@@ -60,27 +61,27 @@ impl Document {
             config: Option<Descriptor>,
             layers: Option<Vec<Descriptor>>,
         }
-        match json(content)? {
+        match parse_json(content)? {
             Either { manifests: Some(manifests), config: None, layers: None } => Ok(Self::Index(manifests)),
             Either { manifests: None, config: Some(config), layers: Some(layers) } => {
                 Ok(Self::Manifest { config, layers })
             }
-            _ => Err(ImageError::NotAnImage("a document of it is neither an index nor a manifest".into())),
+            _ => Err(ImageError::NotAnImage("a document is neither an index nor a manifest".into())),
         }
     }
 }
 
-impl Configuration {
+impl ImageConfig {
     pub(super) fn parse(content: &[u8]) -> Result<Self, ImageError> {
-        json(content)
+        parse_json(content)
     }
 
-    /// `NAME=VALUE` each.
+    /// Returns the environment variables as `NAME=VALUE`.
     pub(super) fn environment(self) -> Vec<String> {
         self.config.and_then(|config| config.environment).unwrap_or_default()
     }
 }
 
-fn json<'a, T: Deserialize<'a>>(content: &'a [u8]) -> Result<T, ImageError> {
-    serde_json::from_slice(content).map_err(|error| ImageError::NotAnImage(plain(&error.to_string())))
+fn parse_json<'a, T: Deserialize<'a>>(content: &'a [u8]) -> Result<T, ImageError> {
+    serde_json::from_slice(content).map_err(|error| ImageError::NotAnImage(printable(&error.to_string())))
 }

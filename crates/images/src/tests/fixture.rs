@@ -1,4 +1,4 @@
-//! Makes images: a layout directory, and archives of it.
+//! Builds images: a layout directory, and archives of it.
 
 use std::fs;
 use std::io::Write as _;
@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use tar::{EntryType, Header};
 use tempfile::TempDir;
 
-use crate::choice::this_machine;
-use crate::digest::Digest;
+use crate::layout::{Digest, host_architecture};
 
 pub(super) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -18,32 +17,32 @@ pub(super) const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
 pub(super) const GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 pub(super) const ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
 
-/// When all that is in layers was changed.
+/// Modification time of all entries.
 pub(super) const MODIFIED: i64 = 1_000_000_000;
 
-/// What an entry of a layer is.
-pub(super) enum Made<'a> {
+/// An entry of a layer.
+pub(super) enum Entry<'a> {
     Directory(u32),
     File(u32, &'a str),
-    Link(&'a str),
-    Hard(&'a str),
+    Symlink(&'a str),
+    HardLink(&'a str),
     Other(EntryType),
 }
 
-/// A layer with these entries, whatever their paths are.
-pub(super) fn tar(entries: &[(&str, Made<'_>)]) -> Vec<u8> {
+/// Builds a layer with these entries. Paths may be invalid.
+pub(super) fn tar(entries: &[(&str, Entry<'_>)]) -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
-    for (path, made) in entries {
-        let (kind, mode, content, target) = match made {
-            Made::Directory(mode) => (EntryType::Directory, *mode, "", ""),
-            Made::File(mode, content) => (EntryType::Regular, *mode, *content, ""),
-            Made::Link(target) => (EntryType::Symlink, 0o777, "", *target),
-            Made::Hard(target) => (EntryType::Link, 0o644, "", *target),
-            Made::Other(kind) => (*kind, 0o644, "", ""),
+    for (path, entry) in entries {
+        let (kind, mode, content, target) = match entry {
+            Entry::Directory(mode) => (EntryType::Directory, *mode, "", ""),
+            Entry::File(mode, content) => (EntryType::Regular, *mode, *content, ""),
+            Entry::Symlink(target) => (EntryType::Symlink, 0o777, "", *target),
+            Entry::HardLink(target) => (EntryType::Link, 0o644, "", *target),
+            Entry::Other(kind) => (*kind, 0o644, "", ""),
         };
         let mut header = Header::new_gnu();
         let gnu = header.as_gnu_mut().unwrap();
-        // The crate itself would refuse some of them.
+        // The methods of `Header` would refuse some of them.
         gnu.name[..path.len()].copy_from_slice(path.as_bytes());
         gnu.linkname[..target.len()].copy_from_slice(target.as_bytes());
         header.set_entry_type(kind);
@@ -63,14 +62,14 @@ pub(super) fn gzip(content: &[u8]) -> Vec<u8> {
 }
 
 /// A layout directory.
-pub(super) struct Layout {
+pub(super) struct LayoutFixture {
     directory: TempDir,
     path: PathBuf,
-    /// What its index names.
+    /// The descriptors in its index.
     pub(super) manifests: Vec<Value>,
 }
 
-impl Layout {
+impl LayoutFixture {
     pub(super) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("layout");
@@ -89,27 +88,27 @@ impl Layout {
         self.path().join("blobs/sha256").join(digest)
     }
 
-    /// Adds a part; gives its descriptor.
-    pub(super) fn blob(&self, media_type: &str, content: &[u8]) -> Value {
+    /// Adds a blob; returns its descriptor.
+    pub(super) fn add_blob(&self, media_type: &str, content: &[u8]) -> Value {
         let digest = Digest::of(content).to_string();
         let descriptor = json!({"mediaType": media_type, "digest": digest, "size": content.len()});
         fs::write(self.blob_path(&descriptor), content).unwrap();
         descriptor
     }
 
-    /// Adds a manifest for an architecture; gives its descriptor.
-    pub(super) fn manifest(&self, architecture: &str, layers: &[(&str, Vec<u8>)]) -> Value {
+    /// Adds a manifest for an architecture; returns its descriptor.
+    pub(super) fn add_manifest(&self, architecture: &str, layers: &[(&str, Vec<u8>)]) -> Value {
         let environment = ["PATH=/opt/bin:/bin", "GREETING=hello", "HOME=/root"];
         let config = json!({"os": "linux", "architecture": architecture, "config": {"Env": environment}});
-        let config = self.blob(CONFIG, config.to_string().as_bytes());
-        let layers: Vec<Value> = layers.iter().map(|(media_type, layer)| self.blob(media_type, layer)).collect();
+        let config = self.add_blob(CONFIG, config.to_string().as_bytes());
+        let layers: Vec<Value> = layers.iter().map(|(media_type, layer)| self.add_blob(media_type, layer)).collect();
         let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers});
-        self.blob(MANIFEST, manifest.to_string().as_bytes())
+        self.add_blob(MANIFEST, manifest.to_string().as_bytes())
     }
 
     /// Adds an image for this machine to the index.
     pub(super) fn add_image(&mut self, layers: &[(&str, Vec<u8>)]) {
-        self.manifests.push(self.manifest(this_machine(), layers));
+        self.manifests.push(self.add_manifest(host_architecture(), layers));
         self.write_index();
     }
 
@@ -118,8 +117,8 @@ impl Layout {
         fs::write(self.path().join("index.json"), index.to_string()).unwrap();
     }
 
-    /// An archive of it, with something before each name.
-    pub(super) fn archive(&self, prefix: &str) -> PathBuf {
+    /// Creates an archive of the layout, with a prefix before each name; returns its path.
+    pub(super) fn create_archive(&self, prefix: &str) -> PathBuf {
         let path = self.directory.path().join(format!("archive{}.tar", prefix.len()));
         let mut archive = tar::Builder::new(fs::File::create(&path).unwrap());
         let blobs = fs::read_dir(self.path().join("blobs/sha256")).unwrap();
