@@ -82,7 +82,7 @@ where
     }
 }
 
-/// Responds to a connection over the limit that the limit is reached.
+/// Rejects a connection over the limit with a response.
 pub(super) async fn reject_connection<R, W>(context: &Context, from_client: R, mut to_client: W)
 where
     R: AsyncRead + Unpin,

@@ -85,7 +85,7 @@ fn image_for_other_machines_is_refused() {
     layout.write_index();
     let error = unpack_error(layout.path()).to_string();
     assert_eq!(error, format!("the image does not support linux/{}, only linux/vax", host_architecture()));
-    // The configuration of the image decides, not the platform in the index.
+    // The platforms in the index and in the configuration of the image must both match.
     layout.manifests = vec![with_platform(layout.manifests[0].clone(), "linux", host_architecture())];
     layout.write_index();
     assert!(matches!(unpack_error(layout.path()), ImageError::Platform { .. }));
