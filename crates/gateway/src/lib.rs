@@ -9,7 +9,6 @@ mod call;
 mod clean;
 mod client;
 mod code;
-mod echo;
 mod era;
 mod failure;
 mod fleet;
@@ -33,7 +32,6 @@ mod to_its_end;
 mod tools;
 mod upstream;
 
-pub use echo::serve_echo;
 pub use gateway::Gateway;
 pub use hosting::{Hosting, HostingOptions, KnownServer, KnownServers, stored_servers};
 pub use http::{
