@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
@@ -28,7 +29,7 @@ impl Drop for KillOnDrop {
 ///
 /// The child is this program in [`ROLE`]: it sets its parent-death signal, which is preserved by execve(2), and waits
 /// for [`release`] before it executes the program. Its own start is therefore not part of measured times.
-pub(crate) fn bound_command(program: &std::path::Path) -> Result<Command> {
+pub(crate) fn bound_command(program: &Path) -> Result<Command> {
     let mut command = Command::new(own_path()?);
     command.arg(ROLE).arg(program).stdin(Stdio::piped());
     Ok(command)

@@ -44,9 +44,11 @@ pub(crate) fn find_ringfence(given: Option<PathBuf>) -> Result<PathBuf> {
     found.ok_or_else(|| RingfenceNotFound::Anywhere.into())
 }
 
+/// Returns the program in the first directory of PATH that has it. Relative directories are ignored.
 pub(crate) fn find_on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
+    let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
+    directories.map(|directory| directory.join(name)).find(|program| program.is_file())
 }
 
 /// The file of this program.

@@ -141,7 +141,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns the number of sandboxes that the default configuration holds ready for a template.
+/// Returns the number of sandboxes in the pool of a template by default.
 fn default_pool_size(template: &str) -> usize {
     ringfence_config::Settings::default().pool.get(template).copied().unwrap_or(0)
 }

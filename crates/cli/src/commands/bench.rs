@@ -24,25 +24,26 @@ const PROGRAM: &str = "ringfence-bench";
 
 /// Replaces this process with the benchmark of this program. Returns only on failure.
 pub(crate) fn run() -> Result<ExitCode, Failure> {
-    let own = std::env::current_exe()
+    let ringfence = std::env::current_exe()
         .map_err(|error| Failure::new("cannot determine the path of this program").because(&error))?;
-    let program = find(&own).ok_or_else(|| {
+    let program = find(&ringfence).ok_or_else(|| {
         Failure::new(format!("the benchmark program `{PROGRAM}` is not installed")).hint(format!(
             "build it with `cargo build --release -p {PROGRAM}`, then copy it beside `ringfence` or to a directory on PATH"
         ))
     })?;
-    check_guests(&program)?;
+    check_not_guest_writable(&program)?;
     // The first two arguments are the name of this program and `bench`.
     let arguments = std::env::args_os().skip(2);
-    let error = Command::new(&program).arg("--program").arg(own).args(arguments).exec();
+    let error = Command::new(&program).arg("--program").arg(ringfence).args(arguments).exec();
     Err(Failure::new(format!("cannot execute {}", program.display())).because(&error))
 }
 
-/// Returns the benchmark program beside this program, else on PATH.
-fn find(own: &Path) -> Option<PathBuf> {
+/// Returns the benchmark program beside this program, else on PATH. Relative directories on PATH are ignored.
+fn find(ringfence: &Path) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|directory| directory.join(PROGRAM));
-    std::iter::once(own.with_file_name(PROGRAM)).chain(on_path).find(|program| is_executable(program))
+    let on_path = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
+    let on_path = on_path.map(|directory| directory.join(PROGRAM));
+    std::iter::once(ringfence.with_file_name(PROGRAM)).chain(on_path).find(|program| is_executable(program))
 }
 
 fn is_executable(path: &Path) -> bool {
@@ -50,7 +51,7 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// Refuses a program in a read-write volume of sessions or hosted servers: a guest could have written it.
-fn check_guests(program: &Path) -> Result<(), Failure> {
+fn check_not_guest_writable(program: &Path) -> Result<(), Failure> {
     let configuration = load(None, Vec::new())?;
     let has_store = configuration.state_directory().is_ok_and(|state| state.join("ringfence.db").exists());
     let writable = if has_store {

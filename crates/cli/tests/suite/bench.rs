@@ -1,5 +1,5 @@
-//! `ringfence bench` executes the program `ringfence-bench`. A script takes its place here; the benchmark itself is
-//! tested in `crates/bench`.
+//! `ringfence bench` executes the program `ringfence-bench`, which is a script in these tests. `crates/bench` tests the
+//! benchmark itself.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
