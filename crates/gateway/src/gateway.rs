@@ -12,7 +12,7 @@ use ringfence_config::CodeSettings;
 use ringfence_config::Scope;
 use ringfence_core::AuditEvent;
 use ringfence_core::{Failure, Kind, Principal};
-use ringfence_entries::{Mode, Profile};
+use ringfence_entries::{Profile, ProfileMode};
 use ringfence_session::{Choice, Sessions};
 use ringfence_store::Audit;
 use serde_json::{Value, json};
@@ -232,7 +232,7 @@ impl Gateway {
 
     /// What servers add to what is offered; nothing where code calls them.
     fn view(&self) -> Option<Arc<View>> {
-        if self.profile.mode == Mode::Code {
+        if self.profile.mode == ProfileMode::Code {
             return None;
         }
         let own = self.own_tools().iter().map(|tool| &*tool.name).collect();
@@ -242,9 +242,9 @@ impl Gateway {
 
     fn own_tools(&self) -> &[OwnTool] {
         match self.profile.mode {
-            Mode::Code => &self.code_tools,
-            Mode::Direct if self.profile.own_tools => &self.tools,
-            Mode::Direct => &[],
+            ProfileMode::Code => &self.code_tools,
+            ProfileMode::Direct if self.profile.builtin_tools => &self.tools,
+            ProfileMode::Direct => &[],
         }
     }
 
@@ -254,7 +254,7 @@ impl Gateway {
     }
 
     fn is_own_offered(&self) -> bool {
-        self.profile.own_tools || self.profile.mode == Mode::Code
+        self.profile.builtin_tools || self.profile.mode == ProfileMode::Code
     }
 
     pub(crate) fn sessions(&self) -> Result<&Sessions, Failure> {

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use ringfence_core::{AuditEvent, AuditKind};
 use ringfence_core::{Failure, Kind as FailureKind};
-use ringfence_entries::{Profile, SEPARATOR, alias};
+use ringfence_entries::{Profile, TOOL_SEPARATOR, tool_prefix};
 use ringfence_servers::{Host, Listing, ServerSource};
 use ringfence_store::Audit;
 use ringfence_store::{PinKind, Store};
@@ -252,7 +252,7 @@ impl Hosting {
         let all = self.0.fleet.all();
         let found =
             all.iter().filter(|info| info.enable && profile.has_server(&info.name, &info.uuid)).find_map(|info| {
-                let own = name.strip_prefix(&alias(&info.name))?.strip_prefix(SEPARATOR)?;
+                let own = name.strip_prefix(&tool_prefix(&info.name))?.strip_prefix(TOOL_SEPARATOR)?;
                 Some(Route { server: info.name.clone(), uuid: info.uuid.clone(), name: own.to_owned() })
             })?;
         // One that has just been connected may not be in the lists yet.

@@ -31,7 +31,7 @@ impl Cell {
 
     /// Whether the code may call it: it was named for this session, or the profile is bound to it.
     fn may_call(&self, server: &KnownServer) -> bool {
-        self.granted.has(&server.uuid) || self.caller.profile.binds_for_code()
+        self.granted.has(&server.uuid) || self.caller.profile.grants_servers_to_code()
     }
 
     pub(super) async fn call_tool(

@@ -1,6 +1,6 @@
 //! What a client is told of the server when it opens a conversation, or asks.
 
-use ringfence_entries::Mode;
+use ringfence_entries::ProfileMode;
 use serde_json::{Value, json};
 
 use super::Gateway;
@@ -94,8 +94,8 @@ impl Gateway {
             json!({"tools": {}, "resources": {}, "prompts": {}})
         };
         let instructions = match self.profile.mode {
-            Mode::Code => Some(self.code_instructions().await.into()),
-            Mode::Direct => self.profile.own_tools.then(|| INSTRUCTIONS.into()),
+            ProfileMode::Code => Some(self.code_instructions().await.into()),
+            ProfileMode::Direct => self.profile.builtin_tools.then(|| INSTRUCTIONS.into()),
         };
         Ok(About { capabilities, server_info: own, instructions })
     }

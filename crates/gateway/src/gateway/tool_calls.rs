@@ -2,7 +2,7 @@
 
 use ringfence_core::AuditEvent;
 use ringfence_core::{Failure, Kind};
-use ringfence_entries::Mode;
+use ringfence_entries::ProfileMode;
 use ringfence_store::PinKind;
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ impl Gateway {
         if params.get("arguments").is_some_and(|arguments| !arguments.is_object() && !arguments.is_null()) {
             return Err(not_a_call());
         }
-        if let Some(hosting) = self.servers().filter(|_| !is_own && self.profile.mode == Mode::Direct) {
+        if let Some(hosting) = self.servers().filter(|_| !is_own && self.profile.mode == ProfileMode::Direct) {
             let (view, within) = (hosting_view(self), self.time());
             let known = view.tool(&name).or_else(|| view.held(&name)).cloned();
             if let Some(route) = known.or_else(|| hosting.guess(&self.profile, &name)) {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_entries::{Reach, ServerEntry, expand};
+use ringfence_entries::{ServerEntry, Transport, expand};
 use ringfence_servers::{Host, Hosted, Phase, Progress, StartFailure};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc};
@@ -42,8 +42,8 @@ impl Connector {
 
     /// A wire to the server, and its process if it is started for it.
     async fn reach(&self, entry: &ServerEntry, stage: &Stage) -> Result<(Wire, Option<Hosted>), ConnectFailure> {
-        match &entry.reach {
-            Reach::Stdio(_) => {
+        match &entry.transport {
+            Transport::Stdio(_) => {
                 let told = stage.clone();
                 let progress = Progress::new(move |phase, _| told.reached(phase));
                 let mut hosted = self.host.start(entry, &progress).await.map_err(failed)?;
@@ -94,7 +94,7 @@ impl Connector {
         let catalogue = Arc::new(Mutex::new(Arc::new(catalogue)));
         let listener = listen(upstream.clone(), Arc::clone(&catalogue), unheard, self.said.clone());
         let listener = AbortOnDropHandle::new(tokio::spawn(listener));
-        let again = entry.reach.clone();
+        let again = entry.transport.clone();
         let legacy = (hosted.is_none() && upstream.era().is_modern()).then(|| Legacy {
             wire: Box::new(move || remote_wire(&again)),
             unrelated: for_legacy,
@@ -105,13 +105,13 @@ impl Connector {
 }
 
 /// What leads to a server that is not started here.
-fn remote_wire(reach: &Reach) -> Option<Wire> {
-    Some(match reach {
-        Reach::Stdio(_) => return None,
-        Reach::Http(remote) => Wire::Http(remote.clone()),
-        Reach::Sse(remote) => Wire::Sse(remote.clone()),
-        Reach::Websocket(remote) => Wire::Websocket(remote.clone()),
-        Reach::Remote(remote) => Wire::Remote(remote.clone()),
+fn remote_wire(transport: &Transport) -> Option<Wire> {
+    Some(match transport {
+        Transport::Stdio(_) => return None,
+        Transport::Http(remote) => Wire::Http(remote.clone()),
+        Transport::Sse(remote) => Wire::Sse(remote.clone()),
+        Transport::Websocket(remote) => Wire::Websocket(remote.clone()),
+        Transport::Remote(remote) => Wire::Remote(remote.clone()),
     })
 }
 

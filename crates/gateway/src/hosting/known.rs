@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
-use ringfence_entries::{Profile, ServerEntry, server_aliases};
+use ringfence_entries::{Profile, ServerEntry, code_aliases};
 use ringfence_store::{Store, StoreError};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -70,7 +70,7 @@ impl KnownServers {
     /// `all` are the candidates of all entries there are.
     pub(super) fn of(profile: &Profile, all: &[Candidate<'_>]) -> Self {
         let names: Vec<&str> = all.iter().map(|candidate| candidate.entry.name.as_str()).collect();
-        let shown = all.iter().zip(server_aliases(&names));
+        let shown = all.iter().zip(code_aliases(&names));
         let shown = shown.filter(|(candidate, _)| profile.has_server(&candidate.entry.name, &candidate.entry.uuid));
         let servers = shown.map(|(candidate, alias)| known(profile, candidate, alias)).collect();
         Self { servers, index: OnceLock::new() }

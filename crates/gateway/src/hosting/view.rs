@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ringfence_entries::{Profile, SEPARATOR, alias};
+use ringfence_entries::{Profile, TOOL_SEPARATOR, tool_prefix};
 use serde_json::{Value, json};
 
 use super::catalogue::{Catalogue, name_of};
@@ -69,7 +69,11 @@ impl View {
         let catalogue = &member.catalogue;
         let named = |item: &Value| {
             let own_name = name_of(item);
-            if profile.prefix { format!("{}{SEPARATOR}{own_name}", alias(server)) } else { own_name.to_owned() }
+            if profile.prefix {
+                format!("{}{TOOL_SEPARATOR}{own_name}", tool_prefix(server))
+            } else {
+                own_name.to_owned()
+            }
         };
         for tool in catalogue.tools.iter().filter(|tool| profile.has_tool(server, name_of(tool))) {
             let (name, route) = (named(tool), member.route(tool));

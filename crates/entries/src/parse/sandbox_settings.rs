@@ -1,4 +1,4 @@
-//! The `box` of an entry.
+//! Parses the key `box` of an entry.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::checks::{check_path, check_variables};
-use super::error::{EntryError, Warning};
+use super::error::{EntryError, ExpectedType, Warning, type_name};
 use super::fields::Fields;
-use crate::{BoxSettings, HostPathMode};
+use crate::{HostPathMode, SandboxSettings};
 use ringfence_core::suggest::{closest, join};
 use ringfence_egress::Rule;
 
-/// Every key of a `box`.
+/// All keys of `box`.
 const KEYS: [&str; 12] = [
     "allow",
     "cpus",
@@ -28,7 +28,7 @@ const KEYS: [&str; 12] = [
     "startup_timeout_sec",
 ];
 
-/// The error for a key that a `box` does not have, with the most similar key as a suggestion.
+/// Checks that `box` has a key. The error suggests the most similar key.
 pub fn check_box_key(key: &str) -> Result<(), String> {
     if KEYS.contains(&key) {
         return Ok(());
@@ -39,76 +39,77 @@ pub fn check_box_key(key: &str) -> Result<(), String> {
     })
 }
 
-/// A day: longer than anybody waits for a server.
-const MOST_SECONDS: u64 = 86_400;
+/// Maximum of `startup_timeout_sec`: one day.
+const MAX_STARTUP_TIMEOUT_S: u64 = 86_400;
 
-pub(super) fn read(value: &Value) -> Result<(BoxSettings, Vec<Warning>), EntryError> {
+pub(super) fn parse(value: &Value) -> Result<(SandboxSettings, Vec<Warning>), EntryError> {
     let Value::Object(map) = value else {
-        return Err(EntryError::Kind { key: "box".into(), found: super::error::kind(value), expected: "a table" });
+        let (key, found) = ("box".into(), type_name(value));
+        return Err(EntryError::WrongType { key, found, expected: ExpectedType::Table });
     };
     let mut fields = Fields::new(map, "box.");
-    let usual = BoxSettings::default();
+    let defaults = SandboxSettings::default();
     let path = |fields: &mut Fields<'_>, key: &'static str| {
-        let given = fields.text(&[key])?;
+        let given = fields.string(&[key])?;
         given.map(|text| check_path(fields, key, &text).map(|()| PathBuf::from(text))).transpose()
     };
     let image = path(&mut fields, "image")?;
     let host_path = path(&mut fields, "host_path")?;
     let env = fields.table(&["env"])?;
     check_variables(&fields, "env", &env)?;
-    let startup = fields.whole("startup_timeout_sec", 1, MOST_SECONDS)?;
-    let settings = BoxSettings {
+    let startup_timeout = fields.integer("startup_timeout_sec", 1, MAX_STARTUP_TIMEOUT_S)?;
+    let settings = SandboxSettings {
         image,
-        network: network(&mut fields)?.unwrap_or(usual.network),
-        allow: rules(&mut fields)?,
+        network: network(&mut fields)?.unwrap_or(defaults.network),
+        allow: allow(&mut fields)?,
         host_path,
-        host_path_mode: host_path_mode(&mut fields)?.unwrap_or(usual.host_path_mode),
+        host_path_mode: host_path_mode(&mut fields)?.unwrap_or(defaults.host_path_mode),
         env,
-        startup_timeout: startup.map_or(usual.startup_timeout, Duration::from_secs),
+        startup_timeout: startup_timeout.map_or(defaults.startup_timeout, Duration::from_secs),
         cpus: fields.number("cpus", 0.01, 1024.0)?,
-        memory_mb: fields.whole("memory_mb", 16, 1 << 20)?,
-        pids_limit: fields.whole("pids_limit", 2, 1 << 22)?.and_then(|pids| u32::try_from(pids).ok()),
-        read_only_rootfs: fields.switch(&["read_only_rootfs"])?.unwrap_or(usual.read_only_rootfs),
-        shared: fields.switch(&["shared"])?.unwrap_or(usual.shared),
+        memory_mb: fields.integer("memory_mb", 16, 1 << 20)?,
+        pids_limit: fields.integer("pids_limit", 2, 1 << 22)?.and_then(|pids| u32::try_from(pids).ok()),
+        read_only_rootfs: fields.boolean(&["read_only_rootfs"])?.unwrap_or(defaults.read_only_rootfs),
+        shared: fields.boolean(&["shared"])?.unwrap_or(defaults.shared),
     };
     Ok((settings, fields.finish()))
 }
 
 fn network(fields: &mut Fields<'_>) -> Result<Option<bool>, EntryError> {
-    let Some((key, value)) = fields.take(&["network"]) else { return Ok(None) };
+    let Some((key, value)) = fields.get(&["network"]) else { return Ok(None) };
     match value {
-        Value::Bool(switch) => Ok(Some(*switch)),
+        Value::Bool(is_on) => Ok(Some(*is_on)),
         Value::String(text) if text == "on" => Ok(Some(true)),
         Value::String(text) if text == "off" || text == "none" => Ok(Some(false)),
-        Value::String(text) => Err(fields.wrong(
+        Value::String(text) => Err(fields.invalid(
             key,
-            format!("`{text}` is neither on nor off"),
-            "it says whether the installation of dependencies may use the network; what the server itself may reach \
-             is listed in `allow`",
+            format!("has the unknown value `{text}`"),
+            "use on or off, for the installation of dependencies; list hosts that the server itself may reach in `allow`",
         )),
-        other => Err(fields.kind_error(key, other, "on or off")),
+        value => Err(fields.wrong_type(key, value, ExpectedType::OnOrOff)),
     }
 }
 
 fn host_path_mode(fields: &mut Fields<'_>) -> Result<Option<HostPathMode>, EntryError> {
-    match fields.text(&["host_path_mode"])?.as_deref() {
+    match fields.string(&["host_path_mode"])?.as_deref() {
         None => Ok(None),
         Some("ro") => Ok(Some(HostPathMode::ReadOnly)),
         Some("rw") => Ok(Some(HostPathMode::ReadWrite)),
-        Some(other) => Err(fields.wrong("host_path_mode", format!("unknown value `{other}`"), "write ro or rw")),
+        Some(mode) => Err(fields.invalid("host_path_mode", format!("has the unknown value `{mode}`"), "use ro or rw")),
     }
 }
 
-/// The rules in the form in which they are always written.
-fn rules(fields: &mut Fields<'_>) -> Result<Vec<String>, EntryError> {
-    let texts = fields.texts(&["allow"])?.unwrap_or_default();
+/// Returns the egress rules of the server in normalized form.
+fn allow(fields: &mut Fields<'_>) -> Result<Vec<String>, EntryError> {
+    let rules = fields.strings(&["allow"])?.unwrap_or_default();
     let parse = |text: &String| {
         text.parse::<Rule>().map(|rule| rule.to_string()).map_err(|error| {
             let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
-            fields.wrong("allow", format!("{error}{}", source.unwrap_or_default()), error.hint())
+            let problem = format!("contains an invalid rule: {error}{}", source.unwrap_or_default());
+            fields.invalid("allow", problem, error.hint())
         })
     };
-    texts.iter().map(parse).collect()
+    rules.iter().map(parse).collect()
 }
 
 #[cfg(test)]
@@ -118,10 +119,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn box_keys_are_those_that_are_read() {
+    fn all_box_keys_are_parsed() {
         // A known key rejects a value of the wrong type; an unknown key is only a warning.
         for key in KEYS {
-            assert!(read(&json!({key: [[1]]})).is_err(), "{key}");
+            assert!(parse(&json!({key: [[1]]})).is_err(), "{key}");
         }
     }
 
