@@ -12,7 +12,7 @@ import textwrap
 import time
 import unittest
 
-KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernel.py")
+KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python", "kernel.py")
 WITHOUT_SITE = ("env", "HOME=/nonexistent", sys.executable, "-I", "-S", KERNEL)  # as where there is no warm interpreter
 DEADLINE_S = 60
 FRAME_LIMIT = 12 << 20  # of the host: MOST_BYTES in crates/guest/src/language.rs

@@ -8,7 +8,7 @@ import tempfile
 import time
 import unittest
 
-KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernel.sh")
+KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bash", "kernel.sh")
 START = f"exec bash --noprofile --rcfile {KERNEL} --noediting -i <&3 3<&- 252>&2 2<>/dev/null"
 
 

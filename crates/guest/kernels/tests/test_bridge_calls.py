@@ -129,7 +129,7 @@ class CallTest(BridgeTest):
     def test_an_answer_that_is_no_json(self):
         (number,) = self.start_calls(1, "await mcp_plain.echo()")
         self.host.send((ANSWER | number).to_bytes(8, "big") + b"{")
-        self.assertIn("cannot be read", self.host.finish().error["message"])
+        self.assertIn("cannot be parsed", self.host.finish().error["message"])
 
     def test_what_the_host_could_not_read_is_not_sent(self):
         self.run_ok("import datetime, mcp.runtime as runtime; deep = []\nfor _ in range(200): deep = [deep]")
@@ -221,7 +221,7 @@ class EndTest(BridgeTest):
             import time
             calls, goes_on = runtime._bridge.calls, True
             def look():
-                while goes_on: calls.take_in(), time.sleep(0.0001)
+                while goes_on: calls.read_frames(), time.sleep(0.0001)
             threading.Thread(target=look).start()
             """
         )
@@ -281,8 +281,8 @@ class ThreadTest(BridgeTest):
             """
             import time
             calls = runtime._bridge.calls
-            await_frames = calls.await_frames
-            calls.await_frames = lambda: (time.sleep(0.1), await_frames())
+            wait_for_frames = calls.wait_for_frames
+            calls.wait_for_frames = lambda: (time.sleep(0.1), wait_for_frames())
             async def wait(): return await mcp_plain.wait(n=1)
             with concurrent.futures.ThreadPoolExecutor() as pool:
                 other = pool.submit(lambda: asyncio.run(wait()))

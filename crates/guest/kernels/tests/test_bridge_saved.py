@@ -84,7 +84,7 @@ class SaveTest(BridgeTest):
         self.save("def helper(): return 1\ndef first(): return helper()\nsave_tool(first)")
         self.host = self.new_host()
         self.save("def helper(): return 2")
-        self.assertIn("different things by 'helper'", self.refuse("MCPError", "def both(): return first(), helper()\nsave_tool(both)"))
+        self.assertIn("different values for 'helper'", self.refuse("MCPError", "def both(): return first(), helper()\nsave_tool(both)"))
 
     def test_a_saved_tool_may_use_another(self):
         self.save("def one(): return 1\nsave_tool(one)")

@@ -44,7 +44,7 @@ class ProxyTest(BridgeTest):
         self.assertEqual(self.arguments("await mcp_git_hub.create_issue(title='a', from_=2, state=None, note=None)"), {"title": "a", "from": 2, "note": None})
         self.assertEqual(self.arguments("await mcp_plain.echo(**{'any-thing': 1})"), {"any-thing": 1})
         sent = len(self.host.calls)
-        cases = [("", "misses title"), ("'a'", "or one dict"), ("title='a', titel='b'", "did you mean title")]
+        cases = [("", "is missing title"), ("'a'", "or one dict"), ("title='a', titel='b'", "did you mean title")]
         for given, said in cases:
             with self.subTest(given=given):
                 cell = self.run_error(f"await mcp_git_hub.create_issue({given})", "TypeError")
@@ -159,7 +159,7 @@ class ColdTest(BridgeTest):
             if name.endswith(".py"):
                 with open(os.path.join(guest, name)) as file:
                     self.programs[name[:-3]] = file.read()
-        sources = {"load": self.programs["load"]}
+        sources = {"loader": self.programs["loader"]}
         for name in ("kernel", "mcp_bridge"):
             self.add_with_needs(name, sources)
         self.text = "\0".join(word for item in sources.items() for word in item).encode()
@@ -171,14 +171,14 @@ class ColdTest(BridgeTest):
         sources.setdefault(name, self.programs[name])
 
     def compile(self):
-        command = [sys.executable, "-I", "-S", "-c", self.programs["compile"]]
+        command = [sys.executable, "-I", "-S", "-c", self.programs["precompile"]]
         return subprocess.run(command, input=self.text, capture_output=True, check=True, timeout=DEADLINE_S).stdout
 
     def check(self, first, cwd=None):
-        command = (sys.executable, "-I", "-S", "-c", self.programs["start"])
+        command = (sys.executable, "-I", "-S", "-c", self.programs["bootstrap"])
         self.host = self.new_host(command, cwd=cwd, first=first)
         self.assertEqual(self.value("await mcp_plain.echo(n=1)"), {"n": 1})
-        self.assertIn("Keeps a function for later sessions", self.run_ok("help(save_tool)").stdout)
+        self.assertIn("Saves a function for later sessions", self.run_ok("help(save_tool)").stdout)
         self.assertNotIn("mcp_bridge", self.run_error("await mcp_git_hub.create_issue()", "TypeError").traceback)
         self.assertNotIn("kernel", self.run_error("1 / 0", "ZeroDivisionError").traceback)
 
@@ -202,7 +202,7 @@ class ColdTest(BridgeTest):
             self.run_error("import kernel", "SystemError")  # the guest's own
 
     def test_a_host_that_goes_away_meanwhile_ends_it(self):
-        command = (sys.executable, "-I", "-S", "-c", self.programs["start"])
+        command = (sys.executable, "-I", "-S", "-c", self.programs["bootstrap"])
         host = Host(command)
         self.addCleanup(host.close)
         host.socket.sendall(b"\0\1\0\0half")
@@ -282,7 +282,7 @@ class ResultTest(BridgeTest):
         self.assertEqual(self.value(code), ("tool", "plain", "echo", result, False))
         self.assertEqual(self.value("await runtime.call_tool('plain', 'echo', raw=True)"), result)
         self.world.call = lambda params: {"isError": True}
-        self.assertIn("did not say", self.run_error("await mcp_plain.echo()", "MCPError").error["message"])
+        self.assertIn("without a message", self.run_error("await mcp_plain.echo()", "MCPError").error["message"])
 
 
 class RuntimeTest(BridgeTest):

@@ -31,7 +31,7 @@ class ProtocolTest(KernelTest):
         self.run_ok("x = 1")
         size = (16 << 20) + 1
         self.host.send(b" " * size)
-        message = f"a frame of {size} bytes exceeds {16 << 20}"
+        message = f"frame of {size} bytes exceeds the limit of {16 << 20}"
         self.assertEqual(self.host.frame(), {"type": "rejected", "id": None, "message": message})
         self.assertEqual(self.run_ok("x").result, "1")
 

@@ -325,13 +325,13 @@ class DisplayTest(KernelTest):
         for _ in range(2):
             cell = self.run_ok("for n in range(40): display(n)")
             self.assertEqual([item["data"] for item in cell.shown], [str(n) for n in range(32)])
-            self.assertEqual(cell.stderr, "display: 8 items dropped: a cell shows at most 32\n")
+            self.assertEqual(cell.stderr, "display: 8 items dropped: the limit is 32 per cell\n")
 
     def test_at_most_8_mib_an_item(self):
         self.run_ok("class R:\n size = 8 << 20\n def _repr_png_(self): return bytes(self.size)")
         cell = self.run_ok("display(R()); R.size += 1; display(R())")
         self.assertEqual([len(item["data"]) for item in cell.shown], [((8 << 20) + 2) // 3 * 4])
-        note = "display: image/png dropped: ValueError: 8388609 bytes, more than 8388608\n"
+        note = "display: image/png dropped: ValueError: 8388609 bytes exceed the limit of 8388608\n"
         self.assertEqual(cell.stderr, note)
 
     def test_of_any_text(self):

@@ -376,9 +376,9 @@ class ForkTest(KernelTest):
 ZYGOTE = f"""
 import os, sys
 sys.path.insert(0, {os.path.dirname(KERNEL)!r})
-import kernel, kernel_warmth
+import kernel, kernel_fork
 del sys.path[0], sys.modules["kernel"]
-missing = kernel_warmth.prepare({{preload!r}})
+missing = kernel_fork.warm_up({{preload!r}})
 assert missing == ["no_such_module"], missing
 {{setup}}
 fork = os.fork
@@ -461,7 +461,7 @@ class ZygoteTest(unittest.TestCase):
     @needs("matplotlib")
     def test_pyplot_preloaded(self):
         code = "import matplotlib.pyplot as plt; plt.show.__module__"
-        self.assertEqual(self.run_in_siblings(["matplotlib.pyplot"], code), ["'kernel_output'"] * 2)
+        self.assertEqual(self.run_in_siblings(["matplotlib.pyplot"], code), ["'kernel_display'"] * 2)
 
     def test_modules_that_find_the_source_of_cells_preloaded(self):
         code = "import inspect, io, sys, threading, traceback; sys.stderr = io.StringIO()\nclass C: pass\n"

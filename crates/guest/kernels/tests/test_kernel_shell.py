@@ -221,7 +221,7 @@ class Shell(ShellTest):
         for code in ("echo 'no end", 'echo "no end', "`", "echo ${x", "if true", "echo $(", "eval \"echo 'no end\"", "[[ a == 'no end"):
             status, printed = self.run_code(code)
             self.assertNotEqual(status, 0, code)
-            self.assertRegex(printed, "unexpected EOF|syntax error|not read to its end", code)
+            self.assertRegex(printed, "unexpected EOF|syntax error|not parsed to its end", code)
         self.assertEqual(self.run_code("echo alive"), (0, "alive\n"))
 
     def test_a_syntax_error_is_told(self):
