@@ -1,4 +1,4 @@
-"""Tests of kernel.sh with code that reaches into the shell itself: traps, names of builtins, the prompt, TMOUT."""
+"""The bash kernel with code that changes the shell itself: traps, names of builtins, the prompt, TMOUT."""
 
 import subprocess
 import time
@@ -7,8 +7,8 @@ import unittest
 from shell_host import ShellTest
 
 
-class Traps(ShellTest):
-    def test_the_codes_own_trap_of_errors_goes_with_set_e(self):
+class TrapTest(ShellTest):
+    def test_err_trap_of_the_code_works_with_set_e(self):
         trap = "trap 'echo failed $? in $LINENO: $BASH_COMMAND' ERR"
         self.assertEqual(self.run_code(f"{trap}\nfalse\necho on"), (0, "failed 1 in 2: false\non\n"))
         self.assertEqual(self.run_code("set -e\n(exit 3)\necho no"), (3, "failed 3 in 2: ( exit 3 )\n"))
@@ -18,20 +18,20 @@ class Traps(ShellTest):
         self.assertEqual(self.run_code("trap ERR; false; echo no"), (1, ""))
         self.assertEqual(self.run_code(f"set -Eeuo pipefail\n{trap}\nfalse\necho no"), (1, "failed 1 in 3: false\n"))
 
-    def test_the_codes_own_traps_of_commands_come_and_go(self):
+    def test_debug_trap_lasts_for_one_request(self):
         trap = "trap 'echo before $BASH_COMMAND' DEBUG"
         self.assertEqual(self.run_code(f"{trap}; echo a; false"), (1, "before echo a\na\nbefore false\n"))
         self.assertEqual(self.run_code(f"{trap}; trap - DEBUG; echo a"), (0, "before trap - DEBUG\na\n"))
         self.assertEqual(self.run_code("echo a"), (0, "a\n"))
 
     def assert_like_bash(self, code):
-        # What a test in the background ignores, bash would show as traps.
+        # bash would show signals that this process ignores as traps.
         command = ["env", "--default-signal=HUP,INT,QUIT", "bash", "-c", code]
         script = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         with self.subTest(code):
             self.assertEqual(self.run_code(code), (script.returncode, script.stdout))
 
-    def test_a_trap_of_return_fires_where_its_function_returns(self):
+    def test_return_trap_runs_when_its_function_returns(self):
         path = self.file("echo in file\n")
         clean = "local tmp=$(mktemp -d); trap 'rm -r \"$tmp\"' RETURN"
         for code in [
@@ -45,14 +45,14 @@ class Traps(ShellTest):
             self.assert_like_bash(code)
             self.run_code("set +uT; trap - RETURN USR1")
 
-    def test_a_trap_of_return_does_not_fire_between_requests(self):
+    def test_return_trap_does_not_run_between_requests(self):
         path = self.file("")
         self.run_code(f"f() {{ trap 'echo $FUNCNAME >>{path}' RETURN; }}; f")
         for code in ["echo on", "return 3", "set -T", "exit 3", "false", "set -e", "false", "set +e -u"]:
             self.run_code(code)
         self.assertEqual(self.run_code(f"cat {path}"), (0, "f\n"))
 
-    def test_just_the_codes_own_traps_are_shown(self):
+    def test_only_traps_of_the_code_are_printed(self):
         for code in [
             "trap; trap -p; trap -p ERR RETURN",
             "trap 'echo \"it'\\''s\"' ERR; trap : USR1; trap 'echo r' RETURN; trap; x=$(trap -p); echo \"$x\"; trap -p ERR",
@@ -64,39 +64,39 @@ class Traps(ShellTest):
             self.run_code("trap - HUP USR1 ERR RETURN")
 
 
-class Names(ShellTest):
+class NameTest(ShellTest):
     NAMES = (
         *("eval", ".", "source", "command", "read", "printf", "trap", "exit", "local", "unset", "return", "kill"),
         *("declare", "shift", "continue", ":", "test", "[", "exec"),
     )
 
-    def test_functions_may_have_the_names_of_builtins(self):
+    def test_functions_can_have_names_of_builtins(self):
         for name in self.NAMES:
             with self.subTest(name):
-                self.run_code(f"x=5; {name}() {{ builtin echo mine; }}")
+                self.run_code(f"x=5; {name}() {{ builtin echo custom; }}")
                 self.assertEqual(self.run_code("echo hello $x"), (0, "hello 5\n"))
                 self.assertEqual(self.run_code("builtin set -e; false; echo no"), (1, ""))
                 self.assertEqual(self.run_code("(false; echo no)\necho no"), (1, ""))
                 self.assertEqual(self.run_code("echo ${nope:?gone}\necho no"), (1, "bash: nope: gone\n"))
-                self.assertEqual(self.run_code(f"builtin set +e; {name} x"), (0, "mine\n"))
+                self.assertEqual(self.run_code(f"builtin set +e; {name} x"), (0, "custom\n"))
                 self.run_code(f"builtin unset -f {name}")
 
-    def test_a_function_called_set_is_the_codes_alone(self):
-        self.run_code("set() { echo mine; }")
-        self.assertEqual(self.run_code("set -e; exit 3"), (3, "mine\n"))
+    def test_function_named_set_does_not_affect_the_kernel(self):
+        self.run_code("set() { echo custom; }")
+        self.assertEqual(self.run_code("set -e; exit 3"), (3, "custom\n"))
 
-    def test_aliases_are_not_the_kernels(self):
+    def test_aliases_do_not_affect_the_kernel(self):
         self.run_code("alias eval='echo a' .='echo b' builtin='echo c' command='echo d' trap='echo e'")
         self.assertEqual(self.run_code("echo hello"), (0, "hello\n"))
         self.assertEqual(self.run_code("echo ${#BASH_SOURCE[@]}"), (0, "1\n"))
 
-    def test_an_alias_holds_from_the_next_line_on(self):
+    def test_alias_applies_from_the_next_line(self):
         code = "alias hi='echo hello'\nhi\necho $LINENO"
         self.assertEqual(self.run_code(code), (0, "hello\n3\n"))
         code = "set -x\nalias hi='echo hello again'\nhi\n(exit 3)"
         self.assertRegex(self.run_code(code)[1], r"^\++ alias [^\n]*\n\++ echo hello again\nhello again\n\++ exit 3\n$")
 
-    def test_a_function_called_builtin_lasts_for_one_request(self):
+    def test_function_named_builtin_lasts_for_one_request(self):
         self.run_code("x=5")
         for body in [":", "false", "echo mine"]:
             define = f"builtin() {{ {body}; }}; "
@@ -106,8 +106,8 @@ class Names(ShellTest):
                     self.assertEqual(self.run_code("set +e; echo $x"), (0, "5\n"))
 
 
-class Prompt(ShellTest):
-    def test_the_editing_of_lines_is_turned_off_again(self):
+class PromptTest(ShellTest):
+    def test_line_editing_is_turned_off(self):
         self.run_code("x=5")
         ends = {"": 0, "exit 3": 3, "set -e; false": 1, "echo ${nope:?}": 1, "f() { exit 4; }; f": 4}
         for mode in ["vi", "emacs"]:
@@ -116,41 +116,41 @@ class Prompt(ShellTest):
                     self.assertEqual(self.run_code(f"exec 2>/dev/null; set -o {mode}; {code}"), (status, ""))
                     self.assertEqual(self.run_code("set +e; echo $x; [[ -o vi || -o emacs ]]"), (1, "5\n"))
 
-    def test_a_shell_that_does_not_come_back_from_its_prompt_ends(self):
-        self.send("set -o vi; echo begun; sleep 100")
+    def test_shell_stuck_at_its_prompt_ends(self):
+        self.send("set -o vi; echo started; sleep 100")
         while not self.output.read():
             time.sleep(0.01)
         time.sleep(0.05)
         self.interrupt()
-        self.assertIsNone(self.answer())
+        self.assertIsNone(self.reply())
         self.assertLess(len(self.output.read()), 1000)
 
-    def test_a_shell_without_the_descriptors_of_its_code_ends(self):
+    def test_shell_ends_if_code_closes_its_descriptors(self):
         for descriptor in [250, 251, 252]:
             with self.subTest(descriptor):
                 self.send(f"exec {descriptor}>&-")
-                self.assertIsNone(self.answer())
+                self.assertIsNone(self.reply())
                 self.process.wait(timeout=20)
                 self.doCleanups()
                 self.setUp()
 
 
-class Timeout(ShellTest):
-    def test_a_timeout_does_not_end_the_shell_between_requests(self):
+class TmoutTest(ShellTest):
+    def test_tmout_does_not_end_the_shell_between_requests(self):
         self.run_code("x=5; TMOUT=1")
         for code in ["echo $TMOUT", "exit 3", "set -eu; echo $nope"]:
             self.run_code(code)
             time.sleep(1.3)
             self.assertEqual(self.run_code("set +eu; echo $x $TMOUT"), (0, "5 1\n"))
 
-    def test_a_timeout_does_not_end_the_code_after_an_interrupt(self):
+    def test_tmout_does_not_end_the_code_after_an_interrupt(self):
         self.run_code("x=5; export TMOUT=1")
-        self.interrupted("sleep 100")
+        self.assert_interrupted("sleep 100")
         self.assertEqual(self.run_code("sleep 1.3; env | grep TMOUT; echo $x"), (0, "TMOUT=1\n5\n"))
         self.assertEqual(self.run_code("unset TMOUT; echo $x"), (0, "5\n"))
         self.assertEqual(self.run_code("echo [$TMOUT]"), (0, "[]\n"))
 
-    def test_a_timeout_may_be_read_only(self):
+    def test_tmout_can_be_read_only(self):
         self.run_code("x=5; readonly TMOUT=1; set -e")
         time.sleep(1.3)
         self.assertEqual(self.run_code("sleep 1.3; echo $x $TMOUT"), (0, "5 1\n"))
