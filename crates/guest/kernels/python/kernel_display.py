@@ -192,7 +192,7 @@ class Display:
         pyplot.show = lambda *_, **__: self.show_figures()
 
     def send_forms(self, forms):
-        """Sends each form in a frame of its own, so that each may have the maximum size."""
+        """Sends each form in a separate frame, so that each may have the maximum size."""
         for mime, data in forms.items():
             self.count += 1
             try:

@@ -26,14 +26,14 @@ const DECLARATIONS = {
 async function start() {
   const kernel = await startKernel();
   await kernel.run("const later = setTimeout, { exit, stdout } = process, bundle = Symbol.for('Jupyter.display'); var varied = 1");
-  await kernel.run('const kept = 40');
+  await kernel.run('const stable = 40');
   return kernel;
 }
 
 // Uses no global but `console`.
 async function checkCells(kernel, after) {
   kernel.output.stdout = '';
-  assert.equal((await kernel.run("console.log('printed', [1]); const u = kept + 2; u")).result, '42', after);
+  assert.equal((await kernel.run("console.log('printed', [1]); const u = stable + 2; u")).result, '42', after);
   await kernel.printed('stdout', /^printed \[ 1 \]$/m);
   assert.equal((await kernel.run('let varied = 2; ({ varied })')).result, '{ varied: 2 }', after);
   const { error } = await kernel.run('1\nnull.x');
@@ -42,7 +42,7 @@ async function checkCells(kernel, after) {
   assert.match((await kernel.run('1 +')).error.traceback, /^cell \d+:1:4\n1 \+\n {3}\^\nSyntaxError: /, after);
   assert.equal((await kernel.run("import { sep } from 'node:path'; sep")).result, "'/'", after);
   assert.equal((await kernel.run("import { none } from 'node:path'")).error?.name, 'SyntaxError', after);
-  assert.match((await kernel.run('for (var kept of [1]) {}')).error.message, /^Identifier 'kept' has already/, after);
+  assert.match((await kernel.run('for (var stable of [1]) {}')).error.message, /^Identifier 'stable' has already/, after);
   assert.equal((await kernel.run("await { then: (go) => stdout.write('', go) }; 1")).result, '1', after);
   const items = [{ mime: 'application/json', data: { a: 1 } }];
   assert.deepEqual((await kernel.run('display({ a: 1 })')).items, items, after);
@@ -56,7 +56,7 @@ async function checkStops(kernel, after) {
   }
   assert.equal((await kernel.run("try { exit(3) } catch { console.log('caught') }")).error?.message, '3', after);
   assert.doesNotMatch(kernel.output.stdout, /caught/, after);
-  assert.equal((await kernel.run('kept')).result, '40', after);
+  assert.equal((await kernel.run('stable')).result, '40', after);
 }
 
 describe('a cell that declares the name of a global', () => {

@@ -63,29 +63,29 @@ describe('work that a cell does not await', () => {
 });
 
 describe('interrupt', () => {
-  const DEFINE_LOOP = "const run = () => console.log('running'); const loop = () => { run(); while (true) {} }; let kept = 0";
+  const DEFINE_LOOP = "const run = () => console.log('running'); const loop = () => { run(); while (true) {} }; let marker = 0";
   const endless = {
-    'a loop': 'kept = 1; loop()',
-    'a promise that never settles': 'kept = 1; run(); await new Promise(() => {})',
-    'a value that never settles': 'kept = 1; run(); new Promise(() => {})',
-    'a loop in a value that it awaits': 'kept = 1; (async () => { await new Promise((go) => setTimeout(go, 5)); loop() })()',
-    'a loop after an await': 'kept = 1; await 0; loop()',
-    'a loop in a timer': 'kept = 1; setTimeout(loop, 1); await new Promise(() => {})',
-    'a loop in an interval': 'kept = 1; setInterval(loop, 1); await new Promise(() => {})',
-    'a loop in a tick': 'kept = 1; process.nextTick(loop); await new Promise(() => {})',
-    'a loop of microtasks': 'kept = 1; run(); for (;;) await 0',
-    'a blocked thread': 'kept = 1; run(); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)',
-    'a loop that catches': 'kept = 1; for (;;) { try { loop() } catch {} finally { continue } }',
-    'a loop that is not awaited': 'kept = 1; (async () => { for (let i = 0; i < 9; i++) await 0; loop() })(); 1',
-    'a loop of microtasks that is not awaited': 'kept = 1; (async () => { for (run(); ; ) await 0 })(); 1',
-    'a loop in the printing of the result': "kept = 1; ({ [Symbol.for('nodejs.util.inspect.custom')]: loop })",
+    'a loop': 'marker = 1; loop()',
+    'a promise that never settles': 'marker = 1; run(); await new Promise(() => {})',
+    'a value that never settles': 'marker = 1; run(); new Promise(() => {})',
+    'a loop in a value that it awaits': 'marker = 1; (async () => { await new Promise((go) => setTimeout(go, 5)); loop() })()',
+    'a loop after an await': 'marker = 1; await 0; loop()',
+    'a loop in a timer': 'marker = 1; setTimeout(loop, 1); await new Promise(() => {})',
+    'a loop in an interval': 'marker = 1; setInterval(loop, 1); await new Promise(() => {})',
+    'a loop in a tick': 'marker = 1; process.nextTick(loop); await new Promise(() => {})',
+    'a loop of microtasks': 'marker = 1; run(); for (;;) await 0',
+    'a blocked thread': 'marker = 1; run(); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)',
+    'a loop that catches': 'marker = 1; for (;;) { try { loop() } catch {} finally { continue } }',
+    'a loop that is not awaited': 'marker = 1; (async () => { for (let i = 0; i < 9; i++) await 0; loop() })(); 1',
+    'a loop of microtasks that is not awaited': 'marker = 1; (async () => { for (run(); ; ) await 0 })(); 1',
+    'a loop in the printing of the result': "marker = 1; ({ [Symbol.for('nodejs.util.inspect.custom')]: loop })",
   };
   for (const [name, code] of Object.entries(endless)) {
     test(`stops ${name} and preserves the state`, async () => {
       await kernel.run(DEFINE_LOOP);
       const { status, result, error } = await kernel.interrupt(code);
       assert.deepEqual({ status, result, error }, { status: 'interrupted', result: null, error: null });
-      assert.equal(await kernel.result('await new Promise((go) => setTimeout(go, 5)); kept'), '1');
+      assert.equal(await kernel.result('await new Promise((go) => setTimeout(go, 5)); marker'), '1');
     });
   }
 
@@ -132,10 +132,10 @@ describe('interrupt', () => {
 
 describe('process.exit', () => {
   test('ends the cell and not the kernel, and cannot be caught', async () => {
-    const code = "let kept = 1; try { process.exit(3) } catch { console.log('caught') } finally { console.log('finally') }";
+    const code = "let marker = 1; try { process.exit(3) } catch { console.log('caught') } finally { console.log('finally') }";
     const { status, result, error } = await kernel.run(code);
     assert.deepEqual([status, result, error.message], ['exited', null, '3']);
-    assert.equal(await kernel.result('kept'), '1');
+    assert.equal(await kernel.result('marker'), '1');
     assert.equal(kernel.output.stdout, '');
   });
 

@@ -1,6 +1,5 @@
 """Calls of the Python bridge: concurrent, cancelled, with late or invalid responses, open at the end of a cell."""
 
-import json
 import os
 import select
 
