@@ -7,7 +7,7 @@ overwritten.
 
 import builtins
 
-import mcp_bridge_calls as calls
+from kernel_imports import import_stdlib
 from mcp_bridge_calls import MCPError
 from mcp_bridge_source import FUNCTION, collect, unwrap
 
@@ -32,7 +32,7 @@ class SavedTool:
 
     @property
     def __signature__(self):
-        return calls.import_stdlib("inspect").signature(self._saved.load(self))
+        return import_stdlib("inspect").signature(self._saved.load(self))
 
     def __repr__(self):
         return f"<saved tool {self.__name__}, version {self._version}>"
@@ -114,10 +114,10 @@ class SavedTools:
 
 
 def check_name(name):
-    if not name.isidentifier() or calls.import_stdlib("keyword").iskeyword(name) or name.startswith("_"):
+    if not name.isidentifier() or import_stdlib("keyword").iskeyword(name) or name.startswith("_"):
         message = f"{name!r} is not a valid name for a saved tool; hint: use an identifier that starts with a letter"
         raise MCPError(message, kind="invalid")
 
 
 def doc_of(function):
-    return calls.import_stdlib("inspect").getdoc(function) or ""
+    return import_stdlib("inspect").getdoc(function) or ""
