@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringfence_core::AuditEvent;
 use ringfence_core::{Failure, Kind as FailureKind};
-use ringfence_guest::HostAnswer;
+use ringfence_guest::HostResponse;
 use ringfence_session::{Asked, HostCall, HostCalls};
 use serde_json::Value;
 
@@ -104,6 +104,6 @@ impl Drop for Cell {
 }
 
 /// What is answered with a value.
-pub(super) fn told(value: &Value) -> HostAnswer {
-    HostAnswer::result(value)
+pub(super) fn told(value: &Value) -> HostResponse {
+    HostResponse::result(value)
 }

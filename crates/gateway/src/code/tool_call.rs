@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_guest::HostAnswer;
+use ringfence_guest::HostResponse;
 use ringfence_session::CallNote;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -39,7 +39,7 @@ impl Cell {
         params: &str,
         cancel: &CancellationToken,
         note: &CallNote,
-    ) -> Result<HostAnswer, CallError> {
+    ) -> Result<HostResponse, CallError> {
         let ToolCallParams { server, tool, arguments, timeout } =
             serde_json::from_str(params).map_err(|error| invalid(&error))?;
         let server = find(&*self.servers().await, &server)?.clone();
@@ -75,7 +75,7 @@ impl Cell {
         note.start();
         let (context, session) = (self.context(cancel), self.room.session.as_ref());
         let answer = self.mode.0.hosting.pass_raw(&route, arguments, deadline, &context, session).await;
-        answer.map(|answer| HostAnswer::Result(Box::new(answer))).map_err(|failure| explain(&server, failure))
+        answer.map(|answer| HostResponse::Result(Box::new(answer))).map_err(|failure| explain(&server, failure))
     }
 
     /// Of a request without a client that could be asked, or told of progress.
@@ -101,7 +101,7 @@ impl Cell {
         })
     }
 
-    pub(super) async fn list_tools(&self, params: &str) -> Result<HostAnswer, CallError> {
+    pub(super) async fn list_tools(&self, params: &str) -> Result<HostResponse, CallError> {
         let ServerParams { server } = read(params)?;
         let servers = self.servers().await;
         let server = find(&servers, &server)?;
@@ -120,7 +120,7 @@ impl Cell {
         Ok(told(&json!({"server": self.describe(server), "tools": tools})))
     }
 
-    pub(super) async fn list_servers(&self) -> HostAnswer {
+    pub(super) async fn list_servers(&self) -> HostResponse {
         let servers: Vec<Value> = self.servers().await.servers().iter().map(|server| self.describe(server)).collect();
         told(&json!({"servers": servers}))
     }
