@@ -4,15 +4,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{Who, skip};
+use ringfence_testkit::{User, skip};
 use serde_json::Value;
 
-use crate::everyone::BINARY;
+use crate::BINARY;
 
 const SECTIONS: [&str; 7] = ["warm", "cold", "round_trip", "burst", "density", "flood", "server"];
 
-fn command(who: Who, directory: &Path, arguments: &[&str]) -> Command {
-    let mut command = who.ringfence(Path::new(BINARY));
+fn command(who: User, directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = who.ringfence();
     command.arg("bench").args(arguments).env("TMPDIR", directory).stdout(Stdio::piped());
     command
 }
@@ -29,11 +29,11 @@ fn number(value: &Value) -> f64 {
 #[test]
 fn everything_is_measured_beside_its_peers() {
     let test = "everything_is_measured_beside_its_peers";
-    if let Some(reason) = Who::Root.unavailable() {
+    if let Some(reason) = User::Root.unavailable() {
         return skip(test, &reason);
     }
-    let directory = Who::Root.directory();
-    let output = command(Who::Root, directory.path(), &["--quick", "--json"]).output().expect("it runs");
+    let directory = User::Root.directory();
+    let output = command(User::Root, directory.path(), &["--quick", "--json"]).output().expect("it runs");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     let sections = report["sections"].as_object().expect("an object");
     assert_eq!(sections.keys().map(String::as_str).collect::<Vec<_>>(), SECTIONS);
@@ -65,12 +65,12 @@ fn everything_is_measured_beside_its_peers() {
 #[test]
 fn an_ordinary_user_gets_a_table_and_leaves_nothing() {
     let test = "an_ordinary_user_gets_a_table_and_leaves_nothing";
-    if let Some(reason) = Who::Plain.unavailable() {
+    if let Some(reason) = User::Plain.unavailable() {
         return skip(test, &reason);
     }
-    let directory = Who::Plain.directory();
+    let directory = User::Plain.directory();
     let arguments = ["--quick", "--sessions", "2", "round-trip", "density"];
-    let output = command(Who::Plain, directory.path(), &arguments).output().expect("it runs");
+    let output = command(User::Plain, directory.path(), &arguments).output().expect("it runs");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("it is text");
     let lines = text.lines().filter(|line| line.starts_with('|'));
@@ -85,8 +85,8 @@ fn an_ordinary_user_gets_a_table_and_leaves_nothing() {
 
 #[test]
 fn its_servers_end_with_it_even_when_it_is_killed() {
-    let directory = Who::Root.directory();
-    let mut child = command(Who::Root, directory.path(), &["warm"]).stderr(Stdio::null()).spawn().expect("it runs");
+    let directory = User::Root.directory();
+    let mut child = command(User::Root, directory.path(), &["warm"]).stderr(Stdio::null()).spawn().expect("it runs");
     let wait_for = |count: usize| {
         let deadline = Instant::now() + Duration::from_secs(30);
         while servers(directory.path()) != count {
@@ -102,8 +102,8 @@ fn its_servers_end_with_it_even_when_it_is_killed() {
 
 #[test]
 fn calls_of_tools_are_measured_directly_and_through_each_gateway_that_is_there() {
-    let directory = Who::Root.directory();
-    let mut command = command(Who::Root, directory.path(), &["--quick", "--json", "gateway"]);
+    let directory = User::Root.directory();
+    let mut command = command(User::Root, directory.path(), &["--quick", "--json", "gateway"]);
     let cache = std::env::var("RINGFENCE_TEST_CACHE").ok();
     if let Some(cache) = &cache {
         let path = format!("{cache}/mcp-proxy/bin:{cache}/servers/node_modules/.bin:/usr/local/bin:/usr/bin:/bin");

@@ -58,8 +58,8 @@ fn a_socket_that_is_passed_in_is_served_and_the_service_manager_is_told() {
             told.push(heard(&manager));
         }
         assert!(told.contains(&format!("READY=1\nSTATUS=serving MCP at http://127.0.0.1:{port}/mcp")), "{told:?}");
-        let session = begin(&server, "bash", "x=kept");
-        assert_eq!(run(&server, &session, "echo $x")["stdout"], "kept\n", "{role}");
+        let session = server.create_session("bash", "x=kept");
+        assert_eq!(server.execute(&session, "echo $x")["stdout"], "kept\n", "{role}");
         let (code, state) = end(server);
         assert_eq!(code, Some(0));
         while heard(&manager) != "STOPPING=1" {}
