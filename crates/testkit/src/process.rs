@@ -103,13 +103,12 @@ pub fn descendants(root: u32) -> BTreeSet<u32> {
     }
 }
 
-/// Returns the command lines that contain a text.
-pub fn command_lines_with(text: &str) -> Vec<String> {
-    let command_line = |pid: u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        Some(String::from_utf8_lossy(&line).replace('\0', " "))
-    };
-    all().into_iter().filter_map(command_line).filter(|line| line.contains(text)).collect()
+/// Reports whether the command line of a process contains a text.
+pub fn is_running(text: &str) -> bool {
+    all().into_iter().any(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ").contains(text)
+    })
 }
 
 /// Returns the fields of `/proc/PID/stat` after the name, which may contain anything: state, parent and so on.

@@ -38,10 +38,15 @@ fn conform_directly(test: &str, era: Era) {
 
 fn compare(test: &str, era: Era) {
     let Some(cache) = download_cache(test) else { return };
-    let fixture = Fixture::start();
+    // One server for each run: its notifications go to all subscribers, and the runs take place at the same time.
+    let (fixture, other_fixture) = (Fixture::start(), Fixture::start());
     let directory = tempfile::tempdir().expect("a directory");
-    let gateway = Gateway::before(&fixture.url, directory.path());
-    let (directly, through) = (run(&cache, &fixture.url, era), run(&cache, &gateway.url(), era));
+    let gateway = Gateway::before(&other_fixture.url, directory.path());
+    let (directly, through) = std::thread::scope(|scope| {
+        let directly = scope.spawn(|| run(&cache, &fixture.url, era));
+        let through = run(&cache, &gateway.url(), era);
+        (directly.join().expect("the run against the server"), through)
+    });
     let (directly, through) = (verdicts(&directly), verdicts(&through));
     let lost: Vec<_> = without(&directly, &through);
     let new: Vec<_> = without(&through, &directly);

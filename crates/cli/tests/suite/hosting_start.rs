@@ -202,18 +202,18 @@ async fn a_server_that_will_not_end_is_ended_with_all_that_it_started() {
     let host = host(cache.path());
     let mut server = start(&host, stdio("python3", &["-c", &script])).await.expect("it starts");
     assert_eq!(Talk::with(&mut server).line().await, "up");
-    assert!(!process::command_lines_with(&word).is_empty());
+    assert!(process::is_running(&word));
     server.stop().await;
-    assert!(!!process::command_lines_with(&word).is_empty(), "nothing is left when it has been stopped");
+    assert!(!process::is_running(&word), "nothing is left when it has been stopped");
     let mut server = start(&host, stdio("python3", &["-c", &script])).await.expect("it starts");
     assert_eq!(Talk::with(&mut server).line().await, "up");
     drop(server);
-    wait_until("it is left after a drop", || !!process::command_lines_with(&word).is_empty());
+    wait_until("it is left after a drop", || !process::is_running(&word));
     // Its daemons do not outlive it either.
     let short = script.replace("while True: signal.pause()", "sys.exit(7)");
     let server = start(&host, stdio("python3", &["-c", &short])).await.expect("it starts");
     assert_eq!(ended(&server).await, Ended::Exited(7));
-    wait_until("a daemon is left", || !!process::command_lines_with(&word).is_empty());
+    wait_until("a daemon is left", || !process::is_running(&word));
     host.shut_down().await;
 }
 
@@ -265,11 +265,11 @@ async fn one_that_shares_a_sandbox_is_stopped_alone() {
     assert_eq!(to_other.ask("len(os.listdir('/workspace/.mcp'))").await, "2");
     drop(to_one);
     one.stop().await;
-    assert!(!!process::command_lines_with(&daemon).is_empty(), "its daemon is gone with it");
+    assert!(!process::is_running(&daemon), "its daemon is gone with it");
     assert_eq!(to_other.ask("len(os.listdir('/workspace/.mcp'))").await, "1", "and its files");
     drop(to_other);
     other.stop().await;
-    assert!(!!process::command_lines_with(&word).is_empty(), "the sandbox ends with its last lodger");
+    assert!(!process::is_running(&word), "the sandbox ends with its last lodger");
     host.shut_down().await;
 }
 
@@ -289,7 +289,7 @@ async fn only_an_entry_that_says_so_runs_on_the_host() {
     assert_eq!(talk.ask(fork).await, "True");
     drop(talk);
     server.stop().await;
-    wait_until("its group is left", || !!process::command_lines_with(&word).is_empty());
+    wait_until("its group is left", || !process::is_running(&word));
     host.shut_down().await;
 }
 
@@ -353,7 +353,7 @@ fn servers_are_hosted_by_everyone() {
         let word = format!("everyone-{:x}", rand());
         let output = other_host(who, cache.path(), &word).output().expect("it runs");
         assert!(cache.path().join("done").exists(), "{who:?}: {output:?}");
-        assert!(!!process::command_lines_with(&word).is_empty(), "{who:?}");
+        assert!(!process::is_running(&word), "{who:?}");
     });
 }
 
@@ -363,10 +363,10 @@ fn nothing_is_left_of_a_host_that_is_killed() {
     let word = format!("killed-{:x}", rand());
     let mut child = other_host(User::Root, cache.path(), &word).env("STAY", "1").spawn().expect("it starts");
     wait_until("it does not come up", || cache.path().join("up").exists());
-    assert!(!process::command_lines_with(&word).is_empty());
+    assert!(process::is_running(&word));
     child.kill().expect("it lives");
     child.wait().expect("it ends");
-    wait_until("a server is left", || !!process::command_lines_with(&word).is_empty());
+    wait_until("a server is left", || !process::is_running(&word));
 }
 
 #[tokio::test]
@@ -641,7 +641,7 @@ async fn many_starts_stops_and_crashes_leave_nothing() {
     for number in 0..24 {
         cycle(number).await;
     }
-    assert!(!!process::command_lines_with(&word).is_empty());
+    assert!(!process::is_running(&word));
     // Other tests run beside this one, in the same process.
     wait_until("descriptors are left", || descriptors() <= before + 20);
     host.shut_down().await;

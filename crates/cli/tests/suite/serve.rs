@@ -75,9 +75,7 @@ fn the_end_of_the_server_is_the_end_of_its_sandboxes() {
         let (_, body) = server.http("POST /mcp", &headers, &call.to_string());
         assert!(body.contains("up"), "{body}");
         // It is started in the background of the command, which may end before it is to be seen.
-        ringfence_testkit::wait_until("the daemon does not start", || {
-            !ringfence_testkit::process::command_lines_with(&word).is_empty()
-        });
+        ringfence_testkit::wait_until("the daemon does not start", || ringfence_testkit::process::is_running(&word));
         let own = format!("ringfence-{}-", launcher_of(&server));
         if kill {
             server.process.kill().expect("it lives");
@@ -88,7 +86,7 @@ fn the_end_of_the_server_is_the_end_of_its_sandboxes() {
             || ringfence_testkit::HostSnapshot::take().cgroups.difference(&groups).any(|path| path.contains(&own));
         assert!(kill || !launcher_left(), "a cgroup is left");
         ringfence_testkit::wait_until("a process of a session is left", || {
-            !!ringfence_testkit::process::command_lines_with(&word).is_empty()
+            !ringfence_testkit::process::is_running(&word)
         });
     }
 }

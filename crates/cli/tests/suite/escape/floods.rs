@@ -41,7 +41,7 @@ enum Stream {
 
 fn flood(kind: &str, stream: Stream) -> String {
     let fd = if stream == Stream::Stdout { 1 } else { 2 };
-    format!("--kind {kind} --bytes {FLOOD_BYTES} --fd {fd} --seconds 60")
+    format!("--kind {kind} --bytes {FLOOD_BYTES} --fd {fd} --seconds 240")
 }
 
 /// Reads a flood beside the same one without a runner, and compares them; gives the runner's peak memory.
@@ -55,7 +55,7 @@ fn peak_kilobytes(runner: &mut Command, reference: &mut Command, stream: Stream,
         from_reference.read_exact(&mut expected).expect("the flood is written");
         assert!(chunk == expected, "the flood was changed within MiB {count}");
         if count == 1 && reader == Reader::Stopping {
-            std::thread::sleep(Duration::from_secs(1));
+            std::thread::sleep(Duration::from_millis(200));
         }
         peak = peak.max(peak_of(runner.id()));
     }

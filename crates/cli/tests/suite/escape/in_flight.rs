@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 use ringfence_testkit::escape::Setup;
 use ringfence_testkit::{User, process};
 
-/// An ordinary user of this case's own, so that other tests are not disturbed.
-const UID: u32 = 54322;
+/// Ordinary users of these tests only: the kernel counts descriptors in flight for each uid, and tests run in parallel.
+const BARE_UID: u32 = 54322;
+const PLAIN_UID: u32 = 54324;
 
 const WAYS: [&str; 2] = ["--only one-after-the-other", "--only waiting-senders"];
 
@@ -26,10 +27,10 @@ print('passed')
 ";
 
 /// The attacker, and the user whose other program must still work.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Attacker {
-    /// The guest has the uid of this user.
-    Ordinary,
+    /// The guest has the uid of an ordinary user.
+    Ordinary(u32),
     /// The guest has a uid that no other process has.
     Separate(User),
 }
@@ -38,9 +39,9 @@ impl Attacker {
     fn setup(self) -> Setup {
         match self {
             Self::Separate(who) => Setup::new(who),
-            Self::Ordinary => {
+            Self::Ordinary(uid) => {
                 let setup = Setup::new(User::Root);
-                lchown(setup.path("."), Some(UID), Some(UID)).expect("the owner is set");
+                lchown(setup.path("."), Some(uid), Some(uid)).expect("the owner is set");
                 setup
             }
         }
@@ -48,11 +49,9 @@ impl Attacker {
 
     /// The same command, as this user.
     fn own(self, command: Command) -> Command {
-        if self != Self::Ordinary {
-            return command;
-        }
+        let Self::Ordinary(uid) = self else { return command };
         let mut wrapper = User::Root.program(Path::new("/usr/bin/setpriv"));
-        wrapper.args([format!("--reuid={UID}"), format!("--regid={UID}"), "--clear-groups".into()]);
+        wrapper.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into()]);
         wrapper.arg(command.get_program()).args(command.get_args());
         wrapper
     }
@@ -61,7 +60,7 @@ impl Attacker {
         let python = Path::new("/usr/bin/python3");
         match self {
             Self::Separate(who) => who.program(python),
-            Self::Ordinary => self.own(User::Root.program(python)),
+            Self::Ordinary(_) => self.own(User::Root.program(python)),
         }
     }
 }
@@ -99,8 +98,9 @@ fn bare() {
         return;
     }
     for way in WAYS {
-        let setup = Attacker::Ordinary.setup();
-        let said = pass_during(Attacker::Ordinary, setup.bare("c69_in_flight.py", way));
+        let attacker = Attacker::Ordinary(BARE_UID);
+        let setup = attacker.setup();
+        let said = pass_during(attacker, setup.bare("c69_in_flight.py", way));
         assert!(said.contains("Too many references"), "{way} cannot fail: {said}");
     }
 }
@@ -115,7 +115,7 @@ fn plain() {
     if User::Root.skip_if_unavailable("c69_in_flight::plain") {
         return;
     }
-    assert_contained("c69_in_flight::plain", Attacker::Ordinary);
+    assert_contained("c69_in_flight::plain", Attacker::Ordinary(PLAIN_UID));
 }
 
 #[test]

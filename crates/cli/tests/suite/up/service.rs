@@ -111,6 +111,6 @@ fn an_orchestrator_of_a_few_lines_uses_it() {
     let output = command.arg(example).arg(BINARY).env("RINGFENCE_STATE_DIR", state.path()).output().expect("it runs");
     let (said, complaints) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said} {complaints}");
-    assert!(said.contains("the agent's answer: 42"), "{said}");
+    assert!(said.contains("the result: 42"), "{said}");
     assert_eq!(processes_of(&state), [0; 0]);
 }
