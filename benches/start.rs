@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ringfence_core::Flavors;
 use ringfence_core::{Language, Template};
 use ringfence_sandbox::{End, Event};
-use ringfence_testkit::Snapshot;
+use ringfence_testkit::HostSnapshot;
 
 const RINGFENCE: &str = env!("CARGO_BIN_EXE_ringfence");
 
@@ -124,10 +124,10 @@ fn check_host(cycles: usize) {
     let run = |times: usize| (0..times).map(|_| ringfence.run()).sum::<Duration>();
     run(50);
     settle();
-    let (before, memory_before) = (Snapshot::take(), kernel_memory());
+    let (before, memory_before) = (HostSnapshot::take(), kernel_memory());
     let rate = cycles as f64 / run(cycles).as_secs_f64();
     settle();
-    let (after, memory_after) = (Snapshot::take(), kernel_memory());
+    let (after, memory_after) = (HostSnapshot::take(), kernel_memory());
     println!("\n{cycles} cycles of `ringfence run`, {rate:.0} a second");
     println!("before: {before:?}, kernel memory {memory_before} KiB");
     println!("after:  {after:?}, kernel memory {memory_after} KiB");

@@ -1,8 +1,8 @@
-"""Gives an agent a place to run code for the length of a run, and takes it away afterwards.
+"""Starts an endpoint where an agent can run code, and stops it at the end of the run.
 
     python3 examples/orchestrator.py [path of ringfence]
 
-Python's standard library is all that it needs.
+It needs only the standard library of Python.
 """
 
 import json
@@ -14,42 +14,42 @@ EX_TEMPFAIL = 75
 
 
 def start(program):
-    """Starts the endpoint, and waits until it has passed its preflight."""
+    """Starts the endpoint, and waits until it has passed its preflight; returns its URL."""
     command = [program, "up", "--port", "0", "--expect-tool", "execute_code"]
     supervisor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     line = json.loads(supervisor.stdout.readline() or "{}")
     if "endpoint" not in line or "reason" in line:
         supervisor.wait()
-        raise SystemExit(f"no endpoint: {line.get('error', 'it said nothing')}")
+        raise SystemExit(f"no endpoint: {line.get('error', 'ringfence printed nothing')}")
     return supervisor, line["endpoint"]
 
 
 def call(endpoint, tool, arguments):
-    """Calls a tool. An error may say that the call may have run: only the caller knows whether to ask again."""
+    """Calls a tool. If the error says that the call may have run, only the caller knows whether a retry is safe."""
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
     request = urllib.request.Request(
         endpoint, json.dumps(message).encode(), {"Content-Type": "application/json", "Accept": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=60) as response:
-        answer = json.load(response)
-    if "error" in answer:
-        raise RuntimeError(answer["error"]["message"])
-    return answer["result"]["structuredContent"]
+        reply = json.load(response)
+    if "error" in reply:
+        raise RuntimeError(reply["error"]["message"])
+    return reply["result"]["structuredContent"]
 
 
 def main():
     supervisor, endpoint = start(sys.argv[1] if len(sys.argv) > 1 else "ringfence")
     try:
-        print("the agent's endpoint:", endpoint)
+        print("the endpoint:", endpoint)
         first = call(endpoint, "execute_code", {"code": "x = 41"})
-        # The session keeps its variables, even if the server behind the endpoint is replaced in between.
+        # The session keeps its variables, even if the server behind the endpoint is replaced between the calls.
         second = call(endpoint, "execute_code", {"code": "x + 1", "session_id": first["session_id"]})
-        print("the agent's answer:", second["result"])
+        print("the result:", second["result"])
     finally:
         supervisor.terminate()
         code = supervisor.wait(timeout=15)
     if code == EX_TEMPFAIL:
-        raise SystemExit(f"the endpoint was given up: {supervisor.stdout.read()}")
+        raise SystemExit(f"ringfence gave up the endpoint: {supervisor.stdout.read()}")
     return code
 
 

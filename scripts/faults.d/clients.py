@@ -1,4 +1,4 @@
-"""Clients that are slow, silent, dead or too many, and a server without descriptors."""
+"""Slow, silent, dead and too many clients, and a server without free descriptors."""
 
 import json
 import os
@@ -7,8 +7,10 @@ import socket
 import struct
 import time
 
-from host import eventually
-from service import Broken, Client, Told
+from host import wait_until
+from service import Client, Disconnected, Refused
+
+CHECKS = 5
 
 
 def connect(service):
@@ -22,11 +24,11 @@ def request(service, body, length=None):
     return f"{head}Content-Length: {len(body) if length is None else length}\r\n\r\n{body}".encode()
 
 
-def bad_clients(world):
-    """Each kind holds what it can while others work."""
-    service, load, before = world.service, world.load, world.load.total()
-    noisy = {"name": "execute_code", "arguments": {"code": "print('x' * 3_000_000)"}}
-    call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": noisy})
+def bad_clients(context):
+    """Clients of each kind occupy what they can while others work."""
+    service, load, before = context.service, context.load, context.load.total()
+    large = {"name": "execute_code", "arguments": {"code": "print('x' * 3_000_000)"}}
+    call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": large})
     behaviours = {
         "silent": b"",
         "half a head": b"POST /mcp HTTP/1.1\r\nHost: 127",
@@ -34,46 +36,45 @@ def bad_clients(world):
         "does not read": request(service, call),
     }
     streams = []
-    for says in behaviours.values():
+    for data in behaviours.values():
         for _ in range(4):
             stream = connect(service)
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            stream.sendall(says)
+            stream.sendall(data)
             streams.append(stream)
     for _ in range(20):
         stream = connect(service)
         stream.sendall(request(service, call))
-        # Closed with a reset, as by a client that dies.
+        # Closes with a reset, like a client that dies.
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         stream.close()
-    took = load.settle()
-    time.sleep(1)
-    load.settle()
+    took = max(load.wait_for_all() for _ in range(CHECKS))
     for stream in streams:
         stream.close()
-    seen = load.total() - before
-    assert seen["broken"] == 0, f"{seen['broken']} calls of others broke off"
-    return f"{len(streams)} slow or silent and 20 dead; others undisturbed ({seen['fine']} calls fine, the slowest round {took:.1f} s)"
+    results = load.total() - before
+    assert results["disconnected"] == 0, f"{results['disconnected']} calls of other clients were cut off"
+    others = f"other clients undisturbed ({results['succeeded']} calls succeeded, the slowest round {took:.1f} s)"
+    return f"{len(streams)} slow or silent and 20 dead clients; {others}"
 
 
-def too_many(world):
-    """More connections than there is room for: each is told, none waits; whoever is connected is served."""
-    service, load = world.service, world.load
+def too_many(context):
+    """Connections over the limit receive an error at once; those within the limit are served."""
+    service, load = context.service, context.load
     streams = []
     try:
-        for _ in range(world.most_connections):
+        for _ in range(context.max_connections):
             streams.append(connect(service))
         late = connect(service)
         streams.append(late)
         late.sendall(request(service, json.dumps({"jsonrpc": "2.0", "id": 7, "method": "ping"})))
-        answer = late.recv(65536).decode()
-        head, _, body = answer.partition("\r\n\r\n")
+        response = late.recv(65536).decode()
+        head, _, body = response.partition("\r\n\r\n")
         error = json.loads(body)
         assert " 503 " in head and "retry-after: 1" in head.lower(), head
         assert error["error"]["code"] == -32001 and error["error"]["data"]["retry_after_ms"] > 0, error
         assert error["id"] == 7, error
-        assert service.health()[0] == 200, "a probe is not answered"
-        took = load.settle()
+        assert service.health()[0] == 200, "a probe is not served"
+        took = load.wait_for_all()
     finally:
         for stream in streams:
             stream.close()
@@ -82,17 +83,18 @@ def too_many(world):
     def is_served():
         try:
             return client.call("execute_code", code="1")[0]
-        except Told:
+        except Refused:
             return False
 
-    eventually("there is no room again", is_served, 20)
+    wait_until("no new client is served", is_served, 20)
     client.close()
-    return f"{len(streams)} connections: 503 with Retry-After and -32001 at once; those connected were served ({took:.1f} s)"
+    limit = "503 with Retry-After and -32001 at once"
+    return f"{len(streams)} connections: {limit}; connected clients were served ({took:.1f} s)"
 
 
-def descriptors(world):
-    """The server may open no more files for a while."""
-    service, load, before = world.service, world.load, world.load.total()
+def descriptors(context):
+    """The server cannot open files for some time."""
+    service, load, before = context.service, context.load, context.load.total()
     worker = service.worker()
     usual = resource.prlimit(worker, resource.RLIMIT_NOFILE)
     newcomer = Client(service)
@@ -104,23 +106,24 @@ def descriptors(world):
         for _ in range(12):
             try:
                 newcomer.call("execute_code", code="1")
-            except (Told, Broken):
+            except (Refused, Disconnected):
                 refused += 1
             time.sleep(0.2)
-        assert service.worker() == worker, "it died"
+        assert service.worker() == worker, "the worker died"
     finally:
         resource.prlimit(worker, resource.RLIMIT_NOFILE, usual)
     for stream in streams:
         stream.close()
-    took = load.settle()
-    eventually("it is not healthy", lambda: service.health()[0] == 200)
+    took = load.wait_for_all()
+    wait_until("the server is not healthy", lambda: service.health()[0] == 200)
     newcomer.call("execute_code", code="1", session_id=session)
     newcomer.call("execute_code", code="1")
     newcomer.close()
-    assert service.worker() == worker, "it died"
-    assert refused > 0, "nothing was refused: the limit was none"
-    seen = load.total() - before
-    return f"limit {used + 1} for a while; {refused} of 12 new sessions refused; {seen['fine']} calls fine, {seen['told']} told why not; all served {took:.1f} s after"
+    assert service.worker() == worker, "the worker died"
+    assert refused > 0, "nothing was refused: the limit had no effect"
+    results = load.total() - before
+    counts = f"{results['succeeded']} calls succeeded, {results['refused']} failed with a reason"
+    return f"limit {used + 1}; {refused} of 12 new sessions refused; {counts}; all served after {took:.1f} s"
 
 
 FAULTS = {"slow and dead clients": bad_clients, "too many clients": too_many, "no descriptors left": descriptors}

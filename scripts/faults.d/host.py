@@ -1,4 +1,4 @@
-"""Processes and what else the host holds."""
+"""Processes, control groups, mounts and files of the host."""
 
 import os
 import pathlib
@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import time
 
-# What every directory of ours begins with; of this run alone, since others may run beside it.
+# Prefix of the directories of this run; other runs may take place at the same time.
 MARK = f"ringfence-faults-{os.getpid()}-"
 
 
@@ -27,13 +27,13 @@ def parent(pid):
 
 
 def is_alive(pid):
-    """A zombie waits for whoever started it, and does nothing more."""
+    """Returns whether the process exists and is no zombie."""
     state = text(f"/proc/{pid}/stat").rpartition(") ")[2][:1]
     return state not in ("", "Z", "X")
 
 
 def inner_pid(pid):
-    """Its number in its own PID namespace: 1 is an init."""
+    """Returns the pid of a process in its own PID namespace; that of an init is 1."""
     for line in text(f"/proc/{pid}/status").splitlines():
         if line.startswith("NSpid:"):
             return int(line.split()[-1])
@@ -41,33 +41,35 @@ def inner_pid(pid):
 
 
 def descendants(roots):
+    """Returns these processes and all that they have started."""
     parents = {pid: parent(pid) for pid in pids()}
-    found, grown = set(roots), True
-    while grown:
-        more = {pid for pid, above in parents.items() if above in found} - found
-        found, grown = found | more, bool(more)
+    found, has_grown = set(roots), True
+    while has_grown:
+        children = {pid for pid, above in parents.items() if above in found} - found
+        found, has_grown = found | children, bool(children)
     return found
 
 
-def eventually(what, holds, seconds=30):
+def wait_until(failure, condition, seconds=30):
+    """Waits until the condition is true, and returns its result; raises AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
-    while not (held := holds()):
+    while not (result := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(what)
+            raise AssertionError(failure)
         time.sleep(0.05)
-    return held
+    return result
 
 
-def own_groups(pid):
-    """The cgroups of a sandbox that it is in."""
+def sandbox_groups(pid):
+    """Returns the names of the control groups of the sandbox that a process is in."""
     names = (line.rpartition("/")[2] for line in text(f"/proc/{pid}/cgroup").splitlines())
     return {name for name in names if name.startswith("ringfence-")}
 
 
-def left(groups):
-    """What of ours is still there: cgroups that were seen, mounts, and directories."""
+def leftovers(groups):
+    """Returns what this run has left: control groups among `groups`, mounts and directories."""
     found = subprocess.run(["find", "/sys/fs/cgroup", "-type", "d", "-name", "ringfence-*"], capture_output=True)
-    there = {os.path.basename(path) for path in found.stdout.decode().split()}
+    existing = {os.path.basename(path) for path in found.stdout.decode().split()}
     mounts = [line for line in text("/proc/self/mounts").splitlines() if MARK in line]
     files = [name for name in os.listdir(tempfile.gettempdir()) if name.startswith(MARK)]
-    return sorted(there & groups) + mounts + files
+    return sorted(existing & groups) + mounts + files

@@ -1,4 +1,4 @@
-"""What the state directory and the clock can do: a full disk, a broken database, a jump of time."""
+"""Faults of the state directory and the clock: a full disk, a broken database, a jump of time."""
 
 import os
 import pathlib
@@ -7,18 +7,18 @@ import re
 import sqlite3
 import tempfile
 
-from host import MARK, eventually
-from service import Client, Service, Told
+from host import MARK, wait_until
+from service import Client, Refused, Service
 
 
-def full_disk(world):
-    """The state lies on a disk of 8 MiB that only this server sees, in a mount namespace of its own."""
+def full_disk(context):
+    """The state directory is on a disk of 8 MiB, mounted in a mount namespace of this server."""
     if os.geteuid() != 0:
         return "SKIPPED: only root can mount a small disk"
     with tempfile.TemporaryDirectory(prefix=MARK) as disk:
         mount = 'mount -t tmpfs -o size=8m,mode=700 none "$0" && exec "$@"'
         wrapper = ["unshare", "--mount", "sh", "-c", mount, disk]
-        service = Service(world.program, wrapper=wrapper, state=disk)
+        service = Service(context.program, wrapper=wrapper, state=disk)
         try:
             client = Client(service)
             session = client.call("execute_code", code="x = 1")[0]["session_id"]
@@ -30,90 +30,99 @@ def full_disk(world):
             except OSError:
                 pass
 
-            def refused():
+            def refusal():
                 try:
                     client.call("execute_code", code="1")
-                except Told as told:
-                    return str(told)
+                except Refused as error:
+                    return str(error)
 
-            said = eventually("new sessions are never refused", refused, 60)
-            assert "full" in said and "cannot be written" in said, said
+            message = wait_until("new sessions are never refused", refusal, 60)
+            assert "full" in message and "cannot be written" in message, message
             status, health = service.health()
             assert status == 503 and "store" in health["reason"], (status, health)
-            answer, _, _ = client.call("execute_code", code="print(x)", session_id=session)
-            assert answer["stdout"] == "1\n", f"a session that lives is disturbed: {answer}"
+            content, _, _ = client.call("execute_code", code="print(x)", session_id=session)
+            assert content["stdout"] == "1\n", f"an existing session is disturbed: {content}"
             ballast.unlink()
-            eventually("it is not healthy again", lambda: service.health()[0] == 200)
+            wait_until("the server is not healthy again", lambda: service.health()[0] == 200)
             client.call("execute_code", code="1")
             client.close()
-            return f"new sessions: {said[:60]!r}; /health 503; old sessions went on; all well once there was space"
+            return f"new sessions: {message[:60]!r}; /health 503; existing sessions worked; recovered with free space"
         finally:
             service.stop()
 
 
-def committed(log):
-    """How many frames of a write-ahead log are of its last use, up to the last commit."""
+def committed_frames(log):
+    """Returns the number of frames of a write-ahead log up to the last commit of its last use."""
     frames = [log[at : at + 24] for at in range(32, len(log) - 4119, 4120)]
     commits = [number + 1 for number, frame in enumerate(frames) if frame[8:16] == log[16:24] and any(frame[4:8])]
     return commits[-1]
 
 
-def broken_store(world):
-    service = Service(world.program)
+def damage(database, round):
+    """Damages the database or its log, in a different way in each round; returns the file and its new content."""
+    if round % 3 == 2:
+        # A page in the middle of the log, before the last commit.
+        damaged = pathlib.Path(f"{database}-wal")
+        content = bytearray(damaged.read_bytes())
+        middle = 32 + 4120 * (committed_frames(content) // 2)
+        content[middle : middle + 4120] = random.randbytes(4120)
+    else:
+        # Writes the log to the database first, as at the end of the server, so that the damage cannot be in the log.
+        damaged = database
+        sqlite3.connect(database).execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
+        content = bytearray(database.read_bytes())
+        if round % 3:
+            content = content[: random.randrange(1, len(content))]
+        else:
+            # The first page, without which no other page can be found.
+            content[0:4096] = random.randbytes(4096)
+    damaged.write_bytes(content)
+    return damaged, content
+
+
+def broken_store(context):
+    service = Service(context.program)
     try:
-        client, lines = Client(service), []
-        session = client.call("execute_code", code="kept = 42")[0]["session_id"]
-        for round in range(world.rounds):
+        client, reports = Client(service), []
+        session = client.call("execute_code", code="value = 42")[0]["session_id"]
+        for round in range(context.rounds):
             client.close()
             service.kill()
-            eventually("it lives", lambda: service.main.poll() is not None)
-            database = pathlib.Path(service.state, "ringfence.db")
-            if round % 3 == 2:
-                # One page in the middle of its log, before what was committed last.
-                damaged = pathlib.Path(f"{database}-wal")
-                content = bytearray(damaged.read_bytes())
-                middle = 32 + 4120 * (committed(content) // 2)
-                content[middle : middle + 4120] = random.randbytes(4120)
-            else:
-                # As after an end in order, so that the damage is to the database and not to its log.
-                damaged = database
-                sqlite3.connect(database).execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
-                content = bytearray(database.read_bytes())
-                if round % 3:
-                    content = content[: random.randrange(1, len(content))]
-                else:
-                    # The first page, without which nothing else can be found.
-                    content[0:4096] = random.randbytes(4096)
-            damaged.write_bytes(content)
-            before = len(service.said())
+            wait_until("the server is still running", lambda: service.main.poll() is not None)
+            damaged, content = damage(pathlib.Path(service.state, "ringfence.db"), round)
+            before = len(service.log())
             service.revive()
             copy = pathlib.Path(str(damaged).replace(".db", f".db.broken-{round + 1}"))
-            assert copy.read_bytes() == content, "the broken one is not kept"
-            told = re.search(r"was broken .*", service.said()[before:])
-            assert told, service.said()[before:]
-            lines.append(told.group(0))
+            assert copy.read_bytes() == content, "there is no copy of the broken file"
+            report = re.search(r"was broken .*", service.log()[before:])
+            assert report, service.log()[before:]
+            reports.append(report.group(0))
             if round % 3:
-                session = client.call("execute_code", code="kept = 42")[0]["session_id"]
-            answer, _, _ = client.call("execute_code", code="print(kept)", session_id=session)
-            assert answer["stdout"] == "42\n", answer
+                session = client.call("execute_code", code="value = 42")[0]["session_id"]
+            content, _, _ = client.call("execute_code", code="print(value)", session_id=session)
+            assert content["stdout"] == "42\n", content
         client.close()
-        kept = re.search(r"sessions: [^,)]*", lines[0]).group(0)
-        return f"{world.rounds} times noise, cut or noise in the log; started, copy kept, told what was saved ({kept} with its first page lost)"
+        saved = re.search(r"sessions: [^,)]*", reports[0]).group(0)
+        kinds = "noise, a cut or noise in the log"
+        return f"{context.rounds} times {kinds}; started, with a copy and a report ({saved} without the first page)"
     finally:
         service.stop()
 
 
-def clock_jump(world):
-    """Nobody can set the clock of one running process, and the host's is not ours to set. So: a server that takes over
-    runs in a time namespace whose monotonic clocks are a week ahead, as after a suspend; and what it finds in the
-    store was written by a wall clock that was a day ahead, as after a correction backwards."""
-    service = Service(world.program)
+def clock_jump(context):
+    """A server takes over after a jump of the clocks.
+
+    The clock of a running process cannot be set, and that of the host must not be. So the new server runs in a time
+    namespace whose monotonic clocks are a week ahead, as after a suspend, and the store looks as if it had been written
+    when the wall clock was a day ahead, as after a correction backwards.
+    """
+    service = Service(context.program)
     try:
         client = Client(service)
-        session = client.call("execute_code", code="kept = 42")[0]["session_id"]
+        session = client.call("execute_code", code="value = 42")[0]["session_id"]
         client.close()
         service.kill()
-        eventually("it lives", lambda: service.main.poll() is not None)
+        wait_until("the server is still running", lambda: service.main.poll() is not None)
         with sqlite3.connect(pathlib.Path(service.state, "ringfence.db")) as database:
             database.execute("UPDATE sessions SET created = created + 86400")
             database.execute("UPDATE audit SET time_ms = time_ms + 86400000")
@@ -122,13 +131,13 @@ def clock_jump(world):
         if has_namespace:
             service.wrapper = ["unshare", "--time", "--monotonic", week, "--boottime", week, "--fork", "--kill-child"]
         service.revive()
-        answer, _, _ = client.call("execute_code", code="print(kept)", session_id=session)
-        assert answer["stdout"] == "42\n", answer
-        fresh = client.call("execute_code", code="print(1)")[0]
-        assert fresh["stdout"] == "1\n", fresh
+        content, _, _ = client.call("execute_code", code="print(value)", session_id=session)
+        assert content["stdout"] == "42\n", content
+        new = client.call("execute_code", code="print(1)")[0]
+        assert new["stdout"] == "1\n", new
         client.close()
-        how = "monotonic clocks a week ahead, and " if has_namespace else ""
-        return f"taken over with {how}a wall clock a day back; variables kept, no session expired"
+        clocks = "monotonic clocks a week ahead, and " if has_namespace else ""
+        return f"taken over with {clocks}a wall clock a day back; no variable lost, no session expired"
     finally:
         service.stop()
 

@@ -1,6 +1,6 @@
-// The same walk as session_client.py, with the TypeScript SDK, which is asked to choose the protocol version itself.
+// The same steps as session_client.py, with the TypeScript SDK, which negotiates the protocol version.
 //
-// `session_client.mjs stdio COMMAND ARGS…` or `session_client.mjs http URL`. The SDK is where scripts/test puts it.
+// `session_client.mjs stdio COMMAND ARGS…` or `session_client.mjs http URL`. scripts/test downloads the SDK.
 
 import { createRequire } from 'node:module';
 
@@ -17,23 +17,23 @@ display(Picture())
 
 async function use(client) {
   const call = (name, args) => client.callTool({ name, arguments: args });
-  const said = (name, ...values) => console.log(`${name}:`, ...values);
+  const print = (name, ...values) => console.log(`${name}:`, ...values);
 
-  said('protocol', client.getNegotiatedProtocolVersion());
-  said('offered', (await client.listTools()).tools.some((tool) => tool.name === 'execute_code'));
-  const made = await call('execute_code', { code: 'x = 41' });
-  const { session_id } = made.structuredContent;
-  said('created', made.structuredContent.session_created);
-  const run = (code, more) => call('execute_code', { code, session_id, ...more });
+  print('protocol', client.getNegotiatedProtocolVersion());
+  print('offered', (await client.listTools()).tools.some((tool) => tool.name === 'execute_code'));
+  const created = await call('execute_code', { code: 'x = 41' });
+  const { session_id } = created.structuredContent;
+  print('created', created.structuredContent.session_created);
+  const run = (code, options) => call('execute_code', { code, session_id, ...options });
 
-  said('result', (await run('x + 1')).structuredContent.result);
-  said('image', (await run(IMAGE)).content.find((item) => item.type === 'image').mimeType);
+  print('result', (await run('x + 1')).structuredContent.result);
+  print('image', (await run(IMAGE)).content.find((item) => item.type === 'image').mimeType);
   const late = await run('while True: pass', { timeout: 1 });
-  said('late', late.isError, late.structuredContent.status);
-  said('after', (await run('print(x)')).structuredContent.stdout.trim());
+  print('late', late.isError, late.structuredContent.status);
+  print('after', (await run('print(x)')).structuredContent.stdout.trim());
   const command = await call('execute_command', { command: 'echo $((6 * 7)) | cat; exit 3', session_id });
-  said('command', command.structuredContent.stdout.trim(), command.structuredContent.exit_code);
-  said('stopped', !(await call('stop_session', { session_id })).isError);
+  print('command', command.structuredContent.stdout.trim(), command.structuredContent.exit_code);
+  print('stopped', !(await call('stop_session', { session_id })).isError);
 }
 
 const [transport, where, ...args] = process.argv.slice(2);

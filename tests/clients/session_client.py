@@ -1,7 +1,7 @@
-"""A real MCP client that uses sandbox sessions as an agent would.
+"""A real MCP client that uses sandbox sessions like an agent.
 
-`session_client.py stdio COMMAND ARGS…` or `session_client.py http URL`. Makes a session, sets a variable, reads
-it back, gets an image, hits a time limit, and goes on with the variable intact. Prints what it saw.
+`session_client.py stdio COMMAND ARGS…` or `session_client.py http URL`. Creates a session, sets a variable, reads it
+back, receives an image, reaches a time limit, and reads the variable again. Prints the results.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ display(Picture())
 async def use(session) -> None:
     print("protocol:", (await session.initialize()).protocolVersion)
     print("offered:", "execute_code" in [tool.name for tool in (await session.list_tools()).tools])
-    made = await session.call_tool("execute_code", {"code": "x = 41"})
-    handle = made.structuredContent["session_id"]
-    print("created:", made.structuredContent["session_created"])
+    created = await session.call_tool("execute_code", {"code": "x = 41"})
+    handle = created.structuredContent["session_id"]
+    print("created:", created.structuredContent["session_created"])
 
-    async def run(code: str, **more):
-        return await session.call_tool("execute_code", {"code": code, "session_id": handle, **more})
+    async def run(code: str, **options):
+        return await session.call_tool("execute_code", {"code": code, "session_id": handle, **options})
 
     print("result:", (await run("x + 1")).structuredContent["result"])
     images = [item for item in (await run(IMAGE)).content if item.type == "image"]

@@ -1,4 +1,4 @@
-"""The same walk as session_client.py, with the client of the 2.x SDK, which chooses the protocol version itself.
+"""The same steps as session_client.py, with the client of the 2.x SDK, which negotiates the protocol version.
 
 `session_client_v2.py stdio COMMAND ARGS…` or `session_client_v2.py http URL`.
 """
@@ -19,12 +19,12 @@ display(Picture())
 async def use(client: Client) -> None:
     print("protocol:", client.protocol_version)
     print("offered:", "execute_code" in [tool.name for tool in (await client.list_tools()).tools])
-    made = await client.call_tool("execute_code", {"code": "x = 41"})
-    handle = made.structured_content["session_id"]
-    print("created:", made.structured_content["session_created"])
+    created = await client.call_tool("execute_code", {"code": "x = 41"})
+    handle = created.structured_content["session_id"]
+    print("created:", created.structured_content["session_created"])
 
-    async def run(code: str, **more):
-        return await client.call_tool("execute_code", {"code": code, "session_id": handle, **more})
+    async def run(code: str, **options):
+        return await client.call_tool("execute_code", {"code": code, "session_id": handle, **options})
 
     print("result:", (await run("x + 1")).structured_content["result"])
     images = [item for item in (await run(IMAGE)).content if item.type == "image"]

@@ -1,6 +1,6 @@
-"""A real MCP client that starts a server by the command line it is given, and uses it.
+"""A real MCP client that starts a server with the given command line, and uses it.
 
-Prints the server's name, the number of its tools, and what its `echo` tool answers.
+Prints the name of the server, the number of its tools, and the result of its `echo` tool.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ async def main(command: str, *args: str) -> None:
     async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
         started = await session.initialize()
         tools = await session.list_tools()
-        answer = await session.call_tool("echo", {"message": "through the ring fence"})
-        print(started.serverInfo.name, len(tools.tools), answer.content[0].text, sep="\n")
+        result = await session.call_tool("echo", {"message": "through the ring fence"})
+        print(started.serverInfo.name, len(tools.tools), result.content[0].text, sep="\n")
 
 
 asyncio.run(main(*sys.argv[1:]))

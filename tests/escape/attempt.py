@@ -1,17 +1,19 @@
-"""What the attack scripts share: raw system calls, children, and one JSON line an attempt.
+"""Common code of the attack scripts: reports, child processes, raw system calls.
 
-A script reports each attempt as one line on stdout:
+A script prints one JSON line for each attempt:
 
-    {"attempt": "…", "contained": true, "saw": "EPERM"}         the attack did not succeed
-    {"attempt": "…", "contained": false, "saw": "allowed"}      it did
-    {"attempt": "…", "unsupported": "this kernel has no …"}     nobody can try this on such a host
-    {"attempt": "…", "judged_by": "harness", "saw": "…"}        only the host's side can tell
+    {"attempt": "…", "contained": true, "saw": "EPERM"}         the attack failed
+    {"attempt": "…", "contained": false, "saw": "allowed"}      the attack succeeded
+    {"attempt": "…", "unsupported": "this kernel has no …"}     the host lacks what the attempt needs
+    {"attempt": "…", "judged_by": "harness", "saw": "…"}        the harness checks the result on the host
 
-Names are the same inside and outside, so that a bare run proves line by line that the case can fail.
-`unsupported` is said only outside: a refusal inside a sandbox is a refusal, whatever its reason.
+The same attempts are made in a sandbox and, as a control, without one ("bare"), so that each line is known to be able
+to fail. Only bare runs report `unsupported`: a refusal inside a sandbox is a refusal, whatever its reason.
 
-Every attempt runs in a child that dies with its parent and with its own alarm, so nothing outlives a script
-that did not mean to leave something behind.
+Attempts run in child processes that end with their parent, so a script leaves nothing behind unless that is the attack.
+
+No result may depend on the speed of the host, above all not that of a bare run: a script works until it has reached a
+count, or waits for a condition. `DEADLINE_SECONDS` only ends scripts that hang.
 """
 
 import argparse
@@ -29,9 +31,11 @@ import time
 
 SANDBOXED = os.environ.get("RINGFENCE_ESCAPE_SANDBOXED") == "1"
 MIB = 1 << 20
-SECONDS = 20
 
-# The answers of a wall. Any other error means that the kernel went on to look at the arguments.
+# Ends a script that hangs, and the children of a script. Scripts need a few seconds, on a busy host far more.
+DEADLINE_SECONDS = 240
+
+# Errors of a blocked call. Any other error means that the kernel has examined the arguments.
 REFUSALS = {errno.EPERM, errno.EACCES, errno.ENOSYS}
 
 CLONE_NEWNS = 0x00020000
@@ -65,7 +69,7 @@ NUMBERS = {
     "umount2": (166, 39), "unshare": (272, 97), "userfaultfd": (323, 282),
 }  # fmt: skip
 
-# PyDLL keeps the interpreter lock, so that a child of a raw clone finds it held by itself.
+# PyDLL does not release the interpreter lock, so that the child of a raw clone has it too.
 libc = ctypes.PyDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 
@@ -79,6 +83,7 @@ def unsupported(attempt, why):
 
 
 def left_to_harness(attempt, saw):
+    """Reports an attempt whose result the harness checks."""
     emit({"attempt": attempt, "judged_by": "harness", "saw": saw})
 
 
@@ -92,8 +97,8 @@ def errno_name(number):
 
 def syscall(call, *args):
     """Makes a system call by name or number; raises OSError as the os module does."""
-    keep = [ctypes.create_string_buffer(a) if isinstance(a, bytes) else a for a in args]
-    words = [ctypes.c_long(a if isinstance(a, int) else ctypes.addressof(a)) for a in keep]
+    values = [ctypes.create_string_buffer(a) if isinstance(a, bytes) else a for a in args]
+    words = [ctypes.c_long(a if isinstance(a, int) else ctypes.addressof(a)) for a in values]
     ctypes.set_errno(0)
     result = libc.syscall(ctypes.c_long(number(call)), *words)
     if result == -1 and ctypes.get_errno():
@@ -112,19 +117,33 @@ def number(call):
     return known
 
 
-def bind_to_parent(seconds=SECONDS):
-    """Makes this child end with its parent, and in any case after `seconds`."""
+def bind_to_parent():
+    """Makes this child end with its parent, and in any case at the deadline."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.alarm(seconds)
+    signal.alarm(DEADLINE_SECONDS)
 
 
-def fork(seconds=SECONDS):
+def fork():
     pid = os.fork()
     if pid == 0:
-        bind_to_parent(seconds)
+        bind_to_parent()
     return pid
+
+
+def sleep_until_killed():
+    """For children that only have to exist; their parent kills them, or ends."""
+    time.sleep(DEADLINE_SECONDS)
+    os._exit(0)
+
+
+def wait_until(condition, seconds):
+    """Waits until the condition is true, for at most `seconds`; returns the last result of the condition."""
+    end = time.monotonic() + seconds
+    while not (result := condition()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return result
 
 
 def kill_and_reap(pids):
@@ -139,8 +158,7 @@ def sleeper():
     """A child that only sleeps, for attempts that need another process."""
     pid = fork()
     if pid == 0:
-        time.sleep(SECONDS)
-        os._exit(0)
+        sleep_until_killed()
     try:
         yield pid
     finally:
@@ -149,7 +167,7 @@ def sleeper():
 
 @contextlib.contextmanager
 def init():
-    """The process to attack as the init: PID 1 inside; outside a stand-in, so that the host's is left alone."""
+    """The process to attack as the init: PID 1 in a sandbox; in a bare run a child, to spare the init of the host."""
     if SANDBOXED:
         yield 1
     else:
@@ -158,45 +176,45 @@ def init():
 
 
 class Outcome:
-    """How a child ended: a value it returned, an errno it met, or the signal that killed it."""
+    """Result of a child: the value that it returned, the errno that it met, or the signal that killed it."""
 
     def __init__(self, value=None, error=None, killed_by=None):
         self.value, self.error, self.killed_by = value, error, killed_by
 
 
-def in_child(call, seconds=SECONDS):
-    """Runs `call` in a forked child without stdout and tells how it went; `call` returns what JSON can carry."""
+def in_child(call):
+    """Runs `call` in a forked child without stdout, and returns its outcome; its value must be JSON."""
     reader, writer = os.pipe()
-    pid = fork(seconds)
+    pid = fork()
     if pid == 0:
         os.close(reader)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        answer = {}
+        result = {}
         try:
-            answer["value"] = call()
+            result["value"] = call()
         except OSError as error:
-            answer["error"] = error.errno
+            result["error"] = error.errno
         except BaseException as error:
-            answer["bug"] = repr(error)
-        os.write(writer, json.dumps(answer).encode())
+            result["bug"] = repr(error)
+        os.write(writer, json.dumps(result).encode())
         os._exit(0)
     os.close(writer)
     with open(reader, "rb") as pipe:
-        said = pipe.read()
+        output = pipe.read()
     status = os.waitpid(pid, 0)[1]
     if os.WIFSIGNALED(status):
         return Outcome(killed_by=signal.Signals(os.WTERMSIG(status)).name)
-    answer = json.loads(said)
-    if "bug" in answer:
-        raise RuntimeError(f"the attempt itself failed: {answer['bug']}")
-    return Outcome(answer.get("value"), answer.get("error"))
+    result = json.loads(output)
+    if "bug" in result:
+        raise RuntimeError(f"the attempt itself failed: {result['bug']}")
+    return Outcome(result.get("value"), result.get("error"))
 
 
 def probe(attempt, call, also=(), absent=None):
-    """Runs `call` in a child and reports whether a wall stopped it.
+    """Runs `call` in a child and reports whether it was blocked.
 
-    `also` are further errors that a wall gives to this call. `absent` maps errors to what the host lacks when a
-    bare process meets them. SIGSYS is a wall; any other death is an attempt that got through.
+    `also` are further errors that mean that this call is blocked. `absent` maps errors of a bare run to what the host
+    lacks. SIGSYS means blocked; death by any other signal means that the attempt succeeded.
     """
     outcome = in_child(call)
     if outcome.killed_by:
@@ -207,13 +225,13 @@ def probe(attempt, call, also=(), absent=None):
         unsupported(attempt, absent[outcome.error])
     else:
         stopped = outcome.error in REFUSALS or outcome.error in also
-        report(attempt, stopped, errno_name(outcome.error) + ("" if stopped else ", past the wall"))
+        report(attempt, stopped, errno_name(outcome.error) + ("" if stopped else ", not blocked"))
 
 
 def unshare_bare(flags):
-    """Outside a sandbox, moves this child to namespaces of its own, so that what follows does not touch the host's.
+    """In a bare run, moves this child to new namespaces, so that the attempt does not change those of the host.
 
-    Inside, the attempt is on the sandbox's own namespaces, which is the attack.
+    In a sandbox, its own namespaces are the target of the attack.
     """
     if SANDBOXED:
         return
@@ -228,7 +246,7 @@ def open_and_close(path, flags=os.O_RDONLY):
 
 @contextlib.contextmanager
 def scratch(parent=None):
-    """A directory that is removed at the end: in the working directory inside, in the system's own place outside."""
+    """A directory that is removed at the end: in a sandbox in the working directory, else in the system's for these."""
     path = tempfile.mkdtemp(prefix="escape-", dir=parent or (os.getcwd() if SANDBOXED else None))
     try:
         yield path
@@ -242,9 +260,9 @@ def size(text):
 
 
 def arguments(description, **needed):
-    """Parses the arguments that all scripts take, and guards the script's time.
+    """Parses the arguments, which are common to all scripts, and sets the deadline.
 
-    The limits are those of the sandbox; the same are passed to the bare run, which exceeds them.
+    The limits are those of the sandbox; a bare run is given the same, and exceeds them.
     """
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--memory", type=size, default=256 * MIB)
@@ -253,23 +271,23 @@ def arguments(description, **needed):
     parser.add_argument("--workspace", type=size, default=64 * MIB)
     parser.add_argument("--workspace-inodes", type=int, default=2000)
     parser.add_argument("--nofile", type=int, default=256)
-    parser.add_argument("--host-pid", type=int, required="host_pid" in needed, help="a process of the harness")
+    parser.add_argument("--host-pid", type=int, required="host_pid" in needed, help="a process of the host")
     parser.add_argument("--host-file", required="host_file" in needed, help="a file that only the host has")
-    parser.add_argument("--boot-id", required="boot_id" in needed, help="what the kernel calls this boot of the host")
+    parser.add_argument("--boot-id", required="boot_id" in needed, help="the boot id of the host")
     parser.add_argument("--key", required="key" in needed, help="a private key that one group may read")
     parser.add_argument("--group-file", help="a file in a volume that one group may read")
-    parser.add_argument("--runner", required="runner" in needed, help="the runner's binary on the host")
-    parser.add_argument("--only", choices=needed.get("only"), required="one_only" in needed, help="make only this")
-    parser.add_argument("--token", default="escape-daemon", help="the name left processes take (15 bytes)")
-    parser.add_argument("--marker", help="a file or FIFO that left processes hold open and locked")
-    parser.add_argument("--volumes", help="where the volumes lie: `rw`, `ro`, `inner` (also in `rw`), `home`")
-    parser.add_argument("--outside", help="a directory of the host's that is no volume, with a file `secret`")
-    parser.add_argument("--proxy", type=int, help="the port of the way out; outside, of a server that allows all")
-    parser.add_argument("--port", type=int, help="a web server on the host's loopback; allowed where anything is")
-    parser.add_argument("--other-port", type=int, help="another one, which is not allowed")
-    parser.add_argument("--udp-port", type=int, help="a UDP socket on the host's loopback that answers")
-    parser.add_argument("--abstract", help="the name of an abstract socket of the host's")
+    parser.add_argument("--runner", required="runner" in needed, help="the path of ringfence on the host")
+    parser.add_argument("--only", choices=needed.get("only"), required="one_only" in needed, help="make only this attempt")
+    parser.add_argument("--token", default="escape-daemon", help="the name of processes that are left behind (15 bytes)")
+    parser.add_argument("--marker", help="a file or FIFO that these processes open and lock")
+    parser.add_argument("--volumes", help="directory of the volumes: `rw`, `ro`, `inner` (also in `rw`), `home`")
+    parser.add_argument("--outside", help="a directory of the host that is no volume, with a file `secret`")
+    parser.add_argument("--proxy", type=int, help="the port of the proxy; in a bare run, of a server that allows everything")
+    parser.add_argument("--port", type=int, help="a web server on the loopback address of the host; the proxy allows it")
+    parser.add_argument("--other-port", type=int, help="another web server, which the proxy does not allow")
+    parser.add_argument("--udp-port", type=int, help="a UDP echo service on the loopback address of the host")
+    parser.add_argument("--abstract", help="the name of an abstract socket of the host")
     for caught in (signal.SIGALRM, signal.SIGTERM):
-        signal.signal(caught, lambda *_: sys.exit("stopped before its end"))
-    signal.alarm(SECONDS)
+        signal.signal(caught, lambda *_: sys.exit("stopped at the deadline or by SIGTERM"))
+    signal.alarm(DEADLINE_SECONDS)
     return parser.parse_args()

@@ -1,8 +1,8 @@
 """Case 1: fork, clone3 and thread bombs.
 
-Attempted: to have four times the allowed number of processes (or threads) alive at once.
-Contained: fewer than `--pids` could be started.
-Harmless: at most 600, each only sleeps, dies with its parent and after 10 s, and is killed at the end.
+Attempted: to have four times the allowed number of processes (or threads) at once.
+Contained: fewer than `--pids` are alive at once.
+Harmless: at most 600, which only sleep, end with their parent and are killed at the end.
 """
 
 import ctypes
@@ -12,25 +12,21 @@ import signal
 import struct
 import sys
 import threading
-import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import attempt
 
-SLEEP_SECONDS = 10
-
 
 def bomb(name, start, wanted, limit):
-    """Starts processes by `start`, which returns 0 in the new one, until it is refused or has enough."""
+    """Starts processes with `start`, which returns 0 in the new one, until it is refused or there are enough."""
     started, saw = [], "no refusal"
     try:
         while len(started) < wanted:
             pid = start()
             if pid == 0:
-                attempt.bind_to_parent(SLEEP_SECONDS)
-                time.sleep(SLEEP_SECONDS)
-                os._exit(0)
+                attempt.bind_to_parent()
+                attempt.sleep_until_killed()
             started.append(pid)
     except OSError as error:
         saw = attempt.errno_name(error.errno)
@@ -60,7 +56,7 @@ def thread_bomb(name, wanted, limit):
     stop, started, saw = threading.Event(), [], "no refusal"
     try:
         while len(started) < wanted:
-            thread = threading.Thread(target=stop.wait, args=(SLEEP_SECONDS,), daemon=True)
+            thread = threading.Thread(target=stop.wait, daemon=True)
             thread.start()
             started.append(thread)
     except RuntimeError:

@@ -1,10 +1,9 @@
-"""Case 2: memory bombs of every kind that the kernel counts in its own way.
+"""Case 2: memory bombs with every kind of memory that the kernel accounts in a different way.
 
-Attempted: to hold four times `--memory`, touched in steps of 16 MiB with pauses that leave a watchdog its chance.
-`--only KIND` must say which: anon, anon-spread, shared-anon, files-tmp, files-shm, memfd, sysv-shm, pipes, sockets,
-tcp-sockets.
-Contained: no more than 1.5 times the limit was held at once, whether by an error or by the death of the holder.
-The runner may also end the whole sandbox: then there is no line, and the harness judges the runner's own message.
+Attempted: to hold four times `--memory`, in steps of 16 MiB with pauses in which a watchdog can act. `--only KIND`
+selects the kind: anon, anon-spread, shared-anon, files-tmp, files-shm, memfd, sysv-shm, pipes, sockets, tcp-sockets.
+Contained: never more than 1.5 times the limit is held at once, whether because of an error or because the holder dies.
+ringfence may also end the whole sandbox: then there is no report, and the harness checks the message of ringfence.
 Harmless: at most 1.5 GiB; the holders are killed at the end; files are unlinked before they are filled.
 """
 
@@ -26,20 +25,20 @@ import attempt
 
 STEP = 16 * attempt.MIB
 MAX_HOLDERS = 40
-HOLD_SECONDS = 1
-BALLAST = 8 * attempt.MIB  # makes a holder larger than its reporter in the eyes of the kernel's OOM killer
+WATCHDOG_SECONDS = 1  # a watchdog in a sandbox acts within this time
+BALLAST = 8 * attempt.MIB  # makes a holder larger than this script, so that the OOM killer selects the holder
 F_SETPIPE_SZ = 1031
 IPC_PRIVATE, IPC_CREAT, IPC_RMID = 0, 0o1000, 0
 RECORD = struct.Struct("qq")  # bytes held; errno that stopped the holder, 0 when it has enough
-GOING_ON = -1
-KEPT = []  # outlives the generator that filled it
+NOT_STOPPED = -1
+ALLOCATED = []  # keeps allocations alive after the generator that made them
 
 
 def anonymous(flags=mmap.MAP_PRIVATE):
     while True:
         block = mmap.mmap(-1, STEP, flags=flags | mmap.MAP_ANONYMOUS)
         block[::mmap.PAGESIZE] = b"\1" * (STEP // mmap.PAGESIZE)
-        KEPT.append(block)
+        ALLOCATED.append(block)
         yield STEP
 
 
@@ -79,14 +78,14 @@ def pipes():
         try:
             fcntl.fcntl(writer, F_SETPIPE_SZ, attempt.MIB)
         except PermissionError:
-            pass  # over the user's soft limit a pipe is small, and still costs
+            pass  # above the soft limit of the user pipes are small, but still cost memory
         yield write_until_full(lambda block: os.write(writer, block))
 
 
 def sockets():
     while True:
         pair = socket.socketpair()
-        KEPT.append(pair)
+        ALLOCATED.append(pair)
         held = 0
         for end in pair:
             end.setblocking(False)
@@ -96,12 +95,12 @@ def sockets():
 
 
 def tcp_sockets():
-    """Connections to oneself over loopback, whose buffers the kernel enlarges by itself."""
+    """Connections over loopback, whose buffers the kernel enlarges by itself."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=16)
     while True:
         near = socket.create_connection(listener.getsockname())
         pair = (near, listener.accept()[0])
-        KEPT.append(pair)
+        ALLOCATED.append(pair)
         held = 0
         for end in pair:
             end.setblocking(False)
@@ -118,7 +117,7 @@ def write_until_full(write):
         return written
 
 
-# kind: (attempt, what is held, whether one process alone may hold all of it)
+# kind: (attempt, generator of allocations, whether one process may hold all of it)
 KINDS = {
     "anon": ("anonymous memory", anonymous, True),
     "anon-spread": ("anonymous memory spread over processes", anonymous, False),
@@ -134,7 +133,7 @@ KINDS = {
 
 
 class Holder:
-    """A child that takes memory and keeps it; it says how much, and at the end what stopped it."""
+    """A child that allocates memory and keeps it. It reports how much it holds, and what stopped it."""
 
     def __init__(self, source, share):
         self.reader, writer = os.pipe()
@@ -145,18 +144,18 @@ class Holder:
         os.close(writer)
 
     def progress(self):
-        """Yields whenever more is held, until the holder has stopped or died."""
+        """Yields after each allocation, until the holder has stopped or died."""
         with open(self.reader, "rb", buffering=0) as pipe:
             while line := pipe.read(RECORD.size):
                 self.held, error = RECORD.unpack(line)
                 yield
-                if error != GOING_ON:
+                if error != NOT_STOPPED:
                     self.stopped_by = error
                     return
-        self.look(0)
+        self.check(0)
 
-    def look(self, options=os.WNOHANG):
-        """Notices the death of the holder, after which it holds nothing."""
+    def check(self, options=os.WNOHANG):
+        """Checks whether the holder has died; then it holds nothing."""
         if self.killed_by is None:
             pid, status = os.waitpid(self.pid, options)
             if pid:
@@ -165,15 +164,15 @@ class Holder:
 
 
 def hold(source, share, writer):
-    KEPT.append(bytearray(b"\1" * BALLAST))
-    held = unslept = error = 0
+    ALLOCATED.append(bytearray(b"\1" * BALLAST))
+    held = since_pause = error = 0
     try:
         for added in source():
             held += added
-            os.write(writer, RECORD.pack(held, GOING_ON))
-            unslept += added
-            if unslept >= STEP:
-                unslept = 0
+            os.write(writer, RECORD.pack(held, NOT_STOPPED))
+            since_pause += added
+            if since_pause >= STEP:
+                since_pause = 0
                 time.sleep(0.005)
             if held >= share:
                 break
@@ -182,20 +181,22 @@ def hold(source, share, writer):
     except OSError as refused:
         error = refused.errno
     os.write(writer, RECORD.pack(held, error))
-    time.sleep(attempt.SECONDS)
-    os._exit(0)
+    attempt.sleep_until_killed()
 
 
 def bomb(source, alone, limit):
-    """Returns the most bytes that were held at once by holders alive together, and what ended it."""
+    """Returns the most bytes that living holders held at once, and what ended the attempt."""
     target = min(4 * limit, 1536 * attempt.MIB)
     share = target if alone else limit * 3 // 4
     holders, most = [], 0
 
     def held_now():
         for holder in holders:
-            holder.look()
+            holder.check()
         return sum(holder.held for holder in holders)
+
+    def first_death():
+        return next((holder.killed_by for holder in holders if holder.killed_by), None)
 
     try:
         while held_now() < target and len(holders) < MAX_HOLDERS:
@@ -203,11 +204,11 @@ def bomb(source, alone, limit):
             holders.append(holder)
             for _ in holder.progress():
                 most = max(most, held_now())
-            killed = [each.killed_by for each in holders if each.killed_by]
-            if killed or holder.stopped_by not in (0, errno.EMFILE):
-                return most, killed[0] if killed else attempt.errno_name(holder.stopped_by)
-        time.sleep(HOLD_SECONDS)
-        return most, "held to the end"
+            if first_death() or holder.stopped_by not in (0, errno.EMFILE):
+                return most, first_death() or attempt.errno_name(holder.stopped_by)
+        if attempt.SANDBOXED:
+            attempt.wait_until(lambda: held_now() < target, WATCHDOG_SECONDS)
+        return most, first_death() or "held to the end"
     except OSError as error:
         return most, f"{attempt.errno_name(error.errno)} at fork"
     finally:

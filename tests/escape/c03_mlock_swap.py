@@ -1,7 +1,7 @@
 """Case 3: locked memory and swap.
 
-Attempted: to lock 64 MiB into memory in each of the ways there are; to get past `--memory` by way of swap.
-Contained: locking is refused; no more than 1.5 times the limit is held on a host with swap.
+Attempted: to lock 64 MiB into memory with each system call; to exceed `--memory` with the help of swap.
+Contained: locking is refused; on a host with swap no more than 1.5 times the limit is held.
 Harmless: 64 MiB in a child that ends at once; the swap attempt is bounded as in case 2.
 """
 
@@ -32,13 +32,13 @@ def mlock(call, *flags):
 
 
 def mlockall():
-    keep = mapped()
+    mapping = mapped()
     attempt.syscall("mlockall", MCL_CURRENT | MCL_FUTURE)
-    del keep
+    del mapping
 
 
 def swap_total():
-    # sysinfo(2) answers inside as outside: uptime, three loads, total and free RAM, shared, buffers, total swap
+    # sysinfo(2) works in sandboxes too: uptime, three loads, total and free RAM, shared, buffers, total swap
     info = (ctypes.c_ulong * 64)()
     attempt.libc.sysinfo(info)
     return info[8]

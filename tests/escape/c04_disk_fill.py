@@ -1,8 +1,8 @@
-"""Case 4: filling the disk by write, by fallocate, by sparse files written later, and over several directories.
+"""Case 4: filling the disk with write, fallocate, sparse files that are written later, and in several directories.
 
 Attempted: to store four times `--workspace`.
-Contained: it ends with ENOSPC (SIGBUS for a mapped file) at no more than 1.1 times the limit, and after the files
-are gone the same process can write again.
+Contained: the attempt ends with ENOSPC (SIGBUS for a mapped file) at no more than 1.1 times the limit, and the process
+can write again after it has removed the files.
 Harmless: at most 1 GiB, in directories that are removed at the end.
 """
 
@@ -32,7 +32,7 @@ def write_sparse(file, offset):
 
 
 def fill(directories, put, wanted):
-    """Fills one file a directory by `put`, going on where one is full; returns the bytes held and what ended it."""
+    """Fills one file in each directory with `put`; returns the bytes stored and the last error."""
     files, stored, saw = [], 0, "no refusal"
     for directory in directories:
         path = os.path.join(directory, "fill")
@@ -51,7 +51,7 @@ def fill(directories, put, wanted):
 
 
 def touch_mapping(directory, wanted):
-    """In a child: writes through a mapping of a sparse file, page by page; a full file system is SIGBUS."""
+    """Writes in a child through a mapping of a sparse file; a full file system raises SIGBUS."""
     path = os.path.join(directory, "fill")
 
     def touch():
@@ -67,7 +67,7 @@ def touch_mapping(directory, wanted):
     return stored, outcome.killed_by or (attempt.errno_name(outcome.error) if outcome.error else "no refusal")
 
 
-def judge(name, directory, limit, stored, saw):
+def report(name, directory, limit, stored, saw):
     again = fill([directory], write, STEP) == (STEP, "no refusal")
     after = "wrote again afterwards" if again else "could not write afterwards"
     refused = saw in ("ENOSPC", "SIGBUS", "EFBIG", "EDQUOT", "SIGKILL")
@@ -84,10 +84,10 @@ def main():
             ("fallocate", allocate),
             ("sparse file, then written", write_sparse),
         ):
-            judge(name, here, limit, *fill([here], put, wanted))
-        judge("sparse file, then written through a mapping", here, limit, *touch_mapping(here, wanted))
+            report(name, here, limit, *fill([here], put, wanted))
+        report("sparse file, then written through a mapping", here, limit, *touch_mapping(here, wanted))
         everywhere = fill([here, tmp, shm], write, wanted)
-        judge("write spread over the workspace, /tmp and /dev/shm", here, limit, *everywhere)
+        report("write spread over the workspace, /tmp and /dev/shm", here, limit, *everywhere)
 
 
 main()

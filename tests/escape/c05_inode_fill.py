@@ -1,7 +1,8 @@
-"""Case 5: filling the inodes with empty files, directories, symlinks, hard links and FIFOs.
+"""Case 5: using up the inodes with empty files, directories, symlinks, hard links and FIFOs.
 
-Attempted: to make twice `--workspace-inodes` of each.
-Contained: it ends with ENOSPC at no more than the limit, and after they are gone the same process can make more.
+Attempted: to create twice `--workspace-inodes` of each.
+Contained: the attempt ends with ENOSPC at no more than the limit, and the process can create more after it has removed
+them.
 Harmless: at most 20,000 empty entries in a directory that is removed at the end.
 """
 
@@ -48,7 +49,7 @@ def fill(directory, make, wanted):
 def main():
     args = attempt.arguments(__doc__)
     limit, wanted = args.workspace_inodes, min(2 * args.workspace_inodes, 20_000)
-    # Outside a sandbox in memory: a busy disk could take longer than the script may run.
+    # A bare run uses memory, to spare the disk of the host.
     with attempt.scratch(None if attempt.SANDBOXED else "/dev/shm") as here:
         for name, make in KINDS.items():
             made, saw = fill(os.path.join(here, "fill"), make, wanted)

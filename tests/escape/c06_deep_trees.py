@@ -1,10 +1,10 @@
-"""Case 6: trees that are hard to remove: very deep, with long and odd names, without permissions.
+"""Case 6: trees that are hard to remove: very deep, with long and unusual names, without permissions.
 
-Attempted: to leave behind a tree of 1,200 levels of 200-byte names (far beyond PATH_MAX), 200 names of 255 odd
-bytes, and a closed directory with a file in it.
-Contained: inside, the process meets no error that it does not survive; the trees are left where they are, and the
-harness checks that nothing of them is left on the host. Outside, a tree that outlives the process is not contained.
-Harmless: fewer than 2,000 empty directories; outside they are removed after they were seen to survive.
+Attempted: to leave behind a tree of 1,200 levels of 200-byte names (far beyond PATH_MAX), 200 names of 255 unusual
+bytes, and a directory without permissions that contains a file.
+Contained: the process in the sandbox survives; it leaves the trees, and the harness checks that none of them is left on
+the host. In a bare run, a tree that outlives the process is not contained.
+Harmless: fewer than 2,000 empty directories; a bare run removes them after it has found them.
 """
 
 import os

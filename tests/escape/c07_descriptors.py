@@ -1,8 +1,8 @@
 """Case 7: descriptors, inotify and epoll instances.
 
-Attempted: to hold four times `--nofile` descriptors, also after raising the limit, as epoll instances, or parked in
-flight in a unix socket; to take the inotify instances that the kernel allows the user as a whole.
-Contained: EMFILE within the limit (in flight: 1.5 times it); less than half of the user's inotify instances.
+Attempted: to hold four times `--nofile` descriptors, also after raising the limit, as epoll instances, and in flight in
+unix sockets; to use all inotify instances that the kernel allows the user.
+Contained: EMFILE within the limit (in flight: 1.5 times the limit); less than half of the user's inotify instances.
 Harmless: a few thousand descriptors in a child that ends at once.
 """
 
@@ -19,14 +19,14 @@ import attempt
 
 
 def collect(make, wanted):
-    """Makes things that hold a descriptor each until refused; returns how many, and what ended it."""
-    kept, saw = [], "no refusal"
+    """Makes objects with a descriptor each until one is refused; returns their number, and the error."""
+    made, saw = [], "no refusal"
     try:
-        while len(kept) < wanted:
-            kept.append(make())
+        while len(made) < wanted:
+            made.append(make())
     except OSError as error:
         saw = attempt.errno_name(error.errno)
-    return len(kept), saw
+    return len(made), saw
 
 
 def open_null():
@@ -46,18 +46,18 @@ def after_raising(wanted):
 
 
 def in_flight(wanted):
-    """Parks descriptors in the queues of unix sockets, where no descriptor table counts them."""
+    """Sends descriptors to unix sockets that do not receive; the descriptor table does not count those in flight."""
     null, pairs = open_null(), []
     batch = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [null] * 32))]
 
-    def park():
-        if not pairs or len(pairs) * 4 <= park.sent:
+    def send():
+        if not pairs or len(pairs) * 4 <= send.sent:
             pairs.append(socket.socketpair())
         pairs[-1][0].sendmsg([b"x"], batch, socket.MSG_DONTWAIT)
-        park.sent += 1
+        send.sent += 1
 
-    park.sent = 0
-    sent, saw = collect(park, wanted // 32)
+    send.sent = 0
+    sent, saw = collect(send, wanted // 32)
     return sent * 32, saw
 
 
@@ -76,7 +76,7 @@ def inotify_allowance():
         return 128
 
 
-def judge(name, call, limit):
+def report(name, call, limit):
     count, saw = attempt.in_child(call).value
     attempt.report(name, count <= limit, f"{saw} after {count}, {limit} allowed")
 
@@ -84,12 +84,12 @@ def judge(name, call, limit):
 def main():
     args = attempt.arguments(__doc__)
     limit, wanted = args.nofile, min(4 * args.nofile, 4096)
-    judge("descriptors", lambda: collect(open_null, wanted), limit)
-    judge("descriptors after raising the limit", lambda: after_raising(wanted), limit)
-    judge("epoll instances", lambda: collect(select.epoll, wanted), limit)
-    judge("descriptors in flight in unix sockets", lambda: in_flight(wanted), int(1.5 * limit))
+    report("descriptors", lambda: collect(open_null, wanted), limit)
+    report("descriptors after raising the limit", lambda: after_raising(wanted), limit)
+    report("epoll instances", lambda: collect(select.epoll, wanted), limit)
+    report("descriptors in flight in unix sockets", lambda: in_flight(wanted), int(1.5 * limit))
     allowance = inotify_allowance()
-    judge("inotify instances", lambda: collect(inotify_init, min(allowance, 4096)), allowance // 2)
+    report("inotify instances", lambda: collect(inotify_init, min(allowance, 4096)), allowance // 2)
 
 
 main()

@@ -1,9 +1,9 @@
-"""Cases 9 and 10: output floods, for a reader that counts, or is slow.
+"""Cases 9 and 10: output floods.
 
-Attempted: `--bytes N` of `--kind` (plain, line, nul, ansi, utf8) on descriptor `--fd` (1 or 2), as fast as it is
-taken.
-Contained: judged by the harness, by the memory of the runner and by what it passes on. No JSON is written.
-Harmless: it only writes, and ends at `--bytes`, when the reader goes away, or after `--seconds`.
+Attempted: to write `--bytes N` of `--kind` (plain, line, nul, ansi, utf8) to descriptor `--fd` (1 or 2), as fast as it
+is read.
+Contained: the harness checks the memory of ringfence and the output that it forwards. There is no report.
+Harmless: the script only writes, and ends after `--bytes`, when the reader closes the pipe, or after `--seconds`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def main():
     parser.add_argument("--kind", choices=BLOCKS, default="plain")
     parser.add_argument("--bytes", type=int, default=10_000_000_000)
     parser.add_argument("--fd", type=int, choices=(1, 2), default=1)
-    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--seconds", type=int, default=240)
     args = parser.parse_args()
     signal.alarm(args.seconds)
     block, left = memoryview(BLOCKS[args.kind]), args.bytes

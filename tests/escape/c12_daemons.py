@@ -1,10 +1,10 @@
 """Case 12: daemons that outlive their command.
 
-Attempted: to leave two processes behind: one that detached itself (double fork, setsid) and ignores every signal it
-can, and one that forks and exits every 50 ms, so that no list of processes is ever true.
-Both take the name `--token` (15 bytes, seen in /proc/PID/comm) and hold `--marker`, where given, open and locked.
-Contained: judged by the harness: soon after the command ended, no process has that name and the lock is free.
-Harmless: they only sleep, and end by themselves after 10 s.
+Attempted: to leave two processes behind: one that detaches itself (double fork, setsid) and ignores all signals that it
+can, and one that forks and exits every 50 ms, so that any list of processes is out of date.
+Both have the name `--token` (15 bytes, see /proc/PID/comm) and open and lock `--marker`, if it is given.
+Contained: the harness checks that soon after the end of the command neither is left and the lock is free.
+Harmless: they only sleep; the harness kills them, and they end by themselves after a minute.
 """
 
 import fcntl
@@ -17,11 +17,11 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import attempt
 
-LIFE_SECONDS = 10
+LIFE_SECONDS = 60
 
 
 def detach(args, ready, life):
-    """Double-forks, drops every tie to the command, and calls `life` in the daemon."""
+    """Forks twice, leaves the session and the streams of the command, and calls `life` in the daemon."""
     if os.fork() > 0:
         return os.wait()
     os.setsid()

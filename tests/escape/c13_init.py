@@ -1,13 +1,13 @@
 """Case 13: zombie floods, killing PID 1, an orphan that holds stdout.
 
-`--only zombies`: to keep four times `--pids` zombies; to leave the init twice `--pids` orphans to reap.
-Contained: fewer than `--pids` zombies; nearly all orphans are reaped within a second. Outside, the orphans are left
-to an init of the script's own that does not reap, in a PID namespace of its own.
-`--only init`: to end, stop or crash PID 1 by signals. Contained: it is still there. Outside, the target is a
-stand-in that the script forked: the host's PID 1 is never signalled.
-`--only orphan`: to leave a child that holds stdout. Contained: it is ended with the command, and so cannot report
-that it held stdout to its own end.
-Harmless: bounded counts, all reaped; the orphan ends by itself after 10 s.
+`--only zombies`: to have four times `--pids` zombies; to leave twice `--pids` orphans for the init to reap.
+Contained: fewer than `--pids` zombies; nearly all orphans are reaped soon. A bare run leaves the orphans to an init in a
+new PID namespace that does not reap.
+`--only init`: to end, stop or crash PID 1 with signals. Contained: it is still alive. The target of a bare run is a
+child of the script; the init of the host receives no signal.
+`--only orphan`: to leave a child that has stdout open. Contained: it is killed with the command, and so cannot report
+that it outlived the command.
+Harmless: bounded numbers, all reaped; the orphan ends by itself.
 """
 
 import os
@@ -19,26 +19,28 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import attempt
 
-HOLD_SECONDS = 10
+REAP_SECONDS = 5
+SIGNAL_SECONDS = 0.2  # after this time a signal has had its effect
+ORPHAN_SECONDS = 10  # ringfence kills orphans far earlier
 
 
 def zombies(args):
-    kept, saw = [], "no refusal"
+    made, saw = [], "no refusal"
     try:
-        while len(kept) < min(600, 4 * args.pids):
+        while len(made) < min(600, 4 * args.pids):
             pid = attempt.fork()
             if pid == 0:
                 os._exit(0)
-            kept.append(pid)
+            made.append(pid)
     except OSError as error:
         saw = attempt.errno_name(error.errno)
-    for pid in kept:
+    for pid in made:
         os.waitpid(pid, 0)
-    attempt.report("zombies kept", len(kept) < args.pids, f"{saw} after {len(kept)}")
+    attempt.report("zombies kept", len(made) < args.pids, f"{saw} after {len(made)}")
 
 
 def orphan():
-    """Makes an orphan that exits at once; returns its pid."""
+    """Makes an orphan that exits at once; returns its pid, or -1 if its fork was refused."""
     reader, writer = os.pipe()
     parent = attempt.fork()
     if parent == 0:
@@ -72,13 +74,18 @@ def orphans_left(count):
         except (OSError, ValueError):
             break
         time.sleep(0.005)
-    time.sleep(1)
-    return len(made), sum(exists(pid) for pid in made if pid > 0), made.count(-1)
+
+    def left():
+        return sum(exists(pid) for pid in made if pid > 0)
+
+    # The init of a bare run never reaps, so there is nothing to wait for.
+    attempt.wait_until(lambda: left() < len(made) // 10, REAP_SECONDS if attempt.SANDBOXED else 0)
+    return len(made), left(), made.count(-1)
 
 
 def under_lazy_init(call):
     attempt.syscall("unshare", attempt.CLONE_NEWPID)
-    # the first child is the namespace's init and waits for one child only
+    # The first child is the init of the namespace, and waits for one child only.
     return attempt.in_child(lambda: attempt.in_child(call).value).value
 
 
@@ -93,11 +100,10 @@ def orphans(args):
 
 
 def kill_init():
-    """Sends signals to PID 1, outside to a stand-in, and looks whether it is still there."""
+    """Sends signals to PID 1, in a bare run to a child, and checks whether it is still alive."""
     target = 1 if attempt.SANDBOXED else attempt.fork()
     if target == 0:
-        time.sleep(HOLD_SECONDS)
-        os._exit(0)
+        attempt.sleep_until_killed()
     refused = set()
     for signum in (signal.SIGSTOP, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
         try:
@@ -108,24 +114,29 @@ def kill_init():
         attempt.syscall("pidfd_send_signal", attempt.syscall("pidfd_open", target, 0), signal.SIGKILL, 0, 0)
     except OSError as error:
         refused.add(attempt.errno_name(error.errno))
-    time.sleep(0.3)
-    if target != 1:
+    if target == 1:
+        time.sleep(SIGNAL_SECONDS)
+    else:
         os.waitpid(target, 0)
     alive = exists(target)
-    saw = ("still there" if alive else "the stand-in died") + f" ({', '.join(sorted(refused)) or 'signals accepted'})"
+    saw = ("still there" if alive else "the child died") + f" ({', '.join(sorted(refused)) or 'signals accepted'})"
     attempt.report("killing the init", alive, saw)
 
 
 def hold_stdout():
+    script = os.getpid()
     pid = os.fork()
     if pid == 0:
         os.setsid()
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(HOLD_SECONDS + 1)
-        time.sleep(HOLD_SECONDS)
-        attempt.report("orphan that holds stdout", False, "held it to its own end")
+        signal.alarm(attempt.DEADLINE_SECONDS)
+        if attempt.SANDBOXED:
+            time.sleep(ORPHAN_SECONDS)
+        else:
+            attempt.wait_until(lambda: os.getppid() != script, attempt.DEADLINE_SECONDS)
+        attempt.report("orphan that holds stdout", False, "outlived the command")
         os._exit(0)
-    attempt.left_to_harness("orphan that holds stdout", f"pid {pid} holds stdout for {HOLD_SECONDS} s")
+    attempt.left_to_harness("orphan that holds stdout", f"pid {pid} has stdout open")
 
 
 def main():

@@ -1,10 +1,10 @@
 """Case 15: leaving or changing the cgroup.
 
-Attempted: to open any cgroup.procs or release_agent for writing, to make a child cgroup, to mount the cgroup file
-systems, to take a new cgroup namespace.
-Contained: no such file is seen or opened, and the calls are refused.
-Harmless: files are opened and closed, never written; a made cgroup is removed at once; mounts are made in a mount
-namespace of a child's own.
+Attempted: to open any cgroup.procs or release_agent for writing, to create a child cgroup, to mount the cgroup file
+systems, to create a cgroup namespace.
+Contained: no such file is visible or can be opened, and the calls are refused.
+Harmless: files are opened and closed, never written; a created cgroup is removed at once; mounts are made in a mount
+namespace of a child.
 """
 
 import errno
@@ -30,7 +30,7 @@ def cgroup_mounts():
 
 
 def directories(names):
-    """Every directory of the cgroup file systems that holds one of `names`, bounded."""
+    """Yields files of the cgroup file systems with one of these names, from a bounded number of directories."""
     seen = 0
     for mount in cgroup_mounts():
         for path, _, files in os.walk(mount):

@@ -1,10 +1,10 @@
-"""Case 16: a new user namespace, and the powers that come with it.
+"""Case 16: a new user namespace, and the capabilities in it.
 
 Attempted: a new user namespace by unshare, clone (also with bits set above the flags that the kernel reads) and
 clone3, then a mount in it; every other kind of namespace; joining the namespaces of the init.
 Contained: each call is refused.
-Harmless: everything happens in children that end at once; the mount is in their own mount namespace; outside, a
-stand-in that the script forked takes the place of the init.
+Harmless: everything happens in children that end at once; the mount is in their own mount namespace; the init of a bare
+run is a child of the script.
 """
 
 import errno

@@ -1,10 +1,10 @@
-"""Case 17: changing the mounts, by the old calls and the new.
+"""Case 17: changing the mounts, with the old system calls and the new ones.
 
 Attempted: mount, bind, remount of / as writable, umount, pivot_root, chroot, fsopen, fspick, open_tree, move_mount,
 mount_setattr.
 Contained: each call is refused.
-Harmless: each runs in a child; outside in a private mount namespace of its own; a remount changes the flags of that
-one mount and never the file system's; pivot_root names directories that do not exist.
+Harmless: each runs in a child, in a bare run in a new mount namespace; the remount changes the flags of that mount
+only, not those of the file system; pivot_root names directories that do not exist.
 """
 
 import os
@@ -70,7 +70,7 @@ def fsopen_then_move_mount(here):
 
 
 def move_mount(here):
-    # without a mounted tree at hand: both paths exist, neither is a mount point, so the kernel says EINVAL
+    # Both paths exist and neither is a mount point: the kernel returns EINVAL if the call is not blocked.
     attempt.syscall("move_mount", AT_FDCWD, here, AT_FDCWD, here, 0)
 
 
@@ -83,7 +83,7 @@ def open_tree(_):
 
 
 def mount_setattr(here):
-    # on the root of our own view: set, clear, propagation, userns
+    # struct mount_attr: set, clear, propagation, userns
     attempt.syscall("mount_setattr", AT_FDCWD, b"/", 0, struct.pack("4Q", MOUNT_ATTR_NOSUID, 0, 0, 0), 32)
 
 

@@ -1,9 +1,9 @@
-"""Case 18: reaching into other processes: a sibling, the init, and a process of the host.
+"""Case 18: access to other processes: a sibling, the init, and a process of the host.
 
 Attempted: ptrace, process_vm_readv and process_vm_writev, pidfd_getfd, /proc/PID/mem.
-Contained: refused; a process of the host (`--host-pid`) does not even exist.
-Harmless: the sibling is the script's own and only sleeps; the memory named does not exist (EFAULT) and so does the
-descriptor (EBADF); outside, a stand-in that the script forked takes the place of the init.
+Contained: refused; a process of the host (`--host-pid`) does not exist in the sandbox.
+Harmless: the sibling is a child that only sleeps; the addresses (EFAULT) and the descriptor (EBADF) do not exist; the
+init of a bare run is a child of the script.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ class IoVec(ctypes.Structure):
 
 
 def seize(pid):
-    # seizing does not stop the target, and ends with this child
+    # PTRACE_SEIZE does not stop the target, and ends with this child.
     attempt.syscall("ptrace", PTRACE_SEIZE, pid, 0, 0)
 
 
@@ -42,23 +42,23 @@ def open_memory(pid, flags):
     attempt.open_and_close(f"/proc/{pid}/mem", flags)
 
 
-def reach(whom, pid, also=()):
-    attempt.probe(f"ptrace of {whom}", lambda: seize(pid), also)
-    attempt.probe(f"process_vm_readv of {whom}", lambda: move_memory("process_vm_readv", pid), also)
-    attempt.probe(f"process_vm_writev of {whom}", lambda: move_memory("process_vm_writev", pid), also)
-    attempt.probe(f"pidfd_getfd of {whom}", lambda: steal_descriptor(pid), also)
-    attempt.probe(f"/proc/PID/mem of {whom} for writing", lambda: open_memory(pid, os.O_WRONLY), (errno.EROFS, *also))
+def attack(target, pid, also=()):
+    attempt.probe(f"ptrace of {target}", lambda: seize(pid), also)
+    attempt.probe(f"process_vm_readv of {target}", lambda: move_memory("process_vm_readv", pid), also)
+    attempt.probe(f"process_vm_writev of {target}", lambda: move_memory("process_vm_writev", pid), also)
+    attempt.probe(f"pidfd_getfd of {target}", lambda: steal_descriptor(pid), also)
+    attempt.probe(f"/proc/PID/mem of {target} for writing", lambda: open_memory(pid, os.O_WRONLY), (errno.EROFS, *also))
 
 
 def main():
     args = attempt.arguments(__doc__, host_pid=True)
     with attempt.sleeper() as sibling:
-        reach("a sibling", sibling)
+        attack("a sibling", sibling)
     with attempt.init() as init:
-        reach("the init", init)
+        attack("the init", init)
         attempt.probe("/proc/PID/mem of the init for reading", lambda: open_memory(init, os.O_RDONLY))
     gone = (errno.ESRCH, errno.ENOENT)
-    reach("a process of the host", args.host_pid, gone)
+    attack("a process of the host", args.host_pid, gone)
     attempt.probe(
         "/proc/PID/mem of a process of the host for reading", lambda: open_memory(args.host_pid, os.O_RDONLY), gone
     )

@@ -1,6 +1,7 @@
 """Case 19: bpf, perf_event_open, userfaultfd.
 
-Attempted: an eBPF map and a program, a software performance event on oneself, a userfaultfd by call and by device.
+Attempted: an eBPF map and a program, a software performance event of the process itself, a userfaultfd by system call
+and by device.
 Contained: each is refused.
 Harmless: the map has one entry, the program returns 0 and is attached to nothing; all end with the child.
 """
@@ -32,7 +33,7 @@ def bpf_program():
 
 
 def perf_event():
-    # type software, size, cpu clock; disabled, without kernel and hypervisor: what an ordinary user may ask for
+    # type software, size, cpu clock; disabled, without kernel and hypervisor: allowed for ordinary users
     attributes = struct.pack("IIQQQQQ16x", 1, 64, 0, 0, 0, 0, 1 | 1 << 5 | 1 << 6)
     attempt.syscall("perf_event_open", attributes, 0, -1, -1, 0)
 

@@ -1,8 +1,7 @@
-"""Case 20: io_uring, and sockets through it, which no filter on socket() sees.
+"""Case 20: io_uring, and sockets that it creates without a call of socket().
 
-Attempted: io_uring_setup; io_uring_enter and io_uring_register on a descriptor that is none; a raw socket by way of
-a ring.
-Contained: each call is refused (EBADF would mean that the kernel looked at the descriptor).
+Attempted: io_uring_setup; io_uring_enter and io_uring_register with an invalid descriptor; a raw socket through a ring.
+Contained: each call is refused (EBADF would mean that the kernel has examined the descriptor).
 Harmless: a ring of one entry and a socket that sends nothing, both gone with the child.
 """
 
@@ -45,8 +44,8 @@ def raw_socket_by_ring():
     attempt.syscall("io_uring_enter", ring, 1, 1, IORING_ENTER_GETEVENTS, 0, 0)
     result = struct.unpack_from("i", completions, cqes + 8)[0]
     if result < 0:
-        return f"the ring ran, its socket met {attempt.errno_name(-result)}"
-    return "a raw socket came out of the ring"
+        return f"the ring works, its socket failed with {attempt.errno_name(-result)}"
+    return "the ring created a raw socket"
 
 
 def main():

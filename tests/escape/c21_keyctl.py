@@ -1,9 +1,9 @@
-"""Case 21: the kernel's keyrings, which namespaces hardly divide.
+"""Case 21: the keyrings of the kernel, which namespaces hardly separate.
 
-Attempted: add_key, request_key, and three uses of keyctl: finding the process keyring, a new session keyring, and
-the user's keyring, which all processes of a uid share.
+Attempted: add_key, request_key, and three uses of keyctl: the process keyring, a new session keyring, and the keyring
+of the user, which all processes with the same uid share.
 Contained: each call is refused.
-Harmless: the key is in the process keyring of a child and goes with it.
+Harmless: the key is in the process keyring of a child and ends with it.
 """
 
 import errno

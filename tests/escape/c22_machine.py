@@ -1,10 +1,10 @@
 """Case 22: calls that change the machine: modules, kexec, reboot, swap, the clock, accounting, the kernel log.
 
-Attempted: each with arguments that the kernel turns down for another reason once it has let the caller through.
-Contained: refused by EPERM or ENOSYS.
-Harmless: no call can take effect: the magic of reboot is wrong, modules and files do not exist, the settimeofday
-sets neither time nor zone, the other clock values are out of range; a host name is set in a UTS namespace of the
-child's own.
+Attempted: each with invalid arguments, which the kernel examines only if the caller has the permission.
+Contained: refused with EPERM or ENOSYS.
+Harmless: no call can take effect: the magic number of reboot is wrong, modules and files do not exist, settimeofday
+sets neither time nor zone, the other clock values are out of range; a bare run sets the host name in a new UTS
+namespace.
 """
 
 import errno

@@ -1,8 +1,8 @@
-"""Case 23: open_by_handle_at, which opens a file by its number and asks no directory on the way.
+"""Case 23: open_by_handle_at, which opens a file by its number without checking directories.
 
-Attempted: to open / by a handle that the kernel gave, and by a guessed handle of inode 2, the root of most file
+Attempted: to open / by a handle that the kernel returned, and by a guessed handle of inode 2, the root of most file
 systems.
-Contained: refused, before the handle is looked at (ESTALE would be after).
+Contained: refused before the handle is examined (ESTALE would mean that it was).
 Harmless: a directory is opened for reading and closed.
 """
 

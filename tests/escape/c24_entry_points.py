@@ -1,7 +1,7 @@
-"""Case 24: the i386 and x32 entry points, where other numbers mean other calls.
+"""Case 24: the i386 and x32 entry points, where system calls have other numbers.
 
 Attempted: getpid by `int 0x80` from machine code in an executable page; getpid and unshare by their x32 numbers.
-Contained: no process id comes back; the child may be killed for it.
+Contained: no process id is returned; the child may be killed.
 Harmless: getpid changes nothing, and the namespace is that of a child that ends at once.
 """
 
@@ -25,10 +25,10 @@ def getpid_by_int80():
     page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     page.write(GETPID_I386)
     call = ctypes.CFUNCTYPE(ctypes.c_long)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
-    answer = call()
-    if answer < 0:
-        raise OSError(-answer, "refused")
-    return "the right pid" if answer == os.getpid() else f"{answer}, not the pid"
+    result = call()
+    if result < 0:
+        raise OSError(-result, "refused")
+    return "the right pid" if result == os.getpid() else f"{result}, not the pid"
 
 
 def getpid_by_x32():

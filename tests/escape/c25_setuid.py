@@ -1,10 +1,10 @@
-"""Case 25: gaining privileges through setuid and file-capability binaries, or having kept some.
+"""Case 25: privileges from setuid programs and file capabilities, or privileges that were not dropped.
 
-Attempted: to run a setuid-root program of the system and see it run privileged; to become root; to drop groups; to
-give a file capabilities. Also looked at: mounts that honour setuid, no_new_privs, the capability sets.
-Contained: the program runs with the caller's own rights (the loader prints AT_SECURE 0, which it keeps to itself in
+Attempted: to run a setuid-root program of the system with its privileges; to become root; to drop groups; to give a
+file capabilities. Also checked: mounts that honour setuid, no_new_privs, the capability sets.
+Contained: the program runs with the rights of the caller (then the loader prints AT_SECURE 0, which it does not print in
 a privileged program), the calls are refused, the mounts are nosuid, the sets are empty.
-Harmless: the program is asked for its --help, outside as uid 65534; the file is a scratch copy.
+Harmless: the program prints its --help, in a bare run as uid 65534; the file is a temporary copy.
 """
 
 import errno
@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import attempt
 
 NOBODY = 65534
-PLACES = ["/", "/usr", os.getcwd(), "/tmp", "/dev/shm"]
+DIRECTORIES = ["/", "/usr", os.getcwd(), "/tmp", "/dev/shm"]
 PROGRAMS = ["su", "mount", "umount", "passwd", "chsh", "newgrp", "newuidmap", "sudo", "fusermount3"]
 SETS = ("CapInh", "CapPrm", "CapEff", "CapAmb")
 
@@ -33,13 +33,13 @@ def setuid_program():
 
 
 def run_privileged(path):
-    """True when the program ran with more rights than its caller had."""
+    """Returns true if the program ran with more rights than its caller."""
     if not attempt.SANDBOXED:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
     done = subprocess.run(
-        [path, "--help"], env={"LD_SHOW_AUXV": "1"}, stdin=subprocess.DEVNULL, capture_output=True, timeout=5
+        [path, "--help"], env={"LD_SHOW_AUXV": "1"}, stdin=subprocess.DEVNULL, capture_output=True
     )
     return b"AT_SECURE:" not in done.stdout
 
@@ -83,7 +83,7 @@ def main():
         also=[errno.EOPNOTSUPP],
         absent={errno.EOPNOTSUPP: "this file system has no file capabilities"},
     )
-    honoured = [place for place in PLACES if not os.statvfs(place).f_flag & os.ST_NOSUID]
+    honoured = [path for path in DIRECTORIES if not os.statvfs(path).f_flag & os.ST_NOSUID]
     attempt.report("mounts that honour setuid", not honoured, ", ".join(honoured) or "none")
     no_new_privs = attempt.libc.prctl(attempt.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1
     attempt.report("gaining privileges at exec", no_new_privs, f"no_new_privs {'on' if no_new_privs else 'off'}")

@@ -1,9 +1,9 @@
 """Case 26: personality, modify_ldt and port access.
 
-Attempted: to switch off address randomisation, to make readable pages executable, to write a local descriptor table
-entry, to ask for I/O ports.
+Attempted: to disable address randomisation, to make readable pages executable, to write an entry of the local
+descriptor table, to get access to I/O ports.
 Contained: each call is refused.
-Harmless: all of it belongs to a child that ends at once; no port is touched.
+Harmless: everything belongs to a child that ends at once; no port is used.
 """
 
 import errno
@@ -22,7 +22,7 @@ ADDR_NO_RANDOMIZE, READ_IMPLIES_EXEC = 0x0040000, 0x0400000
 def modify_ldt():
     # struct user_desc: entry 0, base 0, limit, flags: 32 bit, limit in pages
     result = attempt.syscall("modify_ldt", 1, struct.pack("4I", 0, 0, 0xFFFFF, 0b010001), 16)
-    # the call hands its error back as an unsigned int, which the C library does not take for one
+    # The kernel returns the error as an unsigned int, which the C library does not recognise.
     if result > 0xFFFFF000:
         raise OSError(0x100000000 - result, "modify_ldt")
 

@@ -1,9 +1,9 @@
-"""Case 27: TIOCSTI, which types into a terminal, and TIOCLINUX, which pastes into a console.
+"""Case 27: TIOCSTI, which inserts input into a terminal, and TIOCLINUX, which pastes into a console.
 
-Attempted: both on a terminal of the script's own; also with bits set above the 32 that the kernel reads, which a
-filter that compares 64 lets through.
-Contained: refused (ENOTTY would mean that the request reached the terminal).
-Harmless: the terminal is a pseudo-terminal that the script opened and that nobody reads.
+Attempted: both on a terminal of the script; also with bits set above the 32 that the kernel reads, which a filter that
+compares 64 bits does not match.
+Contained: refused (ENOTTY would mean that the request has reached the terminal).
+Harmless: the terminal is a pseudo-terminal that the script has opened and that no program reads.
 """
 
 import errno
@@ -30,10 +30,10 @@ def request(number, argument):
 
 def main():
     attempt.arguments(__doc__)
-    # EIO is the kernel's own answer where dev.tty.legacy_tiocsti is 0
+    # The kernel itself returns EIO if dev.tty.legacy_tiocsti is 0.
     for name, number in (("TIOCSTI", TIOCSTI), ("TIOCSTI with a high bit", TIOCSTI | HIGH_BIT)):
         attempt.probe(name, lambda number=number: request(number, b"x"), also=[errno.EIO])
-    # 6: the shift state, which is only read
+    # Subcode 6 only reads the shift state.
     for name, number in (("TIOCLINUX", TIOCLINUX), ("TIOCLINUX with a high bit", TIOCLINUX | HIGH_BIT)):
         attempt.probe(name, lambda number=number: request(number, b"\6"))
 

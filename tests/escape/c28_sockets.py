@@ -3,7 +3,7 @@
 Attempted: to open each kind; SOCK_PACKET by way of AF_INET; every other address family; to change a link over
 NETLINK_ROUTE, which may be read.
 Contained: refused.
-Harmless: the sockets send nothing; the link is the loopback of a network namespace of the child's own.
+Harmless: the sockets send nothing; a bare run changes the loopback link of a new network namespace.
 """
 
 import errno
@@ -68,11 +68,11 @@ def change_link():
     with socket.socket(socket.AF_NETLINK, RAW, socket.NETLINK_ROUTE) as netlink:
         # RTM_NEWLINK, request with acknowledgement; ifinfomsg: index 1 (lo), flags and mask: up
         link = struct.pack("BxHiII", 0, 0, 1, 1, 1)
-        netlink.settimeout(5)
+        netlink.settimeout(attempt.DEADLINE_SECONDS)
         netlink.send(struct.pack("IHHII", 16 + len(link), 16, 1 | 4, 1, 0) + link)
-        answer = struct.unpack_from("i", netlink.recv(4096), 16)[0]
-    if answer:
-        raise OSError(-answer, "netlink")
+        error = struct.unpack_from("i", netlink.recv(4096), 16)[0]
+    if error:
+        raise OSError(-error, "netlink")
 
 
 def main():

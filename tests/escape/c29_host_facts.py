@@ -1,7 +1,7 @@
-"""Case 29: facts about the host in /proc: what identifies it, and counters of what it and other sandboxes do.
+"""Case 29: facts about the host in /proc: identifiers, and counters of the activity of the host and other sandboxes.
 
 Attempted: to read each file; to find the boot id of `--boot-id`, and more memory than `--memory`.
-Contained: the file is not there or empty, or says nothing but what belongs to the sandbox.
+Contained: the file does not exist, is empty, or describes only the sandbox.
 Harmless: files are only read.
 """
 
@@ -23,10 +23,10 @@ def read(path):
         return file.read(1 << 16)
 
 
-def hidden(name, look):
-    """Reports whether `look` finds anything."""
+def hidden(name, find):
+    """Reports whether `find` finds anything."""
     try:
-        found = look()
+        found = find()
     except OSError as error:
         found, saw = None, attempt.errno_name(error.errno)
     else:
@@ -38,7 +38,7 @@ def hidden(name, look):
 
 
 def numbers(path, line):
-    """The numbers in the line that begins with this word."""
+    """Returns the numbers in the line that begins with this word."""
     lines = (text.split() for text in read(path).decode().splitlines())
     return next([int(word) for word in words[1:] if word.isdigit()] for words in lines if words and words[0] == line)
 

@@ -1,10 +1,9 @@
-"""Case 29: looking out through /proc: roots, other processes, the init's secrets, the kernel's memory.
+"""Case 29: /proc as a way out: roots, other processes, the secrets of the init, the memory of the kernel.
 
 Attempted: to reach `--host-file` through /proc/PID/root and /proc/self/cwd; to find `--host-pid`; to read the
-init's environment, memory map, descriptors and root; to open kcore and other windows on the kernel.
-Contained: nothing of it is found or opened.
-Harmless: files are opened for reading and closed; outside, a stand-in that the script forked takes the place of the
-init.
+environment, memory map, descriptors and root of the init; to open kcore and other files about the kernel.
+Contained: nothing is found or can be opened.
+Harmless: files are opened for reading and closed; the init of a bare run is a child of the script.
 """
 
 import errno

@@ -1,10 +1,9 @@
-"""Case 30: descriptors that the runner forgot to close.
+"""Case 30: descriptors that ringfence has not closed.
 
-Attempted: to find any descriptor beyond 0, 1 and 2; to open the file behind stdin again with more rights than
-given.
-Needed of the harness, for both runs: stdin is a file of the host opened for reading only, and another descriptor on
-it is left open without close-on-exec.
-Contained: there is none, and stdin cannot be opened for writing.
+Attempted: to find any descriptor beyond 0, 1 and 2; to reopen the file of stdin with more rights.
+In both runs, stdin is a file of the host that the harness has opened for reading only, and another descriptor of that
+file is open without close-on-exec.
+Contained: there is no other descriptor, and stdin cannot be opened for writing.
 Harmless: the file is opened without truncating and closed.
 """
 

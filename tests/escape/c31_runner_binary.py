@@ -1,9 +1,9 @@
-"""Case 31: overwriting the runner, or any program, through /proc/self/exe.
+"""Case 31: overwriting ringfence, or any program, through /proc/self/exe.
 
-Attempted: to open for writing one's own and the init's /proc/PID/exe, also by way of a path descriptor taken while
-the program ran, after it ended; `--runner`, the runner's binary, by its path on the host.
-Contained: refused (ETXTBSY would mean that only its running protects it).
-Harmless: nothing is written or truncated; outside, a stand-in that the script forked takes the place of the init.
+Attempted: to open for writing /proc/PID/exe of the process itself and of the init, also with a path descriptor that was
+opened while the program ran, after its end; the program at `--runner`, the path of ringfence on the host.
+Contained: refused (ETXTBSY would mean that only a running process protects the file).
+Harmless: nothing is written or truncated; the init of a bare run is a child of the script.
 """
 
 import errno
@@ -28,17 +28,17 @@ def reopen(path):
 
 
 def reopen_after_end():
-    """Holds the program of a child by a path descriptor, and opens it for writing when the child has ended."""
-    child = subprocess.Popen(["/usr/bin/sleep", "0.2"])
+    """Opens the program of a child as a path descriptor, and reopens it for writing when the child has ended."""
+    child = subprocess.Popen(["/usr/bin/cat"], stdin=subprocess.PIPE)
     try:
         held = os.open(f"/proc/{child.pid}/exe", os.O_PATH)
     finally:
-        child.wait()
+        child.communicate()
     attempt.open_and_close(f"/proc/self/fd/{held}", os.O_WRONLY)
 
 
 def reopen_after_exec():
-    """Executes itself again through /proc/self/exe, and tries from there; the exit status is the errno."""
+    """Executes /proc/self/exe, and tries from there; the exit status is the errno."""
     code = (
         "import os\n"
         "try: os.open('/proc/self/exe', os.O_WRONLY)\n"

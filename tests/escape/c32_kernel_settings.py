@@ -1,7 +1,7 @@
-"""Case 32: kernel settings that run programs or stop the machine: core_pattern, sysrq, uevent_helper and their like.
+"""Case 32: kernel settings that run programs or stop the machine: core_pattern, sysrq, uevent_helper and others.
 
 Attempted: to open each for writing.
-Contained: refused, or not there.
+Contained: refused, or the file does not exist.
 Harmless: nothing is ever written; opening these files has no effect.
 """
 

@@ -1,9 +1,9 @@
 """Case 33: races on paths that are masked or read-only.
 
 Attempted, for a second each: to open /proc/sys/kernel/core_pattern for writing through a symlink, and below a
-directory, that another thread keeps exchanging with an innocent one; and by every other name the path has.
-Contained: no descriptor on anything but the innocent file came out.
-Harmless: nothing is written; opening the file has no effect.
+directory, that another thread exchanges with a harmless one all the time; and by other names of the path.
+Contained: only the harmless file was ever opened.
+Harmless: nothing is written; opening the file has no effect. A bare run ends with its first success.
 """
 
 import os
@@ -15,7 +15,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import attempt
 
-SECONDS = 1
+RACE_SECONDS = 1
 DIRECTORY, NAME = "/proc/sys/kernel", "core_pattern"
 TARGET = f"{DIRECTORY}/{NAME}"
 RENAME_EXCHANGE = 2
@@ -26,19 +26,19 @@ FILE = "file exchanged for a symlink"
 BELOW = "directory exchanged for a symlink"
 
 
-def race(flip, paths, innocent):
-    """Opens `paths` over and over while a thread calls `flip`; returns how many opens hit another file."""
+def race(swap, paths, harmless):
+    """Opens `paths` repeatedly while a thread calls `swap`; returns how many times another file was opened."""
     stop = threading.Event()
 
-    def keep_flipping():
+    def swap_repeatedly():
         while not stop.is_set():
-            flip()
+            swap()
 
-    thread = threading.Thread(target=keep_flipping)
+    thread = threading.Thread(target=swap_repeatedly)
     thread.start()
     hits = 0
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
+    end = time.monotonic() + (RACE_SECONDS if attempt.SANDBOXED else attempt.DEADLINE_SECONDS)
+    while time.monotonic() < end and (attempt.SANDBOXED or hits == 0):
         for path in paths:
             try:
                 opened = os.open(path, os.O_WRONLY)
@@ -46,7 +46,7 @@ def race(flip, paths, innocent):
                 continue
             found = os.fstat(opened)
             os.close(opened)
-            hits += (found.st_dev, found.st_ino) != innocent
+            hits += (found.st_dev, found.st_ino) != harmless
     stop.set()
     thread.join()
     return hits
@@ -56,23 +56,23 @@ def exchange(one, other):
     try:
         attempt.syscall("renameat2", AT_FDCWD, one.encode(), AT_FDCWD, other.encode(), RENAME_EXCHANGE)
     except OSError:
-        os.rename(one, one + "-aside")
+        os.rename(one, one + "-moved")
         os.rename(other, one)
-        os.rename(one + "-aside", other)
+        os.rename(one + "-moved", other)
 
 
 def prepare(here, name):
-    """Makes an innocent file, and the two entries of `here` that the race exchanges."""
-    path = f"{here}/one" if name == FILE else f"{here}/innocent"
+    """Creates a harmless file, and the two entries of `here` that the race exchanges."""
+    path = f"{here}/one" if name == FILE else f"{here}/harmless"
     if name == BELOW:
         os.mkdir(f"{here}/one")
         path = f"{here}/one/{NAME}"
     with open(path, "w") as file:
-        innocent = os.fstat(file.fileno())
+        harmless = os.fstat(file.fileno())
     if name == SYMLINK:
-        os.symlink("innocent", f"{here}/one")
+        os.symlink("harmless", f"{here}/one")
     os.symlink(DIRECTORY if name == BELOW else TARGET, f"{here}/other")
-    return innocent.st_dev, innocent.st_ino
+    return harmless.st_dev, harmless.st_ino
 
 
 def other_names():
@@ -86,9 +86,9 @@ def main():
     attempt.arguments(__doc__)
     for name in (SYMLINK, FILE, BELOW):
         with attempt.scratch() as here:
-            innocent = prepare(here, name)
+            harmless = prepare(here, name)
             path = f"{here}/one/{NAME}" if name == BELOW else f"{here}/one"
-            hits = race(lambda: exchange(f"{here}/one", f"{here}/other"), [path], innocent)
+            hits = race(lambda: exchange(f"{here}/one", f"{here}/other"), [path], harmless)
         attempt.report(name, hits == 0, f"{hits} hits")
     hits = race(lambda: os.path.exists(TARGET), other_names(), None)
     attempt.report("other names of the path", hits == 0, f"{hits} hits")

@@ -1,9 +1,9 @@
-"""Case 34: devices: memory, KVM, block devices, and making nodes for them.
+"""Case 34: devices: memory, KVM, block devices, and new device nodes.
 
-Attempted: to open dangerous devices and any block device; to make device nodes; also looked at: nodes in /dev
-beyond the harmless ones, and mounts that honour device nodes.
-Contained: none is there or opens, and mknod is refused.
-Harmless: devices are opened and closed, block devices for reading; made nodes are removed at once.
+Attempted: to open dangerous devices and any block device; to create device nodes. Also checked: nodes in /dev beyond
+the harmless ones, and mounts that honour device nodes.
+Contained: no such device exists or can be opened, and mknod is refused.
+Harmless: devices are opened and closed, block devices for reading; created nodes are removed at once.
 """
 
 import errno
@@ -17,11 +17,11 @@ import attempt
 
 DEVICES = ["mem", "kmem", "port", "kmsg", "kvm", "fuse", "loop-control", "net/tun", "vhost-net", "uinput"]
 HARMLESS = {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "console"}
-PLACES = ["/", "/usr", os.getcwd(), "/tmp", "/dev/shm"]
+DIRECTORIES = ["/", "/usr", os.getcwd(), "/tmp", "/dev/shm"]
 
 
 def nodes():
-    """Every device node below /dev, but for pseudo-terminals."""
+    """Yields every device node below /dev except pseudo-terminals."""
     for directory, below, files in os.walk("/dev"):
         below[:] = [name for name in below if name != "pts"]
         for name in files:
@@ -64,7 +64,7 @@ def main():
     attempt.probe("mknod of the root's block device", lambda: make_node(stat.S_IFBLK, os.stat("/").st_dev))
     others = sorted(path for path, _ in nodes() if path.removeprefix("/dev/") not in HARMLESS)
     attempt.report("other nodes in /dev", not others, f"{len(others)}: {', '.join(others[:5])}" if others else "none")
-    honoured = [place for place in PLACES if not os.statvfs(place).f_flag & os.ST_NODEV]
+    honoured = [path for path in DIRECTORIES if not os.statvfs(path).f_flag & os.ST_NODEV]
     attempt.report("mounts that honour device nodes", not honoured, ", ".join(honoured) or "none")
 
 

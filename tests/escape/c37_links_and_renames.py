@@ -1,9 +1,9 @@
-"""Case 37: hard links, renaming over, renaming a parent; and writing where only reading is allowed.
+"""Case 37: hard links and renames of files, volumes and their parent; writing to a read-only volume.
 
 Attempted: to change a read-only volume in every way; to link or move files between it and a writable one; to rename
-a volume itself; to move a directory out of the volume that it is the working directory in, and go on from there.
-Contained: each is refused, and the last leads nowhere.
-Harmless: outside, all of it happens in directories of the harness's own, and what was moved is moved back.
+a volume; to move the working directory out of its volume, and to continue from there.
+Contained: each is refused, and the last leads to no file outside.
+Harmless: the directories belong to the harness; moved entries are moved back.
 """
 
 import errno
@@ -14,7 +14,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import attempt
 
-WALLS = [errno.EROFS, errno.EXDEV, errno.EBUSY, errno.ENOENT]
+BLOCKED = [errno.EROFS, errno.EXDEV, errno.EBUSY, errno.ENOENT]
 
 
 def write(path, flags=0):
@@ -37,7 +37,7 @@ def move_and_back(origin, name):
 
 
 def rename_over(fresh, existing):
-    """Puts a new file in the place of an existing one, which is kept aside."""
+    """Renames a new file over an existing one, and restores the content."""
     with open(existing, "rb") as file:
         before = file.read()
     write(fresh)
@@ -51,7 +51,7 @@ def rename_over(fresh, existing):
 
 
 def walk_out(volumes):
-    """The working directory is moved out of its volume by way of another one that holds both; then `..`."""
+    """Moves the working directory out of its volume through another volume that contains both, and opens `..`."""
     origin, moved = os.path.join(volumes, "rw/inner/way"), os.path.join(volumes, "rw/way")
     os.mkdir(origin)
     os.chdir(os.path.join(volumes, "inner/way"))
@@ -69,11 +69,11 @@ def main():
     writable, fixed = os.path.join(args.volumes, "rw"), os.path.join(args.volumes, "ro")
     file, fresh = os.path.join(fixed, "file"), os.path.join(fixed, "fresh")
     mine = os.path.join(writable, "mine")
-    # outside, a place on the same file system, for there hard links must work
+    # In a bare run hard links must work, which needs a directory on the same file system.
     tmp = "/tmp" if attempt.SANDBOXED else os.path.dirname(args.outside)
 
     def probe(name, call):
-        attempt.probe(f"read-only volume: {name}", call, WALLS)
+        attempt.probe(f"read-only volume: {name}", call, BLOCKED)
 
     probe("open for writing", lambda: write(file))
     probe("open by way of /proc/self/fd", lambda: write(f"/proc/self/fd/{os.open(file, os.O_RDONLY)}"))
@@ -92,10 +92,10 @@ def main():
     probe("extended attribute", lambda: os.setxattr(file, "user.escape", b"x"))
     for name in ("rw", "ro"):
         path = os.path.join(args.volumes, name)
-        attempt.probe(f"rename of the volume {name}", lambda path=path: move_and_back(path, path + "-moved"), WALLS)
+        attempt.probe(f"rename of the volume {name}", lambda path=path: move_and_back(path, path + "-moved"), BLOCKED)
     parent = args.volumes
-    attempt.probe("rename of the volumes' parent", lambda: move_and_back(parent, parent + "-moved"), WALLS)
-    attempt.probe("directory moved out of its volume, then ..", lambda: walk_out(args.volumes), WALLS)
+    attempt.probe("rename of the volumes' parent", lambda: move_and_back(parent, parent + "-moved"), BLOCKED)
+    attempt.probe("directory moved out of its volume, then ..", lambda: walk_out(args.volumes), BLOCKED)
 
 
 main()

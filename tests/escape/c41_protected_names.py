@@ -1,12 +1,12 @@
-"""Cases 41, 42 and 77: planting what a program on the host would run or obey.
+"""Cases 41, 42 and 77: files that a program on the host would execute or read as configuration.
 
 `--only project` tries git hooks, settings of editors and MCP clients, and start files of shells; `--only home` tries
 keys, settings and start files of a home, links to them, and the directories above them.
-Attempted, for every name: to write it, or something in it; to remove it; to put a file, a directory or a symlink in its
-place, also by exchanging; to link it elsewhere and write there; to set its time, by which the runner knows its own
-placeholders. For directories that hold protected names and may be written: to move them away or replace them.
+Attempted, for every name: to write it or a file in it; to remove it; to replace it by a file, a directory or a symlink,
+also with an exchange; to create a hard link and write to that; to set its time, by which ringfence recognises its
+placeholders. For writable directories that contain protected names: to move or replace them.
 Contained: each is refused. The harness also compares the volumes on the host before and after.
-Harmless: outside, the volumes are the harness's own, and each attempt is undone.
+Harmless: the volumes belong to the harness, and each attempt of a bare run is undone.
 """
 
 import errno
@@ -27,7 +27,7 @@ HOME = [
     ".bash_aliases", "dotfiles/aliases",
 ]  # fmt: skip
 WHERE_PRESENT = [".venv", "venv"]
-# Directories that may be written and must stay where they are.
+# Directories that are writable and must not be moved.
 PARENTS = [".git", ".config", ".local", "dotfiles"]
 IN_DIRECTORIES = {
     ".git": "hooks/pre-commit",
@@ -39,7 +39,7 @@ IN_DIRECTORIES = {
     ".venv": "bin/activate",
     "venv": "bin/activate",
 }
-WALLS = [errno.EROFS, errno.EXDEV, errno.EBUSY]
+BLOCKED = [errno.EROFS, errno.EXDEV, errno.EBUSY]
 RENAME_EXCHANGE, AT_FDCWD = 2, -100
 
 
@@ -50,28 +50,28 @@ def remove(path):
         os.unlink(path)
 
 
-class Kept:
-    """Remembers what is at a path, and puts it back."""
+class Restored:
+    """Restores a path at the end, in bare runs."""
 
     def __init__(self, path):
-        self.path, self.aside = path, path + "-kept"
+        self.path, self.copy = path, path + "-copy"
 
     def __enter__(self):
         if not attempt.SANDBOXED and os.path.lexists(self.path):
             if os.path.isdir(self.path) and not os.path.islink(self.path):
-                shutil.copytree(self.path, self.aside, symlinks=True)
+                shutil.copytree(self.path, self.copy, symlinks=True)
             else:
-                shutil.copy2(self.path, self.aside, follow_symlinks=False)
+                shutil.copy2(self.path, self.copy, follow_symlinks=False)
 
     def __exit__(self, *_):
         if not attempt.SANDBOXED:
             remove(self.path)
-            if os.path.lexists(self.aside):
-                os.rename(self.aside, self.path)
+            if os.path.lexists(self.copy):
+                os.rename(self.copy, self.path)
 
 
 def write(path):
-    """Appends to the file, or to the one in the directory that would be obeyed, which is made."""
+    """Appends to the file, or to the file in the directory that a program would read."""
     inner = IN_DIRECTORIES.get(os.path.basename(path), "planted" if os.path.isdir(path) else None)
     if inner:
         path = os.path.join(path, inner)
@@ -80,7 +80,7 @@ def write(path):
         file.write("planted\n")
 
 
-def take_away(path):
+def delete(path):
     if os.path.isdir(path):
         os.rename(path, path + "-away")
         shutil.rmtree(path + "-away")
@@ -93,7 +93,7 @@ def beside(path):
 
 
 def replace(path, make):
-    """Makes something beside, and renames it over the name."""
+    """Creates an entry beside the path, and renames it over the path."""
     make(beside(path))
     try:
         os.rename(beside(path), path)
@@ -102,7 +102,7 @@ def replace(path, make):
 
 
 def make_like(path):
-    """A new entry of the kind that may be renamed over `path`."""
+    """Creates an entry beside the path that can be renamed over it."""
     if os.path.isdir(path):
         os.mkdir(beside(path))
     else:
@@ -123,14 +123,14 @@ def exchange(path):
 
 
 def link_and_write(path):
-    """A second name for the protected file, by which it could be written."""
+    """Creates a second name of the protected file, with which it could be written."""
     inner = os.path.join(path, "config") if os.path.isdir(path) else path
     os.link(inner, beside(path))
     remove(beside(path))
 
 
 def attack(path, present):
-    """Every way in turn; the first that gets through is told."""
+    """Returns the attacks on a protected name."""
     like = os.mkdir if os.path.isdir(path) else write_file
     ways = {
         "write": lambda: write(path),
@@ -139,7 +139,7 @@ def attack(path, present):
     }
     if present:
         ways |= {
-            "remove": lambda: take_away(path),
+            "remove": lambda: delete(path),
             "exchange": lambda: exchange(path),
             "time": lambda: os.utime(path, (0, 0)),
             "mode": lambda: os.chmod(path, 0o777),
@@ -150,7 +150,7 @@ def attack(path, present):
 
 
 def move(path):
-    """What can be tried on a directory that may be written itself."""
+    """Returns the attacks on a writable directory that contains protected names."""
     return {
         "move away": lambda: os.rename(path, path + "-away"),
         "exchange": lambda: exchange(path),
@@ -158,41 +158,41 @@ def move(path):
     }
 
 
-def judge(path, name, ways):
-    """Tries each way in turn, and tells which got through."""
-    saw, through = set(), []
+def try_all(path, name, ways):
+    """Makes all attacks, and reports those that succeeded."""
+    saw, succeeded = set(), []
     for way, call in ways.items():
-        with Kept(path):
+        with Restored(path):
             outcome = attempt.in_child(call)
         if not attempt.SANDBOXED:
             remove(path + "-away")
-        if outcome.error is not None and (outcome.error in attempt.REFUSALS or outcome.error in WALLS):
+        if outcome.error is not None and (outcome.error in attempt.REFUSALS or outcome.error in BLOCKED):
             saw.add(attempt.errno_name(outcome.error))
         elif way == "symlink over" and outcome.error in (errno.EISDIR, errno.ENOTDIR):
             continue
         elif way == "rename over" and outcome.error == errno.ENOTEMPTY:
             continue
         else:
-            through.append(f"{way}: {attempt.errno_name(outcome.error) if outcome.error else 'allowed'}")
-    attempt.report(name, not through, "; ".join(through) or ", ".join(sorted(saw)))
+            succeeded.append(f"{way}: {attempt.errno_name(outcome.error) if outcome.error else 'allowed'}")
+    attempt.report(name, not succeeded, "; ".join(succeeded) or ", ".join(sorted(saw)))
 
 
 def main():
     args = attempt.arguments(__doc__, only=["project", "home"], one_only=True)
-    tried = {
+    names_of = {
         "project": (("rw", [".git", *PROJECT, *REPOSITORY, *WHERE_PRESENT]), ("home", [".git", *PROJECT, *SHELLS])),
         "home": (("home", [*HOME, *PARENTS]),),
     }
-    for volume, names in tried[args.only]:
+    for volume, names in names_of[args.only]:
         for name in names:
             path = os.path.join(args.volumes, volume, name)
             present = os.path.lexists(path)
             if not present and name in REPOSITORY + WHERE_PRESENT:
                 continue
             if present and name in PARENTS and os.listdir(path):
-                judge(path, f"{volume}/{name}", move(path))
+                try_all(path, f"{volume}/{name}", move(path))
             else:
-                judge(path, f"{volume}/{name}", attack(path, present))
+                try_all(path, f"{volume}/{name}", attack(path, present))
 
 
 main()

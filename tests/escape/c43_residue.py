@@ -1,16 +1,17 @@
-"""Cases 43 and 44: what one sandbox leaves for the next: files, shared memory, sockets, caches.
+"""Cases 43 and 44: traces of one sandbox in the next: files, shared memory, sockets, caches.
 
-`--only leave`: puts a mark named by `--token` wherever something could be kept, says so, and waits for its stdin to
-end, so that the looking happens while this one still lives.
-`--only look`: looks for the marks. Contained: none is found.
-`--only clean`: removes what a bare `leave` left.
-Harmless: small files and segments with names of their own.
+`--only leave`: leaves a mark with the name `--token` wherever it can, reports it, and waits for the end of its stdin, so
+that it still runs while the other process searches.
+`--only look`: searches for the marks. Contained: none is found.
+`--only clean`: removes the marks of a bare `leave`.
+Harmless: small files and segments with unique names.
 """
 
 import contextlib
 import os
 import socket
 import sys
+import zlib
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -32,11 +33,12 @@ IPC_CREAT = 0o1000
 
 
 def segment_key(token):
-    return SEGMENT_KEY_BASE | sum(token.encode()) & 0xFFFF
+    # Other tests may leave marks at the same time.
+    return SEGMENT_KEY_BASE | zlib.crc32(token.encode()) & 0xFFFF
 
 
 def path_in(directory, token):
-    # a bare process has no workspace: a directory of the user's own stands in
+    # A bare process has no workspace, and uses another directory.
     directory = "/var/tmp" if directory == "/workspace" and not attempt.SANDBOXED else directory
     return os.path.join(directory, f"escape-{token}")
 

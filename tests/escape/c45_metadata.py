@@ -1,9 +1,9 @@
-"""Case 45: the addresses from which clouds hand out credentials, in every notation.
+"""Case 45: the metadata addresses of clouds, which offer credentials, in every notation.
 
-Attempted: to have the proxy fetch, or tunnel to, a metadata address in each notation; to connect to one directly.
-Contained: the proxy refuses by 400 or 403 before it connects; directly there is no route.
-Harmless: no metadata address is ever connected to: inside, the proxy refuses first and the sandbox has no route;
-outside, a server of the harness's stands in for the proxy and for the address.
+Attempted: a request and a tunnel through the proxy to a metadata address in each notation; a direct connection.
+Contained: the proxy refuses with 400 or 403 before it connects; there is no direct route.
+Harmless: nothing connects to a metadata address: the proxy refuses first and the sandbox has no route; in a bare run a
+server of the harness takes the role of the proxy and of the address.
 """
 
 import errno
@@ -46,7 +46,7 @@ NO_ROUTE = [errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ECONNREFUSED, errno.EAD
 
 
 def direct(address, port):
-    with socket.create_connection((address, port), 3):
+    with socket.create_connection((address, port), proxied.TIMEOUT_SECONDS):
         pass
 
 
@@ -55,8 +55,8 @@ def main():
     proxied.require_working(args)
     for notation in NOTATIONS:
         host = notation.encode()
-        proxied.judge(f"{notation} by request", proxied.get(args.proxy, b"http://" + host + b"/latest/meta-data/"))
-        proxied.judge(f"{notation} by tunnel", proxied.connect(args.proxy, host + b":80"))
+        proxied.report(f"{notation} by request", proxied.get(args.proxy, b"http://" + host + b"/latest/meta-data/"))
+        proxied.report(f"{notation} by tunnel", proxied.connect(args.proxy, host + b":80"))
     target = ("169.254.169.254", 80) if attempt.SANDBOXED else ("127.0.0.1", args.port)
     attempt.probe("directly", lambda: direct(*target), NO_ROUTE)
 

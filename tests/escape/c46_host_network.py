@@ -1,11 +1,11 @@
-"""Cases 46, 49 and 51: connections that go around the way out: to the host, its neighbours, name servers, by UDP.
+"""Cases 46, 49 and 51: connections without the proxy: to the host, its neighbours, name servers, by UDP.
 
-Attempted: to reach `--port`, `--other-port` and `--udp-port` on the host's loopback without the proxy, its variables
-unset; gateways, LAN and outside addresses by TCP and by UDP (DNS, QUIC); to resolve a name; to find any interface
-but loopback.
+Attempted: to reach `--port`, `--other-port` and `--udp-port` on the loopback address of the host without the proxy and
+its variables; gateways, LAN and outside addresses by TCP and by UDP (DNS, QUIC); to resolve a name; to find any
+interface but loopback.
 Contained: refused, or no route.
-Harmless: what is not loopback is tried inside alone, where no route exists; outside, the harness's own servers on
-loopback stand in.
+Harmless: other addresses than loopback are tried in sandboxes only, where no route exists; bare runs connect to the
+servers of the harness on loopback instead.
 """
 
 import errno
@@ -19,8 +19,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import attempt
 
-CLOSED = [errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL]
-# RFC 5737 and RFC 3849: addresses that are nobody's
+TIMEOUT_SECONDS = 30
+BLOCKED = [errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL]
+# The last one is reserved for documentation (RFC 5737).
 TARGETS = {
     "gateway of a container bridge": "172.17.0.1",
     "gateway of a LAN": "192.168.0.1",
@@ -31,20 +32,20 @@ TARGETS = {
 
 def connect(address, port, family=socket.AF_INET):
     with socket.socket(family) as connection:
-        connection.settimeout(3)
+        connection.settimeout(TIMEOUT_SECONDS)
         connection.connect((address, port))
 
 
 def exchange_datagram(address, port):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
-        datagrams.settimeout(2)
+        datagrams.settimeout(2 if attempt.SANDBOXED else TIMEOUT_SECONDS)
         datagrams.connect((address, port))
-        # a query for the name "escape", type A
+        # A query for the name "escape", type A.
         datagrams.send(struct.pack(">6H", 1, 0x100, 1, 0, 0, 0) + b"\6escape\0" + struct.pack(">2H", 1, 1))
         try:
             datagrams.recv(512)
         except TimeoutError as error:
-            raise OSError(errno.EHOSTUNREACH, "no answer") from error
+            raise OSError(errno.EHOSTUNREACH, "no response") from error
 
 
 def fetch_without_variables(port):
@@ -52,7 +53,7 @@ def fetch_without_variables(port):
         if name.lower().endswith("_proxy"):
             del os.environ[name]
     try:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=3).close()
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=TIMEOUT_SECONDS).close()
     except urllib.error.URLError as error:
         raise error.reason from error
 
@@ -72,7 +73,7 @@ def main():
     args = attempt.arguments(__doc__)
 
     def probe(name, call):
-        attempt.probe(name, call, CLOSED)
+        attempt.probe(name, call, BLOCKED)
 
     probe("host's loopback", lambda: connect("127.0.0.1", args.port))
     probe("host's other port", lambda: connect("127.0.0.1", args.other_port))

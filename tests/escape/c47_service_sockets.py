@@ -1,9 +1,9 @@
-"""Case 47: sockets of the host's services: abstract ones, docker's, D-Bus, and any other by its path.
+"""Case 47: sockets of services of the host: abstract ones, those of docker and D-Bus, and others by their path.
 
-Attempted: to connect to `--abstract`, to the `socket` in `--outside`, and to the well-known ones; to find any abstract
-socket in /proc/net/unix.
-Contained: none is there.
-Harmless: connections are closed at once, without a byte.
+Attempted: to connect to `--abstract`, to the `socket` in `--outside`, and to well-known sockets; to find any socket
+in /proc/net/unix.
+Contained: none exists.
+Harmless: connections are closed at once without sending anything.
 """
 
 import errno
@@ -52,7 +52,7 @@ def main():
     attempt.probe("abstract socket", lambda: connect(f"\0{args.abstract}"), GONE)
     attempt.probe("socket by its path", lambda: connect(os.path.join(args.outside, "socket")), GONE)
     for path in WELL_KNOWN:
-        absent = {errno.ENOENT: f"this host has no {path}", errno.ECONNREFUSED: f"nobody listens on {path} here"}
+        absent = {errno.ENOENT: f"this host has no {path}", errno.ECONNREFUSED: f"no service listens on {path}"}
         attempt.probe(path, lambda path=path: connect_well_known(path), GONE, absent)
     found = bound_names()
     attempt.report("names of sockets in /proc/net/unix", not found, ", ".join(found[:5]) or "none")

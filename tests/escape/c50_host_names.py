@@ -1,12 +1,12 @@
-"""Cases 48, 49, 50 and 52, as far as raw requests go: names that two readers could read differently, hosts that no
-rule allows, redirects and ports.
+"""Cases 48, 49, 50 and 52 with raw requests: names that two parsers may read differently, hosts that no rule allows,
+redirects and ports.
 
-Attempted: to get the proxy to connect anywhere but to `127.0.0.1:--port`, which is allowed: NUL, dots, user names,
-other spellings, a Host field or a second request that names another place, the other port, where a redirect leads
-too, a name with a private address, DNS over HTTPS.
+Attempted: to make the proxy connect to another address than `127.0.0.1:--port`, which is allowed: with NUL, dots, user
+names, other notations, another host in the Host field or in a second request, another port, the target of a redirect, a
+name with a private address, DNS over HTTPS.
 Contained: 400 or 403 before any connection.
-Harmless: nothing is resolved but localhost; outside, the harness's server stands in for the proxy.
-Rebinding and server names are tested where names can be made up: crates/egress/src/proxy/tests.rs.
+Harmless: only localhost is resolved; in a bare run a server of the harness takes the role of the proxy.
+DNS rebinding and server names are tested with an own resolver in crates/egress/src/proxy/tests.rs.
 """
 
 import http.client
@@ -23,7 +23,7 @@ def main():
     args = attempt.arguments(__doc__)
     proxied.require_working(args)
     allowed, other = b"127.0.0.1:%d" % args.port, b"127.0.0.1:%d" % args.other_port
-    places = {
+    targets = {
         "NUL before the allowed host": b"evil.example\0" + allowed,
         "NUL after the allowed host": b"127.0.0.1\0.evil.example:%d" % args.port,
         "encoded NUL": b"127.0.0.1%%00.evil.example:%d" % args.port,
@@ -49,30 +49,30 @@ def main():
         "name with a private address": b"localhost:%d" % args.other_port,
         "DNS over HTTPS": b"dns.google:443",
     }
-    for name, place in places.items():
-        proxied.judge(f"{name}, by request", proxied.get(args.proxy, b"http://" + place + b"/"))
-        proxied.judge(f"{name}, by tunnel", proxied.connect(args.proxy, place))
+    for name, target in targets.items():
+        proxied.report(f"{name}, by request", proxied.get(args.proxy, b"http://" + target + b"/"))
+        proxied.report(f"{name}, by tunnel", proxied.connect(args.proxy, target))
     request = b"GET http://%s/ HTTP/1.1\r\n" % allowed
     fields = {
-        "Host field of another place": b"Host: " + other,
+        "Host field of another host": b"Host: " + other,
         "two Host fields": b"Host: %s\r\nHost: %s" % (allowed, other),
         "Host field after a bare newline": b"Host: %s\nHost: %s" % (allowed, other),
         "two lengths": b"Host: %s\r\nContent-Length: 0\r\nContent-Length: 5" % allowed,
         "length and chunks": b"Host: %s\r\nContent-Length: 5\r\nTransfer-Encoding: chunked" % allowed,
     }
     for name, field in fields.items():
-        proxied.judge(name, proxied.ask(args.proxy, request + field + b"\r\n\r\n"))
-    proxied.judge("where a redirect leads", follow_redirect(args.proxy, allowed))
+        proxied.report(name, proxied.send(args.proxy, request + field + b"\r\n\r\n"))
+    proxied.report("where a redirect leads", follow_redirect(args.proxy, allowed))
 
 
 def follow_redirect(proxy, allowed):
-    """Asks the allowed server for a redirect, and the proxy for its target; the harness's leads to the other port."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy, timeout=proxied.SECONDS)
+    """Requests a redirect from the allowed server, and its target from the proxy; it leads to the other port."""
+    connection = http.client.HTTPConnection("127.0.0.1", proxy, timeout=proxied.TIMEOUT_SECONDS)
     connection.request("GET", f"http://{allowed.decode()}/redirect", headers={"Host": allowed.decode()})
-    answer = connection.getresponse()
-    if answer.status != 302:
-        sys.exit(f"the allowed server answers {answer.status}, not with a redirect")
-    return proxied.get(proxy, answer.headers["Location"].encode())
+    response = connection.getresponse()
+    if response.status != 302:
+        sys.exit(f"the allowed server returned {response.status} instead of a redirect")
+    return proxied.get(proxy, response.headers["Location"].encode())
 
 
 main()

@@ -1,9 +1,9 @@
-"""Case 54: traffic that should end with the proxy.
+"""Case 54: traffic after the end of the proxy.
 
-Attempted: to keep a tunnel to `127.0.0.1:--port` open and send a byte every 50 ms, and to open a new one whenever it
-breaks. Inside the tunnel goes through `--proxy`; outside it is a plain connection.
-Contained: judged by the harness, whose server listens: after the runner was killed no byte comes any more.
-Harmless: a byte every 50 ms to loopback, for 20 s at most.
+Attempted: to send a byte every 50 ms through a tunnel to `127.0.0.1:--port`, and to open a new tunnel when it breaks.
+In a sandbox the tunnel goes through `--proxy`; in a bare run it is a plain connection.
+Contained: the server of the harness receives nothing more after ringfence was killed.
+Harmless: a byte every 50 ms to loopback, until the harness ends it.
 """
 
 import contextlib

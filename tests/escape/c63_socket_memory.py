@@ -1,10 +1,10 @@
-"""Case 63: kernel memory of sockets outside of the memory limit.
+"""Case 63: kernel memory of sockets, which is not part of the memory limit.
 
-Attempted: to hold 1.5 times `--memory` in unread answers of netlink (`--only netlink`), in unread UDP datagrams
+Attempted: to hold 1.5 times `--memory` in unread responses of netlink (`--only netlink`), in unread UDP datagrams
 (`udp`), in those of sockets that have lost their port (`udp-unbound`), or in UDP datagrams that are not sent yet
-(`udp-corked`), over several processes, with larger buffers.
-Contained: the sockets hold no more than half of the limit, whether by errors or by the end of a process.
-Harmless: at most twice the limit, held for a second; only loopback sockets of the script's own.
+(`udp-corked`), in several processes, with larger buffers.
+Contained: the sockets hold no more than half of the limit, whether because of errors or because a process dies.
+Harmless: at most twice the limit, for about a second; only loopback sockets of the script.
 """
 
 import os
@@ -12,13 +12,13 @@ import signal
 import socket
 import struct
 import sys
-import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import attempt
 
 PROCESSES = 8
+WATCHDOG_SECONDS = 1  # a watchdog in a sandbox acts within this time
 SO_MEMINFO = 55
 UDP_CORK = 1
 # RTM_GETLINK for the interface with index 1: struct nlmsghdr and struct ifinfomsg
@@ -40,7 +40,7 @@ def udp():
     end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     enlarge(end)
     end.bind(("127.0.0.1", 0))
-    # each datagram takes its size rounded up to a power of two
+    # The memory of a datagram is its size rounded up to a power of two.
     for _ in range(256):
         before = held(end)
         end.sendto(b"\1" * 30000, end.getsockname())
@@ -50,7 +50,7 @@ def udp():
 
 
 def udp_unbound():
-    """Disconnected, a UDP socket loses its port and keeps what it has received."""
+    """A UDP socket that is disconnected loses its port and keeps the datagrams that it has received."""
     peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     peer.bind(("127.0.0.1", 0))
     end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -80,14 +80,14 @@ def enlarge(end):
 
 
 def held(end):
-    """What the kernel has allocated for what the socket received and has to send."""
+    """Returns the memory of the kernel for received data and for data to be sent."""
     received, _, sent, *_ = struct.unpack("9I", end.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36))
     return received + sent
 
 
-# kind: (attempt, what makes a socket that holds memory)
+# kind: (attempt, function that makes a socket with memory)
 KINDS = {
-    "netlink": ("unread answers of netlink", netlink),
+    "netlink": ("unread responses of netlink", netlink),
     "udp": ("unread UDP datagrams", udp),
     "udp-unbound": ("unread UDP datagrams of sockets without a port", udp_unbound),
     "udp-corked": ("UDP datagrams that are not sent", udp_corked),
@@ -95,20 +95,19 @@ KINDS = {
 
 
 def hold(make, share, writer):
-    kept, total, saw = [], 0, "held to the end"
+    sockets, total, saw = [], 0, "held to the end"
     try:
         while total < share:
-            kept.append(make())
-            total += held(kept[-1])
+            sockets.append(make())
+            total += held(sockets[-1])
     except OSError as error:
         saw = attempt.errno_name(error.errno)
-    os.write(writer, f"{total} {saw} after {len(kept)} sockets\n".encode())
-    time.sleep(attempt.SECONDS)
-    os._exit(0)
+    os.write(writer, f"{total} {saw} after {len(sockets)} sockets\n".encode())
+    attempt.sleep_until_killed()
 
 
 def bomb(make, target):
-    """Returns the bytes that all processes hold together, and what stopped the last one."""
+    """Returns the bytes that all processes hold together, and the reason why the last one stopped."""
     reader, writer = os.pipe()
     pids = []
     for _ in range(PROCESSES):
@@ -125,13 +124,18 @@ def bomb(make, target):
                 break
             count, saw = line.rstrip().split(" ", 1)
             total += int(count)
-    time.sleep(1)
-    # a process that was killed for its memory holds nothing
-    alive = [pid for pid in pids if os.waitpid(pid, os.WNOHANG)[0] == 0]
+    alive = list(pids)
+
+    def has_death():
+        alive[:] = [pid for pid in alive if os.waitpid(pid, os.WNOHANG)[0] == 0]
+        return len(alive) < len(pids)
+
+    # A process that was killed for its memory holds nothing.
+    if attempt.SANDBOXED:
+        attempt.wait_until(has_death, WATCHDOG_SECONDS)
+    is_killed = has_death()
     attempt.kill_and_reap(alive)
-    if len(alive) < len(pids):
-        return 0, "a holder was killed"
-    return total, saw
+    return (0, "a holder was killed") if is_killed else (total, saw)
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Case 64: programs in the kernel that take from the memory for compiled BPF of the whole host.
+"""Case 64: filters that use the memory for compiled BPF programs, which has one limit for the whole host.
 
 Attempted: classic filters on sockets and on groups of sockets, further seccomp filters by `seccomp` and `prctl`, 64 of
 each.
@@ -21,28 +21,28 @@ COUNT = 64
 SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF = 26, 50, 51
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 22, 38, 2
 SECCOMP_SET_MODE_FILTER, SECCOMP_ALLOW = 1, 0x7FFF0000
-SECCOMP = 317 if os.uname().machine == "x86_64" else 277
+SECCOMP, SETSOCKOPT = (317, 54) if os.uname().machine == "x86_64" else (277, 208)
 
 
 def program(result):
-    """A `struct sock_fprog` of one instruction, and what it points to."""
+    """Returns a `struct sock_fprog` of one instruction, and the buffer that it points to."""
     code = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, result), 8)
     return struct.pack("HxxxxxxQ", 1, ctypes.addressof(code)), code
 
 
 def attach(kind, option, level=socket.SOL_SOCKET):
     filter_, code = program(0)
-    kept = []
+    sockets = []
     for _ in range(COUNT):
-        kept.append(socket.socket(*kind))
+        sockets.append(socket.socket(*kind))
         if option == SO_ATTACH_REUSEPORT_CBPF:
-            kept[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        attempt.syscall(54 if os.uname().machine == "x86_64" else 208, kept[-1].fileno(), level, option, filter_, 16)
-    return f"{len(kept)} filters attached"
+            sockets[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        attempt.syscall(SETSOCKOPT, sockets[-1].fileno(), level, option, filter_, 16)
+    return f"{len(sockets)} filters attached"
 
 
 def attach_program():
-    """There is no program: EBADF says that the kernel looked for one."""
+    """Names no program: EBADF means that the kernel has examined the descriptor."""
     with socket.socket() as end:
         end.setsockopt(socket.SOL_SOCKET, SO_ATTACH_BPF, struct.pack("i", -1))
 

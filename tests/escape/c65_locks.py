@@ -1,9 +1,9 @@
-"""Case 65: locks and leases on volumes, which the host would wait for when it makes the next sandbox.
+"""Case 65: locks and leases on volumes, for which the host would wait when it starts the next sandbox.
 
-Takes every kind of lock on the top of the volume `rw` and on all that lies in it, says so, and keeps them until its
-standard input ends.
-Contained: another sandbox on the same volume starts meanwhile; the harness tells.
-Harmless: the volumes are the harness's own, and the locks end with the process.
+Takes every kind of lock on the volume `rw` and everything in it, reports it, and holds them until the end of its
+standard input.
+Contained: the harness checks that another sandbox with the same volume starts meanwhile.
+Harmless: the volumes belong to the harness, and the locks end with the process.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ import attempt
 
 
 def lock(path):
-    """Opens a path and takes what can be had on it."""
+    """Opens a path, and takes a lock and, if possible, a lease."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

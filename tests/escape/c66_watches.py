@@ -1,9 +1,9 @@
-"""Case 66, and the leases of case 65: learning or delaying what others do with shared files.
+"""Case 66, and the leases of case 65: watching or delaying how others use shared files.
 
-Attempted: inotify, dnotify and fanotify on a shared read-only tree, for events of access; a lease on a file;
-asking what of a shared file is in the page cache.
-Contained: refused, or the event does not arrive.
-Harmless: the files watched are opened by the script itself; the lease is on a file of its own.
+Attempted: inotify, dnotify and fanotify on a shared read-only tree, for events of access; a lease on a file; a query
+of which parts of a shared file are in the page cache.
+Contained: refused, or no event arrives.
+Harmless: the script itself opens the watched files; the lease is on a file of the script.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ def read_shared_file():
 
 
 def watch(mask, path=SHARED_DIRECTORY, flags=0, twice=False):
-    """Succeeds if an event of access arrives."""
+    """Succeeds if an event arrives. The kernel queues it before the call that causes it returns."""
     instance = attempt.syscall(INOTIFY_INIT1, flags | os.O_NONBLOCK)
     if twice:
         attempt.syscall(INOTIFY_ADD_WATCH, instance, path.encode(), IN_MODIFY)
@@ -68,8 +68,8 @@ def lease():
 
 def page_cache():
     with open(SHARED_FILE, "rb") as file:
-        everything, answer = ctypes.create_string_buffer(16), ctypes.create_string_buffer(40)
-        attempt.syscall(CACHESTAT, file.fileno(), everything, answer, 0)
+        whole_file, result = ctypes.create_string_buffer(16), ctypes.create_string_buffer(40)
+        attempt.syscall(CACHESTAT, file.fileno(), whole_file, result, 0)
 
 
 def main():

@@ -1,7 +1,7 @@
-"""Case 67: pseudo-terminals, of which a host has a limited number for all.
+"""Case 67: pseudo-terminals, whose number is limited for the whole host.
 
-Attempted: to hold 96 of them, in one process and spread over four.
-Contained: refused after 32, however many processes share them.
+Attempted: to hold 96 of them, in one process and in four.
+Contained: refused after 32, in all processes together.
 Harmless: 96 of at least 3072, in children that end at once.
 """
 
@@ -16,7 +16,7 @@ WANTED, ALLOWED, PROCESSES = 96, 32, 4
 
 
 def collect(wanted):
-    """Opens terminals until one is refused; returns how many it holds, and what ended it."""
+    """Opens terminals until one is refused; returns their number, and the error."""
     held = []
     try:
         while len(held) < wanted:
@@ -27,7 +27,7 @@ def collect(wanted):
 
 
 def spread():
-    """The same in several processes, each of which holds its own until all have reported."""
+    """Opens terminals in several processes, each of which holds its terminals until all have reported."""
     report, reports = os.pipe()
     wait, go = os.pipe()
     pids = []
@@ -47,15 +47,15 @@ def spread():
     return held, "all have tried"
 
 
-def judge(name, call):
+def report(name, call):
     held, saw = attempt.in_child(call).value
     attempt.report(name, 0 < held <= ALLOWED, f"{saw}, {held} held, {ALLOWED} allowed")
 
 
 def main():
     attempt.arguments(__doc__)
-    judge("pseudo-terminals of one process", lambda: collect(WANTED))
-    judge("pseudo-terminals of several processes", spread)
+    report("pseudo-terminals of one process", lambda: collect(WANTED))
+    report("pseudo-terminals of several processes", spread)
 
 
 main()

@@ -1,8 +1,8 @@
-"""Case 68: what the supplementary groups of the user who started the sandbox give access to.
+"""Case 68: access through the supplementary groups of the user who started the sandbox.
 
 Attempted: to read the key of `--key`, and the file of `--group-file`, which only the members of one group may read;
 to have a supplementary group at all.
-Contained: the key is not there, the file is refused, the list of groups is empty.
+Contained: the key does not exist, the file is refused, the list of groups is empty.
 Harmless: the files are made for this case and only read.
 """
 

@@ -1,10 +1,10 @@
 """Case 69: descriptors in flight, which the kernel counts for each uid of the host.
 
-Attempted: to have so many of them that another program of the same user can pass none: sent one message after the
-other, and by many threads that wait in front of full queues (`--only`). The script holds what it has until its input
-ends, and writes one line when it has done its worst; the harness then tries to pass a descriptor as the same user.
-Contained: the other program can.
-Harmless: 16,000 references to /dev/null, gone with the process.
+Attempted: to have so many descriptors in flight that another program of the same user can send none: in one message
+after the other, and in many threads that wait for full queues (`--only`). The script prints one line when it has sent
+all, and waits for the end of its input; meanwhile the harness sends a descriptor as the same user.
+Contained: the harness succeeds.
+Harmless: 16,000 references to /dev/null, which end with the process.
 """
 
 import array
@@ -21,6 +21,7 @@ import attempt
 
 MESSAGE = 253  # the kernel's limit for one message (SCM_MAX_FD)
 MESSAGES = 60
+BLOCKED_CHECKS = 10
 
 
 def descriptors():
@@ -40,8 +41,8 @@ def one_after_the_other():
 
 
 def waiting_senders():
-    """Lets each thread attach its descriptors and wait for a full queue; then makes room in all queues."""
-    batch, held = descriptors(), []
+    """Lets each thread attach its descriptors and wait for a full queue; then receives from all queues."""
+    batch, held, threads = descriptors(), [], []
 
     def send(sender):
         try:
@@ -62,13 +63,34 @@ def waiting_senders():
             pass
         sender.setblocking(True)
         held.append((sender, receiver))
-        threading.Thread(target=send, args=(sender,), daemon=True).start()
-    time.sleep(0.2)
+        threads.append(threading.Thread(target=send, args=(sender,), daemon=True))
+        threads[-1].start()
+    wait_until_blocked(threads)
     for _, receiver in held:
         for _ in range(8):
             receiver.recv(1)
-    time.sleep(0.2)
-    return held, "all have tried"
+    # In a sandbox, some threads never return: the sandbox limits what is in flight.
+    wait_until_blocked(threads)
+    return held, "all threads have sent or wait"
+
+
+def wait_until_blocked(threads):
+    """Waits until all threads have ended or sleep in the kernel, and have done so for a while.
+
+    A thread may also sleep because it waits for the interpreter, which is free while this function sleeps.
+    """
+    checks = 0
+    while checks < BLOCKED_CHECKS:
+        time.sleep(0.02)
+        checks = checks + 1 if all(map(is_blocked, threads)) else 0
+
+
+def is_blocked(thread):
+    try:
+        with open(f"/proc/self/task/{thread.native_id}/stat") as stat:
+            return stat.read().rpartition(") ")[2].startswith("S")
+    except OSError:
+        return not thread.is_alive()
 
 
 def main():

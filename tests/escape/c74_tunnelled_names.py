@@ -1,10 +1,10 @@
 """Case 74: another server's name inside an allowed tunnel.
 
-Attempted: to open a tunnel to `localhost:--port`, which is allowed, and to speak to another host inside it: plain
-requests with another Host field, in other spellings, after a good request, in pieces; TLS greetings with another server
-name or with none. A reverse proxy at the allowed address would pass them on to the host that they name.
-Contained: the tunnel is closed before the server has answered them.
-Harmless: all bytes go to the harness's web server on loopback, which answers any text that ends in an empty line.
+Attempted: to open a tunnel to `localhost:--port`, which is allowed, and to address another host inside it: plain
+requests with another Host field, in other notations, in pieces; TLS ClientHello messages with another server name or
+with none. A reverse proxy at the allowed address would forward them to the host that they name.
+Contained: the tunnel is closed before the server has responded.
+Harmless: all bytes go to the web server of the harness, which responds to any text that ends with an empty line.
 """
 
 import os
@@ -37,25 +37,25 @@ def hello(name=None, fragment=1 << 14):
 
 
 def tunnel(args):
-    """A connection to the server: inside a sandbox through a tunnel, outside directly."""
+    """Connects to the server: in a sandbox through a tunnel, in a bare run directly."""
     if not attempt.SANDBOXED:
-        return socket.create_connection(("127.0.0.1", args.port), proxied.SECONDS)
-    connection = socket.create_connection(("127.0.0.1", args.proxy), proxied.SECONDS)
-    place = b"localhost:%d" % args.port
-    connection.sendall(b"CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (place, place))
-    answer = connection.recv(4096)
-    if b" 200 " not in answer:
-        sys.exit(f"the allowed tunnel was not opened: {answer!r}")
+        return socket.create_connection(("127.0.0.1", args.port), proxied.TIMEOUT_SECONDS)
+    connection = socket.create_connection(("127.0.0.1", args.proxy), proxied.TIMEOUT_SECONDS)
+    target = b"localhost:%d" % args.port
+    connection.sendall(b"CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (target, target))
+    response = connection.recv(4096)
+    if b" 200 " not in response:
+        sys.exit(f"the allowed tunnel was not opened: {response!r}")
     return connection
 
 
-def answered(args, pieces):
-    """Whether the server answers these bytes; the empty line at their end is what it waits for."""
+def has_response(args, pieces):
+    """Sends these bytes, which end with an empty line; returns whether the server responds."""
     with tunnel(args) as connection:
         try:
             for piece in pieces:
                 connection.sendall(piece)
-                time.sleep(0.4 if len(pieces) > 1 else 0)
+                time.sleep(0.1 if len(pieces) > 1 else 0)
             return BODY in connection.makefile("rb").read()
         except OSError:
             return False
@@ -64,8 +64,8 @@ def answered(args, pieces):
 def main():
     args = attempt.arguments(__doc__)
     good = b"GET / HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % args.port
-    if not answered(args, [good]):
-        sys.exit("the server does not answer an allowed request in the tunnel, so nothing can be tried")
+    if not has_response(args, [good]):
+        sys.exit("the server does not respond to an allowed request in the tunnel, so no attempt is possible")
     evil = b"Host: evil.example\r\n\r\n"
     end = b"\r\n\r\n"
     openings = {
@@ -78,15 +78,15 @@ def main():
         "another Host field in pieces": [b"GE", b"T / HTTP/1.1\r\nHo", b"st: evil.example\r\n\r\n"],
         "a tunnel inside the tunnel": [b"CONNECT evil.example:443 HTTP/1.1\r\n\r\n"],
         "HTTP/2 in plain text": [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
-        "a greeting without a server name": [hello() + end],
-        "a greeting to another server": [hello(b"evil.example") + end],
-        "a greeting to another server in small records": [hello(b"evil.example", 1) + end],
-        "a greeting without a server name after an alert": [b"\x15\x03\x01\0\x02\x01\0" + hello() + end],
-        "a greeting in the format of SSL 2": [b"\x80\x2e\x01\x03\x01" + b"\0" * 43 + end],
+        "a ClientHello without a server name": [hello() + end],
+        "a ClientHello to another server": [hello(b"evil.example") + end],
+        "a ClientHello to another server in small records": [hello(b"evil.example", 1) + end],
+        "a ClientHello without a server name after an alert": [b"\x15\x03\x01\0\x02\x01\0" + hello() + end],
+        "a ClientHello in the format of SSL 2": [b"\x80\x2e\x01\x03\x01" + b"\0" * 43 + end],
     }
     for name, pieces in openings.items():
-        came_through = answered(args, pieces)
-        attempt.report(name, not came_through, "answered" if came_through else "closed")
+        responded = has_response(args, pieces)
+        attempt.report(name, not responded, "the server responded" if responded else "closed")
 
 
 main()

@@ -1,7 +1,7 @@
-"""Starts a command on a host that lacks a protection, for case 62: `without.py landlock|seccomp|namespaces COMMAND…`.
+"""Runs a command as on a host that lacks a protection, for case 62: `without.py landlock|seccomp|namespaces COMMAND…`.
 
-The kernel is made to answer as one that was built without it: a seccomp filter gives the calls an error. The filter
-is the command's own, and ends with it.
+A seccomp filter makes the system calls fail as in a kernel that was built without them. Only this process and its
+children have the filter.
 """
 
 import ctypes
@@ -22,20 +22,20 @@ LANDLOCK_CREATE_RULESET = 444
 
 
 def refuse(number, error):
-    return [LOAD_NUMBER, (0x15, 0, 1, number), answer(error)]
+    return [LOAD_NUMBER, (0x15, 0, 1, number), return_error(error)]
 
 
 def refuse_first_argument(number, value, error):
     """Refuses the call where its first argument is `value`."""
-    return [LOAD_NUMBER, (0x15, 0, 3, number), LOAD_FIRST_ARGUMENT, (0x15, 0, 1, value), answer(error)]
+    return [LOAD_NUMBER, (0x15, 0, 3, number), LOAD_FIRST_ARGUMENT, (0x15, 0, 1, value), return_error(error)]
 
 
 def refuse_flag(number, flag, error):
     """Refuses the call where its first argument has `flag`."""
-    return [LOAD_NUMBER, (0x15, 0, 3, number), LOAD_FIRST_ARGUMENT, (0x45, 0, 1, flag), answer(error)]
+    return [LOAD_NUMBER, (0x15, 0, 3, number), LOAD_FIRST_ARGUMENT, (0x45, 0, 1, flag), return_error(error)]
 
 
-def answer(error):
+def return_error(error):
     return (0x06, 0, 0, RETURN_ERRNO | error)
 
 
@@ -44,7 +44,7 @@ WITHOUT = {
     "seccomp": refuse(SECCOMP, errno.ENOSYS) + refuse_first_argument(PRCTL, PR_SET_SECCOMP, errno.EINVAL),
     "namespaces": refuse_flag(CLONE, CLONE_NEWUSER, errno.EPERM)
     + refuse_flag(UNSHARE, CLONE_NEWUSER, errno.EPERM)
-    # its flags lie in memory, which a filter cannot see
+    # A filter cannot read its flags, which are in memory.
     + refuse(CLONE3, errno.EPERM),
 }
 
@@ -52,10 +52,10 @@ WITHOUT = {
 def install(instructions):
     code = b"".join(struct.pack("HBBI", *each) for each in [*instructions, (0x06, 0, 0, RETURN_ALLOW)])
     buffer = ctypes.create_string_buffer(code, len(code))
-    # struct sock_fprog: the number of instructions, and where they are
+    # struct sock_fprog: the number of instructions, and their address
     program = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
     libc = ctypes.CDLL(None, use_errno=True)
-    # root may do without, and so leaves setuid helpers as they are
+    # Root does not need it, and setuid helpers would not work with it.
     if os.geteuid() != 0:
         libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program, 0, 0):

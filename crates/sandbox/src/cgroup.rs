@@ -188,26 +188,26 @@ fn failed(path: &Path, error: &std::io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use ringfence_testkit::skip;
     use rustix::process::{WaitId, WaitIdOptions, waitid};
 
     use super::*;
     use crate::sys;
     use crate::sys::Fork;
 
-    /// On any host with a writable v2 hierarchy, even one without controllers beside v1.
+    /// Runs on any host with a writable v2 hierarchy, even one without controllers beside v1.
     #[test]
-    fn a_process_is_born_in_its_v2_group_and_killed_with_it() {
+    fn v2_process_starts_in_its_group_and_is_killed_with_it() {
+        let test = "cgroup::v2_process_starts_in_its_group_and_is_killed_with_it";
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let find = |line: &str| line.contains(" - cgroup2 ").then(|| line.split(' ').nth(4).map(PathBuf::from))?;
         let Some(parent) = mounts.lines().find_map(find).filter(|path| fs::metadata(path.join("cgroup.procs")).is_ok())
         else {
-            eprintln!("skipped: no cgroup v2 is mounted");
-            return;
+            return skip(test, "no cgroup v2 is mounted");
         };
         let limits = Limits { memory_bytes: 1 << 30, pids: 8, cpus: 1.0, open_files: 64 };
         let Ok(group) = Cgroup::create(&Place::V2 { parent, controllers: Vec::new() }, &limits) else {
-            eprintln!("skipped: no right to make groups in cgroup v2");
-            return;
+            return skip(test, "no permission to create groups in cgroup v2");
         };
         let Ok(Fork::Parent { pid, pidfd }) =
             sys::clone_into(0, group.birth_place(), sys::Parent::This).map(|fork| match fork {

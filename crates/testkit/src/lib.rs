@@ -1,13 +1,27 @@
-//! For tests only: the program as different users, and the state of the host around it.
-#![allow(clippy::print_stderr)] // tests talk to whoever runs them
+//! Support for the tests of all crates: users, processes, servers, fixtures, and the harnesses of the escape and the
+//! conformance suite.
+//!
+//! Nothing here is part of the product. Like tests, the functions panic if something fails. A test that cannot run on
+//! the host calls [`skip`], so that it is not counted as passed.
+#![allow(clippy::print_stderr)] // test output
 
-mod files;
-pub mod fixture;
-mod host;
+pub mod conformance_server;
+pub mod conformance_suite;
+mod downloads;
+pub mod escape;
+mod host_snapshot;
+mod paths;
+pub mod process;
+mod server;
 mod skip;
-mod who;
+mod users;
+mod wait;
 
-pub use files::fixture_file;
-pub use host::Snapshot;
+pub use downloads::{Downloads, RemoteServer, download_cache};
+pub use host_snapshot::HostSnapshot;
+pub use paths::{fixture_path, repository_path, ringfence_path};
+pub use process::Outcome;
+pub use server::Server;
 pub use skip::skip;
-pub use who::{Outcome, Who};
+pub use users::{User, for_each_user, run_as, run_python_as, run_with_input_as};
+pub use wait::wait_until;

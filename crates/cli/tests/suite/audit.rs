@@ -10,10 +10,10 @@ use ringfence_core::{Principal, SessionId};
 use ringfence_session::{CodeRequest, FileRange, Sessions};
 use ringfence_store::Audit;
 use ringfence_store::Store;
+use ringfence_testkit::Server;
 use tokio_util::sync::CancellationToken;
 
-use crate::everyone::BINARY;
-use crate::server::Server;
+use crate::BINARY;
 
 fn code(code: &str, template: &str, session_id: Option<&SessionId>) -> CodeRequest {
     let (code, template, session_id) = (code.into(), Some(template.into()), session_id.cloned());
@@ -107,12 +107,12 @@ async fn a_server_leaves_its_audit_in_the_state_directory() {
         )
     };
     let line = call("execute_command", r#"{"command": "echo hello"}"#);
-    assert_eq!(server.ask("POST /mcp", &host, &line).0, 401);
+    assert_eq!(server.http("POST /mcp", &host, &line).0, 401);
     let token = format!("{host}Authorization: Bearer a-long-secret\r\n");
     for line in [line, call("execute_command", r#"{"command": ""}"#)] {
-        assert_eq!(server.ask("POST /mcp", &token, &line).0, 200);
+        assert_eq!(server.http("POST /mcp", &token, &line).0, 200);
     }
-    let state = server.end();
+    let state = server.stop();
     let store = Store::open(state.path()).expect("it is there");
     let mut rows = store.recent_audit(None, 100).await.expect("it is read");
     rows.reverse();
@@ -136,9 +136,9 @@ fn audit_is_exported_while_the_server_runs() {
         let text = String::from_utf8(output.stdout).expect("it is text");
         text.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect()
     };
-    assert_eq!(server.ask("POST /v1/sessions", &host, r#"{"template": "perl"}"#).0, 400);
-    assert_eq!(server.ask("POST /v1/sessions", &host, r#"{"template": "bash"}"#).0, 201);
-    crate::leases::eventually("the events are not written", || export(&[]).len() == 2);
+    assert_eq!(server.http("POST /v1/sessions", &host, r#"{"template": "perl"}"#).0, 400);
+    assert_eq!(server.http("POST /v1/sessions", &host, r#"{"template": "bash"}"#).0, 201);
+    ringfence_testkit::wait_until("the events are not written", || export(&[]).len() == 2);
     let events = export(&["--since", "1h", "--principal", "local"]);
     assert_eq!(
         events.iter().map(|event| event["kind"].as_str()).collect::<Vec<_>>(),

@@ -1,19 +1,17 @@
 //! Bad input: one clear error with a hint, exit code 125, and nothing left behind.
 
-use ringfence_testkit::Who;
-
-use crate::everyone::{for_everyone, run};
+use ringfence_testkit::{User, for_each_user, run_as};
 
 /// What is said for a set of options, with the code; the command would succeed.
-fn refuse(who: Who, options: &[&str]) -> (i32, String) {
-    let outcome = run(who, options, &["true"]);
+fn refuse(who: User, options: &[&str]) -> (i32, String) {
+    let outcome = run_as(who, options, &["true"]);
     (outcome.code, outcome.stderr)
 }
 
 #[test]
 fn each_is_one_error_with_a_hint() {
     let long = "9".repeat(40);
-    for_everyone("bad_input", |who| {
+    for_each_user("bad_input", |who| {
         for (options, expected) in [
             (
                 vec!["--volume", "/does/not/exist:/data"],
@@ -64,27 +62,27 @@ fn each_is_one_error_with_a_hint() {
 
 #[test]
 fn commands_that_cannot_run_are_told_as_shells_do() {
-    for_everyone("bad_command", |who| {
-        let outcome = run(who, &[], &["no-such-command"]);
+    for_each_user("bad_command", |who| {
+        let outcome = run_as(who, &[], &["no-such-command"]);
         assert_eq!(outcome.code, 127, "{who:?}: {}", outcome.stderr);
         assert!(
             outcome.stderr.starts_with("error: command not found: no-such-command\nhint: "),
             "{who:?}: {}",
             outcome.stderr
         );
-        let outcome = run(who, &[], &["/etc/passwd"]);
+        let outcome = run_as(who, &[], &["/etc/passwd"]);
         assert_eq!(outcome.code, 126, "{who:?}: {}", outcome.stderr);
         assert!(outcome.stderr.contains("command cannot be executed: /etc/passwd"), "{who:?}: {}", outcome.stderr);
-        assert_eq!(run(who, &[], &["/usr"]).code, 126, "{who:?}");
-        assert_eq!(run(who, &["--workdir", "/nowhere"], &["true"]).code, 125, "{who:?}");
-        assert_eq!(run(who, &[], &[]).code, 125, "{who:?}");
-        assert_eq!(run(who, &[], &[""]).code, 125, "{who:?}");
+        assert_eq!(run_as(who, &[], &["/usr"]).code, 126, "{who:?}");
+        assert_eq!(run_as(who, &["--workdir", "/nowhere"], &["true"]).code, 125, "{who:?}");
+        assert_eq!(run_as(who, &[], &[]).code, 125, "{who:?}");
+        assert_eq!(run_as(who, &[], &[""]).code, 125, "{who:?}");
     });
 }
 
 #[test]
 fn a_missing_protection_is_an_error_unless_it_is_accepted_by_name() {
-    for who in [Who::Plain, Who::Sub] {
+    for who in [User::Plain, User::WithSubids] {
         if let Some(reason) = who.unavailable() {
             ringfence_testkit::skip("a_missing_protection", &reason);
             continue;
@@ -94,10 +92,10 @@ fn a_missing_protection_is_an_error_unless_it_is_accepted_by_name() {
         assert!(stderr.contains("this host lacks control groups for this user"), "{who:?}: {stderr}");
         assert!(stderr.contains("add `cgroup` to --accept"), "{who:?}: {stderr}");
     }
-    if Who::Plain.unavailable().is_none() {
-        let (code, stderr) = refuse(Who::Plain, &["--accept", "cgroup"]);
+    if User::Plain.unavailable().is_none() {
+        let (code, stderr) = refuse(User::Plain, &["--accept", "cgroup"]);
         assert_eq!(code, 125, "{stderr}");
         assert!(stderr.contains("a uid of its own") && stderr.contains("/etc/subuid"), "{stderr}");
-        assert_eq!(refuse(Who::Sub, &["--accept", "cgroup"]).0, 0, "a user with subordinate ids lacks none");
+        assert_eq!(refuse(User::WithSubids, &["--accept", "cgroup"]).0, 0, "a user with subordinate ids lacks none");
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::everyone::BINARY;
+use crate::BINARY;
 
 /// Two directories: one with `ringfence`, and one that is the whole PATH.
 struct Installation {

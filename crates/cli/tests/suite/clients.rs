@@ -1,14 +1,12 @@
 //! `ringfence serve`, used by real MCP clients as an agent would: a session is made, a variable set and read back,
 //! an image got, a time limit hit, and the variable is still there.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ringfence_testkit::skip;
+use ringfence_testkit::{Server, download_cache, repository_path};
 use serde_json::{Value, json};
 
-use crate::everyone::BINARY;
-use crate::server::Server;
+use crate::BINARY;
 
 const SEEN: &str = "\
 offered: true
@@ -28,20 +26,11 @@ class Picture:
 display(Picture())
 "#;
 
-/// What `scripts/test` has fetched.
-pub(crate) fn cache(test: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("RINGFENCE_TEST_CACHE").map(PathBuf::from);
-    if cache.is_none() {
-        skip(test, "the MCP clients are not fetched; ./scripts/test does that");
-    }
-    cache
-}
-
 /// Has a client program of `tests/clients` take its walk over both transports.
 fn walk(test: &str, interpreter: &str, program: &str, protocol: &str) {
-    let Some(cache) = cache(test) else { return };
+    let Some(cache) = download_cache(test) else { return };
     let interpreter = if interpreter.contains('/') { cache.join(interpreter) } else { interpreter.into() };
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients").join(program);
+    let program = repository_path("tests/clients").join(program);
     let server = Server::start(&[], &[]);
     let url = format!("http://{}/mcp", server.address);
     // Clients give servers that they start only a few variables, so the state directory is in a file.
@@ -109,7 +98,7 @@ fn curl() {
 
 #[test]
 fn the_inspector_in_both_eras() {
-    let Some(cache) = cache("the_inspector_in_both_eras") else { return };
+    let Some(cache) = download_cache("the_inspector_in_both_eras") else { return };
     let packages = cache.join("clients/node_modules");
     let server = Server::start(&[], &[]);
     let url = format!("http://{}/mcp", server.address);

@@ -8,7 +8,7 @@ use ringfence_core::Principal;
 use ringfence_session::{CodeRequest, Sessions};
 use tokio_util::sync::CancellationToken;
 
-use crate::everyone::BINARY;
+use crate::BINARY;
 
 /// Runs ringfence in a directory, with nothing of this process's own environment.
 fn ringfence(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output {

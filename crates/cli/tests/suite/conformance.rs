@@ -1,31 +1,24 @@
 //! The official conformance suite of MCP, against a real server, in both protocol eras.
 //!
-//! The suite expects a server with its own fixtures: tools, prompts and resources of certain names. What fails
-//! for want of them is listed in `tests/conformance/expected.txt`, and nothing else may fail, nor anything
-//! listed pass.
+//! The suite expects a server with certain tools, prompts and resources. The checks that fail without them are listed in
+//! `tests/conformance/expected.txt`: no other check may fail, and no listed one may pass.
 
-mod known;
-mod run;
-
-use crate::clients::cache;
-use crate::server::Server;
-
-pub(crate) use known::judge;
-pub(crate) use run::{Check, Era, NEWER, OLDER, run};
+use ringfence_testkit::conformance_suite::{Era, LEGACY, MODERN, assert_only_known_failures, run};
+use ringfence_testkit::{Server, download_cache};
 
 #[test]
 fn the_older_era_conforms() {
-    conform("the_older_era_conforms", OLDER);
+    conform("the_older_era_conforms", LEGACY);
 }
 
 #[test]
 fn the_newer_era_conforms() {
-    conform("the_newer_era_conforms", NEWER);
+    conform("the_newer_era_conforms", MODERN);
 }
 
 fn conform(test: &str, era: Era) {
-    let Some(cache) = cache(test) else { return };
+    let Some(cache) = download_cache(test) else { return };
     let server = Server::start(&[], &[]);
     let checks = run(&cache, &format!("http://{}/mcp", server.address), era);
-    judge(&checks, "expected.txt", era);
+    assert_only_known_failures(&checks, "expected.txt", era);
 }

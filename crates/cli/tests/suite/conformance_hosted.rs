@@ -5,45 +5,48 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use ringfence_testkit::fixture::serve_http;
+use ringfence_testkit::conformance_server::serve_http;
+use ringfence_testkit::conformance_suite::{Check, Era, LEGACY, MODERN, assert_only_known_failures, run};
+use ringfence_testkit::{Server, download_cache};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-use crate::clients::cache;
-use crate::conformance::{Check, Era, NEWER, OLDER, judge, run};
-use crate::server::Server;
-
 #[test]
 fn the_fixture_has_all_that_the_older_era_asks_for() {
-    conform_directly("the_fixture_has_all_that_the_older_era_asks_for", OLDER);
+    conform_directly("the_fixture_has_all_that_the_older_era_asks_for", LEGACY);
 }
 
 #[test]
 fn the_fixture_has_all_that_the_newer_era_asks_for() {
-    conform_directly("the_fixture_has_all_that_the_newer_era_asks_for", NEWER);
+    conform_directly("the_fixture_has_all_that_the_newer_era_asks_for", MODERN);
 }
 
 #[test]
 fn the_gateway_hides_nothing_of_the_older_era() {
-    compare("the_gateway_hides_nothing_of_the_older_era", OLDER);
+    compare("the_gateway_hides_nothing_of_the_older_era", LEGACY);
 }
 
 #[test]
 fn the_gateway_hides_nothing_of_the_newer_era() {
-    compare("the_gateway_hides_nothing_of_the_newer_era", NEWER);
+    compare("the_gateway_hides_nothing_of_the_newer_era", MODERN);
 }
 
 fn conform_directly(test: &str, era: Era) {
-    let Some(cache) = cache(test) else { return };
-    judge(&run(&cache, &Fixture::start().url, era), "fixture.txt", era);
+    let Some(cache) = download_cache(test) else { return };
+    assert_only_known_failures(&run(&cache, &Fixture::start().url, era), "fixture.txt", era);
 }
 
 fn compare(test: &str, era: Era) {
-    let Some(cache) = cache(test) else { return };
-    let fixture = Fixture::start();
+    let Some(cache) = download_cache(test) else { return };
+    // One server for each run: its notifications go to all subscribers, and the runs take place at the same time.
+    let (fixture, other_fixture) = (Fixture::start(), Fixture::start());
     let directory = tempfile::tempdir().expect("a directory");
-    let gateway = Gateway::before(&fixture.url, directory.path());
-    let (directly, through) = (run(&cache, &fixture.url, era), run(&cache, &gateway.url(), era));
+    let gateway = Gateway::before(&other_fixture.url, directory.path());
+    let (directly, through) = std::thread::scope(|scope| {
+        let directly = scope.spawn(|| run(&cache, &fixture.url, era));
+        let through = run(&cache, &gateway.url(), era);
+        (directly.join().expect("the run against the server"), through)
+    });
     let (directly, through) = (verdicts(&directly), verdicts(&through));
     let lost: Vec<_> = without(&directly, &through);
     let new: Vec<_> = without(&through, &directly);

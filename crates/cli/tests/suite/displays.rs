@@ -1,8 +1,7 @@
 //! What code displays, from the kernels to the answer.
 
+use ringfence_testkit::Server;
 use serde_json::{Value, json};
-
-use crate::server::Server;
 
 /// The blocks between the last thing printed and the host's own.
 fn displayed(server: &Server, template: &str, code: &str) -> Vec<Value> {

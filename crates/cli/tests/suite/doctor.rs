@@ -2,22 +2,17 @@
 
 use std::path::Path;
 
-use ringfence_testkit::{Outcome, Who};
+use ringfence_testkit::{Outcome, User, for_each_user, process};
 
-use crate::everyone::{BINARY, for_everyone};
+use crate::BINARY;
 
-fn doctor(who: Who, options: &[&str]) -> Outcome {
-    let output = who.ringfence(Path::new(BINARY)).arg("doctor").args(options).output().expect("it runs");
-    Outcome {
-        code: output.status.code().unwrap_or(-1),
-        stdout: output.stdout,
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
+fn doctor(who: User, options: &[&str]) -> Outcome {
+    process::run(who.ringfence().arg("doctor").args(options))
 }
 
 #[test]
 fn the_default_configuration_can_run_and_ten_escapes_fail() {
-    for_everyone("doctor", |who| {
+    for_each_user("doctor", |who| {
         let outcome = doctor(who, &["--json"]);
         assert_eq!(outcome.code, 0, "{who:?}: {}", outcome.text());
         let findings: serde_json::Value = serde_json::from_slice(&outcome.stdout).expect("it is JSON");
@@ -34,22 +29,22 @@ fn the_default_configuration_can_run_and_ten_escapes_fail() {
 
 #[test]
 fn weaknesses_are_shown_with_their_remedy() {
-    if let Some(reason) = Who::Plain.unavailable() {
+    if let Some(reason) = User::Plain.unavailable() {
         return ringfence_testkit::skip("weaknesses_are_shown", &reason);
     }
-    let text = doctor(Who::Plain, &[]).text();
+    let text = doctor(User::Plain, &[]).text();
     assert!(text.contains("weaker   uid of its own") && text.contains("hint: install the `uidmap` package"), "{text}");
     assert!(text.contains("keep your supplementary groups, and have at most 512 open files"), "{text}");
     assert!(text.contains("weaker   memory limit") && text.contains("systemd-run --user --scope"), "{text}");
     assert!(text.ends_with("The default configuration can run on this host.\n"), "{text}");
-    let text = doctor(Who::Root, &[]).text();
+    let text = doctor(User::Root, &[]).text();
     assert!(text.contains("ok       uid of its own         each sandbox has a uid that nobody else has"), "{text}");
 }
 
 /// The ten attempts outside of any sandbox: were they not contained, the doctor would say so.
 #[test]
 fn the_escapes_succeed_where_there_is_no_sandbox() {
-    if let Some(reason) = Who::Root.unavailable() {
+    if let Some(reason) = User::Root.unavailable() {
         return ringfence_testkit::skip("the_escapes_succeed", &reason);
     }
     let port = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -59,7 +54,7 @@ fn the_escapes_succeed_where_there_is_no_sandbox() {
     // In namespaces that keep what the attempts change from the host, and with a PID 1 that is nobody's.
     let port = port.local_addr().expect("bound").port();
     let attempts = format!("{BINARY} escape --host-pid 1 --host-port {port} --host-socket {name}; :");
-    let mut command = Who::Root.program(Path::new("/usr/bin/unshare"));
+    let mut command = User::Root.program(Path::new("/usr/bin/unshare"));
     command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc", "sh", "-c", &attempts]);
     let output = command.output().expect("it runs");
     let _ = std::fs::remove_file("/usr/ringfence-escape");

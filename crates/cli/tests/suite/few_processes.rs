@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use ringfence_testkit::{Who, skip};
+use ringfence_testkit::{Server, User, skip, wait_until};
 use serde_json::{Value, json};
 
-use crate::everyone::BINARY;
-use crate::leases::{begin, eventually, run};
-use crate::server::Server;
+use crate::BINARY;
 
 /// A cgroup that bounds processes and threads. Dropped, it is removed.
 struct Bound(PathBuf);
@@ -63,7 +61,7 @@ impl Drop for Bound {
 }
 
 fn bound(test: &str) -> Option<Bound> {
-    let made = Who::Root.unavailable().is_none().then(|| Bound::new(test)).flatten();
+    let made = User::Root.unavailable().is_none().then(|| Bound::new(test)).flatten();
     if made.is_none() {
         skip(test, "there is no cgroup controller for processes that this user could use");
     }
@@ -85,7 +83,7 @@ fn a_server_that_can_start_no_more_lives_and_says_so() {
     };
     let mut refused = 0;
     for more in 0..6 {
-        eventually("the one before is left", || bound.count() == 0);
+        wait_until("the one before is left", || bound.count() == 0);
         bound.allow(at_rest + more);
         let mut server = bound.start();
         let answer = server.call("execute_code", &json!({"code": "print(1)"}));
@@ -104,9 +102,9 @@ fn a_server_that_can_start_no_more_lives_and_says_so() {
 fn a_guest_that_takes_all_processes_of_the_host_harms_no_server() {
     let Some(bound) = bound("takes-all-processes") else { return };
     let mut server = bound.start();
-    let session = begin(&server, "python", "x = 'kept'");
+    let session = server.create_session("python", "x = 'kept'");
     // What waits ready is made before.
-    eventually("nothing waits", || bound.count() > 8);
+    wait_until("nothing waits", || bound.count() > 8);
     bound.allow(bound.count() + 20);
     let take = "import subprocess
 held = []
@@ -115,7 +113,7 @@ try:
         held.append(subprocess.Popen(['sleep', '60']))
 except OSError as error:
     print(error.strerror)";
-    assert_eq!(run(&server, &session, take)["stdout"], "Resource temporarily unavailable\n");
+    assert_eq!(server.execute(&session, take)["stdout"], "Resource temporarily unavailable\n");
     let calls = [
         ("execute_code", json!({"code": "1", "template": "node"})),
         ("execute_code", json!({"code": "1"})),
@@ -128,7 +126,7 @@ except OSError as error:
         let answer = server.call(tool, arguments);
         assert!(is_told(&answer), "{tool}: {answer}");
     }
-    let freed = run(&server, &session, "for it in held: it.kill()\nfor it in held: it.wait()\nprint(x)");
+    let freed = server.execute(&session, "for it in held: it.kill()\nfor it in held: it.wait()\nprint(x)");
     assert_eq!(freed["stdout"], "kept\n", "{freed}");
     bound.allow(1000);
     for (tool, arguments) in &calls {

@@ -1,10 +1,7 @@
 //! Files moved in and out of sessions, with a guest that does all it can to have others moved.
 
-use ringfence_testkit::Who;
+use ringfence_testkit::{Server, User, for_each_user};
 use serde_json::{Value, json};
-
-use crate::everyone::for_everyone;
-use crate::server::Server;
 
 /// One session of one server.
 struct Session<'server> {
@@ -53,8 +50,8 @@ impl<'server> Session<'server> {
     }
 }
 
-fn for_every_server(test: &str, check: impl Fn(Who, &Server)) {
-    for_everyone(test, |who| check(who, &Server::start_as(who, &[], &[])));
+fn for_every_server(test: &str, check: impl Fn(User, &Server)) {
+    for_each_user(test, |who| check(who, &Server::start_as(who, &[], &[])));
 }
 
 #[test]
@@ -288,7 +285,7 @@ fn a_session_has_its_own_files_only() {
 /// A volume in the workspace is the host's: what may be read and written there is not decided by a path of a call.
 #[test]
 fn a_volume_is_not_the_sessions_own() {
-    for_everyone("a_volume_is_not_the_sessions_own", |who| {
+    for_each_user("a_volume_is_not_the_sessions_own", |who| {
         let volume = who.directory();
         std::fs::write(volume.path().join("file"), "of the host").expect("it is written");
         let option = format!("{}:/workspace/data:rw", volume.path().display());
@@ -311,7 +308,7 @@ fn a_volume_is_not_the_sessions_own() {
 #[test]
 fn a_file_that_cannot_be_replaced_is_what_it_was() {
     let server = Server::start(&[], &[]);
-    let session = crate::leases::begin(&server, "bash", ":");
+    let session = server.create_session("bash", ":");
     let write = |content: &str| {
         server.call("write_file", &json!({"session_id": session, "path": "keep.txt", "content": content}))
     };

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::everyone::BINARY;
+use crate::BINARY;
 
 fn help(arguments: &[&str]) -> String {
     let output = Command::new(BINARY).args(arguments).env("COLUMNS", "100").output().expect("it runs");

@@ -5,12 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::fixture_file;
+use ringfence_testkit::{Server, fixture_path};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::everyone::BINARY;
-use crate::server::Server;
+use crate::BINARY;
 
 /// A gateway that hosts a bad server and a good one.
 struct Pair {
@@ -22,7 +21,7 @@ impl Pair {
     fn with(mode: &str, walls: &str) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let config = directory.path().join("ringfence.toml");
-        let program = fixture_file("bad_server.py").display().to_string();
+        let program = fixture_path("bad_server.py").display().to_string();
         let entry = |name: &str, mode: &str, walls: &str| {
             format!("[servers.{name}]\ncommand = \"python3\"\nargs = [{program:?}, {mode:?}]\nbox = {{ {walls} }}\n")
         };
@@ -51,7 +50,7 @@ impl Pair {
 
     fn info(&self) -> Value {
         let headers = format!("Host: {}\r\n", self.server.address);
-        let (status, body) = self.server.ask("GET /v1/servers/bad", &headers, "");
+        let (status, body) = self.server.http("GET /v1/servers/bad", &headers, "");
         assert_eq!(status, 200, "{body}");
         serde_json::from_str(&body).expect("it is JSON")
     }
@@ -288,7 +287,7 @@ fn progress_and_cancellation_pass_through() {
         "Host: {}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n",
         pair.server.address
     );
-    let (_, stream) = pair.server.ask("POST /mcp", &headers, &call.to_string());
+    let (_, stream) = pair.server.http("POST /mcp", &headers, &call.to_string());
     assert!(stream.contains(r#""progressToken":"mine""#) && stream.contains("slept"), "{stream}");
     let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
         "name": "bad__sleep", "arguments": {"seconds": 100}}});

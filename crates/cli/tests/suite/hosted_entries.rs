@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use ringfence_entries::derived_uuid;
 use ringfence_store::Store;
-use ringfence_testkit::fixture_file;
+use ringfence_testkit::{Server, fixture_path};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::everyone::BINARY;
-use crate::server::Server;
+use crate::BINARY;
 
 struct Hosting {
     server: Server,
@@ -66,7 +65,7 @@ impl Hosting {
     fn ask(&self, path: &str, method: &str, params: &Value) -> Value {
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
         let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", self.server.address);
-        let (_, body) = self.server.ask(&format!("POST {path}"), &headers, &request);
+        let (_, body) = self.server.http(&format!("POST {path}"), &headers, &request);
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
     }
 
@@ -84,7 +83,7 @@ impl Hosting {
 }
 
 fn entry(name: &str) -> String {
-    let program = fixture_file("bad_server.py").display().to_string();
+    let program = fixture_path("bad_server.py").display().to_string();
     format!("[servers.{name}]\ncommand = \"python3\"\nargs = [{program:?}, \"well\"]\n")
 }
 
@@ -96,7 +95,7 @@ fn has(name: &str) -> impl Fn(&[String]) -> bool + '_ {
 fn entries_take_effect_at_once_wherever_they_are_changed() {
     let hosting = Hosting::with(&entry("written"));
     hosting.await_tools(has("written"));
-    let program = fixture_file("bad_server.py").display().to_string();
+    let program = fixture_path("bad_server.py").display().to_string();
     hosting.command(&["add", "added", "--", "python3", &program, "well"]);
     hosting.await_tools(has("added"));
     hosting.configure(&entry("other"));
@@ -150,11 +149,11 @@ fn only_the_operator_changes_entries() {
         ("DELETE /v1/servers/a/pin", ""),
         ("POST /v1/servers/a/restart", ""),
     ] {
-        let (status, answer) = hosting.server.ask(request, &headers, body);
+        let (status, answer) = hosting.server.http(request, &headers, body);
         assert!(status == 403 && answer.contains("POLICY_DENIED"), "{request}: {status} {answer}");
     }
     hosting.await_tools(has("a"));
-    let (_, shown) = hosting.server.ask("GET /v1/servers/a", &headers, "");
+    let (_, shown) = hosting.server.http("GET /v1/servers/a", &headers, "");
     let shown: Value = serde_json::from_str(&shown).expect("it is JSON");
     assert!(shown["status"] == "connected" && shown.get("stderr").is_none(), "{shown}");
 }
@@ -183,7 +182,7 @@ fn a_profile_offers_a_selection() {
         let refused = call(path, name);
         assert_eq!(refused["error"]["data"]["error_code"], "VALIDATION_ERROR", "{path} {name}: {refused}");
     }
-    let (status, _) = hosting.server.ask(
+    let (status, _) = hosting.server.http(
         "POST /mcp/none",
         &format!("Host: {}\r\nContent-Type: application/json\r\n", hosting.server.address),
         "{}",

@@ -7,12 +7,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::fixture_file;
+use ringfence_testkit::{Server, fixture_path};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::everyone::BINARY;
-use crate::server::Server;
+use crate::BINARY;
 
 /// A server that hosts `bad_server.py` as `bad`, and offers it at `/mcp/only` as itself.
 struct Hosted {
@@ -22,7 +21,7 @@ struct Hosted {
 
 fn config(directory: &TempDir, mode: &str, settings: &str, instructions: &str) -> PathBuf {
     let path = directory.path().join("ringfence.toml");
-    let program = fixture_file("bad_server.py").display().to_string();
+    let program = fixture_path("bad_server.py").display().to_string();
     let text = format!(
         "[hosting]\n{settings}\n[servers.bad]\ncommand = \"python3\"\nargs = [{program:?}, {mode:?}]\n\
          env = {{ BAD_SERVER_INSTRUCTIONS = {instructions:?} }}\n\
@@ -46,7 +45,7 @@ impl Hosted {
     fn restart(self, mode: &str, settings: &str, instructions: &str) -> Self {
         let config = config(&self.directory, mode, settings, instructions);
         let state = Arc::clone(&self.server.state);
-        self.server.end();
+        self.server.stop();
         let server = Server::start_again(state, &["--config", config.to_str().expect("it is text")], &[]);
         Self { server, directory: self.directory }
     }
@@ -83,7 +82,7 @@ impl Hosted {
             json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client});
         let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", self.server.address);
-        let (_, body) = self.server.ask("POST /mcp/only", &headers, &call.to_string());
+        let (_, body) = self.server.http("POST /mcp/only", &headers, &call.to_string());
         let answer: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
         answer["result"]["instructions"].clone()
     }

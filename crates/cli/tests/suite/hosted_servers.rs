@@ -1,24 +1,22 @@
 //! Servers that people use, from the registries, and projects of their own: each hosted in a sandbox or reached by its
 //! address, and called through the gateway as an agent would.
 
-pub(crate) mod fetched;
 mod gateway;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ringfence_testkit::{Who, fixture_file};
+use ringfence_testkit::{Downloads, RemoteServer, User, fixture_path};
 use serde_json::{Value, json};
 
 use crate::network;
-use fetched::{Fetched, Remote};
 use gateway::Gateway;
 
 #[test]
 fn server_everything_over_stdio() {
-    let Some(fetched) = Fetched::look("server_everything_over_stdio") else { return };
-    let gateway = Gateway::hosting("everything", &fetched.npm("server-everything", &[]));
+    let Some(downloads) = Downloads::find("server_everything_over_stdio") else { return };
+    let gateway = Gateway::hosting("everything", &downloads.npm_entry("server-everything", &[]));
     everything(&gateway);
     let environment = gateway.text("get-env", &json!({}));
     assert!(!environment.contains(gateway::SECRET), "{environment}");
@@ -26,8 +24,8 @@ fn server_everything_over_stdio() {
 
 #[test]
 fn server_everything_over_sse() {
-    let Some(fetched) = Fetched::look("server_everything_over_sse") else { return };
-    let remote = Remote::start(&fetched, "sse");
+    let Some(downloads) = Downloads::find("server_everything_over_sse") else { return };
+    let remote = RemoteServer::start(&downloads, "sse");
     let entry = json!({"mode": "sse", "url": format!("http://127.0.0.1:{}/sse", remote.port)});
     everything(&Gateway::hosting("everything", &entry));
     // The same address as people have it who do not know what is behind it.
@@ -37,8 +35,8 @@ fn server_everything_over_sse() {
 
 #[test]
 fn server_everything_over_streamable_http() {
-    let Some(fetched) = Fetched::look("server_everything_over_streamable_http") else { return };
-    let remote = Remote::start(&fetched, "streamableHttp");
+    let Some(downloads) = Downloads::find("server_everything_over_streamable_http") else { return };
+    let remote = RemoteServer::start(&downloads, "streamableHttp");
     let entry = json!({"mode": "http", "url": format!("http://127.0.0.1:{}/mcp", remote.port)});
     everything(&Gateway::hosting("everything", &entry));
 }
@@ -58,8 +56,8 @@ fn everything(gateway: &Gateway) {
 
 #[test]
 fn a_question_of_a_legacy_server_reaches_a_modern_client() {
-    let Some(fetched) = Fetched::look("a_question_of_a_legacy_server_reaches_a_modern_client") else { return };
-    let gateway = Gateway::hosting("everything", &fetched.npm("server-everything", &[]));
+    let Some(downloads) = Downloads::find("a_question_of_a_legacy_server_reaches_a_modern_client") else { return };
+    let gateway = Gateway::hosting("everything", &downloads.npm_entry("server-everything", &[]));
     let tool = "trigger-elicitation-request";
     let asked = gateway.modern_answer(tool, json!({"arguments": {}}));
     assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
@@ -79,10 +77,10 @@ fn a_question_of_a_legacy_server_reaches_a_modern_client() {
 
 #[test]
 fn server_filesystem_on_a_volume() {
-    let Some(fetched) = Fetched::look("server_filesystem_on_a_volume") else { return };
-    let data = Who::Root.directory();
+    let Some(downloads) = Downloads::find("server_filesystem_on_a_volume") else { return };
+    let data = User::Root.directory();
     fs::write(data.path().join("note.txt"), "a note\n").expect("it is written");
-    let mut entry = fetched.npm("server-filesystem", &[data.path().to_str().expect("it is text")]);
+    let mut entry = downloads.npm_entry("server-filesystem", &[data.path().to_str().expect("it is text")]);
     entry["box"] = json!({"host_path": data.path(), "host_path_mode": "rw"});
     let gateway = Gateway::hosting("files", &entry);
     let inside = |name: &str| seen_inside(data.path()).join(name);
@@ -100,8 +98,8 @@ fn seen_inside(directory: &Path) -> PathBuf {
 
 #[test]
 fn server_memory() {
-    let Some(fetched) = Fetched::look("server_memory") else { return };
-    let mut entry = fetched.npm("server-memory", &[]);
+    let Some(downloads) = Downloads::find("server_memory") else { return };
+    let mut entry = downloads.npm_entry("server-memory", &[]);
     entry["env"]["MEMORY_FILE_PATH"] = json!("/workspace/memory.jsonl");
     let gateway = Gateway::hosting("memory", &entry);
     let ada = json!({"name": "Ada", "entityType": "person", "observations": ["wrote notes"]});
@@ -112,8 +110,8 @@ fn server_memory() {
 
 #[test]
 fn server_sequential_thinking() {
-    let Some(fetched) = Fetched::look("server_sequential_thinking") else { return };
-    let gateway = Gateway::hosting("thinking", &fetched.npm("server-sequential-thinking", &[]));
+    let Some(downloads) = Downloads::find("server_sequential_thinking") else { return };
+    let gateway = Gateway::hosting("thinking", &downloads.npm_entry("server-sequential-thinking", &[]));
     for number in 1..=2 {
         let thought =
             json!({"thought": "so", "nextThoughtNeeded": number < 2, "thoughtNumber": number, "totalThoughts": 2});
@@ -125,8 +123,8 @@ fn server_sequential_thinking() {
 
 #[test]
 fn mcp_server_git() {
-    let Some(fetched) = Fetched::look("mcp_server_git") else { return };
-    let repository = Who::Root.directory();
+    let Some(downloads) = Downloads::find("mcp_server_git") else { return };
+    let repository = User::Root.directory();
     let path = repository.path().to_str().expect("it is text");
     for arguments in [
         &["init", "--quiet", "--initial-branch", "main"][..],
@@ -144,7 +142,7 @@ fn mcp_server_git() {
     ] {
         assert!(Command::new("git").args(["-C", path]).args(arguments).status().expect("git runs").success());
     }
-    let mut entry = fetched.pypi("mcp-server-git", &["--repository", path]);
+    let mut entry = downloads.pypi_entry("mcp-server-git", &["--repository", path]);
     // Staged, it would be without its .git. Its owner is not whom it is seen by, which git minds.
     entry["box"] = json!({"host_path": path, "host_path_mode": "rw"});
     let git = [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("GIT_CONFIG_VALUE_0", "*")];
@@ -161,8 +159,8 @@ fn mcp_server_git() {
 
 #[test]
 fn mcp_server_time() {
-    let Some(fetched) = Fetched::look("mcp_server_time") else { return };
-    let gateway = Gateway::hosting("time", &fetched.pypi("mcp-server-time", &["--local-timezone", "UTC"]));
+    let Some(downloads) = Downloads::find("mcp_server_time") else { return };
+    let gateway = Gateway::hosting("time", &downloads.pypi_entry("mcp-server-time", &["--local-timezone", "UTC"]));
     let noon = json!({"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"});
     let answer = gateway.call("convert_time", &noon);
     assert_eq!(answer["structuredContent"]["time_difference"], "+9.0h", "{answer}");
@@ -170,10 +168,10 @@ fn mcp_server_time() {
 
 #[test]
 fn mcp_server_fetch_reaches_what_is_allowed() {
-    let Some(fetched) = Fetched::look("mcp_server_fetch") else { return };
+    let Some(downloads) = Downloads::find("mcp_server_fetch") else { return };
     let page = "<html><body><article><h1>A page</h1><p>The word is heliotrope.</p></article></body></html>";
     let (allowed, other) = (network::serve(page), network::serve(page));
-    let mut entry = fetched.pypi("mcp-server-fetch", &["--ignore-robots-txt", "--allow-private-ips"]);
+    let mut entry = downloads.pypi_entry("mcp-server-fetch", &["--ignore-robots-txt", "--allow-private-ips"]);
     entry["box"] = json!({"allow": [format!("127.0.0.1:{allowed}+private")]});
     // Loopback addresses would otherwise be the sandbox's own.
     (entry["env"]["NO_PROXY"], entry["env"]["no_proxy"]) = (json!(""), json!(""));
@@ -188,13 +186,13 @@ fn mcp_server_fetch_reaches_what_is_allowed() {
 
 #[test]
 fn a_project_with_requirements() {
-    let program = fixture_file("project_requirements/server.py");
+    let program = fixture_path("project_requirements/server.py");
     shout(&json!({"command": "python", "args": [program]}));
 }
 
 #[test]
 fn a_project_with_a_pyproject() {
-    let project = fixture_file("project_pyproject");
+    let project = fixture_path("project_pyproject");
     shout(&json!({"command": "python", "args": ["-m", "shouting"], "box": {"host_path": project}}));
 }
 

@@ -7,11 +7,10 @@ use ringfence_core::AuditKind;
 use ringfence_entries::{HostPathMode, ServerEntry, StdioSettings, Transport};
 use ringfence_servers::{Ended, Host, HostSettings, Hosted, Phase, Progress, ServerInput, ServerOutput, StartFailure};
 use ringfence_store::Audit;
-use ringfence_testkit::{Who, skip};
+use ringfence_testkit::{User, for_each_user, process, skip, wait_until};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
-use crate::cleanup::{eventually, is_running};
-use crate::everyone::{BINARY, for_everyone};
+use crate::BINARY;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -203,18 +202,18 @@ async fn a_server_that_will_not_end_is_ended_with_all_that_it_started() {
     let host = host(cache.path());
     let mut server = start(&host, stdio("python3", &["-c", &script])).await.expect("it starts");
     assert_eq!(Talk::with(&mut server).line().await, "up");
-    assert!(is_running(&word));
+    assert!(process::is_running(&word));
     server.stop().await;
-    assert!(!is_running(&word), "nothing is left when it has been stopped");
+    assert!(!process::is_running(&word), "nothing is left when it has been stopped");
     let mut server = start(&host, stdio("python3", &["-c", &script])).await.expect("it starts");
     assert_eq!(Talk::with(&mut server).line().await, "up");
     drop(server);
-    eventually("it is left after a drop", || !is_running(&word));
+    wait_until("it is left after a drop", || !process::is_running(&word));
     // Its daemons do not outlive it either.
     let short = script.replace("while True: signal.pause()", "sys.exit(7)");
     let server = start(&host, stdio("python3", &["-c", &short])).await.expect("it starts");
     assert_eq!(ended(&server).await, Ended::Exited(7));
-    eventually("a daemon is left", || !is_running(&word));
+    wait_until("a daemon is left", || !process::is_running(&word));
     host.shut_down().await;
 }
 
@@ -266,11 +265,11 @@ async fn one_that_shares_a_sandbox_is_stopped_alone() {
     assert_eq!(to_other.ask("len(os.listdir('/workspace/.mcp'))").await, "2");
     drop(to_one);
     one.stop().await;
-    assert!(!is_running(&daemon), "its daemon is gone with it");
+    assert!(!process::is_running(&daemon), "its daemon is gone with it");
     assert_eq!(to_other.ask("len(os.listdir('/workspace/.mcp'))").await, "1", "and its files");
     drop(to_other);
     other.stop().await;
-    assert!(!is_running(&word), "the sandbox ends with its last lodger");
+    assert!(!process::is_running(&word), "the sandbox ends with its last lodger");
     host.shut_down().await;
 }
 
@@ -290,17 +289,18 @@ async fn only_an_entry_that_says_so_runs_on_the_host() {
     assert_eq!(talk.ask(fork).await, "True");
     drop(talk);
     server.stop().await;
-    eventually("its group is left", || !is_running(&word));
+    wait_until("its group is left", || !process::is_running(&word));
     host.shut_down().await;
 }
 
 /// Variable by which this test program becomes a host of servers; its value is the cache.
 const ROLE: &str = "RINGFENCE_TEST_HOST_IN";
 
-/// Not a test but what some tests start, as another user or to be killed: hosts servers, says so, and waits.
+/// A process that tests start as another user or kill: it hosts servers, reports so, and waits.
 #[test]
+#[ignore = "a process of other tests"]
 fn host_servers_for_another_test() {
-    let Some(cache) = std::env::var_os(ROLE) else { return };
+    let cache = std::env::var_os(ROLE).expect("the cache directory");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let host = host(Path::new(&cache));
@@ -335,38 +335,38 @@ fn host_servers_for_another_test() {
 }
 
 /// Starts this program as a host of servers.
-fn other_host(who: Who, cache: &Path, word: &str) -> std::process::Command {
+fn other_host(who: User, cache: &Path, word: &str) -> std::process::Command {
     let own = std::env::current_exe().expect("it is running");
     // Where the others may not enter, a copy is made where they may.
     let copy = cache.join("host");
     std::fs::copy(own, &copy).expect("a copy");
     let mut command = who.program(&copy);
-    command.args(["--exact", "hosting_start::host_servers_for_another_test", "--nocapture"]);
+    command.args(["--exact", "hosting_start::host_servers_for_another_test", "--ignored", "--nocapture"]);
     command.env(ROLE, cache).env("WORD", word);
     command
 }
 
 #[test]
 fn servers_are_hosted_by_everyone() {
-    for_everyone("hosting_start", |who| {
+    for_each_user("hosting_start", |who| {
         let cache = who.directory();
         let word = format!("everyone-{:x}", rand());
         let output = other_host(who, cache.path(), &word).output().expect("it runs");
         assert!(cache.path().join("done").exists(), "{who:?}: {output:?}");
-        assert!(!is_running(&word), "{who:?}");
+        assert!(!process::is_running(&word), "{who:?}");
     });
 }
 
 #[test]
 fn nothing_is_left_of_a_host_that_is_killed() {
-    let cache = Who::Root.directory();
+    let cache = User::Root.directory();
     let word = format!("killed-{:x}", rand());
-    let mut child = other_host(Who::Root, cache.path(), &word).env("STAY", "1").spawn().expect("it starts");
-    eventually("it does not come up", || cache.path().join("up").exists());
-    assert!(is_running(&word));
+    let mut child = other_host(User::Root, cache.path(), &word).env("STAY", "1").spawn().expect("it starts");
+    wait_until("it does not come up", || cache.path().join("up").exists());
+    assert!(process::is_running(&word));
     child.kill().expect("it lives");
     child.wait().expect("it ends");
-    eventually("a server is left", || !is_running(&word));
+    wait_until("a server is left", || !process::is_running(&word));
 }
 
 #[tokio::test]
@@ -501,7 +501,7 @@ async fn an_installation_goes_on_when_a_start_is_given_up_and_ends_with_the_host
     second.shut_down().await;
     let count =
         |part: &str| std::fs::read_dir(other_cache.path().join("packages").join(part)).expect("it is there").count();
-    eventually("an installation is left", || count("new") == 0);
+    wait_until("an installation is left", || count("new") == 0);
     assert_eq!(count("ready"), 0, "it was ended");
 }
 
@@ -531,7 +531,7 @@ async fn what_cannot_be_installed_says_why() {
     );
     let left: Vec<_> = std::fs::read_dir(cache.path().join("packages/ready")).expect("it is there").flatten().collect();
     assert!(left.is_empty(), "{left:?}");
-    eventually("what failed is left", || {
+    wait_until("what failed is left", || {
         std::fs::read_dir(cache.path().join("packages/new")).expect("it is there").count() == 0
     });
     host.shut_down().await;
@@ -641,8 +641,8 @@ async fn many_starts_stops_and_crashes_leave_nothing() {
     for number in 0..24 {
         cycle(number).await;
     }
-    assert!(!is_running(&word));
+    assert!(!process::is_running(&word));
     // Other tests run beside this one, in the same process.
-    eventually("descriptors are left", || descriptors() <= before + 20);
+    wait_until("descriptors are left", || descriptors() <= before + 20);
     host.shut_down().await;
 }

@@ -7,23 +7,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use ringfence_testkit::Who;
+use ringfence_testkit::{Server, User, for_each_user};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::everyone::{BINARY, for_everyone};
-use crate::server::Server;
+use crate::BINARY;
 
 /// An image with the bash of this host, what it needs, and a second layer over it.
 struct Image {
-    who: Who,
+    who: User,
     directory: TempDir,
     archive: tar::Builder<fs::File>,
 }
 
 impl Image {
-    fn save(who: Who, architecture: &str) -> TempDir {
+    fn save(who: User, architecture: &str) -> TempDir {
         let directory = who.directory();
         let archive = tar::Builder::new(fs::File::create(directory.path().join("image.tar")).expect("a file"));
         let mut image = Self { who, directory, archive };
@@ -95,12 +94,12 @@ fn ready(cache: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn code_runs_in_an_image() {
-    for_everyone("code_runs_in_an_image", |who| {
+    for_each_user("code_runs_in_an_image", |who| {
         let (image, cache) = (Image::save(who, architecture()), who.directory());
         let config = image.path().join("ringfence.toml");
         let (config, shown) = (config.to_str().expect("text"), cache.path().to_str().expect("text"));
         let variables = [("RINGFENCE_CACHE_DIR", shown)];
-        let mut show = who.ringfence(Path::new(BINARY));
+        let mut show = who.ringfence();
         let show = show.args(["config", "show", "--config", config]).envs(variables).output().expect("it runs");
         assert!(String::from_utf8_lossy(&show.stdout).contains("templates.own.image = \"image.tar\""), "{show:?}");
         assert_eq!(ready(cache.path()), [""; 0].map(PathBuf::from), "showing it unpacks nothing");
@@ -123,7 +122,7 @@ fn code_runs_in_an_image() {
 
 #[test]
 fn an_image_that_another_tool_has_saved_is_used() {
-    let image = Image::save(Who::Root, architecture());
+    let image = Image::save(User::Root, architecture());
     let at = |name: &str| image.path().join(name).to_str().expect("text").to_owned();
     for (saved, options) in [
         (format!("oci-archive:{}:own:1", at("gzip.tar")), ["--dest-compress-format", "gzip"]),
@@ -138,7 +137,7 @@ fn an_image_that_another_tool_has_saved_is_used() {
         let name = saved.split(':').nth(1).expect("a path");
         let config = format!("[templates.own]\nlanguage = \"bash\"\nimage = {name:?}\n");
         fs::write(image.path().join("ringfence.toml"), config).expect("it is written");
-        let cache = Who::Root.directory();
+        let cache = User::Root.directory();
         let variables = [("RINGFENCE_CACHE_DIR", cache.path().to_str().expect("text"))];
         let server = Server::start(&["--config", &at("ringfence.toml")], &variables);
         let code = "echo $GREETING $(< /etc/motd); [[ -e /etc/gone ]]; echo $?";
@@ -149,7 +148,7 @@ fn an_image_that_another_tool_has_saved_is_used() {
 
 /// What a server says that does not start.
 fn refusal(command: &str, image: &TempDir, options: &[&str]) -> String {
-    let (state, cache) = (Who::Root.directory(), Who::Root.directory());
+    let (state, cache) = (User::Root.directory(), User::Root.directory());
     let mut process = Command::new(BINARY);
     process.args([command, "--port", "0", "--config", "ringfence.toml"]).args(options).current_dir(image.path());
     process.env("RINGFENCE_STATE_DIR", state.path()).env("RINGFENCE_CACHE_DIR", cache.path()).stdin(Stdio::null());
@@ -169,13 +168,13 @@ fn refusal(command: &str, image: &TempDir, options: &[&str]) -> String {
 
 #[test]
 fn a_server_does_not_start_with_an_image_that_cannot_be_used() {
-    let image = Image::save(Who::Root, "vax");
+    let image = Image::save(User::Root, "vax");
     for command in ["serve", "up"] {
         let said = refusal(command, &image, &[]);
         assert!(said.contains("templates.own.image") && said.contains("only linux/vax"), "{command}: {said}");
     }
     // Nor with one that its guests could replace.
-    let image = Image::save(Who::Root, architecture());
+    let image = Image::save(User::Root, architecture());
     let volume = format!("--volume={}:/shown:rw", image.path().display());
     let said = refusal("serve", &image, &[&volume]);
     assert!(said.contains("templates.own.image") && said.contains("guests may write"), "{said}");

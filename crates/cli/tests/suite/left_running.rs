@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use ringfence_testkit::{Who, skip};
+use ringfence_testkit::{Server, User, for_each_user, process, skip, wait_until};
 use serde_json::{Value, json};
-
-use crate::everyone::for_everyone;
-use crate::leases::{begin, descendants, eventually, is_alive, run};
-use crate::server::Server;
 
 fn command(server: &Server, session: &str, line: &str, timeout: f64) -> Value {
     let arguments = json!({"command": line, "session_id": session, "timeout": timeout});
@@ -22,24 +18,24 @@ fn code(server: &Server, session: &str, code: &str, timeout: f64) -> Value {
 #[test]
 fn what_a_command_leaves_running_may_go_on_printing() {
     let server = Server::start(&[], &[]);
-    let session = begin(&server, "bash", ":");
+    let session = server.create_session("bash", ":");
     let line = "(for i in 1 2 3 4; do echo tick; echo tock >&2; echo x >> ticks; sleep .1; done; head -c 300000 \
                 /dev/zero; echo all >> ticks) &";
     assert_eq!(command(&server, &session, line, 10.0)["status"], "ok");
-    eventually("it does not go on", || command(&server, &session, "cat ticks", 10.0)["stdout"] == "x\nx\nx\nx\nall\n");
+    wait_until("it does not go on", || command(&server, &session, "cat ticks", 10.0)["stdout"] == "x\nx\nx\nx\nall\n");
 }
 
 #[test]
 fn what_a_command_leaves_running_outlives_the_server() {
-    for_everyone("what_a_command_leaves_running_outlives_the_server", |who| {
+    for_each_user("what_a_command_leaves_running_outlives_the_server", |who| {
         let server = Server::start_as(who, &[], &[]);
-        let session = begin(&server, "bash", ":");
+        let session = server.create_session("bash", ":");
         let line =
             "(until [ -e go ]; do echo tick; sleep .05; done; head -c 300000 /dev/zero; echo tock >&2; touch done) &";
         assert_eq!(command(&server, &session, line, 10.0)["status"], "ok");
         let server = Server::start_in(who, server.kill(), &[], &[]);
         assert_eq!(command(&server, &session, "touch go", 10.0)["status"], "ok");
-        eventually("it does not go on", || command(&server, &session, "ls done", 10.0)["exit_code"] == 0);
+        wait_until("it does not go on", || command(&server, &session, "ls done", 10.0)["exit_code"] == 0);
     });
 }
 
@@ -52,10 +48,10 @@ fn a_program_that_leaves_its_group_is_interrupted_and_state_is_kept() {
         ("python", "k = 'kept'", "import os; os.system('timeout 100 sleep 100')", "print(k)"),
         ("node", "k = 'kept'", "require('child_process').execSync('timeout 100 sleep 100')", "console.log(k)"),
     ] {
-        let session = begin(&server, template, set);
+        let session = server.create_session(template, set);
         let stopped = code(&server, &session, endless, 1.0);
         assert_eq!(stopped["status"], "timed_out", "{template}: {stopped}");
-        assert_eq!(run(&server, &session, get)["stdout"], "kept\n", "{template}");
+        assert_eq!(server.execute(&session, get)["stdout"], "kept\n", "{template}");
         assert_eq!(command(&server, &session, "pgrep -x sleep", 10.0)["stdout"], "", "{template}");
     }
 }
@@ -63,7 +59,7 @@ fn a_program_that_leaves_its_group_is_interrupted_and_state_is_kept() {
 #[test]
 fn of_what_is_killed_nothing_goes_on() {
     let server = Server::start(&[], &[]);
-    let session = begin(&server, "bash", ":");
+    let session = server.create_session("bash", ":");
     let stubborn = "trap '' TERM INT; timeout -s KILL 100 sh -c 'trap \"\" TERM INT; sleep 77; sleep 78'; echo x";
     let killed = command(&server, &session, stubborn, 1.0);
     assert_eq!(killed["status"], "timed_out", "{killed}");
@@ -78,7 +74,7 @@ fn of_what_is_killed_nothing_goes_on() {
 fn a_shell_that_becomes_another_program_has_the_status_of_its_end() {
     let server = Server::start(&[], &[]);
     for (cell, status, exit_code) in [("exec true", "ok", 0), ("exec sh -c 'exit 3'", "error", 3)] {
-        let ended = code(&server, &begin(&server, "bash", ":"), cell, 10.0);
+        let ended = code(&server, &server.create_session("bash", ":"), cell, 10.0);
         assert_eq!((&ended["status"], &ended["exit_code"]), (&json!(status), &json!(exit_code)), "{ended}");
     }
 }
@@ -100,16 +96,16 @@ fn what_an_earlier_cell_has_started_survives_the_interrupt_of_a_later_one() {
             "console.log(p.exitCode === null && p.signalCode === null ? 'None' : 'ended')",
         ),
     ] {
-        let session = begin(&server, template, start);
+        let session = server.create_session(template, start);
         assert_eq!(code(&server, &session, endless, 1.0)["status"], "timed_out");
-        assert_eq!(run(&server, &session, alive)["stdout"], "None\n", "{template}");
+        assert_eq!(server.execute(&session, alive)["stdout"], "None\n", "{template}");
     }
 }
 
 #[test]
 fn cleaning_up_after_an_interrupt_is_given_time() {
     let server = Server::start(&[], &[]);
-    let session = begin(&server, "python", "import time");
+    let session = server.create_session("python", "import time");
     let slow = "try:\n    time.sleep(60)\nfinally:\n    time.sleep(0.7)\n    print('cleaned up')";
     let stopped = code(&server, &session, slow, 1.0);
     assert_eq!((&stopped["status"], &stopped["stdout"]), (&json!("timed_out"), &json!("cleaned up\n")), "{stopped}");
@@ -117,16 +113,16 @@ fn cleaning_up_after_an_interrupt_is_given_time() {
 
 #[test]
 fn standard_streams_can_be_opened_by_their_names() {
-    for_everyone("standard_streams_can_be_opened_by_their_names", |who| {
+    for_each_user("standard_streams_can_be_opened_by_their_names", |who| {
         let server = Server::start_as(who, &[], &[]);
-        let session = begin(&server, "bash", ":");
+        let session = server.create_session("bash", ":");
         let line = "echo out > /dev/stdout; echo err > /dev/stderr; echo both | tee /dev/fd/1";
         for told in [command(&server, &session, line, 10.0), code(&server, &session, line, 10.0)] {
             let streams = (&told["stdout"], &told["stderr"]);
             assert_eq!(streams, (&json!("out\nboth\nboth\n"), &json!("err\n")), "{who:?}: {told}");
         }
-        let session = begin(&server, "python", "open('/dev/stdout', 'w').write('named')");
-        let written = run(&server, &session, "with open('/dev/stdout', 'w') as out: out.write('named')");
+        let session = server.create_session("python", "open('/dev/stdout', 'w').write('named')");
+        let written = server.execute(&session, "with open('/dev/stdout', 'w') as out: out.write('named')");
         assert_eq!(written["stdout"], "named", "{who:?}: {written}");
     });
 }
@@ -139,31 +135,31 @@ const STOP_ALL: &str = "import os, signal, sys, time\nif os.fork() == 0:\n    os
 #[test]
 fn a_guest_that_keeps_its_init_from_working_harms_nobody_else() {
     let server = Server::start(&[], &[]);
-    let other = begin(&server, "python", "x = 'mine'");
-    let session = begin(&server, "python", "pass");
+    let other = server.create_session("python", "x = 'mine'");
+    let session = server.create_session("python", "pass");
     let line = format!("python3 -c \"{STOP_ALL}\"");
     // It may be struck itself, or the next command.
     let first = command(&server, &session, &line, 1.0);
     let second = if first["status"] == "ok" { command(&server, &session, "echo hi", 1.0) } else { first };
     assert!(["killed", "timed_out"].contains(&second["status"].as_str().unwrap_or_default()), "{second}");
-    assert_eq!(run(&server, &other, "print(x)")["stdout"], "mine\n");
+    assert_eq!(server.execute(&other, "print(x)")["stdout"], "mine\n");
     // Whatever the guest goes on doing, the session can be used again, or at least ended.
     let stopped = server.call("stop_session", &json!({"session_id": session}));
     assert!(stopped["result"].is_object(), "{stopped}");
-    assert_eq!(server.ask("GET /health", &format!("Host: {}\r\n", server.address), "").0, 200);
+    assert_eq!(server.http("GET /health", &format!("Host: {}\r\n", server.address), "").0, 200);
 }
 
 #[test]
 fn large_orders_to_an_init_that_does_not_read_hold_up_nobody() {
     let server = Server::start(&[], &[]);
-    let other = begin(&server, "python", "x = 'mine'");
-    let session = begin(&server, "python", "pass");
+    let other = server.create_session("python", "x = 'mine'");
+    let session = server.create_session("python", "pass");
     command(&server, &session, &format!("python3 -c \"{STOP_ALL}\""), 1.0);
     let body = json!({"argv": ["true", "x".repeat(60_000)]}).to_string();
     let path = format!("POST /v1/sessions/{session}/processes");
     let asked: Vec<_> = (0..12).map(|_| server.send(&path, &body)).collect();
-    assert_eq!(run(&server, &other, "print(x)")["stdout"], "mine\n");
-    assert_eq!(server.ask("GET /health", &format!("Host: {}\r\n", server.address), "").0, 200);
+    assert_eq!(server.execute(&other, "print(x)")["stdout"], "mine\n");
+    assert_eq!(server.http("GET /health", &format!("Host: {}\r\n", server.address), "").0, 200);
     drop(asked);
     let stopped = server.call("stop_session", &json!({"session_id": session}));
     assert!(stopped["result"].is_object(), "{stopped}");
@@ -173,22 +169,22 @@ fn large_orders_to_an_init_that_does_not_read_hold_up_nobody() {
 fn when_a_stop_is_answered_nothing_of_the_session_is_left() {
     let server = Server::start(&[], &[("RINGFENCE_SESSIONS_POOL", "python=0,node=0,bash=0")]);
     // The launcher stays.
-    let first = begin(&server, "python", "pass");
+    let first = server.create_session("python", "pass");
     server.call("stop_session", &json!({"session_id": first}));
-    let before = descendants(server.process.id());
+    let before = process::descendants(server.process.id());
     for _ in 0..3 {
-        let session = begin(&server, "python", "x = bytearray(400 << 20)");
-        let own: Vec<u32> = descendants(server.process.id()).difference(&before).copied().collect();
+        let session = server.create_session("python", "x = bytearray(400 << 20)");
+        let own: Vec<u32> = process::descendants(server.process.id()).difference(&before).copied().collect();
         assert!(own.len() > 1, "{own:?}");
         server.call("stop_session", &json!({"session_id": session}));
-        assert!(!own.iter().any(|pid| is_alive(*pid)), "{own:?}");
+        assert!(!own.iter().any(|pid| process::is_alive(*pid)), "{own:?}");
     }
 }
 
 #[test]
 fn a_session_made_for_nobody_ends() {
     let server = Server::start(&[], &[]);
-    begin(&server, "python", "pass");
+    server.create_session("python", "pass");
     for _ in 0..4 {
         let request = server.send("POST /v1/sessions", r#"{"template": "node"}"#);
         std::thread::sleep(Duration::from_millis(2));
@@ -196,7 +192,7 @@ fn a_session_made_for_nobody_ends() {
     }
     // They are being made.
     std::thread::sleep(Duration::from_secs(1));
-    eventually("a session is left", || {
+    wait_until("a session is left", || {
         let listed = server.call("get_sessions", &json!({}));
         listed["result"]["structuredContent"]["sessions"].as_array().is_some_and(|sessions| sessions.len() == 1)
     });
@@ -204,11 +200,11 @@ fn a_session_made_for_nobody_ends() {
 
 #[test]
 fn a_session_that_was_killed_for_its_memory_is_told_so_without_a_cgroup_too() {
-    if let Some(why) = Who::Plain.unavailable() {
+    if let Some(why) = User::Plain.unavailable() {
         return skip("a_session_that_was_killed_for_its_memory_is_told_so_without_a_cgroup_too", &why);
     }
-    let server = Server::start_as(Who::Plain, &[], &[]);
-    let session = begin(&server, "bash", ":");
+    let server = Server::start_as(User::Plain, &[], &[]);
+    let session = server.create_session("bash", ":");
     let eat = "for i in 1 2; do python3 -c 'b = bytearray(700 << 20); import time; time.sleep(5)' & done; wait";
     let told = command(&server, &session, eat, 20.0);
     assert_eq!(told["status"], "killed", "{told}");

@@ -8,7 +8,7 @@ use ringfence_core::{Failure, Kind, Principal, SessionId};
 use ringfence_session::{Answer, CommandRequest, Sessions};
 use tokio_util::sync::CancellationToken;
 
-use crate::everyone::BINARY;
+use crate::BINARY;
 
 fn sessions(settings: Settings) -> Sessions {
     Sessions::new(settings, PathBuf::from(BINARY))

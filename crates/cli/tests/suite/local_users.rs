@@ -1,16 +1,14 @@
-//! Who may use a server on loopback that has no token.
+//! User may use a server on loopback that has no token.
 
 use std::path::Path;
 
-use ringfence_testkit::{Who, skip};
+use ringfence_testkit::{Server, User, for_each_user, run_python_as, skip};
 use serde_json::{Value, json};
 
-use crate::everyone::{for_everyone, python};
-use crate::server::Server;
 use crate::up::up;
 
 /// `GET /v1/sessions` with curl, as a user of the host: the status and the body.
-fn list_sessions(who: Who, address: &str, options: &[&str]) -> (u16, String) {
+fn list_sessions(who: User, address: &str, options: &[&str]) -> (u16, String) {
     let url = format!("http://{address}/v1/sessions");
     let mut command = who.program(Path::new("/usr/bin/curl"));
     command.args(["-sS", "--max-time", "20", "-w", "\n%{http_code}", &url]).args(options);
@@ -21,18 +19,18 @@ fn list_sessions(who: Who, address: &str, options: &[&str]) -> (u16, String) {
 }
 
 /// Another ordinary user.
-fn other(who: Who) -> Who {
-    if who == Who::Plain { Who::Sub } else { Who::Plain }
+fn other(who: User) -> User {
+    if who == User::Plain { User::WithSubids } else { User::Plain }
 }
 
 #[test]
 fn other_local_users_are_refused_without_a_token() {
-    for_everyone("other_local_users_are_refused", |who| {
+    for_each_user("other_local_users_are_refused", |who| {
         if let Some(reason) = other(who).unavailable() {
             return skip("other_local_users_are_refused", &reason);
         }
         let server = Server::start_as(who, &[], &[]);
-        for allowed in [who, Who::Root] {
+        for allowed in [who, User::Root] {
             let (status, body) = list_sessions(allowed, &server.address, &[]);
             assert_eq!(status, 200, "{allowed:?} at the server of {who:?}: {body}");
         }
@@ -47,38 +45,38 @@ fn other_local_users_are_refused_without_a_token() {
 
 #[test]
 fn local_users_are_let_in_by_option_variable_or_token() {
-    if let Some(reason) = Who::Plain.unavailable() {
+    if let Some(reason) = User::Plain.unavailable() {
         return skip("local_users_are_let_in", &reason);
     }
     for server in
         [Server::start(&["--allow-local-users"], &[]), Server::start(&[], &[("RINGFENCE_ALLOW_LOCAL_USERS", "true")])]
     {
-        assert_eq!(list_sessions(Who::Plain, &server.address, &[]).0, 200);
+        assert_eq!(list_sessions(User::Plain, &server.address, &[]).0, 200);
     }
     let server = Server::start(&[], &[("RINGFENCE_AUTH_TOKEN", "a-long-secret-for-all")]);
     let header = "Authorization: Bearer a-long-secret-for-all";
-    assert_eq!(list_sessions(Who::Plain, &server.address, &["-H", header]).0, 200);
-    assert_eq!(list_sessions(Who::Root, &server.address, &[]).0, 401);
+    assert_eq!(list_sessions(User::Plain, &server.address, &["-H", header]).0, 200);
+    assert_eq!(list_sessions(User::Root, &server.address, &[]).0, 401);
 }
 
 #[test]
 fn connections_handed_on_by_a_supervisor_are_checked_too() {
-    if let Some(reason) = Who::Plain.unavailable() {
+    if let Some(reason) = User::Plain.unavailable() {
         return skip("connections_handed_on", &reason);
     }
     let (server, _) = up(&[], &[]);
-    assert_eq!(list_sessions(Who::Root, &server.address, &[]).0, 200);
-    assert_eq!(list_sessions(Who::Plain, &server.address, &[]).0, 403);
+    assert_eq!(list_sessions(User::Root, &server.address, &[]).0, 200);
+    assert_eq!(list_sessions(User::Plain, &server.address, &[]).0, 403);
 }
 
 #[test]
 fn ipv6_loopback_is_checked_too() {
-    if let Some(reason) = Who::Plain.unavailable() {
+    if let Some(reason) = User::Plain.unavailable() {
         return skip("ipv6_loopback_is_checked", &reason);
     }
     let server = Server::start(&["--host", "::1"], &[]);
-    assert_eq!(list_sessions(Who::Root, &server.address, &[]).0, 200);
-    assert_eq!(list_sessions(Who::Plain, &server.address, &[]).0, 403);
+    assert_eq!(list_sessions(User::Root, &server.address, &[]).0, 200);
+    assert_eq!(list_sessions(User::Plain, &server.address, &[]).0, 403);
 }
 
 /// Reaches the server through the egress proxy, whose connections have the uid of the server.
@@ -94,7 +92,7 @@ except urllib.error.HTTPError as error:
 
 #[test]
 fn guests_do_not_pass_as_the_user_of_the_server() {
-    for_everyone("guests_do_not_pass", |who| {
+    for_each_user("guests_do_not_pass", |who| {
         let secret = "a-long-secret-for-guests";
         for (host, variables, headers, expected) in [
             ("127.0.0.1", &[][..], "{}".to_owned(), "403 "),
@@ -110,7 +108,7 @@ fn guests_do_not_pass_as_the_user_of_the_server() {
             let server = Server::start_as(who, &["--host", host], variables);
             let address = &server.address;
             let program = format!("URL = 'http://{address}/v1/sessions'\nHEADERS = {headers}\n{THROUGH_THE_PROXY}");
-            let outcome = python(who, &["--network", &format!("allow={address}+private")], &program);
+            let outcome = run_python_as(who, &["--network", &format!("allow={address}+private")], &program);
             let text = outcome.text();
             assert!(text.starts_with(expected), "{who:?} {host}: {text}{}", outcome.stderr);
             if expected == "403 " {

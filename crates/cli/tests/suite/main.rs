@@ -12,7 +12,6 @@ mod conformance_hosted;
 mod displays;
 mod doctor;
 mod escape;
-mod everyone;
 mod faults;
 mod few_processes;
 mod files;
@@ -39,7 +38,6 @@ mod rest;
 mod run;
 mod scope;
 mod serve;
-mod server;
 mod server_entries;
 mod session_commands;
 mod sessions;
@@ -49,3 +47,6 @@ mod up;
 mod usage;
 mod volumes;
 mod warm;
+
+/// Path of the program under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_ringfence");

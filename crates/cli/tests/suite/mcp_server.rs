@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ringfence_testkit::{Who, skip};
+use ringfence_testkit::{User, for_each_user, skip};
 use serde_json::{Value, json};
 
-use crate::everyone::{BINARY, for_everyone};
+use crate::BINARY;
 
 /// What `scripts/test` has fetched.
 struct Fetched {
@@ -29,7 +29,7 @@ fn fetched(test: &str) -> Option<Fetched> {
 impl Fetched {
     /// The arguments of `ringfence` that start the server from a copy of the package cache. npm writes to
     /// its cache even when it is offline, so the copy is the user's own.
-    fn arguments(&self, who: Who, directory: &Path) -> Vec<String> {
+    fn arguments(&self, who: User, directory: &Path) -> Vec<String> {
         let copied = Command::new("cp").arg("-r").arg(self.cache.join("npm")).arg(directory).status();
         assert!(copied.expect("cp runs").success());
         let (uid, gid) = who.ids();
@@ -48,10 +48,10 @@ impl Fetched {
 #[test]
 fn a_server_from_npm_works_over_stdio() {
     let Some(fetched) = fetched("a_server_from_npm") else { return };
-    for_everyone("a_server_from_npm", |who| {
+    for_each_user("a_server_from_npm", |who| {
         let directory = who.directory();
         let arguments = fetched.arguments(who, directory.path());
-        let mut command = who.ringfence(Path::new(BINARY));
+        let mut command = who.ringfence();
         let mut child =
             command.args(&arguments).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
         let mut stdin = child.stdin.take().expect("stdin is piped");
@@ -80,8 +80,8 @@ fn a_server_from_npm_works_over_stdio() {
 #[test]
 fn a_real_client_starts_it_by_its_configuration() {
     let Some(fetched) = fetched("a_real_client") else { return };
-    let directory = Who::Root.directory();
-    let arguments = fetched.arguments(Who::Root, directory.path());
+    let directory = User::Root.directory();
+    let arguments = fetched.arguments(User::Root, directory.path());
     let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/stdio_client.py");
     let output =
         Command::new(fetched.cache.join("python/bin/python")).arg(client).arg(BINARY).args(&arguments).output();

@@ -1,9 +1,8 @@
 //! `--network`: nothing without it, only what is allowed with it.
 
+use ringfence_testkit::{for_each_user, run_python_as};
 use std::io::{Read, Write};
 use std::net::TcpListener;
-
-use crate::everyone::{for_everyone, python};
 
 /// A web server on the host's loopback address that answers every request the same way.
 pub(crate) fn serve(answer: &'static str) -> u16 {
@@ -35,17 +34,17 @@ except OSError as error:
 fn an_allowed_host_is_reached_and_no_other() {
     let port = serve("allowed content");
     let other = serve("must not be seen");
-    for_everyone("an_allowed_host", |who| {
+    for_each_user("an_allowed_host", |who| {
         let allow = format!("allow=127.0.0.1:{port}");
         let verbose = format!("import os; os.environ['no_proxy'] = ''\nURL = 'http://127.0.0.1:{port}/'\n{FETCH}");
-        let outcome = python(who, &["--network", &allow, "--verbose"], &verbose);
+        let outcome = run_python_as(who, &["--network", &allow, "--verbose"], &verbose);
         assert!(outcome.stderr.contains(&format!("egress to 127.0.0.1:{port} allowed")), "{who:?}: {}", outcome.stderr);
-        let fetch = |url: &str| python(who, &["--network", &allow], &format!("URL = '{url}'\n{FETCH}"));
+        let fetch = |url: &str| run_python_as(who, &["--network", &allow], &format!("URL = '{url}'\n{FETCH}"));
         // Python goes around the proxy for loopback addresses, as NO_PROXY asks; here the host's are meant.
         let direct = |url: &str| {
             let program =
                 format!("import os; os.environ['no_proxy'] = os.environ['NO_PROXY'] = ''\nURL = '{url}'\n{FETCH}");
-            python(who, &["--network", &allow], &program)
+            run_python_as(who, &["--network", &allow], &program)
         };
         let outcome = direct(&format!("http://127.0.0.1:{port}/"));
         assert_eq!(outcome.text(), "allowed content\n", "{who:?}: {}", outcome.stderr);
@@ -69,8 +68,8 @@ fn an_allowed_host_is_reached_and_no_other() {
 #[test]
 fn without_a_network_nothing_is_reached() {
     let port = serve("must not be seen");
-    for_everyone("without_a_network", |who| {
-        let outcome = python(who, &[], &format!("URL = 'http://127.0.0.1:{port}/'\n{FETCH}"));
+    for_each_user("without_a_network", |who| {
+        let outcome = run_python_as(who, &[], &format!("URL = 'http://127.0.0.1:{port}/'\n{FETCH}"));
         assert!(outcome.text().contains("Connection refused"), "{who:?}: {}", outcome.text());
     });
 }

@@ -4,11 +4,9 @@ use std::io::{BufRead as _, Read as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use ringfence_testkit::{Server, process, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-
-use crate::leases::{begin, descendants, eventually, run};
-use crate::server::Server;
 
 fn fields(answer: &Value) -> &Value {
     &answer["result"]["structuredContent"]
@@ -28,7 +26,7 @@ fn message(code: &str, session: &str, timeout: f64) -> String {
 #[test]
 fn a_command_that_cannot_be_started_costs_nothing_but_itself() {
     let server = Server::start(&[], &[]);
-    let session = begin(&server, "python", "x = 'kept'");
+    let session = server.create_session("python", "x = 'kept'");
     let command = |line: &str| server.call("execute_command", &json!({"command": line, "session_id": session}));
     for line in ["a\0b".to_owned(), format!("echo {}", "x".repeat(100_000))] {
         assert_eq!(command(&line)["error"]["data"]["error_code"], "VALIDATION_ERROR");
@@ -36,11 +34,11 @@ fn a_command_that_cannot_be_started_costs_nothing_but_itself() {
     let longest = command(&format!("echo {} | wc -c", "x".repeat(96_000)));
     assert_eq!(fields(&longest)["stdout"], "96001\n");
     let fill = "import subprocess\nmade = []\ntry:\n    while True: made.append(subprocess.Popen(['sleep', '100']))\nexcept OSError: pass";
-    assert_eq!(run(&server, &session, fill)["status"], "ok");
+    assert_eq!(server.execute(&session, fill)["status"], "ok");
     let refused = command("echo hi");
     assert_eq!((&refused["result"]["isError"], &fields(&refused)["status"]), (&json!(true), &json!("error")));
     assert!(fields(&refused)["notices"][0].as_str().is_some_and(|why| why.contains("processes")), "{refused}");
-    assert_eq!(run(&server, &session, "[p.kill() or p.wait() for p in made]; print(x)")["stdout"], "kept\n");
+    assert_eq!(server.execute(&session, "[p.kill() or p.wait() for p in made]; print(x)")["stdout"], "kept\n");
     assert_eq!(fields(&command("echo hi"))["stdout"], "hi\n");
 }
 
@@ -67,9 +65,9 @@ fn a_call_whose_session_is_stopped_tells_what_was_printed_until_then() {
         ("python", "import time\nprint('so far', flush=True)\nopen('printed', 'w').close()\ntime.sleep(60)"),
         ("bash", "echo so far; touch printed; sleep 60"),
     ] {
-        let session = begin(&server, template, if template == "python" { "pass" } else { ":" });
+        let session = server.create_session(template, if template == "python" { "pass" } else { ":" });
         let mut call = server.send("POST /mcp", &message(code, &session, 100.0));
-        eventually("nothing is printed", || {
+        wait_until("nothing is printed", || {
             let listed = server.call("list_files", &json!({"session_id": session, "path": "."}));
             fields(&listed)["entries"][0]["name"] == "printed"
         });
@@ -86,7 +84,7 @@ fn a_call_whose_session_is_stopped_tells_what_was_printed_until_then() {
 #[test]
 fn a_server_over_stdio_ends_when_told_although_its_client_goes_on() {
     let state = tempfile::tempdir().expect("a directory");
-    let mut command = std::process::Command::new(crate::everyone::BINARY);
+    let mut command = std::process::Command::new(crate::BINARY);
     command.args(["serve", "--stdio"]).env("RINGFENCE_STATE_DIR", state.path());
     let streams = || std::process::Stdio::piped();
     let mut server = command.stdin(streams()).stdout(streams()).stderr(streams()).spawn().expect("it runs");
@@ -95,14 +93,14 @@ fn a_server_over_stdio_ends_when_told_although_its_client_goes_on() {
     writeln!(stdin, r#"{{"jsonrpc":"2.0","id":1,"method":"ping"}}"#).expect("it reads");
     said.read_line(&mut String::new()).expect("it answers");
     kill_process(Pid::from_child(&server), Signal::INT).expect("it lives");
-    eventually("it goes on", || server.try_wait().expect("it is ours").is_some());
+    wait_until("it goes on", || server.try_wait().expect("it is ours").is_some());
     drop(stdin);
 }
 
 #[test]
 fn requests_that_are_piped_into_a_server_over_stdio_are_answered() {
     let state = tempfile::tempdir().expect("a directory");
-    let mut command = std::process::Command::new(crate::everyone::BINARY);
+    let mut command = std::process::Command::new(crate::BINARY);
     command.args(["serve", "--stdio"]).env("RINGFENCE_STATE_DIR", state.path());
     let streams = || std::process::Stdio::piped();
     let mut server = command.stdin(streams()).stdout(streams()).stderr(streams()).spawn().expect("it runs");
@@ -120,26 +118,26 @@ fn requests_that_are_piped_into_a_server_over_stdio_are_answered() {
 fn code_that_is_too_long_is_refused_or_told_and_costs_nothing() {
     let server = Server::start(&[], &[]);
     for (template, get) in [("python", "print(x)"), ("node", "console.log(x)")] {
-        let session = begin(&server, template, "x = 'kept'");
+        let session = server.create_session(template, "x = 'kept'");
         let ask = |code: &str| server.call("execute_code", &json!({"code": code, "session_id": session}));
         assert_eq!(ask(&"#".repeat(9 << 20))["error"]["data"]["error_code"], "VALIDATION_ERROR");
         // Escaped, it is more than the interpreter of JavaScript takes.
         let odd = ask(&format!("//{}", "\u{1}".repeat(4 << 20)));
         assert_ne!(fields(&odd)["status"], "killed", "{template}");
-        assert_eq!(run(&server, &session, get)["stdout"], "kept\n", "{template}");
+        assert_eq!(server.execute(&session, get)["stdout"], "kept\n", "{template}");
     }
 }
 
 #[test]
 fn a_call_that_is_cancelled_before_its_turn_does_not_run() {
     let server = Server::start(&[], &[]);
-    let session = begin(&server, "python", "import time");
+    let session = server.create_session("python", "import time");
     let running = server.send("POST /mcp", &message("time.sleep(1)", &session, 30.0));
-    eventually("the call does not start", || is_busy(&server, &session));
+    wait_until("the call does not start", || is_busy(&server, &session));
     let waiting = server.send("POST /mcp", &message("open('ran', 'w')", &session, 30.0));
     std::thread::sleep(Duration::from_millis(200));
     drop(waiting);
-    let looked = run(&server, &session, "import os; print(os.path.exists('ran'))");
+    let looked = server.execute(&session, "import os; print(os.path.exists('ran'))");
     assert_eq!(looked["stdout"], "False\n");
     drop(running);
 }
@@ -161,18 +159,18 @@ fn an_interrupt_that_comes_late_strikes_no_next_call() {
         ("bash", "sleep 1.5", "for i in {1..150}; do sleep 0.01; done; echo whole"),
     ] {
         let mark = format!("late-{template}");
-        let session = begin(&server, template, if template == "python" { "pass" } else { "1" });
+        let session = server.create_session(template, if template == "python" { "pass" } else { "1" });
         server.call("write_file", &json!({"session_id": session, "path": mark, "content": ""}));
         let is_init = |pid: &u32| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             let is_first = status.lines().any(|line| line.starts_with("NSpid:") && line.ends_with("\t1"));
             is_first && Path::new(&format!("/proc/{pid}/root/workspace/{mark}")).exists()
         };
-        let init = descendants(server.process.id()).into_iter().find(is_init).expect("it has an init");
+        let init = process::descendants(server.process.id()).into_iter().find(is_init).expect("it has an init");
         let init = i32::try_from(init).ok().and_then(Pid::from_raw).expect("a process");
         // The interrupt is ordered while the first one runs, and carried out when it has long ended.
         let first = server.send("POST /mcp", &message(wait, &session, 30.0));
-        eventually("the call does not start", || is_busy(&server, &session));
+        wait_until("the call does not start", || is_busy(&server, &session));
         kill_process(init, Signal::STOP).expect("it lives");
         drop(first);
         let mut second = server.send("POST /mcp", &message(next, &session, 30.0));
@@ -200,8 +198,8 @@ fn a_session_that_could_not_be_begun_takes_no_place() {
         let refused = server.call("execute_code", &json!({"code": "1", "template": "empty"}));
         assert_eq!(refused["error"]["data"]["error_code"], "SANDBOX_CREATION_ERROR", "{refused}");
     }
-    eventually("a session is left", || fields(&server.call("get_sessions", &json!({})))["sessions"] == json!([]));
-    begin(&server, "python", "pass");
+    wait_until("a session is left", || fields(&server.call("get_sessions", &json!({})))["sessions"] == json!([]));
+    server.create_session("python", "pass");
 }
 
 #[test]
@@ -211,9 +209,9 @@ fn a_session_of_which_its_caller_was_not_told_ends() {
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     let first = server.send("POST /mcp", &call.to_string());
     let live = || fields(&server.call("get_sessions", &json!({})))["sessions"].as_array().map_or(0, Vec::len);
-    eventually("there is no session", || live() == 1);
+    wait_until("there is no session", || live() == 1);
     drop(first);
-    eventually("the session is left", || live() == 0);
+    wait_until("the session is left", || live() == 0);
 }
 
 #[test]
@@ -222,7 +220,7 @@ fn what_code_exits_with_is_its_exit_code() {
     for (template, exit) in
         [("python", "import sys; sys.exit(CODE)"), ("node", "process.exit(CODE)"), ("bash", "exit CODE")]
     {
-        let session = begin(&server, template, "x=1");
+        let session = server.create_session(template, "x=1");
         for (code, is_error) in [(0, false), (3, true)] {
             let arguments = json!({"code": exit.replace("CODE", &code.to_string()), "session_id": session});
             let answer = server.call("execute_code", &arguments);
@@ -235,7 +233,7 @@ fn what_code_exits_with_is_its_exit_code() {
 #[test]
 fn a_call_whose_time_was_up_says_so_whatever_the_code_made_of_it() {
     let server = Server::start(&[], &[]);
-    let session = begin(&server, "python", "import time, os");
+    let session = server.create_session("python", "import time, os");
     for code in
         ["try: time.sleep(60)\nexcept KeyboardInterrupt: print('went on')", "os.system('sleep 60'); print('went on')"]
     {
@@ -252,17 +250,17 @@ fn a_call_whose_time_was_up_says_so_whatever_the_code_made_of_it() {
 #[test]
 fn a_shell_that_is_replaced_by_another_program_waits_for_it() {
     let server = Server::start(&[], &[]);
-    let session = begin(&server, "bash", "x=kept");
-    let replaced = run(&server, &session, "exec bash -c 'sleep 0.3; echo hi; exit 4'");
+    let session = server.create_session("bash", "x=kept");
+    let replaced = server.execute(&session, "exec bash -c 'sleep 0.3; echo hi; exit 4'");
     assert_eq!((&replaced["stdout"], &replaced["exit_code"]), (&json!("hi\n"), &json!(4)), "{replaced}");
     assert!(replaced["notices"][0].as_str().is_some_and(|notice| notice.contains("lost")), "{replaced}");
-    assert_eq!(run(&server, &session, "echo \"[$x]\"")["stdout"], "[]\n");
+    assert_eq!(server.execute(&session, "echo \"[$x]\"")["stdout"], "[]\n");
 }
 
 #[test]
 fn what_a_session_is_not_is_told_and_what_nothing_is_refused() {
     let server = Server::start(&[], &[]);
-    let session = begin(&server, "python", "pass");
+    let session = server.create_session("python", "pass");
     let ask = |template: &str| {
         server.call("execute_code", &json!({"code": "1 + 1", "session_id": session, "template": template}))
     };
@@ -290,16 +288,16 @@ fn a_host_on_which_no_sandbox_can_be_made_says_so_until_it_can() {
         &["--volume", &format!("{}:/shared", volume.display())],
         &[("RINGFENCE_SESSIONS_POOL", "python=0,node=0,bash=0")],
     );
-    let health = || server.ask("GET /health", &format!("Host: {}\r\n", server.address), "").0;
+    let health = || server.http("GET /health", &format!("Host: {}\r\n", server.address), "").0;
     assert_eq!(health(), 200);
     std::fs::remove_dir(&volume).expect("it can be removed");
     let refused = server.call("execute_code", &json!({"code": "1"}));
     assert_eq!(refused["error"]["data"]["error_code"], "SANDBOX_CREATION_ERROR", "{refused}");
     assert_eq!(health(), 503);
-    let about = server.ask("GET /", &format!("Host: {}\r\n", server.address), "").1;
+    let about = server.http("GET /", &format!("Host: {}\r\n", server.address), "").1;
     let about: Value = serde_json::from_str(&about).expect("JSON");
     assert_eq!((&about["status"], &about["backend"]["state"]), (&json!("degraded"), &json!("down")));
     std::fs::create_dir(&volume).expect("it can be made");
-    eventually("it stays ill", || health() == 200);
-    begin(&server, "python", "pass");
+    wait_until("it stays ill", || health() == 200);
+    server.create_session("python", "pass");
 }

@@ -1,8 +1,7 @@
 //! Output too long for its answer: where the whole of it is, for how long, and for whom.
 
+use ringfence_testkit::Server;
 use serde_json::{Value, json};
-
-use crate::server::Server;
 
 fn run(server: &Server, session: &Value, command: &str) -> Value {
     let mut arguments = json!({"command": command});
@@ -44,7 +43,7 @@ fn a_long_output_can_be_read_in_full() {
     // For programs too.
     let uri = long["structuredContent"]["stdout_resource"].as_str().expect("it says where");
     let path = uri.replace("ringfence://", "/v1/");
-    let (status, body) = server.ask(&format!("GET {path}"), &format!("Host: {}\r\n", server.address), "");
+    let (status, body) = server.http(&format!("GET {path}"), &format!("Host: {}\r\n", server.address), "");
     assert!(status == 200 && body == whole(100_000), "{status}");
 }
 

@@ -6,15 +6,11 @@ mod upstream;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use ringfence_testkit::{Who, skip};
+use ringfence_testkit::{Server, User, skip, wait_until};
 use serde_json::{Value, json};
 
-use crate::everyone::BINARY;
-use crate::leases::{begin, eventually};
-use crate::server::Server;
 use upstream::Upstream;
 
 /// A server with a configuration, and the directory of that.
@@ -79,7 +75,7 @@ fn a_server_whose_calls_all_fail_is_spared_for_a_while_for_code_too() {
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
         "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}});
     let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
-    let (status, answer) = server.ask("POST /mcp/alone", &headers, &hello.to_string());
+    let (status, answer) = server.http("POST /mcp/alone", &headers, &hello.to_string());
     assert!(status == 200 && answer.contains("misbehaves"), "{answer}");
 }
 
@@ -87,7 +83,7 @@ fn a_server_whose_calls_all_fail_is_spared_for_a_while_for_code_too() {
 fn a_call_from_code_is_one_failure_however_often_it_is_tried() {
     let mut upstream = Upstream::start();
     let (server, _config) = configured(&upstream.entry(), &[]);
-    eventually("it does not connect", || server.request("tools/list", &json!({})).to_string().contains("bad__work"));
+    wait_until("it does not connect", || server.request("tools/list", &json!({})).to_string().contains("bad__work"));
     upstream.go_away();
     let code = json!({"code": "await mcp_bad.work()", "servers": ["bad"]});
     let ran = server.call("run_python", &code)["result"].to_string();
@@ -104,13 +100,13 @@ fn a_call_from_code_is_one_failure_however_often_it_is_tried() {
 fn callers_who_give_up_open_the_circuit_of_a_server_that_hangs() {
     let upstream = Upstream::start();
     let (server, _config) = configured(&upstream.entry(), &[]);
-    eventually("it does not connect", || server.request("tools/list", &json!({})).to_string().contains("bad__hang"));
+    wait_until("it does not connect", || server.request("tools/list", &json!({})).to_string().contains("bad__hang"));
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bad__hang"}}).to_string();
     let waiting: Vec<_> = (0..5).map(|_| server.send("POST /mcp", &call)).collect();
     // Longer than the wait that is fair.
     std::thread::sleep(std::time::Duration::from_secs(32));
     drop(waiting);
-    eventually("it is called again and again", || {
+    wait_until("it is called again and again", || {
         let mut one = server.send("POST /mcp", &call);
         one.set_read_timeout(Some(std::time::Duration::from_millis(500))).expect("it can be set");
         let mut answer = String::new();
@@ -127,7 +123,7 @@ fn a_sole_server_that_is_not_there_does_not_keep_this_one_from_answering() {
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
         "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}});
     let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
-    let (status, answer) = server.ask("POST /mcp/alone", &headers, &hello.to_string());
+    let (status, answer) = server.http("POST /mcp/alone", &headers, &hello.to_string());
     let answer: Value = serde_json::from_str(&answer).expect("JSON");
     assert_eq!((status, &answer["result"]["serverInfo"]["name"]), (200, &json!("ringfence")), "{answer}");
     assert_eq!(
@@ -158,10 +154,10 @@ fn a_question_is_answered_although_the_server_is_full() {
     let question: Value = serde_json::from_str(question.strip_prefix("data: ").expect("an event")).expect("JSON");
     let headers = format!("Host: {}\r\nContent-Type: application/json\r\n{session}", server.address);
     let ping = json!({"jsonrpc": "2.0", "id": 2, "method": "ping"}).to_string();
-    assert_eq!(server.ask("POST /mcp", &headers, &ping).0, 503, "the call is under way");
+    assert_eq!(server.http("POST /mcp", &headers, &ping).0, 503, "the call is under way");
     let answer =
         json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"x": "blue"}}});
-    let (status, body) = server.ask("POST /mcp", &headers, &answer.to_string());
+    let (status, body) = server.http("POST /mcp", &headers, &answer.to_string());
     assert_eq!(status, 202, "{body}");
     line_with(&mut asked, "blue");
 }
@@ -199,23 +195,23 @@ fn hosted_calls_end_within_the_time_of_a_request() {
 fn calls_over_rest_end_within_the_time_of_a_request() {
     let server =
         Server::start(&[], &[("RINGFENCE_SERVER_REQUEST_TIMEOUT_S", "4"), ("RINGFENCE_SESSIONS_MAX_TIMEOUT_S", "3")]);
-    let session = begin(&server, "python", "x = 1");
+    let session = server.create_session("python", "x = 1");
     let (path, sleep) =
         (format!("POST /v1/sessions/{session}/exec"), json!({"code": "import time; time.sleep(2.9)"}).to_string());
     let _first = server.send(&path, &sleep);
-    eventually("it does not start", || {
+    wait_until("it does not start", || {
         let told = server.call("get_sessions", &json!({"session_id": session}));
         told["result"]["structuredContent"]["sessions"][0]["status"] == "busy"
     });
     let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
-    let (status, told) = server.ask(&path, &headers, &sleep);
+    let (status, told) = server.http(&path, &headers, &sleep);
     assert!(status == 504 && told.contains("took longer than 4 s in all") && told.contains("may_have_run"), "{told}");
 }
 
 #[test]
 fn a_call_whose_connection_broke_is_waited_for_and_its_client_let_in_again() {
     let server = Server::start(&[], &[]);
-    let session = begin(&server, "python", "x = 1");
+    let session = server.create_session("python", "x = 1");
     let conversation = opened(&server, "2025-11-25");
     let code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('done')";
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "execute_code",
@@ -227,7 +223,7 @@ fn a_call_whose_connection_broke_is_waited_for_and_its_client_let_in_again() {
     let pid = rustix::process::Pid::from_child(&server.process);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
     let headers = format!("Host: {}\r\n", server.address);
-    eventually("it is healthy", || server.ask("GET /health", &headers, "").0 == 503);
+    wait_until("it is healthy", || server.http("GET /health", &headers, "").0 == 503);
     // A while in which it would have ended.
     std::thread::sleep(std::time::Duration::from_secs(3));
     let last = format!("{conversation}Last-Event-ID: {}\r\n", event.trim_start_matches("id: "));
@@ -250,7 +246,7 @@ fn a_call_that_waits_too_long_for_its_turn_is_told() {
             ("RINGFENCE_SESSIONS_MAX_QUEUED_CALLS", "1"),
         ],
     );
-    let session = begin(&server, "python", "x = 1");
+    let session = server.create_session("python", "x = 1");
     let sleep = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "execute_code",
         "arguments": {"code": "import time; time.sleep(2.9)", "session_id": session}}})
     .to_string();
@@ -259,15 +255,15 @@ fn a_call_that_waits_too_long_for_its_turn_is_told() {
         told["result"]["structuredContent"]["sessions"][0]["status"] == "busy"
     };
     let mut streams = vec![server.send("POST /mcp", &sleep)];
-    eventually("it does not start", busy);
+    wait_until("it does not start", busy);
     // One waits; the next is told, with a status of its own, when to ask again.
     streams.push(server.send("POST /mcp", &sleep));
     let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
     let mut refusal = (200, String::new());
-    eventually("there is always room", || {
+    wait_until("there is always room", || {
         let ping = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "execute_code",
             "arguments": {"code": "1", "session_id": session, "timeout": 0.1}}});
-        refusal = server.ask("POST /mcp", &headers, &ping.to_string());
+        refusal = server.http("POST /mcp", &headers, &ping.to_string());
         refusal.0 == 503
     });
     let error: Value = serde_json::from_str(&refusal.1).expect("JSON");
@@ -281,20 +277,20 @@ fn a_call_that_waits_too_long_for_its_turn_is_told() {
 #[test]
 fn sigterm_lets_a_call_end_and_begins_no_other() {
     let mut server = Server::start(&[], &[]);
-    let session = begin(&server, "python", "x = 1");
+    let session = server.create_session("python", "x = 1");
     let code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('done')";
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "execute_code",
         "arguments": {"code": code, "session_id": session}}});
     let mut running = server.send("POST /mcp", &call.to_string());
-    eventually("it does not start", || {
+    wait_until("it does not start", || {
         let told = server.call("get_sessions", &json!({"session_id": session}));
         told["result"]["structuredContent"]["sessions"][0]["status"] == "busy"
     });
     let pid = rustix::process::Pid::from_child(&server.process);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
     let headers = format!("Host: {}\r\n", server.address);
-    eventually("it is healthy", || server.ask("GET /health", &headers, "").0 == 503);
-    let (status, refusal) = server.ask("GET /v1/sessions", &headers, "");
+    wait_until("it is healthy", || server.http("GET /health", &headers, "").0 == 503);
+    let (status, refusal) = server.http("GET /v1/sessions", &headers, "");
     assert_eq!((status, refusal.contains("shutting down")), (503, true), "{refusal}");
     let socket = std::fs::read_dir(server.state.path().join("servers")).expect("it is there").flatten().next();
     let mut operator = std::os::unix::net::UnixStream::connect(socket.expect("a socket").path()).expect("it listens");
@@ -309,14 +305,14 @@ fn sigterm_lets_a_call_end_and_begins_no_other() {
 
 #[test]
 fn a_database_that_may_not_be_read_is_said() {
-    if let Some(reason) = Who::Plain.unavailable() {
+    if let Some(reason) = User::Plain.unavailable() {
         return skip("a_database_that_may_not_be_read", &reason);
     }
-    let state = Arc::new(Who::Plain.directory());
-    drop(Server::start_in(Who::Plain, Arc::clone(&state), &[], &[]));
+    let state = Arc::new(User::Plain.directory());
+    drop(Server::start_in(User::Plain, Arc::clone(&state), &[], &[]));
     let database = state.path().join("ringfence.db");
     std::fs::set_permissions(&database, std::fs::Permissions::from_mode(0o000)).expect("it is ours");
-    let mut command = Who::Plain.ringfence(Path::new(BINARY));
+    let mut command = User::Plain.ringfence();
     command.env("RINGFENCE_STATE_DIR", state.path()).args(["serve", "--port", "0"]);
     let output = command.output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);

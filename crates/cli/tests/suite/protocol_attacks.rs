@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use ringfence_config::Settings;
 use ringfence_gateway::{Gateway, HttpOptions, Token, serve_http};
 use ringfence_session::Sessions;
+use ringfence_testkit::Server;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::everyone::BINARY;
-use crate::server::Server;
+use crate::BINARY;
 
 /// What the server may use more at its peak, whatever a guest writes.
 const PEAK_GROWTH_BYTES: u64 = 64 << 20;
@@ -26,7 +26,7 @@ fn request(tool: &str, arguments: &Value) -> String {
 /// One call, whose answer has to be one JSON-RPC message in UTF-8 that bears our id.
 fn call(server: &Server, tool: &str, arguments: &Value) -> Value {
     let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
-    let (status, body) = server.ask("POST /mcp", &headers, &request(tool, arguments));
+    let (status, body) = server.http("POST /mcp", &headers, &request(tool, arguments));
     let answer: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body:.1000}"));
     assert_eq!((status, &answer["id"]), (200, &json!("ours")), "{body:.1000}");
     answer["result"]["structuredContent"].clone()
@@ -132,7 +132,7 @@ calls = b"".join(struct.pack(">I", len(call)) + call for call in calls)
             assert_eq!(run("x = 1")["status"], "ok");
         }
         run(breaker);
-        let (health, _) = server.ask("GET /health", &format!("Host: {}\r\n", server.address), "");
+        let (health, _) = server.http("GET /health", &format!("Host: {}\r\n", server.address), "");
         assert_eq!((health, &run("2 + 2")["result"]), (200, &json!("4")), "{breaker}");
     }
 }
@@ -165,7 +165,7 @@ def rave(word):
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
         let mut raving = server.send("POST /mcp", &message.to_string());
         for _ in 0..10 {
-            let (health, _) = server.ask("GET /health", &format!("Host: {}\r\n", server.address), "");
+            let (health, _) = server.http("GET /health", &format!("Host: {}\r\n", server.address), "");
             assert_eq!(health, 200);
         }
         let mut answer = String::new();

@@ -7,12 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use ringfence_testkit::{Who, skip};
+use ringfence_testkit::{Server, User, skip, wait_until};
 use serde_json::Value;
 
-use crate::everyone::BINARY;
-use crate::leases::eventually;
-use crate::server::Server;
+use crate::BINARY;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -25,7 +23,7 @@ fn without_namespaces() -> Command {
 }
 
 fn is_unavailable(test: &str) -> bool {
-    let reason = Who::Root.unavailable();
+    let reason = User::Root.unavailable();
     if let Some(reason) = &reason {
         skip(test, reason);
     }
@@ -73,7 +71,7 @@ fn server_without_sandboxes_is_not_ready_and_recovers() {
     assert!(!text.contains("serving MCP at"), "{text}");
     let host = format!("Host: {}\r\n", server.address);
     let health = || {
-        let (status, body) = server.ask("GET /health", &host, "");
+        let (status, body) = server.http("GET /health", &host, "");
         (status, serde_json::from_str::<Value>(&body).expect("it is JSON"))
     };
     let (status, body) = health();
@@ -84,7 +82,7 @@ fn server_without_sandboxes_is_not_ready_and_recovers() {
     assert!(tools["result"]["tools"].is_array(), "other requests are served: {tools}");
 
     allow_namespaces(&server.process);
-    eventually("it does not recover", || health().0 == 200);
+    wait_until("it does not recover", || health().0 == 200);
     let mut said = Vec::new();
     while !said.iter().any(|line: &String| line.contains("serving MCP at")) {
         said.push(lines.recv_timeout(TIMEOUT).unwrap_or_else(|error| panic!("{error}: {said:?}")));
@@ -95,7 +93,7 @@ fn server_without_sandboxes_is_not_ready_and_recovers() {
 fn health_is_ok_once_the_server_says_that_it_is_ready() {
     let server = Server::start(&[], &[]);
     let host = format!("Host: {}\r\n", server.address);
-    assert_eq!(server.ask("GET /health", &host, "").0, 200);
+    assert_eq!(server.http("GET /health", &host, "").0, 200);
 }
 
 #[test]

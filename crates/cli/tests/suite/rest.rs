@@ -6,11 +6,7 @@ use serde_json::{Value, json};
 use tungstenite::client::IntoClientRequest as _;
 use tungstenite::{Message, WebSocket};
 
-use ringfence_testkit::Who;
-
-use crate::everyone::for_everyone;
-use crate::leases::eventually;
-use crate::server::Server;
+use ringfence_testkit::{Server, User, for_each_user, wait_until};
 
 /// A program that embeds the server.
 struct Embedder {
@@ -21,7 +17,7 @@ impl Embedder {
     fn ask(&self, request: &str, body: &Value) -> (u16, Value) {
         let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", self.server.address);
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let (status, body) = self.server.ask(request, &headers, &body);
+        let (status, body) = self.server.http(request, &headers, &body);
         (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{request}: {error}: {body}")))
     }
 
@@ -80,7 +76,7 @@ fn closing(socket: &mut WebSocket<TcpStream>) -> (u16, String) {
 }
 
 fn for_every_embedder(test: &str, check: impl Fn(&Embedder)) {
-    for_everyone(test, |who| check(&Embedder { server: Server::start_as(who, &[], &[]) }));
+    for_each_user(test, |who| check(&Embedder { server: Server::start_as(who, &[], &[]) }));
 }
 
 #[test]
@@ -150,7 +146,7 @@ fn unknown_query_parameters_change_nothing() {
     let file = format!("{session}/files/a.txt");
     let put = |query: &str, more: &str, body: &str| {
         let headers = format!("Host: {}\r\n{more}", embedder.server.address);
-        embedder.server.ask(&format!("PUT {file}{query}"), &headers, body)
+        embedder.server.http(&format!("PUT {file}{query}"), &headers, body)
     };
     assert_eq!(put("", "", "0123456789").0, 200);
     for (query, more) in
@@ -161,7 +157,7 @@ fn unknown_query_parameters_change_nothing() {
     }
     let read = |query: &str| {
         let headers = format!("Host: {}\r\n", embedder.server.address);
-        embedder.server.ask(&format!("GET {file}{query}"), &headers, "")
+        embedder.server.http(&format!("GET {file}{query}"), &headers, "")
     };
     assert_eq!(read(""), (200, "0123456789".into()), "a refused write changed the file");
     assert_eq!(read("?offset=4&length=2"), (200, "45".into()));
@@ -191,7 +187,7 @@ fn strangers_are_kept_out() {
         (format!("Host: evil.example\r\n{token}"), 403),
         (format!("{host}{token}Origin: http://evil.example\r\n"), 403),
     ] {
-        assert_eq!(server.ask("GET /v1/sessions", &headers, "").0, expected, "{headers}");
+        assert_eq!(server.http("GET /v1/sessions", &headers, "").0, expected, "{headers}");
     }
 }
 
@@ -201,22 +197,22 @@ fn files_are_bytes() {
         let session = embedder.session("bash");
         let host = format!("Host: {}\r\n", embedder.server.address);
         let content: Vec<u8> = (0..5_000_000_u32).map(|number| number.to_le_bytes()[1]).collect();
-        let (status, answer) = embedder.server.ask_bytes(&format!("PUT {session}/files/a/b%20c"), &host, &content);
+        let (status, answer) = embedder.server.http_bytes(&format!("PUT {session}/files/a/b%20c"), &host, &content);
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&answer));
-        let (status, read) = embedder.server.ask_bytes(&format!("GET {session}/files/a/b%20c"), &host, b"");
+        let (status, read) = embedder.server.http_bytes(&format!("GET {session}/files/a/b%20c"), &host, b"");
         assert!(status == 200 && read == content);
         let (_, part) =
-            embedder.server.ask_bytes(&format!("GET {session}/files/a/b%20c?offset=256&length=2"), &host, b"");
+            embedder.server.http_bytes(&format!("GET {session}/files/a/b%20c?offset=256&length=2"), &host, b"");
         assert_eq!(part, [1, 1]);
         let listed = embedder.expect(200, &format!("GET {session}/files/a/"), &Value::Null);
         assert_eq!((&listed["entries"][0]["name"], &listed["entries"][0]["size"]), (&json!("b c"), &json!(5_000_000)));
         // A name that is no UTF-8.
-        let (status, _) = embedder.server.ask_bytes(&format!("PUT {session}/files/x%ff"), &host, b"odd");
+        let (status, _) = embedder.server.http_bytes(&format!("PUT {session}/files/x%ff"), &host, b"odd");
         assert_eq!(status, 200);
         let answer = embedder.expect(200, &format!("POST {session}/exec"), &json!({"command": "cat x$'\\xff'"}));
         assert_eq!(answer["stdout"], "odd", "{answer}");
         let too_large = vec![0; (16 << 20) + 1];
-        let (status, answer) = embedder.server.ask_bytes(&format!("PUT {session}/files/large"), &host, &too_large);
+        let (status, answer) = embedder.server.http_bytes(&format!("PUT {session}/files/large"), &host, &too_large);
         assert!(status == 413 && String::from_utf8_lossy(&answer).contains("16777216"), "{status}");
     });
 }
@@ -261,7 +257,7 @@ fn the_number_of_a_process_is_given_once_also_where_its_server_dies() {
     let session = embedder.session("bash");
     let process = embedder.start(&session, &json!({"argv": ["sleep", "100"]}));
     let state = embedder.server.kill();
-    let embedder = Embedder { server: Server::start_in(Who::Root, state, &[], &[]) };
+    let embedder = Embedder { server: Server::start_in(User::Root, state, &[], &[]) };
     let next = embedder.start(&session, &json!({"argv": ["sleep", "100"]}));
     assert_ne!(process, next);
     embedder.expect(404, &format!("DELETE {process}"), &Value::Null);
@@ -280,7 +276,7 @@ fn a_session_whose_process_is_spoken_to_is_not_idle() {
     assert_eq!(text(&mut socket), "still here");
     socket.close(None).expect("it is closed");
     while socket.read().is_ok() {}
-    eventually("it does not expire", || embedder.ask(&format!("GET {session}"), &Value::Null).0 == 404);
+    wait_until("it does not expire", || embedder.ask(&format!("GET {session}"), &Value::Null).0 == 404);
 }
 
 #[test]

@@ -4,28 +4,28 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Stdio;
 
-use ringfence_testkit::Who;
+use ringfence_testkit::{User, for_each_user, run_as, run_python_as, run_with_input_as};
 
-use crate::everyone::{BINARY, for_everyone, python, run};
+use crate::BINARY;
 
 #[test]
 fn a_command_runs_and_its_output_comes_back() {
-    for_everyone("a_command_runs", |who| {
-        let outcome = run(who, &[], &["python3", "-c", "print(1+1)"]);
+    for_each_user("a_command_runs", |who| {
+        let outcome = run_as(who, &[], &["python3", "-c", "print(1+1)"]);
         assert_eq!((outcome.code, outcome.text(), outcome.stderr), (0, "2\n".into(), String::new()), "{who:?}");
     });
 }
 
 #[test]
 fn every_template_has_its_interpreter() {
-    for_everyone("every_template", |who| {
+    for_each_user("every_template", |who| {
         for (template, command) in [
             ("python", ["python3", "-c", "print('here')"].as_slice()),
             ("node", &["node", "-e", "console.log('here')"]),
             ("bash", &["bash", "-c", "echo here"]),
             ("shell", &["sh", "-c", "echo here"]),
         ] {
-            let outcome = run(who, &["--template", template], command);
+            let outcome = run_as(who, &["--template", template], command);
             assert_eq!(outcome.text(), "here\n", "{who:?} {template}: {}", outcome.stderr);
         }
     });
@@ -33,8 +33,8 @@ fn every_template_has_its_interpreter() {
 
 #[test]
 fn the_exit_code_is_passed_on() {
-    for_everyone("the_exit_code", |who| {
-        let code = |options: &[&str], command: &[&str]| run(who, options, command).code;
+    for_each_user("the_exit_code", |who| {
+        let code = |options: &[&str], command: &[&str]| run_as(who, options, command).code;
         assert_eq!(code(&[], &["sh", "-c", "exit 0"]), 0, "{who:?}");
         assert_eq!(code(&[], &["sh", "-c", "exit 42"]), 42, "{who:?}");
         assert_eq!(code(&[], &["sh", "-c", "kill -TERM $$"]), 128 + 15, "{who:?}");
@@ -62,8 +62,8 @@ print(json.dumps({
     'cmdline': open('/proc/1/cmdline').read().strip('\0'),
 }))
 ";
-    for_everyone("nothing_of_the_host", |who| {
-        let outcome = python(who, &[], program);
+    for_each_user("nothing_of_the_host", |who| {
+        let outcome = run_python_as(who, &[], program);
         let none = "0000000000000000";
         let expected = format!(
             "{{\"pids\": [1, 2], \"env\": [\"HOME\", \"LANG\", \"LOGNAME\", \"PATH\", \"SHELL\", \"TMPDIR\", \"USER\"], \
@@ -88,8 +88,8 @@ def can_write(directory):
 writable = [d for d, _, _ in os.walk('/') if not d.startswith('/proc') and can_write(d)]
 print(sorted(writable))
 ";
-    for_everyone("only_the_workspace", |who| {
-        let outcome = python(who, &[], program);
+    for_each_user("only_the_workspace", |who| {
+        let outcome = run_python_as(who, &[], program);
         assert_eq!(outcome.text(), "['/dev/shm', '/tmp', '/workspace']\n", "{who:?}: {}", outcome.stderr);
     });
 }
@@ -111,20 +111,20 @@ print(fill('/workspace/big'), fill('/tmp/big'), fill('/dev/shm/big'))
 open('/workspace/small', 'w').write('alive')
 print(open('/workspace/small').read())
 ";
-    for_everyone("a_full_workspace", |who| {
-        let outcome = python(who, &["--workspace", "64M"], program);
+    for_each_user("a_full_workspace", |who| {
+        let outcome = run_python_as(who, &["--workspace", "64M"], program);
         assert_eq!(outcome.text(), "ENOSPC ENOSPC ENOSPC\nalive\n", "{who:?}: {}", outcome.stderr);
     });
 }
 
 #[test]
 fn a_memory_bomb_ends_alone_and_is_explained() {
-    for_everyone("a_memory_bomb", |who| {
-        let sibling = who.ringfence(Path::new(BINARY)).args(["run", "--", "cat"]).stdin(Stdio::piped()).spawn();
+    for_each_user("a_memory_bomb", |who| {
+        let sibling = who.ringfence().args(["run", "--", "cat"]).stdin(Stdio::piped()).spawn();
         let mut sibling = sibling.expect("a sibling starts");
         // Many processes, so that no limit of a single one is met first.
         let bomb = "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        x = bytearray(60 << 20)\n        for i in range(0, len(x), 4096): x[i] = 1\n        time.sleep(20)\ntime.sleep(20)";
-        let outcome = python(who, &["--memory", "128M", "--timeout", "10"], bomb);
+        let outcome = run_python_as(who, &["--memory", "128M", "--timeout", "10"], bomb);
         assert!(outcome.stderr.contains("memory limit of 128 MiB"), "{who:?}: {} {}", outcome.code, outcome.stderr);
         sibling.stdin.take().expect("stdin is piped").write_all(b"still here").expect("the sibling reads");
         let mut answer = String::new();
@@ -143,8 +143,8 @@ fn streams_are_binary_safe_and_unbounded() {
         state ^= state << 17;
         input.extend(state.to_ne_bytes());
     }
-    for_everyone("streams", |who| {
-        let outcome = who.run_with_input(Path::new(BINARY), &[], &["sh", "-c", "tee /dev/stderr | cat"], &input);
+    for_each_user("streams", |who| {
+        let outcome = run_with_input_as(who, &[], &["sh", "-c", "tee /dev/stderr | cat"], &input);
         assert_eq!(outcome.code, 0, "{who:?}");
         assert!(outcome.stdout == input, "{who:?}: {} bytes came back of {}", outcome.stdout.len(), input.len());
     });
@@ -152,8 +152,8 @@ fn streams_are_binary_safe_and_unbounded() {
 
 #[test]
 fn a_command_that_ignores_its_input_ends_all_the_same() {
-    for_everyone("ignored_input", |who| {
-        let mut child = who.ringfence(Path::new(BINARY));
+    for_each_user("ignored_input", |who| {
+        let mut child = who.ringfence();
         child.args(["run", "--", "true"]).stdin(Stdio::piped());
         let mut child = child.spawn().expect("it starts");
         let stdin = child.stdin.take();
@@ -164,9 +164,9 @@ fn a_command_that_ignores_its_input_ends_all_the_same() {
 
 #[test]
 fn output_written_at_the_very_end_is_not_lost() {
-    for_everyone("last_output", |who| {
+    for_each_user("last_output", |who| {
         for _ in 0..20 {
-            let outcome = run(who, &[], &["sh", "-c", "echo out; echo err >&2"]);
+            let outcome = run_as(who, &[], &["sh", "-c", "echo out; echo err >&2"]);
             assert_eq!((outcome.text().as_str(), outcome.stderr.as_str()), ("out\n", "err\n"), "{who:?}");
         }
     });
@@ -174,8 +174,8 @@ fn output_written_at_the_very_end_is_not_lost() {
 
 #[test]
 fn a_reader_that_goes_away_ends_the_writer() {
-    for_everyone("reader_goes", |who| {
-        let mut child = who.ringfence(Path::new(BINARY)).args(["run", "--", "yes"]).spawn().expect("it starts");
+    for_each_user("reader_goes", |who| {
+        let mut child = who.ringfence().args(["run", "--", "yes"]).spawn().expect("it starts");
         let mut start = [0; 2];
         child.stdout.take().expect("stdout is piped").read_exact(&mut start).expect("it writes");
         assert_eq!(child.wait().expect("it ends").code(), Some(128 + 13), "{who:?}");
@@ -184,25 +184,25 @@ fn a_reader_that_goes_away_ends_the_writer() {
 
 #[test]
 fn options_reach_the_command() {
-    for_everyone("options", |who| {
+    for_each_user("options", |who| {
         let script = "pwd; echo $A $HOST_SECRET; ulimit -n; cat /proc/self/limits | grep -c 'Max processes *77 '";
         let options =
             ["--workdir", "/tmp", "--env", "A=b=c", "--env", "HOST_SECRET", "--nofile", "333", "--pids", "77"];
-        let outcome = run(who, &options, &["sh", "-c", script]);
+        let outcome = run_as(who, &options, &["sh", "-c", script]);
         assert_eq!(outcome.text(), "/tmp\nb=c a-secret-of-the-host\n333\n1\n", "{who:?}: {}", outcome.stderr);
     });
 }
 
 #[test]
 fn volumes_are_shown_where_and_how_they_are_asked_for() {
-    for_everyone("volumes", |who| {
+    for_each_user("volumes", |who| {
         let directory = who.directory();
         std::fs::write(directory.path().join("file"), "content").expect("a file");
         let (uid, gid) = who.ids();
         std::os::unix::fs::chown(directory.path().join("file"), Some(uid), Some(gid)).expect("its owner");
         let host = directory.path().display();
         let script = "cat /data/file; (echo x > /data/new) 2>/dev/null && echo written; ls -A /data | tr '\\n' ' '";
-        let show = |mode: &str| run(who, &["--volume", &format!("{host}:/data{mode}")], &["sh", "-c", script]);
+        let show = |mode: &str| run_as(who, &["--volume", &format!("{host}:/data{mode}")], &["sh", "-c", script]);
         assert_eq!(show("").text(), "contentfile ", "{who:?}");
         assert_eq!(show(":ro").text(), "contentfile ", "{who:?}");
         let outcome = show(":rw");
@@ -218,17 +218,17 @@ fn volumes_are_shown_where_and_how_they_are_asked_for() {
 
 #[test]
 fn a_protected_name_that_is_created_is_reported_and_then_protected() {
-    for_everyone("created_names", |who| {
+    for_each_user("created_names", |who| {
         let directory = who.directory();
         let volume = format!("{}:/data:rw", directory.path().display());
         let plant = "echo evil > /data/.envrc && mkdir -p /data/.git/hooks && echo done";
-        let outcome = run(who, &["--volume", &volume], &["sh", "-c", plant]);
+        let outcome = run_as(who, &["--volume", &volume], &["sh", "-c", plant]);
         assert_eq!(outcome.text(), "done\n", "{who:?}: {}", outcome.stderr);
         for name in ["/data/.envrc", "/data/.git"] {
             let warning = format!("warning: {name} was created in a volume");
             assert_eq!(outcome.stderr.matches(&warning).count(), 1, "{who:?}: {}", outcome.stderr);
         }
-        let again = run(who, &["--volume", &volume], &["sh", "-c", "echo more >> /data/.envrc || echo refused"]);
+        let again = run_as(who, &["--volume", &volume], &["sh", "-c", "echo more >> /data/.envrc || echo refused"]);
         assert_eq!(again.text(), "refused\n", "{who:?}: {}", again.stderr);
         assert!(!again.stderr.contains("warning:"), "{who:?}: {}", again.stderr);
     });
@@ -236,11 +236,11 @@ fn a_protected_name_that_is_created_is_reported_and_then_protected() {
 
 #[test]
 fn strict_volumes_hold_absent_names_and_leave_nothing() {
-    for_everyone("strict_volumes", |who| {
+    for_each_user("strict_volumes", |who| {
         let (directory, state) = (who.directory(), who.directory());
         std::fs::create_dir(directory.path().join(".git")).expect("a repository");
         let volume = format!("{}:/data:rw", directory.path().display());
-        let mut command = who.ringfence(Path::new(BINARY));
+        let mut command = who.ringfence();
         command.env("RINGFENCE_STATE_DIR", state.path());
         let plant = "(echo evil > /data/.envrc) 2>/dev/null || echo refused; \
                      touch /data/.git/index 2>/dev/null || echo refused; touch /data/new && echo written";
@@ -259,7 +259,7 @@ fn strict_volumes_hold_absent_names_and_leave_nothing() {
 /// The directory of ringfence's own settings is empty for the guest, with the file in it.
 #[test]
 fn a_home_with_a_configuration_file_can_be_a_volume() {
-    for_everyone("home_with_configuration", |who| {
+    for_each_user("home_with_configuration", |who| {
         let home = who.directory();
         let own = home.path().join(".config/ringfence");
         std::fs::create_dir_all(&own).expect("a directory");
@@ -271,7 +271,7 @@ fn a_home_with_a_configuration_file_can_be_a_volume() {
         let volume = format!("{}:/data:rw", home.path().display());
         let attack = "ls -A /data/.config/ringfence; (echo x > /data/.config/ringfence/ringfence.toml) 2>/dev/null; \
                       mv /data/.config /data/away 2>/dev/null; touch /data/new && echo written";
-        let mut command = who.ringfence(Path::new(BINARY));
+        let mut command = who.ringfence();
         command.env("HOME", home.path());
         let output = command.args(["run", "--volume", &volume, "--", "sh", "-c", attack]).output().expect("it runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -309,7 +309,7 @@ refused 'mkdir other && mv -T other .git'
 rmdir other 2>/dev/null
 exit 0
 ";
-    for_everyone("git_in_a_volume", |who| {
+    for_each_user("git_in_a_volume", |who| {
         let (directory, home) = (who.directory(), who.directory());
         let host = |arguments: &[&str]| {
             let mut command = who.program(git);
@@ -320,13 +320,13 @@ exit 0
         };
         host(&["init", "-q", "-b", "main", "."]);
         let volume = format!("{}:/data:rw", directory.path().display());
-        let outcome = run(who, &["--volume", &volume], &["sh", "-c", inside]);
+        let outcome = run_as(who, &["--volume", &volume], &["sh", "-c", inside]);
         assert_eq!(outcome.text().trim(), "4", "{who:?}: {}", outcome.stderr);
         assert!(!outcome.stderr.contains("in a volume"), "{who:?}: {}", outcome.stderr);
         assert_eq!(host(&["status", "--porcelain"]), "", "{who:?}");
         assert_eq!(host(&["rev-list", "--count", "HEAD"]).trim(), "4", "{who:?}");
         // A file that redirects git's settings and hooks cannot be prevented, but is reported.
-        let redirect = run(who, &["--volume", &volume], &["sh", "-c", "echo ../evil > /data/.git/commondir"]);
+        let redirect = run_as(who, &["--volume", &volume], &["sh", "-c", "echo ../evil > /data/.git/commondir"]);
         assert!(redirect.stderr.contains("/data/.git/commondir was created"), "{who:?}: {}", redirect.stderr);
     });
 }
@@ -347,25 +347,25 @@ print(refused(lambda: os.chmod(path, 0o4755)), refused(lambda: os.chmod(path, 0o
 print(refused(lambda: os.close(os.open('/data/new', os.O_CREAT | os.O_WRONLY, 0o6755))))
 print(refused(lambda: os.chmod(path, 0o1755)))
 ";
-    for_everyone("setuid_files", |who| {
+    for_each_user("setuid_files", |who| {
         let directory = who.directory();
-        let outcome = python(who, &["--volume", &format!("{}:/data:rw", directory.path().display())], program);
+        let outcome = run_python_as(who, &["--volume", &format!("{}:/data:rw", directory.path().display())], program);
         assert_eq!(outcome.text(), "EPERM EPERM\nEPERM\n0o1755\n", "{who:?}: {}", outcome.stderr);
     });
 }
 
 #[test]
 fn a_link_that_a_guest_planted_leads_nowhere() {
-    for_everyone("planted_link", |who| {
+    for_each_user("planted_link", |who| {
         let (project, secret) = (who.directory(), who.directory());
         std::fs::create_dir(secret.path().join("b")).expect("a directory");
         std::fs::write(secret.path().join("b/secret"), "secret").expect("a file");
         let host = project.path().display();
         let plant = format!("ln -s {} /data/a", secret.path().display());
-        let outcome = run(who, &["--volume", &format!("{host}:/data:rw")], &["sh", "-c", &plant]);
+        let outcome = run_as(who, &["--volume", &format!("{host}:/data:rw")], &["sh", "-c", &plant]);
         assert_eq!(outcome.code, 0, "{who:?}: {}", outcome.stderr);
         for volume in [format!("{host}/a:/data"), format!("{host}/a/b:/data"), format!("{host}/a/b/secret:/data")] {
-            let outcome = run(who, &["--volume", &volume], &["ls", "-R", "/data"]);
+            let outcome = run_as(who, &["--volume", &volume], &["ls", "-R", "/data"]);
             assert_eq!(outcome.code, 125, "{who:?} {volume}: {}", outcome.text());
             assert!(outcome.stderr.contains("link; give"), "{who:?} {volume}: {}", outcome.stderr);
         }
@@ -376,8 +376,8 @@ fn a_link_that_a_guest_planted_leads_nowhere() {
 fn signals_are_passed_on() {
     let program =
         "trap 'echo got TERM; exit 7' TERM; trap 'echo got USR1' USR1; echo ready; while :; do sleep 0.05; done";
-    for_everyone("signals", |who| {
-        let mut child = who.ringfence(Path::new(BINARY));
+    for_each_user("signals", |who| {
+        let mut child = who.ringfence();
         let mut child = child.args(["run", "--", "sh", "-c", program]).spawn().expect("it starts");
         let pid = rustix::process::Pid::from_child(&child);
         let mut stdout = child.stdout.take().expect("stdout is piped");
@@ -397,7 +397,7 @@ fn signals_are_passed_on() {
 
 #[test]
 fn a_terminal_is_offered_where_there_is_one() {
-    if Who::Root.unavailable().is_some() || !Path::new("/usr/bin/script").exists() {
+    if User::Root.unavailable().is_some() || !Path::new("/usr/bin/script").exists() {
         return ringfence_testkit::skip("a_terminal_is_offered", "util-linux's `script` or root is missing");
     }
     let all = format!("{BINARY} run -- sh -c 'tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all'");
@@ -410,7 +410,7 @@ fn a_terminal_is_offered_where_there_is_one() {
 /// What a shell line shows in a terminal of 33 by 77.
 fn in_a_terminal(line: &str) -> String {
     // `script` gives the program a terminal of its own, as a person's would be.
-    let mut command = Who::Root.program(Path::new("/usr/bin/script"));
+    let mut command = User::Root.program(Path::new("/usr/bin/script"));
     command.args(["-qec", &format!("stty rows 33 cols 77; {line}"), "/dev/null"]).env("TERM", "xterm");
     let mut child = command.stdin(Stdio::piped()).spawn().expect("script runs");
     // Its input must stay open: at its end, script types an end-of-file, which would be echoed.
@@ -456,8 +456,8 @@ missing = libc.inotify_add_watch(libc.inotify_init(), b'absent', IN_CREATE | IN_
 assert (missing, ctypes.get_errno()) == (-1, 2), ctypes.get_errno()
 print('watched')
 "#;
-    for_everyone("file_watchers", |who| {
-        let outcome = run(who, &[], &["python3", "-c", program]);
+    for_each_user("file_watchers", |who| {
+        let outcome = run_as(who, &[], &["python3", "-c", program]);
         assert_eq!((outcome.code, outcome.text()), (0, "watched\n".into()), "{who:?}: {}", outcome.stderr);
     });
 }
@@ -472,11 +472,11 @@ for _ in range(300):
     socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
 print(socket.if_nameindex(), socket.getaddrinfo('localhost', 80, socket.AF_INET)[0][4])
 ";
-    for_everyone("interfaces", |who| {
-        let outcome = run(who, &["--memory", "128M", "--workspace", "16M"], &["python3", "-c", program]);
+    for_each_user("interfaces", |who| {
+        let outcome = run_as(who, &["--memory", "128M", "--workspace", "16M"], &["python3", "-c", program]);
         let listed = "[(1, 'lo')] ('127.0.0.1', 80)\n";
         assert_eq!((outcome.code, outcome.text()), (0, listed.into()), "{who:?}: {}", outcome.stderr);
-        let outcome = run(who, &["--template", "node"], &["node", "-p", "Object.keys(os.networkInterfaces())"]);
+        let outcome = run_as(who, &["--template", "node"], &["node", "-p", "Object.keys(os.networkInterfaces())"]);
         assert_eq!((outcome.code, outcome.text()), (0, "[ 'lo' ]\n".into()), "{who:?}: {}", outcome.stderr);
     });
 }

@@ -8,23 +8,19 @@ mod table;
 mod up;
 
 use std::io::Write as _;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
 use ringfence_store::Store;
-use ringfence_testkit::Who;
+use ringfence_testkit::{Server, User, for_each_user, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::everyone::{BINARY, for_everyone};
-use crate::leases::eventually;
-use crate::server::Server;
 use desk::{Desk, is_denied, rest, run, tools};
 
 #[test]
 fn without_the_command_capability_no_command_is_shown_or_run() {
-    for_everyone("without_the_command_capability_no_command_is_shown_or_run", |who| {
+    for_each_user("without_the_command_capability_no_command_is_shown_or_run", |who| {
         let desk = Desk::of(who);
         let server = desk.serve(&json!({"capabilities": ["code", "sessions"]}), &[]);
         let shown = tools(&server);
@@ -57,7 +53,7 @@ fn without_the_command_capability_no_command_is_shown_or_run() {
         let (status, answer) = rest(&server, &format!("POST {session}/exec"), &json!({"code": "print(1)"}));
         assert_eq!((status, &answer["stdout"]), (200, &json!("1\n")), "{answer}");
         // Whoever runs the server is not bound by the scope of a run.
-        let mut operator = who.ringfence(Path::new(BINARY));
+        let mut operator = who.ringfence();
         operator.args(["session", "exec", made["session_id"].as_str().expect("an id"), "--", "echo of the operator"]);
         let output = operator.env("RINGFENCE_STATE_DIR", desk.state.path()).output().expect("it runs");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "of the operator\n", "{output:?}");
@@ -66,9 +62,9 @@ fn without_the_command_capability_no_command_is_shown_or_run() {
 
 #[test]
 fn the_same_holds_over_stdio() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let scope = desk.scope(&json!({"capabilities": ["sessions"]}));
-    let mut command = Who::Root.ringfence(Path::new(BINARY));
+    let mut command = User::Root.ringfence();
     command.args(["serve", "--stdio", "--scope", &scope]).env("RINGFENCE_STATE_DIR", desk.state.path());
     let mut process = command.stdin(Stdio::piped()).spawn().expect("it starts");
     let mut input = process.stdin.take().expect("stdin is piped");
@@ -113,7 +109,7 @@ fn the_same_holds_over_stdio() {
 
 #[test]
 fn a_scope_that_does_not_hold_is_refused_at_the_start() {
-    for_everyone("a_scope_that_does_not_hold_is_refused_at_the_start", |who| {
+    for_each_user("a_scope_that_does_not_hold_is_refused_at_the_start", |who| {
         let desk = Desk::of(who);
         let scope = desk.scope(&json!({}));
         desk.allow(0o644);
@@ -134,10 +130,10 @@ fn a_scope_that_does_not_hold_is_refused_at_the_start() {
 
 #[test]
 fn a_scope_by_variable_is_left_to_whoever_set_it() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let scope = desk.scope(&json!({"capabilities": ["code"]}));
     let state = Arc::clone(&desk.state);
-    let server = Server::start_in(Who::Root, state, &[], &[("RINGFENCE_SCOPE_FILE", &scope)]);
+    let server = Server::start_in(User::Root, state, &[], &[("RINGFENCE_SCOPE_FILE", &scope)]);
     assert_eq!(tools(&server), ["execute_code", "run_python"]);
     drop(server);
     assert!(desk.path("scope.json").exists());
@@ -146,12 +142,12 @@ fn a_scope_by_variable_is_left_to_whoever_set_it() {
 #[test]
 fn calls_under_way_are_awaited_if_the_scope_says_so() {
     for (drain, expected) in [(json!(true), "through\n"), (json!(false), "")] {
-        let desk = Desk::of(Who::Root);
+        let desk = Desk::of(User::Root);
         let mut server = desk.serve(&json!({"drain": drain}), &[]);
         let session = run(&server, "bash", "true")["session_id"].as_str().expect("an id").to_owned();
         let exec = format!("POST /v1/sessions/{session}/exec");
         let mut under_way = server.send(&exec, &json!({"command": "sleep 2; echo through"}).to_string());
-        eventually("the call is under way", || {
+        wait_until("the call is under way", || {
             rest(&server, &format!("GET /v1/sessions/{session}"), &Value::Null).1["status"] == "busy"
         });
         kill_process(Pid::from_child(&server.process), Signal::TERM).expect("it lives");
@@ -166,7 +162,7 @@ fn calls_under_way_are_awaited_if_the_scope_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_named_in_its_audit_and_a_worker_has_what_is_its_own() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let scope = |namespace: &str| json!({"worker_namespace": namespace, "model_identity": {"model_id": "m-1"}});
     let remember = "import mcp.runtime as runtime\nruntime.save_memory('key', 'of one')";
     let recall = "import mcp.runtime as runtime\nprint(runtime.load_memory('key'))";
@@ -195,13 +191,13 @@ async fn a_run_is_named_in_its_audit_and_a_worker_has_what_is_its_own() {
 
 #[test]
 fn sessions_of_one_scope_are_not_taken_over_by_a_server_of_another() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let own = json!({"run_id": "r-own"});
     let server = desk.serve(&own, &[]);
     let session = run(&server, "python", "x = 'kept'")["session_id"].as_str().expect("an id").to_owned();
     let state = server.kill();
     let again = json!({"code": "print(x)", "session_id": session});
-    for other in [Server::start_in(Who::Root, state, &[], &[]), desk.serve(&json!({"run_id": "r-other"}), &[])] {
+    for other in [Server::start_in(User::Root, state, &[], &[]), desk.serve(&json!({"run_id": "r-other"}), &[])] {
         let answer = other.call("execute_code", &again);
         assert_eq!(answer["error"]["data"]["error_code"], "SESSION_NOT_FOUND", "{answer}");
     }

@@ -3,8 +3,8 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::everyone::BINARY;
-use crate::server::Server;
+use crate::BINARY;
+use ringfence_testkit::Server;
 
 #[test]
 fn a_bare_request_is_answered() {
@@ -12,14 +12,14 @@ fn a_bare_request_is_answered() {
     let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
     let call =
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"execute_code","arguments":{"code":"6*7"}}}"#;
-    let (status, body) = server.ask("POST /mcp", &headers, call);
+    let (status, body) = server.http("POST /mcp", &headers, call);
     assert_eq!(status, 200, "{body}");
     let answer: serde_json::Value = serde_json::from_str(&body).expect("plain JSON");
     assert_eq!(answer["result"]["structuredContent"]["result"], "42", "{body}");
-    let (status, body) = server.ask("GET /health", &headers, "");
+    let (status, body) = server.http("GET /health", &headers, "");
     assert_eq!((status, body.contains("ok")), (200, true), "{body}");
     let unknown = call.replace("\"code\"", "\"session_id\":\"session-0\",\"code\"");
-    let (_, body) = server.ask("POST /mcp", &headers, &unknown);
+    let (_, body) = server.http("POST /mcp", &headers, &unknown);
     let answer: serde_json::Value = serde_json::from_str(&body).expect("plain JSON");
     assert_eq!(answer["error"]["data"]["error_code"], "SESSION_NOT_FOUND", "{body}");
 }
@@ -38,7 +38,7 @@ fn a_web_page_and_a_stranger_are_refused() {
         (format!("Host: evil.example\r\n{json}{token}"), 403),
         (format!("{host}{json}{token}Origin: http://evil.example\r\n"), 403),
     ] {
-        assert_eq!(server.ask("POST /mcp", &headers, list).0, expected, "{headers}");
+        assert_eq!(server.http("POST /mcp", &headers, list).0, expected, "{headers}");
     }
 }
 
@@ -69,13 +69,13 @@ fn the_end_of_the_server_is_the_end_of_its_sandboxes() {
     let call = serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "execute_command", "arguments": {"command": format!("(trap '' TERM INT HUP; sh -c 'while :; do sleep 1; done' {word}) >/dev/null 2>&1 & echo up")}}});
     for kill in [false, true] {
-        let groups = ringfence_testkit::Snapshot::take().cgroups;
+        let groups = ringfence_testkit::HostSnapshot::take().cgroups;
         let mut server = Server::start(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "1")]);
         let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
-        let (_, body) = server.ask("POST /mcp", &headers, &call.to_string());
+        let (_, body) = server.http("POST /mcp", &headers, &call.to_string());
         assert!(body.contains("up"), "{body}");
         // It is started in the background of the command, which may end before it is to be seen.
-        crate::cleanup::eventually("the daemon does not start", || crate::cleanup::is_running(&word));
+        ringfence_testkit::wait_until("the daemon does not start", || ringfence_testkit::process::is_running(&word));
         let own = format!("ringfence-{}-", launcher_of(&server));
         if kill {
             server.process.kill().expect("it lives");
@@ -83,9 +83,11 @@ fn the_end_of_the_server_is_the_end_of_its_sandboxes() {
         drop(server);
         // A group that was there neither before nor is another test's: that of a server which ended in order.
         let launcher_left =
-            || ringfence_testkit::Snapshot::take().cgroups.difference(&groups).any(|path| path.contains(&own));
+            || ringfence_testkit::HostSnapshot::take().cgroups.difference(&groups).any(|path| path.contains(&own));
         assert!(kill || !launcher_left(), "a cgroup is left");
-        crate::cleanup::eventually("a process of a session is left", || !crate::cleanup::is_running(&word));
+        ringfence_testkit::wait_until("a process of a session is left", || {
+            !ringfence_testkit::process::is_running(&word)
+        });
     }
 }
 
@@ -99,7 +101,7 @@ fn a_server_whose_log_nobody_reads_still_ends_when_told() {
     log.read_line(&mut String::new()).expect("it says where it listens");
     drop(log);
     let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&process), rustix::process::Signal::TERM);
-    crate::cleanup::eventually("the server does not end", || matches!(process.try_wait(), Ok(Some(_))));
+    ringfence_testkit::wait_until("the server does not end", || matches!(process.try_wait(), Ok(Some(_))));
     assert!(process.wait().expect("it has ended").success());
 }
 
@@ -116,21 +118,23 @@ fn launcher_of(server: &Server) -> String {
 fn a_server_whose_terminal_is_gone_ends_with_its_sandboxes() {
     // Whoever runs the tests may have been started not to mind.
     let mut command = std::process::Command::new("env");
-    command.args(["--default-signal=HUP", crate::everyone::BINARY]);
+    command.args(["--default-signal=HUP", crate::BINARY]);
     let mut server = Server::start_by(command);
-    crate::leases::begin(&server, "python", "pass");
-    let processes = crate::leases::descendants(server.process.id());
+    server.create_session("python", "pass");
+    let processes = ringfence_testkit::process::descendants(server.process.id());
     rustix::process::kill_process(rustix::process::Pid::from_child(&server.process), rustix::process::Signal::HUP)
         .expect("it lives");
-    crate::leases::eventually("it goes on", || server.process.try_wait().expect("it is ours").is_some());
+    ringfence_testkit::wait_until("it goes on", || server.process.try_wait().expect("it is ours").is_some());
     assert!(server.process.wait().expect("it ended").success());
-    crate::leases::eventually("a process is left", || !processes.iter().any(|pid| crate::leases::is_alive(*pid)));
+    ringfence_testkit::wait_until("a process is left", || {
+        !processes.iter().any(|pid| ringfence_testkit::process::is_alive(*pid))
+    });
 }
 
 #[test]
 fn a_volume_that_is_not_there_is_told_at_the_start() {
     let (state, host) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
-    let mut command = std::process::Command::new(crate::everyone::BINARY);
+    let mut command = std::process::Command::new(crate::BINARY);
     command.args(["serve", "--port", "0", "--volume"]).arg(format!("{}/nope:/x", host.path().display()));
     let refused = command.env("RINGFENCE_STATE_DIR", state.path()).output().expect("it runs");
     assert!(!refused.status.success());

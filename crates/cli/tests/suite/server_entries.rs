@@ -2,16 +2,15 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use ringfence_store::Store;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::everyone::BINARY;
-use crate::server::Server;
-use ringfence_testkit::Who;
+use crate::BINARY;
+use ringfence_testkit::{Server, User};
 
 /// A home and a state directory of its own.
 struct Desk(TempDir);
@@ -268,9 +267,9 @@ fn clients_are_imported_with_a_reason_for_all_that_is_not() {
 /// A server that does not know of the requests is no reason to fail.
 #[test]
 fn lists_are_given_also_beside_a_server_that_runs() {
-    let server = Server::start_as(Who::Root, &[], &[]);
+    let server = Server::start_as(User::Root, &[], &[]);
     let run = |arguments: &[&str]| {
-        let mut command = Who::Root.ringfence(Path::new(BINARY));
+        let mut command = User::Root.ringfence();
         command.arg("server").args(arguments).env("RINGFENCE_STATE_DIR", server.state.path()).output().expect("it runs")
     };
     assert!(run(&["add", "far", "--disabled", "--url", "https://far.example/mcp"]).status.success());

@@ -5,15 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::Arc;
 
-use ringfence_testkit::{Who, skip};
+use ringfence_testkit::{Server, User, for_each_user, skip};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::everyone::{BINARY, for_everyone};
-use crate::server::Server;
-
-fn session(who: Who, state: &TempDir, arguments: &[&str]) -> Output {
-    let mut command = who.ringfence(Path::new(BINARY));
+fn session(who: User, state: &TempDir, arguments: &[&str]) -> Output {
+    let mut command = who.ringfence();
     command.arg("session").args(arguments).env("RINGFENCE_STATE_DIR", state.path()).output().expect("it runs")
 }
 
@@ -22,14 +19,14 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn listed(who: Who, state: &TempDir) -> Vec<Value> {
+fn listed(who: User, state: &TempDir) -> Vec<Value> {
     serde_json::from_str(&text(&session(who, state, &["list", "--json"]))).expect("JSON")
 }
 
 fn start_session(server: &Server, token: &str) -> String {
     let headers =
         format!("Host: {}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n", server.address);
-    let (status, body) = server.ask("POST /v1/sessions", &headers, "{}");
+    let (status, body) = server.http("POST /v1/sessions", &headers, "{}");
     assert_eq!(status, 201, "{body}");
     let made: Value = serde_json::from_str(&body).expect("JSON");
     made["session_id"].as_str().expect("an id").to_owned()
@@ -41,7 +38,7 @@ fn socket_of(server: &Server) -> PathBuf {
 
 #[test]
 fn an_operator_sees_uses_and_ends_the_sessions_of_all() {
-    for_everyone("an_operator_sees_uses_and_ends_the_sessions_of_all", |who| {
+    for_each_user("an_operator_sees_uses_and_ends_the_sessions_of_all", |who| {
         let state = Arc::new(who.directory());
         assert_eq!(text(&session(who, &state, &["list"])), "no sessions\n");
         let one = Server::start_in(who, Arc::clone(&state), &[], &[("RINGFENCE_AUTH_TOKEN", "a-long-secret")]);
@@ -114,17 +111,17 @@ except (BrokenPipeError, ConnectionResetError):
     print('')
 ";
     let test = "only_the_owner_and_root_are_heard";
-    if let Some(reason) = [Who::Plain, Who::Sub].into_iter().find_map(Who::unavailable) {
+    if let Some(reason) = [User::Plain, User::WithSubids].into_iter().find_map(User::unavailable) {
         return skip(test, &reason);
     }
-    let server = Server::start_as(Who::Plain, &[], &[]);
+    let server = Server::start_as(User::Plain, &[], &[]);
     let socket = socket_of(&server);
     let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     assert_eq!(mode(socket.parent().expect("a directory")), 0o700);
     for path in [server.state.path(), &server.state.path().join("servers"), &socket] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("it is opened to all");
     }
-    for (who, expected) in [(Who::Plain, "HTTP/1.1 200\n"), (Who::Root, "HTTP/1.1 200\n"), (Who::Sub, "\n")] {
+    for (who, expected) in [(User::Plain, "HTTP/1.1 200\n"), (User::Root, "HTTP/1.1 200\n"), (User::WithSubids, "\n")] {
         let asked =
             who.program(Path::new("/usr/bin/python3")).args(["-c", ASK]).arg(&socket).output().expect("it runs");
         assert_eq!(String::from_utf8_lossy(&asked.stdout), expected, "{who:?}: {asked:?}");
@@ -136,12 +133,12 @@ fn all_of_a_long_output_is_passed_on() {
     let server = Server::start(&[], &[]);
     let id = start_session(&server, "");
     let line = "head -c 700000 /dev/zero; seq 50000 >&2; printf 'end\\377'";
-    let ran = session(Who::Root, &server.state, &["exec", &id, "--", line]);
+    let ran = session(User::Root, &server.state, &["exec", &id, "--", line]);
     assert!(ran.status.success());
     assert!(ran.stdout.len() == 700_004 && ran.stdout.ends_with(b"end\xff"), "{} bytes", ran.stdout.len());
     let lines = String::from_utf8_lossy(&ran.stderr);
     assert!(lines.lines().map(str::parse).eq((1..=50_000).map(Ok::<u32, _>)), "{} bytes", ran.stderr.len());
-    let ended = session(Who::Root, &server.state, &["exec", "--timeout", "1", &id, "--", "sleep 20"]);
+    let ended = session(User::Root, &server.state, &["exec", "--timeout", "1", &id, "--", "sleep 20"]);
     assert_eq!(ended.status.code(), Some(124));
     assert!(String::from_utf8_lossy(&ended.stderr).contains("its time was up"), "{ended:?}");
 }

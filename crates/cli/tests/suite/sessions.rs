@@ -8,7 +8,7 @@ use ringfence_core::{Failure, Kind, Principal, SessionId};
 use ringfence_session::{Answer, CodeRequest, CommandRequest, Sessions, Status};
 use tokio_util::sync::CancellationToken;
 
-use crate::everyone::BINARY;
+use crate::BINARY;
 
 fn sessions() -> Sessions {
     Sessions::new(Settings::default(), PathBuf::from(BINARY))

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use ringfence_store::Store;
+use ringfence_testkit::Server;
 use serde_json::json;
 
-use crate::everyone::BINARY;
-use crate::server::Server;
+use crate::BINARY;
 
 /// Runs a command that is to succeed.
 fn command(state: &Path, arguments: &[&str]) {
@@ -53,7 +53,7 @@ async fn commands_beside_a_server_cost_it_nothing_when_it_is_killed() {
 #[test]
 fn a_broken_state_is_not_replaced_under_a_server() {
     // The first leaves all in the file, and nothing in a log beside it.
-    let state = Server::start(&[], &[]).end();
+    let state = Server::start(&[], &[]).stop();
     let server = Server::start_again(state, &[], &[]);
     let database = server.state.path().join("ringfence.db");
     let mut content = std::fs::read(&database).expect("it is there");

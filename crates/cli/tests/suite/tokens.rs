@@ -1,8 +1,7 @@
 //! Two agents with a token each, on one server.
 
+use ringfence_testkit::Server;
 use serde_json::{Value, json};
-
-use crate::server::Server;
 
 struct Agent<'a> {
     server: &'a Server,
@@ -17,7 +16,7 @@ impl Agent<'_> {
 
     fn call(&self, tool: &str, arguments: &Value) -> Value {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
-        let (_, body) = self.server.ask("POST /mcp", &self.headers(), &call.to_string());
+        let (_, body) = self.server.http("POST /mcp", &self.headers(), &call.to_string());
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
     }
 
@@ -58,7 +57,7 @@ fn a_session_of_one_token_is_not_there_for_another() {
         assert_eq!(answer, ask(&unknown), "{tool} answers as for one that never was");
     }
     for request in ["GET", "DELETE"] {
-        let (status, _) = server.ask(&format!("{request} /v1/sessions/{session}"), &other.headers(), "");
+        let (status, _) = server.http(&format!("{request} /v1/sessions/{session}"), &other.headers(), "");
         assert_eq!(status, 404, "{request}");
     }
     let kept = one.call("execute_code", &json!({"code": "print(x)", "session_id": session}));
@@ -109,9 +108,9 @@ fn one_token_cannot_take_all_uploads() {
         };
         let _held: Vec<_> = (0..8).map(|_| begin()).collect();
         let put = |agent: &Agent, session: &str| {
-            agent.server.ask(&format!("PUT /v1/sessions/{session}/files/y"), &agent.headers(), "content")
+            agent.server.http(&format!("PUT /v1/sessions/{session}/files/y"), &agent.headers(), "content")
         };
-        crate::leases::eventually("one token takes all uploads", || {
+        ringfence_testkit::wait_until("one token takes all uploads", || {
             put(&one, &sessions[0]).1.contains("your token has 6 uploads under way")
         });
         let (status, body) = put(&other, &sessions[1]);

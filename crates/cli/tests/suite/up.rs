@@ -11,13 +11,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringfence_testkit::{Server, process, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::everyone::BINARY;
-use crate::leases::{begin, descendants, eventually, is_alive, run};
-use crate::server::Server;
+use crate::BINARY;
 
 /// A supervisor on a port of its own, and the line that it has told.
 pub(crate) fn up(options: &[&str], variables: &[(&str, &str)]) -> (Server, Value) {
@@ -57,7 +56,7 @@ fn status(state: &TempDir) -> Value {
 
 pub(crate) fn worker(state: &TempDir) -> u32 {
     let mut found = None;
-    eventually("there is no healthy worker", || {
+    wait_until("there is no healthy worker", || {
         let status = status(state);
         found = status["worker_pid"].as_u64().filter(|_| status["health"] == "healthy");
         found.is_some()
@@ -93,7 +92,7 @@ fn processes_of(state: &TempDir) -> Vec<u32> {
     let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let is_ours = |pid: &u32| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.windows(mark.len()).any(|window| window == mark) && is_alive(*pid)
+        environment.windows(mark.len()).any(|window| window == mark) && process::is_alive(*pid)
     };
     numbers.filter(is_ours).collect()
 }
@@ -102,7 +101,7 @@ fn processes_of(state: &TempDir) -> Vec<u32> {
 /// who have started it: so while they live.
 fn family(state: &TempDir) -> BTreeSet<u32> {
     let named = processes_of(state);
-    named.iter().flat_map(|pid| descendants(*pid)).chain(named.iter().copied()).collect()
+    named.iter().flat_map(|pid| process::descendants(*pid)).chain(named.iter().copied()).collect()
 }
 
 /// A family with a sandbox in it.
@@ -118,7 +117,7 @@ fn family_with_sandbox(state: &TempDir) -> BTreeSet<u32> {
 }
 
 fn assert_gone(family: &BTreeSet<u32>) {
-    eventually("processes are left", || !family.iter().any(|pid| is_alive(*pid)));
+    wait_until("processes are left", || !family.iter().any(|pid| process::is_alive(*pid)));
 }
 
 /// Nothing of it is left then. It never takes longer than it says.
@@ -149,8 +148,8 @@ fn the_endpoint_is_told_and_nothing_outlives_it() {
     assert!(line["tools"].as_array().is_some_and(|tools| tools.contains(&json!("execute_code"))), "{line}");
     let endpoint = line["endpoint"].as_str().expect("it is text");
     assert_eq!(std::fs::read_to_string(&file).expect("it is there"), format!("{endpoint}\n"));
-    let session = begin(&server, "python", "x = 'kept'");
-    assert_eq!(run(&server, &session, "print(x)")["stdout"], "kept\n");
+    let session = server.create_session("python", "x = 'kept'");
+    assert_eq!(server.execute(&session, "print(x)")["stdout"], "kept\n");
 
     let told = status(&server.state);
     assert_eq!((&told["endpoint"], &told["restarts"]), (&line["endpoint"], &json!(0)), "{told}");
@@ -175,11 +174,11 @@ fn the_endpoint_is_told_and_nothing_outlives_it() {
 #[test]
 fn a_call_under_way_is_finished_before_the_end() {
     let (server, _) = up(&[], &[]);
-    let session = begin(&server, "python", "import time");
+    let session = server.create_session("python", "import time");
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "execute_code",
         "arguments": {"code": "time.sleep(1.5); print('done')", "session_id": session}}});
     let mut stream = server.send("POST /mcp", &call.to_string());
-    eventually("the call does not start", || {
+    wait_until("the call does not start", || {
         let told = server.call("get_sessions", &json!({"session_id": session}));
         told["result"]["structuredContent"]["sessions"][0]["status"] == "busy"
     });
@@ -223,7 +222,7 @@ fn an_open_address_needs_a_token_and_the_probes_have_it() {
     let (server, line) = up(&["--host", "0.0.0.0"], &[("RINGFENCE_AUTH_TOKEN", "a-long-secret-for-all")]);
     assert_eq!(line["endpoint"], format!("http://{}/mcp", server.address), "{line}");
     assert!(server.address.starts_with("127.0.0.1:"), "{line}");
-    assert_eq!(server.ask("POST /mcp", &format!("Host: {}\r\n", server.address), "{}").0, 401);
+    assert_eq!(server.http("POST /mcp", &format!("Host: {}\r\n", server.address), "{}").0, 401);
 }
 
 #[test]
@@ -236,7 +235,7 @@ fn it_is_embedded_in_a_program() {
     let supervisor = ringfence::Supervisor::start(options).expect("it starts");
     let endpoint = supervisor.endpoint().to_owned();
     signal(supervisor.status().worker_pid.expect("it has one"), Signal::KILL);
-    eventually("it is not replaced", || {
+    wait_until("it is not replaced", || {
         supervisor.restart_count() == 1 && supervisor.health() == ringfence::Health::Healthy
     });
     assert_eq!(supervisor.endpoint(), endpoint);

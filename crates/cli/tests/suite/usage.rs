@@ -1,10 +1,7 @@
 //! What a session uses is told beside what it may use, whoever runs the server.
 
-use ringfence_testkit::skip;
+use ringfence_testkit::{Server, for_each_user, skip};
 use serde_json::{Value, json};
-
-use crate::everyone::for_everyone;
-use crate::server::Server;
 
 /// Works for a quarter of a second, then leaves three processes and 10 MiB behind.
 const WORK: &str = "python3 -c 'import time\nwhile time.process_time() < 0.25: pass'
@@ -13,7 +10,7 @@ for _ in 1 2 3; do sleep 60 >/dev/null 2>&1 & done";
 
 #[test]
 fn what_a_session_uses_is_told() {
-    for_everyone("what_a_session_uses_is_told", |who| {
+    for_each_user("what_a_session_uses_is_told", |who| {
         let server = Server::start_as(who, &[], &[]);
         let answer = server.call("execute_command", &json!({"command": "true"}));
         let id = answer["result"]["structuredContent"]["session_id"].clone();

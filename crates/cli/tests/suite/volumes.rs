@@ -11,7 +11,7 @@ use ringfence_session::{Answer, CommandRequest, Sessions};
 use ringfence_store::Audit;
 use tokio_util::sync::CancellationToken;
 
-use crate::everyone::BINARY;
+use crate::BINARY;
 
 fn settings(host: &Path) -> Settings {
     let volume = Volume { host: host.to_owned(), guest: "/data".into(), access: Access::ReadWrite, allowed_root: None };

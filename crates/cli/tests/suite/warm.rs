@@ -2,11 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::Who;
+use ringfence_testkit::{Server, User};
 use serde_json::{Value, json};
-
-use crate::leases::{begin, run};
-use crate::server::Server;
 
 /// What the kernel says of a Python, in a form that can be compared.
 const WALLS: &str = r"
@@ -36,8 +33,8 @@ const IS_WARM: &str = "print('python3' not in open('/proc/self/cmdline').read())
 fn warm(server: &Server) -> String {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let session = begin(server, "python", "pass");
-        if run(server, &session, IS_WARM)["stdout"] == "True\n" {
+        let session = server.create_session("python", "pass");
+        if server.execute(&session, IS_WARM)["stdout"] == "True\n" {
             return session;
         }
         server.call("stop_session", &json!({"session_id": session}));
@@ -46,21 +43,21 @@ fn warm(server: &Server) -> String {
 }
 
 fn walls(server: &Server, session: &str) -> Value {
-    let answer = run(server, session, WALLS);
+    let answer = server.execute(session, WALLS);
     let text = answer["stdout"].as_str().unwrap_or_default();
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
 #[test]
 fn a_warm_kernel_stands_behind_the_walls_of_a_cold_one() {
-    for who in [Who::Root, Who::Plain, Who::Sub] {
+    for who in [User::Root, User::Plain, User::WithSubids] {
         if who.unavailable().is_some() {
             continue;
         }
         let server = Server::start_as(who, &[], &[]);
         let cold = Server::start_as(who, &[], &[("RINGFENCE_SESSIONS_POOL", "python=0")]);
-        let session = begin(&cold, "python", "pass");
-        assert_eq!(run(&cold, &session, IS_WARM)["stdout"], "False\n");
+        let session = cold.create_session("python", "pass");
+        assert_eq!(cold.execute(&session, IS_WARM)["stdout"], "False\n");
         let expected = walls(&cold, &session);
         assert_eq!((&expected["NoNewPrivs"], &expected["Seccomp"]), (&json!("1"), &json!("2")));
         assert_eq!(walls(&server, &warm(&server)), expected, "{who:?}");
@@ -77,10 +74,10 @@ fn a_cold_kernel_is_compiled_once_and_behaves_like_its_text() {
         "import sys; print(sys.modules['kernel_imports'].load_bridge_modules.__globals__['bridge'] is not None)";
     let mut seen = Vec::new();
     while seen.len() < 2 {
-        let session = begin(&server, "python", "def f(): return 1 / 0");
-        let is_compiled = run(&server, &session, is_compiled)["stdout"].clone();
-        let known = run(&server, &session, facts)["stdout"].clone();
-        let failed = run(&server, &session, "f()");
+        let session = server.create_session("python", "def f(): return 1 / 0");
+        let is_compiled = server.execute(&session, is_compiled)["stdout"].clone();
+        let known = server.execute(&session, facts)["stdout"].clone();
+        let failed = server.execute(&session, "f()");
         assert_eq!(failed["error"]["name"], "ZeroDivisionError", "{failed}");
         let traceback = failed["error"]["traceback"].as_str().unwrap_or_default();
         assert!(traceback.contains("def f(): return 1 / 0") && !traceback.contains("kernel"), "{traceback}");
@@ -99,7 +96,7 @@ fn siblings_draw_different_numbers() {
     let server = Server::start(&[], &[]);
     let draw = "import random, uuid, tempfile, secrets\n\
         [random.random(), str(uuid.uuid4()), str(uuid.uuid1()), tempfile.mktemp(), secrets.token_hex()]";
-    let [one, other] = [warm(&server), warm(&server)].map(|session| run(&server, &session, draw)["result"].clone());
+    let [one, other] = [warm(&server), warm(&server)].map(|session| server.execute(&session, draw)["result"].clone());
     let parts =
         |text: &Value| -> Vec<String> { text.as_str().expect("a result").split(", ").map(Into::into).collect() };
     let (one, other) = (parts(&one), parts(&other));

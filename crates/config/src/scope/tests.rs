@@ -2,6 +2,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::PathBuf;
 
 use ringfence_core::{Access, Volume};
+use ringfence_testkit::skip;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -179,6 +180,8 @@ fn only_a_file_of_its_own_is_read() {
     if rustix::process::geteuid().is_root() {
         chown(&path, Some(65_534), None).unwrap();
         assert!(Scope::load(&path).unwrap_err().to_string().contains("belongs to another user"));
+    } else {
+        skip("scope: file of another user", "the tests do not run as root");
     }
 }
 
@@ -206,6 +209,8 @@ fn a_file_that_others_could_have_put_there_is_refused() {
         chown(desk.path(""), Some(65_534), None).unwrap();
         let said = desk.said(&Scope::load(&path).unwrap_err());
         assert!(said.contains("lies in a directory of another user, with the id 65534"), "{said}");
+    } else {
+        skip("scope: directory of another user", "the tests do not run as root");
     }
 }
 

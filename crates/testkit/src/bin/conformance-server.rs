@@ -1,25 +1,25 @@
-//! `conformance-server --port PORT | --stdio`: the fixture server as a program. It says on standard error where it
-//! listens; port 0 is any that is free.
+//! `conformance-server --port PORT | --stdio`: the conformance server as a program. It logs its address to standard
+//! error; port 0 selects a free port.
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
-use ringfence_testkit::fixture::{serve_http, serve_stdio};
+use ringfence_testkit::conformance_server::{serve_http, serve_stdio};
 use tokio::net::TcpListener;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let served = match words[..] {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
         ["--stdio"] => serve_stdio().await,
         ["--port", port] => listen(port).await,
         _ => Err(std::io::Error::other("usage: conformance-server --port PORT | --stdio")),
     };
-    match served {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("error: {error}"));
+            log(&format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -28,11 +28,11 @@ async fn main() -> ExitCode {
 async fn listen(port: &str) -> std::io::Result<()> {
     let port: u16 = port.parse().map_err(std::io::Error::other)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
-    say(&format!("serving MCP at http://{}/mcp", listener.local_addr()?));
+    log(&format!("serving MCP at http://{}/mcp", listener.local_addr()?));
     serve_http(listener).await
 }
 
-#[allow(clippy::print_stderr)] // whoever started it reads it there
-fn say(text: &str) {
+#[allow(clippy::print_stderr)] // the log of this program
+fn log(text: &str) {
     eprintln!("{text}");
 }

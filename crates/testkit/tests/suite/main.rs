@@ -1,6 +1,6 @@
-//! What tests of other crates rely on. That these are here also makes `cargo test --workspace` build the fixture
-//! server, which those tests may start.
+//! Tests of the fixtures on which tests of other crates rely. They also make `cargo test --workspace` build the
+//! conformance server, which those tests may start.
 
 mod bad_server;
-mod fixture;
-mod talk;
+mod conformance_server;
+mod stdio_client;

@@ -5,27 +5,25 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::Who;
+use ringfence_testkit::{Downloads, Server, User};
 use serde_json::json;
 
 use super::endpoint::Ran;
-use crate::hosted_servers::fetched::Fetched;
-use crate::server::Server;
 
 #[test]
 fn an_agents_day() {
-    let Some(fetched) = Fetched::look("an_agents_day") else { return };
-    let data = Who::Root.directory();
+    let Some(downloads) = Downloads::find("an_agents_day") else { return };
+    let data = User::Root.directory();
     fs::write(data.path().join("note.txt"), "buy oats\n").expect("it is written");
-    let mut files = fetched.npm("server-filesystem", &[data.path().to_str().expect("it is text")]);
+    let mut files = downloads.npm_entry("server-filesystem", &[data.path().to_str().expect("it is text")]);
     files["box"] = json!({"host_path": data.path(), "host_path_mode": "rw"});
-    let mut memory = fetched.npm("server-memory", &[]);
+    let mut memory = downloads.npm_entry("server-memory", &[]);
     memory["env"]["MEMORY_FILE_PATH"] = json!("/workspace/memory.jsonl");
     let servers = json!({"mcpServers": {
         "filesystem": files,
         "memory": memory,
-        "time": fetched.pypi("mcp-server-time", &["--local-timezone", "UTC"]),
-        "everything": fetched.npm("server-everything", &[]),
+        "time": downloads.pypi_entry("mcp-server-time", &["--local-timezone", "UTC"]),
+        "everything": downloads.npm_entry("server-everything", &[]),
     }});
     let config = tempfile::tempdir().expect("a directory");
     let file = config.path().join("servers.json");
@@ -85,7 +83,7 @@ fn await_all(server: &Server) {
     let deadline = Instant::now() + Duration::from_secs(600);
     let headers = format!("Host: {}\r\n", server.address);
     loop {
-        let (_, listed) = server.ask("GET /v1/servers", &headers, "");
+        let (_, listed) = server.http("GET /v1/servers", &headers, "");
         if listed.matches("\"status\":\"connected\"").count() == 4 {
             return;
         }

@@ -1,7 +1,7 @@
 //! Code that asks for more than it was given: refused, told in the audit, and harmless.
 
 use super::endpoint::Endpoint;
-use crate::leases::eventually;
+use ringfence_testkit::wait_until;
 
 /// Speaks on the kernel's own socket, around the helpers.
 const BY_HAND: &str = "\
@@ -108,9 +108,9 @@ fn a_session_with_servers_of_which_its_caller_was_not_told_ends() {
     };
     let gone = endpoint.server.send("POST /mcp", &call.to_string());
     // Beside the one that the caller has for its code.
-    eventually("there is no session", || live() == 2);
+    wait_until("there is no session", || live() == 2);
     drop(gone);
-    eventually("the session is left", || live() == 1);
+    wait_until("the session is left", || live() == 1);
 }
 
 #[test]

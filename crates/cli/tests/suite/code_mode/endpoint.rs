@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence_store::Store;
-use ringfence_testkit::fixture_file;
+use ringfence_testkit::{Server, fixture_path};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-use crate::server::Server;
 
 pub(super) struct Endpoint {
     pub(super) server: Server,
@@ -53,7 +51,7 @@ impl Endpoint {
     /// With more lines of configuration, and variables.
     pub(super) fn with(more: &str, variables: &[(&str, &str)]) -> Self {
         let config = tempfile::tempdir().expect("a directory");
-        let program = fixture_file("code_server.py").display().to_string();
+        let program = fixture_path("code_server.py").display().to_string();
         let entry = |name: &str| {
             format!("[servers.{name}]\ncommand = \"python3\"\nargs = [{program:?}]\ndescription = \"for tests\"\n")
         };
@@ -100,7 +98,7 @@ impl Endpoint {
     pub(super) fn at(&self, profile: &str, method: &str, params: &Value) -> Value {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", self.server.address);
-        let (_, body) = self.server.ask(&format!("POST /mcp/{profile}"), &headers, &call.to_string());
+        let (_, body) = self.server.http(&format!("POST /mcp/{profile}"), &headers, &call.to_string());
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
     }
 

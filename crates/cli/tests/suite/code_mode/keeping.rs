@@ -1,10 +1,10 @@
 //! What outlives a session: saved tools, and memory, each caller's own.
 
 use ringfence_core::Language;
+use ringfence_testkit::Server;
 use serde_json::json;
 
 use super::endpoint::{Endpoint, Ran};
-use crate::server::Server;
 
 const SAVE: &str = "import math\n\
                     def area(radius):\n\
@@ -59,7 +59,7 @@ fn memory_lasts_and_belongs_to_its_caller() {
             "params": {"name": "run_python", "arguments": {"code": code}}});
         let headers =
             format!("Host: {}\r\nContent-Type: application/json\r\nAuthorization: Bearer {token}\r\n", server.address);
-        let (_, body) = server.ask("POST /mcp", &headers, &call.to_string());
+        let (_, body) = server.http("POST /mcp", &headers, &call.to_string());
         Ran(serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
     };
     let (one, other) = (variables[0].1, variables[1].1);

@@ -61,7 +61,7 @@ fn code_may_give_a_call_up_itself() {
 
 #[test]
 fn a_server_that_dies_in_a_call_is_told_and_the_next_call_waits_for_its_return() {
-    let program = ringfence_testkit::fixture_file("bad_server.py").display().to_string();
+    let program = ringfence_testkit::fixture_path("bad_server.py").display().to_string();
     let more = format!("[servers.frail]\ncommand = \"python3\"\nargs = [{program:?}, \"die-in-call\"]\n");
     let endpoint = Endpoint::with(&more, &[]);
     let ran = endpoint.run_with(

@@ -6,11 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use ringfence_testkit::Who;
-
-use super::judge::unavailable;
-use super::stage::{Stage, TOKEN};
-use super::{leftovers, run};
+use ringfence_testkit::escape::{Setup, TOKEN_VARIABLE, leftovers};
+use ringfence_testkit::{User, process};
 
 const SCRIPT: &str = "c54_beacon.py";
 
@@ -28,41 +25,41 @@ impl Server {
 
     /// Starts a runner, waits until its beacon is heard, and kills the runner alone.
     fn hear_and_kill(&self, runner: &mut Command) -> (Child, TcpStream) {
-        let mut runner = run::start(runner);
+        let mut runner = process::start(runner);
         let (mut stream, _) = self.0.accept().expect("the beacon connects");
         stream.read_exact(&mut [0; 3]).expect("the beacon is heard");
         runner.kill().expect("the runner is ours");
-        run::wait(&mut runner);
+        process::wait(&mut runner);
         (runner, stream)
     }
 }
 
 #[test]
 fn bare() {
-    if unavailable("c54_beacon::bare", Who::Root) {
+    if User::Root.skip_if_unavailable("c54_beacon::bare") {
         return;
     }
-    let (stage, server) = (Stage::set(Who::Root), Server::start());
-    let beacon = stage.bare(SCRIPT, &format!("--port {}", server.port()));
+    let (setup, server) = (Setup::new(User::Root), Server::start());
+    let beacon = setup.bare(SCRIPT, &format!("--port {}", server.port()));
     // A shell that waits for it stands in for the runner.
-    let mut shell = Who::Root.program(Path::new("/bin/sh"));
-    shell.env(TOKEN, stage.token()).args(["-c", r#""$@"; exit"#, "sh"]);
+    let mut shell = User::Root.program(Path::new("/bin/sh"));
+    shell.env(TOKEN_VARIABLE, setup.token()).args(["-c", r#""$@"; exit"#, "sh"]);
     shell.arg(beacon.get_program()).args(beacon.get_args());
     let (_, mut stream) = server.hear_and_kill(&mut shell);
     stream.read_exact(&mut [0; 10]).expect("this cannot fail: a beacon ends with its runner without a sandbox");
-    leftovers::kill_processes(&stage);
+    leftovers::kill_processes(&setup);
 }
 
-fn sandboxed(test: &str, who: Who) {
-    if unavailable(test, who) {
+fn sandboxed(test: &str, who: User) {
+    if who.skip_if_unavailable(test) {
         return;
     }
-    let (stage, server) = (Stage::set(who), Server::start());
+    let (setup, server) = (Setup::new(who), Server::start());
     let port = server.port();
     let options = format!("--network allow=127.0.0.1:{port}");
-    let mut command = stage.sandboxed(&options, SCRIPT, &format!("--port {port} --proxy {{proxy}}"));
+    let mut command = setup.sandboxed(&options, SCRIPT, &format!("--port {port} --proxy {{proxy}}"));
     let (_, mut stream) = server.hear_and_kill(&mut command);
-    leftovers::assert_no_processes(&stage);
+    leftovers::assert_no_processes(&setup);
     // What was on its way may still come; then the connection is at its end.
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a deadline");
     let ended = match stream.read_to_end(&mut Vec::new()) {
@@ -76,15 +73,15 @@ fn sandboxed(test: &str, who: Who) {
 
 #[test]
 fn root() {
-    sandboxed("c54_beacon::root", Who::Root);
+    sandboxed("c54_beacon::root", User::Root);
 }
 
 #[test]
 fn plain() {
-    sandboxed("c54_beacon::plain", Who::Plain);
+    sandboxed("c54_beacon::plain", User::Plain);
 }
 
 #[test]
 fn sub() {
-    sandboxed("c54_beacon::sub", Who::Sub);
+    sandboxed("c54_beacon::sub", User::WithSubids);
 }

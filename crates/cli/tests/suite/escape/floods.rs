@@ -9,11 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ringfence_testkit::Who;
-
-use super::judge::unavailable;
-use super::stage::Stage;
-use super::{leftovers, run};
+use ringfence_testkit::escape::{Setup, leftovers};
+use ringfence_testkit::{User, process};
 
 /// Far more than all buffers on the way, and than the runner may have.
 const FLOOD_BYTES: usize = 256 << 20;
@@ -44,7 +41,7 @@ enum Stream {
 
 fn flood(kind: &str, stream: Stream) -> String {
     let fd = if stream == Stream::Stdout { 1 } else { 2 };
-    format!("--kind {kind} --bytes {FLOOD_BYTES} --fd {fd} --seconds 60")
+    format!("--kind {kind} --bytes {FLOOD_BYTES} --fd {fd} --seconds 240")
 }
 
 /// Reads a flood beside the same one without a runner, and compares them; gives the runner's peak memory.
@@ -58,20 +55,20 @@ fn peak_kilobytes(runner: &mut Command, reference: &mut Command, stream: Stream,
         from_reference.read_exact(&mut expected).expect("the flood is written");
         assert!(chunk == expected, "the flood was changed within MiB {count}");
         if count == 1 && reader == Reader::Stopping {
-            std::thread::sleep(Duration::from_secs(1));
+            std::thread::sleep(Duration::from_millis(200));
         }
         peak = peak.max(peak_of(runner.id()));
     }
     let rest = from_runner.read(&mut chunk).expect("the end of the flood is readable");
     assert_eq!(rest, 0, "something was added to the flood");
-    assert_eq!((run::wait(&mut runner), run::wait(&mut reference)), (0, 0));
+    assert_eq!((process::wait(&mut runner), process::wait(&mut reference)), (0, 0));
     peak
 }
 
 fn start(command: &mut Command, stream: Stream) -> Child {
     match stream {
-        Stream::Stdout => run::start(command.stdout(Stdio::piped()).stderr(Stdio::null())),
-        Stream::Stderr => run::start(command.stdout(Stdio::null()).stderr(Stdio::piped())),
+        Stream::Stdout => process::start(command.stdout(Stdio::piped()).stderr(Stdio::null())),
+        Stream::Stderr => process::start(command.stdout(Stdio::null()).stderr(Stdio::piped())),
     }
 }
 
@@ -91,46 +88,46 @@ fn peak_of(pid: u32) -> u64 {
 
 #[test]
 fn bare() {
-    if unavailable("c09_flood::bare", Who::Root) {
+    if User::Root.skip_if_unavailable("c09_flood::bare") {
         return;
     }
-    let stage = Stage::set(Who::Root);
+    let setup = Setup::new(User::Root);
     let arguments = flood("plain", Stream::Stdout);
-    let mut reference = stage.bare("c09_output_flood.py", &arguments);
-    let mut collecting = Who::Root.program(Path::new("/usr/bin/python3"));
+    let mut reference = setup.bare("c09_output_flood.py", &arguments);
+    let mut collecting = User::Root.program(Path::new("/usr/bin/python3"));
     collecting.args(["-c", COLLECTING_RUNNER]).arg(reference.get_program()).args(reference.get_args());
     let peak = peak_kilobytes(&mut collecting, &mut reference, Stream::Stdout, Reader::Stopping);
     assert!(peak > RUNNER_KILOBYTES, "this cannot fail: a runner that collects had only {peak} KiB");
 }
 
-fn sandboxed(test: &str, who: Who) {
-    if unavailable(test, who) {
+fn sandboxed(test: &str, who: User) {
+    if who.skip_if_unavailable(test) {
         return;
     }
     let floods = KINDS.map(|kind| (kind, Stream::Stdout, Reader::Eager));
     let others = [("plain", Stream::Stderr, Reader::Eager), ("line", Stream::Stdout, Reader::Stopping)];
     for (kind, stream, reader) in floods.into_iter().chain(others) {
-        let stage = Stage::set(who);
-        let mut runner = stage.sandboxed("", "c09_output_flood.py", &flood(kind, stream));
-        let mut reference = stage.bare("c09_output_flood.py", &flood(kind, Stream::Stdout));
+        let setup = Setup::new(who);
+        let mut runner = setup.sandboxed("", "c09_output_flood.py", &flood(kind, stream));
+        let mut reference = setup.bare("c09_output_flood.py", &flood(kind, Stream::Stdout));
         let peak = peak_kilobytes(&mut runner, &mut reference, stream, reader);
         assert!(peak > 0, "the runner's memory was never seen");
         assert!(peak < RUNNER_KILOBYTES, "a flood of {kind} took the runner {peak} KiB");
-        leftovers::assert_no_processes(&stage);
+        leftovers::assert_no_processes(&setup);
     }
 }
 
 #[test]
 fn root() {
-    sandboxed("c09_flood::root", Who::Root);
+    sandboxed("c09_flood::root", User::Root);
 }
 
 #[test]
 fn plain() {
-    sandboxed("c09_flood::plain", Who::Plain);
+    sandboxed("c09_flood::plain", User::Plain);
 }
 
 #[test]
 fn sub() {
-    sandboxed("c09_flood::sub", Who::Sub);
+    sandboxed("c09_flood::sub", User::WithSubids);
 }

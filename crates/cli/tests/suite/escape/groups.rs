@@ -8,12 +8,9 @@ use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::Path;
 use std::process::Command;
 
-use ringfence_testkit::Who;
-
-use super::judge::unavailable;
-use super::report::{self, Finding};
-use super::run;
-use super::stage::Stage;
+use ringfence_testkit::escape::Setup;
+use ringfence_testkit::escape::report::{self, Finding};
+use ringfence_testkit::{User, process};
 
 const GROUP: u32 = 54321;
 
@@ -23,28 +20,28 @@ const OWNER: u32 = 54323;
 const KEY: &str = "--key /etc/ssl/private/key";
 
 /// With a file of the group in a volume, at the same path inside and outside.
-const KEY_AND_FILE: &str = "--key /etc/ssl/private/key --group-file {stage}/volume/file";
+const KEY_AND_FILE: &str = "--key /etc/ssl/private/key --group-file {directory}/volume/file";
 
-const READ_ONLY: &str = "--volume {stage}/volume:{stage}/volume:ro";
+const READ_ONLY: &str = "--volume {directory}/volume:{directory}/volume:ro";
 
 /// Also a volume that can be written, which needs the user's own uid.
-const READ_WRITE: &str = "--volume {stage}/volume:{stage}/volume:ro --volume {stage}/written:/written:rw";
+const READ_WRITE: &str = "--volume {directory}/volume:{directory}/volume:ro --volume {directory}/written:/written:rw";
 
-fn set_stage(who: Who) -> Stage {
-    let stage = Stage::set(who);
+fn new_setup(who: User) -> Setup {
+    let setup = Setup::new(who);
     for directory in ["ssl", "ssl/certs", "ssl/private", "volume", "written"] {
-        fs::create_dir(stage.path(directory)).expect("a directory");
+        fs::create_dir(setup.path(directory)).expect("a directory");
     }
     for file in ["ssl/certs/authority.pem", "ssl/openssl.cnf"] {
-        fs::write(stage.path(file), "public\n").expect("a public file");
+        fs::write(setup.path(file), "public\n").expect("a public file");
     }
     for file in ["ssl/private/key", "volume/file"] {
-        fs::write(stage.path(file), "private\n").expect("a private file");
-        give_to_group(&stage.path(file), 0o640);
+        fs::write(setup.path(file), "private\n").expect("a private file");
+        give_to_group(&setup.path(file), 0o640);
     }
-    give_to_group(&stage.path("ssl/private"), 0o710);
-    stage.give(&stage.path("written"));
-    stage
+    give_to_group(&setup.path("ssl/private"), 0o710);
+    setup.give_to_user(&setup.path("written"));
+    setup
 }
 
 fn give_to_group(path: &Path, mode: u32) {
@@ -53,28 +50,28 @@ fn give_to_group(path: &Path, mode: u32) {
 }
 
 /// The same command, as a member of the group that finds the stage's `/etc/ssl`.
-fn as_member(stage: &Stage, who: Who, command: &Command) -> Command {
+fn as_member(setup: &Setup, who: User, command: &Command) -> Command {
     let (uid, gid) = who.ids();
-    let mut wrapper = Who::Root.program(Path::new("/usr/bin/unshare"));
-    wrapper.args(["--mount", "sh", "-c", r#"mount --bind "$0" /etc/ssl && exec setpriv "$@""#]).arg(stage.path("ssl"));
+    let mut wrapper = User::Root.program(Path::new("/usr/bin/unshare"));
+    wrapper.args(["--mount", "sh", "-c", r#"mount --bind "$0" /etc/ssl && exec setpriv "$@""#]).arg(setup.path("ssl"));
     wrapper.args([format!("--reuid={uid}"), format!("--regid={gid}"), format!("--groups={GROUP}")]);
     wrapper.arg(command.get_program()).args(command.get_args());
     wrapper
 }
 
 fn findings(command: &mut Command) -> Vec<(String, Finding)> {
-    let ended = run::to_end(command);
+    let ended = process::run(command);
     assert_eq!(ended.code, 0, "the script failed: {}", ended.stderr);
-    report::parse(&ended.stdout).into_iter().collect()
+    report::parse(&ended.text()).into_iter().collect()
 }
 
-fn assert_contained(test: &str, who: Who, options: &str, attack: &str, attempts: usize) {
-    if unavailable(test, who) {
+fn assert_contained(test: &str, who: User, options: &str, attack: &str, attempts: usize) {
+    if who.skip_if_unavailable(test) {
         return;
     }
-    let stage = set_stage(who);
-    let inside = stage.sandboxed(options, "c68_groups.py", attack);
-    let findings = findings(&mut as_member(&stage, who, &inside));
+    let setup = new_setup(who);
+    let inside = setup.sandboxed(options, "c68_groups.py", attack);
+    let findings = findings(&mut as_member(&setup, who, &inside));
     assert_eq!(findings.len(), attempts, "{findings:?}");
     for (attempt, finding) in findings {
         assert!(matches!(finding, Finding::Contained(_)), "{who:?}: `{attempt}`: {finding:?}");
@@ -83,12 +80,12 @@ fn assert_contained(test: &str, who: Who, options: &str, attack: &str, attempts:
 
 #[test]
 fn bare() {
-    if unavailable("c68_groups::bare", Who::Plain) {
+    if User::Plain.skip_if_unavailable("c68_groups::bare") {
         return;
     }
-    let stage = set_stage(Who::Plain);
-    let script = stage.bare("c68_groups.py", KEY_AND_FILE);
-    let findings = findings(&mut as_member(&stage, Who::Plain, &script));
+    let setup = new_setup(User::Plain);
+    let script = setup.bare("c68_groups.py", KEY_AND_FILE);
+    let findings = findings(&mut as_member(&setup, User::Plain, &script));
     assert_eq!(findings.len(), 3, "{findings:?}");
     for (attempt, finding) in findings {
         assert!(matches!(finding, Finding::Escaped(_)), "`{attempt}` cannot fail: {finding:?}");
@@ -97,14 +94,14 @@ fn bare() {
 
 #[test]
 fn private_keys_are_not_visible() {
-    for who in Who::ALL {
+    for who in User::ALL {
         assert_contained("c68_groups::private_keys", who, "", KEY, 1);
     }
 }
 
 #[test]
 fn groups_are_dropped_where_the_kernel_allows_it() {
-    for who in [Who::Root, Who::Sub] {
+    for who in [User::Root, User::WithSubids] {
         assert_contained("c68_groups::dropped", who, READ_ONLY, KEY_AND_FILE, 3);
         assert_contained("c68_groups::dropped", who, READ_WRITE, KEY_AND_FILE, 3);
     }
@@ -112,15 +109,15 @@ fn groups_are_dropped_where_the_kernel_allows_it() {
 
 #[test]
 fn public_parts_of_ssl_are_visible() {
-    for who in Who::ALL {
-        if unavailable("c68_groups::public_parts", who) {
+    for who in User::ALL {
+        if who.skip_if_unavailable("c68_groups::public_parts") {
             continue;
         }
-        let stage = set_stage(who);
-        let mut ringfence = stage.ringfence("");
+        let setup = new_setup(who);
+        let mut ringfence = setup.ringfence("");
         ringfence.args(["--", "sh", "-c", "cd /etc/ssl && echo * && cat certs/authority.pem openssl.cnf"]);
-        let ended = run::to_end(&mut as_member(&stage, who, &ringfence));
-        assert_eq!(ended.stdout, "certs openssl.cnf\npublic\npublic\n", "{who:?}: {}", ended.stderr);
+        let ended = process::run(&mut as_member(&setup, who, &ringfence));
+        assert_eq!(ended.text(), "certs openssl.cnf\npublic\npublic\n", "{who:?}: {}", ended.stderr);
     }
 }
 
@@ -128,16 +125,16 @@ fn public_parts_of_ssl_are_visible() {
 #[test]
 fn written_files_have_the_users_own_ids() {
     use std::os::unix::fs::MetadataExt;
-    for who in [Who::Plain, Who::Sub] {
-        if unavailable("c68_groups::written_files", who) {
+    for who in [User::Plain, User::WithSubids] {
+        if who.skip_if_unavailable("c68_groups::written_files") {
             continue;
         }
-        let stage = set_stage(who);
-        let mut ringfence = stage.ringfence(READ_WRITE);
+        let setup = new_setup(who);
+        let mut ringfence = setup.ringfence(READ_WRITE);
         ringfence.args(["--", "sh", "-c", "echo text > /written/file"]);
-        let ended = run::to_end(&mut as_member(&stage, who, &ringfence));
+        let ended = process::run(&mut as_member(&setup, who, &ringfence));
         assert_eq!(ended.code, 0, "{who:?}: {}", ended.stderr);
-        let written = fs::metadata(stage.path("written/file")).expect("the file is there");
+        let written = fs::metadata(setup.path("written/file")).expect("the file is there");
         assert_eq!((written.uid(), written.gid()), who.ids(), "{who:?}");
     }
 }

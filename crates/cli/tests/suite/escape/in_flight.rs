@@ -6,14 +6,12 @@ use std::os::unix::fs::lchown;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ringfence_testkit::Who;
+use ringfence_testkit::escape::Setup;
+use ringfence_testkit::{User, process};
 
-use super::judge::unavailable;
-use super::run;
-use super::stage::Stage;
-
-/// An ordinary user of this case's own, so that other tests are not disturbed.
-const UID: u32 = 54322;
+/// Ordinary users of these tests only: the kernel counts descriptors in flight for each uid, and tests run in parallel.
+const BARE_UID: u32 = 54322;
+const PLAIN_UID: u32 = 54324;
 
 const WAYS: [&str; 2] = ["--only one-after-the-other", "--only waiting-senders"];
 
@@ -29,33 +27,31 @@ print('passed')
 ";
 
 /// The attacker, and the user whose other program must still work.
-#[derive(Clone, Copy, PartialEq)]
-enum User {
-    /// The guest has the uid of this user.
-    Ordinary,
+#[derive(Clone, Copy)]
+enum Attacker {
+    /// The guest has the uid of an ordinary user.
+    Ordinary(u32),
     /// The guest has a uid that no other process has.
-    Separate(Who),
+    Separate(User),
 }
 
-impl User {
-    fn stage(self) -> Stage {
+impl Attacker {
+    fn setup(self) -> Setup {
         match self {
-            Self::Separate(who) => Stage::set(who),
-            Self::Ordinary => {
-                let stage = Stage::set(Who::Root);
-                lchown(stage.path("."), Some(UID), Some(UID)).expect("the owner is set");
-                stage
+            Self::Separate(who) => Setup::new(who),
+            Self::Ordinary(uid) => {
+                let setup = Setup::new(User::Root);
+                lchown(setup.path("."), Some(uid), Some(uid)).expect("the owner is set");
+                setup
             }
         }
     }
 
     /// The same command, as this user.
     fn own(self, command: Command) -> Command {
-        if self != Self::Ordinary {
-            return command;
-        }
-        let mut wrapper = Who::Root.program(Path::new("/usr/bin/setpriv"));
-        wrapper.args([format!("--reuid={UID}"), format!("--regid={UID}"), "--clear-groups".into()]);
+        let Self::Ordinary(uid) = self else { return command };
+        let mut wrapper = User::Root.program(Path::new("/usr/bin/setpriv"));
+        wrapper.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into()]);
         wrapper.arg(command.get_program()).args(command.get_args());
         wrapper
     }
@@ -64,64 +60,65 @@ impl User {
         let python = Path::new("/usr/bin/python3");
         match self {
             Self::Separate(who) => who.program(python),
-            Self::Ordinary => self.own(Who::Root.program(python)),
+            Self::Ordinary(_) => self.own(User::Root.program(python)),
         }
     }
 }
 
 /// The output of another program of the user while the attack has as many descriptors in flight as it could get.
-fn pass_during(user: User, attack: Command) -> String {
+fn pass_during(user: Attacker, attack: Command) -> String {
     let mut attack = user.own(attack);
-    let mut attacker = run::start(attack.stdin(Stdio::piped()).stderr(Stdio::inherit()));
+    let mut attacker = process::start(attack.stdin(Stdio::piped()).stderr(Stdio::inherit()));
     let mut done = String::new();
     let stdout = attacker.stdout.take().expect("stdout is piped");
     BufReader::new(stdout).read_line(&mut done).expect("stdout is readable");
-    let ended = run::to_end(user.program().args(["-c", PASS]));
+    let ended = process::run(user.program().args(["-c", PASS]));
     drop(attacker.stdin.take());
-    assert_eq!(run::wait(&mut attacker), 0, "the script failed");
+    assert_eq!(process::wait(&mut attacker), 0, "the script failed");
     assert!(done.contains("messages"), "the attack did not report: {done}");
-    format!("{}{}", ended.stdout, ended.stderr)
+    format!("{}{}", ended.text(), ended.stderr)
 }
 
-fn assert_contained(test: &str, user: User) {
-    if let User::Separate(who) = user
-        && unavailable(test, who)
+fn assert_contained(test: &str, user: Attacker) {
+    if let Attacker::Separate(who) = user
+        && who.skip_if_unavailable(test)
     {
         return;
     }
     for way in WAYS {
-        let stage = user.stage();
-        let said = pass_during(user, stage.sandboxed(SANDBOX, "c69_in_flight.py", way));
+        let setup = user.setup();
+        let said = pass_during(user, setup.sandboxed(SANDBOX, "c69_in_flight.py", way));
         assert_eq!(said, "passed\n", "{way}");
     }
 }
 
 #[test]
 fn bare() {
-    if unavailable("c69_in_flight::bare", Who::Root) {
+    if User::Root.skip_if_unavailable("c69_in_flight::bare") {
         return;
     }
     for way in WAYS {
-        let stage = User::Ordinary.stage();
-        let said = pass_during(User::Ordinary, stage.bare("c69_in_flight.py", way));
+        let attacker = Attacker::Ordinary(BARE_UID);
+        let setup = attacker.setup();
+        let said = pass_during(attacker, setup.bare("c69_in_flight.py", way));
         assert!(said.contains("Too many references"), "{way} cannot fail: {said}");
     }
 }
 
 #[test]
 fn root() {
-    assert_contained("c69_in_flight::root", User::Separate(Who::Root));
+    assert_contained("c69_in_flight::root", Attacker::Separate(User::Root));
 }
 
 #[test]
 fn plain() {
-    if unavailable("c69_in_flight::plain", Who::Root) {
+    if User::Root.skip_if_unavailable("c69_in_flight::plain") {
         return;
     }
-    assert_contained("c69_in_flight::plain", User::Ordinary);
+    assert_contained("c69_in_flight::plain", Attacker::Ordinary(PLAIN_UID));
 }
 
 #[test]
 fn sub() {
-    assert_contained("c69_in_flight::sub", User::Separate(Who::Sub));
+    assert_contained("c69_in_flight::sub", Attacker::Separate(User::WithSubids));
 }

@@ -4,20 +4,17 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command};
 
-use ringfence_testkit::Who;
-
-use super::judge::unavailable;
-use super::stage::{RINGFENCE, Stage};
-use super::{leftovers, run};
+use ringfence_testkit::escape::{Setup, TOKEN_VARIABLE, leftovers};
+use ringfence_testkit::{User, process};
 
 /// Leaves daemons behind, then waits with a line on stdout that says so.
 const DAEMONS_THEN_WAIT: &str = r#"python3 "$0/c12_daemons.py" --token "$1" > /dev/null; echo started; sleep 60"#;
 
 fn start_and_kill(command: &mut Command) -> u32 {
-    let mut child = run::start(command);
+    let mut child = process::start(command);
     wait_for_line(&mut child);
     child.kill().expect("the child is ours");
-    run::wait(&mut child);
+    process::wait(&mut child);
     child.id()
 }
 
@@ -30,44 +27,44 @@ fn wait_for_line(child: &mut Child) {
 
 #[test]
 fn bare() {
-    if unavailable("c61_killed::bare", Who::Root) {
+    if User::Root.skip_if_unavailable("c61_killed::bare") {
         return;
     }
-    let stage = Stage::set(Who::Root);
-    let mut command = Who::Root.program(Path::new("/bin/sh"));
-    command.args(["-c", DAEMONS_THEN_WAIT]).arg(stage.path("scripts")).arg(stage.token());
-    command.env(super::stage::TOKEN, stage.token());
+    let setup = Setup::new(User::Root);
+    let mut command = User::Root.program(Path::new("/bin/sh"));
+    command.args(["-c", DAEMONS_THEN_WAIT]).arg(setup.path("scripts")).arg(setup.token());
+    command.env(TOKEN_VARIABLE, setup.token());
     start_and_kill(&mut command);
-    let left = leftovers::processes(&stage);
-    leftovers::kill_processes(&stage);
+    let left = leftovers::processes(&setup);
+    leftovers::kill_processes(&setup);
     assert!(!left.is_empty(), "this cannot fail: nothing outlives a process that is killed");
 }
 
-fn sandboxed(test: &str, who: Who) {
-    if unavailable(test, who) {
+fn sandboxed(test: &str, who: User) {
+    if who.skip_if_unavailable(test) {
         return;
     }
-    let stage = Stage::set(who);
-    let mut command = stage.ringfence("--pids 64");
-    command.args(["--", "sh", "-c", DAEMONS_THEN_WAIT, "/escape", stage.token()]);
+    let setup = Setup::new(who);
+    let mut command = setup.ringfence("--pids 64");
+    command.args(["--", "sh", "-c", DAEMONS_THEN_WAIT, "/escape", setup.token()]);
     let pid = start_and_kill(&mut command);
-    leftovers::assert_no_processes(&stage);
+    leftovers::assert_no_processes(&setup);
     // What the killed one could not remove is removed by the next.
-    run::to_end(who.ringfence(Path::new(RINGFENCE)).args(["run", "--", "true"]));
-    leftovers::assert_none(&stage, pid);
+    process::run(who.ringfence().args(["run", "--", "true"]));
+    leftovers::assert_none(&setup, pid);
 }
 
 #[test]
 fn root() {
-    sandboxed("c61_killed::root", Who::Root);
+    sandboxed("c61_killed::root", User::Root);
 }
 
 #[test]
 fn plain() {
-    sandboxed("c61_killed::plain", Who::Plain);
+    sandboxed("c61_killed::plain", User::Plain);
 }
 
 #[test]
 fn sub() {
-    sandboxed("c61_killed::sub", Who::Sub);
+    sandboxed("c61_killed::sub", User::WithSubids);
 }

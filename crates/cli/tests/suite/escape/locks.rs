@@ -5,46 +5,43 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::Who;
+use ringfence_testkit::escape::volumes::{self, Volumes};
+use ringfence_testkit::escape::{Setup, leftovers};
+use ringfence_testkit::{User, process};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-
-use super::judge::unavailable;
-use super::stage::Stage;
-use super::volumes::{self, Volumes};
-use super::{leftovers, run};
 
 const SCRIPT: &str = "c65_locks.py";
 
 /// Half of the time that a sandbox would wait for a lock.
 const AT_ONCE: Duration = Duration::from_millis(2500);
 
-fn start_beside_locks(test: &str, who: Who, options: &str) {
-    if unavailable(test, who) {
+fn start_beside_locks(test: &str, who: User, options: &str) {
+    if who.skip_if_unavailable(test) {
         return;
     }
-    let stage = Stage::set(who);
-    Volumes::WithProtectedNames.make(&stage);
-    let before = volumes::listing(&stage);
-    let mut locker = stage.sandboxed(options, SCRIPT, volumes::ARGUMENTS);
-    let mut locker = run::start(locker.stdin(Stdio::piped()));
+    let setup = Setup::new(who);
+    Volumes::WithProtectedNames.create(&setup);
+    let before = volumes::listing(&setup);
+    let mut locker = setup.sandboxed(options, SCRIPT, volumes::ARGUMENTS);
+    let mut locker = process::start(locker.stdin(Stdio::piped()));
     let mut line = String::new();
     BufReader::new(locker.stdout.take().expect("stdout is piped")).read_line(&mut line).expect("stdout is readable");
     assert!(line.contains("locks"), "{line}");
     // The proof that the test can fail.
-    let top = File::open(stage.path("volumes/rw")).expect("the volume is there");
+    let top = File::open(setup.path("volumes/rw")).expect("the volume is there");
     assert_eq!(flock(&top, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK), "nothing is locked");
 
     let start = Instant::now();
-    let mut second = stage.ringfence(options);
-    let second = run::to_end(second.args(["--", "ls", "/volumes/rw"]));
+    let mut second = setup.ringfence(options);
+    let second = process::run(second.args(["--", "ls", "/volumes/rw"]));
     let took = start.elapsed();
     assert_eq!(second.code, 0, "{}", second.stderr);
     assert!(took < AT_ONCE, "the start waited for {took:?}");
     drop(locker.stdin.take());
-    assert_eq!(run::wait(&mut locker), 0);
-    leftovers::assert_no_processes(&stage);
-    assert_eq!(volumes::listing(&stage), before, "the volumes are not as they were");
+    assert_eq!(process::wait(&mut locker), 0);
+    leftovers::assert_no_processes(&setup);
+    assert_eq!(volumes::listing(&setup), before, "the volumes are not as they were");
 }
 
 macro_rules! users {
@@ -57,10 +54,10 @@ macro_rules! users {
 }
 
 users! {
-    root: Who::Root, volumes::OPTIONS;
-    plain: Who::Plain, volumes::OPTIONS;
-    sub: Who::Sub, volumes::OPTIONS;
-    strict_root: Who::Root, volumes::STRICT_OPTIONS;
-    strict_plain: Who::Plain, volumes::STRICT_OPTIONS;
-    strict_sub: Who::Sub, volumes::STRICT_OPTIONS;
+    root: User::Root, volumes::OPTIONS;
+    plain: User::Plain, volumes::OPTIONS;
+    sub: User::WithSubids, volumes::OPTIONS;
+    strict_root: User::Root, volumes::STRICT_OPTIONS;
+    strict_plain: User::Plain, volumes::STRICT_OPTIONS;
+    strict_sub: User::WithSubids, volumes::STRICT_OPTIONS;
 }

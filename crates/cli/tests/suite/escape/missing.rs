@@ -6,11 +6,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use ringfence_testkit::Who;
-
-use super::judge::unavailable;
-use super::run::{self, Ended};
-use super::stage::Stage;
+use ringfence_testkit::escape::Setup;
+use ringfence_testkit::{Outcome, User, process};
 
 /// What the host is made to lack.
 #[derive(Clone, Copy)]
@@ -24,15 +21,15 @@ enum Lack {
 
 const ALL_ACCEPTED: &str = "--accept cgroup,own-uid,landlock";
 
-fn try_to_run(who: Who, lack: Lack, options: &str) -> Ended {
-    let stage = Stage::set(who);
-    let mut ringfence = stage.ringfence(options);
+fn try_to_run(who: User, lack: Lack, options: &str) -> Outcome {
+    let setup = Setup::new(who);
+    let mut ringfence = setup.ringfence(options);
     ringfence.args(["--", "echo", "it ran"]);
     let mut command = match lack {
         Lack::Nothing => ringfence,
         Lack::Hidden(protection) => {
             let mut command = who.program(Path::new("/usr/bin/python3"));
-            command.arg(stage.path("scripts/without.py")).arg(protection);
+            command.arg(setup.path("scripts/without.py")).arg(protection);
             append(command, &ringfence)
         }
         Lack::Cgroups => {
@@ -41,7 +38,7 @@ fn try_to_run(who: Who, lack: Lack, options: &str) -> Ended {
             append(command, &ringfence)
         }
     };
-    run::to_end(&mut command)
+    process::run(&mut command)
 }
 
 fn append(mut command: Command, rest: &Command) -> Command {
@@ -49,35 +46,35 @@ fn append(mut command: Command, rest: &Command) -> Command {
     command
 }
 
-fn assert_refused(test: &str, who: Who, lack: Lack, options: &str, says: &[&str]) {
-    if unavailable(test, who) {
+fn assert_refused(test: &str, who: User, lack: Lack, options: &str, says: &[&str]) {
+    if who.skip_if_unavailable(test) {
         return;
     }
     let ended = try_to_run(who, lack, options);
-    assert_eq!((ended.code, &*ended.stdout), (125, ""), "{who:?} was not refused: {}", ended.stderr);
+    assert_eq!((ended.code, &*ended.text()), (125, ""), "{who:?} was not refused: {}", ended.stderr);
     for word in says {
         assert!(ended.stderr.contains(word), "{who:?} is not told `{word}`: {}", ended.stderr);
     }
 }
 
-fn assert_runs(test: &str, who: Who, lack: Lack, options: &str) {
-    if unavailable(test, who) {
+fn assert_runs(test: &str, who: User, lack: Lack, options: &str) {
+    if who.skip_if_unavailable(test) {
         return;
     }
     let ended = try_to_run(who, lack, options);
-    assert_eq!((ended.code, &*ended.stdout), (0, "it ran\n"), "{who:?} could not run: {}", ended.stderr);
+    assert_eq!((ended.code, &*ended.text()), (0, "it ran\n"), "{who:?} could not run: {}", ended.stderr);
 }
 
 #[test]
 fn present() {
-    for who in Who::ALL {
+    for who in User::ALL {
         assert_runs("c62_missing::present", who, Lack::Nothing, "");
     }
 }
 
 #[test]
 fn landlock() {
-    for who in Who::ALL {
+    for who in User::ALL {
         let says = ["error: this host lacks Landlock", "hint: use Linux 5.13", "add `landlock` to --accept"];
         assert_refused("c62_missing::landlock", who, Lack::Hidden("landlock"), "", &says);
     }
@@ -86,21 +83,21 @@ fn landlock() {
 #[test]
 fn landlock_accepted() {
     // Not `Sub`: the filter around the runner keeps the setuid helpers from working.
-    for who in [Who::Root, Who::Plain] {
+    for who in [User::Root, User::Plain] {
         assert_runs("c62_missing::landlock_accepted", who, Lack::Hidden("landlock"), ALL_ACCEPTED);
     }
 }
 
 #[test]
 fn seccomp_cannot_be_accepted() {
-    for who in [Who::Root, Who::Plain] {
+    for who in [User::Root, User::Plain] {
         assert_refused("c62_missing::seccomp", who, Lack::Hidden("seccomp"), ALL_ACCEPTED, &["seccomp", "hint: "]);
     }
 }
 
 #[test]
 fn namespaces_cannot_be_accepted() {
-    for who in Who::ALL {
+    for who in User::ALL {
         let says = ["error: this host lacks user namespaces", "hint: "];
         assert_refused("c62_missing::namespaces", who, Lack::Hidden("namespaces"), ALL_ACCEPTED, &says);
     }
@@ -109,9 +106,9 @@ fn namespaces_cannot_be_accepted() {
 #[test]
 fn cgroups() {
     let says = ["error: this host lacks control groups", "hint: start it in a scope", "add `cgroup` to --accept"];
-    assert_refused("c62_missing::cgroups", Who::Root, Lack::Cgroups, "--accept own-uid", &says);
+    assert_refused("c62_missing::cgroups", User::Root, Lack::Cgroups, "--accept own-uid", &says);
     // An ordinary user without a scope of its own has none to begin with.
-    for who in [Who::Plain, Who::Sub] {
+    for who in [User::Plain, User::WithSubids] {
         assert_refused("c62_missing::cgroups", who, Lack::Nothing, "--accept own-uid", &says);
     }
 }
@@ -119,5 +116,5 @@ fn cgroups() {
 #[test]
 fn own_uid() {
     let says = ["error: this host lacks a uid of its own", "hint: install the `uidmap`", "add `own-uid` to --accept"];
-    assert_refused("c62_missing::own_uid", Who::Plain, Lack::Nothing, "--accept cgroup", &says);
+    assert_refused("c62_missing::own_uid", User::Plain, Lack::Nothing, "--accept cgroup", &says);
 }

@@ -1,10 +1,10 @@
 //! The cases that a script reports on by itself, as data: where it is tried, with what, and how much it says.
 //!
 //! A row makes four tests: `bare`, which must escape, and `root`, `plain` and `sub`, which must not. Words in braces
-//! are filled in by `Stage::fill`. What each script attempts is told at its top.
+//! are filled in by `Setup::fill`. What each script attempts is told at its top.
 
-use super::judge::{Case, End, Inherits};
-use super::volumes::{self, Volumes};
+use ringfence_testkit::escape::volumes::{self, Volumes};
+use ringfence_testkit::escape::{Case, End, Inherits};
 
 const PLAIN: Case = Case {
     script: "",
@@ -35,30 +35,31 @@ const SOCKET_MEMORY: Case = Case {
 macro_rules! cases {
     ($($name:ident: $case:expr;)*) => {
         $(mod $name {
+            use ringfence_testkit::User;
+            use ringfence_testkit::escape::{run_bare, run_sandboxed};
+
             use super::*;
-            use crate::escape::judge;
-            use ringfence_testkit::Who;
 
             const CASE: Case = $case;
 
             #[test]
             fn bare() {
-                judge::bare(concat!(stringify!($name), "::bare"), &CASE);
+                run_bare(concat!(stringify!($name), "::bare"), &CASE);
             }
 
             #[test]
             fn root() {
-                judge::sandboxed(concat!(stringify!($name), "::root"), &CASE, Who::Root);
+                run_sandboxed(concat!(stringify!($name), "::root"), &CASE, User::Root);
             }
 
             #[test]
             fn plain() {
-                judge::sandboxed(concat!(stringify!($name), "::plain"), &CASE, Who::Plain);
+                run_sandboxed(concat!(stringify!($name), "::plain"), &CASE, User::Plain);
             }
 
             #[test]
             fn sub() {
-                judge::sandboxed(concat!(stringify!($name), "::sub"), &CASE, Who::Sub);
+                run_sandboxed(concat!(stringify!($name), "::sub"), &CASE, User::WithSubids);
             }
         })*
     };
@@ -247,7 +248,7 @@ cases! {
     };
     c47_service_sockets: Case {
         script: "c47_service_sockets.py",
-        attack: "--abstract {abstract} --outside {stage}",
+        attack: "--abstract {abstract} --outside {directory}",
         attempts: 10,
         ..PLAIN
     };

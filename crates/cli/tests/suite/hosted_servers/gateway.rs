@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use ringfence_testkit::Server;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-use crate::server::Server;
 
 /// In the gateway's environment, and in no server's.
 pub(super) const SECRET: &str = "a-secret-of-the-gateway";
@@ -36,7 +35,7 @@ impl Gateway {
         let deadline = Instant::now() + Duration::from_secs(600);
         let headers = format!("Host: {}\r\n", self.server.address);
         loop {
-            let (_, info) = self.server.ask(&format!("GET /v1/servers/{}", self.name), &headers, "");
+            let (_, info) = self.server.http(&format!("GET /v1/servers/{}", self.name), &headers, "");
             let info: Value = serde_json::from_str(&info).expect("it is JSON");
             if info["status"] == "connected" {
                 return;
@@ -77,7 +76,7 @@ impl Gateway {
             self.server.address
         );
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
-        let (_, body) = self.server.ask("POST /mcp", &headers, &request);
+        let (_, body) = self.server.http("POST /mcp", &headers, &request);
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
     }
 }

@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Default)]
 struct State {
     is_gone: AtomicBool,
-    /// Who waits for the answer to a question.
+    /// User waits for the answer to a question.
     asking: Mutex<Option<mpsc::Sender<Value>>>,
 }
 

@@ -7,21 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use ringfence_testkit::Who;
+use ringfence_testkit::{Server, User};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::everyone::BINARY;
-use crate::server::Server;
-
 pub(super) struct Desk {
-    pub(super) who: Who,
+    pub(super) who: User,
     directory: TempDir,
     pub(super) state: Arc<TempDir>,
 }
 
 impl Desk {
-    pub(super) fn of(who: Who) -> Self {
+    pub(super) fn of(who: User) -> Self {
         let desk = Self { who, directory: who.directory(), state: Arc::new(who.directory()) };
         for made in ["root", "root/project", "root/project/work", "root/other", "outside"] {
             fs::create_dir(desk.path(made)).expect("a directory");
@@ -75,7 +72,7 @@ impl Desk {
 
     /// What a server says that does not start.
     pub(super) fn refusal(&self, options: &[&str]) -> String {
-        let mut command = self.who.ringfence(Path::new(BINARY));
+        let mut command = self.who.ringfence();
         command.args(["serve", "--port", "0"]).args(options);
         self.refused(command)
     }
@@ -131,7 +128,7 @@ pub(super) fn is_denied(answer: &Value) -> bool {
 /// A REST request, with its status and answer.
 pub(super) fn rest(server: &Server, request: &str, body: &Value) -> (u16, Value) {
     let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
-    let (status, body) = server.ask(request, &headers, &body.to_string());
+    let (status, body) = server.http(request, &headers, &body.to_string());
     (status, serde_json::from_str(&body).unwrap_or(Value::Null))
 }
 

@@ -8,13 +8,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_testkit::{Who, fixture_file};
+use ringfence_testkit::{Server, User, fixture_path, for_each_user};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::desk::{Desk, rest, run, text};
-use crate::everyone::{BINARY, for_everyone};
-use crate::server::Server;
 
 /// Several times as long as changes of files take to be seen.
 const LONG_ENOUGH: Duration = Duration::from_secs(3);
@@ -24,7 +22,7 @@ const TRY_STATE: &str = "cd /shown && ls -A .local/state/ringfence; echo x > .lo
                          mv .local aside; mv .local/state .local/aside; rm -rf .local/state/ringfence; \
                          echo mine > .local/mine && echo mine > mine && cat .local/mine";
 
-fn make(who: Who, path: &Path) {
+fn make(who: User, path: &Path) {
     let (uid, gid) = who.ids();
     fs::create_dir(path).expect("a directory");
     chown(path, Some(uid), Some(gid)).expect("its owner is set");
@@ -32,7 +30,7 @@ fn make(who: Who, path: &Path) {
 
 #[test]
 fn the_state_of_servers_is_not_there_for_guests_of_a_home() {
-    for_everyone("the_state_of_servers_is_not_there_for_guests_of_a_home", |who| {
+    for_each_user("the_state_of_servers_is_not_there_for_guests_of_a_home", |who| {
         let home = who.directory();
         for below in [".local", ".local/state"] {
             make(who, &home.path().join(below));
@@ -52,7 +50,7 @@ fn the_state_of_servers_is_not_there_for_guests_of_a_home() {
             assert_eq!(home.path().join("mine").exists(), access == "rw");
         }
         // The same for a single command.
-        let mut command = who.ringfence(Path::new(BINARY));
+        let mut command = who.ringfence();
         let volume = format!("{}:/shown:rw", home.path().display());
         command.args(["run", "-v", &volume, "--", "sh", "-c", TRY_STATE]).env("RINGFENCE_STATE_DIR", &state);
         let output = command.output().expect("it runs");
@@ -72,7 +70,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 #[test]
 fn a_volume_in_the_state_or_the_packages_is_refused() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     fs::create_dir(desk.state.path().join("below")).expect("a directory");
     for below in ["", "below"] {
         let volume = format!("--volume={}:/shown:ro", desk.state.path().join(below).display());
@@ -82,11 +80,11 @@ fn a_volume_in_the_state_or_the_packages_is_refused() {
 }
 
 fn server_state() -> Arc<TempDir> {
-    Arc::new(Who::Root.directory())
+    Arc::new(User::Root.directory())
 }
 
 fn serve_command(directory: &Path, options: &[&str], state: &TempDir) -> Command {
-    let mut command = Who::Root.ringfence(Path::new(BINARY));
+    let mut command = User::Root.ringfence();
     command.args(["serve", "--port", "0"]).args(options).env("RINGFENCE_STATE_DIR", state.path());
     command.current_dir(directory).stdout(Stdio::null());
     command
@@ -115,7 +113,7 @@ const PLANTED: &str = "[servers.planted]\ncommand = \"id\"\nsandbox = false\n";
 
 #[test]
 fn what_guests_write_into_the_directory_of_a_server_is_not_obeyed() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let project = desk.path("root/project");
     let volume = format!("--volume={}:/shown:rw", project.display());
     let server = serve_in(&project, &[&volume]);
@@ -143,7 +141,7 @@ fn what_guests_write_into_the_directory_of_a_server_is_not_obeyed() {
 
 #[test]
 fn a_configuration_in_a_volume_cannot_be_written_or_moved_away() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let (project, config) = (desk.path("root/project"), desk.path("root/project/work/settings.toml"));
     fs::write(&config, "[servers.own]\ncommand = \"python3\"\nargs = [\"-c\", \"\"]\n").expect("it is written");
     let volume = format!("--volume={}:/shown:rw", project.display());
@@ -169,7 +167,7 @@ fn refusal(config: &str, entry: &str, options: &[&str]) -> String {
 /// A program of a server, and an entry for it.
 fn program(desk: &Desk) -> (PathBuf, impl Fn(&str) -> String) {
     let program = desk.path("root/project/code_server.py");
-    fs::copy(fixture_file("code_server.py"), &program).expect("it is copied");
+    fs::copy(fixture_path("code_server.py"), &program).expect("it is copied");
     let args = text(&program);
     let entry = move |more: &str| {
         format!("[servers.tools]\ncommand = \"python3\"\nargs = [{args:?}]\n[servers.tools.box]\n{more}")
@@ -179,7 +177,7 @@ fn program(desk: &Desk) -> (PathBuf, impl Fn(&str) -> String) {
 
 #[test]
 fn what_a_server_writes_beside_itself_is_not_obeyed() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let (program, entry) = program(&desk);
     let code = fs::read_to_string(&program).expect("it is there");
     let plant = format!(
@@ -202,7 +200,7 @@ fn what_a_server_writes_beside_itself_is_not_obeyed() {
 
 #[test]
 fn a_root_file_system_that_guests_could_change_is_refused() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let (_, entry) = program(&desk);
     let outside = text(&desk.path("ringfence.toml"));
     std::os::unix::fs::symlink("/", desk.path("root/everything")).expect("a link");
@@ -221,7 +219,7 @@ fn a_root_file_system_that_guests_could_change_is_refused() {
 
 #[test]
 fn a_scope_that_guests_could_write_is_refused() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let scope = desk.scope(&json!({"allowed_roots": [desk.path("")]}));
     let said = desk.refusal(&["--scope", &scope, &format!("--volume={}:/shown:rw", desk.path("").display())]);
     assert!(said.contains("guests could write the scope") && said.contains("hint: "), "{said}");

@@ -7,20 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use ringfence_testkit::Who;
+use ringfence_testkit::{Server, User, for_each_user};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, run};
-use crate::everyone::for_everyone;
-use crate::server::Server;
 
 /// Without any that wait ready: each session is made when it is asked for.
 const NO_POOL: &str = "[sessions.pool]\npython = 0\nnode = 0\nbash = 0\n";
 
 #[test]
 fn a_volume_outside_of_the_roots_is_refused_at_the_start() {
-    for_everyone("a_volume_outside_of_the_roots_is_refused_at_the_start", |who| {
+    for_each_user("a_volume_outside_of_the_roots_is_refused_at_the_start", |who| {
         let desk = Desk::of(who);
         symlink(desk.path("outside"), desk.path("root/link")).expect("a link");
         fs::create_dir(desk.path("rooted")).expect("a directory");
@@ -104,7 +102,7 @@ fn race(desk: &Desk, server: &Server, name: &str) {
 
 #[test]
 fn a_link_that_is_exchanged_meanwhile_leads_nowhere() {
-    for_everyone("a_link_that_is_exchanged_meanwhile_leads_nowhere", |who| {
+    for_each_user("a_link_that_is_exchanged_meanwhile_leads_nowhere", |who| {
         let desk = Desk::of(who);
         symlink(desk.path("outside"), desk.path("root/link")).expect("a link");
         let config = desk.config(NO_POOL);
@@ -115,7 +113,7 @@ fn a_link_that_is_exchanged_meanwhile_leads_nowhere() {
 
 #[test]
 fn nor_does_one_above_a_volume() {
-    for_everyone("nor_does_one_above_a_volume", |who| {
+    for_each_user("nor_does_one_above_a_volume", |who| {
         let desk = Desk::of(who);
         for (directory, content) in [("root/project/work", "inside"), ("outside/work", "secret")] {
             fs::create_dir_all(desk.path(directory)).expect("a directory");
@@ -130,7 +128,7 @@ fn nor_does_one_above_a_volume() {
 
 #[test]
 fn nor_does_one_in_the_place_of_a_workers_directory() {
-    for_everyone("nor_does_one_in_the_place_of_a_workers_directory", |who| {
+    for_each_user("nor_does_one_in_the_place_of_a_workers_directory", |who| {
         let desk = Desk::of(who);
         symlink(desk.path("outside"), desk.path("root/link")).expect("a link");
         let config = desk.config(NO_POOL);
@@ -144,7 +142,7 @@ fn nor_does_one_in_the_place_of_a_workers_directory() {
 /// A link that an earlier run has left in a root is not the directory of a worker.
 #[test]
 fn a_workers_directory_that_is_a_link_is_refused_at_the_start() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     symlink(desk.path("root/other"), desk.path("root/project/planted")).expect("a link");
     let artifacts = desk.path("root/project/planted");
     let scope = desk.scope(&json!({"parallel_worker": true, "worker_artifact_dir": artifacts}));
@@ -154,7 +152,7 @@ fn a_workers_directory_that_is_a_link_is_refused_at_the_start() {
 
 #[test]
 fn another_directory_in_the_place_of_a_root_is_not_it() {
-    for_everyone("another_directory_in_the_place_of_a_root_is_not_it", |who| {
+    for_each_user("another_directory_in_the_place_of_a_root_is_not_it", |who| {
         let desk = Desk::of(who);
         let config = desk.config(NO_POOL);
         let server = desk.serve(&json!({}), &["--config", &config, &desk.volume("root/project", "ro")]);
@@ -167,7 +165,7 @@ fn another_directory_in_the_place_of_a_root_is_not_it() {
 
 #[test]
 fn a_parallel_worker_writes_only_in_its_own_directory() {
-    for_everyone("a_parallel_worker_writes_only_in_its_own_directory", |who| {
+    for_each_user("a_parallel_worker_writes_only_in_its_own_directory", |who| {
         let desk = Desk::of(who);
         let scope = json!({"parallel_worker": true, "worker_artifact_dir": desk.path("root/project/work")});
         let other = format!("--volume={}:/other:rw", desk.path("root/other").display());

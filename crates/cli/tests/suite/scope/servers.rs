@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringfence_testkit::{Who, fixture_file};
+use ringfence_testkit::{User, fixture_path};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, is_denied, rest, text, tools};
@@ -13,9 +13,9 @@ fn entry(program: &str, more: &str) -> String {
 
 /// A desk whose project is a server.
 fn desk_with_server() -> (Desk, String) {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let program = desk.path("root/project/code_server.py");
-    fs::copy(fixture_file("code_server.py"), &program).expect("it is copied");
+    fs::copy(fixture_path("code_server.py"), &program).expect("it is copied");
     let program = text(&program);
     (desk, program)
 }

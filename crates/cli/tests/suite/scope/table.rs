@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use ringfence_store::Store;
-use ringfence_testkit::{Who, fixture_file};
+use ringfence_testkit::{Server, User, fixture_path};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, is_denied, rest, text, tools};
-use crate::server::Server;
 
 const ALL: [&str; 7] = ["code", "command", "files.read", "files.write", "sessions", "servers", "memory"];
 
@@ -95,7 +94,7 @@ fn ask(server: &Server, era: Era, method: &str, mut params: Value) -> Value {
         server.address
     );
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
-    let (_, body) = server.ask("POST /mcp", &headers, &request);
+    let (_, body) = server.http("POST /mcp", &headers, &request);
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
@@ -145,9 +144,9 @@ async fn without_a_capability_what_needs_it_is_refused_on_every_way() {
     let scopes = ALL.iter().map(|lacking| ALL.iter().copied().filter(|one| one != lacking).collect());
     let scopes: Vec<BTreeSet<&str>> = scopes.chain([BTreeSet::new(), ALL.into()]).collect();
     for allowed in scopes {
-        let desk = Desk::of(Who::Root);
+        let desk = Desk::of(User::Root);
         let program = desk.path("root/project/code_server.py");
-        fs::copy(fixture_file("code_server.py"), &program).expect("it is copied");
+        fs::copy(fixture_path("code_server.py"), &program).expect("it is copied");
         let config = desk.config(&format!("[servers.tools]\ncommand = \"python3\"\nargs = [{:?}]\n", text(&program)));
         let server = desk.serve(&json!({"capabilities": allowed}), &["--config", &config]);
         let refused = try_all(&server, &allowed);

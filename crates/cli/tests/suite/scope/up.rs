@@ -1,23 +1,19 @@
 //! A scope under a supervisor: every worker serves within the one that the first was given.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use ringfence_testkit::Who;
+use ringfence_testkit::{Server, User, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, is_denied, tools};
-use crate::everyone::BINARY;
-use crate::leases::{begin, eventually, run};
-use crate::server::Server;
 use crate::up::{command, end, signal, up_in, worker};
 
 #[test]
 fn a_worker_that_takes_the_place_of_another_serves_within_the_same_scope() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let scope = desk.scope(&json!({"capabilities": ["code", "sessions"]}));
     let (server, _) = up_in(Arc::clone(&desk.state), &["--scope", &scope], &[]);
     let check = || {
@@ -26,14 +22,14 @@ fn a_worker_that_takes_the_place_of_another_serves_within_the_same_scope() {
         assert!(is_denied(&answer), "{answer}");
     };
     check();
-    let session = begin(&server, "python", "x = 'kept'");
+    let session = server.create_session("python", "x = 'kept'");
     let first = worker(&server.state);
     let environment = std::fs::read(format!("/proc/{first}/environ")).expect("it is ours");
     let named = format!("RINGFENCE_SCOPE_FILE={scope}\0");
     assert!(environment.windows(named.len()).any(|part| part == named.as_bytes()), "by the variable");
     signal(first, Signal::KILL);
-    eventually("no other takes its place", || worker(&server.state) != first);
-    assert_eq!(run(&server, &session, "print(x)")["stdout"], "kept\n");
+    wait_until("no other takes its place", || worker(&server.state) != first);
+    assert_eq!(server.execute(&session, "print(x)")["stdout"], "kept\n");
     check();
     assert!(desk.path("scope.json").exists(), "the next worker needs it");
     assert_eq!(end(server).0, Some(0));
@@ -42,7 +38,7 @@ fn a_worker_that_takes_the_place_of_another_serves_within_the_same_scope() {
 
 #[test]
 fn a_scope_that_was_changed_is_refused_by_the_next_worker() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let scope = desk.scope(&json!({"capabilities": ["code"]}));
     let mut process = command(&desk.state, &["--scope", &scope, "--max-restarts", "1"], &[])
         .stdout(Stdio::piped())
@@ -55,7 +51,7 @@ fn a_scope_that_was_changed_is_refused_by_the_next_worker() {
     let first = worker(&desk.state);
     desk.scope(&json!({"capabilities": ["code", "command"]}));
     signal(first, Signal::KILL);
-    eventually("it goes on", || server.process.try_wait().expect("it is ours").is_some());
+    wait_until("it goes on", || server.process.try_wait().expect("it is ours").is_some());
     let last = lines.next().expect("it says why it ended").expect("it is text");
     assert_eq!(server.process.wait().expect("it ended").code(), Some(75), "{last}");
     let said: Value = serde_json::from_str(&last).expect("JSON");
@@ -65,9 +61,9 @@ fn a_scope_that_was_changed_is_refused_by_the_next_worker() {
 
 #[test]
 fn a_worker_does_not_serve_without_the_scope_that_it_was_given() {
-    let desk = Desk::of(Who::Root);
+    let desk = Desk::of(User::Root);
     let scope = desk.scope(&json!({}));
-    let mut command = Who::Root.ringfence(Path::new(BINARY));
+    let mut command = User::Root.ringfence();
     command.args(["worker", "--port", "0", "--scope", &scope]);
     let said = desk.refused(command);
     assert!(said.contains("RINGFENCE_SCOPE_FILE"), "{said}");

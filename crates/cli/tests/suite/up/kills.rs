@@ -105,10 +105,10 @@ fn clients_go_on_while_workers_are_killed_again_and_again() {
         let (address, stop, begun) = (&server.address, &stop, &begun);
         let callers = (0..clients).map(|number| Caller { address, stream: None, is_kept: number % 2 == 0 });
         let running: Vec<_> = callers.map(|caller| scope.spawn(move || client(caller, stop, begun))).collect();
-        eventually("not all clients have begun", || begun.load(Ordering::Relaxed) == clients);
+        wait_until("not all clients have begun", || begun.load(Ordering::Relaxed) == clients);
         let mut last = 0;
         for kill in 0..kills {
-            eventually("no other takes its place", || worker(&server.state) != last);
+            wait_until("no other takes its place", || worker(&server.state) != last);
             last = worker(&server.state);
             // Past its first probe, which is about what is asked here, so that the next is started at once; and at any
             // point of a call.
@@ -119,7 +119,7 @@ fn clients_go_on_while_workers_are_killed_again_and_again() {
             std::thread::sleep(Duration::from_millis((kill as u64 * 37) % 200));
             signal(last, Signal::KILL);
         }
-        eventually("the last is not replaced", || worker(&server.state) != last);
+        wait_until("the last is not replaced", || worker(&server.state) != last);
         std::thread::sleep(Duration::from_millis(500));
         stop.store(true, Ordering::Relaxed);
         let counts = running.into_iter().map(|client| client.join().expect("no client fails"));
@@ -133,19 +133,19 @@ fn clients_go_on_while_workers_are_killed_again_and_again() {
     family_with_sandbox(&server.state);
     let (code, state) = end(server);
     assert_eq!(code, Some(0));
-    eventually("processes are left", || processes_of(&state).is_empty());
+    wait_until("processes are left", || processes_of(&state).is_empty());
     assert_eq!(std::fs::read_dir(state.path().join("launchers")).expect("it is there").count(), 0);
 }
 
 #[test]
 fn a_worker_that_hangs_is_replaced_and_its_sessions_go_on() {
     let (server, _) = up(&["--probe-interval-ms", "200", "--probe-timeout-ms", "2000"], &[]);
-    let session = begin(&server, "python", "x = 'kept'");
+    let session = server.create_session("python", "x = 'kept'");
     let hung = worker(&server.state);
     signal(hung, Signal::STOP);
     // It waits for the next worker.
-    assert_eq!(run(&server, &session, "print(x)")["stdout"], "kept\n");
-    assert!(!is_alive(hung));
+    assert_eq!(server.execute(&session, "print(x)")["stdout"], "kept\n");
+    assert!(!process::is_alive(hung));
     let told = status(&server.state);
     assert_eq!((&told["restarts"], &told["last_reason"]), (&json!(1), &json!("probe failed")), "{told}");
 }
@@ -153,12 +153,12 @@ fn a_worker_that_hangs_is_replaced_and_its_sessions_go_on() {
 #[test]
 fn a_worker_that_hangs_at_the_end_is_killed_and_its_sandboxes_do_not_wait_for_their_lease() {
     let (server, _) = up(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "600")]);
-    begin(&server, "python", "x = 1");
+    server.create_session("python", "x = 1");
     family_with_sandbox(&server.state);
     signal(worker(&server.state), Signal::STOP);
     let (code, state) = end(server);
     assert_eq!(code, Some(0));
-    eventually("launchers are left", || processes_of(&state).is_empty());
+    wait_until("launchers are left", || processes_of(&state).is_empty());
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn after_the_last_restart_it_ends_and_tells_why_and_its_sandboxes_do_not_wait_fo
     assert!(matches!(caller.call(&json!({"code": "x = 1"})), Outcome::Answered(_)));
     let first = worker(&state);
     signal(first, Signal::KILL);
-    eventually("no other takes its place", || worker(&state) != first);
+    wait_until("no other takes its place", || worker(&state) != first);
     let family = family_with_sandbox(&state);
     signal(worker(&state), Signal::KILL);
     let line = next();
@@ -190,12 +190,12 @@ fn after_the_last_restart_it_ends_and_tells_why_and_its_sandboxes_do_not_wait_fo
 #[test]
 fn a_worker_that_hangs_ends_with_its_supervisor() {
     let (mut server, _) = up(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "1")]);
-    begin(&server, "python", "x = 1");
+    server.create_session("python", "x = 1");
     let (hung, family) = (worker(&server.state), family_with_sandbox(&server.state));
     signal(hung, Signal::STOP);
     server.process.kill().expect("it can be killed");
     let _ = server.process.wait();
-    eventually("the worker lives", || !is_alive(hung));
+    wait_until("the worker lives", || !process::is_alive(hung));
     assert_gone(&family);
     assert!(TcpStream::connect(&server.address).is_err(), "somebody listens");
 }
@@ -203,7 +203,7 @@ fn a_worker_that_hangs_ends_with_its_supervisor() {
 #[test]
 fn a_server_of_the_host_does_not_outlive_the_worker_that_started_it() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (config, program) = (directory.path().join("ringfence.toml"), ringfence_testkit::fixture_file("bad_server.py"));
+    let (config, program) = (directory.path().join("ringfence.toml"), ringfence_testkit::fixture_path("bad_server.py"));
     // It ends neither with its input nor on a signal that it can hear.
     let entry =
         format!("[servers.deaf]\ncommand = \"python3\"\nargs = [{program:?}, \"ignore-sigterm\"]\nsandbox = false\n");
@@ -213,15 +213,15 @@ fn a_server_of_the_host_does_not_outlive_the_worker_that_started_it() {
     let of_host = || {
         let is_it = |pid: &u32| {
             let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.contains("bad_server.py") && is_alive(*pid)
+            line.contains("bad_server.py") && process::is_alive(*pid)
         };
         family(&server.state).into_iter().filter(is_it).collect::<Vec<u32>>()
     };
     let (first, killed) = (of_host(), worker(&server.state));
     assert_eq!(first.len(), 1, "{first:?}");
     signal(killed, Signal::KILL);
-    eventually("it outlives its worker", || !is_alive(first[0]));
-    eventually("no other takes its place", || worker(&server.state) != killed);
+    wait_until("it outlives its worker", || !process::is_alive(first[0]));
+    wait_until("no other takes its place", || worker(&server.state) != killed);
     let answer = server.call("deaf__echo", &json!({"message": "x"}));
     assert_eq!(answer["result"]["content"][0]["text"], "x", "{answer}");
     // Nor does it outlive one that is asked to end.
@@ -241,7 +241,7 @@ fn a_worker_that_has_too_much_to_do_is_not_replaced() {
     let busy = || server.request("tools/list", &json!({}))["error"]["code"] == -32001;
     // A probe may have had the only place.
     let mut running = server.send("POST /mcp", &call.to_string());
-    eventually("it is not busy", busy);
+    wait_until("it is not busy", busy);
     running.read_to_string(&mut answer).expect("it is answered");
     assert!(answer.contains("done\\n"), "{answer}");
     let told = status(&server.state);
@@ -251,29 +251,29 @@ fn a_worker_that_has_too_much_to_do_is_not_replaced() {
 #[test]
 fn a_killed_supervisor_takes_its_worker_along_and_sandboxes_end_with_their_lease() {
     let (mut server, _) = up(&[], &[("RINGFENCE_SESSIONS_LEASE_S", "1")]);
-    begin(&server, "python", "x = 1");
+    server.create_session("python", "x = 1");
     let (worker, family) = (worker(&server.state), family_with_sandbox(&server.state));
     server.process.kill().expect("it can be killed");
     let _ = server.process.wait();
-    eventually("the worker lives", || !is_alive(worker));
+    wait_until("the worker lives", || !process::is_alive(worker));
     let state = Arc::clone(&server.state);
     assert_gone(&family);
     assert_eq!(processes_of(&state), [0; 0]);
     // What it left in the state directory is in nobody's way.
     assert_eq!(status(&state), Value::Null);
     let (next, _) = up_in(state, &[], &[]);
-    let session = begin(&next, "python", "y = 2");
-    assert_eq!(run(&next, &session, "print(y)")["stdout"], "2\n");
+    let session = next.create_session("python", "y = 2");
+    assert_eq!(next.execute(&session, "print(y)")["stdout"], "2\n");
 }
 
 #[test]
 fn a_supervisor_that_comes_soon_enough_finds_the_sessions_of_one_that_was_killed() {
     let (mut server, _) = up(&[], &[]);
-    let session = begin(&server, "python", "x = 'kept'");
+    let session = server.create_session("python", "x = 'kept'");
     let worker = worker(&server.state);
     server.process.kill().expect("it can be killed");
     let _ = server.process.wait();
-    eventually("the worker lives", || !is_alive(worker));
+    wait_until("the worker lives", || !process::is_alive(worker));
     let (next, _) = up_in(Arc::clone(&server.state), &[], &[]);
-    assert_eq!(run(&next, &session, "print(x)")["stdout"], "kept\n");
+    assert_eq!(next.execute(&session, "print(x)")["stdout"], "kept\n");
 }

@@ -58,8 +58,8 @@ fn a_socket_that_is_passed_in_is_served_and_the_service_manager_is_told() {
             told.push(heard(&manager));
         }
         assert!(told.contains(&format!("READY=1\nSTATUS=serving MCP at http://127.0.0.1:{port}/mcp")), "{told:?}");
-        let session = begin(&server, "bash", "x=kept");
-        assert_eq!(run(&server, &session, "echo $x")["stdout"], "kept\n", "{role}");
+        let session = server.create_session("bash", "x=kept");
+        assert_eq!(server.execute(&session, "echo $x")["stdout"], "kept\n", "{role}");
         let (code, state) = end(server);
         assert_eq!(code, Some(0));
         while heard(&manager) != "STOPPING=1" {}
@@ -111,6 +111,6 @@ fn an_orchestrator_of_a_few_lines_uses_it() {
     let output = command.arg(example).arg(BINARY).env("RINGFENCE_STATE_DIR", state.path()).output().expect("it runs");
     let (said, complaints) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said} {complaints}");
-    assert!(said.contains("the agent's answer: 42"), "{said}");
+    assert!(said.contains("the result: 42"), "{said}");
     assert_eq!(processes_of(&state), [0; 0]);
 }

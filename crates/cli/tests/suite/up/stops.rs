@@ -12,7 +12,7 @@ const NEVER_READY: [&str; 4] = ["--expect-tool", "fly", "--preflight-timeout-ms"
 /// Of one that is not ready yet.
 fn first_worker(state: &TempDir) -> u32 {
     let mut found = None;
-    eventually("no worker starts", || {
+    wait_until("no worker starts", || {
         found = status(state)["worker_pid"].as_u64();
         found.is_some()
     });
@@ -22,7 +22,7 @@ fn first_worker(state: &TempDir) -> u32 {
 fn code_after(process: &mut std::process::Child, told: Signal) -> Option<i32> {
     signal(process.id(), told);
     let mut ended = None;
-    eventually("it does not end", || {
+    wait_until("it does not end", || {
         ended = process.try_wait().expect("it is ours");
         ended.is_some()
     });
@@ -41,11 +41,11 @@ fn up_by(program: &str, options: &[&str]) -> Server {
 #[test]
 fn a_call_that_takes_too_long_is_told_so_and_the_end_takes_no_more_than_ten_seconds() {
     let (mut server, _) = up(&[], &[]);
-    let session = begin(&server, "python", "import time");
+    let session = server.create_session("python", "import time");
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "execute_code",
         "arguments": {"code": "time.sleep(60)", "session_id": session, "timeout": 100}}});
     let mut stream = server.send("POST /mcp", &call.to_string());
-    eventually("the call does not start", || {
+    wait_until("the call does not start", || {
         let told = server.call("get_sessions", &json!({"session_id": session}));
         told["result"]["structuredContent"]["sessions"][0]["status"] == "busy"
     });
@@ -64,7 +64,7 @@ fn a_call_that_takes_too_long_is_told_so_and_the_end_takes_no_more_than_ten_seco
 fn a_terminal_that_is_gone_ends_it_in_order_unless_it_was_told_not_to_mind() {
     // Whoever runs the tests may ignore it.
     let mut server = up_by("env", &["--default-signal=HUP"]);
-    begin(&server, "python", "x = 1");
+    server.create_session("python", "x = 1");
     let family = family_with_sandbox(&server.state);
     assert_eq!(code_after(&mut server.process, Signal::HUP), Some(0));
     assert_gone(&family);
@@ -72,11 +72,11 @@ fn a_terminal_that_is_gone_ends_it_in_order_unless_it_was_told_not_to_mind() {
     let server = up_by("nohup", &[]);
     let before = worker(&server.state);
     signal(server.process.id(), Signal::HUP);
-    let session = begin(&server, "python", "x = 'kept'");
-    assert_eq!(run(&server, &session, "print(x)")["stdout"], "kept\n");
+    let session = server.create_session("python", "x = 'kept'");
+    assert_eq!(server.execute(&session, "print(x)")["stdout"], "kept\n");
     // Its guests are told to end by the same signal as everybody's.
     let ignored = "next(line.split()[1] for line in open('/proc/self/status') if line.startswith('SigIgn'))";
-    assert_eq!(run(&server, &session, &format!("print(int({ignored}, 16) & 1)"))["stdout"], "0\n");
+    assert_eq!(server.execute(&session, &format!("print(int({ignored}, 16) & 1)"))["stdout"], "0\n");
     assert_eq!(worker(&server.state), before);
     end(server);
 }
@@ -87,7 +87,7 @@ fn it_is_stopped_before_it_is_ready() {
     let mut process = command(&state, &NEVER_READY, &[]).stdout(Stdio::piped()).spawn().expect("it starts");
     let worker = first_worker(&state);
     assert_eq!(code_after(&mut process, Signal::TERM), Some(0));
-    assert!(!is_alive(worker));
+    assert!(!process::is_alive(worker));
     let mut said = String::new();
     process.stdout.take().expect("stdout is piped").read_to_string(&mut said).expect("it is text");
     assert_eq!(said, "", "nothing was ready");
@@ -134,7 +134,7 @@ fn an_endpoint_of_before_is_not_named_and_one_of_another_is_left() {
     let state = tempfile::tempdir().expect("a directory");
     let mut process = command(&state, &[&NEVER_READY[..], &named].concat(), &[]).spawn().expect("it starts");
     first_worker(&state);
-    eventually("an endpoint is named that is none", || !file.exists());
+    wait_until("an endpoint is named that is none", || !file.exists());
     assert_eq!(code_after(&mut process, Signal::TERM), Some(0));
     assert!(!file.exists());
 
@@ -157,10 +157,10 @@ fn a_token_that_has_changed_is_known_to_the_next_worker_and_to_its_probes() {
     let first = worker(&server.state);
     std::fs::write(&secret, "the-second-secret").expect("it is written");
     signal(first, Signal::KILL);
-    eventually("no other takes its place", || worker(&server.state) != first);
+    wait_until("no other takes its place", || worker(&server.state) != first);
     let headers = |secret: &str| format!("Host: {}\r\nAuthorization: Bearer {secret}\r\n", server.address);
-    assert_eq!(server.ask("GET /v1/sessions", &headers("the-first-secret"), "").0, 401);
-    assert_eq!(server.ask("GET /v1/sessions", &headers("the-second-secret"), "").0, 200);
+    assert_eq!(server.http("GET /v1/sessions", &headers("the-first-secret"), "").0, 401);
+    assert_eq!(server.http("GET /v1/sessions", &headers("the-second-secret"), "").0, 200);
     assert_eq!(status(&server.state)["restarts"], 1);
 }
 
@@ -185,5 +185,5 @@ fn a_supervisor_that_does_not_answer_is_told_of() {
     drop(halted);
     assert!(shown.contains(&format!("pid {pid} does not answer")), "{shown}");
     assert_eq!(told, json!([{"pid": pid, "error": "it does not answer"}]));
-    eventually("it does not go on", || status(&server.state)["pid"] == pid);
+    wait_until("it does not go on", || status(&server.state)["pid"] == pid);
 }

@@ -5,12 +5,12 @@ use super::*;
 /// Of a supervisor itself: `status` tells of one alone.
 fn worker_of(server: &Server) -> u32 {
     let mut found = None;
-    eventually("it has no worker", || {
+    wait_until("it has no worker", || {
         let is_worker = |pid: &u32| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.split(|byte| *byte == 0).nth(1) == Some(b"worker") && is_alive(*pid)
+            line.split(|byte| *byte == 0).nth(1) == Some(b"worker") && process::is_alive(*pid)
         };
-        found = descendants(server.process.id()).into_iter().find(is_worker);
+        found = process::descendants(server.process.id()).into_iter().find(is_worker);
         found.is_some()
     });
     found.expect("it was found")
@@ -20,7 +20,7 @@ fn worker_of(server: &Server) -> u32 {
 fn replace_worker(server: &Server) {
     let killed = worker_of(server);
     signal(killed, Signal::KILL);
-    eventually("no other takes its place", || worker_of(server) != killed);
+    wait_until("no other takes its place", || worker_of(server) != killed);
     server.request("tools/list", &json!({}));
 }
 
@@ -29,22 +29,22 @@ fn sessions_are_left_to_the_supervisor_that_lives_while_it_has_no_worker() {
     let variables = [("RINGFENCE_SESSIONS_LEASE_S", "600")];
     let (one, _) = up(&[], &variables);
     let (other, _) = up_in(Arc::clone(&one.state), &[], &variables);
-    let of_one = begin(&one, "python", "x = 'of one'");
-    let of_other = begin(&other, "python", "x = 'of the other'");
+    let of_one = one.create_session("python", "x = 'of one'");
+    let of_other = other.create_session("python", "x = 'of the other'");
     // For as long as it stands still nobody replaces its worker.
     let killed = worker_of(&one);
     let halted = Halted::new(one.process.id());
     signal(killed, Signal::KILL);
-    eventually("it lives", || !is_alive(killed));
+    wait_until("it lives", || !process::is_alive(killed));
     replace_worker(&other);
-    assert_eq!(run(&other, &of_other, "print(x)")["stdout"], "of the other\n");
+    assert_eq!(other.execute(&of_other, "print(x)")["stdout"], "of the other\n");
     // One that ends, and whose worker cannot do so itself, ends what is its own alone.
     signal(worker_of(&other), Signal::STOP);
     let mut other = other;
     signal(other.process.id(), Signal::TERM);
     assert_eq!(other.process.wait().expect("it is ours").code(), Some(0));
     drop(halted);
-    assert_eq!(run(&one, &of_one, "print(x)")["stdout"], "of one\n");
+    assert_eq!(one.execute(&of_one, "print(x)")["stdout"], "of one\n");
     // What the other had is gone, and nobody else has it.
     let gone = one.call("execute_code", &json!({"code": "print(x)", "session_id": of_other}));
     assert_eq!(gone["error"]["data"]["error_code"], "SESSION_NOT_FOUND", "{gone}");

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use ringfence_entries::RemoteSettings;
+use ringfence_testkit::{download_cache, skip};
 use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
@@ -12,14 +13,17 @@ use tokio::sync::mpsc;
 use super::loopback::{LONG, call, connect};
 use crate::upstream::{Incoming, Outgoing, Upstream, Wire};
 
-/// The program of server-everything in the package cache.
-fn program() -> Option<PathBuf> {
-    let cache = PathBuf::from(std::env::var_os("RINGFENCE_TEST_CACHE")?).join("npm/_npx");
-    std::env::var_os("RINGFENCE_TEST_SERVER_EVERYTHING")?;
-    let entries = std::fs::read_dir(cache).ok()?.filter_map(Result::ok);
-    let programs =
+/// Returns the program of server-everything in the package cache. Records a skip if it is missing.
+fn program(test: &str) -> Option<PathBuf> {
+    let cache = download_cache(test)?.join("npm/_npx");
+    let entries = std::fs::read_dir(cache).into_iter().flatten().flatten();
+    let mut programs =
         entries.map(|entry| entry.path().join("node_modules/@modelcontextprotocol/server-everything/dist/index.js"));
-    programs.into_iter().find(|program| program.exists())
+    let program = programs.find(|program| program.exists());
+    if program.is_none() {
+        skip(test, "server-everything is not in the package cache");
+    }
+    program
 }
 
 fn start(program: &PathBuf, mode: &str, port: u16) -> Child {
@@ -67,7 +71,7 @@ async fn assert_works(upstream: &Upstream) {
 
 #[tokio::test]
 async fn server_everything_over_lines() {
-    let Some(program) = program() else { return };
+    let Some(program) = program("upstream::server_everything_over_lines") else { return };
     let mut child = start(&program, "stdio", 0);
     let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
     let (upstream, _incoming) = connect(Wire::Lines(Box::new(streams.0), Box::new(streams.1))).await;
@@ -78,7 +82,7 @@ async fn server_everything_over_lines() {
 
 #[tokio::test]
 async fn server_everything_over_streamable_http() {
-    let Some(program) = program() else { return };
+    let Some(program) = program("upstream::server_everything_over_streamable_http") else { return };
     let port = free_port();
     let _child = start(&program, "streamableHttp", port);
     let settings = RemoteSettings::new(format!("http://127.0.0.1:{port}/mcp"));
@@ -89,7 +93,7 @@ async fn server_everything_over_streamable_http() {
 
 #[tokio::test]
 async fn server_everything_over_sse() {
-    let Some(program) = program() else { return };
+    let Some(program) = program("upstream::server_everything_over_sse") else { return };
     let port = free_port();
     let _child = start(&program, "sse", port);
     let settings = RemoteSettings::new(format!("http://127.0.0.1:{port}/sse"));
@@ -112,11 +116,11 @@ else:
     server.run("streamable-http", port=int(sys.argv[1]))
 "#;
 
-fn start_modern(mode: &str) -> Option<Child> {
-    let python = PathBuf::from(std::env::var_os("RINGFENCE_TEST_CACHE")?).join("python-newest/bin/python");
+fn start_modern(test: &str, mode: &str) -> Option<Child> {
+    let python = download_cache(test)?.join("python-newest/bin/python");
     let mut command = Command::new(python);
     command.arg("-c").arg(MODERN).arg(mode).kill_on_drop(true);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()
+    Some(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 async fn assert_modern(upstream: &Upstream) {
@@ -130,7 +134,7 @@ async fn assert_modern(upstream: &Upstream) {
 
 #[tokio::test]
 async fn a_modern_python_server_over_lines() {
-    let Some(mut child) = start_modern("stdio") else { return };
+    let Some(mut child) = start_modern("upstream::a_modern_python_server_over_lines", "stdio") else { return };
     let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
     let (upstream, _incoming) = connect(Wire::Lines(Box::new(streams.0), Box::new(streams.1))).await;
     assert_modern(&upstream.unwrap()).await;
@@ -140,7 +144,8 @@ async fn a_modern_python_server_over_lines() {
 #[tokio::test]
 async fn a_modern_python_server_over_http() {
     let port = free_port();
-    let Some(_child) = start_modern(&port.to_string()) else { return };
+    let test = "upstream::a_modern_python_server_over_http";
+    let Some(_child) = start_modern(test, &port.to_string()) else { return };
     let settings = RemoteSettings::new(format!("http://127.0.0.1:{port}/mcp"));
     let (upstream, _incoming) = reach(|| Wire::Http(settings.clone())).await;
     assert_modern(&upstream).await;
