@@ -6,7 +6,7 @@ other spellings, a Host field or a second request that names another place, the 
 too, a name with a private address, DNS over HTTPS.
 Contained: 400 or 403 before any connection.
 Harmless: nothing is resolved but localhost; outside, the harness's server stands in for the proxy.
-Rebinding and server names are tested where names can be made up: crates/egress/src/tests.rs.
+Rebinding and server names are tested where names can be made up: crates/egress/src/proxy/tests.rs.
 """
 
 import http.client

@@ -72,7 +72,7 @@ impl KernelSocket {
 
     /// Appends what has come, once something has; an error if the interpreter has hung up. Cancel-safe.
     pub async fn receive(&self, inbox: &mut KernelBuffer) -> Result<()> {
-        let received = inbox.room(READ_AT_ONCE);
+        let received = inbox.reserve(READ_AT_ONCE);
         let mut length = rustix::io::read(&self.0, spare_capacity(received)).map_err(Error::from);
         loop {
             match length {

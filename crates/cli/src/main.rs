@@ -48,15 +48,6 @@ enum Command {
     /// Makes sandboxes for a server, over a socket on standard input.
     #[command(hide = true, name = LAUNCHER_ROLE)]
     Launcher,
-    /// `serve` that ends with its parent; started by `bench`.
-    #[command(hide = true, name = commands::bench::SERVER_ROLE)]
-    BenchServer(commands::serve::Arguments),
-    /// A bare MCP server with an `echo` tool, to compare with; started by `bench`.
-    #[command(hide = true, name = commands::bench::ECHO_ROLE)]
-    BenchEcho,
-    /// The same on standard streams.
-    #[command(hide = true, name = commands::bench::STDIO_ECHO_ROLE)]
-    BenchEchoStdio,
     /// Tries to get out of the sandbox that it runs in; started by `doctor`.
     #[command(hide = true)]
     Escape(commands::escape::Arguments),
@@ -82,10 +73,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => commands::run::run(*arguments),
         Command::Doctor(arguments) => commands::doctor::run(&arguments),
         Command::Config(arguments) => commands::config::run(arguments),
-        Command::Bench(arguments) => commands::bench::run(&arguments),
-        Command::BenchServer(arguments) => commands::bench::serve(&arguments),
-        Command::BenchEcho => commands::bench::serve_echo(),
-        Command::BenchEchoStdio => commands::bench::serve_stdio_echo(),
+        Command::Bench(_) => commands::bench::run(),
         Command::Launcher => commands::launcher::run(),
         Command::Escape(arguments) => commands::escape::run(&arguments),
     };

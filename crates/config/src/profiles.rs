@@ -8,14 +8,14 @@ use serde::Deserialize;
 use super::error::ConfigError;
 use super::values::Values;
 use ringfence_core::suggest::{closest, join};
-use ringfence_entries::{Mode, Profile};
+use ringfence_entries::{Profile, ProfileMode};
 
 /// A named selection of servers and tools, served at /mcp/NAME.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProfileConfig {
     /// Whether tools are offered as they are, or to code that calls them; direct unless given.
-    pub mode: Option<Mode>,
+    pub mode: Option<ProfileMode>,
     /// Servers by name or uuid; all if this is left out.
     pub servers: Option<Vec<String>>,
     /// Tools that are offered, by their own name or as `server__tool`, with `*` for anything; all if this is left out.
@@ -34,7 +34,7 @@ const CODE: &str = "code";
 pub(super) fn resolve(profiles: BTreeMap<String, ProfileConfig>) -> BTreeMap<String, Profile> {
     let mut profiles: BTreeMap<String, Profile> =
         profiles.into_iter().map(|(name, given)| (name, resolve_one(given))).collect();
-    profiles.entry(CODE.into()).or_insert_with(|| Profile { mode: Mode::Code, ..Profile::default() });
+    profiles.entry(CODE.into()).or_insert_with(|| Profile { mode: ProfileMode::Code, ..Profile::default() });
     profiles
 }
 
@@ -63,6 +63,6 @@ fn resolve_one(given: ProfileConfig) -> Profile {
         allow: given.allow,
         deny: given.deny,
         prefix: given.prefix.unwrap_or(true),
-        own_tools: given.own_tools.unwrap_or(true),
+        builtin_tools: given.own_tools.unwrap_or(true),
     }
 }

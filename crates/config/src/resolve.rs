@@ -24,7 +24,7 @@ use ringfence_core::{Flavor, Flavors};
 use ringfence_core::{Template, Templates};
 use ringfence_egress::Rule;
 use ringfence_entries::Profile;
-use ringfence_images::SAVE;
+use ringfence_images::SAVE_HINT;
 
 /// Where the defaults do not say it.
 const MOST_REQUESTS: usize = 512;
@@ -299,7 +299,7 @@ fn image(name: &str, given: &TemplateConfig, values: &Values) -> Result<Option<P
     }
     if !(path.is_file() || path.is_dir()) {
         let problem = format!("templates.{name}.image is neither a file nor a directory: {}", path.display());
-        return Err(wrong(problem, SAVE));
+        return Err(wrong(problem, SAVE_HINT));
     }
     // Links to it are resolved once, now.
     Ok(Some(path.canonicalize().unwrap_or(path)))

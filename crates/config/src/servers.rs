@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ConfigError;
 use super::values::Values;
-use ringfence_entries::{EntryError, ServerEntry, Warning, anchor_paths, entry_from_json};
+use ringfence_entries::{EntryError, ServerEntry, Warning, entry_from_json, resolve_relative_paths};
 
 /// A server that is hosted or reached.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
@@ -115,10 +115,10 @@ fn resolve_one(name: &str, given: &ServerEntryConfig, values: &Values) -> Result
     let mut value =
         serde_json::to_value(given).map_err(|error| wrong(None, format!("it cannot be read: {error}"), None))?;
     let base = values.origin(&["servers", name]).anchor(Path::new("."));
-    anchor_paths(&mut value, &base);
+    resolve_relative_paths(&mut value, &base);
     let read = entry_from_json(name, &value).map_err(|error| {
         let key = match &error {
-            EntryError::Kind { key, .. } | EntryError::Value { key, .. } => Some(key.as_str()),
+            EntryError::WrongType { key, .. } | EntryError::InvalidValue { key, .. } => Some(key.as_str()),
             _ => None,
         };
         wrong(key, error.to_string(), error.hints().into_iter().next())

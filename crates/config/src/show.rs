@@ -7,7 +7,7 @@ use serde_json::json;
 use super::keys::KEYS;
 use super::origin::Origin;
 use super::resolve::Configuration;
-use ringfence_entries::{veil, veil_url};
+use ringfence_entries::{redact, redact_url};
 
 const SET: &str = "(set)";
 const NOT_SET: &str = "(not set)";
@@ -82,8 +82,8 @@ impl Configuration {
 fn shown(key: &str, value: &toml::Value) -> toml::Value {
     let (true, Some(text)) = (key.starts_with("servers."), value.as_str()) else { return value.clone() };
     if key.rsplit('.').next() == Some("url") {
-        return veil_url(text).into();
+        return redact_url(text).into();
     }
     let is_secret = [".env.", ".headers."].iter().any(|part| key.contains(part));
-    if is_secret { veil(text).into() } else { value.clone() }
+    if is_secret { redact(text).into() } else { value.clone() }
 }

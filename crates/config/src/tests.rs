@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::keys::KEYS;
 use super::*;
 use crate::Settings;
-use ringfence_entries::Mode;
+use ringfence_entries::ProfileMode;
 
 /// Loads a file of this text, with these variables and flags.
 fn load_text(text: &str, variables: &[(&str, &str)], flags: Vec<Flag>) -> Result<Configuration, String> {
@@ -266,9 +266,9 @@ fn code_mode_is_set_by_the_file_and_by_variables_that_others_know() {
     let flavor = configuration.code.flavor();
     assert_eq!((&*flavor.name, flavor.limits.memory_bytes, flavor.limits.pids), ("code", 256 << 20, 64));
     assert_eq!(configuration.server.profile.as_deref(), Some("review"));
-    let modes: Vec<(&str, Mode)> =
+    let modes: Vec<(&str, ProfileMode)> =
         configuration.profiles.iter().map(|(name, profile)| (name.as_str(), profile.mode)).collect();
-    assert_eq!(modes, [("code", Mode::Code), ("plain", Mode::Direct), ("review", Mode::Code)]);
+    assert_eq!(modes, [("code", ProfileMode::Code), ("plain", ProfileMode::Direct), ("review", ProfileMode::Code)]);
     assert_eq!(configuration.profiles["code"].servers, None);
     let shown = configuration.show();
     assert!(shown.contains("code.template = \"science\"  # the variable MCP_BRIDGE_IMAGE"), "{shown}");
@@ -315,7 +315,7 @@ fn one_of_several_tokens_gets_a_share_of_the_sessions() {
 #[test]
 fn a_profile_of_ones_own_can_be_called_code() {
     let configuration = load_text("[profiles.code]\nservers = []\n", &[], Vec::new()).unwrap();
-    assert_eq!((configuration.profiles.len(), configuration.profiles["code"].mode), (1, Mode::Direct));
+    assert_eq!((configuration.profiles.len(), configuration.profiles["code"].mode), (1, ProfileMode::Direct));
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! A directory of the host that a volume must lie in, known by what it is and not only by its name.
+//! A directory of the host that volumes are confined to.
 //!
-//! Whatever lies in it is opened beneath its own descriptor, by the kernel's rule that no step may leave it and no link
-//! is followed: a name that is exchanged while it is opened leads to an error, never elsewhere.
+//! The directory is identified by device and inode, not only by its path. Paths beneath it are opened relative to its
+//! descriptor with `RESOLVE_BENEATH` and without symbolic links (openat2(2)). If a guest replaces a part of the path
+//! during the lookup, the lookup fails; it never leads outside of the directory.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, openat2};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// A directory that was there when it was named, and must still be the same whenever it is used.
+/// An existing directory, with the identity that it had when this value was created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AllowedRoot {
@@ -22,7 +23,7 @@ pub struct AllowedRoot {
 const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
 
 impl AllowedRoot {
-    /// Takes a directory by its real path: one with a link in it is refused.
+    /// Identifies a directory by its real path. A path that contains a symbolic link is an error (`ELOOP`).
     pub fn new(path: PathBuf) -> Result<Self, Errno> {
         let opened = open_directory(&path)?;
         let (device, inode) = identity(&rustix::fs::fstat(&opened)?);
@@ -33,15 +34,15 @@ impl AllowedRoot {
         &self.path
     }
 
-    /// Whether a path is by its name beneath this directory; what it leads to is seen when it is opened.
+    /// Returns whether a path is lexically beneath this directory. Only [`Self::open`] checks where it leads.
     pub fn contains_path(&self, path: &Path) -> bool {
         path.starts_with(&self.path)
     }
 
-    /// Opens something in it, or it itself, as a mere place (`O_PATH`).
+    /// Opens the directory or a path beneath it with `O_PATH`.
     ///
-    /// `ESTALE` if the directory is no longer the one that was named, `ELOOP` if a link is on the way, `EXDEV` if the
-    /// path is not beneath it.
+    /// Errors: `ESTALE` if another directory has replaced this one, `ELOOP` if the path contains a symbolic link, `EXDEV`
+    /// if the path is not beneath the directory.
     pub fn open(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let beneath = path.strip_prefix(&self.path).map_err(|_| Errno::XDEV)?;
         let root = open_directory(&self.path)?;
@@ -51,23 +52,25 @@ impl AllowedRoot {
         let beneath = if beneath.as_os_str().is_empty() { Path::new(".") } else { beneath };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat2(&root, beneath, flags, Mode::empty(), ResolveFlags::BENEATH | NO_LINKS)?;
-        // One at the very end would be opened as itself.
+        // `O_PATH | O_NOFOLLOW` opens a symbolic link in the last component instead of failing.
         match FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode) {
             FileType::Symlink => Err(Errno::LOOP),
             _ => Ok(opened),
         }
     }
 
-    /// Why [`Self::open`] refused.
+    /// Explains an error of [`Self::open`] to a user.
     pub fn explain(&self, errno: Errno) -> String {
         let root = self.path.display();
         match errno {
-            Errno::LOOP => format!("a link is on the way to it; give its real path, beneath the allowed root {root}"),
-            Errno::XDEV => format!("it does not lie beneath the allowed root {root}"),
-            Errno::STALE => format!("the allowed root {root} is no longer the directory that it was at the start"),
-            Errno::NOENT => "it is not there; make it first, since a volume is never created".into(),
-            Errno::NOSYS => "this needs openat2, of Linux 5.6 or newer".into(),
-            _ => "it cannot be opened; check the path".into(),
+            Errno::LOOP => {
+                format!("the path contains a symbolic link; give its real path beneath the allowed root {root}")
+            }
+            Errno::XDEV => format!("the path is not beneath the allowed root {root}"),
+            Errno::STALE => format!("the allowed root {root} was replaced by another directory since the start"),
+            Errno::NOENT => "the path does not exist; create it first, since ringfence never creates a volume".into(),
+            Errno::NOSYS => "the system call openat2 is missing; use Linux 5.6 or newer".into(),
+            _ => "the path cannot be opened; check it and its permissions".into(),
         }
     }
 }
@@ -84,53 +87,53 @@ fn identity(stat: &Stat) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    fn real(directory: &tempfile::TempDir) -> PathBuf {
+    fn real_path(directory: &tempfile::TempDir) -> PathBuf {
         directory.path().canonicalize().unwrap()
     }
 
     #[test]
-    fn what_lies_in_it_is_opened_and_nothing_else() {
+    fn only_paths_beneath_the_root_are_opened() {
         let directory = tempfile::tempdir().unwrap();
-        let base = real(&directory);
+        let base = real_path(&directory);
         let root = base.join("root");
         std::fs::create_dir_all(root.join("a/b")).unwrap();
-        std::fs::create_dir(base.join("rootless")).unwrap();
-        std::os::unix::fs::symlink(base.join("rootless"), root.join("out")).unwrap();
+        std::fs::create_dir(base.join("root-sibling")).unwrap();
+        std::os::unix::fs::symlink(base.join("root-sibling"), root.join("out")).unwrap();
         std::os::unix::fs::symlink("a", root.join("inside")).unwrap();
-        let within = AllowedRoot::new(root.clone()).unwrap();
-        for inside in ["", "a", "a/b"] {
-            assert!(within.open(&root.join(inside)).is_ok(), "{inside}");
+        let allowed = AllowedRoot::new(root.clone()).unwrap();
+        for beneath in ["", "a", "a/b"] {
+            assert!(allowed.open(&root.join(beneath)).is_ok(), "{beneath}");
         }
         for (path, expected) in [
             (root.join("out"), Errno::LOOP),
             (root.join("inside/b"), Errno::LOOP),
-            (root.join("a/../../rootless"), Errno::XDEV),
-            (base.join("rootless"), Errno::XDEV),
+            (root.join("a/../../root-sibling"), Errno::XDEV),
+            (base.join("root-sibling"), Errno::XDEV),
             (root.join("missing"), Errno::NOENT),
         ] {
-            assert_eq!(within.open(&path).err(), Some(expected), "{}", path.display());
+            assert_eq!(allowed.open(&path).err(), Some(expected), "{}", path.display());
         }
     }
 
     #[test]
-    fn a_directory_in_its_place_is_not_it() {
+    fn replaced_root_is_rejected() {
         let directory = tempfile::tempdir().unwrap();
-        let base = real(&directory);
+        let base = real_path(&directory);
         let root = base.join("root");
         std::fs::create_dir(&root).unwrap();
-        let within = AllowedRoot::new(root.clone()).unwrap();
+        let allowed = AllowedRoot::new(root.clone()).unwrap();
         std::fs::rename(&root, base.join("before")).unwrap();
         std::fs::create_dir(&root).unwrap();
-        assert_eq!(within.open(&root).err(), Some(Errno::STALE));
+        assert_eq!(allowed.open(&root).err(), Some(Errno::STALE));
         std::fs::remove_dir(&root).unwrap();
         std::os::unix::fs::symlink(base.join("before"), &root).unwrap();
-        assert_eq!(within.open(&root).err(), Some(Errno::LOOP));
+        assert_eq!(allowed.open(&root).err(), Some(Errno::LOOP));
     }
 
     #[test]
-    fn it_is_named_by_its_real_path() {
+    fn root_must_be_a_real_path() {
         let directory = tempfile::tempdir().unwrap();
-        let base = real(&directory);
+        let base = real_path(&directory);
         std::os::unix::fs::symlink(&base, base.join("link")).unwrap();
         assert_eq!(AllowedRoot::new(base.join("link")).err(), Some(Errno::LOOP));
         assert_eq!(AllowedRoot::new(base.join("missing")).err(), Some(Errno::NOENT));

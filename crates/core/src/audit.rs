@@ -1,31 +1,32 @@
-//! What happened, for whom and how it ended: one event for every step of a request.
+//! Audit events: what happened, for which principal, and with which outcome.
 //!
-//! Recording never waits and never fails a request. What ran is not in it, only how much and how long.
+//! Every step of a request makes one event. Events contain sizes and durations, never the code or the data of a call.
+//! Building an event does not block and cannot fail; the store writes it.
 
 mod detail;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub use detail::Detail;
+pub use detail::AuditDetail;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::identity::{Principal, SessionId};
 
-/// What an event is about.
+/// The kind of an audit event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AuditKind {
     SessionCreated,
-    /// Taken over from a server that died.
+    /// A new server process took over a session that a dead one had left.
     SessionAdopted,
     SessionEvicted,
     SessionEnded,
     CallStarted,
     CallFinished,
-    /// A file, a directory's listing, or an output that was too long for its answer.
+    /// A file, a directory listing, or an output that was too long for the response of its call.
     FileRead,
     FileWritten,
     ProcessStarted,
@@ -37,13 +38,14 @@ pub enum AuditKind {
     ServerFailed,
     ServerStopped,
     ToolCalled,
-    /// A protected name in a volume was created or replaced, possibly by a guest.
+    /// A protected file name in a volume was created or replaced, possibly by a guest.
     ProtectedName,
-    /// Events that were lost because too many came at once.
+    /// Events were lost because too many were recorded at once.
     EventsDropped,
 }
 
 impl AuditKind {
+    /// The stable name of the kind in the audit log.
     pub fn name(self) -> &'static str {
         match self {
             Self::SessionCreated => "session_created",
@@ -69,28 +71,29 @@ impl AuditKind {
     }
 }
 
-/// One thing that happened.
+/// One entry of the audit log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AuditEvent {
-    /// Milliseconds since the epoch.
+    /// Milliseconds since the Unix epoch.
     pub time_ms: u64,
-    /// Nobody where the caller is not known.
+    /// `None` for unauthenticated callers and for events without a caller.
     pub principal: Option<Principal>,
     pub session: Option<SessionId>,
     pub kind: AuditKind,
-    /// In one word: `ok`, a status, a reason, an error code.
+    /// A short stable name: `ok`, a status, a reason or an error code.
     pub outcome: Cow<'static, str>,
     pub duration: Option<Duration>,
-    pub detail: Detail,
+    pub detail: AuditDetail,
 }
 
 impl AuditEvent {
+    /// Creates an event with the current time.
     pub fn new(kind: AuditKind, outcome: impl Into<Cow<'static, str>>) -> Self {
         let (time_ms, outcome) = (now_ms(), outcome.into());
-        Self { time_ms, principal: None, session: None, kind, outcome, duration: None, detail: Detail::default() }
+        Self { time_ms, principal: None, session: None, kind, outcome, duration: None, detail: AuditDetail::default() }
     }
 
-    /// A request that was not served, with the rule that forbids it.
+    /// Creates the event of a refused request from its failure.
     pub fn refusal(failure: &Failure) -> Self {
         let context: BTreeMap<&str, &str> =
             failure.context.iter().map(|(key, value)| (key.as_str(), truncate(value))).collect();
@@ -98,6 +101,7 @@ impl AuditEvent {
         event.with("message", truncate(&failure.message)).with("context", json!(context))
     }
 
+    /// Sets the principal that caused the event, and the session that it concerns.
     #[must_use]
     pub fn by(mut self, principal: &Principal, session: Option<&SessionId>) -> Self {
         self.principal = Some(principal.clone());
@@ -105,7 +109,7 @@ impl AuditEvent {
         self
     }
 
-    /// It was then, and not when it is told.
+    /// Replaces the time of creation, for an event that is recorded later than it happened.
     #[must_use]
     pub fn at_time(mut self, time_ms: u64) -> Self {
         self.time_ms = time_ms;
@@ -118,15 +122,14 @@ impl AuditEvent {
         self
     }
 
+    /// Adds a field to the detail.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl Into<Value>) -> Self {
         self.detail.add(key, value.into());
         self
     }
-}
 
-impl AuditEvent {
-    /// For whoever watches the server at work.
+    /// Logs the event at level debug.
     pub fn log(&self) {
         let Self { principal, session, kind, outcome, duration, detail, .. } = self;
         let principal = principal.as_ref().map(Principal::name);
@@ -136,21 +139,22 @@ impl AuditEvent {
     }
 }
 
-/// In milliseconds since the epoch.
+/// The current time in milliseconds since the Unix epoch.
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The start of a text: a caller chooses some of it, and must not fill the disk.
+/// Returns the start of a text. Callers choose some of these texts and must not be able to fill the disk with them.
 fn truncate(text: &str) -> &str {
     const MAX_BYTES: usize = 512;
     let end = (0..=MAX_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }
 
-/// Lets strangers make one event a second at most: the audit keeps a bounded number, and must not lose those of
-/// others to a flood.
+/// Limits the events of unauthenticated clients to one per second.
+///
+/// The audit log has a maximum size. Without this limit a flood of such events would displace those of others.
 #[derive(Debug, Default)]
 pub struct AuditThrottle(Mutex<ThrottleState>);
 
@@ -161,17 +165,17 @@ struct ThrottleState {
 }
 
 impl AuditThrottle {
-    /// The event, with how many were left out before it, or nothing if it is left out itself.
+    /// Returns the event with the number of events dropped before it, or `None` if the event itself is dropped.
     pub fn admit(&self, event: AuditEvent) -> Option<AuditEvent> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         let second = event.time_ms / 1000;
         if state.second == second {
             state.dropped += 1;
             return None;
         }
-        let left_out = std::mem::take(&mut state.dropped);
+        let dropped = std::mem::take(&mut state.dropped);
         state.second = second;
-        Some(if left_out > 0 { event.with("left_out_before", left_out) } else { event })
+        Some(if dropped > 0 { event.with("left_out_before", dropped) } else { event })
     }
 }
 
@@ -181,18 +185,20 @@ mod tests {
     use crate::failure::Kind;
 
     #[test]
-    fn a_flood_of_strangers_is_one_event_a_second() {
-        let sparing = AuditThrottle::default();
-        let at = |time_ms| AuditEvent { time_ms, ..AuditEvent::new(AuditKind::AuthenticationFailed, "no_token") };
-        let passed: Vec<AuditEvent> =
-            [5000, 5001, 5999, 6000, 9000].into_iter().filter_map(|time_ms| sparing.admit(at(time_ms))).collect();
-        assert_eq!(passed.iter().map(|event| event.time_ms).collect::<Vec<_>>(), [5000, 6000, 9000]);
-        assert_eq!(passed[1].detail["left_out_before"], 2);
-        assert!(passed[2].detail["left_out_before"].is_null());
+    fn flood_of_unauthenticated_requests_makes_one_event_per_second() {
+        let throttle = AuditThrottle::default();
+        let event_at = |time_ms| AuditEvent { time_ms, ..AuditEvent::new(AuditKind::AuthenticationFailed, "no_token") };
+        let admitted: Vec<AuditEvent> = [5000, 5001, 5999, 6000, 9000]
+            .into_iter()
+            .filter_map(|time_ms| throttle.admit(event_at(time_ms)))
+            .collect();
+        assert_eq!(admitted.iter().map(|event| event.time_ms).collect::<Vec<_>>(), [5000, 6000, 9000]);
+        assert_eq!(admitted[1].detail["left_out_before"], 2);
+        assert!(admitted[2].detail["left_out_before"].is_null());
     }
 
     #[test]
-    fn what_a_caller_chose_is_cut_short() {
+    fn long_texts_of_callers_are_truncated() {
         let failure = Failure::new(Kind::Validation, "ü".repeat(1 << 20)).with("field", "ü".repeat(1 << 20));
         let event = AuditEvent::refusal(&failure);
         assert!(event.detail.to_string().len() < 2048);

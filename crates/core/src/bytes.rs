@@ -1,8 +1,8 @@
-//! Sizes as people write and read them: `512M`, `1.5 GiB`.
+//! Byte sizes as text: parses `512M`, formats `1.5 GiB`.
 
 const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
 
-/// The size in the largest unit that it fills: `256 MiB`, `1.5 GiB`, `300 bytes`.
+/// Formats a size in the largest unit that is not larger than the size: `256 MiB`, `1.5 GiB`, `300 bytes`.
 #[allow(clippy::cast_precision_loss)]
 pub fn format(bytes: u64) -> String {
     for (name, shift) in UNITS {
@@ -18,7 +18,9 @@ pub fn format(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
-/// Reads `1073741824`, `512M`, `1g`, `64KiB`: binary units, whole numbers.
+/// Parses an integer with an optional binary unit: `1073741824`, `512M`, `1g`, `64KiB`.
+///
+/// `k`, `kb` and `kib` all mean 1024 bytes; the same applies to the other units. Case does not matter.
 pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -41,18 +43,18 @@ mod tests {
     use super::{format, parse};
 
     #[test]
-    fn sizes_are_read_with_binary_units() {
+    fn units_are_parsed_as_binary() {
         assert_eq!(parse("512M"), Ok(512 << 20));
         assert_eq!(parse("1g"), Ok(1 << 30));
         assert_eq!(parse("64KiB"), Ok(64 << 10));
         assert_eq!(parse("7"), Ok(7));
-        for bad in ["", "M", "1.5G", "-1", "12parsecs", "99999999999T"] {
-            assert!(parse(bad).is_err(), "{bad}");
+        for invalid in ["", "M", "1.5G", "-1", "12parsecs", "99999999999T"] {
+            assert!(parse(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn sizes_are_shown_in_their_largest_unit() {
+    fn sizes_are_formatted_in_largest_unit() {
         assert_eq!(format(256 << 20), "256 MiB");
         assert_eq!(format(3 << 29), "1.5 GiB");
         assert_eq!(format(300), "300 bytes");

@@ -1,13 +1,12 @@
-//! Sizes of sandboxes, by name.
+//! Flavors: named sizes of sandboxes.
 
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::spec::{Limits, Workspace};
-
 use crate::suggest::join;
 
-/// A named size.
+/// A named size: the limits of a sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flavor {
     pub name: Arc<str>,
@@ -17,27 +16,41 @@ pub struct Flavor {
 
 const GIB: u64 = 1 << 30;
 
+/// The built-in flavors: name, CPUs, memory in GiB, processes.
+const BUILTIN: [(&str, f64, u64, u32); 3] = [("small", 1.0, 1, 256), ("medium", 2.0, 2, 512), ("large", 4.0, 4, 1024)];
+
 impl Flavor {
-    /// A size whose workspace is half of the memory: it lives there, and a full one must leave room for the
-    /// processes.
+    /// Creates a flavor whose workspace is half of its memory.
+    ///
+    /// The workspace is a tmpfs, so its content counts towards the memory limit. Processes need the other half.
     pub fn new(name: &str, limits: Limits) -> Self {
         let workspace = Workspace { bytes: limits.memory_bytes / 2, inodes: limits.memory_bytes >> 14 };
         Self { name: name.into(), limits, workspace }
     }
+
+    /// The smallest built-in flavor.
+    pub fn small() -> Self {
+        Self::builtin(BUILTIN[0])
+    }
+
+    fn builtin((name, cpus, gib, pids): (&str, f64, u64, u32)) -> Self {
+        Self::new(name, Limits { memory_bytes: gib * GIB, pids, cpus, open_files: 4 * pids })
+    }
 }
 
-/// The flavors that there are, smallest first.
+/// All available flavors, smallest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flavors(Vec<Flavor>);
 
 impl Flavors {
     pub fn new(mut flavors: Vec<Flavor>) -> Self {
-        flavors
-            .sort_by(|one, other| (one.limits.memory_bytes, &one.name).cmp(&(other.limits.memory_bytes, &other.name)));
+        flavors.sort_by(|left, right| {
+            (left.limits.memory_bytes, &left.name).cmp(&(right.limits.memory_bytes, &right.name))
+        });
         Self(flavors)
     }
 
-    /// The same and one more, which stands for any of its name.
+    /// Adds a flavor. It replaces one with the same name.
     #[must_use]
     pub fn with(self, flavor: Flavor) -> Self {
         let mut flavors = self.0;
@@ -46,6 +59,7 @@ impl Flavors {
         Self::new(flavors)
     }
 
+    /// Finds a flavor by name.
     pub fn find(&self, name: &str) -> Result<&Flavor, UnknownFlavor> {
         let unknown = || UnknownFlavor { name: name.into(), known: join(self.iter().map(|flavor| &*flavor.name)) };
         self.iter().find(|flavor| &*flavor.name == name).ok_or_else(unknown)
@@ -56,30 +70,16 @@ impl Flavors {
     }
 }
 
-/// The built-in ones: name, CPUs, GiB, processes.
-const SIZES: [(&str, f64, u64, u32); 3] = [("small", 1.0, 1, 256), ("medium", 2.0, 2, 512), ("large", 4.0, 4, 1024)];
-
-impl Flavor {
-    /// The smallest of the built-in ones.
-    pub fn small() -> Self {
-        Self::builtin(SIZES[0])
-    }
-
-    fn builtin((name, cpus, gib, pids): (&str, f64, u64, u32)) -> Self {
-        Self::new(name, Limits { memory_bytes: gib * GIB, pids, cpus, open_files: 4 * pids })
-    }
-}
-
 impl Default for Flavors {
-    /// The built-in ones.
+    /// The built-in flavors.
     fn default() -> Self {
-        Self::new(SIZES.map(Flavor::builtin).into())
+        Self::new(BUILTIN.map(Flavor::builtin).into())
     }
 }
 
-/// A flavor that does not exist.
+/// The error for a flavor that does not exist.
 #[derive(Debug, thiserror::Error)]
-#[error("unknown flavor `{name}`; there are {known}")]
+#[error("unknown flavor `{name}`; available flavors: {known}")]
 pub struct UnknownFlavor {
     name: String,
     known: String,
@@ -88,7 +88,7 @@ pub struct UnknownFlavor {
 impl FromStr for Flavor {
     type Err = UnknownFlavor;
 
-    /// Takes the name of a built-in one.
+    /// Finds a built-in flavor by name.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         Flavors::default().find(name).cloned()
     }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flavor_makes_a_valid_sandbox() {
+    fn builtin_flavors_make_valid_specs() {
         for flavor in Flavors::default().iter() {
             let spec =
                 crate::template::Template::builtin(crate::template::Language::Bash).spec(flavor, vec!["true".into()]);

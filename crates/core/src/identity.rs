@@ -1,11 +1,13 @@
-//! Who asks, and the handle by which a session is asked for.
+//! Principals and session ids: who sends a request, and which session it is for.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use serde::{Serialize, Serializer};
 
-/// Whose sessions are whose. `local` on stdio and on loopback without a token, else the token's name.
+/// The caller of a request and owner of its sessions.
+///
+/// The name is `local` on stdio and on loopback without a token, otherwise the name of the token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal {
     name: Arc<str>,
@@ -14,26 +16,32 @@ pub struct Principal {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Visibility {
+    /// Only what belongs to the principal.
     Own,
+    /// What belongs to any principal.
     All,
 }
 
 impl Principal {
+    /// The principal of callers without a token.
     pub fn local() -> Self {
         static NAME: LazyLock<Arc<str>> = LazyLock::new(|| "local".into());
         Self::named(Arc::clone(&NAME))
     }
 
-    /// Whoever runs the server, and so may see and end every session. No token can be this one, whatever its name.
+    /// The user who runs the server, and who may therefore see and end every session.
+    ///
+    /// A token with the name `operator` is a different principal.
     pub fn operator() -> Self {
         Self { name: "operator".into(), visibility: Visibility::All }
     }
 
+    /// The principal of a token.
     pub fn named(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), visibility: Visibility::Own }
     }
 
-    /// The same caller in a namespace of its own: nothing that it has elsewhere is there.
+    /// Returns the same caller in a separate namespace. It is a different principal and sees nothing of the first one.
     #[must_use]
     pub fn in_namespace(self, namespace: &str) -> Self {
         Self { name: format!("{}@{namespace}", self.name).into(), ..self }
@@ -47,18 +55,18 @@ impl Principal {
         self.visibility == Visibility::All
     }
 
-    /// Whether what belongs to `owner` is there for this one.
+    /// Returns whether this principal may see what belongs to `owner`.
     pub fn can_see(&self, owner: &Self) -> bool {
         self.visibility == Visibility::All || self == owner
     }
 }
 
-/// A handle that cannot be guessed: 128 random bits.
+/// The handle of a session. It contains 128 random bits, so it cannot be guessed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(Arc<str>);
 
 impl SessionId {
-    /// Draws a new one from the kernel's random numbers.
+    /// Creates an id with random bits of the kernel (getrandom(2)).
     pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; 16];
         let mut filled = 0;
@@ -68,7 +76,7 @@ impl SessionId {
         Ok(Self(format!("session-{:032x}", u128::from_ne_bytes(bytes)).into()))
     }
 
-    /// Takes what a caller sent; whether it names a session is seen when it is looked up.
+    /// Wraps a text that a caller sent. Whether such a session exists is decided by the lookup.
     pub fn from_caller(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
@@ -90,14 +98,19 @@ impl fmt::Display for SessionId {
     }
 }
 
+/// The maximum share of a pool for one of several principals: three quarters, and at least one.
+pub fn fair_share(total: usize) -> usize {
+    (total / 4 * 3 + total % 4 * 3 / 4).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_the_operator_sees_what_is_others() {
-        let (one, other) = (Principal::named("one"), Principal::named("operator"));
-        assert!(one.can_see(&one) && !one.can_see(&other) && !other.can_see(&one));
-        assert!(Principal::operator().can_see(&one) && !other.can_see(&Principal::operator()));
+    fn only_operator_sees_other_principals() {
+        let (token, named_operator) = (Principal::named("token"), Principal::named("operator"));
+        assert!(token.can_see(&token) && !token.can_see(&named_operator) && !named_operator.can_see(&token));
+        assert!(Principal::operator().can_see(&token) && !named_operator.can_see(&Principal::operator()));
     }
 }

@@ -1,13 +1,13 @@
-//! The vocabulary of ringfence: the types that every other crate uses.
+//! Types that every other crate of ringfence uses: principals, session ids, failures, templates, flavors, sandbox specs
+//! and audit events.
 //!
-//! Principals, sessions, failures, templates, flavors, the spec of a sandbox and audit events. Nothing here starts a
-//! process, opens a connection or waits.
+//! This crate starts no process, opens no connection and never blocks. Its only system calls are those of
+//! [`AllowedRoot`], which opens directories, [`SessionId::random`] and [`now_ms`].
 
 mod allowed_root;
 mod audit;
 pub mod bytes;
 mod failure;
-mod fair_share;
 mod flavor;
 pub mod hidden_text;
 mod identity;
@@ -17,11 +17,10 @@ pub mod suggest;
 mod template;
 
 pub use allowed_root::AllowedRoot;
-pub use audit::{AuditEvent, AuditKind, AuditThrottle, Detail, now_ms};
+pub use audit::{AuditDetail, AuditEvent, AuditKind, AuditThrottle, now_ms};
 pub use failure::{Failure, Kind};
-pub use fair_share::fair_share;
 pub use flavor::{Flavor, Flavors, UnknownFlavor};
-pub use identity::{Principal, SessionId};
+pub use identity::{Principal, SessionId, fair_share};
 pub use spec::{
     Access, Command, Limits, Network, PLACEHOLDER, PROXY_PORT, Root, Spec, SpecError, Volume, WORKSPACE, Weakness,
     Workspace,

@@ -1,5 +1,7 @@
-//! Names and arguments in frames: as text where they are text, which they nearly always are, else as bytes. What serde
-//! makes of them by itself is a list of numbers, four times as long, and more than a socket takes at once.
+//! Serializes `OsString` lists compactly: each as a string if it is UTF-8, otherwise as an array of bytes.
+//!
+//! Serde's own form of an `OsString` is an array of numbers. It is four times as long, so that long command lines would
+//! not fit into one frame of a sandbox socket. Use this module with `#[serde(with = "…::os_strings")]`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -29,11 +31,11 @@ pub fn serialize<S: Serializer>(strings: &[OsString], serializer: S) -> Result<S
 
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<OsString>, D::Error> {
     let strings = Vec::<Owned>::deserialize(deserializer)?;
-    let own = |string| match string {
+    let into_os_string = |string| match string {
         Owned::Text(text) => OsString::from(text),
         Owned::Bytes(bytes) => OsString::from_vec(bytes),
     };
-    Ok(strings.into_iter().map(own).collect())
+    Ok(strings.into_iter().map(into_os_string).collect())
 }
 
 #[cfg(test)]
@@ -41,20 +43,20 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
-    struct Order(#[serde(with = "super")] Vec<OsString>);
+    struct Arguments(#[serde(with = "super")] Vec<OsString>);
 
     #[test]
-    fn text_takes_as_much_room_as_it_has_letters() {
-        let order = Order(vec!["x".repeat(60_000).into()]);
-        assert_eq!(serde_json::to_vec(&order).unwrap().len(), 60_004);
+    fn utf8_is_serialized_as_string() {
+        let arguments = Arguments(vec!["x".repeat(60_000).into()]);
+        assert_eq!(serde_json::to_vec(&arguments).unwrap().len(), 60_004);
     }
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_arrive_as_they_were(strings in proptest::collection::vec(proptest::collection::vec(1_u8.., 0..20), 0..4)) {
-            let order = Order(strings.into_iter().map(OsString::from_vec).collect());
-            let frame = serde_json::to_vec(&order).unwrap();
-            proptest::prop_assert_eq!(serde_json::from_slice::<Order>(&frame).unwrap(), order);
+        fn any_bytes_survive_a_round_trip(strings in proptest::collection::vec(proptest::collection::vec(1_u8.., 0..20), 0..4)) {
+            let arguments = Arguments(strings.into_iter().map(OsString::from_vec).collect());
+            let json = serde_json::to_vec(&arguments).unwrap();
+            proptest::prop_assert_eq!(serde_json::from_slice::<Arguments>(&json).unwrap(), arguments);
         }
     }
 }

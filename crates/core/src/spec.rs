@@ -1,7 +1,8 @@
-//! What a sandbox should be: plain data that can be written down, sent and checked.
+//! The specification of a sandbox: plain data that can be serialized, sent and validated.
 //!
-//! `validate` refuses what can be refused without touching the host; the rest (does the volume exist,
-//! does the kernel have Landlock) is checked when the sandbox starts.
+//! [`Spec::validate`] finds errors that do not depend on the host. The rest (whether a volume exists, whether the kernel
+//! has Landlock) is checked when the sandbox starts. Field names are part of the frame format between the server and its
+//! launchers.
 
 mod error;
 
@@ -14,50 +15,52 @@ use serde::{Deserialize, Serialize};
 use crate::allowed_root::AllowedRoot;
 pub use error::SpecError;
 
-/// The directory that a guest may write, and where it starts.
+/// The writable directory of a guest, and its default working directory.
 pub const WORKSPACE: &str = "/workspace";
 
-/// Where the egress proxy listens inside a sandbox with [`Network::Proxy`].
+/// The port of the egress proxy inside a sandbox with [`Network::Proxy`].
 pub const PROXY_PORT: u16 = 3128;
 
-/// The content of a placeholder at a protected name: a comment in most formats of settings.
+/// The content of a placeholder file at a protected name. It is a comment in most formats of settings files.
+///
+/// Readers compare files with this text, so a change would make placeholders of earlier versions look like real files.
 pub const PLACEHOLDER: &str = "# held by ringfence while a sandbox may write this directory; removed afterwards\n";
 
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
-/// Everything that decides how a sandbox is built, and the command it starts with.
+/// Everything that determines how a sandbox is built, and the command that it starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     pub root: Root,
     #[serde(default)]
     pub volumes: Vec<Volume>,
-    /// Directories and files of whoever makes the sandbox, by their real paths: where they lie in a volume, the
-    /// directories are empty and the files read-only there.
+    /// Directories and files of ringfence itself, by their real paths. Inside a volume, the guest sees such a directory
+    /// as empty and such a file as read-only.
     #[serde(default, rename = "kept")]
     pub protected_paths: Vec<PathBuf>,
-    /// Whether absent protected names are held in read-write volumes, and repositories are read-only there. A private
-    /// directory of the host for the locks that this needs.
+    /// If set, absent protected names in read-write volumes are occupied by placeholders and repositories there are
+    /// read-only. The value is a private directory of the host for the locks that this needs.
     #[serde(default)]
     pub strict_volumes: Option<PathBuf>,
-    /// Small files that the guest finds, read-only, by their absolute paths.
+    /// Small read-only files in the sandbox: absolute path to content.
     #[serde(default)]
     pub files: BTreeMap<PathBuf, String>,
     pub workspace: Workspace,
-    /// The guest's uid and gid as it sees them itself.
+    /// The uid and gid of the guest inside the sandbox.
     #[serde(default = "default_uid")]
     pub uid: u32,
     pub limits: Limits,
     #[serde(default)]
     pub network: Network,
-    /// The whole environment of the guest: nothing of the host's is added.
+    /// The whole environment of the guest. No variable of the host is added.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// What the sandbox is made for, and ends with; without one it stays until it is told to end.
+    /// The sandbox ends with this command. Without one it runs until it is stopped.
     #[serde(default)]
     pub command: Option<Command>,
-    /// Weaknesses of the host that are accepted, each by name; any other is an error.
+    /// Weaknesses of the host that are accepted. Any other weakness is an error at the start.
     #[serde(default)]
     pub accept: BTreeSet<Weakness>,
 }
@@ -66,28 +69,29 @@ fn default_uid() -> u32 {
     1000
 }
 
-/// What the guest sees as `/`, always read-only.
+/// The root file system of the guest. It is always read-only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Root {
     /// The host's `/usr` with a minimal `/etc`.
     Host,
-    /// A directory that holds a root file system.
+    /// A directory with a root file system.
     Directory(PathBuf),
 }
 
-/// A directory or file of the host, shown to the guest.
+/// A directory or file of the host that is mounted into the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Volume {
     pub host: PathBuf,
     pub guest: PathBuf,
     pub access: Access,
-    /// The directory that it must lie in, if it is bound to one.
+    /// The directory that `host` must be beneath, if the volume is confined to one.
     #[serde(default, rename = "within")]
     pub allowed_root: Option<AllowedRoot>,
 }
 
+/// The access of the guest to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
@@ -95,7 +99,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// The bounds of all that the guest may write outside its volumes: `/workspace`, `/tmp`, `/dev/shm`.
+/// The limits of everything that the guest writes outside of its volumes: `/workspace`, `/tmp` and `/dev/shm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workspace {
@@ -103,28 +107,31 @@ pub struct Workspace {
     pub inodes: u64,
 }
 
+/// The resource limits of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     pub memory_bytes: u64,
-    /// Processes and threads together, the sandbox's own init included.
+    /// Processes and threads together, including the init of the sandbox.
     pub pids: u32,
-    /// CPU time a second of wall time, in CPUs.
+    /// CPU time per second of wall time, in CPUs.
     pub cpus: f64,
-    /// Open descriptors of one process; fewer where the guest shares its uid ([`Weakness::OwnUid`]).
+    /// Open descriptors per process. The limit is lower if the guest has the uid of its user ([`Weakness::OwnUid`]).
     pub open_files: u32,
 }
 
+/// The network interfaces of a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Network {
-    /// A loopback interface of its own, and nothing else.
+    /// A private loopback interface only.
     #[default]
     None,
-    /// The same, with a listener on [`PROXY_PORT`] that is handed to the host.
+    /// A private loopback interface, with a listener on [`PROXY_PORT`] that the egress proxy of the host serves.
     Proxy,
 }
 
+/// A program with its arguments, and its working directory in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
@@ -137,19 +144,21 @@ pub struct Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weakness {
-    /// No cgroup can be made: limits are kept by rlimits, affinity and a watchdog instead.
+    /// No cgroup can be created. Resource limits are enforced by rlimits, CPU affinity and a watchdog instead.
     Cgroup,
-    /// The guest has the uid of the user who started it, because there is no range of subordinate ids or a volume is
-    /// read-write. It keeps the user's supplementary groups where the kernel does not let it drop them, shares the
-    /// kernel's counters for that uid, and has at most [`ringfence_sandbox::MAX_OPEN_FILES_WITH_OWN_UID`] open files a process.
+    /// The guest has the uid of the user who started it, because no range of subordinate ids exists or a volume is
+    /// read-write. It retains the supplementary groups of the user if the kernel does not allow dropping them, shares the
+    /// kernel's counters for that uid, and has at most `ringfence_sandbox::MAX_OPEN_FILES_WITH_OWN_UID` open files per
+    /// process.
     OwnUid,
-    /// No Landlock: the read-only mounts alone keep the guest from writing.
+    /// No Landlock. Only the read-only mounts prevent the guest from writing.
     Landlock,
 }
 
 impl Weakness {
     pub const ALL: [Self; 3] = [Self::Cgroup, Self::OwnUid, Self::Landlock];
 
+    /// The name of the weakness in the configuration and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cgroup => "cgroup",
@@ -160,7 +169,7 @@ impl Weakness {
 }
 
 impl Spec {
-    /// Refuses what cannot make sense on any host.
+    /// Finds errors that do not depend on the host.
     pub fn validate(&self) -> Result<(), SpecError> {
         self.limits.validate()?;
         self.workspace.validate(&self.limits)?;
@@ -171,12 +180,12 @@ impl Spec {
             volume.validate()?;
         }
         for (index, volume) in self.volumes.iter().enumerate() {
-            if self.volumes[..index].iter().any(|other| other.guest == volume.guest) {
-                return Err(SpecError::VolumeTwice(volume.guest.clone()));
+            if self.volumes[..index].iter().any(|earlier| earlier.guest == volume.guest) {
+                return Err(SpecError::DuplicateGuestPath(volume.guest.clone()));
             }
         }
         for path in self.files.keys() {
-            plain_absolute(path).map_err(|problem| SpecError::Volume { path: path.clone(), problem })?;
+            check_absolute(path).map_err(|problem| SpecError::File { path: path.clone(), problem })?;
         }
         for (name, value) in &self.environment {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
@@ -189,7 +198,7 @@ impl Spec {
 
 impl Command {
     pub fn validate(&self) -> Result<(), SpecError> {
-        plain_absolute(&self.workdir).map_err(|problem| SpecError::Workdir { path: self.workdir.clone(), problem })?;
+        check_absolute(&self.workdir).map_err(|problem| SpecError::Workdir { path: self.workdir.clone(), problem })?;
         if self.argv.first().is_none_or(|name| name.is_empty()) {
             return Err(SpecError::NoCommand);
         }
@@ -199,10 +208,10 @@ impl Command {
 
 impl Limits {
     fn validate(&self) -> Result<(), SpecError> {
-        // Below this an interpreter does not even start; above it the number is surely a slip.
-        within("memory", self.memory_bytes, 16 * MIB, TIB, Unit::Bytes)?;
-        within("pids", self.pids.into(), 2, 1 << 22, Unit::Count)?;
-        within("open files", self.open_files.into(), 16, 1 << 20, Unit::Count)?;
+        // With less memory no interpreter starts; more than the maximum is surely a mistake.
+        check_range("memory", self.memory_bytes, 16 * MIB, TIB, Unit::Bytes)?;
+        check_range("pids", self.pids.into(), 2, 1 << 22, Unit::Count)?;
+        check_range("open files", self.open_files.into(), 16, 1 << 20, Unit::Count)?;
         if !(self.cpus.is_finite() && (0.01..=1024.0).contains(&self.cpus)) {
             return Err(SpecError::Cpus(self.cpus));
         }
@@ -212,10 +221,10 @@ impl Limits {
 
 impl Workspace {
     fn validate(&self, limits: &Limits) -> Result<(), SpecError> {
-        within("workspace", self.bytes, MIB, TIB, Unit::Bytes)?;
-        within("workspace inodes", self.inodes, 64, 1 << 32, Unit::Count)?;
-        // On cgroup v1 a full tmpfs stays charged: were it as large as the memory limit, every later
-        // process of the sandbox would be killed.
+        check_range("workspace", self.bytes, MIB, TIB, Unit::Bytes)?;
+        check_range("workspace inodes", self.inodes, 64, 1 << 32, Unit::Count)?;
+        // On cgroup v1 the pages of a full tmpfs stay charged. If it could reach the memory limit, the kernel would kill
+        // every later process of the sandbox.
         if self.bytes > limits.memory_bytes / 4 * 3 {
             return Err(SpecError::WorkspaceOverMemory { workspace: self.bytes, memory: limits.memory_bytes });
         }
@@ -225,37 +234,37 @@ impl Workspace {
 
 impl Volume {
     fn validate(&self) -> Result<(), SpecError> {
-        let refuse = |problem| SpecError::Volume { path: self.guest.clone(), problem };
-        plain_absolute(&self.guest).map_err(refuse)?;
+        let invalid = |problem| SpecError::Volume { path: self.guest.clone(), problem };
+        check_absolute(&self.guest).map_err(invalid)?;
         if self.host.components().any(|part| part == Component::ParentDir) {
-            return Err(SpecError::Volume { path: self.host.clone(), problem: "has `..` in it" });
+            return Err(SpecError::Volume { path: self.host.clone(), problem: "contains `..`" });
         }
         if Path::new(WORKSPACE) == self.guest {
-            return Err(refuse("is the workspace, which every sandbox has of its own: choose another, such as /data"));
+            return Err(invalid("is the workspace of the sandbox; choose another guest path, such as /data"));
         }
-        let kept = ["/", "/proc", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/tmp"];
-        if kept.iter().any(|kept| Path::new(kept) == self.guest) {
-            return Err(refuse("is a place of the sandbox's own"));
+        let reserved = ["/", "/proc", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/tmp"];
+        if reserved.iter().any(|path| Path::new(path) == self.guest) {
+            return Err(invalid("is reserved for the sandbox; choose another guest path, such as /data"));
         }
-        if ["/proc", "/dev"].iter().any(|kept| self.guest.starts_with(kept)) {
-            return Err(refuse("lies under /proc or /dev"));
+        if ["/proc", "/dev"].iter().any(|path| self.guest.starts_with(path)) {
+            return Err(invalid("is under /proc or /dev; choose another guest path, such as /data"));
         }
         Ok(())
     }
 }
 
-/// An absolute path without `.`, `..` or NUL, so that it means the same to every reader.
-fn plain_absolute(path: &Path) -> Result<(), &'static str> {
+/// Checks that a path is absolute and has no `.`, `..` or NUL, so that every component reads it in the same way.
+fn check_absolute(path: &Path) -> Result<(), &'static str> {
     let bytes = path.as_os_str().as_encoded_bytes();
     if !path.is_absolute() {
         return Err("is not an absolute path");
     }
     if bytes.contains(&0) {
-        return Err("has a NUL in it");
+        return Err("contains a NUL byte");
     }
-    let odd = |part: &[u8]| part == b"." || part == b"..";
-    if bytes.split(|byte| *byte == b'/').any(odd) {
-        return Err("has `.` or `..` in it");
+    let is_relative = |part: &[u8]| part == b"." || part == b"..";
+    if bytes.split(|byte| *byte == b'/').any(is_relative) {
+        return Err("contains `.` or `..`");
     }
     Ok(())
 }
@@ -266,15 +275,15 @@ enum Unit {
     Count,
 }
 
-fn within(what: &'static str, value: u64, least: u64, most: u64, unit: Unit) -> Result<(), SpecError> {
-    if (least..=most).contains(&value) {
+fn check_range(name: &'static str, value: u64, min: u64, max: u64, unit: Unit) -> Result<(), SpecError> {
+    if (min..=max).contains(&value) {
         return Ok(());
     }
-    let show = |number| match unit {
+    let format = |number| match unit {
         Unit::Bytes => crate::bytes::format(number),
         Unit::Count => number.to_string(),
     };
-    Err(SpecError::OutOfRange { what, value: show(value), least: show(least), most: show(most) })
+    Err(SpecError::OutOfRange { name, value: format(value), min: format(min), max: format(max) })
 }
 
 #[cfg(test)]

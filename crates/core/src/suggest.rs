@@ -1,6 +1,6 @@
-//! Lists of names as people write them.
+//! Lists of names and suggestions for misspelt names, for use in messages.
 
-/// `a`, `a and b`, `a, b and c`.
+/// Joins names as in a sentence: `a`, `a and b`, `a, b and c`; `none` if there is no name.
 pub fn join<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     match names.split_last() {
@@ -10,13 +10,13 @@ pub fn join<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// The one of `known` that `name` was probably meant to be.
+/// Returns the element of `known` that is most similar to `name`, if it is similar enough to be a misspelling.
 pub fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    /// Below this two names have little in common.
+    /// Jaro-Winkler similarity; below it, names have little in common.
     const MIN_SIMILARITY: f64 = 0.8;
-    let scored = known.into_iter().map(|other| (strsim::jaro_winkler(name, other), other));
-    let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));
-    best.filter(|(score, _)| *score >= MIN_SIMILARITY).map(|(_, other)| other)
+    let scored = known.into_iter().map(|candidate| (strsim::jaro_winkler(name, candidate), candidate));
+    let best = scored.max_by(|(left, _), (right, _)| left.total_cmp(right));
+    best.filter(|(score, _)| *score >= MIN_SIMILARITY).map(|(_, candidate)| candidate)
 }
 
 #[cfg(test)]
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_listed_as_in_a_sentence() {
+    fn names_are_joined_as_in_a_sentence() {
         assert_eq!(
             [join([]), join(["a"]), join(["a", "b"]), join(["a", "b", "c"])],
             ["none", "a", "a and b", "a, b and c"]
@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_slip_of_the_finger_is_put_right() {
+    fn only_similar_names_are_suggested() {
         assert_eq!(closest("sesions", ["server", "sessions", "log"]), Some("sessions"));
         assert_eq!(closest("time_out_s", ["timeout_s", "max_timeout_s"]), Some("timeout_s"));
         assert_eq!(closest("colour", ["server", "sessions", "log"]), None);

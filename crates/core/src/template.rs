@@ -1,4 +1,4 @@
-//! What a sandbox is for: a language, the root file system that has it, and variables.
+//! Templates: the language of a session, the root file system that contains its interpreter, and variables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use crate::flavor::Flavor;
 use crate::spec::{Command, Network, PROXY_PORT, Root, Spec, WORKSPACE, Weakness};
 use crate::suggest::join;
 
-/// What the kernel of a session speaks.
+/// The language of a session's kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Language {
     Python,
@@ -29,7 +29,7 @@ impl Language {
         }
     }
 
-    /// The program that a template of this language promises.
+    /// The program that the root file system of such a template must contain.
     pub fn interpreter(self) -> &'static str {
         match self {
             Self::Python => "python3",
@@ -39,28 +39,29 @@ impl Language {
     }
 }
 
-/// What a sandbox is for.
+/// The kind of a sandbox: language, root file system and variables, without limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     pub name: Arc<str>,
     pub language: Language,
     pub root: Root,
-    /// What the root is unpacked from. Until it is, the root is the image itself, in which nothing can be started.
+    /// The OCI image that `root` is unpacked from. Before that, `root` is the path of the image itself, and no sandbox can
+    /// start from it.
     pub image: Option<PathBuf>,
-    /// Beside those that every sandbox has.
+    /// Variables in addition to those that every sandbox has.
     pub environment: BTreeMap<String, String>,
 }
 
-/// Where programs are looked for inside.
+/// The `PATH` of programs inside a sandbox.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Template {
-    /// The built-in one of a language: the host's `/usr`.
+    /// The built-in template of a language. Its root is the host's `/usr`.
     pub fn builtin(language: Language) -> Self {
         Self { name: language.name().into(), language, root: Root::Host, image: None, environment: BTreeMap::new() }
     }
 
-    /// A sandbox of this template with the defaults for everything else.
+    /// Returns the spec of a sandbox with this template and flavor, and defaults for everything else.
     pub fn spec(&self, flavor: &Flavor, argv: Vec<OsString>) -> Spec {
         let mut environment = base_environment();
         environment.extend(self.environment.clone());
@@ -81,30 +82,31 @@ impl Template {
     }
 }
 
-/// What an ordinary user's host usually lacks; each is reported by `ringfence doctor`.
+/// The weaknesses that are accepted by default, because most hosts have them for ordinary users.
+///
+/// `ringfence doctor` reports each of them.
 pub fn default_accepted_weaknesses() -> BTreeSet<Weakness> {
     [Weakness::Cgroup, Weakness::OwnUid].into()
 }
 
-/// The templates that there are: the built-in ones first, then the others by name.
+/// All available templates: the built-in ones first, then the others by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Templates(Vec<Template>);
 
 impl Templates {
     pub fn new(mut templates: Vec<Template>) -> Self {
-        let place =
-            |name: &str| Language::ALL.iter().position(|language| language.name() == name).unwrap_or(usize::MAX);
-        templates.sort_by(|one, other| (place(&one.name), &one.name).cmp(&(place(&other.name), &other.name)));
+        let rank = |name: &str| Language::ALL.iter().position(|language| language.name() == name).unwrap_or(usize::MAX);
+        templates.sort_by(|left, right| (rank(&left.name), &left.name).cmp(&(rank(&right.name), &right.name)));
         Self(templates)
     }
 
-    /// Finds one by name. `shell` is `bash` by another name, unless there is one that is called so.
+    /// Finds a template by name. `shell` is an alias of `bash`, unless a template has that name.
     pub fn find(&self, name: &str) -> Result<&Template, UnknownTemplate> {
-        let called = |name: &str| self.iter().find(|template| &*template.name == name);
-        let other_name = || if name == "shell" { called("bash") } else { None };
+        let by_name = |name: &str| self.iter().find(|template| &*template.name == name);
+        let by_alias = || if name == "shell" { by_name("bash") } else { None };
         let unknown =
             || UnknownTemplate { name: name.into(), known: join(self.iter().map(|template| &*template.name)) };
-        called(name).or_else(other_name).ok_or_else(unknown)
+        by_name(name).or_else(by_alias).ok_or_else(unknown)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Template> {
@@ -113,15 +115,15 @@ impl Templates {
 }
 
 impl Default for Templates {
-    /// The built-in ones.
+    /// The built-in templates.
     fn default() -> Self {
         Self(Language::ALL.map(Template::builtin).into())
     }
 }
 
-/// A template that does not exist.
+/// The error for a template that does not exist.
 #[derive(Debug, thiserror::Error)]
-#[error("unknown template `{name}`; there are {known}")]
+#[error("unknown template `{name}`; available templates: {known}")]
 pub struct UnknownTemplate {
     name: String,
     known: String,
@@ -130,12 +132,13 @@ pub struct UnknownTemplate {
 impl FromStr for Template {
     type Err = UnknownTemplate;
 
-    /// Takes the name of a built-in one.
+    /// Finds a built-in template by name.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         Templates::default().find(name).cloned()
     }
 }
 
+/// The variables that every sandbox has.
 fn base_environment() -> BTreeMap<String, String> {
     let pairs = [
         ("HOME", WORKSPACE),
@@ -149,7 +152,7 @@ fn base_environment() -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// The variables by which programs find the egress proxy. A program that ignores them reaches nothing.
+/// The variables that make programs use the egress proxy. A program that ignores them has no network.
 pub fn proxy_environment() -> impl Iterator<Item = (String, String)> {
     let url = format!("http://127.0.0.1:{PROXY_PORT}");
     let proxies = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];

@@ -1,6 +1,6 @@
-//! What the proxy decided, for logs and the audit.
+//! Decisions of the proxy, for logs and the audit.
 //!
-//! Recording never waits: when the reader is behind, decisions are dropped and counted.
+//! Recording never blocks: if the channel is full, the decision is dropped and counted.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,26 +8,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 
-use super::host::Host;
-use super::rule::Rule;
+use crate::rules::{Host, Rule};
 
-/// One request, or one open tunnel, allowed or refused.
+/// The decision about one request, or about traffic in one open tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decision {
-    pub allowed: bool,
-    /// Absent, like host and port, when the request could not be read.
+    pub is_allowed: bool,
+    /// `None`, like `host` and `port`, if the request could not be parsed.
     pub method: Option<String>,
     pub host: Option<Host>,
     pub port: Option<u16>,
-    /// Where the connection went.
+    /// The address that the proxy connected to.
     pub address: Option<IpAddr>,
-    /// The rule that admitted the host and port.
+    /// The rule that allows the host and port.
     pub rule: Option<Rule>,
-    /// `allowed`, or the code of the refusal.
+    /// `allowed`, or the stable code of the refusal.
     pub reason: &'static str,
 }
 
-/// The proxy's end of a bounded channel of decisions.
+/// The sending half of a bounded channel of decisions.
 #[derive(Debug, Clone)]
 pub struct DecisionLog {
     sender: mpsc::Sender<Decision>,
@@ -35,19 +34,19 @@ pub struct DecisionLog {
 }
 
 impl DecisionLog {
-    /// Makes a log that holds at most `capacity` unread decisions (at least one).
+    /// Creates a log with a channel for at most `capacity` unread decisions, at least one.
     pub fn bounded(capacity: usize) -> (Self, mpsc::Receiver<Decision>) {
         let (sender, receiver) = mpsc::channel(capacity.max(1));
         let dropped = Arc::default();
         (Self { sender, dropped }, receiver)
     }
 
-    /// How many decisions found the channel full or closed.
+    /// Returns the number of decisions that were dropped because the channel was full or closed.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    pub(super) fn record(&self, decision: Decision) {
+    pub(crate) fn record(&self, decision: Decision) {
         if self.sender.try_send(decision).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_log_drops_and_counts() {
+    fn full_log_drops_and_counts() {
         let (log, mut reader) = DecisionLog::bounded(1);
         log.record(Decision::default());
         log.record(Decision::default());

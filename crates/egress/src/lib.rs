@@ -1,47 +1,31 @@
-//! The only way out of a sandbox: a forward proxy that allows hosts by rule.
+//! Network egress of a sandbox: a forward proxy on the host that allows destinations by rule.
 //!
-//! A sandbox has a network namespace with nothing but loopback. A listener inside it is served
-//! from here, on the host, as an HTTP/1.1 proxy: `CONNECT` tunnels and absolute-form `http://`.
-//! What always holds:
-//! - nothing is resolved or connected before a rule has allowed the host and the port;
-//! - a name is resolved once, every answer is checked, and the connection goes to a checked answer;
-//! - each request is judged anew, also those in plain text inside a tunnel, and a connection that forwards carries one;
-//! - when the proxy ends, so does all traffic.
+//! The network namespace of a sandbox has only a loopback interface. A listener inside it is served by this crate on the
+//! host as an HTTP/1.1 proxy, for `CONNECT` tunnels and absolute-form `http://` requests. Invariants:
+//! - The proxy resolves and connects to a host only after a rule has allowed the host and the port.
+//! - The proxy resolves a name once per connection, checks every address, and connects to a checked address.
+//! - Every request is checked, including plain-text requests inside a tunnel. A forwarding connection carries one request.
+//! - When the proxy stops, all traffic stops.
 //!
-//! It does not look inside TLS beyond the first `ClientHello` (where an encrypted one can name another server), does not
-//! check protocols other than TLS and HTTP/1, which pass on ports that a rule names, does not follow redirects, and holds
-//! no secrets.
+//! The proxy does not inspect TLS beyond the first `ClientHello`, in which an encrypted `ClientHello` may name another
+//! server. It does not check protocols other than TLS and HTTP/1, which pass only on ports that a rule names. It does not
+//! follow redirects and has no secrets.
 
-mod address;
-mod body;
-mod connection;
+mod context;
 mod decision;
-mod dial;
-mod first_line;
-mod forward;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod head;
-mod hello;
-mod host;
-pub mod loopback;
-mod policy;
+mod http;
+mod name_lookup;
+mod peer_socket;
 mod proxy;
 mod refusal;
 mod relay;
-mod request;
-mod resolver;
-mod rule;
-#[cfg(test)]
-mod tests;
-mod tunnel;
-mod tunnelled_http;
+mod rules;
+mod tls;
+mod upstream;
 
-pub use address::Reach;
 pub use decision::{Decision, DecisionLog};
-pub use head::HeadError;
-pub use host::{Host, HostError, Name, Target};
-pub use policy::Policy;
-pub use proxy::{Limits, Proxy};
-pub use refusal::Refusal;
-pub use rule::{Rule, RuleError};
+pub use peer_socket::{PeerSocket, distinct_own_uid};
+pub use proxy::Proxy;
+pub use rules::{AddressClass, DnsName, Host, HostError, Policy, Rule, RuleError};

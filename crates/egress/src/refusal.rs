@@ -1,65 +1,51 @@
-//! Why a request does not go through, and how the guest is told.
+//! Refusals: the reasons why a request or tunnel fails, and the response that the guest receives.
 //!
-//! An answer holds only text of ours and hosts in their checked spelling, never raw bytes of the
-//! guest, so that it cannot be split or forged.
+//! A response contains only fixed text and hosts in their checked spelling, never raw bytes of the guest, so that a guest
+//! can neither split nor forge it.
 
 use std::io;
-use std::net::IpAddr;
 
-use super::address::Reach;
-use super::head::HeadError;
-use super::host::{Host, Target};
+use crate::http::HeadError;
+use crate::rules::{AddressClass, Denial, Host, HostPort};
 
-/// Why a request or a tunnel ended.
+/// Reason why the proxy ended a request or a tunnel.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    #[error("no rule allows this host")]
-    NoRule,
-    #[error("no rule allows this port of the host")]
-    WrongPort,
-    #[error("{0} is a private address")]
-    Private(IpAddr),
-    #[error("{0} is a cloud metadata address")]
-    Metadata(IpAddr),
-    #[error("{0} is not an address of a host")]
-    Unusable(IpAddr),
+pub(crate) enum Refusal {
+    #[error(transparent)]
+    Denied(#[from] Denial),
     #[error("{0}")]
     Head(HeadError),
-    #[error("the request head did not arrive in time")]
+    #[error("timeout while waiting for the request head")]
     HeadTimeout,
-    #[error("the name does not resolve: {0}")]
+    #[error("cannot resolve the host name: {0}")]
     Resolve(io::ErrorKind),
-    #[error("the name did not resolve in time")]
+    #[error("timeout while resolving the host name")]
     ResolveTimeout,
-    #[error("the connection failed: {0}")]
+    #[error("cannot connect to the host: {0}")]
     Connect(io::ErrorKind),
-    #[error("the host did not accept a connection in time")]
+    #[error("timeout while connecting to the host")]
     ConnectTimeout,
-    #[error("the server's answer cannot be passed on: {0}")]
+    #[error("the server sent an invalid response: {0}")]
     Response(HeadError),
-    #[error("this sandbox has too many connections open")]
+    #[error("this sandbox has reached its limit of open connections")]
     TooManyConnections,
-    #[error("the TLS server name is not the host of the tunnel")]
+    #[error("the TLS server name (SNI) is not the host of the tunnel")]
     SniMismatch,
-    #[error("the TLS greeting names no server")]
+    #[error("the TLS ClientHello has no server name (SNI)")]
     NoSni,
     #[error("only HTTP and TLS are allowed on port 80")]
     NotHttp,
     #[error("only TLS is allowed on port 443")]
     NotTls,
-    #[error("the TLS greeting is malformed, too large or too slow")]
+    #[error("the TLS ClientHello is malformed, too large or incomplete")]
     BadHello,
 }
 
 impl Refusal {
-    /// A short name that does not change.
-    pub fn code(&self) -> &'static str {
+    /// Returns the stable code for decisions and the `X-Ringfence-Reason` field.
+    pub(crate) fn code(&self) -> &'static str {
         match self {
-            Self::NoRule => "no-rule",
-            Self::WrongPort => "wrong-port",
-            Self::Private(_) => "private-address",
-            Self::Metadata(_) => "metadata-address",
-            Self::Unusable(_) => "unusable-address",
+            Self::Denied(denial) => denial.code(),
             Self::Head(error) => error.code(),
             Self::HeadTimeout => "head-timeout",
             Self::Resolve(_) => "resolve-failed",
@@ -88,33 +74,38 @@ impl Refusal {
         }
     }
 
-    fn hint(&self, target: Option<&Target>) -> Option<String> {
+    fn hint(&self, target: Option<&HostPort>) -> Option<String> {
         match (self, target) {
-            (Self::NoRule, Some(target)) if is_metadata(&target.host) => Some(format!(
-                "a cloud metadata address hands out the machine's credentials; only --network \
-                 allow={target} opens it"
+            (Self::Denied(Denial::NoRule), Some(target)) if is_metadata(&target.host) => Some(format!(
+                "a cloud metadata service gives out credentials of the machine; only --network \
+                 allow={target} allows it"
             )),
-            (Self::NoRule | Self::WrongPort, Some(target)) => Some(format!("allow it with --network allow={target}")),
-            (Self::Private(_), Some(target)) => Some(format!("allow it with --network allow={target}+private")),
-            (Self::Metadata(_), _) => Some(
-                "it holds credentials of the machine; only a rule that names the address itself \
-                 allows it"
+            (Self::Denied(Denial::NoRule | Denial::WrongPort), Some(target)) => {
+                Some(format!("allow it with --network allow={target}"))
+            }
+            (Self::Denied(Denial::Private(_)), Some(target)) => {
+                Some(format!("allow it with --network allow={target}+private"))
+            }
+            (Self::Denied(Denial::Metadata(_)), _) => Some(
+                "a cloud metadata service gives out credentials of the machine; only a rule for \
+                 the IP address itself allows it"
                     .to_owned(),
             ),
             (Self::Head(error), _) => error.hint().map(str::to_owned),
-            (Self::NotHttp, _) => Some("other protocols need a rule that names their port, as in host:2525".to_owned()),
-            (Self::TooManyConnections, _) => Some("close some and try again".to_owned()),
+            (Self::NotHttp, _) => {
+                Some("other protocols need a rule with another port, such as allow=HOST:2525".to_owned())
+            }
+            (Self::TooManyConnections, _) => Some("close some connections and retry".to_owned()),
             _ => None,
         }
     }
 
-    /// The whole answer to the guest.
-    pub(super) fn response(&self, target: Option<&Target>) -> String {
-        let what = target.map_or_else(|| "request".to_owned(), |t| format!("egress to {t}"));
+    /// Returns the complete HTTP response for the guest.
+    pub(crate) fn response(&self, target: Option<&HostPort>) -> String {
+        let subject = target.map_or_else(|| "request".to_owned(), |target| format!("egress to {target}"));
         let verb = if self.status().starts_with('5') { "failed" } else { "refused" };
-        let hint = self.hint(target);
-        let hint = hint.map_or_else(String::new, |hint| format!("hint: {hint}\n"));
-        let body = format!("ringfence: {what} {verb}: {self}.\n{hint}");
+        let hint = self.hint(target).map_or_else(String::new, |hint| format!("hint: {hint}\n"));
+        let body = format!("ringfence: {subject} {verb}: {self}\n{hint}");
         format!(
             "HTTP/1.1 {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\
              Connection: close\r\nX-Ringfence-Reason: {}\r\n\r\n{body}",
@@ -126,24 +117,24 @@ impl Refusal {
 }
 
 fn is_metadata(host: &Host) -> bool {
-    matches!(host, Host::Address(address) if Reach::of(*address) == Reach::Metadata)
+    matches!(host, Host::Address(address) if AddressClass::of(*address) == AddressClass::Metadata)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::HostError;
+    use crate::rules::HostError;
 
     #[test]
-    fn answers() {
-        let target = Target::parse("api.example.com:443", None).unwrap();
-        let literal = Target::parse("169.254.169.254:80", None).unwrap();
+    fn refusal_responses() {
+        let target = HostPort::parse("api.example.com:443", None).unwrap();
+        let literal = HostPort::parse("169.254.169.254:80", None).unwrap();
         let address = "169.254.169.254".parse().unwrap();
-        let shown: Vec<String> = [
-            (Refusal::NoRule, Some(&target)),
-            (Refusal::NoRule, Some(&literal)),
-            (Refusal::Private(address), Some(&target)),
-            (Refusal::Metadata(address), Some(&target)),
+        let responses: Vec<String> = [
+            (Denial::NoRule.into(), Some(&target)),
+            (Denial::NoRule.into(), Some(&literal)),
+            (Denial::Private(address).into(), Some(&target)),
+            (Denial::Metadata(address).into(), Some(&target)),
             (Refusal::Resolve(io::ErrorKind::HostUnreachable), Some(&target)),
             (Refusal::ConnectTimeout, Some(&target)),
             (Refusal::Head(HeadError::TooLarge), None),
@@ -151,8 +142,8 @@ mod tests {
             (Refusal::Head(HeadError::UseConnect), None),
             (Refusal::TooManyConnections, None),
         ]
-        .map(|(refusal, target)| refusal.response(target).replace('\r', ""))
+        .map(|(refusal, target): (Refusal, _)| refusal.response(target).replace('\r', ""))
         .into();
-        insta::assert_snapshot!(shown.join("--\n"));
+        insta::assert_snapshot!(responses.join("--\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! Moving bytes from one side to the other, and noticing when nothing moves.
+//! Copying bytes between client and server, with an idle timeout for both directions together.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,31 +7,34 @@ use std::time::Duration;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
-/// A limit on the time in which no bytes move, in whichever direction.
+/// Size of the buffer for each direction of a connection.
+pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
+
+/// A timeout that expires when no bytes have moved in either direction.
 #[derive(Debug)]
-pub(super) struct Idle {
+pub(crate) struct IdleTimer {
     started: Instant,
-    last_ms: AtomicU64,
-    limit: Duration,
+    last_activity_ms: AtomicU64,
+    timeout: Duration,
 }
 
-impl Idle {
-    pub(super) fn new(limit: Duration) -> Self {
-        Self { started: Instant::now(), last_ms: AtomicU64::new(0), limit }
+impl IdleTimer {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self { started: Instant::now(), last_activity_ms: AtomicU64::new(0), timeout }
     }
 
-    /// Notes that bytes have moved.
-    pub(super) fn touch(&self) {
+    /// Restarts the timeout, because bytes have moved.
+    pub(crate) fn touch(&self) {
         let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_ms.store(ms, Ordering::Relaxed);
+        self.last_activity_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Runs `work` until it ends or has been idle for too long.
-    pub(super) async fn guard<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    /// Runs `work` to its end; returns `None` if the idle timeout expires first.
+    pub(crate) async fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let expired = async {
             loop {
-                let last = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
-                let deadline = self.started + last + self.limit;
+                let last = Duration::from_millis(self.last_activity_ms.load(Ordering::Relaxed));
+                let deadline = self.started + last + self.timeout;
                 if deadline <= Instant::now() {
                     return;
                 }
@@ -45,8 +48,8 @@ impl Idle {
     }
 }
 
-/// Copies until the end of `from`, then ends `to` as well.
-pub(super) async fn copy<R, W>(from: &mut R, to: &mut W, idle: &Idle) -> io::Result<()>
+/// Copies until `from` ends, then shuts `to` down.
+pub(crate) async fn copy<R, W>(from: &mut R, to: &mut W, idle: &IdleTimer) -> io::Result<()>
 where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -70,15 +73,15 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_silence_ends_work() {
-        let idle = Idle::new(Duration::from_secs(300));
+    async fn timeout_expires_only_without_activity() {
+        let idle = IdleTimer::new(Duration::from_secs(300));
         let busy = async {
             for _ in 0..10 {
                 sleep(Duration::from_secs(299)).await;
                 idle.touch();
             }
         };
-        assert_eq!(idle.guard(busy).await, Some(()));
-        assert_eq!(idle.guard(sleep(Duration::from_secs(301))).await, None);
+        assert_eq!(idle.run(busy).await, Some(()));
+        assert_eq!(idle.run(sleep(Duration::from_secs(301))).await, None);
     }
 }

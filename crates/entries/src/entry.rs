@@ -1,34 +1,38 @@
-//! What is known of one server: plain data, resolved, with every default in place.
+//! The settings of one MCP server, with all defaults filled in.
+//!
+//! Fields have the names of their JSON keys, except `transport`, which combines `mode` and the keys of that mode, and
+//! `sandbox_settings`, which is the key `box`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A server that is hosted or reached.
+/// One MCP server: a program to start here, or a remote server to connect to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerEntry {
     pub name: String,
-    /// Stays when the entry is edited; also names the server's process.
+    /// Does not change when the entry is edited. Processes and files of the server are named after it.
     pub uuid: String,
     pub enable: bool,
     pub description: Option<String>,
-    pub reach: Reach,
+    pub transport: Transport,
 }
 
-/// How a server is spoken to.
+/// The transport of a server, with its settings.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Reach {
-    /// A program that is started here, in a sandbox.
+pub enum Transport {
+    /// A program that is started in a sandbox and speaks MCP on its standard streams.
     Stdio(StdioSettings),
+    /// Streamable HTTP.
     Http(RemoteSettings),
     Sse(RemoteSettings),
     Websocket(RemoteSettings),
-    /// Streamable HTTP, or SSE where the other side knows only that.
+    /// Streamable HTTP, with SSE as fallback for servers that support only SSE.
     Remote(RemoteSettings),
 }
 
-impl Reach {
-    /// The name of the mode in entries.
+impl Transport {
+    /// The value of the JSON key `mode`.
     pub fn mode(&self) -> &'static str {
         match self {
             Self::Stdio(_) => "stdio",
@@ -40,27 +44,28 @@ impl Reach {
     }
 }
 
-/// A program to start. `${VAR}` and `${env:VAR}` in its texts are expanded when it starts.
+/// A program to start. `${VAR}` and `${env:VAR}` in its strings are expanded when it starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StdioSettings {
     pub command: String,
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub cwd: Option<PathBuf>,
-    /// Only an entry that says so itself is run on the host.
+    /// Whether the program runs in a sandbox. It runs on the host only if the entry says so.
     pub sandbox: bool,
-    pub sandbox_settings: BoxSettings,
+    pub sandbox_settings: SandboxSettings,
 }
 
-/// The `box` of an entry: the walls around one server.
+/// The key `box` of an entry: the sandbox of one server.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BoxSettings {
-    /// A directory with a root file system, in place of the host's /usr.
+pub struct SandboxSettings {
+    /// A directory with a root file system, instead of the host's `/usr`.
     pub image: Option<PathBuf>,
     /// Whether the installation of dependencies may use the network.
     pub network: bool,
     /// Hosts that the server itself may reach, as `HOST[:PORT][+private]`.
     pub allow: Vec<String>,
+    /// A directory of the host that the server may see.
     pub host_path: Option<PathBuf>,
     pub host_path_mode: HostPathMode,
     pub env: BTreeMap<String, String>,
@@ -69,17 +74,18 @@ pub struct BoxSettings {
     pub memory_mb: Option<u64>,
     pub pids_limit: Option<u32>,
     pub read_only_rootfs: bool,
-    /// Live in one sandbox with the other servers that ask for it.
+    /// Whether the server runs in one sandbox together with all other servers that have this set.
     pub shared: bool,
 }
 
+/// The access of a server to its `host_path`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostPathMode {
     ReadOnly,
     ReadWrite,
 }
 
-/// A server elsewhere. `${VAR}` in its texts is expanded when it is connected.
+/// A remote server. `${VAR}` in its strings is expanded when ringfence connects to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RemoteSettings {
     pub url: String,
@@ -88,7 +94,7 @@ pub struct RemoteSettings {
     pub sse_read_timeout: Duration,
 }
 
-impl Default for BoxSettings {
+impl Default for SandboxSettings {
     fn default() -> Self {
         Self {
             image: None,
@@ -108,6 +114,7 @@ impl Default for BoxSettings {
 }
 
 impl StdioSettings {
+    /// Creates the settings of a program without arguments, with defaults for everything else.
     pub fn new(command: impl Into<String>) -> Self {
         Self {
             command: command.into(),
@@ -115,12 +122,13 @@ impl StdioSettings {
             env: BTreeMap::new(),
             cwd: None,
             sandbox: true,
-            sandbox_settings: BoxSettings::default(),
+            sandbox_settings: SandboxSettings::default(),
         }
     }
 }
 
 impl RemoteSettings {
+    /// Creates the settings of a remote server, with defaults for everything else.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),

@@ -1,59 +1,65 @@
-//! `${VAR}`, `${env:VAR}` and `${VAR:-default}` in an entry, replaced when a server starts and never stored.
+//! Expands `${VAR}`, `${env:VAR}` and `${VAR:-default}` in an entry when a server starts.
+//!
+//! Expanded entries are never stored, and errors contain no values, because values may be secrets.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::parse::check_url;
-use super::{Reach, RemoteSettings, ServerEntry, StdioSettings};
+use crate::parse::check_url;
+use crate::{RemoteSettings, ServerEntry, StdioSettings, Transport};
 
-/// Why an entry cannot be expanded. Values are not in it: they may be secrets.
+/// The reason why an entry cannot be expanded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpandError {
-    #[error("the variable {variable} is not set; {key} of server `{server}` needs it")]
-    Missing { server: String, key: String, variable: String },
-    #[error("{key} of server `{server}` has `${{{inner}}}`, which is no variable")]
-    NoVariable { server: String, key: String, inner: String },
-    #[error("{key} of server `{server}` cannot be used once its variables are in: {problem}")]
-    Unusable { server: String, key: String, problem: String },
+    #[error("environment variable {variable} is not set; `{key}` of server `{server}` needs it")]
+    MissingVariable { server: String, key: String, variable: String },
+    #[error("`{key}` of server `{server}` contains `${{{inner}}}`, which is not a variable reference")]
+    InvalidReference { server: String, key: String, inner: String },
+    #[error("`{key}` of server `{server}` {problem} after its variables are expanded")]
+    InvalidValue { server: String, key: String, problem: String },
 }
 
 impl ExpandError {
+    /// Returns hints on what to change.
     pub fn hints(&self) -> Vec<String> {
         match self {
-            Self::Missing { variable, .. } => vec![format!(
-                "set {variable} where ringfence is started, or write ${{{variable}:-DEFAULT}} in the entry"
+            Self::MissingVariable { variable, .. } => vec![format!(
+                "set {variable} in the environment of ringfence, or write ${{{variable}:-DEFAULT}} in the entry"
             )],
-            Self::NoVariable { .. } => vec!["write ${NAME}, ${env:NAME} or ${NAME:-DEFAULT}".into()],
-            Self::Unusable { .. } => vec!["check the values of the variables in it".into()],
+            Self::InvalidReference { .. } => vec!["write ${NAME}, ${env:NAME} or ${NAME:-DEFAULT}".into()],
+            Self::InvalidValue { key, .. } => vec![format!("check the values of the variables in `{key}`")],
         }
     }
 }
 
-/// The entry with every variable in it replaced by its value. Names of variables and headers stay as they are.
+/// Replaces every variable reference in an entry by its value. Names of variables and headers are not expanded.
 pub fn expand(entry: &ServerEntry, lookup: &dyn Fn(&str) -> Option<String>) -> Result<ServerEntry, ExpandError> {
     let expander = Expander { server: &entry.name, lookup };
-    let reach = match &entry.reach {
-        Reach::Stdio(settings) => Reach::Stdio(expander.stdio(settings)?),
-        Reach::Http(settings) => Reach::Http(expander.remote(settings, &["http", "https"])?),
-        Reach::Sse(settings) => Reach::Sse(expander.remote(settings, &["http", "https"])?),
-        Reach::Remote(settings) => Reach::Remote(expander.remote(settings, &["http", "https"])?),
-        Reach::Websocket(settings) => Reach::Websocket(expander.remote(settings, &["ws", "wss"])?),
+    let transport = match &entry.transport {
+        Transport::Stdio(settings) => Transport::Stdio(expander.stdio(settings)?),
+        Transport::Http(settings) => Transport::Http(expander.remote(settings, &["http", "https"])?),
+        Transport::Sse(settings) => Transport::Sse(expander.remote(settings, &["http", "https"])?),
+        Transport::Remote(settings) => Transport::Remote(expander.remote(settings, &["http", "https"])?),
+        Transport::Websocket(settings) => Transport::Websocket(expander.remote(settings, &["ws", "wss"])?),
     };
-    Ok(ServerEntry { reach, ..entry.clone() })
+    Ok(ServerEntry { transport, ..entry.clone() })
 }
 
-/// The variables that an entry needs and that have no default, each once.
-pub fn needed_variables(entry: &ServerEntry) -> Vec<String> {
-    let needed = std::cell::RefCell::new(std::collections::BTreeSet::new());
-    // Nobody has a value, so only what has no default is asked for in vain; asked for one by one.
+/// Returns the variables without default that an entry refers to, each once, sorted.
+///
+/// The result is incomplete if an empty value makes the entry invalid, such as `${HOST}` for the host of a URL.
+pub fn required_variables(entry: &ServerEntry) -> Vec<String> {
+    let required = RefCell::new(BTreeSet::new());
+    // Each round reports the first missing variable and gives it an empty value for the next round.
     loop {
-        let answer = |name: &str| needed.borrow().contains(name).then(String::new);
-        match expand(entry, &answer) {
-            Err(ExpandError::Missing { variable, .. }) => needed.borrow_mut().insert(variable),
+        let lookup = |name: &str| required.borrow().contains(name).then(String::new);
+        match expand(entry, &lookup) {
+            Err(ExpandError::MissingVariable { variable, .. }) => required.borrow_mut().insert(variable),
             Ok(_) | Err(_) => break,
         };
     }
-    needed.into_inner().into_iter().collect()
+    required.into_inner().into_iter().collect()
 }
 
 struct Expander<'a> {
@@ -64,25 +70,25 @@ struct Expander<'a> {
 impl Expander<'_> {
     fn stdio(&self, settings: &StdioSettings) -> Result<StdioSettings, ExpandError> {
         let mut expanded = settings.clone();
-        expanded.command = self.text("command", &settings.command)?;
-        expanded.args = settings.args.iter().map(|arg| self.text("args", arg)).collect::<Result<_, _>>()?;
+        expanded.command = self.string("command", &settings.command)?;
+        expanded.args = settings.args.iter().map(|arg| self.string("args", arg)).collect::<Result<_, _>>()?;
         expanded.env = self.table("env", &settings.env)?;
         expanded.cwd = self.path("cwd", settings.cwd.as_deref())?;
-        let walls = &settings.sandbox_settings;
-        expanded.sandbox_settings.image = self.path("box.image", walls.image.as_deref())?;
-        expanded.sandbox_settings.host_path = self.path("box.host_path", walls.host_path.as_deref())?;
-        expanded.sandbox_settings.env = self.table("box.env", &walls.env)?;
+        let sandbox = &settings.sandbox_settings;
+        expanded.sandbox_settings.image = self.path("box.image", sandbox.image.as_deref())?;
+        expanded.sandbox_settings.host_path = self.path("box.host_path", sandbox.host_path.as_deref())?;
+        expanded.sandbox_settings.env = self.table("box.env", &sandbox.env)?;
         Ok(expanded)
     }
 
     fn remote(&self, settings: &RemoteSettings, schemes: &[&str]) -> Result<RemoteSettings, ExpandError> {
         let mut expanded = settings.clone();
-        expanded.url = self.text("url", &settings.url)?;
-        check_url(&expanded.url, schemes).map_err(|problem| self.unusable("url", problem))?;
+        expanded.url = self.string("url", &settings.url)?;
+        check_url(&expanded.url, schemes).map_err(|problem| self.invalid("url", problem))?;
         expanded.headers = self.table("headers", &settings.headers)?;
         for (name, value) in &expanded.headers {
             if value.chars().any(|char| char.is_control() && char != '\t') {
-                return Err(self.unusable(&format!("headers.{name}"), "it has a control character".into()));
+                return Err(self.invalid(&format!("headers.{name}"), "contains a control character".into()));
             }
         }
         Ok(expanded)
@@ -90,43 +96,44 @@ impl Expander<'_> {
 
     fn table(&self, key: &str, table: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ExpandError> {
         let expand =
-            |(name, value): (&String, &String)| Ok((name.clone(), self.text(&format!("{key}.{name}"), value)?));
+            |(name, value): (&String, &String)| Ok((name.clone(), self.string(&format!("{key}.{name}"), value)?));
         table.iter().map(expand).collect()
     }
 
-    /// Also `~`, which a shell would have expanded.
+    /// Expands a path, including a leading `~`, which a shell would have expanded.
     fn path(&self, key: &str, path: Option<&Path>) -> Result<Option<PathBuf>, ExpandError> {
         let Some(path) = path else { return Ok(None) };
-        let text = self.text(key, &path.to_string_lossy())?;
+        let text = self.string(key, &path.to_string_lossy())?;
         let text = match text.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/')) {
             Some(rest) => self.value(key, "HOME")? + rest,
             None => text,
         };
         if !text.starts_with('/') {
-            return Err(self.unusable(key, "it is not an absolute path".into()));
+            return Err(self.invalid(key, "is not an absolute path".into()));
         }
         Ok(Some(text.into()))
     }
 
-    /// One pass: what a value holds is not expanded again.
-    fn text(&self, key: &str, text: &str) -> Result<String, ExpandError> {
+    /// Expands the references in a string, once: references in a value are not expanded again.
+    fn string(&self, key: &str, text: &str) -> Result<String, ExpandError> {
         let mut expanded = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
-            // Without an end it is no variable; a shell script in an argument may well have such a thing.
+            // Without `}` it is not a reference. An argument may be a shell script that contains `${`.
             let Some((inner, after)) = after.split_once('}') else { break };
             expanded.push_str(before);
-            expanded.push_str(&self.inner(key, inner)?);
+            expanded.push_str(&self.reference(key, inner)?);
             rest = after;
         }
         expanded.push_str(rest);
         if expanded.contains('\0') {
-            return Err(self.unusable(key, "it holds a NUL byte".into()));
+            return Err(self.invalid(key, "contains a NUL byte".into()));
         }
         Ok(expanded)
     }
 
-    fn inner(&self, key: &str, inner: &str) -> Result<String, ExpandError> {
+    /// Returns the value of a reference, given the text between `${` and `}`.
+    fn reference(&self, key: &str, inner: &str) -> Result<String, ExpandError> {
         let (name, default) = match inner.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (inner, None),
@@ -138,10 +145,10 @@ impl Expander<'_> {
         };
         if !is_name(name) {
             let (server, key, inner) = (self.server.into(), key.into(), inner.escape_debug().to_string());
-            return Err(ExpandError::NoVariable { server, key, inner });
+            return Err(ExpandError::InvalidReference { server, key, inner });
         }
         match default {
-            // As in a shell: `:-` is also for one that is set to nothing.
+            // As in a shell, the default also replaces an empty value.
             Some(default) => {
                 let value = (self.lookup)(name).filter(|value| !value.is_empty());
                 Ok(value.unwrap_or_else(|| default.to_owned()))
@@ -151,15 +158,15 @@ impl Expander<'_> {
     }
 
     fn value(&self, key: &str, variable: &str) -> Result<String, ExpandError> {
-        (self.lookup)(variable).ok_or_else(|| ExpandError::Missing {
+        (self.lookup)(variable).ok_or_else(|| ExpandError::MissingVariable {
             server: self.server.into(),
             key: key.into(),
             variable: variable.into(),
         })
     }
 
-    fn unusable(&self, key: &str, problem: String) -> ExpandError {
-        ExpandError::Unusable { server: self.server.into(), key: key.into(), problem }
+    fn invalid(&self, key: &str, problem: String) -> ExpandError {
+        ExpandError::InvalidValue { server: self.server.into(), key: key.into(), problem }
     }
 }
 
@@ -186,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_replaced_once_wherever_a_text_may_be() {
+    fn variables_are_expanded_once_in_all_strings() {
         let entry = json!({
             "command": "${HOME}/bin/x",
             "args": ["--token=${env:TOKEN}", "${EMPTY:-d}${NONE:-}", "$HOME", "${unclosed", "~"],
@@ -206,8 +213,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_makes_no_sense_is_named() {
-        let said = [
+    fn expand_errors_name_server_and_key() {
+        let errors = [
             json!({"command": "x", "env": {"A": "${NONE}"}}),
             json!({"command": "x", "args": ["${input:token}"]}),
             json!({"command": "x", "args": ["${}"]}),
@@ -218,12 +225,12 @@ mod tests {
             json!({"command": "x", "cwd": "${NONE:-here}"}),
         ]
         .map(|entry| expanded(&entry).unwrap_err());
-        insta::assert_snapshot!(said.join("\n"));
+        insta::assert_snapshot!(errors.join("\n"));
     }
 
     #[test]
-    fn the_variables_that_are_needed_are_known_before() {
+    fn required_variables_have_no_default() {
         let entry = json!({"command": "${A}", "args": ["${B:-x}", "${env:C}${A}"], "cwd": "~/x"});
-        assert_eq!(needed_variables(&entry_from_json("x", &entry).unwrap().0), ["A", "C", "HOME"]);
+        assert_eq!(required_variables(&entry_from_json("x", &entry).unwrap().0), ["A", "C", "HOME"]);
     }
 }

@@ -1,26 +1,28 @@
-//! The entries of MCP servers: what they are, how they are read from JSON and written as JSON, and what is checked.
+//! Entries of MCP servers: their settings, parsed from JSON, validated, expanded and serialized.
 //!
-//! The configuration, the store, client files and the command line all use this one parser. An entry is data: nothing
-//! here starts a server or reads a file.
+//! The configuration, the store, the import of client files, REST and the command line all use this parser. An entry is
+//! plain data: this crate starts no server and reads no file or environment variable.
 
-mod anchor;
 mod code_alias;
 mod entry;
 mod expand;
+mod merge_patch;
 mod name;
 mod parse;
-mod patch;
 mod profile;
+mod redact;
+mod relative_paths;
 mod to_json;
 mod uuid;
 
-pub use anchor::anchor_paths;
-pub use code_alias::{server_aliases, tool_aliases};
-pub use entry::{BoxSettings, HostPathMode, Reach, RemoteSettings, ServerEntry, StdioSettings};
-pub use expand::{ExpandError, expand, needed_variables};
-pub use name::{adapt_name, check_name};
-pub use parse::{EntryError, Warning, check_box_key, check_url, entry_from_json};
-pub use patch::patch_entry;
-pub use profile::{Mode, Profile, SEPARATOR, alias};
-pub use to_json::{entry_to_json, entry_to_shown_json, veil, veil_url};
+pub use code_alias::code_aliases;
+pub use entry::{HostPathMode, RemoteSettings, SandboxSettings, ServerEntry, StdioSettings, Transport};
+pub use expand::{ExpandError, expand, required_variables};
+pub use merge_patch::apply_merge_patch;
+pub use name::{TOOL_SEPARATOR, check_name, sanitize_name, tool_prefix};
+pub use parse::{EntryError, Warning, check_box_key, entry_from_json};
+pub use profile::{Profile, ProfileMode};
+pub use redact::{entry_to_redacted_json, redact, redact_url};
+pub use relative_paths::resolve_relative_paths;
+pub use to_json::entry_to_json;
 pub use uuid::{derived_uuid, new_uuid};

@@ -1,39 +1,45 @@
-//! Entries from JSON: the `mcpServers` shape of clients, with `box` as one more key.
+//! Parses an entry from JSON: the `mcpServers` format of MCP clients, with the additional key `box`.
 //!
-//! Spellings that clients use for the same thing are all understood. A key that nobody knows is ignored with a warning,
-//! since clients add keys of their own; a value that makes no sense is an error. Nothing is expanded and no file is
-//! looked at.
+//! All spellings that clients use for a key are accepted. An unknown key is ignored with a warning, because clients add
+//! keys for themselves; an invalid value is an error. Variables are not expanded, and no file is read.
 
 mod checks;
 mod error;
 mod fields;
-mod walls;
+mod sandbox_settings;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
 
-pub use checks::check_url;
+pub(crate) use checks::check_url;
 pub use error::{EntryError, Warning};
-pub use walls::check_box_key;
+pub use sandbox_settings::check_box_key;
 
-use super::name::check_name;
-use super::{BoxSettings, Reach, RemoteSettings, ServerEntry, StdioSettings};
+use crate::name::check_name;
 use crate::uuid::derived_uuid;
-use checks::{check_headers, check_path, check_variables, is_open};
+use crate::{RemoteSettings, SandboxSettings, ServerEntry, StdioSettings, Transport};
+use checks::{check_headers, check_path, check_variables, has_reference};
 use fields::Fields;
 
-/// Keys of programs that are started, and of servers elsewhere.
-const OF_PROGRAMS: [&str; 8] = ["command", "args", "env", "environment", "envs", "cwd", "sandbox", "box"];
-const OF_URLS: [&str; 7] = ["url", "serverUrl", "httpUrl", "headers", "http_headers", "timeout", "sse_read_timeout"];
+/// Keys of local programs, ignored for remote servers.
+const STDIO_KEYS: [&str; 8] = ["command", "args", "env", "environment", "envs", "cwd", "sandbox", "box"];
+/// Keys of remote servers, ignored for local programs.
+const REMOTE_KEYS: [&str; 7] =
+    ["url", "serverUrl", "httpUrl", "headers", "http_headers", "timeout", "sse_read_timeout"];
 
-const WEB: [&str; 2] = ["http", "https"];
-const SOCKET: [&str; 2] = ["ws", "wss"];
+/// The spellings of the URL of a remote server.
+const URL_KEYS: [&str; 3] = ["url", "serverUrl", "httpUrl"];
 
-/// A day.
-const MOST_SECONDS: f64 = 86_400.0;
+const HTTP_SCHEMES: [&str; 2] = ["http", "https"];
+const WEBSOCKET_SCHEMES: [&str; 2] = ["ws", "wss"];
+const ANY_SCHEME: [&str; 4] = ["http", "https", "ws", "wss"];
 
+/// Maximum of `timeout` and `sse_read_timeout` in seconds: one day.
+const MAX_TIMEOUT_S: f64 = 86_400.0;
+
+/// The mode that an entry names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Stdio,
@@ -43,48 +49,53 @@ enum Mode {
     Remote,
 }
 
-/// Reads one entry. Its uuid is the one that belongs to the name; whoever stores it gives it another.
+/// Parses one entry. Its uuid is derived from the name; the store replaces it with a random one.
 pub fn entry_from_json(name: &str, value: &Value) -> Result<(ServerEntry, Vec<Warning>), EntryError> {
-    check_name(name).map_err(|why| EntryError::Name { name: name.into(), why })?;
+    check_name(name).map_err(|reason| EntryError::Name { name: name.into(), reason })?;
     let Value::Object(map) = value else {
-        return Err(EntryError::NotATable { found: error::kind(value) });
+        return Err(EntryError::NotAnObject { found: error::type_name(value) });
     };
     let mut fields = Fields::new(map, "");
-    // Given by whoever asks and by whoever stores it.
-    fields.take(&["name"]);
-    fields.take(&["uuid"]);
+    // Known keys whose values come from the caller and from the store.
+    fields.get(&["name"]);
+    fields.get(&["uuid"]);
     let enable = enable(&mut fields)?;
-    let description = fields.text(&["description"])?;
+    let description = fields.string(&["description"])?;
     let mode = mode(&mut fields)?;
     let mut warnings = Vec::new();
-    let has_command = map.get("command").is_some_and(|command| !command.is_null());
-    let has_url = ["url", "serverUrl", "httpUrl"].iter().any(|key| map.get(*key).is_some_and(|url| !url.is_null()));
-    let reach = match (mode, has_command, has_url) {
-        (None, false, false) => return Err(EntryError::Nothing),
-        (None, true, true) => return Err(EntryError::Both),
-        (Some(Mode::Stdio), false, _) => return Err(EntryError::Lacks { mode: "stdio", key: "command" }),
-        (Some(Mode::Stdio), true, _) | (None, true, false) => Reach::Stdio(stdio(&mut fields, &mut warnings)?),
+    let has_value = |key: &&str| map.get(*key).is_some_and(|value| !value.is_null());
+    let (has_command, has_url) = (has_value(&"command"), URL_KEYS.iter().any(has_value));
+    let transport = match (mode, has_command, has_url) {
+        (None, false, false) => return Err(EntryError::NoCommandOrUrl),
+        (None, true, true) => return Err(EntryError::CommandAndUrl),
+        (Some(Mode::Stdio), false, _) => return Err(EntryError::MissingKey { mode: "stdio", key: "command" }),
+        (Some(Mode::Stdio), true, _) | (None, true, false) => Transport::Stdio(stdio(&mut fields, &mut warnings)?),
         (mode, _, _) => remote(&mut fields, mode)?,
     };
-    fields.leave(if matches!(reach, Reach::Stdio(_)) { &OF_URLS } else { &OF_PROGRAMS }, reach.mode());
+    let ignored: &[&str] = if matches!(transport, Transport::Stdio(_)) { &REMOTE_KEYS } else { &STDIO_KEYS };
+    fields.ignore_in_mode(ignored, transport.mode());
     warnings.extend(fields.finish());
-    let entry = ServerEntry { name: name.into(), uuid: derived_uuid(name), enable, description, reach };
+    let entry = ServerEntry { name: name.into(), uuid: derived_uuid(name), enable, description, transport };
     Ok((entry, warnings))
 }
 
-/// Off as soon as one of the spellings says so.
+/// A server is disabled if any of the spellings says so.
 fn enable(fields: &mut Fields<'_>) -> Result<bool, EntryError> {
-    let on = [fields.switch(&["enable"])?, fields.switch(&["enabled"])?, fields.switch(&["disabled"])?.map(|off| !off)];
-    if on.contains(&Some(true)) && on.contains(&Some(false)) {
-        fields.warn("enable and disabled contradict each other: it is disabled".into());
+    let enable = fields.boolean(&["enable"])?;
+    let enabled = fields.boolean(&["enabled"])?;
+    let disabled = fields.boolean(&["disabled"])?;
+    let given = [enable, enabled, disabled.map(|disabled| !disabled)];
+    if given.contains(&Some(true)) && given.contains(&Some(false)) {
+        fields.warn("`enable` and `disabled` contradict each other; the server is disabled; remove one of them".into());
     }
-    Ok(!on.contains(&Some(false)))
+    Ok(!given.contains(&Some(false)))
 }
 
 fn mode(fields: &mut Fields<'_>) -> Result<Option<Mode>, EntryError> {
-    let Some(text) = fields.text(&["mode", "type", "transport", "transportType"])? else { return Ok(None) };
-    let plain: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
-    match plain.to_ascii_lowercase().as_str() {
+    let Some(text) = fields.string(&["mode", "type", "transport", "transportType"])? else { return Ok(None) };
+    // `streamable-http`, `streamable_http` and `streamableHttp` are the same.
+    let letters: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
+    match letters.to_ascii_lowercase().as_str() {
         "stdio" | "local" => Ok(Some(Mode::Stdio)),
         "http" | "streamablehttp" => Ok(Some(Mode::Http)),
         "sse" => Ok(Some(Mode::Sse)),
@@ -96,77 +107,78 @@ fn mode(fields: &mut Fields<'_>) -> Result<Option<Mode>, EntryError> {
 
 fn stdio(fields: &mut Fields<'_>, warnings: &mut Vec<Warning>) -> Result<StdioSettings, EntryError> {
     let (command, mut args) = command(fields)?;
-    args.extend(fields.texts(&["args"])?.unwrap_or_default());
+    args.extend(fields.strings(&["args"])?.unwrap_or_default());
     if args.is_empty() && command.contains(' ') && !command.contains(['/', '$']) {
-        fields.warn(format!("the command `{command}` is one name with spaces; its arguments belong in `args`"));
+        fields.warn(format!("`command` is used as one program name with spaces: `{command}`; put arguments in `args`"));
     }
     let env = fields.table(&["env", "environment", "envs"])?;
     check_variables(fields, "env", &env)?;
-    let cwd = fields.text(&["cwd"])?;
+    let cwd = fields.string(&["cwd"])?;
     if let Some(cwd) = &cwd {
         check_path(fields, "cwd", cwd)?;
     }
-    let sandbox = fields.switch(&["sandbox"])?.unwrap_or(true);
-    let sandbox_settings = match fields.take(&["box"]) {
-        None => BoxSettings::default(),
+    let sandbox = fields.boolean(&["sandbox"])?.unwrap_or(true);
+    let sandbox_settings = match fields.get(&["box"]) {
+        None => SandboxSettings::default(),
         Some((_, value)) => {
-            let (settings, more) = walls::read(value)?;
-            warnings.extend(more);
+            let (settings, box_warnings) = sandbox_settings::parse(value)?;
+            warnings.extend(box_warnings);
             settings
         }
     };
     Ok(StdioSettings { command, args, env, cwd: cwd.map(PathBuf::from), sandbox, sandbox_settings })
 }
 
-/// A program, or a list of it and its first arguments.
+/// Returns the program and its first arguments: some clients write `command` as an array.
 fn command(fields: &mut Fields<'_>) -> Result<(String, Vec<String>), EntryError> {
-    let is_list = matches!(fields.take(&["command"]), Some((_, Value::Array(_))));
-    let mut words = if is_list {
-        fields.texts(&["command"])?.unwrap_or_default()
+    let is_array = matches!(fields.get(&["command"]), Some((_, Value::Array(_))));
+    let mut argv = if is_array {
+        fields.strings(&["command"])?.unwrap_or_default()
     } else {
-        fields.text(&["command"])?.into_iter().collect()
+        fields.string(&["command"])?.into_iter().collect()
     };
-    if words.first().is_none_or(|program| program.trim().is_empty()) {
-        return Err(fields.wrong("command", "it is empty", "name the program that is to be started"));
+    if argv.first().is_none_or(|program| program.trim().is_empty()) {
+        return Err(fields.invalid("command", "is empty", "name the program to start, such as npx"));
     }
-    let program = words.remove(0);
-    Ok((program, words))
+    let program = argv.remove(0);
+    Ok((program, argv))
 }
 
-fn remote(fields: &mut Fields<'_>, mode: Option<Mode>) -> Result<Reach, EntryError> {
-    let (schemes, said): (&[&str], _) = match mode {
-        Some(Mode::Websocket) => (&SOCKET, "websocket"),
-        Some(Mode::Http) => (&WEB, "http"),
-        Some(Mode::Sse) => (&WEB, "sse"),
-        Some(Mode::Remote) => (&WEB, "remote"),
-        Some(Mode::Stdio) | None => (&["http", "https", "ws", "wss"], "remote"),
+fn remote(fields: &mut Fields<'_>, mode: Option<Mode>) -> Result<Transport, EntryError> {
+    let (schemes, mode_name): (&[&str], _) = match mode {
+        Some(Mode::Websocket) => (&WEBSOCKET_SCHEMES, "websocket"),
+        Some(Mode::Http) => (&HTTP_SCHEMES, "http"),
+        Some(Mode::Sse) => (&HTTP_SCHEMES, "sse"),
+        Some(Mode::Remote) => (&HTTP_SCHEMES, "remote"),
+        Some(Mode::Stdio) | None => (&ANY_SCHEME, "remote"),
     };
-    let Some(url) = fields.text(&["url", "serverUrl", "httpUrl"])? else {
-        return Err(EntryError::Lacks { mode: said, key: "url" });
+    let Some(url) = fields.string(&URL_KEYS)? else {
+        return Err(EntryError::MissingKey { mode: mode_name, key: "url" });
     };
-    if !is_open(&url) {
-        let hint = format!("write it as {}://HOST[:PORT]/PATH", schemes[schemes.len().min(2) - 1]);
-        // Told without the URL itself: it may hold a secret.
-        check_url(&url, schemes).map_err(|problem| fields.wrong("url", problem, hint))?;
+    if !has_reference(&url) {
+        let secure_scheme = schemes[1];
+        let hint = format!("write the URL as {secure_scheme}://HOST[:PORT]/PATH");
+        check_url(&url, schemes).map_err(|problem| fields.invalid("url", problem, hint))?;
     }
     let headers = fields.table(&["headers", "http_headers"])?;
     check_headers(fields, &headers)?;
-    let usual = RemoteSettings::new("");
+    let defaults = RemoteSettings::new("");
+    let timeout = fields.number("timeout", 0.001, MAX_TIMEOUT_S)?;
+    let sse_read_timeout = fields.number("sse_read_timeout", 0.001, MAX_TIMEOUT_S)?;
     let settings = RemoteSettings {
-        headers,
-        timeout: fields.number("timeout", 0.001, MOST_SECONDS)?.map_or(usual.timeout, Duration::from_secs_f64),
-        sse_read_timeout: fields
-            .number("sse_read_timeout", 0.001, MOST_SECONDS)?
-            .map_or(usual.sse_read_timeout, Duration::from_secs_f64),
         url,
+        headers,
+        timeout: timeout.map_or(defaults.timeout, Duration::from_secs_f64),
+        sse_read_timeout: sse_read_timeout.map_or(defaults.sse_read_timeout, Duration::from_secs_f64),
     };
-    let is_socket = SOCKET.iter().any(|scheme| settings.url.to_ascii_lowercase().starts_with(&format!("{scheme}:")));
+    let scheme = settings.url.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    let is_websocket = WEBSOCKET_SCHEMES.contains(&scheme.as_str());
     Ok(match mode {
-        Some(Mode::Http) => Reach::Http(settings),
-        Some(Mode::Sse) => Reach::Sse(settings),
-        Some(Mode::Websocket) => Reach::Websocket(settings),
-        None if is_socket => Reach::Websocket(settings),
-        Some(Mode::Remote | Mode::Stdio) | None => Reach::Remote(settings),
+        Some(Mode::Http) => Transport::Http(settings),
+        Some(Mode::Sse) => Transport::Sse(settings),
+        Some(Mode::Websocket) => Transport::Websocket(settings),
+        None if is_websocket => Transport::Websocket(settings),
+        Some(Mode::Remote | Mode::Stdio) | None => Transport::Remote(settings),
     })
 }
 

@@ -1,76 +1,82 @@
-//! What is offered at one endpoint: which servers, which of their tools, under which names.
+//! Profiles: the servers and tools that one endpoint offers, and the names of the tools.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// How the tools of servers reach an agent.
+use crate::name::TOOL_SEPARATOR;
+
+/// How an agent uses the tools of servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Each as a tool.
+#[schemars(rename = "Mode")]
+pub enum ProfileMode {
+    /// Each tool of a server is offered as a tool.
     #[default]
     Direct,
-    /// As functions of code that the agent writes: it is offered one tool that runs it.
+    /// One tool is offered that runs code, and the code calls the tools of servers as functions.
     Code,
 }
 
-/// A named selection. The one without a name offers all.
+/// A selection of servers and tools. The default profile offers all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    pub mode: Mode,
-    /// By name or uuid; nothing means all.
+    pub mode: ProfileMode,
+    /// Servers by name or uuid; `None` means all.
     pub servers: Option<Vec<String>>,
-    /// Tools that are offered, by their own name or as `server__tool`, with `*` for anything; none means all.
+    /// Patterns of the tools that are offered, as `tool` or `server__tool`, with `*` for any text; empty means all.
     pub allow: Vec<String>,
-    /// Tools that are not, whatever else is said.
+    /// Patterns of the tools that are not offered. They take precedence over `allow`.
     pub deny: Vec<String>,
-    /// Whether names begin with that of their server.
+    /// Whether the names of tools start with the name of their server.
     pub prefix: bool,
-    /// Whether sandbox sessions are offered beside the servers.
-    pub own_tools: bool,
+    /// Whether the tools for sandbox sessions are offered too (`own_tools` in the configuration).
+    pub builtin_tools: bool,
 }
 
 impl Default for Profile {
     fn default() -> Self {
-        Self { mode: Mode::Direct, servers: None, allow: Vec::new(), deny: Vec::new(), prefix: true, own_tools: true }
+        Self {
+            mode: ProfileMode::Direct,
+            servers: None,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            prefix: true,
+            builtin_tools: true,
+        }
     }
 }
 
 impl Profile {
+    /// Returns whether the profile offers a server.
     pub fn has_server(&self, name: &str, uuid: &str) -> bool {
-        self.servers.as_ref().is_none_or(|servers| servers.iter().any(|bound| bound == name || bound == uuid))
+        self.servers.as_ref().is_none_or(|servers| servers.iter().any(|selected| selected == name || selected == uuid))
     }
 
+    /// Returns whether the profile offers a tool of a server, provided that it offers the server.
     pub fn has_tool(&self, server: &str, tool: &str) -> bool {
-        let full = format!("{server}{SEPARATOR}{tool}");
-        let is_named =
+        let full = format!("{server}{TOOL_SEPARATOR}{tool}");
+        let is_matched =
             |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, &full) || matches(pattern, tool));
-        (self.allow.is_empty() || is_named(&self.allow)) && !is_named(&self.deny)
+        (self.allow.is_empty() || is_matched(&self.allow)) && !is_matched(&self.deny)
     }
 
-    /// Whether code may call all of its servers, without naming them: they have been named here.
-    pub fn binds_for_code(&self) -> bool {
-        self.mode == Mode::Code && self.servers.is_some()
+    /// Returns whether code may call every server of the profile without naming it for its session first.
+    ///
+    /// That is so if the profile itself lists the servers.
+    pub fn grants_servers_to_code(&self) -> bool {
+        self.mode == ProfileMode::Code && self.servers.is_some()
     }
 
-    /// The one server that is offered as if it were reached directly, if that is what the profile is for.
+    /// Returns the server if the profile offers exactly one and nothing else, as if clients connected to it directly.
     pub fn sole_server(&self) -> Option<&str> {
         match self.servers.as_deref() {
-            Some([server]) if self.mode == Mode::Direct && !self.prefix && !self.own_tools => Some(server),
+            Some([server]) if self.mode == ProfileMode::Direct && !self.prefix && !self.builtin_tools => Some(server),
             _ => None,
         }
     }
 }
 
-/// Between the name of a server and that of its tool.
-pub const SEPARATOR: &str = "__";
-
-/// A server's name as it stands in the names of its tools: clients take letters, digits, `_` and `-`.
-pub fn alias(server: &str) -> String {
-    server.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
-}
-
-/// Whether a text is what a pattern with `*` describes.
+/// Returns whether a pattern, in which `*` matches any text, matches a whole text.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
@@ -95,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns() {
+    fn star_matches_any_text() {
         for (pattern, text, expected) in [
             ("read", "read", true),
             ("read", "read_file", false),
@@ -111,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_selects() {
+    fn profile_selects_servers_and_tools() {
         let profile = Profile {
             servers: Some(vec!["git".into(), "u-1".into()]),
             allow: vec!["git__*".into(), "now".into()],
@@ -125,11 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn one_server_can_be_offered_as_itself() {
-        let sole = Profile { servers: Some(vec!["a".into()]), prefix: false, own_tools: false, ..Profile::default() };
+    fn sole_server_needs_no_prefix_and_no_other_tools() {
+        let sole =
+            Profile { servers: Some(vec!["a".into()]), prefix: false, builtin_tools: false, ..Profile::default() };
         assert_eq!(sole.sole_server(), Some("a"));
-        assert_eq!(Profile { own_tools: true, ..sole.clone() }.sole_server(), None);
-        assert_eq!(Profile { mode: Mode::Code, ..sole.clone() }.sole_server(), None);
+        assert_eq!(Profile { builtin_tools: true, ..sole.clone() }.sole_server(), None);
+        assert_eq!(Profile { mode: ProfileMode::Code, ..sole.clone() }.sole_server(), None);
         assert_eq!(Profile { servers: None, ..sole }.sole_server(), None);
     }
 }

@@ -203,7 +203,8 @@ impl Authorizer {
         if !self.profile.has_server(name, uuid) {
             return Err(not_in_profile("server", name));
         }
-        let is_granted = subject.grants.is_none_or(|grants| grants.contains(uuid)) || self.profile.binds_for_code();
+        let is_granted =
+            subject.grants.is_none_or(|grants| grants.contains(uuid)) || self.profile.grants_servers_to_code();
         if !is_granted {
             let message = format!("server `{name}` is not loaded in this session");
             return Err(Failure::new(Kind::Policy, message)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use ringfence_entries::{Profile, SEPARATOR, ServerEntry, alias};
+use ringfence_entries::{Profile, ServerEntry, TOOL_SEPARATOR, tool_prefix};
 use ringfence_mcp::client::Context;
 use ringfence_mcp::clients::Clients;
 use ringfence_mcp::era::Era;
@@ -219,7 +219,7 @@ impl Hosting {
         let all = self.0.fleet.all();
         let route =
             all.iter().filter(|info| info.enable && profile.has_server(&info.name, &info.uuid)).find_map(|info| {
-                let tool = name.strip_prefix(&alias(&info.name))?.strip_prefix(SEPARATOR)?;
+                let tool = name.strip_prefix(&tool_prefix(&info.name))?.strip_prefix(TOOL_SEPARATOR)?;
                 Some(Route { server: info.name.clone(), uuid: info.uuid.clone(), name: tool.to_owned() })
             })?;
         // A server that has just connected may not be in the lists yet.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ringfence_config::{CodeSettings, Scope};
 use ringfence_core::{Failure, Kind};
-use ringfence_entries::{Mode, Profile};
+use ringfence_entries::{Profile, ProfileMode};
 use ringfence_mcp::client::Context;
 use ringfence_mcp::clients::Clients;
 use ringfence_mcp::era::Era;
@@ -201,7 +201,7 @@ impl Gateway {
 
     /// The offer of the servers; None in code mode, where code calls them.
     fn view(&self) -> Option<Arc<View>> {
-        if self.profile.mode == Mode::Code {
+        if self.profile.mode == ProfileMode::Code {
             return None;
         }
         // All of them, whether the scope shows them or not: no tool of a server may take such a name.
@@ -211,9 +211,9 @@ impl Gateway {
 
     fn builtin_tools(&self) -> &[BuiltinTool] {
         match self.profile.mode {
-            Mode::Code => &self.code_tools,
-            Mode::Direct if self.profile.own_tools => &self.tools,
-            Mode::Direct => &[],
+            ProfileMode::Code => &self.code_tools,
+            ProfileMode::Direct if self.profile.builtin_tools => &self.tools,
+            ProfileMode::Direct => &[],
         }
     }
 
@@ -225,7 +225,7 @@ impl Gateway {
     }
 
     fn has_builtin_tools(&self) -> bool {
-        self.profile.own_tools || self.profile.mode == Mode::Code
+        self.profile.builtin_tools || self.profile.mode == ProfileMode::Code
     }
 
     fn is_builtin_tool(&self, name: &str) -> bool {

@@ -1,26 +1,26 @@
-//! What code in a guest asks of the host, and what it gets back.
+//! Calls from code in a guest to the host: request and response.
 
 use std::fmt;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// JSON that lives as long as it is needed.
-pub type Json = Box<dyn AsRef<[u8]> + Send + Sync>;
+/// Bytes of a JSON text, owned by whatever produced them.
+pub type JsonBytes = Box<dyn AsRef<[u8]> + Send + Sync>;
 
-/// What a call is answered with.
-pub enum HostAnswer {
-    Result(Json),
+/// The host's response to a call.
+pub enum HostResponse {
+    Result(JsonBytes),
     Error(Value),
 }
 
-impl HostAnswer {
+impl HostResponse {
     pub fn result(value: &Value) -> Self {
         Self::Result(Box::new(value.to_string().into_bytes()))
     }
 }
 
-impl fmt::Debug for HostAnswer {
+impl fmt::Debug for HostResponse {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Result(json) => write!(formatter, "Result({} bytes)", json.as_ref().as_ref().len()),
@@ -29,9 +29,9 @@ impl fmt::Debug for HostAnswer {
     }
 }
 
-/// A call as the kernel put it.
+/// A call as the kernel sent it.
 #[derive(Debug)]
-pub struct Request {
+pub struct HostRequest {
     pub cell: u64,
     pub number: u64,
     pub method: String,
@@ -39,9 +39,10 @@ pub struct Request {
 }
 
 #[cfg(test)]
-impl PartialEq for Request {
+impl PartialEq for HostRequest {
     fn eq(&self, other: &Self) -> bool {
-        let key = |it: &Self| (it.cell, it.number, it.method.clone(), it.params.get().to_owned());
+        let key =
+            |request: &Self| (request.cell, request.number, request.method.clone(), request.params.get().to_owned());
         key(self) == key(other)
     }
 }

@@ -1,45 +1,51 @@
-//! What an interpreter has said and nobody has taken yet.
+//! Bytes received from a kernel that are not parsed yet.
 
-/// No kernel says anything that makes no sense, but for a word that came too late: whoever goes on about it is a guest
-/// that keeps the server busy.
-const MOST_NONSENSE: u32 = 1000;
+/// Maximum number of messages per cell that the host ignores. A kernel sends none but those that arrive after their cell
+/// has ended, so a guest that sends more tries to keep the server busy.
+const MAX_IGNORED_MESSAGES: u32 = 1000;
 
+/// Received bytes, and the number of messages that were ignored.
 #[derive(Debug, Default)]
 pub struct KernelBuffer {
     bytes: Vec<u8>,
-    /// So many of them. Not moved for each word, since there may be thousands.
-    taken: usize,
-    nonsense: u32,
+    /// Number of bytes at the front that are consumed. They are removed on the next [`Self::reserve`] and not for each
+    /// message, since there may be thousands.
+    consumed: usize,
+    ignored_messages: u32,
 }
 
 impl KernelBuffer {
     pub fn unread(&self) -> &[u8] {
-        &self.bytes[self.taken..]
+        &self.bytes[self.consumed..]
     }
 
-    /// The next ones, which are unread.
-    pub fn take(&mut self, length: usize) -> &[u8] {
-        let start = self.taken;
-        self.taken += length;
-        &self.bytes[start..self.taken]
+    /// Consumes and returns the next `length` bytes, which must be there.
+    pub fn consume(&mut self, length: usize) -> &[u8] {
+        let start = self.consumed;
+        self.consumed += length;
+        &self.bytes[start..self.consumed]
     }
 
-    /// Where more is put, behind what is unread, with room for so much.
-    pub fn room(&mut self, length: usize) -> &mut Vec<u8> {
-        self.bytes.drain(..std::mem::take(&mut self.taken));
+    /// Returns the vector to which received bytes are appended, with capacity for `length` more.
+    pub fn reserve(&mut self, length: usize) -> &mut Vec<u8> {
+        self.bytes.drain(..std::mem::take(&mut self.consumed));
         self.bytes.reserve(length);
         &mut self.bytes
     }
 
-    /// Begins a cell.
-    pub fn forgive(&mut self) {
-        self.nonsense = 0;
+    /// Resets the count of ignored messages when a cell starts.
+    pub fn reset_ignored(&mut self) {
+        self.ignored_messages = 0;
     }
 
-    /// Notes a word of which no sense can be made; an error if there are too many.
-    pub fn pass_over(&mut self) -> Result<(), &'static str> {
-        self.nonsense += 1;
-        if self.nonsense > MOST_NONSENSE { Err("too much that makes no sense on the control channel") } else { Ok(()) }
+    /// Counts a message that is ignored; an error if there are too many.
+    pub fn count_ignored(&mut self) -> Result<(), &'static str> {
+        self.ignored_messages += 1;
+        if self.ignored_messages > MAX_IGNORED_MESSAGES {
+            Err("too many invalid messages on the control channel")
+        } else {
+            Ok(())
+        }
     }
 }
 

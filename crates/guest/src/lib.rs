@@ -1,16 +1,18 @@
-//! What runs inside a session, and how the host talks to it: the kernels of Python, JavaScript and bash (`kernels/`),
-//! their wire protocol, and the compilation of the Python kernel.
+//! The kernels that run code inside a session (`kernels/`: Python, JavaScript, bash) and the host's side of their wire
+//! protocol.
 //!
-//! Everything that a kernel sends is untrusted: frames are bounded, and only those of the running cell count.
+//! Everything that a kernel sends is untrusted: frames, displayed items and unusable messages are limited, and results
+//! count only for the cell that runs. This crate does not start processes in sandboxes and does not read or write
+//! sockets; `ringfence-session` does.
 
-pub mod compiled;
 mod display;
 mod host_call;
 mod kernel_buffer;
-pub mod language;
-mod message;
+pub mod precompiled;
+pub mod protocol;
+pub mod sources;
 
-pub use display::{Display, DisplayItem, MOST_ITEMS, is_json};
-pub use host_call::{HostAnswer, Json, Request};
+pub use display::{Display, DisplayItem, MAX_DISPLAY_ITEMS, is_json};
+pub use host_call::{HostRequest, HostResponse, JsonBytes};
 pub use kernel_buffer::KernelBuffer;
-pub use message::{CellError, Done, Message};
+pub use protocol::{CellError, Done, Message};

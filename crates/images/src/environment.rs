@@ -1,28 +1,32 @@
-//! The variables of an image.
+//! The environment variables of an image.
 
 use std::collections::BTreeMap;
 
-use super::bounds::ENVIRONMENT_BYTES;
-use super::error::ImageError;
+use crate::error::ImageError;
+use crate::limits::MAX_ENVIRONMENT_BYTES;
 
-/// What says who and where the guest is: the sandbox's own, whoever an image was made for.
-const OWN: [&str; 5] = ["HOME", "LOGNAME", "SHELL", "TMPDIR", "USER"];
+/// Variables about the user and the directories of the guest. The sandbox sets them, whatever the image says.
+const SANDBOX_VARIABLES: [&str; 5] = ["HOME", "LOGNAME", "SHELL", "TMPDIR", "USER"];
 
-/// Those that are well-formed, and not the sandbox's own.
-pub(super) fn of(texts: &[String]) -> Result<BTreeMap<String, String>, ImageError> {
+/// Parses `NAME=VALUE` texts. Malformed variables and those of the sandbox are ignored.
+pub(crate) fn parse(texts: &[String]) -> Result<BTreeMap<String, String>, ImageError> {
     let pairs = texts.iter().filter_map(|text| text.split_once('='));
-    // Control characters grow sixfold on their way into a sandbox, and no variable has need of them.
-    let is_plain = |value: &str| !value.contains(char::is_control);
-    let kept = pairs.filter(|(name, value)| is_name(name) && is_plain(value) && !OWN.contains(name));
-    let kept: BTreeMap<String, String> = kept.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let bytes: usize = kept.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if bytes > ENVIRONMENT_BYTES {
-        return Err(ImageError::TooLarge(format!("its variables have {bytes} bytes")));
+    // Control characters grow sixfold when they are encoded for the sandbox, and no variable needs them.
+    let is_printable = |value: &str| !value.contains(char::is_control);
+    let accepted =
+        pairs.filter(|(name, value)| is_name(name) && is_printable(value) && !SANDBOX_VARIABLES.contains(name));
+    let variables: BTreeMap<String, String> =
+        accepted.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let bytes: usize = variables.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > MAX_ENVIRONMENT_BYTES {
+        return Err(ImageError::TooLarge(format!(
+            "the environment variables have {bytes} bytes; the limit is {MAX_ENVIRONMENT_BYTES} bytes"
+        )));
     }
-    Ok(kept)
+    Ok(variables)
 }
 
-/// As shells have them; a function that bash would take from its environment has another.
+/// Returns whether a name is valid in shells. This excludes the functions that bash imports (`BASH_FUNC_x%%`).
 fn is_name(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     name.bytes().all(is_inner) && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit())
@@ -33,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn well_formed_variables_are_kept_and_the_sandboxes_own_are_not_changed() {
+    fn well_formed_variables_are_accepted_except_those_of_the_sandbox() {
         let given = [
             "PATH=/opt/bin:/bin",
             "LANG=C",
@@ -55,10 +59,10 @@ mod tests {
             " S=x",
             "Ä=x",
         ];
-        let kept = of(&given.map(Into::into)).unwrap();
-        let kept: Vec<String> = kept.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        assert_eq!(kept, ["A=twice", "EMPTY=", "LANG=C", "PATH=/opt/bin:/bin"]);
-        let large = [format!("A={}", "x".repeat(ENVIRONMENT_BYTES))];
-        assert!(matches!(of(&large), Err(ImageError::TooLarge(_))));
+        let variables = parse(&given.map(Into::into)).unwrap();
+        let variables: Vec<String> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(variables, ["A=twice", "EMPTY=", "LANG=C", "PATH=/opt/bin:/bin"]);
+        let large = [format!("A={}", "x".repeat(MAX_ENVIRONMENT_BYTES))];
+        assert!(matches!(parse(&large), Err(ImageError::TooLarge(_))));
     }
 }

@@ -8,14 +8,14 @@ use std::path::Path;
 use flate2::bufread::MultiGzDecoder;
 use tar::{EntryType, Header};
 
-use super::bounds::{Bounds, DEPTH};
-use super::layer::unpack;
-use super::tree::Tree;
-use super::zstd::Frames;
+use crate::compression::ZstdReader;
+use crate::layer::apply_tar;
+use crate::limits::{Limits, MAX_DEPTH};
+use crate::rootfs::Rootfs;
 
-const BOUNDS: Bounds = Bounds { bytes: 1 << 20, entries: 64, visits: 2000 };
+const LIMITS: Limits = Limits { bytes: 1 << 20, entries: 64, visits: 2000 };
 
-/// Stands for the directory outside of the image in names of members.
+/// A byte that is replaced with the path of the directory outside of the image.
 const OUTSIDE: u8 = 1;
 
 const KINDS: [EntryType; 8] = [
@@ -29,8 +29,8 @@ const KINDS: [EntryType; 8] = [
     EntryType::Fifo,
 ];
 
-/// Unpacks hostile layers. The first byte selects the form: raw tar, gzip, zstd, or a list of members of which tar
-/// archives are made, so that checksums are right.
+/// Unpacks hostile layers. The first byte selects the form: raw tar, gzip, zstd, or a list of entries from which
+/// valid tar archives are built.
 pub fn tar_layers(data: &[u8]) {
     let [form, rest @ ..] = data else { return };
     let outside = tempfile::tempdir().expect("a directory");
@@ -38,26 +38,26 @@ pub fn tar_layers(data: &[u8]) {
     fs::create_dir(&root).expect("a directory");
     fs::write(outside.path().join("canary"), "alive").expect("a file");
     {
-        let mut tree = Tree::new(&root, BOUNDS).expect("a tree");
+        let mut rootfs = Rootfs::open(&root, LIMITS).expect("a root file system");
         let _ = match form % 4 {
-            0 => unpack(rest, BOUNDS.bytes, &mut tree),
-            1 => unpack(MultiGzDecoder::new(rest), BOUNDS.bytes, &mut tree),
-            2 => unpack(Frames::new(rest), BOUNDS.bytes, &mut tree),
+            0 => apply_tar(rest, LIMITS.bytes, &mut rootfs),
+            1 => apply_tar(MultiGzDecoder::new(rest), LIMITS.bytes, &mut rootfs),
+            2 => apply_tar(ZstdReader::new(rest), LIMITS.bytes, &mut rootfs),
             _ => {
-                let mut layers = layers(rest, outside.path()).into_iter();
-                layers.try_fold(BOUNDS.bytes, |left, layer| unpack(layer.as_slice(), left, &mut tree))
+                let mut layers = build_layers(rest, outside.path()).into_iter();
+                layers.try_fold(LIMITS.bytes, |bytes_left, layer| apply_tar(layer.as_slice(), bytes_left, &mut rootfs))
             }
         };
     }
-    check(outside.path(), &root);
+    assert_confined(outside.path(), &root);
 }
 
-/// Archives of the members that the bytes describe: kind and flags, mode, name, target, content.
-fn layers(mut bytes: &[u8], outside: &Path) -> Vec<Vec<u8>> {
+/// Builds archives of the entries that the bytes describe: kind and flags, mode, name, target, content.
+fn build_layers(mut bytes: &[u8], outside: &Path) -> Vec<Vec<u8>> {
     let mut layers = vec![Vec::new()];
-    while let Some((kind, mode)) = number(&mut bytes).zip(number(&mut bytes)) {
+    while let Some((kind, mode)) = read_byte(&mut bytes).zip(read_byte(&mut bytes)) {
         let (Some(name), Some(target), Some(content)) =
-            (text(&mut bytes, outside), text(&mut bytes, outside), text(&mut bytes, outside))
+            (read_text(&mut bytes, outside), read_text(&mut bytes, outside), read_text(&mut bytes, outside))
         else {
             break;
         };
@@ -68,8 +68,8 @@ fn layers(mut bytes: &[u8], outside: &Path) -> Vec<Vec<u8>> {
         header.set_entry_type(KINDS[usize::from(kind) % KINDS.len()]);
         header.set_mode(u32::from(mode) << 4 | 0o7);
         header.set_size(content.len() as u64);
-        fill(&mut header.as_old_mut().name, &name);
-        fill(&mut header.as_old_mut().linkname, &target);
+        copy_into(&mut header.as_old_mut().name, &name);
+        copy_into(&mut header.as_old_mut().linkname, &target);
         header.set_cksum();
         let layer = layers.last_mut().expect("a layer");
         layer.extend_from_slice(header.as_bytes());
@@ -79,27 +79,27 @@ fn layers(mut bytes: &[u8], outside: &Path) -> Vec<Vec<u8>> {
     layers
 }
 
-fn number(bytes: &mut &[u8]) -> Option<u8> {
+fn read_byte(bytes: &mut &[u8]) -> Option<u8> {
     let (first, rest) = bytes.split_first()?;
     *bytes = rest;
     Some(*first)
 }
 
-fn text(bytes: &mut &[u8], outside: &Path) -> Option<Vec<u8>> {
-    let length = usize::from(number(bytes)?);
+fn read_text(bytes: &mut &[u8], outside: &Path) -> Option<Vec<u8>> {
+    let length = usize::from(read_byte(bytes)?);
     let (text, rest) = bytes.split_at_checked(length)?;
     *bytes = rest;
     let expand = |byte: &u8| if *byte == OUTSIDE { outside.as_os_str().as_bytes().to_vec() } else { vec![*byte] };
     Some(text.iter().flat_map(expand).collect())
 }
 
-fn fill(field: &mut [u8; 100], text: &[u8]) {
+fn copy_into(field: &mut [u8; 100], text: &[u8]) {
     let length = text.len().min(field.len());
     field[..length].copy_from_slice(&text[..length]);
 }
 
 /// Asserts that nothing changed outside of the root, and that the contents of the root are within the limits.
-fn check(outside: &Path, root: &Path) {
+fn assert_confined(outside: &Path, root: &Path) {
     let mut names: Vec<_> =
         fs::read_dir(outside).expect("names").map(|entry| entry.expect("a name").file_name()).collect();
     names.sort();
@@ -116,11 +116,11 @@ fn check(outside: &Path, root: &Path) {
         }
     });
     // Hard links are counted by each of their names.
-    assert!(entries <= BOUNDS.entries && bytes <= BOUNDS.bytes * BOUNDS.entries);
+    assert!(entries <= LIMITS.entries && bytes <= LIMITS.bytes * LIMITS.entries);
 }
 
 fn walk(directory: &Path, depth: u32, visit: &mut impl FnMut(&Path, &fs::Metadata)) {
-    assert!(depth < DEPTH, "the tree is too deep");
+    assert!(depth < MAX_DEPTH, "the tree is too deep");
     for entry in fs::read_dir(directory).expect("names") {
         let path = entry.expect("a name").path();
         let metadata = fs::symlink_metadata(&path).expect("metadata");

@@ -1,20 +1,21 @@
-//! One layer: what it adds to those below it, and what it takes away.
+//! Applies one layer to the root file system: adds its files and removes the files that its whiteouts hide.
 
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt as _;
 
 use flate2::bufread::MultiGzDecoder;
 use rustix::io::Errno;
 use tar::EntryType;
 
-use super::blobs::{self, Blobs, is_gzip, is_zstd};
-use super::document::Descriptor;
-use super::error::{ImageError, plain};
-use super::members::{self, Member};
-use super::tree::{Inside, Tree};
-use super::zstd;
+use crate::compression::{Compression, ZstdReader};
+use crate::error::{ImageError, printable};
+use crate::layout::{Descriptor, Layout, check_digest};
+use crate::rootfs::{EntryPath, Rootfs};
+use crate::tar_entries::{self, TarEntry};
 
-/// Tar, plain or compressed: how is told by the content, since what saves images is not exact about it.
-const TYPES: [&str; 8] = [
+/// Types of tar layers. The content decides about the compression, because tools that save images do not always state it
+/// correctly.
+const LAYER_TYPES: [&str; 8] = [
     "application/vnd.oci.image.layer.v1.tar",
     "application/vnd.oci.image.layer.v1.tar+gzip",
     "application/vnd.oci.image.layer.v1.tar+zstd",
@@ -25,108 +26,116 @@ const TYPES: [&str; 8] = [
     "application/vnd.docker.image.rootfs.diff.tar.gzip",
 ];
 
-/// Before the name of what is taken away.
-const WHITEOUT: &[u8] = b".wh.";
-/// Takes away all that lower layers have in its directory.
-const OPAQUE: &[u8] = b".wh..wh..opq";
-/// Notes of a file system to itself.
-const NOTES: &[u8] = b".wh..wh.";
+/// Prefix of a whiteout: the file with the rest of the name is hidden.
+const WHITEOUT_PREFIX: &[u8] = b".wh.";
+/// Name of an opaque whiteout: all files of lower layers in its directory are hidden.
+const OPAQUE_WHITEOUT: &[u8] = b".wh..wh..opq";
+/// Prefix of metadata of the aufs file system, which is ignored.
+const AUFS_METADATA_PREFIX: &[u8] = b".wh..wh.";
 
-/// Applies it to those below; says what is left of the bytes that an image may have.
-pub(super) fn apply(blobs: &Blobs, layer: &Descriptor, left: u64, tree: &mut Tree) -> Result<u64, ImageError> {
-    if !TYPES.contains(&&*layer.media_type) {
-        return Err(ImageError::LayerType(plain(&layer.media_type)));
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Applies a layer. `bytes_left` is the number of decompressed bytes that the image may still have; returns the rest.
+pub(crate) fn apply(
+    layout: &Layout,
+    layer: &Descriptor,
+    bytes_left: u64,
+    rootfs: &mut Rootfs,
+) -> Result<u64, ImageError> {
+    if !LAYER_TYPES.contains(&&*layer.media_type) {
+        return Err(ImageError::LayerType(printable(&layer.media_type)));
     }
-    let mut stream = BufReader::with_capacity(64 << 10, blobs.stream(layer)?);
-    let start = stream.fill_buf().map_err(ImageError::Unreadable)?;
-    let left = if is_gzip(start) {
-        unpack(MultiGzDecoder::new(&mut stream), left, tree)?
-    } else if is_zstd(start) {
-        unpack(zstd::Frames::new(&mut stream), left, tree)?
-    } else {
-        unpack(&mut stream, left, tree)?
+    let mut blob = BufReader::with_capacity(BUFFER_BYTES, layout.stream_blob(layer)?);
+    let start = blob.fill_buf().map_err(ImageError::Unreadable)?;
+    let bytes_left = match Compression::detect(start) {
+        Some(Compression::Gzip) => apply_tar(MultiGzDecoder::new(&mut blob), bytes_left, rootfs)?,
+        Some(Compression::Zstd) => apply_tar(ZstdReader::new(&mut blob), bytes_left, rootfs)?,
+        None => apply_tar(&mut blob, bytes_left, rootfs)?,
     };
-    // What was buffered has been read, and so hashed.
-    blobs::check(stream.into_inner(), &layer.digest)?;
-    Ok(left)
+    // Discarding the buffer is safe: its bytes went through the hash when they were read.
+    check_digest(blob.into_inner(), &layer.digest)?;
+    Ok(bytes_left)
 }
 
-pub(super) fn unpack(content: impl Read, left: u64, tree: &mut Tree) -> Result<u64, ImageError> {
-    tree.begin_layer();
-    let mut metered = Metered { from: content, left, is_exceeded: false };
-    let mut archive = tar::Archive::new(&mut metered);
+/// Applies a decompressed layer; see [`apply`].
+pub(crate) fn apply_tar(content: impl Read, bytes_left: u64, rootfs: &mut Rootfs) -> Result<u64, ImageError> {
+    rootfs.begin_layer();
+    let mut limited = LimitedReader { inner: content, bytes_left, is_exceeded: false };
+    let mut archive = tar::Archive::new(&mut limited);
     let entries = archive.entries().map_err(|error| damaged(&error));
-    let done = entries.and_then(|entries| {
-        members::each(entries, |error| damaged(&error), |member, content| add(tree, member, content))
+    let result = entries.and_then(|entries| {
+        let invalid = |error: io::Error| damaged(&error);
+        tar_entries::for_each(entries, invalid, |entry, content| apply_entry(rootfs, entry, content))
     });
-    if metered.is_exceeded {
-        return Err(ImageError::TooLarge("its layers have more bytes than an image may have".into()));
+    if limited.is_exceeded {
+        return Err(ImageError::TooLarge("the decompressed layers have too many bytes".into()));
     }
-    done.map(|()| metered.left)
+    result.map(|()| limited.bytes_left)
 }
 
-fn add(tree: &mut Tree, member: &Member, content: &mut dyn Read) -> Result<(), ImageError> {
-    tree.count().ok_or_else(|| ImageError::TooLarge("it has more files than an image may have".into()))?;
-    let refused = |problem: io::Error| failed(member, problem);
-    let inside = Inside::parse(&member.path).map_err(|problem| member.refused(problem))?;
-    let Some(name) = inside.name() else { return Ok(()) };
-    let name = std::os::unix::ffi::OsStrExt::as_bytes(name);
-    if name == OPAQUE {
-        return tree.hide_all(&inside).map_err(refused);
+fn apply_entry(rootfs: &mut Rootfs, entry: &TarEntry, content: &mut dyn Read) -> Result<(), ImageError> {
+    rootfs.count_entry().ok_or_else(|| ImageError::TooLarge("the layers have too many files".into()))?;
+    let failed = |error: io::Error| entry_error(entry, error);
+    let path = EntryPath::parse(&entry.path).map_err(|problem| entry.error(problem))?;
+    let Some(name) = path.name() else { return Ok(()) };
+    let name = name.as_bytes();
+    if name == OPAQUE_WHITEOUT {
+        return rootfs.hide_siblings(&path).map_err(failed);
     }
-    if name.starts_with(NOTES) {
+    if name.starts_with(AUFS_METADATA_PREFIX) {
         return Ok(());
     }
-    if let Some(hidden) = name.strip_prefix(WHITEOUT) {
-        return tree.hide(&inside.sibling(hidden).map_err(|problem| member.refused(problem))?).map_err(refused);
+    if let Some(hidden) = name.strip_prefix(WHITEOUT_PREFIX) {
+        let hidden = path.sibling(hidden).map_err(|problem| entry.error(problem))?;
+        return rootfs.hide(&hidden).map_err(failed);
     }
-    let is_directory = member.path.ends_with(b"/");
-    match member.kind {
-        EntryType::Directory => tree.directory(&inside, member.mode).map_err(refused),
-        // As the oldest archives have them.
-        EntryType::Regular if is_directory => tree.directory(&inside, member.mode).map_err(refused),
+    let has_slash = entry.path.ends_with(b"/");
+    match entry.kind {
+        EntryType::Directory => rootfs.add_directory(&path, entry.mode).map_err(failed),
+        // Very old archives have directories in this form.
+        EntryType::Regular if has_slash => rootfs.add_directory(&path, entry.mode).map_err(failed),
         EntryType::Regular | EntryType::Continuous => {
-            tree.file(&inside, member.mode, member.modified, member.size, content).map_err(refused)
+            rootfs.add_file(&path, entry.mode, entry.modified_s, entry.size, content).map_err(failed)
         }
-        EntryType::Symlink => tree.symbolic_link(&inside, &member.target).map_err(refused),
+        EntryType::Symlink => rootfs.add_symlink(&path, &entry.link_target).map_err(failed),
         EntryType::Link => {
-            let target = Inside::parse(&member.target).map_err(|problem| member.refused(problem))?;
-            tree.hard_link(&inside, &target).map_err(refused)
+            let target = EntryPath::parse(&entry.link_target).map_err(|problem| entry.error(problem))?;
+            rootfs.add_hard_link(&path, &target).map_err(failed)
         }
-        EntryType::GNUSparse => Err(member.refused("sparse files are not supported")),
-        // A sandbox has devices of its own, and nobody waits at the pipes and sockets of an image.
+        EntryType::GNUSparse => Err(entry.error("sparse files are not supported")),
+        // Devices, FIFOs and sockets are ignored: a sandbox has its own devices, and no process serves the others.
         _ => Ok(()),
     }
 }
 
-/// Whose fault it is: the disk's, the stream's or the entry's own.
-fn failed(member: &Member, error: io::Error) -> ImageError {
+/// Attributes an error to the disk, to the archive or to the entry.
+fn entry_error(entry: &TarEntry, error: io::Error) -> ImageError {
     match (Errno::from_io_error(&error), error.kind()) {
         (Some(Errno::NOSPC | Errno::DQUOT | Errno::IO | Errno::ROFS), _) => ImageError::Unwritable(error),
         (None, ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof) => damaged(&error),
-        _ => member.refused(error.to_string()),
+        _ => entry.error(error.to_string()),
     }
 }
 
 fn damaged(error: &io::Error) -> ImageError {
-    ImageError::Damaged(format!("a layer cannot be read: {}", plain(&error.to_string())))
+    ImageError::Damaged(format!("cannot read a layer: {}", printable(&error.to_string())))
 }
 
-/// Reads until there is more than there may be.
-struct Metered<R> {
-    from: R,
-    left: u64,
+/// A reader that fails when it has read too many bytes.
+struct LimitedReader<R> {
+    inner: R,
+    bytes_left: u64,
     is_exceeded: bool,
 }
 
-impl<R: Read> Read for Metered<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.from.read(buffer)?;
-        let Some(left) = self.left.checked_sub(length as u64) else {
+        let length = self.inner.read(buffer)?;
+        let Some(bytes_left) = self.bytes_left.checked_sub(length as u64) else {
             self.is_exceeded = true;
-            return Err(io::Error::other("it is too large"));
+            return Err(io::Error::other("the layer is too large"));
         };
-        self.left = left;
+        self.bytes_left = bytes_left;
         Ok(length)
     }
 }

@@ -1,9 +1,9 @@
-//! Images that are made here, good and bad, unpacked.
+//! Tests that unpack valid, invalid and hostile images.
 
-mod attacks;
-mod choosing;
-mod layout;
-mod places;
+mod cache;
+mod fixture;
+mod hostile_images;
+mod selection;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -12,27 +12,30 @@ use std::path::Path;
 use tar::EntryType;
 use tempfile::TempDir;
 
-use super::bounds::Bounds;
-use super::{ImageError, Unpacked, unpack, unpack_within};
-use layout::{GZIP, Layout, MODIFIED, Made, TAR, ZSTD, gzip, tar};
+use super::limits::Limits;
+use super::{ImageError, UnpackedImage, unpack, unpack_with_limits};
+use fixture::{Entry, GZIP, LayoutFixture, MODIFIED, TAR, ZSTD, gzip, tar};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-/// An image of these layers, unpacked.
-fn unpacked(layers: &[&[(&str, Made<'_>)]]) -> Result<(TempDir, Unpacked), ImageError> {
-    unpacked_within(layers, Bounds::default())
+/// Builds an image of these layers and unpacks it.
+fn unpack_layers(layers: &[&[(&str, Entry<'_>)]]) -> Result<(TempDir, UnpackedImage), ImageError> {
+    unpack_layers_with_limits(layers, Limits::default())
 }
 
-fn unpacked_within(layers: &[&[(&str, Made<'_>)]], bounds: Bounds) -> Result<(TempDir, Unpacked), ImageError> {
-    let mut layout = Layout::new();
+fn unpack_layers_with_limits(
+    layers: &[&[(&str, Entry<'_>)]],
+    limits: Limits,
+) -> Result<(TempDir, UnpackedImage), ImageError> {
+    let mut layout = LayoutFixture::new();
     let layers: Vec<(&str, Vec<u8>)> = layers.iter().map(|entries| (TAR, tar(entries))).collect();
     layout.add_image(&layers);
     let cache = tempfile::tempdir().unwrap();
-    let unpacked = unpack_within(layout.path(), cache.path(), bounds)?;
+    let unpacked = unpack_with_limits(layout.path(), cache.path(), limits)?;
     Ok((cache, unpacked))
 }
 
-/// All that is beneath a directory, in order: `path` of directories, `path=content` of files, `path>target` of links.
-fn all(root: &Path) -> Vec<String> {
+/// Lists everything below a directory, sorted: `path` for directories, `path=content` for files, `path>target` for links.
+fn list(root: &Path) -> Vec<String> {
     fn walk(root: &Path, at: &Path, found: &mut Vec<String>) {
         for entry in fs::read_dir(at).unwrap() {
             let path = entry.unwrap().path();
@@ -55,35 +58,35 @@ fn all(root: &Path) -> Vec<String> {
 }
 
 #[test]
-fn layers_are_laid_over_each_other() {
-    let mut layout = Layout::new();
+fn layers_are_applied_in_order() {
+    let mut layout = LayoutFixture::new();
     let lower = tar(&[
-        ("./", Made::Directory(0o755)),
-        ("usr/bin/", Made::Directory(0o2755)),
-        ("bin", Made::Link("usr/bin")),
-        ("usr/bin/su", Made::File(0o4755, "lower")),
-        ("closed/", Made::Directory(0)),
-        ("closed/secret", Made::File(0o600, "s")),
-        ("shut/", Made::Directory(0)),
-        ("file", Made::File(0o644, "lower")),
-        ("second", Made::Hard("file")),
-        ("becomes/a/directory", Made::File(0o644, "no")),
+        ("./", Entry::Directory(0o755)),
+        ("usr/bin/", Entry::Directory(0o2755)),
+        ("bin", Entry::Symlink("usr/bin")),
+        ("usr/bin/su", Entry::File(0o4755, "lower")),
+        ("closed/", Entry::Directory(0)),
+        ("closed/secret", Entry::File(0o600, "s")),
+        ("shut/", Entry::Directory(0)),
+        ("file", Entry::File(0o644, "lower")),
+        ("second", Entry::HardLink("file")),
+        ("becomes/a/directory", Entry::File(0o644, "no")),
     ]);
     let upper = tar(&[
-        ("bin/sh", Made::File(0o755, "through a link")),
-        ("file", Made::File(0o640, "upper")),
-        ("becomes", Made::File(0o644, "a file")),
-        ("closed", Made::Directory(0o1777)),
-        ("dev/null", Made::Other(EntryType::Char)),
-        ("dev/sda", Made::Other(EntryType::Block)),
-        ("pipe", Made::Other(EntryType::Fifo)),
+        ("bin/sh", Entry::File(0o755, "through a link")),
+        ("file", Entry::File(0o640, "upper")),
+        ("becomes", Entry::File(0o644, "a file")),
+        ("closed", Entry::Directory(0o1777)),
+        ("dev/null", Entry::Other(EntryType::Char)),
+        ("dev/sda", Entry::Other(EntryType::Block)),
+        ("pipe", Entry::Other(EntryType::Fifo)),
     ]);
-    let top = tar(&[("top", Made::File(0o644, "of all"))]);
+    let top = tar(&[("top", Entry::File(0o644, "of all"))]);
     let top = compress_to_vec(&top[..], CompressionLevel::Fastest);
     layout.add_image(&[(TAR, lower), (GZIP, gzip(&upper)), (ZSTD, top)]);
-    for image in [layout.path().to_owned(), layout.archive("./"), layout.archive("")] {
+    for image in [layout.path().to_owned(), layout.create_archive("./"), layout.create_archive("")] {
         let cache = tempfile::tempdir().unwrap();
-        let Unpacked { root, environment } = unpack(&image, cache.path()).unwrap();
+        let UnpackedImage { root, environment } = unpack(&image, cache.path()).unwrap();
         let expected = [
             "becomes=a file",
             "bin>usr/bin",
@@ -98,7 +101,7 @@ fn layers_are_laid_over_each_other() {
             "usr/bin/sh=through a link",
             "usr/bin/su=lower",
         ];
-        assert_eq!(all(&root), expected);
+        assert_eq!(list(&root), expected);
         let modes = ["", "usr/bin", "usr/bin/su", "closed", "closed/secret", "file", "usr", "shut"]
             .map(|path| fs::metadata(root.join(path)).unwrap().permissions().mode() & 0o7777);
         assert_eq!(modes, [0o755, 0o755, 0o755, 0o1777, 0o600, 0o640, 0o755, 0o700]);
@@ -109,36 +112,36 @@ fn layers_are_laid_over_each_other() {
 }
 
 #[test]
-fn what_a_layer_takes_away_is_gone() {
-    let lower: &[(&str, Made<'_>)] = &[
-        ("a/gone", Made::File(0o644, "")),
-        ("a/stays", Made::File(0o644, "")),
-        ("directory/below/file", Made::File(0o644, "")),
-        ("opaque/lower", Made::File(0o644, "")),
-        ("opaque/kept/lower", Made::File(0o644, "")),
-        ("opaque/deep/er/lower", Made::File(0o644, "")),
-        ("late/lower", Made::File(0o644, "")),
-        ("late/both", Made::File(0o644, "lower")),
-        ("link", Made::Link("a")),
+fn whiteouts_hide_files_of_lower_layers() {
+    let lower: &[(&str, Entry<'_>)] = &[
+        ("a/gone", Entry::File(0o644, "")),
+        ("a/stays", Entry::File(0o644, "")),
+        ("directory/below/file", Entry::File(0o644, "")),
+        ("opaque/lower", Entry::File(0o644, "")),
+        ("opaque/kept/lower", Entry::File(0o644, "")),
+        ("opaque/deep/er/lower", Entry::File(0o644, "")),
+        ("late/lower", Entry::File(0o644, "")),
+        ("late/both", Entry::File(0o644, "lower")),
+        ("link", Entry::Symlink("a")),
     ];
-    let upper: &[(&str, Made<'_>)] = &[
-        ("a/.wh.gone", Made::File(0o644, "")),
-        (".wh.directory", Made::File(0o644, "")),
-        ("nowhere/.wh.nothing", Made::File(0o644, "")),
-        (".wh.link", Made::File(0o644, "")),
-        (".wh..wh.plnk", Made::Directory(0o700)),
-        ("opaque/.wh..wh..opq", Made::File(0o644, "")),
-        ("opaque/upper", Made::File(0o644, "")),
-        ("opaque/kept/upper", Made::File(0o644, "")),
-        // Of its own layer nothing is taken away, in whatever order it comes.
-        ("late/upper", Made::File(0o644, "")),
-        ("late/both", Made::File(0o644, "upper")),
-        ("late/deep/er/upper", Made::File(0o644, "")),
-        ("late/.wh..wh..opq", Made::File(0o644, "")),
-        ("own", Made::File(0o644, "")),
-        (".wh.own", Made::File(0o644, "")),
+    let upper: &[(&str, Entry<'_>)] = &[
+        ("a/.wh.gone", Entry::File(0o644, "")),
+        (".wh.directory", Entry::File(0o644, "")),
+        ("nowhere/.wh.nothing", Entry::File(0o644, "")),
+        (".wh.link", Entry::File(0o644, "")),
+        (".wh..wh.plnk", Entry::Directory(0o700)),
+        ("opaque/.wh..wh..opq", Entry::File(0o644, "")),
+        ("opaque/upper", Entry::File(0o644, "")),
+        ("opaque/kept/upper", Entry::File(0o644, "")),
+        // Whiteouts do not hide files of their own layer, in whatever order the entries come.
+        ("late/upper", Entry::File(0o644, "")),
+        ("late/both", Entry::File(0o644, "upper")),
+        ("late/deep/er/upper", Entry::File(0o644, "")),
+        ("late/.wh..wh..opq", Entry::File(0o644, "")),
+        ("own", Entry::File(0o644, "")),
+        (".wh.own", Entry::File(0o644, "")),
     ];
-    let (_cache, Unpacked { root, .. }) = unpacked(&[lower, upper]).unwrap();
+    let (_cache, UnpackedImage { root, .. }) = unpack_layers(&[lower, upper]).unwrap();
     let expected = [
         "a",
         "a/stays=",
@@ -154,5 +157,5 @@ fn what_a_layer_takes_away_is_gone() {
         "opaque/upper=",
         "own=",
     ];
-    assert_eq!(all(&root), expected);
+    assert_eq!(list(&root), expected);
 }

@@ -9,13 +9,13 @@ use super::registries;
 use ringfence_config::Configuration;
 use ringfence_config::GuestWritable;
 use ringfence_entries::expand;
-use ringfence_entries::{HostPathMode, Reach, ServerEntry};
+use ringfence_entries::{HostPathMode, ServerEntry, Transport};
 use ringfence_store::Store;
 
 /// The read-write volumes of an entry's server, enabled or not: it may have run before. Looks at files; may block.
 pub fn read_write_volumes(entry: &ServerEntry) -> Vec<Volume> {
     let entry = expand(entry, &|name| std::env::var(name).ok()).unwrap_or_else(|_| entry.clone());
-    let Reach::Stdio(settings) = &entry.reach else { return Vec::new() };
+    let Transport::Stdio(settings) = &entry.transport else { return Vec::new() };
     let walls = &settings.sandbox_settings;
     if !settings.sandbox || walls.host_path_mode != HostPathMode::ReadWrite {
         return Vec::new();
@@ -53,7 +53,7 @@ pub async fn guest_writable(configuration: &Configuration, volumes: &[Volume], s
 /// Reads files; may block.
 pub fn check_installation(entry: &ServerEntry, writable: &GuestWritable) -> Result<(), StartFailure> {
     let Ok(entry) = expand(entry, &|name| std::env::var(name).ok()) else { return Ok(()) };
-    let Reach::Stdio(settings) = &entry.reach else { return Ok(()) };
+    let Transport::Stdio(settings) = &entry.transport else { return Ok(()) };
     if !settings.sandbox || !settings.sandbox_settings.network {
         return Ok(());
     }

@@ -18,7 +18,7 @@ use ringfence_backend::Launchers;
 use ringfence_config::Confinement;
 use ringfence_config::{GuestWritable, Own};
 use ringfence_core::default_accepted_weaknesses;
-use ringfence_entries::{Reach, ServerEntry, StdioSettings};
+use ringfence_entries::{ServerEntry, StdioSettings, Transport};
 use ringfence_store::Audit;
 
 /// Timeout for the last check of protected names when servers end.
@@ -94,8 +94,8 @@ impl Host {
     /// Starts a server whose texts are expanded already. Whoever calls sets the deadline; what a start that is given
     /// up has made goes with it, but for an installation, which the next start waits for.
     pub async fn start(&self, entry: &ServerEntry, progress: &Progress) -> Result<Hosted, StartFailure> {
-        let Reach::Stdio(settings) = &entry.reach else {
-            let message = format!("{} is reached by {}, and not started here", entry.name, entry.reach.mode());
+        let Transport::Stdio(settings) = &entry.transport else {
+            let message = format!("{} is reached by {}, and not started here", entry.name, entry.transport.mode());
             return Err(StartFailure::lasting(Phase::ProcessStart, message));
         };
         if self.0.ending.is_cancelled() {

@@ -31,8 +31,8 @@ use super::syntax;
 use clients::Location;
 use places::Base;
 use ringfence_config::{Configuration, GuestWritable, GuestWritten};
-use ringfence_entries::adapt_name;
-use ringfence_entries::{ServerEntry, anchor_paths, entry_from_json};
+use ringfence_entries::sanitize_name;
+use ringfence_entries::{ServerEntry, entry_from_json, resolve_relative_paths};
 use shapes::{Item, Shape};
 
 /// Of one file; more is a mistake or worse.
@@ -225,8 +225,8 @@ impl Scan<'_> {
         let project = project.or_else(|| (location.base == Base::Project).then(|| self.places.cwd.clone()));
         placeholder::settle(&mut value, self.places, project.as_deref())?;
         notes.extend(guard(&mut value, location));
-        anchor_paths(&mut value, project.as_deref().unwrap_or(&self.places.home));
-        let usable = adapt_name(&name)
+        resolve_relative_paths(&mut value, project.as_deref().unwrap_or(&self.places.home));
+        let usable = sanitize_name(&name)
             .ok_or_else(|| Reason::new("its name cannot be used").hint("give it another name in the client"))?;
         if usable != name {
             notes.push(format!("there it is called `{}`", name.escape_debug()));

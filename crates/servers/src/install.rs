@@ -29,7 +29,7 @@ use crate::server_sandbox::{Cell, Ended};
 use ringfence_backend::interpreter;
 use ringfence_config::GuestWritable;
 use ringfence_core::proxy_environment;
-use ringfence_entries::BoxSettings;
+use ringfence_entries::SandboxSettings;
 use steps::Step;
 
 /// Mounted for an installation if they are outside of the paths that every sandbox sees.
@@ -65,7 +65,7 @@ impl Installed {
 pub(crate) async fn ensure(
     host: &Host,
     need: &Need,
-    walls: &BoxSettings,
+    walls: &SandboxSettings,
     project: Option<&Moved>,
     progress: &Progress,
 ) -> Result<Installed, StartFailure> {
@@ -122,7 +122,11 @@ fn unusable(host: &Host, error: &std::io::Error) -> StartFailure {
 }
 
 /// The interpreter that packages are for, with its version.
-async fn interpreter_for(need: &Need, walls: &BoxSettings, writable: &GuestWritable) -> Result<String, StartFailure> {
+async fn interpreter_for(
+    need: &Need,
+    walls: &SandboxSettings,
+    writable: &GuestWritable,
+) -> Result<String, StartFailure> {
     if let Some(image) = &walls.image {
         return Ok(image.display().to_string());
     }
@@ -146,12 +150,12 @@ impl Installation {
     async fn run(&self, volume: ringfence_core::Volume, new: &Path) -> Result<(), StartFailure> {
         let (registry, installer) = self.registry().await?;
         let refusals: Arc<Tail> = Arc::default();
-        let walls = BoxSettings {
+        let walls = SandboxSettings {
             image: self.image.clone(),
             cpus: Some(2.0),
             memory_mb: Some(2048),
             pids_limit: Some(512),
-            ..BoxSettings::default()
+            ..SandboxSettings::default()
         };
         let mut spec = specify(&self.host, &walls);
         spec.network = Network::Proxy;

@@ -15,7 +15,7 @@ use super::needs::{NODE_MANIFESTS, Need, PYTHON_MANIFESTS};
 use super::phase::Phase;
 use super::progress::Progress;
 use ringfence_images::cache;
-use ringfence_images::cache::{BETWEEN_TRIES, PRIVATE, SHOWN, make_directory, try_lock};
+use ringfence_images::cache::{GUEST_READABLE_MODE, LOCK_RETRY_INTERVAL, PRIVATE_MODE, create_directory, try_lock};
 
 /// Where packages are found inside.
 const GUEST: &str = "/run/ringfence/packages";
@@ -60,21 +60,21 @@ impl Packages {
     /// All there is, for a sandbox whose servers come and go.
     pub(crate) fn whole(cache: &Path) -> std::io::Result<Volume> {
         let ready = cache.join("packages/ready");
-        make_directory(&cache.join("packages"), PRIVATE)?;
-        make_directory(&ready, SHOWN)?;
+        create_directory(&cache.join("packages"), PRIVATE_MODE)?;
+        create_directory(&ready, GUEST_READABLE_MODE)?;
         Ok(Volume { host: fs::canonicalize(ready)?, guest: GUEST.into(), access: Access::ReadOnly, allowed_root: None })
     }
 
     /// Waits for the right to make it, and says so if it must. Nobody else makes it while this is held.
     pub(crate) async fn lock(&self, progress: &Progress) -> std::io::Result<Making> {
-        cache::make_part(&self.cache)?;
+        cache::create_section(&self.cache)?;
         let path = self.cache.join("locks").join(&self.key);
         let lock = loop {
             if let Some(lock) = try_lock(&path)? {
                 break lock;
             }
             progress.say(Phase::DepInstall, "waiting for another installation");
-            tokio::time::sleep(BETWEEN_TRIES).await;
+            tokio::time::sleep(LOCK_RETRY_INTERVAL).await;
         };
         Ok(Making { packages: self.clone(), lock })
     }
@@ -89,11 +89,11 @@ pub(crate) struct Making {
 impl Making {
     /// An empty directory to install into, to be shown at the place where it will be used.
     pub(crate) fn begin(&self) -> std::io::Result<Volume> {
-        cache::sweep(&self.packages.cache);
+        cache::remove_abandoned(&self.packages.cache);
         let new = self.new_directory();
         let _ = fs::remove_dir_all(&new);
-        make_directory(&new, SHOWN)?;
-        make_directory(&new.join(TEMPORARY), SHOWN)?;
+        create_directory(&new, GUEST_READABLE_MODE)?;
+        create_directory(&new.join(TEMPORARY), GUEST_READABLE_MODE)?;
         Ok(Volume {
             host: fs::canonicalize(new)?,
             guest: self.packages.guest(),
@@ -128,7 +128,7 @@ impl Drop for Making {
                 if fs::remove_dir_all(&new).is_ok() || !new.exists() {
                     break;
                 }
-                std::thread::sleep(BETWEEN_TRIES);
+                std::thread::sleep(LOCK_RETRY_INTERVAL);
             }
             drop(lock);
         });

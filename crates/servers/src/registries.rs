@@ -25,7 +25,7 @@ use super::interpreters::path_of;
 use super::phase::{Phase, StartFailure};
 pub(crate) use defaults::PIP;
 use ringfence_config::{GuestWritable, GuestWritten};
-use ringfence_egress::Reach;
+use ringfence_egress::AddressClass;
 use settings::SettingsError;
 
 /// What an installation is given to reach a registry.
@@ -227,8 +227,9 @@ impl Registry {
             let is_private = |rule: &str| {
                 let has_port = rule.rsplit(']').next().is_some_and(|end| end.contains(':'));
                 let addresses = format!("{rule}{}", if has_port { "" } else { ":443" }).to_socket_addrs();
-                addresses
-                    .is_ok_and(|mut all| all.any(|address| Reach::of(address.ip().to_canonical()) == Reach::Private))
+                addresses.is_ok_and(|mut all| {
+                    all.any(|address| AddressClass::of(address.ip().to_canonical()) == AddressClass::Private)
+                })
             };
             rules.into_iter().map(|rule| if is_private(&rule) { rule + "+private" } else { rule }).collect()
         })

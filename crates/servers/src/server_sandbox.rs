@@ -332,7 +332,7 @@ fn serve(listener: TcpListener, rules: Vec<Rule>, tail: Option<Arc<Tail>>) -> to
                 let port = decision.port.map_or_else(String::new, |port| format!(":{port}"));
                 let text = format!("ringfence: egress to {host}{port}: {}", decision.reason);
                 tracing::debug!("{text}");
-                if let Some(tail) = tail.as_ref().filter(|_| !decision.allowed) {
+                if let Some(tail) = tail.as_ref().filter(|_| !decision.is_allowed) {
                     tail.note(&text);
                 }
             }

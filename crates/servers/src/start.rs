@@ -30,7 +30,7 @@ use ringfence_config::GuestWritten;
 use ringfence_core::Flavor;
 use ringfence_core::{Language, Template, proxy_environment};
 use ringfence_egress::{Policy, Rule};
-use ringfence_entries::{BoxSettings, HostPathMode, ServerEntry, StdioSettings};
+use ringfence_entries::{HostPathMode, SandboxSettings, ServerEntry, StdioSettings};
 
 /// For the init to say whether it could start a process.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -215,7 +215,7 @@ pub(crate) fn rules(allow: &[String]) -> Result<Vec<Rule>, StartFailure> {
 }
 
 /// A sandbox as an entry's box describes it.
-pub(crate) fn specify(host: &Host, walls: &BoxSettings) -> Spec {
+pub(crate) fn specify(host: &Host, walls: &SandboxSettings) -> Spec {
     let mut limits = Flavor::small().limits;
     limits.memory_bytes = walls.memory_mb.map_or(limits.memory_bytes, |mib| mib.saturating_mul(1 << 20));
     limits.cpus = walls.cpus.unwrap_or(limits.cpus);

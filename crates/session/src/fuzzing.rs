@@ -6,9 +6,9 @@ use super::display::Display;
 use super::host_calls::{Asked, Calls, HostCalls, MOST_OPEN_CALLS, Outbox};
 use ringfence_core::Language;
 use ringfence_guest::KernelBuffer;
-use ringfence_guest::MOST_ITEMS;
+use ringfence_guest::MAX_DISPLAY_ITEMS;
 use ringfence_guest::Message;
-use ringfence_guest::language::{framed, next_message, skip_to};
+use ringfence_guest::protocol::{encode_frame, next_message, skip_past_done};
 
 /// The cell that the host waits for.
 const CELL: u64 = 7;
@@ -29,7 +29,7 @@ pub fn kernel_messages(data: &[u8]) {
     let bytes = &bytes[..bytes.len().min(MAX_BYTES)];
     let stream = match first & LINES {
         LINES if language != Language::Bash => {
-            bytes.split(|byte| *byte == b'\n').flat_map(|line| framed(&[line])).collect()
+            bytes.split(|byte| *byte == b'\n').flat_map(|line| encode_frame(&[line])).collect()
         }
         _ => bytes.to_vec(),
     };
@@ -51,7 +51,7 @@ fn receive(language: Language, stream: &[u8], piece: usize) -> Vec<String> {
     let (mut inbox, mut display, mut outbox) = (KernelBuffer::default(), Display::default(), Outbox::default());
     let (mut last_number, mut seen) = (0, Vec::new());
     for part in stream.chunks(piece) {
-        inbox.room(part.len()).extend_from_slice(part);
+        inbox.reserve(part.len()).extend_from_slice(part);
         loop {
             let message = match next_message(language, CELL, &mut inbox) {
                 Ok(Some(message)) => message,
@@ -66,13 +66,13 @@ fn receive(language: Language, stream: &[u8], piece: usize) -> Vec<String> {
                 Message::Display(items) => display.add(items),
                 Message::Call(request) => calls.take(request, &mut last_number, &mut outbox),
                 Message::Cancel(number) => drop(calls.withdraw(number)),
-                Message::Done(_) => inbox.forgive(),
+                Message::Done(_) => inbox.reset_ignored(),
                 Message::Ready => {}
             }
         }
     }
     assert!(inbox.unread().len() <= stream.len());
-    assert!(display.items.len() <= MOST_ITEMS);
+    assert!(display.items.len() <= MAX_DISPLAY_ITEMS);
     let shown = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     assert!(display.items.iter().map(|item| item.mime.len() + shown(&item.data)).sum::<usize>() <= MAX_DISPLAY_BYTES);
     calls.give_up();
@@ -92,7 +92,7 @@ fn receive(language: Language, stream: &[u8], piece: usize) -> Vec<String> {
 /// Finds the answer to a cell in a stream that is taken over in the middle.
 fn take_over(language: Language, stream: &[u8]) {
     let mut inbox = KernelBuffer::from(stream.to_vec());
-    while let Ok(true) = skip_to(language, CELL, &mut inbox) {
+    while let Ok(true) = skip_past_done(language, CELL, &mut inbox) {
         assert!(stream.ends_with(inbox.unread()));
     }
 }

@@ -8,14 +8,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use ringfence_guest::{HostAnswer, Json, Request};
+use ringfence_guest::{HostRequest, HostResponse, JsonBytes};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use ringfence_core::Language;
-use ringfence_guest::language;
+use ringfence_guest::protocol;
 
 /// Calls of one cell that may be open.
 pub const MOST_OPEN_CALLS: usize = 1024;
@@ -94,19 +94,19 @@ impl CallNote {
 #[derive(Debug)]
 pub struct Reply {
     number: u64,
-    answers: mpsc::Sender<(u64, HostAnswer)>,
+    answers: mpsc::Sender<(u64, HostResponse)>,
 }
 
 impl Reply {
     /// To a cell that has ended, nothing is said any more.
-    pub async fn send(self, answer: HostAnswer) {
+    pub async fn send(self, answer: HostResponse) {
         let _ = self.answers.send((self.number, answer)).await;
     }
 }
 
 struct Answers {
-    sender: mpsc::Sender<(u64, HostAnswer)>,
-    receiver: mpsc::Receiver<(u64, HostAnswer)>,
+    sender: mpsc::Sender<(u64, HostResponse)>,
+    receiver: mpsc::Receiver<(u64, HostResponse)>,
 }
 
 struct Open {
@@ -141,8 +141,8 @@ impl Calls {
     }
 
     /// Takes a call of the cell that runs. What is answered at once goes into `outbox`.
-    pub(crate) fn take(&mut self, request: Request, last_number: &mut u64, outbox: &mut Outbox) {
-        let Request { cell: _, number, method, params } = request;
+    pub(crate) fn take(&mut self, request: HostRequest, last_number: &mut u64, outbox: &mut Outbox) {
+        let HostRequest { cell: _, number, method, params } = request;
         if number <= *last_number {
             return self.forged("the number of a call was used again");
         }
@@ -151,11 +151,11 @@ impl Calls {
         if self.is_over {
             let message = "the code is being ended: its time is up, or nobody waits for it";
             let over = json!({"kind": "cancelled", "message": message, "may_have_run": false});
-            return outbox.answer(self.language, number, HostAnswer::Error(over));
+            return outbox.answer(self.language, number, HostResponse::Error(over));
         }
         let Some(host) = &self.host else {
             let nobody = json!({"kind": "refused", "message": "this session has nobody to ask"});
-            return outbox.answer(self.language, number, HostAnswer::Error(nobody));
+            return outbox.answer(self.language, number, HostResponse::Error(nobody));
         };
         let limit = if self.open.len() >= MOST_OPEN_CALLS {
             Some("too many calls at once: wait for some of them")
@@ -165,7 +165,7 @@ impl Calls {
             None
         };
         if let Some(message) = limit {
-            let refusal = HostAnswer::Error(json!({"kind": "limit", "message": message}));
+            let refusal = HostResponse::Error(json!({"kind": "limit", "message": message}));
             return outbox.answer(self.language, number, refusal);
         }
         let (note, cancel) = (Arc::new(CallNote::default()), CancellationToken::new());
@@ -213,7 +213,7 @@ impl Calls {
     }
 
     /// Waits for the next answer to a call that is still open.
-    pub(crate) async fn answer(&mut self) -> (u64, HostAnswer) {
+    pub(crate) async fn answer(&mut self) -> (u64, HostResponse) {
         while let Some(answers) = &mut self.answers
             && let Some((number, answer)) = answers.receiver.recv().await
         {
@@ -243,14 +243,14 @@ impl Drop for Calls {
 /// What is on its way to the kernel.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    pieces: VecDeque<Json>,
+    pieces: VecDeque<JsonBytes>,
     /// Of the first.
     sent: usize,
 }
 
 impl Outbox {
     pub(crate) fn of(bytes: Vec<u8>, sent: usize) -> Self {
-        if sent == bytes.len() { Self::default() } else { Self { pieces: [Box::new(bytes) as Json].into(), sent } }
+        if sent == bytes.len() { Self::default() } else { Self { pieces: [Box::new(bytes) as JsonBytes].into(), sent } }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -274,8 +274,8 @@ impl Outbox {
         }
     }
 
-    pub(crate) fn answer(&mut self, language: Language, number: u64, answer: HostAnswer) {
-        self.pieces.extend(language::answer(language, number, answer));
+    pub(crate) fn answer(&mut self, language: Language, number: u64, answer: HostResponse) {
+        self.pieces.extend(protocol::encode_response(language, number, answer));
     }
 }
 

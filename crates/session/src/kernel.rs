@@ -24,7 +24,7 @@ use ringfence_backend::{Instance, Process};
 use ringfence_core::Language;
 use ringfence_guest::Display;
 use ringfence_guest::KernelBuffer;
-use ringfence_guest::language;
+use ringfence_guest::protocol;
 use ringfence_guest::{Done, Message};
 pub(crate) use starting::Starting;
 
@@ -145,7 +145,7 @@ impl Kernel {
                 }
                 received = self.line.receive(&mut self.inbox), if lost.is_none() => match received {
                     Ok(()) => {
-                        let message = language::next_message(self.spoken, 0, &mut self.inbox)?;
+                        let message = protocol::next_message(self.spoken, 0, &mut self.inbox)?;
                         if matches!(message, Some(Message::Ready)) {
                             self.is_ready = true;
                             return Ok(());
@@ -163,16 +163,16 @@ impl Kernel {
 
     /// What is sent for a cell, unless it is more than its interpreter takes.
     fn request(&mut self, code: &str, preface: Option<&Arc<str>>) -> Option<Vec<u8>> {
-        let cell = language::request(self.spoken, self.last_cell + 1, code);
+        let cell = protocol::encode_cell(self.spoken, self.last_cell + 1, code);
         if cell.len() > MOST_REQUEST_BYTES {
             return None;
         }
         self.last_cell += 1;
-        self.inbox.forgive();
+        self.inbox.reset_ignored();
         let mut request = std::mem::take(&mut self.untaught);
         if let Some(preface) = preface.filter(|preface| self.prefaced.as_ref() != Some(preface)) {
             self.prefaced = Some(Arc::clone(preface));
-            request.extend(language::preface(self.spoken, preface));
+            request.extend(protocol::encode_preface(self.spoken, preface));
         }
         request.extend(cell);
         Some(request)
@@ -314,19 +314,19 @@ impl Kernel {
     }
 
     fn take_messages(&mut self, heard: &mut Heard<'_>) -> Result<Option<Done>, String> {
-        while let Some(message) = language::next_message(self.spoken, self.last_cell, &mut self.inbox)? {
+        while let Some(message) = protocol::next_message(self.spoken, self.last_cell, &mut self.inbox)? {
             match message {
                 Message::Display(items) if !heard.display.is_full() => heard.display.add(items),
                 Message::Done(done) => return Ok(Some(done)),
                 Message::Ready if !self.is_ready => self.is_ready = true,
                 Message::Call(call) if call.cell != self.last_cell => {
-                    self.inbox.pass_over()?;
+                    self.inbox.count_ignored()?;
                     heard.calls.forged("a call of another piece of code than the one that runs");
                 }
                 Message::Call(call) => heard.calls.take(call, &mut self.last_call, heard.outbox),
                 // Those that are answered or given up already may be cancelled too.
                 Message::Cancel(number) if heard.calls.withdraw(number) || number <= self.last_call => {}
-                Message::Display(_) | Message::Ready | Message::Cancel(_) => self.inbox.pass_over()?,
+                Message::Display(_) | Message::Ready | Message::Cancel(_) => self.inbox.count_ignored()?,
             }
         }
         Ok(None)
@@ -335,11 +335,11 @@ impl Kernel {
 
 /// What came of a cell, with what its kernel says of it.
 fn complete(outcome: Outcome, done: Done, reason: Option<Reason>) -> Outcome {
-    let Done { interrupted, result, error, exit_code, is_cut } = done;
+    let Done { is_interrupted, result, error, exit_code, is_truncated: is_cut } = done;
     let status = match reason {
         // Also where the code went on after its interrupt: its time was up.
         Some(reason) => reason.status(),
-        None if interrupted || error.is_some() || exit_code.is_some_and(|code| code != 0) => Status::Error,
+        None if is_interrupted || error.is_some() || exit_code.is_some_and(|code| code != 0) => Status::Error,
         None => Status::Ok,
     };
     Outcome { status, exit_code, result, error, is_cut, ..outcome }

@@ -41,6 +41,6 @@ pub use host_calls::{Asked, CallNote, HostCall, HostCalls, MOST_OPEN_CALLS, Repl
 pub use log::LogEntry;
 pub use process::{Attachment, Ending};
 pub use ringfence_backend::{Input, LineTooLong, Lines, MOST_LINE_BYTES, ProcessInfo, ProcessRequest, ProcessStatus};
-pub use ringfence_guest::{CellError, DisplayItem, HostAnswer, Json, is_json};
+pub use ringfence_guest::{CellError, DisplayItem, HostResponse, JsonBytes, is_json};
 pub use sessions::Sessions;
 pub use state::{Change, EndReason, Impossible, State};

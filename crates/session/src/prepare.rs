@@ -15,7 +15,7 @@ use ringfence_config::Settings;
 use ringfence_core::Flavor;
 use ringfence_core::{Failure, Kind};
 use ringfence_core::{Language, Template};
-use ringfence_guest::language;
+use ringfence_guest::sources;
 
 /// A sandbox, with its interpreter where that runs already.
 pub(crate) struct Prepared {
@@ -56,7 +56,7 @@ pub(crate) async fn sandbox(
     // The warm interpreter is the host's; a root of its own brings its own.
     let warm =
         template.language == Language::Python && template.root == Root::Host && interpreter != Interpreter::Never;
-    spec.files = language::files(template.language);
+    spec.files = sources::kernel_files(template.language);
     let mute = |error: std::io::Error| {
         Failure::new(Kind::SandboxCreation, format!("the sandbox cannot be spoken to: {error}"))
     };

@@ -38,7 +38,7 @@ use ringfence_core::AuditEvent;
 use ringfence_core::Flavor;
 use ringfence_core::Language;
 use ringfence_core::{Failure, Kind, Principal, SessionId};
-use ringfence_guest::compiled;
+use ringfence_guest::precompiled;
 use ringfence_store::Audit;
 use ringfence_store::{Store, StoreError};
 
@@ -93,7 +93,7 @@ impl Sessions {
         // Volumes that contain programs of the host were refused earlier, where they were added.
         let _ = settings.guest_writable.add(&settings.volumes);
         let python = native::host_python(&settings.guest_writable);
-        compiled::set_interpreter(python.clone());
+        precompiled::set_interpreter(python.clone());
         // Whoever wants none ready wants no interpreter kept warm either.
         let is_pooled = settings.pool.get(Language::Python.name()).is_some_and(|size| *size > 0);
         let python = python.filter(|_| is_pooled);

@@ -8,12 +8,10 @@ use serde_json::json;
 use crate::interpreter;
 use ringfence_config::{GuestWritable, GuestWritten};
 use ringfence_core::{Language, PATH};
-use ringfence_guest::language;
+use ringfence_guest::sources;
 
 /// The sandbox crate as a shared library, for the zygote to load.
 pub static ZYGOTE_LIBRARY: &[u8] = include_bytes!(env!("RINGFENCE_ZYGOTE_LIBRARY"));
-
-const PROGRAM: &str = include_str!("../../../guest/kernels/zygote.py");
 
 /// Threads would not survive a fork, so libraries must not start any while they are imported.
 const ONE_THREAD: [&str; 5] =
@@ -28,9 +26,9 @@ pub fn python_zygote(python: &Path, preload: &[String]) -> Option<Warmth> {
         ("PYTHONDONTWRITEBYTECODE", "1"),
     ]);
     Some(Warmth {
-        command: vec![python.to_str()?.to_owned(), "-I".into(), "-c".into(), PROGRAM.into()],
+        command: vec![python.to_str()?.to_owned(), "-I".into(), "-c".into(), sources::ZYGOTE_PROGRAM.into()],
         environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
-        input: json!({ "sources": language::python_sources(), "preload": preload }).to_string(),
+        input: json!({ "sources": sources::python_modules(), "preload": preload }).to_string(),
     })
 }
 

@@ -38,7 +38,7 @@ pub(super) fn serve(listener: TcpListener, egress: Egress) -> Result<Serving, Fa
         runtime.block_on(async move {
             let show = async {
                 while let Some(decision) = decisions.recv().await {
-                    if !decision.allowed || egress.logged == Logged::Everything {
+                    if !decision.is_allowed || egress.logged == Logged::Everything {
                         notice(&describe(&decision));
                     }
                 }
@@ -59,7 +59,7 @@ pub(super) fn serve(listener: TcpListener, egress: Egress) -> Result<Serving, Fa
 fn describe(decision: &Decision) -> String {
     let host = decision.host.as_ref().map_or_else(|| "an unknown host".to_owned(), ToString::to_string);
     let port = decision.port.map_or_else(String::new, |port| format!(":{port}"));
-    match (decision.allowed, &decision.address) {
+    match (decision.is_allowed, &decision.address) {
         (true, Some(address)) => format!("egress to {host}{port} allowed ({address})"),
         (true, None) => format!("egress to {host}{port} allowed"),
         (false, _) => format!("egress to {host}{port} refused: {}", decision.reason),

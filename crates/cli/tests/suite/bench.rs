@@ -1,136 +1,102 @@
-//! `ringfence bench`, as quickly as it goes: that everything is measured, not how fast it is.
+//! `ringfence bench` executes the program `ringfence-bench`, which is a script in these tests. `crates/bench` tests the
+//! benchmark itself.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-use ringfence_testkit::{Who, skip};
-use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use crate::everyone::BINARY;
 
-const SECTIONS: [&str; 7] = ["warm", "cold", "round_trip", "burst", "density", "flood", "server"];
-
-fn command(who: Who, directory: &Path, arguments: &[&str]) -> Command {
-    let mut command = who.ringfence(Path::new(BINARY));
-    command.arg("bench").args(arguments).env("TMPDIR", directory).stdout(Stdio::piped());
-    command
+/// Two directories: one with `ringfence`, and one that is the whole PATH.
+struct Installation {
+    directory: tempfile::TempDir,
 }
 
-fn row<'a>(report: &'a Value, section: &str, what: &str) -> &'a Value {
-    let rows = report["sections"][section]["rows"].as_array().expect("rows");
-    rows.iter().find(|row| row["what"] == what).unwrap_or_else(|| panic!("{section} has no {what}: {rows:#?}"))
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
-}
-
-#[test]
-fn everything_is_measured_beside_its_peers() {
-    let test = "everything_is_measured_beside_its_peers";
-    if let Some(reason) = Who::Root.unavailable() {
-        return skip(test, &reason);
-    }
-    let directory = Who::Root.directory();
-    let output = command(Who::Root, directory.path(), &["--quick", "--json"]).output().expect("it runs");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    let sections = report["sections"].as_object().expect("an object");
-    assert_eq!(sections.keys().map(String::as_str).collect::<Vec<_>>(), SECTIONS);
-    assert_eq!(report["quick"], true);
-    for (section, what, samples) in [
-        ("warm", "ringfence, python", 3),
-        ("cold", "ringfence, python", 3),
-        ("round_trip", "ringfence, x+=1", 20),
-        ("burst", "ringfence, 8 sessions at once", 1),
-        ("flood", "ringfence, 32 MiB drained", 1),
-        ("server", "ringfence, start to /health", 1),
-    ] {
-        let row = row(&report, section, what);
-        assert_eq!(row["samples"].as_array().map(Vec::len), Some(samples), "{row:#}");
-        assert!(number(&row["value"]) > 0.0 && number(&row["ratio"]["value"]) > 0.0, "{row:#}");
-        assert!(!row["targets"].as_array().expect("targets").is_empty(), "{row:#}");
-    }
-    assert_eq!(row(&report, "burst", "failed, of all bursts")["value"], 0.0);
-    assert_eq!(row(&report, "density", "of 8 sessions still answer")["value"], 8.0);
-    // Eight sessions, and those that wait; no interpreter is smaller, and a bare one is not much larger.
-    let idle = row(&report, "density", "idle session, PSS");
-    assert!(idle["samples"].as_array().expect("samples").len() >= 8, "{idle:#}");
-    assert!((0.5..100.0).contains(&number(&idle["value"])), "{idle:#}");
-    let size = std::fs::metadata(BINARY).expect("it is there").len();
-    let shown = number(&row(&report, "server", "size of the program")["value"]);
-    assert!((shown * 1e6 - f64::from(u32::try_from(size).expect("it is small"))).abs() < 1e5, "{shown}");
-}
-
-#[test]
-fn an_ordinary_user_gets_a_table_and_leaves_nothing() {
-    let test = "an_ordinary_user_gets_a_table_and_leaves_nothing";
-    if let Some(reason) = Who::Plain.unavailable() {
-        return skip(test, &reason);
-    }
-    let directory = Who::Plain.directory();
-    let arguments = ["--quick", "--sessions", "2", "round-trip", "density"];
-    let output = command(Who::Plain, directory.path(), &arguments).output().expect("it runs");
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8(output.stdout).expect("it is text");
-    let lines = text.lines().filter(|line| line.starts_with('|'));
-    let rows: Vec<Vec<&str>> = lines.map(|line| line.split('|').map(str::trim).collect()).collect();
-    assert!(rows.iter().all(|row| row.len() == 9), "{text}");
-    let found = |what: &str| rows.iter().find(|row| row[2] == what).unwrap_or_else(|| panic!("no {what}: {text}"));
-    assert!(found("ringfence, x+=1")[5].ends_with("× bare rmcp, echo"), "{text}");
-    assert_eq!(found("of 2 sessions still answer")[3..8], ["2", "", "", "≥ 2", "met"], "{text}");
-    assert_eq!(std::fs::read_dir(directory.path()).expect("it is there").count(), 0);
-    assert_eq!(servers(directory.path()), 0);
-}
-
-#[test]
-fn its_servers_end_with_it_even_when_it_is_killed() {
-    let directory = Who::Root.directory();
-    let mut child = command(Who::Root, directory.path(), &["warm"]).stderr(Stdio::null()).spawn().expect("it runs");
-    let wait_for = |count: usize| {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while servers(directory.path()) != count {
-            assert!(Instant::now() < deadline, "there are not {count} servers");
-            std::thread::sleep(Duration::from_millis(20));
+impl Installation {
+    fn new() -> Self {
+        // In the build directory, so that the program can be linked instead of copied.
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("cargo creates the directory");
+        for name in ["beside", "path"] {
+            fs::create_dir(directory.path().join(name)).expect("the directory is new");
         }
-    };
-    wait_for(1);
-    child.kill().expect("it lives");
-    child.wait().expect("it ends");
-    wait_for(0);
+        fs::hard_link(BINARY, directory.path().join("beside/ringfence")).expect("both are in the build directory");
+        Self { directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().canonicalize().expect("the directory exists").join(name)
+    }
+
+    /// Installs a benchmark program that prints its directory and its arguments, and exits with 3.
+    fn install_script(&self, directory: &str) {
+        let file = self.path(directory).join("ringfence-bench");
+        fs::write(&file, format!("#!/bin/sh\necho {directory} \"$@\"\nexit 3\n")).expect("the directory is writable");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(self.path("beside/ringfence"));
+        command.arg("bench").args(arguments).current_dir(self.directory.path());
+        command.env_clear().env("PATH", self.path("path")).env("HOME", self.path("home"));
+        let config = self.path("ringfence.toml");
+        if config.exists() {
+            command.env("RINGFENCE_CONFIG", config);
+        }
+        command.output().expect("the program starts")
+    }
+
+    /// Returns the output of the script in `directory` with these arguments.
+    fn expected(&self, directory: &str, arguments: &str) -> String {
+        format!("{directory} --program {} {arguments}\n", self.path("beside/ringfence").display())
+    }
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]
-fn calls_of_tools_are_measured_directly_and_through_each_gateway_that_is_there() {
-    let directory = Who::Root.directory();
-    let mut command = command(Who::Root, directory.path(), &["--quick", "--json", "gateway"]);
-    let cache = std::env::var("RINGFENCE_TEST_CACHE").ok();
-    if let Some(cache) = &cache {
-        let path = format!("{cache}/mcp-proxy/bin:{cache}/servers/node_modules/.bin:/usr/local/bin:/usr/bin:/bin");
-        command.env("PATH", path);
-    }
-    let output = command.output().expect("it runs");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    assert_eq!(report["sections"].as_object().expect("an object").len(), 1);
-    for direct in ["directly, HTTP", "directly, stdio"] {
-        assert_eq!(row(&report, "gateway", direct)["samples"].as_array().map(Vec::len), Some(20));
-    }
-    for peer in ["mcp-proxy, stdio", "supergateway, stdio"].iter().filter(|_| cache.is_some()) {
-        assert!(number(&row(&report, "gateway", peer)["ratio"]["value"]) > 0.0);
-    }
-    let section = &report["sections"]["gateway"];
-    let is_told = |name: &str| section.to_string().matches(&format!("\"{name}")).count() > 0;
-    for name in ["ringfence, HTTP", "ringfence, stdio", "mcp-proxy, stdio", "supergateway, stdio"] {
-        assert!(is_told(name), "nothing is said of {name}: {section:#}");
-    }
-    assert_eq!(std::fs::read_dir(directory.path()).expect("it is there").count(), 0);
-    assert_eq!(servers(directory.path()), 0);
+fn arguments_are_passed_to_the_program_beside_ringfence_else_on_path() {
+    let installation = Installation::new();
+    installation.install_script("path");
+    let output = installation.run(&["--quick", "warm", "--sessions", "7"]);
+    assert_eq!(stdout(&output), installation.expected("path", "--quick warm --sessions 7"), "{output:?}");
+    assert_eq!(output.status.code(), Some(3));
+    installation.install_script("beside");
+    let output = installation.run(&["cold", "--json"]);
+    assert_eq!(stdout(&output), installation.expected("beside", "cold --json"), "{output:?}");
 }
 
-/// Servers of a run whose temporary files are here.
-fn servers(directory: &Path) -> usize {
-    let processes = std::fs::read_dir("/proc").expect("there is /proc").flatten();
-    let commands = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    let name = directory.to_str().expect("it is text");
-    commands.filter(|command| String::from_utf8_lossy(command).contains(name)).count()
+#[test]
+fn missing_program_is_an_error_but_help_works() {
+    let installation = Installation::new();
+    let output = installation.run(&["warm"]);
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @r"
+    error: the benchmark program `ringfence-bench` is not installed
+    hint: build it with `cargo build --release -p ringfence-bench`, then copy it beside `ringfence` or to a directory on PATH
+    ");
+    let help = installation.run(&["--help"]);
+    assert!(help.status.success() && stdout(&help).contains("round-trip:"), "{help:?}");
+    assert!(!installation.path("home").exists(), "nothing is created");
+}
+
+#[test]
+fn program_that_a_guest_could_have_written_is_not_executed() {
+    let installation = Installation::new();
+    installation.install_script("beside");
+    let configure = |beside: &Path, access: &str| {
+        let volume = format!("{}:/data:{access}", beside.display());
+        fs::write(installation.path("ringfence.toml"), format!("[sessions]\nvolumes = [{volume:?}]\n"))
+            .expect("writable");
+    };
+    configure(&installation.path("beside"), "rw");
+    let output = installation.run(&["warm"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(125), ""), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("ringfence-bench is not executed") && stderr.contains("caused by: guests may write"));
+    configure(&installation.path("beside"), "ro");
+    let output = installation.run(&["warm"]);
+    assert_eq!(stdout(&output), installation.expected("beside", "warm"), "{output:?}");
 }

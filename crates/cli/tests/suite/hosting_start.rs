@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ringfence_core::AuditKind;
-use ringfence_entries::{HostPathMode, Reach, ServerEntry, StdioSettings};
+use ringfence_entries::{HostPathMode, ServerEntry, StdioSettings, Transport};
 use ringfence_servers::{Ended, Host, HostSettings, Hosted, Phase, Progress, ServerInput, ServerOutput, StartFailure};
 use ringfence_store::Audit;
 use ringfence_testkit::{Who, skip};
@@ -21,7 +21,7 @@ fn host(cache: &Path) -> Host {
 
 fn entry(settings: StdioSettings) -> ServerEntry {
     let uuid = format!("{:016x}", rand());
-    ServerEntry { name: "server".into(), uuid, enable: true, description: None, reach: Reach::Stdio(settings) }
+    ServerEntry { name: "server".into(), uuid, enable: true, description: None, transport: Transport::Stdio(settings) }
 }
 
 fn rand() -> u64 {

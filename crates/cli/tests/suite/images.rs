@@ -172,7 +172,7 @@ fn a_server_does_not_start_with_an_image_that_cannot_be_used() {
     let image = Image::save(Who::Root, "vax");
     for command in ["serve", "up"] {
         let said = refusal(command, &image, &[]);
-        assert!(said.contains("templates.own.image") && said.contains("there is linux/vax"), "{command}: {said}");
+        assert!(said.contains("templates.own.image") && said.contains("only linux/vax"), "{command}: {said}");
     }
     // Nor with one that its guests could replace.
     let image = Image::save(Who::Root, architecture());

@@ -73,7 +73,8 @@ fn a_cold_kernel_is_compiled_once_and_behaves_like_its_text() {
     let deadline = Instant::now() + Duration::from_secs(60);
     let facts = "import os, sys; print(sys.path[0] == '', 'exit' in dir(__builtins__), len(sys.path) > 4, sys.argv)";
     // What is compiled comes with its bridge packed.
-    let is_compiled = "import sys; print(sys.modules['kernel_imports'].load_later.__globals__['later'] is not None)";
+    let is_compiled =
+        "import sys; print(sys.modules['kernel_imports'].load_bridge_modules.__globals__['bridge'] is not None)";
     let mut seen = Vec::new();
     while seen.len() < 2 {
         let session = begin(&server, "python", "def f(): return 1 / 0");

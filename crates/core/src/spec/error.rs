@@ -1,14 +1,14 @@
-//! Why a spec is refused.
+//! Errors of specs.
 
 use std::path::PathBuf;
 
 use crate::bytes;
 
-/// A spec that makes no sense on any host.
+/// The reason why a spec is invalid on every host.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
-    #[error("{what} of {value} is out of range ({least} to {most})")]
-    OutOfRange { what: &'static str, value: String, least: String, most: String },
+    #[error("{name} of {value} is out of range ({min} to {max})")]
+    OutOfRange { name: &'static str, value: String, min: String, max: String },
     #[error("cpus of {0} is out of range (0.01 to 1024)")]
     Cpus(f64),
     #[error("workspace of {} is more than three quarters of the memory limit of {}", bytes::format(*workspace), bytes::format(*memory))]
@@ -18,8 +18,10 @@ pub enum SpecError {
     #[error("volume path {} {problem}", path.display())]
     Volume { path: PathBuf, problem: &'static str },
     #[error("two volumes have the guest path {}", .0.display())]
-    VolumeTwice(PathBuf),
-    #[error("environment variable `{0}` is empty, or has `=` or NUL in it")]
+    DuplicateGuestPath(PathBuf),
+    #[error("file path {} {problem}", path.display())]
+    File { path: PathBuf, problem: &'static str },
+    #[error("environment variable `{0}` has an empty name, a name with `=`, or a NUL byte")]
     Environment(String),
     #[error("working directory {} {problem}", path.display())]
     Workdir { path: PathBuf, problem: &'static str },
@@ -28,12 +30,16 @@ pub enum SpecError {
 }
 
 impl SpecError {
+    /// Returns hints on what to change.
     pub fn hints(&self) -> Vec<String> {
         match self {
             Self::WorkspaceOverMemory { .. } => {
-                vec!["the workspace lives in memory: raise --memory, or lower --workspace".into()]
+                vec!["the workspace is stored in memory: raise --memory, or lower --workspace".into()]
             }
-            Self::Volume { .. } => vec!["write a volume as HOST:GUEST[:ro|rw], both plain paths".into()],
+            Self::Volume { .. } => {
+                vec!["write a volume as HOST:GUEST[:ro|rw], with an absolute guest path and without `..`".into()]
+            }
+            Self::DuplicateGuestPath(_) => vec!["give each volume a guest path that no other volume has".into()],
             Self::NoCommand => vec!["put the command after `--`".into()],
             _ => Vec::new(),
         }

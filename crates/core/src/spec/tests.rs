@@ -1,4 +1,4 @@
-//! What a spec may say, and that it survives being written down.
+//! Valid and invalid specs, and their serialization.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn volume(host: &str, guest: &str) -> Volume {
 }
 
 #[test]
-fn a_spec_survives_being_written_down() {
+fn spec_survives_a_round_trip() {
     let mut spec = spec();
     spec.volumes.push(volume("/srv", "/data"));
     spec.environment.insert("A".into(), "b".into());
@@ -32,27 +32,27 @@ fn a_spec_survives_being_written_down() {
     let text = serde_json::to_string(&spec).unwrap();
     assert_eq!(serde_json::from_str::<Spec>(&text).unwrap(), spec);
     let unknown = text.replacen("\"uid\"", "\"gid\":1,\"uid\"", 1);
-    assert!(serde_json::from_str::<Spec>(&unknown).is_err(), "an unknown field is refused");
+    assert!(serde_json::from_str::<Spec>(&unknown).is_err(), "an unknown field is an error");
 }
 
 #[test]
-fn guest_paths_are_plain_and_leave_the_sandboxs_own_places_alone() {
-    for good in ["/data", "/workspace/project", "/home/me/.cache", "/usr/local/share/x", "/tmp/x", "/a:b"] {
-        volume("/srv", good).validate().unwrap();
+fn guest_paths_are_absolute_and_not_reserved() {
+    for valid in ["/data", "/workspace/project", "/home/me/.cache", "/usr/local/share/x", "/tmp/x", "/a:b"] {
+        volume("/srv", valid).validate().unwrap();
     }
-    for bad in [
+    for invalid in [
         "", "data", "/", "/data/..", "/a/../b", "/a/./b", "/proc", "/proc/1", "/dev/shm", "/dev", "/usr", "/etc",
         "/a\0b",
     ] {
-        assert!(volume("/srv", bad).validate().is_err(), "{bad:?}");
+        assert!(volume("/srv", invalid).validate().is_err(), "{invalid:?}");
     }
     assert!(volume("/srv/../etc", "/data").validate().is_err());
 }
 
 #[test]
-fn limits_have_a_least_and_a_most() {
+fn limits_have_minimum_and_maximum() {
     type Change = fn(&mut Spec);
-    let bad: [Change; 12] = [
+    let invalid: [Change; 12] = [
         |spec| spec.limits.memory_bytes = 0,
         |spec| spec.limits.memory_bytes = 10 << 40,
         |spec| spec.limits.pids = 1,
@@ -67,9 +67,9 @@ fn limits_have_a_least_and_a_most() {
         |spec| spec.command.as_mut().unwrap().argv.clear(),
     ];
     spec().validate().unwrap();
-    for (index, change) in bad.iter().enumerate() {
+    for (index, change) in invalid.iter().enumerate() {
         let mut spec = spec();
         change(&mut spec);
-        assert!(spec.validate().is_err(), "number {index}");
+        assert!(spec.validate().is_err(), "change {index}");
     }
 }

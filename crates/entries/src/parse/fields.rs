@@ -1,35 +1,42 @@
-//! The keys of one table, taken one by one; what is left at the end is unknown.
+//! Typed access to the keys of one table. Keys that were not requested are reported as unknown.
 
 use std::collections::BTreeMap;
 
+use ringfence_core::suggest::{closest, join};
 use serde_json::{Map, Value};
 
-use super::error::{EntryError, Warning, kind};
-use ringfence_core::suggest::{closest, join};
+use super::error::{EntryError, ExpectedType, Warning, type_name};
 
+/// A table of an entry. A null is treated like a missing key.
 pub(super) struct Fields<'a> {
     map: &'a Map<String, Value>,
-    /// Before a key when it is told: `box.`.
+    /// The path of the table in messages: empty, or `box.`.
     prefix: &'static str,
-    known: Vec<&'static str>,
-    pub warnings: Vec<Warning>,
+    requested: Vec<&'static str>,
+    warnings: Vec<Warning>,
 }
 
 impl<'a> Fields<'a> {
     pub(super) fn new(map: &'a Map<String, Value>, prefix: &'static str) -> Self {
-        Self { map, prefix, known: Vec::new(), warnings: Vec::new() }
+        Self { map, prefix, requested: Vec::new(), warnings: Vec::new() }
     }
 
-    /// The value under the first of these names that has one. A null is as good as nothing.
-    pub(super) fn take(&mut self, names: &[&'static str]) -> Option<(&'static str, &'a Value)> {
-        self.known.extend(names);
-        let mut given = names.iter().filter_map(|name| Some((*name, self.map.get(*name)?)));
-        let mut given = given.by_ref().filter(|(_, value)| !value.is_null());
+    /// Returns the first of several spellings of a key that has a value. Different values under other spellings are
+    /// reported as ignored.
+    pub(super) fn get(&mut self, spellings: &[&'static str]) -> Option<(&'static str, &'a Value)> {
+        self.requested.extend(spellings);
+        let given = spellings.iter().filter_map(|key| Some((*key, self.map.get(*key)?)));
+        let mut given = given.filter(|(_, value)| !value.is_null());
         let first = given.next()?;
-        let others: Vec<&str> = given.filter(|(_, value)| *value != first.1).map(|(name, _)| name).collect();
-        if !others.is_empty() {
-            let others = join(others);
-            self.warn(format!("{} is used, and {others} ignored", self.name(first.0)));
+        let ignored: Vec<String> =
+            given.filter(|(_, value)| *value != first.1).map(|(key, _)| format!("`{}`", self.path(key))).collect();
+        if !ignored.is_empty() {
+            let verb = if ignored.len() == 1 { "is" } else { "are" };
+            let ignored = join(ignored.iter().map(String::as_str));
+            self.warn(format!(
+                "{ignored} {verb} ignored because `{}` is set too; remove one of them",
+                self.path(first.0)
+            ));
         }
         Some(first)
     }
@@ -38,121 +45,130 @@ impl<'a> Fields<'a> {
         self.warnings.push(Warning(text));
     }
 
-    pub(super) fn name(&self, key: &str) -> String {
+    fn path(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
 
-    pub(super) fn wrong(&self, key: &str, problem: impl Into<String>, hint: impl Into<String>) -> EntryError {
-        EntryError::Value { key: self.name(key), problem: problem.into(), hint: hint.into() }
+    /// Creates the error for an invalid value. `problem` is a predicate, such as "is empty".
+    pub(super) fn invalid(&self, key: &str, problem: impl Into<String>, hint: impl Into<String>) -> EntryError {
+        EntryError::InvalidValue { key: self.path(key), problem: problem.into(), hint: hint.into() }
     }
 
-    pub(super) fn kind_error(&self, key: &str, value: &Value, expected: &'static str) -> EntryError {
-        EntryError::Kind { key: self.name(key), found: kind(value), expected }
+    pub(super) fn wrong_type(&self, key: &str, value: &Value, expected: ExpectedType) -> EntryError {
+        EntryError::WrongType { key: self.path(key), found: type_name(value), expected }
     }
 
-    pub(super) fn text(&mut self, names: &[&'static str]) -> Result<Option<String>, EntryError> {
-        let Some((key, value)) = self.take(names) else { return Ok(None) };
-        let text = value.as_str().ok_or_else(|| self.kind_error(key, value, "a text"))?;
-        Ok(Some(self.passable(key, text)?))
+    pub(super) fn string(&mut self, spellings: &[&'static str]) -> Result<Option<String>, EntryError> {
+        let Some((key, value)) = self.get(spellings) else { return Ok(None) };
+        let text = value.as_str().ok_or_else(|| self.wrong_type(key, value, ExpectedType::String))?;
+        self.check_nul(key, text)?;
+        Ok(Some(text.to_owned()))
     }
 
-    /// Texts reach programs and headers, and none of them takes a NUL.
-    fn passable(&self, key: &str, text: &str) -> Result<String, EntryError> {
+    /// Rejects NUL bytes: neither arguments and variables of programs nor headers can contain them.
+    fn check_nul(&self, key: &str, text: &str) -> Result<(), EntryError> {
         if text.contains('\0') {
-            return Err(self.wrong(key, "it holds a NUL byte", "remove it; no program can be given one"));
+            return Err(self.invalid(key, "contains a NUL byte", "remove the NUL byte"));
         }
-        Ok(text.to_owned())
+        Ok(())
     }
 
-    pub(super) fn switch(&mut self, names: &[&'static str]) -> Result<Option<bool>, EntryError> {
-        let Some((key, value)) = self.take(names) else { return Ok(None) };
-        value.as_bool().map(Some).ok_or_else(|| self.kind_error(key, value, "true or false"))
+    pub(super) fn boolean(&mut self, spellings: &[&'static str]) -> Result<Option<bool>, EntryError> {
+        let Some((key, value)) = self.get(spellings) else { return Ok(None) };
+        value.as_bool().map(Some).ok_or_else(|| self.wrong_type(key, value, ExpectedType::Boolean))
     }
 
-    pub(super) fn number(&mut self, name: &'static str, least: f64, most: f64) -> Result<Option<f64>, EntryError> {
-        let Some((key, value)) = self.take(&[name]) else { return Ok(None) };
-        let number = value.as_f64().ok_or_else(|| self.kind_error(key, value, "a number"))?;
-        if (least..=most).contains(&number) {
+    pub(super) fn number(&mut self, key: &'static str, min: f64, max: f64) -> Result<Option<f64>, EntryError> {
+        let Some((key, value)) = self.get(&[key]) else { return Ok(None) };
+        let number = value.as_f64().ok_or_else(|| self.wrong_type(key, value, ExpectedType::Number))?;
+        if (min..=max).contains(&number) {
             return Ok(Some(number));
         }
-        Err(self.wrong(key, format!("{value} is out of range"), format!("it may be {least} to {most}")))
+        Err(self.invalid(key, format!("is out of range: {value}"), format!("use a number from {min} to {max}")))
     }
 
-    pub(super) fn whole(&mut self, name: &'static str, least: u64, most: u64) -> Result<Option<u64>, EntryError> {
-        let Some((key, value)) = self.take(&[name]) else { return Ok(None) };
-        let number = value.as_u64().or_else(|| whole_of(value.as_f64()?));
+    pub(super) fn integer(&mut self, key: &'static str, min: u64, max: u64) -> Result<Option<u64>, EntryError> {
+        let Some((key, value)) = self.get(&[key]) else { return Ok(None) };
+        let number = value.as_u64().or_else(|| integral(value.as_f64()?));
         match number {
-            Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
-            _ if !value.is_number() => Err(self.kind_error(key, value, "a whole number")),
-            _ => {
-                let hint = format!("it may be a whole number from {least} to {most}");
-                Err(self.wrong(key, format!("{value} is out of range"), hint))
+            Some(number) if (min..=max).contains(&number) => Ok(Some(number)),
+            _ if !value.is_number() => Err(self.wrong_type(key, value, ExpectedType::Integer)),
+            number => {
+                let problem = if number.is_some() || value.is_i64() { "is out of range" } else { "is not an integer" };
+                Err(self.invalid(key, format!("{problem}: {value}"), format!("use an integer from {min} to {max}")))
             }
         }
     }
 
-    /// A list of texts; numbers and switches are taken as they are written.
-    pub(super) fn texts(&mut self, names: &[&'static str]) -> Result<Option<Vec<String>>, EntryError> {
-        let Some((key, value)) = self.take(names) else { return Ok(None) };
-        let items = value.as_array().ok_or_else(|| self.kind_error(key, value, "a list of texts"))?;
+    /// Returns an array of strings. Numbers and booleans in it are converted to strings.
+    pub(super) fn strings(&mut self, spellings: &[&'static str]) -> Result<Option<Vec<String>>, EntryError> {
+        let Some((key, value)) = self.get(spellings) else { return Ok(None) };
+        let items = value.as_array().ok_or_else(|| self.wrong_type(key, value, ExpectedType::StringArray))?;
         let read = |item: &Value| {
-            let text = scalar(item).ok_or_else(|| self.kind_error(key, value, "a list of texts"))?;
-            self.passable(key, &text)
+            let text = scalar(item).ok_or_else(|| EntryError::WrongType {
+                key: self.path(key),
+                found: "an array of other values",
+                expected: ExpectedType::StringArray,
+            })?;
+            self.check_nul(key, &text)?;
+            Ok(text)
         };
         items.iter().map(read).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Names with texts. A name without a value is left out, which is told.
-    pub(super) fn table(&mut self, names: &[&'static str]) -> Result<BTreeMap<String, String>, EntryError> {
-        let Some((key, value)) = self.take(names) else { return Ok(BTreeMap::new()) };
-        let fields = value.as_object().ok_or_else(|| self.kind_error(key, value, "a table of texts"))?;
+    /// Returns a table of strings, empty if it is missing. Numbers and booleans in it are converted to strings.
+    pub(super) fn table(&mut self, spellings: &[&'static str]) -> Result<BTreeMap<String, String>, EntryError> {
+        let Some((key, value)) = self.get(spellings) else { return Ok(BTreeMap::new()) };
+        let fields = value.as_object().ok_or_else(|| self.wrong_type(key, value, ExpectedType::StringTable))?;
         let mut table = BTreeMap::new();
         for (name, value) in fields {
-            let full = format!("{key}.{name}");
+            let key = format!("{key}.{name}");
             if value.is_null() {
-                self.warn(format!("{} has no value and is ignored", self.name(&full)));
+                self.warn(format!("`{}` is null and ignored; give it a value or remove it", self.path(&key)));
                 continue;
             }
-            let text = scalar(value).ok_or_else(|| self.kind_error(&full, value, "a text"))?;
-            table.insert(name.clone(), self.passable(&full, &text)?);
+            let text = scalar(value).ok_or_else(|| self.wrong_type(&key, value, ExpectedType::String))?;
+            self.check_nul(&key, &text)?;
+            table.insert(name.clone(), text);
         }
         Ok(table)
     }
 
-    /// Keys that mean something only in another mode.
-    pub(super) fn leave(&mut self, names: &[&'static str], mode: &str) {
-        for name in names {
-            if self.take(&[name]).is_some() {
-                self.warn(format!("`{name}` is not used in mode {mode} and ignored"));
+    /// Reports keys as ignored that have a meaning only in another mode.
+    pub(super) fn ignore_in_mode(&mut self, keys: &[&'static str], mode: &str) {
+        for key in keys {
+            if self.get(&[key]).is_some() {
+                self.warn(format!("`{key}` is ignored in mode {mode}; remove it"));
             }
         }
     }
 
-    /// Ends the reading: a warning for every key that nobody asked for.
+    /// Returns all warnings, including one for each key that was not requested.
     pub(super) fn finish(mut self) -> Vec<Warning> {
-        let is_unknown = |(key, value): &(&String, &Value)| !self.known.contains(&key.as_str()) && !value.is_null();
+        let is_unknown = |(key, value): &(&String, &Value)| !self.requested.contains(&key.as_str()) && !value.is_null();
         for (key, _) in self.map.iter().filter(is_unknown) {
-            let meant = closest(key, self.known.iter().copied());
-            let meant = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
-            let key = self.name(&key.escape_debug().to_string());
-            self.warnings.push(Warning(format!("unknown key `{key}` is ignored{meant}")));
+            let similar = closest(key, self.requested.iter().copied());
+            let suggestion = similar.map(|similar| format!("; did you mean `{}`?", self.path(similar)));
+            let key = self.path(&key.escape_debug().to_string());
+            self.warnings.push(Warning(format!("unknown key `{key}` is ignored{}", suggestion.unwrap_or_default())));
         }
         self.warnings
     }
 }
 
-/// TOML and YAML writers sometimes make `5.0` of 5.
+/// Converts a float without a fraction, because some TOML and YAML writers turn `5` into `5.0`.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn whole_of(number: f64) -> Option<u64> {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    (number.fract() == 0.0 && (0.0..EXACT).contains(&number)).then_some(number as u64)
+fn integral(number: f64) -> Option<u64> {
+    /// 2^53: below it, every integer has an exact float.
+    const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
+    (number.fract() == 0.0 && (0.0..EXACT_BELOW).contains(&number)).then_some(number as u64)
 }
 
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
-        Value::Bool(switch) => Some(switch.to_string()),
+        Value::Bool(boolean) => Some(boolean.to_string()),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Entries as clients write them, and what is said of bad ones.
+//! Entries in the formats of clients, and the errors and warnings of bad ones.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -11,17 +11,17 @@ fn parsed(entry: &Value) -> (ServerEntry, Vec<String>) {
     (entry, warnings.iter().map(ToString::to_string).collect())
 }
 
-/// What an entry comes to, and its warnings.
-fn read(entry: &Value) -> String {
+/// Parses an entry, and returns its serialized form with the warnings.
+fn parsed_with_warnings(entry: &Value) -> String {
     let (entry, warnings) = parsed(entry);
     let warnings = warnings.iter().fold(String::new(), |text, warning| text + "\n  warning: " + warning);
     format!("{}{warnings}", entry_to_json(&entry))
 }
 
 #[test]
-fn the_spellings_of_clients_mean_the_same() {
+fn spellings_of_all_clients_are_accepted() {
     let stdio = json!({"mode": "stdio", "command": "npx", "args": ["-y", "pkg"], "env": {"A": "1"}});
-    for spelled in [
+    for spelling in [
         json!({"command": "npx", "args": ["-y", "pkg"], "env": {"A": "1"}}),
         json!({"type": "stdio", "command": "npx", "args": ["-y", "pkg"], "env": {"A": 1}, "disabled": false}),
         json!({"type": "local", "command": ["npx", "-y", "pkg"], "environment": {"A": "1"}, "enabled": true}),
@@ -29,56 +29,56 @@ fn the_spellings_of_clients_mean_the_same() {
         json!({"transportType": "stdio", "name": "x", "uuid": "y", "command": "npx", "args": ["-y", "pkg"],
                "env": {"A": "1"}, "sandbox": true, "box": {}}),
     ] {
-        assert_eq!(read(&spelled), stdio.to_string(), "{spelled}");
+        assert_eq!(parsed_with_warnings(&spelling), stdio.to_string(), "{spelling}");
     }
     let modes = ["http", "streamable-http", "streamableHttp", "streamable_http", "sse", "websocket", "ws", "remote"];
-    let read = modes.map(|mode| {
+    let parsed_modes = modes.map(|mode| {
         let scheme = if mode.starts_with('w') { "wss" } else { "https" };
         let entry = json!({"type": mode, "url": format!("{scheme}://h/mcp")});
-        parsed(&entry).0.reach.mode()
+        parsed(&entry).0.transport.mode()
     });
-    assert_eq!(read, ["http", "http", "http", "http", "sse", "websocket", "websocket", "remote"]);
+    assert_eq!(parsed_modes, ["http", "http", "http", "http", "sse", "websocket", "websocket", "remote"]);
     for (key, mode) in [("url", "remote"), ("serverUrl", "remote"), ("httpUrl", "remote")] {
-        assert_eq!(parsed(&json!({key: "http://[::1]:8080"})).0.reach.mode(), mode);
+        assert_eq!(parsed(&json!({key: "http://[::1]:8080"})).0.transport.mode(), mode);
     }
-    assert_eq!(parsed(&json!({"url": "ws://h"})).0.reach.mode(), "websocket", "nothing else could reach it");
+    assert_eq!(parsed(&json!({"url": "ws://h"})).0.transport.mode(), "websocket", "no other mode supports ws");
 }
 
 #[test]
-fn off_is_off_however_it_is_said() {
-    for off in [
+fn every_spelling_disables_a_server() {
+    for disabled in [
         json!({"command": "x", "enable": false}),
         json!({"command": "x", "enabled": false}),
         json!({"command": "x", "disabled": true}),
         json!({"command": "x", "disabled": true, "enabled": true}),
     ] {
-        assert!(!parsed(&off).0.enable, "{off}");
+        assert!(!parsed(&disabled).0.enable, "{disabled}");
     }
     assert!(parsed(&json!({"command": "x", "disabled": null})).0.enable);
 }
 
 #[test]
-fn defaults_are_those_of_the_specification() {
-    let Reach::Stdio(stdio) = parsed(&json!({"command": "x"})).0.reach else { panic!("a command") };
-    assert!(stdio.sandbox && stdio.sandbox_settings == BoxSettings::default());
+fn missing_keys_have_defaults() {
+    let Transport::Stdio(stdio) = parsed(&json!({"command": "x"})).0.transport else { panic!("a command") };
+    assert!(stdio.sandbox && stdio.sandbox_settings == SandboxSettings::default());
     assert!(stdio.sandbox_settings.network && stdio.sandbox_settings.allow.is_empty());
     assert_eq!(stdio.sandbox_settings.startup_timeout.as_secs(), 120);
-    let Reach::Remote(remote) = parsed(&json!({"url": "https://h"})).0.reach else { panic!("a url") };
+    let Transport::Remote(remote) = parsed(&json!({"url": "https://h"})).0.transport else { panic!("a url") };
     assert_eq!((remote.timeout.as_secs(), remote.sse_read_timeout.as_secs()), (10, 30));
 }
 
 #[test]
-fn a_box_is_read_and_written() {
+fn box_survives_a_round_trip() {
     let entry = json!({"mode": "stdio", "command": "x", "sandbox": false, "box": {
         "image": "/roots/x", "host_path": "~/p", "host_path_mode": "rw", "network": "off",
         "allow": ["api.example.com", "*.example.org:8443+private"], "env": {"A": "b"}, "startup_timeout_sec": 5,
         "cpus": 0.5, "memory_mb": 512, "pids_limit": 64, "read_only_rootfs": false, "shared": true,
     }});
-    assert_eq!(read(&entry), entry.to_string());
+    assert_eq!(parsed_with_warnings(&entry), entry.to_string());
 }
 
 #[test]
-fn what_nobody_knows_is_ignored_with_a_warning() {
+fn ignored_keys_have_warnings() {
     let entries = [
         json!({"command": "x", "alwaysAllow": ["a"], "arg": ["y"]}),
         json!({"command": "x", "box": {"memory": "1G", "colour": 1}}),
@@ -89,11 +89,11 @@ fn what_nobody_knows_is_ignored_with_a_warning() {
         json!({"type": "stdio", "command": "x", "url": "https://a"}),
         json!({"url": "https://a", "box": {}}),
     ];
-    insta::assert_snapshot!(entries.map(|entry| read(&entry)).join("\n"));
+    insta::assert_snapshot!(entries.map(|entry| parsed_with_warnings(&entry)).join("\n"));
 }
 
 #[test]
-fn bad_entries_say_what_and_why_and_what_to_do() {
+fn invalid_entries_have_errors_with_hints() {
     let entries = [
         json!("npx"),
         json!({}),
@@ -136,14 +136,14 @@ fn bad_entries_say_what_and_why_and_what_to_do() {
         json!({"command": "x", "box": {"pids_limit": "many"}}),
         json!({"command": "x", "box": {"startup_timeout_sec": 0}}),
     ];
-    let said = entries.map(|entry| {
+    let errors = entries.map(|entry| {
         let error = entry_from_json("x", &entry).expect_err(&entry.to_string());
         let hints = error.hints().iter().fold(String::new(), |text, hint| text + "\n  hint: " + hint);
         format!("{entry}\n  {error}{hints}")
     });
-    insta::assert_snapshot!(said.join("\n"));
+    insta::assert_snapshot!(errors.join("\n"));
     let error = entry_from_json("a__b", &json!({"command": "x"})).unwrap_err();
-    assert!(error.to_string().starts_with("`a__b` cannot be the name"), "{error}");
+    assert!(error.to_string().starts_with("invalid server name `a__b`"), "{error}");
 }
 
 fn any_value() -> impl Strategy<Value = Value> {
@@ -167,12 +167,12 @@ fn any_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn whatever_is_understood_is_read_the_same_when_written(value in any_value()) {
+    fn parsed_entry_survives_a_round_trip(value in any_value()) {
         if let Ok((entry, _)) = entry_from_json("x", &value) {
             let (again, warnings) = entry_from_json("x", &entry_to_json(&entry)).unwrap();
             prop_assert_eq!(&again, &entry);
-            let about_spaces = |warning: &Warning| warning.0.contains("one name with spaces");
-            prop_assert!(warnings.iter().all(about_spaces), "{:?}", warnings);
+            let is_about_spaces = |warning: &Warning| warning.0.contains("one program name with spaces");
+            prop_assert!(warnings.iter().all(is_about_spaces), "{:?}", warnings);
         }
     }
 }

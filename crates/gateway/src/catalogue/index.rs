@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
-use ringfence_entries::{Profile, ServerEntry, server_aliases};
+use ringfence_entries::{Profile, ServerEntry, code_aliases};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -61,7 +61,7 @@ impl KnownServers {
     /// `candidates` must contain all entries, because aliases depend on all names.
     pub(crate) fn new(profile: &Profile, candidates: &[Candidate<'_>]) -> Self {
         let names: Vec<&str> = candidates.iter().map(|candidate| candidate.entry.name.as_str()).collect();
-        let aliased = candidates.iter().zip(server_aliases(&names));
+        let aliased = candidates.iter().zip(code_aliases(&names));
         let in_profile =
             aliased.filter(|(candidate, _)| profile.has_server(&candidate.entry.name, &candidate.entry.uuid));
         let servers = in_profile.map(|(candidate, alias)| known_server(profile, candidate, alias)).collect();

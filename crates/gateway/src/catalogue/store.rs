@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use ringfence_entries::tool_aliases;
+use ringfence_entries::code_aliases;
 use ringfence_store::{Store, StoreError};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -26,7 +26,7 @@ impl ToolList {
     pub(super) fn new(tools: Vec<Value>) -> Self {
         let names: Vec<&str> = tools.iter().map(name_of).collect();
         let digest = |tool: &Value| Sha256::digest(tool.to_string()).into();
-        Self { aliases: tool_aliases(&names), digests: tools.iter().map(digest).collect(), tools: Arc::new(tools) }
+        Self { aliases: code_aliases(&names), digests: tools.iter().map(digest).collect(), tools: Arc::new(tools) }
     }
 
     pub(crate) fn tools(&self) -> &[Value] {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ringfence_entries::{Profile, SEPARATOR, alias};
+use ringfence_entries::{Profile, TOOL_SEPARATOR, tool_prefix};
 use serde_json::{Value, json};
 
 use super::{Catalogue, Withheld, name_of};
@@ -67,7 +67,7 @@ impl View {
         let catalogue = &member.catalogue;
         let offered_name = |item: &Value| {
             let name = name_of(item);
-            if profile.prefix { format!("{}{SEPARATOR}{name}", alias(server)) } else { name.to_owned() }
+            if profile.prefix { format!("{}{TOOL_SEPARATOR}{name}", tool_prefix(server)) } else { name.to_owned() }
         };
         for tool in catalogue.tools.iter().filter(|tool| profile.has_tool(server, name_of(tool))) {
             let (name, route) = (offered_name(tool), member.route(tool));

@@ -1,6 +1,6 @@
 //! What code is told of a call that came to nothing.
 
-use ringfence_guest::HostAnswer;
+use ringfence_guest::HostResponse;
 use ringfence_store::StoreError;
 use serde_json::{Map, Value, json};
 
@@ -54,11 +54,11 @@ impl CallError {
         self
     }
 
-    pub(super) fn into_answer(self) -> HostAnswer {
+    pub(super) fn into_answer(self) -> HostResponse {
         let mut error =
             Map::from_iter([("kind".to_owned(), json!(self.kind.name())), ("message".to_owned(), json!(self.message))]);
         error.extend(self.more);
-        HostAnswer::Error(Value::Object(error))
+        HostResponse::Error(Value::Object(error))
     }
 }
 

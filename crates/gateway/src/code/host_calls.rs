@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringfence_core::{Failure, Kind};
-use ringfence_guest::HostAnswer;
+use ringfence_guest::HostResponse;
 use ringfence_session::{Asked, HostCall, HostCalls};
 use serde_json::Value;
 
@@ -88,8 +88,8 @@ impl CodeRun {
 }
 
 /// Returns a result for code.
-pub(super) fn result(value: &Value) -> HostAnswer {
-    HostAnswer::result(value)
+pub(super) fn result(value: &Value) -> HostResponse {
+    HostResponse::result(value)
 }
 
 impl From<Failure> for CallError {

@@ -175,7 +175,7 @@ impl CodeMode {
         } else {
             Arc::default()
         };
-        let binds = caller.profile.binds_for_code();
+        let binds = caller.profile.grants_servers_to_code();
         let has_servers = caller.authorizer.allows_action(Action::UseServers) && (binds || !grants.is_empty());
         let preface = if has_servers {
             let known = Box::pin(self.0.hosting.known_servers(&caller.profile)).await;

@@ -1,6 +1,6 @@
 //! What code keeps for later sessions of its caller: functions, and values.
 
-use ringfence_guest::HostAnswer;
+use ringfence_guest::HostResponse;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::failure::{CallError, ErrorKind};
 use super::host_calls::{CodeRun, result};
 use super::requests::{MemoryParams, SaveMemoryParams, SaveToolParams, SavedToolParams, read};
 
-type Answered = Result<HostAnswer, CallError>;
+type Answered = Result<HostResponse, CallError>;
 
 impl CodeRun {
     fn owner(&self) -> &str {
@@ -64,7 +64,7 @@ impl CodeRun {
             value.get(),
             Value::Object(memory.metadata)
         );
-        Ok(HostAnswer::Result(Box::new(text.into_bytes())))
+        Ok(HostResponse::Result(Box::new(text.into_bytes())))
     }
 
     pub(super) async fn delete_memory(&self, params: &str) -> Answered {

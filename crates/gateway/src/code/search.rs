@@ -1,6 +1,6 @@
 //! Finding tools by what they do, without starting anything.
 
-use ringfence_guest::HostAnswer;
+use ringfence_guest::HostResponse;
 use serde_json::{Value, json};
 
 use super::failure::{CallError, ErrorKind};
@@ -47,7 +47,7 @@ impl CodeMode {
 }
 
 impl CodeRun {
-    pub(super) async fn search_tools(&self, params: &str) -> Result<HostAnswer, CallError> {
+    pub(super) async fn search_tools(&self, params: &str) -> Result<HostResponse, CallError> {
         let SearchParams { query, limit, detail } = read(params)?;
         if !(1..=MAX_FOUND_TOOLS).contains(&limit) {
             return Err(CallError::new(ErrorKind::Invalid, format!("limit is not between 1 and {MAX_FOUND_TOOLS}")));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_guest::HostAnswer;
+use ringfence_guest::HostResponse;
 use ringfence_mcp::client::{Context, MessageSink};
 use ringfence_mcp::era::Era;
 use ringfence_mcp::json_size;
@@ -41,7 +41,7 @@ impl CodeRun {
         params: &str,
         cancel: &CancellationToken,
         note: &CallNote,
-    ) -> Result<HostAnswer, CallError> {
+    ) -> Result<HostResponse, CallError> {
         let ToolCallParams { server, tool, arguments, timeout } =
             serde_json::from_str(params).map_err(|error| invalid(&error))?;
         let server = find(&*self.servers().await, &server)?.clone();
@@ -86,7 +86,7 @@ impl CodeRun {
             deadline: Deadline::after(deadline),
         });
         match response.await {
-            Ok(response) => Ok(HostAnswer::Result(Box::new(response))),
+            Ok(response) => Ok(HostResponse::Result(Box::new(response))),
             Err(failure) => Err(explain(&server, failure)),
         }
     }
@@ -114,7 +114,7 @@ impl CodeRun {
         })
     }
 
-    pub(super) async fn list_tools(&self, params: &str) -> Result<HostAnswer, CallError> {
+    pub(super) async fn list_tools(&self, params: &str) -> Result<HostResponse, CallError> {
         let ServerParams { server } = read(params)?;
         let servers = self.servers().await;
         let server = find(&servers, &server)?;
@@ -133,7 +133,7 @@ impl CodeRun {
         Ok(result(&json!({"server": self.describe(server), "tools": tools})))
     }
 
-    pub(super) async fn list_servers(&self) -> HostAnswer {
+    pub(super) async fn list_servers(&self) -> HostResponse {
         let servers: Vec<Value> = self.servers().await.servers().iter().map(|server| self.describe(server)).collect();
         result(&json!({"servers": servers}))
     }

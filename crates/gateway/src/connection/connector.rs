@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use ringfence_entries::{Reach, ServerEntry, expand};
+use ringfence_entries::{ServerEntry, Transport, expand};
 use ringfence_mcp::upstream::{ClientIdentity, ConnectOptions, Eras, Incoming, Upstream, UpstreamError, Wire};
 use ringfence_servers::{Host, Hosted, Phase, Progress, StartFailure};
 use serde_json::{Value, json};
@@ -46,8 +46,8 @@ impl Connector {
 
     /// Returns a wire to the server, and its process if one was started.
     async fn open(&self, entry: &ServerEntry, stage: &Stage) -> Result<(Wire, Option<Hosted>), ConnectFailure> {
-        match &entry.reach {
-            Reach::Stdio(_) => {
+        match &entry.transport {
+            Transport::Stdio(_) => {
                 let reporter = stage.clone();
                 let progress = Progress::new(move |phase, _| reporter.reached(phase));
                 let mut hosted = self.host.start(entry, &progress).await.map_err(start_failure)?;
@@ -57,9 +57,9 @@ impl Connector {
                 stage.reached(Phase::McpInit);
                 Ok((Wire::Lines(Box::new(output), Box::new(input)), Some(hosted)))
             }
-            reach => {
+            transport => {
                 let no_wire = || ConnectFailure::new(Phase::RelayConnect, "the entry has no URL");
-                Ok((remote_wire(reach).ok_or_else(no_wire)?, None))
+                Ok((remote_wire(transport).ok_or_else(no_wire)?, None))
             }
         }
     }
@@ -87,9 +87,9 @@ impl Connector {
         let catalogue = Arc::new(Mutex::new(Arc::new(catalogue)));
         let listener = listen(upstream.clone(), Arc::clone(&catalogue), received, self.messages.clone());
         let listener = AbortOnDropHandle::new(tokio::spawn(listener));
-        let reach = entry.reach.clone();
+        let transport = entry.transport.clone();
         let legacy = (hosted.is_none() && upstream.era().is_modern()).then(|| LegacyConversation {
-            connect: Box::new(move || remote_wire(&reach)),
+            connect: Box::new(move || remote_wire(&transport)),
             messages: legacy_sender,
             conversation: OnceCell::new(),
         });
@@ -98,13 +98,13 @@ impl Connector {
 }
 
 /// Returns the wire to a remote server.
-fn remote_wire(reach: &Reach) -> Option<Wire> {
-    Some(match reach {
-        Reach::Stdio(_) => return None,
-        Reach::Http(remote) => Wire::Http(remote.clone()),
-        Reach::Sse(remote) => Wire::Sse(remote.clone()),
-        Reach::Websocket(remote) => Wire::Websocket(remote.clone()),
-        Reach::Remote(remote) => Wire::Remote(remote.clone()),
+fn remote_wire(transport: &Transport) -> Option<Wire> {
+    Some(match transport {
+        Transport::Stdio(_) => return None,
+        Transport::Http(remote) => Wire::Http(remote.clone()),
+        Transport::Sse(remote) => Wire::Sse(remote.clone()),
+        Transport::Websocket(remote) => Wire::Websocket(remote.clone()),
+        Transport::Remote(remote) => Wire::Remote(remote.clone()),
     })
 }
 

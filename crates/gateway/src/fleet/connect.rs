@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_entries::{Reach, ServerEntry};
+use ringfence_entries::{ServerEntry, Transport};
 use ringfence_servers::Phase;
 use serde::Serialize;
 use serde_json::Value;
@@ -72,7 +72,8 @@ pub(crate) struct Stage(Arc<Mutex<Phase>>);
 
 impl Stage {
     pub(super) fn first_of(entry: &ServerEntry) -> Self {
-        let phase = if matches!(entry.reach, Reach::Stdio(_)) { Phase::SessionCreate } else { Phase::RelayConnect };
+        let phase =
+            if matches!(entry.transport, Transport::Stdio(_)) { Phase::SessionCreate } else { Phase::RelayConnect };
         Self(Arc::new(Mutex::new(phase)))
     }
 

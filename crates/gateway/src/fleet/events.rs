@@ -48,5 +48,5 @@ pub(super) fn abandoned(entry: &ServerEntry, within: Duration) {
 
 fn event(kind: AuditKind, outcome: &'static str, entry: &ServerEntry) -> AuditEvent {
     let event = AuditEvent::new(kind, outcome);
-    event.with("server", entry.name.as_str()).with("uuid", entry.uuid.as_str()).with("mode", entry.reach.mode())
+    event.with("server", entry.name.as_str()).with("uuid", entry.uuid.as_str()).with("mode", entry.transport.mode())
 }

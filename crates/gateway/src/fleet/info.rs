@@ -45,7 +45,7 @@ impl ServerInfo {
         Self {
             name: entry.name.clone(),
             uuid: entry.uuid.clone(),
-            mode: entry.reach.mode(),
+            mode: entry.transport.mode(),
             enable: entry.enable,
             description: entry.description.clone(),
             status: view.state.status(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence_entries::{Reach, ServerEntry};
+use ringfence_entries::{ServerEntry, Transport};
 
 use super::state_machine::ATTEMPTS;
 
@@ -46,9 +46,11 @@ impl Default for FleetOptions {
 
 impl FleetOptions {
     pub(super) fn startup_timeout(&self, entry: &ServerEntry) -> Duration {
-        match &entry.reach {
-            Reach::Stdio(settings) => settings.sandbox_settings.startup_timeout,
-            Reach::Http(_) | Reach::Sse(_) | Reach::Websocket(_) | Reach::Remote(_) => self.remote_startup_timeout,
+        match &entry.transport {
+            Transport::Stdio(settings) => settings.sandbox_settings.startup_timeout,
+            Transport::Http(_) | Transport::Sse(_) | Transport::Websocket(_) | Transport::Remote(_) => {
+                self.remote_startup_timeout
+            }
         }
     }
 

@@ -125,7 +125,7 @@ impl Desired {
     /// Whether a server that runs by the one may go on by the other.
     pub(super) fn is_same_start(&self, other: &Self) -> bool {
         let (this, that) = (&self.entry, &other.entry);
-        (this.name == that.name && this.uuid == that.uuid && this.reach == that.reach)
+        (this.name == that.name && this.uuid == that.uuid && this.transport == that.transport)
             && self.restarts == other.restarts
     }
 }

@@ -184,7 +184,7 @@ impl<C: Connect> Supervisor<C> {
                 let limit = self.shared.options.startup_timeout(&entry).as_secs_f64();
                 let message = format!("it was not ready within {limit} s");
                 let hints = ["startup_timeout_sec in the box of its entry gives a server more time".to_owned()];
-                let hints = if entry.reach.mode() == "stdio" { &hints[..] } else { &[] };
+                let hints = if entry.transport.mode() == "stdio" { &hints[..] } else { &[] };
                 self.pass_failure(Event::Alarm, ServerFailure::new(phase, &message, hints));
             }
             State::Ending(_) => {

@@ -328,7 +328,7 @@ async fn requests_of_one_token_leave_room_for_another() {
         refusal = server.post(&[JSON, ONE], &ping).await;
     }
     assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("1")));
-    assert!(refusal.body.contains("your token has 3 requests under way"), "{}", refusal.body);
+    assert!(refusal.body.contains("your token has 3 requests in progress"), "{}", refusal.body);
     assert!(refusal.body.contains("server.max_concurrent_requests"), "{}", refusal.body);
     assert_eq!(server.post(&[JSON, OTHER], &ping).await.status, 200);
 }
@@ -504,7 +504,7 @@ async fn nothing_begins_whose_answer_might_be_lost() {
     let ping = request("ping", json!({}));
     let refusal = server.post(&[JSON], &ping).await;
     assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("1")), "{}", refusal.body);
-    assert_eq!(refusal.json()["error"]["message"], "too much is on its way to clients");
+    assert_eq!(refusal.json()["error"]["message"], "too much response data waits to be read by clients");
     drop(slow);
     while server.post(&[JSON], &ping).await.status != 200 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;

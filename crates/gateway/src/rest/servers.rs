@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use ringfence_core::{Failure, Kind, Principal};
-use ringfence_entries::{EntryError, ServerEntry, Warning, entry_from_json, patch_entry};
+use ringfence_entries::{EntryError, ServerEntry, Warning, apply_merge_patch, entry_from_json};
 use ringfence_store::{PinKind, Store, StoreError, Taken};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -110,7 +110,7 @@ pub(super) async fn edit(
     let stored = store.servers().await.map_err(not_stored)?.into_iter().find(|stored| stored.name == name);
     let stored = stored.ok_or_else(|| not_ours(&name))?;
     let entry = stored.entry.map_err(|error| Failure::new(Kind::Validation, error.to_string()))?;
-    let (entry, warnings) = patch_entry(&entry, &changes).map_err(invalid)?;
+    let (entry, warnings) = apply_merge_patch(&entry, &changes).map_err(invalid)?;
     let entry = store.add_server(entry, stored.origin, Taken::Replace).await.map_err(not_stored)?;
     rest.hosting()?.reload().await;
     Ok(Json(shown(&entry, &warnings)).into_response())

@@ -1,6 +1,6 @@
 //! Describes the server to clients: `initialize` and `server/discover`.
 
-use ringfence_entries::Mode;
+use ringfence_entries::ProfileMode;
 use ringfence_mcp::client::Context;
 use ringfence_mcp::era::{self, Era, SERVER_INFO_KEY, VERSIONS};
 use ringfence_mcp::rpc::{Outcome, RpcError};
@@ -94,8 +94,8 @@ impl Gateway {
             json!({"tools": {}, "resources": {}, "prompts": {}})
         };
         let instructions = match self.profile.mode {
-            Mode::Code => Some(self.code_instructions().await.into()),
-            Mode::Direct => self.profile.own_tools.then(|| INSTRUCTIONS.into()),
+            ProfileMode::Code => Some(self.code_instructions().await.into()),
+            ProfileMode::Direct => self.profile.builtin_tools.then(|| INSTRUCTIONS.into()),
         };
         Ok(Description { capabilities, server_info: own, instructions })
     }

@@ -1,7 +1,7 @@
 //! Calls of tools: the built-in ones, and those of the servers.
 
 use ringfence_core::{Failure, Kind};
-use ringfence_entries::Mode;
+use ringfence_entries::ProfileMode;
 use ringfence_mcp::client::Context;
 use ringfence_mcp::failure;
 use ringfence_mcp::rpc::{Outcome, RpcError};
@@ -28,7 +28,7 @@ impl Gateway {
         if params.get("arguments").is_some_and(|arguments| !arguments.is_object() && !arguments.is_null()) {
             return Err(invalid_call());
         }
-        if let Some(hosting) = self.servers().filter(|_| !is_builtin && self.profile.mode == Mode::Direct) {
+        if let Some(hosting) = self.servers().filter(|_| !is_builtin && self.profile.mode == ProfileMode::Direct) {
             let view = self.view().unwrap_or_default();
             let listed = view.tool(&name).or_else(|| view.withheld_tool(&name)).cloned();
             if let Some(route) = listed.or_else(|| hosting.route_by_prefix(&self.profile, &name)) {

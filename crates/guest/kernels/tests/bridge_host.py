@@ -1,11 +1,11 @@
-"""A host for tests of the bridge: it answers calls from a world of a few servers, saved tools and memories."""
+"""A host for tests of the Python bridge, with a few servers, saved tools and memories."""
 
 import json
 
 from kernel_host import Cell, Host, KernelTest
 
-ANSWER = 1 << 63
-PREFACE = 1 << 62
+RESPONSE_BIT = 1 << 63
+PREFACE_NUMBER = 1 << 62
 
 GITHUB = {"name": "git-hub", "alias": "git_hub", "description": "Code.", "version": "1"}
 PLAIN = {"name": "plain", "alias": "plain", "description": "", "version": "1"}
@@ -34,8 +34,8 @@ def tool(name, alias=None, **properties):
     return {"name": name, "alias": alias or name, "description": f"Does {name}.", "inputSchema": schema}
 
 
-class World:
-    """What the host knows. `tools/call` gives back its arguments as JSON, unless a test says otherwise."""
+class HostState:
+    """Servers, tools, saved tools and memories of the host. `tools/call` returns its arguments as JSON by default."""
 
     def __init__(self):
         self.servers = {"git-hub": GITHUB, "plain": PLAIN}
@@ -43,7 +43,7 @@ class World:
         self.saved, self.memories = {}, {}
         self.call = lambda params: text_result(json.dumps(params["arguments"]))
 
-    def answer(self, method, params):
+    def call_method(self, method, params):
         if method == "tools/call":
             return self.call(params)
         return getattr(self, method.replace("/", "_"))(**params)
@@ -59,9 +59,9 @@ class World:
         return {"server": {**server, "status": "ready", "loaded": True}, "tools": self.tools[server["name"]]}
 
     def servers_list(self):
-        more = {"status": "ready", "tool_count": 2}
-        listed = [{**server, **more, "loaded": True} for server in self.servers.values()]
-        return {"servers": [*listed, {"name": "far", "alias": "far", "description": "", **more, "loaded": False}]}
+        status = {"status": "ready", "tool_count": 2}
+        listed = [{**server, **status, "loaded": True} for server in self.servers.values()]
+        return {"servers": [*listed, {"name": "far", "alias": "far", "description": "", **status, "loaded": False}]}
 
     def tools_search(self, **params):
         return {"tools": [params]}
@@ -102,12 +102,12 @@ class World:
 
 
 class Refusal(Exception):
-    def __init__(self, kind, message, **more):
+    def __init__(self, kind, message, **fields):
         super().__init__(message)
-        self.error = {"kind": kind, "message": message, **more}
+        self.error = {"kind": kind, "message": message, **fields}
 
 
-LATER = object()  # in place of an answer: the test gives it
+LATER = object()  # as a result: the test sends the response itself
 
 
 def text_result(*texts):
@@ -115,28 +115,28 @@ def text_result(*texts):
 
 
 class BridgeHost(Host):
-    def __init__(self, world, *args, **kwargs):
+    def __init__(self, state, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.world = world
+        self.state = state
         self.calls, self.cancelled = [], []
 
     def preface(self, preface=None):
-        body = json.dumps(self.world.preface() if preface is None else preface).encode()
-        self.send(PREFACE.to_bytes(8, "big") + body)
+        body = json.dumps(self.state.preface() if preface is None else preface).encode()
+        self.send(PREFACE_NUMBER.to_bytes(8, "big") + body)
 
-    def answer(self, call, result=None, **more):
-        answer = more or {"result": result}
-        self.send((ANSWER | call).to_bytes(8, "big") + json.dumps(answer).encode())
+    def respond(self, call, result=None, **fields):
+        response = fields or {"result": result}
+        self.send((RESPONSE_BIT | call).to_bytes(8, "big") + json.dumps(response).encode())
 
     def next_call(self):
-        """The next call of the cell that runs, which the test answers."""
+        """Returns the next call of the running cell, to which the test responds."""
         while True:
             frame = self.frame()
             if frame["type"] == "call":
                 self.calls.append(frame)
                 return frame
             if frame["type"] != "cancel":
-                raise AssertionError(f"no call: {frame}, {self.text(self.err)}")
+                raise AssertionError(f"not a call: {frame}, {self.text(self.err)}")
             self.cancelled.append(frame["call"])
 
     def finish(self):
@@ -146,43 +146,43 @@ class BridgeHost(Host):
             if frame is None:
                 raise AssertionError(f"the kernel ended: {self.text(self.err)}")
             if frame["id"] != 100 + self.cells:
-                raise AssertionError(f"not of this cell: {frame}")
+                raise AssertionError(f"frame of another cell: {frame}")
             if frame["type"] == "done":
                 break
             if frame["type"] == "call":
                 self.calls.append(frame)
-                self.respond(frame)
+                self.handle_call(frame)
             elif frame["type"] == "cancel":
                 self.cancelled.append(frame["call"])
             else:
                 shown += frame["items"]
         self.drain()
         cell = Cell(frame, shown, self.text(self.out), self.text(self.err))
-        for taken in self.pipes.values():
-            taken.clear()
+        for received in self.pipes.values():
+            received.clear()
         return cell
 
-    def respond(self, frame):
+    def handle_call(self, frame):
         try:
-            result = self.world.answer(frame["method"], frame["params"])
+            result = self.state.call_method(frame["method"], frame["params"])
         except Refusal as refusal:
-            self.answer(frame["call"], error=refusal.error)
+            self.respond(frame["call"], error=refusal.error)
             return
         if result is not LATER:
-            self.answer(frame["call"], result)
+            self.respond(frame["call"], result)
 
 
 class BridgeTest(KernelTest):
-    """Each test has a kernel that was told of the servers `git-hub` and `plain`."""
+    """Each test has a kernel with a preface of the servers `git-hub` and `plain`."""
 
     HAS_PREFACE = True
 
     def setUp(self):
-        self.world = World()
+        self.state = HostState()
         self.host = self.new_host()
 
     def new_host(self, *args, **kwargs):
-        host = BridgeHost(self.world, *args, **kwargs)
+        host = BridgeHost(self.state, *args, **kwargs)
         self.addCleanup(host.close)
         self.ready = host.frame()
         if self.HAS_PREFACE:
@@ -190,7 +190,7 @@ class BridgeTest(KernelTest):
         return host
 
     def value(self, code):
-        """The value of a cell's last expression."""
+        """Returns the value of a cell's last expression."""
         cell = self.run_ok(code)
         return None if cell.result is None else eval(cell.result, {})
 

@@ -1,4 +1,4 @@
-// A kernel as the host sees it: a process, a socket, two output pipes.
+// Runs a JavaScript kernel as the host does: a process, a socket, two output pipes.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -8,13 +8,20 @@ import { join } from 'node:path';
 import { after, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-export const KERNEL = fileURLToPath(new URL('../kernel.mjs', import.meta.url));
+export const KERNEL = fileURLToPath(new URL('../javascript/kernel.mjs', import.meta.url));
 export const test = (name, body) => it(name, { timeout: 60_000 }, body);
 export const directory = mkdtempSync(join(tmpdir(), 'kernel-test-'));
 after(() => rmSync(directory, { recursive: true }));
 
 const kernels = [];
-export const endKernels = () => kernels.splice(0).forEach((it) => it.end());
+export const endKernels = () => kernels.splice(0).forEach((kernel) => kernel.end());
+
+// Starts a kernel, or an instance of a subclass, and waits until it is ready.
+export async function startKernel(Type = Kernel) {
+  const kernel = new Type();
+  assert.equal((await kernel.next()).type, 'ready');
+  return kernel;
+}
 
 export function pack(frame) {
   const body = Buffer.from(JSON.stringify(frame));
@@ -26,7 +33,7 @@ export function pack(frame) {
 export class Kernel {
   output = { stdout: '', stderr: '' };
   #lastId = 0;
-  #held = Buffer.alloc(0);
+  #received = Buffer.alloc(0);
   #frames = [];
   #waiting = [];
 
@@ -43,20 +50,20 @@ export class Kernel {
   }
 
   #receive(chunk) {
-    this.#held = Buffer.concat([this.#held, chunk]);
-    while (this.#held.length >= 4 && this.#held.length >= 4 + this.#held.readUInt32BE()) {
-      const end = 4 + this.#held.readUInt32BE();
-      const text = new TextDecoder('utf-8', { fatal: true }).decode(this.#held.subarray(4, end));
-      this.#held = this.#held.subarray(end);
+    this.#received = Buffer.concat([this.#received, chunk]);
+    while (this.#received.length >= 4 && this.#received.length >= 4 + this.#received.readUInt32BE()) {
+      const end = 4 + this.#received.readUInt32BE();
+      const text = new TextDecoder('utf-8', { fatal: true }).decode(this.#received.subarray(4, end));
+      this.#received = this.#received.subarray(end);
       const frame = JSON.parse(text);
-      if (this.hear(frame)) continue;
+      if (this.handle(frame)) continue;
       if (this.#waiting.length) this.#waiting.shift()(frame);
       else this.#frames.push(frame);
     }
   }
 
-  // Whether a frame is dealt with; the others are for `next`.
-  hear() {
+  // Returns whether it has handled a frame; `next` returns the others.
+  handle() {
     return false;
   }
 
@@ -69,7 +76,7 @@ export class Kernel {
     return pack({ type: 'execute', id: ++this.#lastId, code });
   }
 
-  // Sends a cell and gives its `done`, with the items that were displayed before it.
+  // Sends a cell and returns its `done`, with the items that were displayed before it.
   async run(code, meanwhile = () => {}) {
     this.control.write(this.frame(code));
     const id = this.#lastId;
@@ -88,7 +95,7 @@ export class Kernel {
     return result;
   }
 
-  // Output is written before `done`, but this process may read it after.
+  // Waits for output: it is written before `done`, but this process may read it later.
   async printed(stream, pattern) {
     for (let isOver = false; !pattern.test(this.output[stream]); ) {
       assert.ok(!isOver, `${pattern} was not printed: ${this.output[stream].slice(0, 1000)}`);
@@ -101,7 +108,7 @@ export class Kernel {
     for (const stream of this.process.stdio) stream?.destroy();
   }
 
-  // Interrupts a cell when it calls `loop` or says by itself that it runs.
+  // Runs a cell and interrupts it when it prints `running`.
   async interrupt(code) {
     this.output.stdout = '';
     return this.run(code, async () => {

@@ -1,4 +1,4 @@
-"""A host for tests of guest/kernel.py: it starts the real kernel and speaks with it. Every wait has a deadline."""
+"""A host for tests of the Python kernel: starts the real kernel and exchanges frames with it. Every wait has a timeout."""
 
 import importlib.util
 import json
@@ -12,10 +12,10 @@ import textwrap
 import time
 import unittest
 
-KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernel.py")
-WITHOUT_SITE = ("env", "HOME=/nonexistent", sys.executable, "-I", "-S", KERNEL)  # as where there is no warm interpreter
-DEADLINE_S = 60
-FRAME_LIMIT = 12 << 20  # of the host: MOST_BYTES in crates/guest/src/language.rs
+KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python", "kernel.py")
+WITHOUT_SITE = ("env", "HOME=/nonexistent", sys.executable, "-I", "-S", KERNEL)  # as a cold kernel is started
+TIMEOUT_S = 60
+MAX_FRAME_BYTES = 12 << 20  # of the host: MAX_FRAME_BYTES in crates/guest/src/protocol/decode.rs
 NO_INPUT = "input() is not available in this sandbox: pass values in the code"
 
 
@@ -29,11 +29,11 @@ def request(cell, code):
 
 
 class Host:
-    """The host's ends of one kernel: its socket, and the pipes behind its descriptors 1 and 2."""
+    """A kernel process, its socket, and the pipes of its descriptors 1 and 2."""
 
     def __init__(self, command=(sys.executable, "-I", KERNEL), cwd=None, first=None):
         self.socket, guest = socket.socketpair()
-        self.socket.settimeout(DEADLINE_S)
+        self.socket.settimeout(TIMEOUT_S)
         out, out_guest = os.pipe()
         err, err_guest = os.pipe()
         self.pipes = {out: bytearray(), err: bytearray()}
@@ -62,17 +62,17 @@ class Host:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        self.process.wait(DEADLINE_S)
+        self.process.wait(TIMEOUT_S)
         self.socket.close()
         for fd in self.pipes:
             os.close(fd)
 
     def pump(self, deadline):
-        """Waits for anything to arrive and takes it in; False once the kernel has hung up."""
+        """Waits for bytes and reads them; returns False once the kernel has closed its socket."""
         wait_s = max(0, deadline - time.monotonic())
         ready, _, _ = select.select([self.socket, *self.pipes], [], [], wait_s)
         if not ready:
-            raise AssertionError(f"nothing came; so far {self.text(self.out)!r}, {self.text(self.err)!r}")
+            raise AssertionError(f"timeout; received {self.text(self.out)!r}, {self.text(self.err)!r}")
         self.drain()
         if self.socket in ready:
             try:
@@ -84,28 +84,28 @@ class Host:
         return True
 
     def drain(self):
-        for fd, taken in self.pipes.items():
+        for fd, received in self.pipes.items():
             try:
                 for part in iter(lambda: os.read(fd, 1 << 20), b""):
-                    taken += part
+                    received += part
             except BlockingIOError:
                 pass
 
     def frame(self):
-        """The next frame; None at the end of the stream."""
-        deadline = time.monotonic() + DEADLINE_S
+        """Returns the next frame; None at the end of the stream."""
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             size = int.from_bytes(self.received[:4], "big")
             if len(self.received) >= 4 + size and len(self.received) >= 4:
                 body = bytes(self.received[4 : 4 + size])
                 del self.received[: 4 + size]
-                return self.read_frame(body)
+                return self.parse_frame(body)
             if not self.pump(deadline):
                 return None
 
-    def read_frame(self, body):
-        """As the host does, which takes no more, and no half of a surrogate pair."""
-        if len(body) > FRAME_LIMIT:
+    def parse_frame(self, body):
+        """Parses a frame as strictly as the host: limited in size, without lone surrogates."""
+        if len(body) > MAX_FRAME_BYTES:
             raise AssertionError(f"a frame of {len(body)} bytes")
         frame = json.loads(body.decode(), parse_constant=self.refuse_constant)
         json.dumps(frame, ensure_ascii=False).encode()
@@ -123,21 +123,21 @@ class Host:
         self.send(request(100 + self.cells, textwrap.dedent(code)))
 
     def finish(self):
-        """What the started cell led to: its `done`, and what was shown and printed until then."""
+        """Returns the `done` of the started cell, and what it has displayed and printed."""
         shown = []
         while True:
             frame = self.frame()
             if frame is None:
                 raise AssertionError(f"the kernel ended: {self.text(self.err)}")
             if frame["id"] != 100 + self.cells:
-                raise AssertionError(f"not of this cell: {frame}")
+                raise AssertionError(f"frame of another cell: {frame}")
             if frame["type"] == "done":
                 break
             shown += frame["items"]
         self.drain()
         cell = Cell(frame, shown, self.text(self.out), self.text(self.err))
-        for taken in self.pipes.values():
-            taken.clear()
+        for received in self.pipes.values():
+            received.clear()
         return cell
 
     def run(self, code):
@@ -145,7 +145,7 @@ class Host:
         return self.finish()
 
     def await_output(self, text, fd=None):
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while text not in self.text(fd or self.out):
             self.pump(deadline)
 
@@ -164,7 +164,7 @@ class Cell:
 
     @property
     def traceback(self):
-        """Without the lines of carets under source, which differ between versions of Python."""
+        """The traceback without lines of carets, which differ between versions of Python."""
         lines = self.error["traceback"].splitlines(keepends=True)
         return "".join(line for line in lines if line == "\n" or line.strip(" ~^\n"))
 

@@ -1,36 +1,33 @@
-// Files that cells import, which may be wrong at first and right later.
+// Modules that fail when a cell of the JavaScript kernel imports them, and are imported again after a correction.
 
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe } from 'node:test';
 
-import { Kernel, directory, endKernels, test } from './kernel_driver.mjs';
+import { directory, endKernels, startKernel, test } from './kernel_driver.mjs';
 
 let kernel;
-beforeEach(async () => {
-  kernel = new Kernel();
-  assert.equal((await kernel.next()).type, 'ready');
-});
+beforeEach(async () => (kernel = await startKernel()));
 afterEach(endKernels);
 
 const write = (name, text) => writeFileSync(join(directory, name), text);
 const WRONG = {
   'throws': "export const a = 1\nthrow new Error('wrong')",
   'throws after an await': "export const a = 1\nawait 0; throw new Error('wrong')",
-  'cannot be read': 'export const a = ;',
-  'imports what is not there': "import './none-such.mjs'; export const a = 1",
-  'imports a name that is not there': "import { nope } from 'node:fs'; export const a = 1",
+  'has a syntax error': 'export const a = ;',
+  'imports a missing module': "import './none-such.mjs'; export const a = 1",
+  'imports a missing name': "import { nope } from 'node:fs'; export const a = 1",
 };
-const WAYS = {
+const IMPORTS = {
   'by import()': (name) => `(await import('./${name}')).a`,
   'by a statement': (name) => `import { a } from './${name}'; a`,
 };
 
 describe('a module that has failed', () => {
   for (const [how, wrong] of Object.entries(WRONG)) {
-    for (const [way, load] of Object.entries(WAYS)) {
-      test(`because it ${how} is imported ${way} when it is right`, async () => {
+    for (const [way, load] of Object.entries(IMPORTS)) {
+      test(`because it ${how} can be imported ${way} after a correction`, async () => {
         write('lib.mjs', wrong);
         for (let i = 0; i < 2; i++) assert.equal((await kernel.run(load('lib.mjs'))).status, 'error');
         write('lib.mjs', 'export const a = 2; globalThis.runs = (globalThis.runs ?? 0) + 1');
@@ -41,7 +38,7 @@ describe('a module that has failed', () => {
       });
     }
 
-    test(`because it ${how} is right for those that import it too, and others run once`, async () => {
+    test(`because it ${how} can be corrected for its importers, and other modules run once`, async () => {
       write('base.mjs', 'globalThis.runs = (globalThis.runs ?? 0) + 1');
       write('deep.mjs', wrong);
       write('main.mjs', "import './base.mjs'; export { a } from './deep.mjs'");
@@ -53,7 +50,7 @@ describe('a module that has failed', () => {
     });
   }
 
-  test('has its own path in a trace', async () => {
+  test('has its path in the traceback', async () => {
     write('lib.mjs', WRONG['throws']);
     for (let i = 1; i < 3; i++) {
       const { traceback } = (await kernel.run("import './lib.mjs'")).error;
@@ -61,16 +58,16 @@ describe('a module that has failed', () => {
     }
   });
 
-  test('is told as such when the code has broken what it takes', async () => {
-    write('lib.mjs', WRONG['cannot be read']);
+  test('is reported after code has broken built-in functions', async () => {
+    write('lib.mjs', WRONG['has a syntax error']);
     await kernel.run('Map.prototype.forEach = () => { throw 1 }; Object.values = null');
     assert.equal((await kernel.run("import './lib.mjs'")).error.name, 'SyntaxError');
     assert.equal(await kernel.result('1'), '1');
   });
 });
 
-describe('a module that cannot be read', () => {
-  test('is named with its line', async () => {
+describe('a module with a syntax error', () => {
+  test('is reported with its line', async () => {
     write('bad.mjs', 'export const a = 1\n\texport const b = ;\n');
     write('outer.mjs', "\n\n\nimport './bad.mjs'");
     const traceback = [
@@ -80,7 +77,7 @@ describe('a module that cannot be read', () => {
       const { error } = await kernel.run(`import './${name}'`);
       assert.deepEqual(error, { name: 'SyntaxError', message: "Unexpected token ';'", traceback });
     }
-    const both = "await Promise.all([import('./bad.mjs').catch((it) => it.stack), import('./bad.mjs').catch((it) => it.stack)])";
-    assert.equal(await kernel.result(`const [one, two] = ${both}; one === two && one.match(/bad.mjs/g).length`), '1');
+    const both = "await Promise.all([import('./bad.mjs').catch((error) => error.stack), import('./bad.mjs').catch((error) => error.stack)])";
+    assert.equal(await kernel.result(`const [first, second] = ${both}; first === second && first.match(/bad.mjs/g).length`), '1');
   });
 });

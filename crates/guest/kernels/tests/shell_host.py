@@ -1,4 +1,4 @@
-"""Drives kernel.sh as the host does: over a socket, with its output on a pipe."""
+"""Runs the bash kernel as the host does: with a socket, and its output on a pipe."""
 
 import os
 import signal
@@ -8,31 +8,30 @@ import tempfile
 import time
 import unittest
 
-KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "kernel.sh")
+KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bash", "kernel.sh")
 START = f"exec bash --noprofile --rcfile {KERNEL} --noediting -i <&3 3<&- 252>&2 2<>/dev/null"
 
 
 class ShellTest(unittest.TestCase):
     def setUp(self):
-        ours, theirs = socket.socketpair()
-        self.socket = ours
+        self.socket, guest = socket.socketpair()
         self.socket.settimeout(20)
         output, write_end = os.pipe()
         self.output = open(output, "rb", buffering=0)
         os.set_blocking(output, False)
-        fd = theirs.fileno()
+        fd = guest.fileno()
         move = f"exec 3<&{fd} {fd}<&-; " if fd != 3 else ""
-        # As a sandbox starts it: a shell cannot heed what it was started to ignore.
+        # Without ignored signals, as in a sandbox: a shell cannot handle a signal that was ignored at its start.
         command = ["env", "--default-signal", "bash", "--norc", "--noprofile", "-c", move + START]
         self.process = subprocess.Popen(
             command,
-            pass_fds=[theirs.fileno()],
+            pass_fds=[fd],
             stdin=subprocess.DEVNULL,
             stdout=write_end,
             stderr=write_end,
             start_new_session=True,
         )
-        theirs.close()
+        guest.close()
         os.close(write_end)
         self.addCleanup(self.end)
         self.received = b""
@@ -40,7 +39,7 @@ class ShellTest(unittest.TestCase):
         self.assertEqual(self.line().split()[0], "ready")
 
     def end(self):
-        # The group too: what a test leaves behind must not outlive it.
+        # The whole process group, so that no process outlives its test.
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -63,30 +62,30 @@ class ShellTest(unittest.TestCase):
         code = code.encode()
         self.socket.sendall(b"%d %d\n" % (self.last, len(code)) + code)
 
-    def answer(self):
-        """The status and what was printed."""
-        answer = self.line()
-        if answer is None:
+    def reply(self):
+        """Returns the status and the output."""
+        reply = self.line()
+        if reply is None:
             return None
-        number, status = answer.split()
+        number, status = reply.split()
         self.assertEqual(int(number), self.last)
         return int(status), (self.output.read() or b"").decode()
 
     def run_code(self, code):
         self.send(code)
-        return self.answer()
+        return self.reply()
 
     def interrupt(self):
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def interrupted(self, code):
-        self.send(f"echo begun; {code}; echo not reached")
+    def assert_interrupted(self, code):
+        self.send(f"echo started; {code}; echo not reached")
         while not self.output.read():
             time.sleep(0.01)
-        # bash loses what comes between its check for interrupts and the child that it starts next.
+        # bash loses an interrupt between its check for interrupts and the start of the next child.
         time.sleep(0.05)
         self.interrupt()
-        status, printed = self.answer()
+        status, printed = self.reply()
         self.assertEqual(status, 130)
         self.assertNotIn("not reached", printed)
 

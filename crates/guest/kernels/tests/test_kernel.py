@@ -1,10 +1,4 @@
-"""Tests of guest/kernel.py: the protocol, and what cells do.
-
-    python3 -m unittest discover -s guest/tests
-
-Tests of images and tables need matplotlib, numpy, pandas or pillow in the Python that runs them, and say so when they
-skip.
-"""
+"""The Python kernel: its protocol, and state, results and output of cells."""
 
 import os
 import socket
@@ -13,41 +7,41 @@ import sys
 import tempfile
 import time
 
-from kernel_host import DEADLINE_S, KERNEL, NO_INPUT, KernelTest, request
+from kernel_host import KERNEL, NO_INPUT, TIMEOUT_S, KernelTest, request
 
 
 class ProtocolTest(KernelTest):
-    def test_says_once_that_it_is_ready(self):
+    def test_sends_ready_once(self):
         version = ".".join(map(str, sys.version_info[:3]))
         self.assertEqual(self.ready, {"type": "ready", "language": "python", "version": version})
         self.assertEqual(self.run_ok("1").keys, ["error", "id", "result", "status", "type"])
 
-    def test_ends_when_the_host_hangs_up(self):
+    def test_ends_when_the_host_closes_the_socket(self):
         self.run_ok("import threading, time; threading.Thread(target=time.sleep, args=(1000,)).start()")
         self.host.socket.shutdown(socket.SHUT_WR)
-        self.assertEqual(self.host.process.wait(DEADLINE_S), 0)
+        self.assertEqual(self.host.process.wait(TIMEOUT_S), 0)
 
-    def test_rejects_a_frame_over_the_limit_and_lives_on(self):
+    def test_rejects_an_oversized_frame_and_continues(self):
         self.run_ok("x = 1")
         size = (16 << 20) + 1
         self.host.send(b" " * size)
-        message = f"a frame of {size} bytes exceeds {16 << 20}"
+        message = f"frame of {size} bytes exceeds the limit of {16 << 20}"
         self.assertEqual(self.host.frame(), {"type": "rejected", "id": None, "message": message})
         self.assertEqual(self.run_ok("x").result, "1")
 
-    def test_takes_a_frame_at_the_limit(self):
+    def test_accepts_a_frame_at_the_limit(self):
         self.host.cells = 1
         self.host.send(request(101, "6 * 7").ljust(16 << 20))
         self.assertEqual(self.host.finish().result, "42")
 
-    def test_rejects_what_is_no_request(self):
+    def test_rejects_invalid_frames(self):
         for body in (b"", b"1234567", request(1, "") + b"\xff"):
             with self.subTest(body=body):
                 self.host.send(body)
                 self.assertEqual(self.host.frame()["type"], "rejected")
         self.assertEqual(self.run_ok("1").result, "1")
 
-    def test_output_and_control_do_not_meet(self):
+    def test_output_does_not_reach_the_control_channel(self):
         cell = self.run_ok("print('{\"type\": \"done\"}'); 5")
         self.assertEqual((cell.stdout, cell.stderr, cell.result), ('{"type": "done"}\n', "", "5"))
 
@@ -57,7 +51,7 @@ class ProtocolTest(KernelTest):
         self.assertIn("pipe:", cell.stdout)
         self.assertNotIn("socket:", cell.stdout)
 
-    def test_the_socket_is_at_no_small_number(self):
+    def test_socket_has_a_high_descriptor(self):
         cell = self.run_ok(
             """
             import os
@@ -69,29 +63,29 @@ class ProtocolTest(KernelTest):
         self.run_ok("os.closerange(3, 60)")
         self.assertEqual(self.run_ok("1").result, "1")
 
-    def test_starts_under_a_low_limit_of_open_files(self):
+    def test_starts_with_a_low_limit_of_open_files(self):
         command = ("sh", "-c", 'ulimit -n 100; exec "$0" "$@"', sys.executable, "-I", KERNEL)
         host = self.new_host(command)
         host.run("import os; os.closerange(3, 60)")
         self.assertEqual(host.run("1").result, "1")
 
-    def test_closing_the_socket_ends_this_kernel_only(self):
+    def test_closing_the_socket_ends_only_this_kernel(self):
         other = self.new_host()
         self.host.start("import os; os.closerange(3, 4096)")
         self.assertIsNone(self.host.frame())
-        self.assertEqual(self.host.process.wait(DEADLINE_S), 1)
+        self.assertEqual(self.host.process.wait(TIMEOUT_S), 1)
         self.assertEqual(other.run("1").result, "1")
 
-    def test_garbage_on_the_socket_harms_its_own_stream_only(self):
+    def test_garbage_on_the_socket_affects_only_its_own_stream(self):
         other = self.new_host()
         find = """
             import os
-            own = [fd for fd in range(3, 4096) if os.path.exists(f'/proc/self/fd/{fd}')
+            sockets = [fd for fd in range(3, 4096) if os.path.exists(f'/proc/self/fd/{fd}')
                 and os.readlink(f'/proc/self/fd/{fd}').startswith('socket:')]
-            os.write(own[0], b'\\xff' * 40)
+            os.write(sockets[0], b'\\xff' * 40)
             """
         self.host.start(find)
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while len(self.host.received) < 44:
             self.host.pump(deadline)
         self.assertTrue(self.host.received.startswith(b"\xff" * 40))
@@ -105,9 +99,9 @@ class ProtocolTest(KernelTest):
                 [sys.executable, "-I", "-c", f"import sys; {first}; print(*sys.modules)"],
                 capture_output=True,
                 text=True,
-                timeout=DEADLINE_S,
+                timeout=TIMEOUT_S,
             ).stdout.split()
-            for first in ("pass", load)  # a site has imports of its own
+            for first in ("pass", load)  # `site` has imports too
         ]
         self.assertIn("fcntl", loaded[1])
         self.assertEqual(heavy & (set(loaded[1]) - set(loaded[0])), set())
@@ -117,7 +111,7 @@ class CellTest(KernelTest):
     def test_matplotlib_draws_without_a_screen(self):
         self.assertEqual(self.run_ok("import os; os.environ['MPLBACKEND']").result, "'Agg'")
 
-    def test_state_is_kept(self):
+    def test_state_persists(self):
         self.run_ok("import math\nx = 20\ndef f(): return x + 1")
         self.assertEqual(self.run_ok("x += 1; f() + math.floor(0.5)").result, "22")
 
@@ -132,7 +126,7 @@ class CellTest(KernelTest):
             with self.subTest(code=code):
                 self.assertEqual(self.run_ok(code).result, result)
 
-    def test_what_only_looks_like_an_assignment_has_a_result(self):
+    def test_expressions_that_look_like_assignments_have_a_result(self):
         self.run_ok("x = y = 2\ndef f(**given): return given")
         cases = [
             ("x <= 1", "False"),
@@ -157,23 +151,23 @@ class CellTest(KernelTest):
                 cell = self.run_cell(code)
                 self.assertEqual(cell.result or (cell.error and cell.error["name"]), result)
 
-    def test_underscore_holds_the_last_result(self):
+    def test_underscore_is_the_last_result(self):
         self.run_ok("6 * 7")
         self.run_ok("None")
         self.assertEqual(self.run_ok("_ + 1").result, "43")
 
-    def test_an_underscore_of_the_guests_own_is_left_alone(self):
+    def test_underscore_of_the_guest_is_not_replaced(self):
         self.run_ok("from gettext import gettext as _")
         self.run_ok("6 * 7")
         self.assertEqual(self.run_ok("_('text')").result, "'text'")
         self.assertEqual(self.run_ok("del _; _").result, "'text'")
 
-    def test_a_warning_is_shown_in_each_cell(self):
+    def test_warning_is_shown_in_each_cell(self):
         for _ in range(2):
             cell = self.run_ok("import warnings\nfor _ in range(2): warnings.warn('careful')")
             self.assertEqual(cell.stderr.count("UserWarning: careful"), 1)
 
-    def test_a_future_lasts(self):
+    def test_future_imports_apply_to_later_cells(self):
         self.run_error("def f(x: nothing): pass", "NameError")
         self.run_ok("from __future__ import annotations")
         self.assertEqual(self.run_ok("def f(x: nothing): pass\nf.__annotations__").result, "{'x': 'nothing'}")
@@ -188,7 +182,7 @@ class CellTest(KernelTest):
         self.assertEqual(cell.error["message"], "a\\udcff")
         self.assertRegex(cell.error["traceback"], r"ValueError: a\\udcff\n$")
 
-    def test_what_the_guest_makes_of_json_does_not_matter(self):
+    def test_replaced_json_module_does_not_matter(self):
         self.run_ok("import json; json.dumps = lambda o: 'x'; json.JSONEncoder = None")
         self.assertEqual(self.run_ok("'a\\nb'").result, "'a\\nb'")
         self.run_ok("class R:\n def _repr_json_(self): return {'a': [1.5, True, None]}")
@@ -201,7 +195,7 @@ class CellTest(KernelTest):
             host = self.new_host(cwd=directory)
             self.assertEqual(host.run("import helper; helper.answer").result, "42")
 
-    def test_modules_of_the_working_directory_do_not_get_in_the_way(self):
+    def test_modules_of_the_working_directory_are_not_imported_by_the_kernel(self):
         with tempfile.TemporaryDirectory() as directory:
             for name in ("linecache", "tokenize", "traceback", "textwrap", "reprlib", "kernel_output"):
                 with open(os.path.join(directory, f"{name}.py"), "w") as file:
@@ -209,7 +203,7 @@ class CellTest(KernelTest):
             host = self.new_host(cwd=directory)
             self.assertEqual(host.run("1 / 0").error["name"], "ZeroDivisionError")
 
-    def test_a_repr_that_fails_is_reported(self):
+    def test_failing_repr_is_reported(self):
         self.run_ok("class Bad:\n def __repr__(self): raise ValueError('no')")
         self.assertEqual(self.run_ok("Bad()").result, "<repr() failed: ValueError: no>")
         self.run_ok("class Deep:\n def __repr__(self): return repr(self)")
@@ -217,13 +211,13 @@ class CellTest(KernelTest):
         self.run_ok("class No:\n def __repr__(self): return 5")
         self.assertRegex(self.run_ok("No()").result, "^<repr.. failed: TypeError: ")
 
-    def test_a_long_repr_keeps_head_and_tail(self):
+    def test_long_repr_is_truncated_in_the_middle(self):
         cell = self.run_ok("class Long:\n def __repr__(self): return 'a' * 70000 + 'b' * 70000\nLong()")
         self.assertLessEqual(len(cell.result), 64 << 10)
         self.assertGreater(len(cell.result), 60 << 10)
         self.assertRegex(cell.result, r"^a+\n… \d+ characters left out …\nb+$")
 
-    def test_huge_containers_are_not_rendered_whole(self):
+    def test_huge_containers_are_not_rendered_completely(self):
         self.run_ok(
             """
             class Counted:
@@ -243,18 +237,18 @@ class CellTest(KernelTest):
         self.assertLessEqual(len(self.run_ok("'x' * 10**8").result), 64 << 10)
         self.assertLessEqual(len(self.run_ok("dict.fromkeys(range(10**6))").result), 64 << 10)
 
-    def test_a_container_that_holds_itself_is_shown_once(self):
+    def test_recursive_container_is_shown_once(self):
         self.assertEqual(self.run_ok("a = [1]; a.append(a); a").result, "[1, [...]]")
         self.assertEqual(self.run_ok("d = {}; d[1] = (a, d, a, d); d").result, "{1: ([1, [...]], {...}, [1, [...]], {...})}")
         self.assertLessEqual(len(self.run_ok("a *= 10**5; a").result), 64 << 10)
 
-    def test_a_large_dict_is_shown_in_its_own_order(self):
+    def test_large_dict_keeps_its_order(self):
         result = self.run_ok("{n: str(n) for n in range(10**5, 0, -1)}").result
         self.assertRegex(result, r"^{100000: '100000', 99999: '99999', .*, \.\.\.}$")
         result = self.run_ok("{1: [[{}] * 10**5], 2: {3: {4: {5: 6}}}}").result
         self.assertRegex(result, r"^{1: \[\[{}, {}, .*, \.\.\.\]\], 2: {3: {4: {\.\.\.}}}}$")
 
-    def test_what_is_not_shown_whole_is_declared(self):
+    def test_truncated_results_are_marked(self):
         self.run_ok("class Long:\n def __repr__(self): return 'a' * 70000")
         for code in ("Long()", "[0] * 10**5", "display(Long())", "raise ValueError('x' * 10**5)", "exit('x' * 10**5)"):
             with self.subTest(code=code):
@@ -270,12 +264,12 @@ class CellTest(KernelTest):
         cell = self.run_ok("import ctypes; _ = ctypes.CDLL(None).printf(b'from c')")
         self.assertEqual(cell.stdout, "from c")
 
-    def test_order_with_subprocesses_is_kept(self):
+    def test_output_is_in_order_with_subprocesses(self):
         cell = self.run_ok("import subprocess; print(1); _ = subprocess.run(['echo', '2']); print(3)")
         self.assertEqual(cell.stdout, "1\n2\n3\n")
 
-    def test_so_is_that_of_parts_of_lines(self):
-        ways = [
+    def test_incomplete_lines_are_in_order_with_children(self):
+        starts = [
             "subprocess.run(['sh', '-c', 'printf 2; printf 2 >&2'])",
             "subprocess.run('printf 2; printf 2 >&2', shell=True, close_fds=False, preexec_fn=lambda: None)",
             "os.system('printf 2; printf 2 >&2')",
@@ -287,37 +281,37 @@ class CellTest(KernelTest):
         for flags in ("-I", "-IS"):
             self.host = self.new_host((sys.executable, flags, KERNEL))
             self.run_ok("import asyncio, os, subprocess, sys")
-            for way in ways:
-                with self.subTest(way=way, flags=flags):
-                    cell = self.run_ok(f"print(1, end=''); print(1, end='', file=sys.stderr)\nx = {way}\nprint(3, end='')")
+            for start in starts:
+                with self.subTest(start=start, flags=flags):
+                    cell = self.run_ok(f"print(1, end=''); print(1, end='', file=sys.stderr)\nx = {start}\nprint(3, end='')")
                     self.assertEqual((cell.stdout, cell.stderr), ("123", "12"))
 
-    def test_a_forked_child_does_not_print_it_again(self):
+    def test_forked_child_does_not_repeat_buffered_output(self):
         cell = self.run_ok("import os, sys; print(1, end=''); x = os.waitpid(os.fork() or sys.exit(), 0)")
         self.assertEqual(cell.stdout, "1")
 
-    def test_children_do_not_mind_what_became_of_the_streams(self):
+    def test_children_start_with_broken_streams(self):
         self.run_ok("import io, os, subprocess, sys\nclass Odd:\n def flush(self): sys.exit(3)")
         for code in ("sys.stdout.close()", "sys.stdout = None", "del sys.stdout", "sys.stdout = Odd()", "sys.stdout.detach()"):
             with self.subTest(code=code):
                 cell = self.run_ok(f"{code}; x = subprocess.run('echo 2', shell=True), os.system('echo 3')")
                 self.assertEqual((cell.stdout, cell.stderr), ("2\n3\n", ""))
 
-    def test_big_output_of_a_subprocess_arrives_whole(self):
+    def test_large_output_of_a_subprocess_arrives_completely(self):
         cell = self.run_ok("import subprocess; _ = subprocess.run(['head', '-c', '3000000', '/dev/zero'])")
         self.assertEqual(len(cell.stdout), 3_000_000)
 
-    def test_threads_go_on_between_cells(self):
+    def test_threads_run_between_cells(self):
         self.run_ok(
             """
             import threading
-            go, gone = threading.Event(), threading.Event()
-            threading.Thread(target=lambda: (go.wait(), gone.set())).start()
+            start, ended = threading.Event(), threading.Event()
+            threading.Thread(target=lambda: (start.wait(), ended.set())).start()
             """
         )
-        self.assertEqual(self.run_ok("go.set(); gone.wait(30)").result, "True")
+        self.assertEqual(self.run_ok("start.set(); ended.wait(30)").result, "True")
 
-    def test_exit_ends_the_cell_only(self):
+    def test_exit_ends_only_the_cell(self):
         self.run_ok("x = 1; import sys")
         exits = [("3", "3", 3), ("", "0", 0), ("'enough'", "enough", 1), ("False", "False", 0), ("'0'", "0", 1), ("-1", "-1", 255)]
         for given, message, number in exits:
@@ -328,10 +322,10 @@ class CellTest(KernelTest):
                 self.assertEqual(cell.error, {"name": "SystemExit", "message": message, "traceback": "", "code": number})
         self.assertEqual(self.run_ok("x").result, "1")
 
-    def test_a_hard_exit_is_the_end(self):
+    def test_os_exit_ends_the_kernel(self):
         self.host.start("import os; os._exit(7)")
         self.assertIsNone(self.host.frame())
-        self.assertEqual(self.host.process.wait(DEADLINE_S), 7)
+        self.assertEqual(self.host.process.wait(TIMEOUT_S), 7)
 
     def test_input_is_refused(self):
         self.run_ok("import sys")

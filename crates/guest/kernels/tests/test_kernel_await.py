@@ -1,4 +1,4 @@
-"""Cells that await, and what they leave running."""
+"""Python cells that await, and tasks that they start."""
 
 import textwrap
 
@@ -27,7 +27,7 @@ class AwaitTest(KernelTest):
         )
         self.assertEqual(cell.result, "('open', [0, 1, 2, 0, 1, 2])")
 
-    def test_one_loop_for_all_cells(self):
+    def test_all_cells_share_one_loop(self):
         self.run_ok(
             """
             import asyncio
@@ -41,7 +41,7 @@ class AwaitTest(KernelTest):
         self.assertEqual(self.run_ok("task.done()").result, "False")
         self.assertEqual(self.run_ok("await task").result, "'late'")
 
-    def test_context_variables_hold_for_the_next_cells(self):
+    def test_context_variables_persist(self):
         self.run_ok("import asyncio, contextvars; a, b = contextvars.ContextVar('a'), contextvars.ContextVar('b')")
         self.run_ok("x = a.set(1)")
         self.run_ok("x = a.set(a.get() + 1); await asyncio.sleep(0); x = b.set(1)")
@@ -52,12 +52,12 @@ class AwaitTest(KernelTest):
         self.run_ok("async def other(): a.set(4)")
         self.assertEqual(self.run_ok("await asyncio.gather(other()); a.get()").result, "3")
 
-    def test_asyncio_run_still_works(self):
+    def test_asyncio_run_works(self):
         self.run_ok("import asyncio\nasync def f(): return 1")
         self.assertEqual(self.run_ok("asyncio.run(f())").result, "1")
         self.assertEqual(self.run_ok("await f()").result, "1")
 
-    def test_there_is_a_loop_behind_one_that_was_run_or_closed(self):
+    def test_loop_is_restored_after_run_or_close(self):
         self.run_ok("import asyncio, warnings; warnings.simplefilter('error')")
         ways = [
             "asyncio.run(asyncio.sleep(0))",
@@ -72,24 +72,24 @@ class AwaitTest(KernelTest):
                 self.run_ok("later = asyncio.get_event_loop().create_future(); later.set_result(6)")
                 self.assertEqual(self.run_ok("await later").result, "6")
 
-    def test_a_loop_that_a_cell_has_set_stays(self):
+    def test_loop_that_a_cell_has_set_stays(self):
         self.run_ok("import asyncio; loop = asyncio.new_event_loop(); asyncio.set_event_loop(loop)")
         self.assertEqual(self.run_ok("asyncio.get_event_loop() is loop").result, "True")
         self.run_ok("await asyncio.sleep(0)")
         self.run_ok("asyncio.set_event_loop(loop)")
         self.assertEqual(self.run_ok("asyncio.get_event_loop() is loop").result, "True")
 
-    def test_a_cell_may_break_asyncio(self):
+    def test_broken_asyncio_does_not_affect_other_cells(self):
         self.run_ok("import asyncio, sys; asyncio.events._event_loop_policy = 1; sys.modules['asyncio'] = None")
         self.run_ok("del sys.modules['asyncio.events']")
         self.assertEqual(self.run_ok("1").result, "1")
 
-    def test_a_closed_loop_is_replaced(self):
+    def test_closed_loop_is_replaced(self):
         self.run_ok("import asyncio; await asyncio.sleep(0); loop = asyncio.get_running_loop()")
         self.run_ok("loop.close()")
         self.run_ok("await asyncio.sleep(0)")
 
-    def test_the_traceback_has_no_frames_of_the_event_loop(self):
+    def test_traceback_has_no_frames_of_the_event_loop(self):
         cell = self.run_error("async def f():\n    raise ValueError('x')\nawait f()", "ValueError")
         expected = """\
             Traceback (most recent call last):
@@ -101,7 +101,7 @@ class AwaitTest(KernelTest):
             """
         self.assertEqual(cell.traceback, textwrap.dedent(expected))
 
-    def test_a_forgotten_await_is_made_good(self):
+    def test_forgotten_await_is_added(self):
         self.run_ok("import asyncio, gc\nasync def f(x):\n await asyncio.sleep(0)\n return x")
         for code in ("f(1)", "x = 1\nf(x)", "await f(2)\nf(1)", "(lambda: f(1))()"):
             with self.subTest(code=code):
@@ -113,15 +113,15 @@ class AwaitTest(KernelTest):
         host = self.new_host(WITHOUT_SITE)
         self.assertEqual(host.run("async def f(): return 1\nf()").result, "1")
 
-    def test_a_coroutine_that_can_be_awaited_later_is_left_alone(self):
+    def test_coroutine_that_can_be_awaited_later_is_not_awaited(self):
         self.run_ok("import asyncio\nasync def f(x):\n await asyncio.sleep(0)\n return x")
         self.assertRegex(self.run_ok("c = f(1); c").result, "^<coroutine object f at ")
         self.assertEqual(self.run_ok("await c").result, "1")
-        self.assertRegex(self.run_ok("[c][0]").result, "^<coroutine object f at ")  # it is over
-        self.assertRegex(self.run_ok("kept = [f(1)]; x = kept[0].send(None); kept[0]").result, "^<coroutine object f at ")
-        self.run_ok("kept.pop().close()")
+        self.assertRegex(self.run_ok("[c][0]").result, "^<coroutine object f at ")  # it has ended
+        self.assertRegex(self.run_ok("stored = [f(1)]; x = stored[0].send(None); stored[0]").result, "^<coroutine object f at ")
+        self.run_ok("stored.pop().close()")
 
-    def test_whatever_holds_it(self):
+    def test_referenced_coroutine_is_not_awaited(self):
         self.run_ok("import asyncio\nasync def f(x):\n await asyncio.sleep(0)\n return x")
         self.run_ok("class Job: pass\ndef keep(c): return lambda: c")
         holders = {
@@ -139,7 +139,7 @@ class AwaitTest(KernelTest):
                     cell = self.run_ok(f"await {value}")
                     self.assertEqual((cell.result, cell.stderr), ("1", ""))
 
-    def test_a_forgotten_await_that_fails(self):
+    def test_forgotten_await_that_fails_has_a_traceback(self):
         cell = self.run_error("async def f():\n    raise ValueError('x')\nf()", "ValueError")
         expected = """\
             Traceback (most recent call last):
@@ -151,7 +151,7 @@ class AwaitTest(KernelTest):
         cell = self.run_error("import asyncio; asyncio.wait_for(None, 1)", "TypeError")
         self.assertNotIn("run_until_complete", cell.traceback)
 
-    def test_a_cell_that_awaits_nothing_can_start_tasks(self):
+    def test_cell_without_await_can_start_tasks(self):
         self.run_ok("import asyncio\nasync def f(x):\n await asyncio.sleep(0)\n return x")
         ways = [
             "t = asyncio.create_task(f(1))",
@@ -177,7 +177,7 @@ class AwaitTest(KernelTest):
         self.assertRegex(self.run_ok("asyncio.create_task(f(1))").result, "^<Task pending")
         self.assertEqual(self.run_error("t = asyncio.create_task(f(1)); 1 / 0", "ZeroDivisionError").traceback.count("File"), 1)
 
-    def test_a_cell_that_runs_a_loop_of_its_own_is_left_alone(self):
+    def test_cell_that_runs_its_own_loop_is_not_changed(self):
         self.run_ok("import asyncio\nasync def f(x):\n await asyncio.create_task(asyncio.sleep(0))\n return x")
         for code in (
             "asyncio.run(f(1))",
@@ -188,7 +188,7 @@ class AwaitTest(KernelTest):
             with self.subTest(code=code):
                 self.assertIn(self.run_ok(code).result, ("1", None))
 
-    def test_so_is_one_that_does_so_in_functions(self):
+    def test_cell_that_runs_a_loop_in_functions_is_not_changed(self):
         head = "import asyncio\nasync def f(x):\n await asyncio.sleep(0)\n return x\n"
         for code in (
             "from asyncio import create_task\nasync def g(): return await create_task(f(1))\n"

@@ -12,9 +12,9 @@ use super::{Found, Import, Scan};
 use crate::syntax;
 use crate::syntax::Syntax;
 use ringfence_config::GuestWritable;
-use ringfence_entries::check_name;
-use ringfence_entries::{BoxSettings, Reach, entry_from_json};
-use ringfence_entries::{entry_to_json, entry_to_shown_json};
+use ringfence_entries::{
+    SandboxSettings, Transport, check_name, entry_from_json, entry_to_json, entry_to_redacted_json,
+};
 
 const SHAPES: [Shape; 11] = [
     Shape::Table(&["mcpServers"]),
@@ -38,7 +38,7 @@ pub fn client_configs(data: &[u8]) {
         0 => Syntax::Json,
         1 => Syntax::Toml,
         2 => Syntax::Yaml,
-        _ => return ringfence_config::own_file(text),
+        _ => return ringfence_config::fuzzing::own_file(text),
     };
     let Ok(document) = syntax::parse(text, syntax) else { return };
     for shape in SHAPES {
@@ -75,13 +75,13 @@ fn import(document: &Value, location: &Location) {
 /// Asserts that an entry of a file cannot set its own permissions, and is unchanged after it is stored and loaded.
 fn check(Found { entry, .. }: &Found, location: &Location) {
     check_name(&entry.name).expect("a name");
-    if let Reach::Stdio(settings) = &entry.reach {
+    if let Transport::Stdio(settings) = &entry.transport {
         assert!(settings.sandbox, "imported without a sandbox");
-        assert!(location.base != Base::Project || settings.sandbox_settings == BoxSettings::default());
+        assert!(location.base != Base::Project || settings.sandbox_settings == SandboxSettings::default());
         assert!(settings.args.iter().chain([&settings.command]).all(|text| !text.contains('\0')));
     }
     let stored = entry_to_json(entry);
     let (again, _) = entry_from_json(&entry.name, &stored).expect("an entry");
     assert_eq!(again, *entry, "changed by being stored");
-    entry_to_shown_json(entry);
+    entry_to_redacted_json(entry);
 }

@@ -14,7 +14,7 @@ use crate::server_sandbox::{Cell, Ended};
 use crate::start::{add_interpreters, specify};
 use ringfence_backend::interpreter;
 use ringfence_config::{GuestWritable, GuestWritten};
-use ringfence_entries::BoxSettings;
+use ringfence_entries::SandboxSettings;
 
 /// The path of pip inside the sandbox.
 pub(crate) const PIP: &str = "/run/ringfence/pip";
@@ -49,7 +49,7 @@ pub(super) async fn npm_registry(host: &Host) -> Result<String, StartFailure> {
 
 /// Runs a program in a sandbox that has nothing of the host but its interpreters, and returns its standard output.
 async fn print(host: &Host, volumes: Vec<Volume>, argv: &[&str]) -> Result<String, StartFailure> {
-    let mut spec = specify(host, &BoxSettings::default());
+    let mut spec = specify(host, &SandboxSettings::default());
     spec.volumes.extend(volumes);
     add_interpreters(&mut spec, &["python3", "node", "npm"]);
     let path = spec.environment.get("PATH").cloned().unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::import::{Places, Scope, server_values};
 use crate::{read_write_volumes, syntax};
 use ringfence_config::{Configuration, ConfiguredServer, Hosting, Sources};
 use ringfence_config::{GuestWritable, GuestWritten};
-use ringfence_entries::{ServerEntry, anchor_paths, entry_from_json};
+use ringfence_entries::{ServerEntry, entry_from_json, resolve_relative_paths};
 
 #[derive(Default)]
 pub(super) struct Files {
@@ -183,7 +183,7 @@ fn read_file(path: &Path, before: Vec<Listed>, problems: &mut Vec<Problem>) -> V
     };
     let mut listed = Vec::new();
     for (name, mut value) in values {
-        anchor_paths(&mut value, path.parent().unwrap_or(Path::new(".")));
+        resolve_relative_paths(&mut value, path.parent().unwrap_or(Path::new(".")));
         match entry_from_json(&name, &value) {
             Ok((entry, warnings)) => {
                 problems.extend(warnings.iter().map(|warning| problem(path, Some(&name), &warning.0)));

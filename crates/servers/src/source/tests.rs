@@ -46,7 +46,7 @@ impl Stage {
     /// `name=command` of each, and the problems, with no trace of this machine.
     fn shown(&self, listing: &Listing) -> (Vec<String>, Vec<String>) {
         let servers = listing.servers.iter().map(|listed| {
-            let ringfence_entries::Reach::Stdio(stdio) = &listed.entry.reach else { panic!("a command") };
+            let ringfence_entries::Transport::Stdio(stdio) = &listed.entry.transport else { panic!("a command") };
             format!("{}={}", listed.entry.name, stdio.command)
         });
         let plain = |problem: &Problem| problem.to_string().replace(&format!("{}/", self.path().display()), "");
@@ -124,7 +124,7 @@ async fn what_breaks_keeps_what_it_had() {
     let broken = "one.json: it is not JSON: an error on line 1; what it had before stays";
     stage.expect(&source, &["a=x", "b=one", "c=one"], &[broken]).await;
     stage.write("one.json", r#"{"mcpServers": {"b": {"command": 5}, "c": {"command": "two"}}}"#);
-    let wrong = "one.json: server `b`: command is a number; it must be a text";
+    let wrong = "one.json: server `b`: `command` must be a string, not a number";
     stage.expect(&source, &["a=x", "b=one", "c=two"], &[wrong]).await;
     stage.write("ringfence.toml", "[servers.a]\ncomand = \"y\"\n");
     let refused = "ringfence.toml: ringfence.toml:2: unknown key `comand`; what it had before stays";

@@ -1,8 +1,8 @@
 use super::*;
 
-fn request(number: u64, params: &str) -> Request {
+fn request(number: u64, params: &str) -> HostRequest {
     let params = RawValue::from_string(params.to_owned()).unwrap();
-    Request { cell: 1, number, method: "m".into(), params }
+    HostRequest { cell: 1, number, method: "m".into(), params }
 }
 
 fn calls() -> (Calls, mpsc::Receiver<Asked>) {
@@ -29,7 +29,7 @@ async fn an_answer_goes_to_its_call_whatever_its_size() {
         calls.take(request(number, "{}"), &mut last, &mut outbox);
         let Some(Asked::Call(call)) = asked.recv().await else { panic!("no call") };
         let json = format!("\"{}\"", "x".repeat(size));
-        call.reply.send(HostAnswer::Result(Box::new(json.clone().into_bytes()))).await;
+        call.reply.send(HostResponse::Result(Box::new(json.clone().into_bytes()))).await;
         let (of, answer) = calls.answer().await;
         outbox.answer(Language::Python, of, answer);
         let sent = take_all(&mut outbox);
@@ -88,7 +88,7 @@ async fn what_is_open_at_the_end_is_cancelled_and_told() {
     let tokens: Vec<CancellationToken> = taken.iter().map(|call| call.cancel.clone()).collect();
     // Of its own accord; answered; open to the end.
     calls.withdraw(1);
-    taken.remove(2).reply.send(HostAnswer::result(&json!(1))).await;
+    taken.remove(2).reply.send(HostResponse::result(&json!(1))).await;
     calls.answer().await;
     let mut told: Vec<String> = calls.end().iter().filter_map(|note| Some(note.about()?.1.to_owned())).collect();
     told.sort();

@@ -12,7 +12,7 @@ use super::Kernel;
 use crate::call::{Captured, Impatience, Patience};
 use ringfence_backend::Instance;
 use ringfence_core::Language;
-use ringfence_guest::language;
+use ringfence_guest::protocol;
 
 /// Where an interpreter is found that was another's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Kernel {
 
     async fn find_place(&mut self, guest: &Instance, captured: &mut Captured) -> Result<Place, String> {
         self.last_cell += 1;
-        let request = language::request(self.spoken, self.last_cell, language::nothing(self.spoken));
+        let request = protocol::encode_cell(self.spoken, self.last_cell, protocol::noop_code(self.spoken));
         let mut unsent = request.as_slice();
         // One that is idle answers at once and needs no interrupt.
         let mut patience = Patience::new(AT_ONCE, CancellationToken::new());
@@ -65,7 +65,7 @@ impl Kernel {
                 },
                 received = self.line.receive(&mut self.inbox) => {
                     received.map_err(|error| error.to_string())?;
-                    if language::skip_to(self.spoken, self.last_cell, &mut self.inbox)? {
+                    if protocol::skip_past_done(self.spoken, self.last_cell, &mut self.inbox)? {
                         captured.drain(&mut self.process);
                         return Ok(if patience.reason.is_some() { Place::AfterInterrupt } else { Place::AtRest });
                     }

@@ -11,7 +11,7 @@ use crate::call::Captured;
 use ringfence_backend::KernelSocket;
 use ringfence_backend::{Instance, Kept, Opening};
 use ringfence_core::Language;
-use ringfence_guest::{compiled, language};
+use ringfence_guest::{precompiled, sources};
 
 /// An interpreter that has been started and has not said yet that it is ready.
 pub(crate) struct Starting {
@@ -26,7 +26,7 @@ impl Starting {
         spoken: Language,
         environment: BTreeMap<String, String>,
     ) -> std::io::Result<(Self, Opening)> {
-        let (opening, process, line) = Opening::new(language::command(spoken), environment)?;
+        let (opening, process, line) = Opening::new(sources::start_command(spoken), environment)?;
         Ok((Self { kernel: Kernel::new(spoken, process, line), kept: None }, opening))
     }
 
@@ -45,7 +45,7 @@ impl Starting {
         let (line, theirs) = KernelSocket::new().map_err(|error| error.to_string())?;
         let (process, is_forked) = match guest.fork(&theirs) {
             Some(forked) => (forked?, true),
-            None => (guest.spawn(language::command(spoken), Some(&theirs))?, false),
+            None => (guest.spawn(sources::start_command(spoken), Some(&theirs))?, false),
         };
         // The kernel has it now; were it held here too, its end would never be seen.
         drop(theirs);
@@ -62,7 +62,7 @@ impl Starting {
         if self.kernel.spoken != Language::Python {
             return;
         }
-        let frame = compiled::python();
+        let frame = precompiled::python_start_frame();
         let sent = self.kernel.line.send_at_once(&frame); // mostly all of it
         self.kernel.untaught = frame[sent..].to_vec();
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use ringfence_entries::{EntryError, anchor_paths, entry_from_json, needed_variables};
+use ringfence_entries::{EntryError, entry_from_json, required_variables, resolve_relative_paths};
 use ringfence_servers::{check_installation, read_write_volumes};
 use ringfence_store::{StoreError, Taken};
 use serde_json::{Map, Value, json};
@@ -110,12 +110,12 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     let mut value = arguments.entry();
     let here =
         std::env::current_dir().map_err(|error| Failure::new("there is no current directory").because(&error))?;
-    anchor_paths(&mut value, &here);
+    resolve_relative_paths(&mut value, &here);
     let (entry, warnings) = entry_from_json(&arguments.name, &value).map_err(|error| refused(&error))?;
     for warning in &warnings {
         notice(&warning.to_string());
     }
-    for variable in needed_variables(&entry).iter().filter(|name| std::env::var_os(name).is_none()) {
+    for variable in required_variables(&entry).iter().filter(|name| std::env::var_os(name).is_none()) {
         notice(&format!("{variable} is not set here; it must be where ringfence is started"));
     }
     let registry = Registry::open(config)?;
@@ -130,7 +130,7 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
             .hint("choose another name, or replace it with --replace"),
         other => other.into(),
     })?;
-    print(&format!("added {} ({})\n", added.name, added.reach.mode()))
+    print(&format!("added {} ({})\n", added.name, added.transport.mode()))
 }
 
 fn refused(error: &EntryError) -> Failure {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_entries::entry_to_shown_json;
+use ringfence_entries::entry_to_redacted_json;
 use ringfence_servers::import::{CLIENTS, Client, Found, Places, Reason, Scope, client, scan};
 use ringfence_store::Taken;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ fn take(
         path: path.clone(),
         skipped: None,
         notes,
-        entry: Some(entry_to_shown_json(&entry)),
+        entry: Some(entry_to_redacted_json(&entry)),
         enable: entry.enable,
     };
     if there.contains(&entry.name) && !arguments.replace {

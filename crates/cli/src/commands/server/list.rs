@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_entries::{Reach, entry_to_shown_json, veil_url};
+use ringfence_entries::{Transport, entry_to_redacted_json, redact_url};
 use ringfence_servers::Listed;
 use ringfence_store::Loss;
 use serde_json::{Value, json};
@@ -52,13 +52,13 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
 
 fn row(listed: &Listed, hosted: &[(u32, Value)]) -> Vec<String> {
     let known = known(listed, hosted);
-    let what = match &listed.entry.reach {
-        Reach::Stdio(stdio) => {
+    let what = match &listed.entry.transport {
+        Transport::Stdio(stdio) => {
             let words: Vec<&str> = std::iter::once(&stdio.command).chain(&stdio.args).map(String::as_str).collect();
             shorten(&words.join(" "))
         }
-        Reach::Http(remote) | Reach::Sse(remote) | Reach::Websocket(remote) | Reach::Remote(remote) => {
-            shorten(&veil_url(&remote.url))
+        Transport::Http(remote) | Transport::Sse(remote) | Transport::Websocket(remote) | Transport::Remote(remote) => {
+            shorten(&redact_url(&remote.url))
         }
     };
     let cell = |key: &str| word(&known[key]);
@@ -78,9 +78,9 @@ pub(super) fn known(listed: &Listed, hosted: &[(u32, Value)]) -> Value {
         "name": entry.name,
         "uuid": entry.uuid,
         "enable": entry.enable,
-        "mode": entry.reach.mode(),
+        "mode": entry.transport.mode(),
         "origin": listed.origin.to_string(),
-        "entry": entry_to_shown_json(entry),
+        "entry": entry_to_redacted_json(entry),
         "status": status,
     });
     let of_this = |(_, info): &&(u32, Value)| info["name"] == entry.name.as_str();

@@ -39,7 +39,7 @@ impl Registry {
     }
 
     /// The paths that guests may write, according to the configuration and the store.
-    pub(super) fn guest_writable(&self) -> GuestWritable {
+    pub(crate) fn guest_writable(&self) -> GuestWritable {
         let volumes = &self.configuration.sessions.volumes;
         self.wait(guest_writable(&self.configuration, volumes, &self.store))
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ringfence_entries::{entry_to_json, needed_variables};
+use ringfence_entries::{entry_to_json, required_variables};
 use serde_json::Value;
 
 use super::list::known;
@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     if arguments.reveal {
         server["entry"] = entry_to_json(&listed.entry);
     }
-    let needed = needed_variables(&listed.entry);
+    let needed = required_variables(&listed.entry);
     if !needed.is_empty() {
         server["variables"] = needed.into();
     }

@@ -28,8 +28,8 @@ fn a_volume_outside_of_the_roots_is_refused_at_the_start() {
         for (outside, reason) in [
             ("outside", "it lies in none of the allowed roots"),
             ("rooted", "it lies in none of the allowed roots"),
-            ("root/link", "a link is on the way to it"),
-            ("root/missing", "it is not there"),
+            ("root/link", "the path contains a symbolic link"),
+            ("root/missing", "the path does not exist"),
         ] {
             let said = desk.refusal(&["--scope", &scope, &desk.volume(outside, "ro")]);
             assert!(said.contains(reason) && said.contains("hint: "), "{outside}: {said}");
@@ -97,7 +97,7 @@ fn race(desk: &Desk, server: &Server, name: &str) {
         exchange();
     }
     let answer = look();
-    assert!(is_refused(&answer) && answer.to_string().contains("a link is on the way"), "{answer}");
+    assert!(is_refused(&answer) && answer.to_string().contains("the path contains a symbolic link"), "{answer}");
     exchange();
     assert_eq!(look()["result"]["structuredContent"]["stdout"], "inside");
 }
@@ -149,7 +149,7 @@ fn a_workers_directory_that_is_a_link_is_refused_at_the_start() {
     let artifacts = desk.path("root/project/planted");
     let scope = desk.scope(&json!({"parallel_worker": true, "worker_artifact_dir": artifacts}));
     let said = desk.refusal(&["--scope", &scope]);
-    assert!(said.contains("a link is on the way to it"), "{said}");
+    assert!(said.contains("the path contains a symbolic link"), "{said}");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn another_directory_in_the_place_of_a_root_is_not_it() {
         fs::rename(desk.path("root"), desk.path("before")).expect("it is moved");
         fs::create_dir_all(desk.path("root/project")).expect("a directory");
         let refused = server.call("execute_code", &json!({"code": "ls /shown", "template": "bash"}));
-        assert!(refused.to_string().contains("no longer the directory that it was"), "{refused}");
+        assert!(refused.to_string().contains("was replaced by another directory"), "{refused}");
     });
 }
 

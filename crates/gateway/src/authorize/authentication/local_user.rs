@@ -3,7 +3,7 @@
 //! Loopback is open to every user of the host, so the owner of the other end is looked up once for each connection. A
 //! connection whose owner is not known is refused.
 
-use ringfence_egress::loopback::{PeerSocket, own_uid};
+use ringfence_egress::{PeerSocket, distinct_own_uid};
 use ringfence_mcp::http::{Origin, Refused};
 use tokio::net::TcpStream;
 
@@ -19,7 +19,7 @@ pub(super) enum LocalUserCheck {
 impl LocalUserCheck {
     pub(super) fn new(options: &AuthenticationOptions) -> Self {
         if options.tokens.is_empty() && !options.insecure_no_auth {
-            Self::On { uid: own_uid(), others: options.allow_local_users }
+            Self::On { uid: distinct_own_uid(), others: options.allow_local_users }
         } else {
             Self::Off
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_core::AuditKind;
-use ringfence_entries::{Reach, ServerEntry, StdioSettings};
+use ringfence_entries::{ServerEntry, StdioSettings, Transport};
 use ringfence_servers::Phase;
 use ringfence_store::Audit;
 
@@ -14,7 +14,7 @@ use crate::fleet::{Fleet, FleetOptions};
 fn with_argument(name: &str, argument: &str) -> ServerEntry {
     let mut settings = StdioSettings::new("server");
     settings.args.push(argument.into());
-    ServerEntry { reach: Reach::Stdio(settings), ..entry(name) }
+    ServerEntry { transport: Transport::Stdio(settings), ..entry(name) }
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_core::AuditKind;
-use ringfence_entries::{Reach, ServerEntry, StdioSettings};
+use ringfence_entries::{ServerEntry, StdioSettings, Transport};
 use ringfence_servers::Phase;
 use ringfence_store::Audit;
 
@@ -86,7 +86,7 @@ async fn a_start_that_hangs_fails_in_the_phase_that_it_reached() {
     let fleet = world.fleet(&Audit::nowhere());
     let mut settings = StdioSettings::new("server");
     settings.sandbox_settings.startup_timeout = Duration::from_secs(20);
-    fleet.apply(vec![ServerEntry { reach: Reach::Stdio(settings), ..entry("local") }, remote("far")]);
+    fleet.apply(vec![ServerEntry { transport: Transport::Stdio(settings), ..entry("local") }, remote("far")]);
     pass(600).await;
     assert_eq!(world.starts("local"), [0, 22, 46, 74]);
     assert_eq!(world.starts("far"), [0, 32, 66, 104]);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence_entries::{Reach, RemoteSettings, ServerEntry, StdioSettings};
+use ringfence_entries::{RemoteSettings, ServerEntry, StdioSettings, Transport};
 use ringfence_servers::Phase;
 use ringfence_store::Audit;
 use serde_json::{Value, json};
@@ -238,12 +238,12 @@ pub(super) fn entry(name: &str) -> ServerEntry {
         uuid: format!("uuid-of-{name}"),
         enable: true,
         description: None,
-        reach: Reach::Stdio(StdioSettings::new("server")),
+        transport: Transport::Stdio(StdioSettings::new("server")),
     }
 }
 
 pub(super) fn remote(name: &str) -> ServerEntry {
-    ServerEntry { reach: Reach::Http(RemoteSettings::new("http://127.0.0.1:1/mcp")), ..entry(name) }
+    ServerEntry { transport: Transport::Http(RemoteSettings::new("http://127.0.0.1:1/mcp")), ..entry(name) }
 }
 
 pub(super) fn disabled(name: &str) -> ServerEntry {

@@ -1,0 +1,54 @@
+//! Child processes of the benchmark. None of them outlives it.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::programs::own_path;
+
+/// First argument of this program when it is to execute a server that must end with the benchmark.
+pub(crate) const ROLE: &str = "run-child";
+
+/// A process that is killed when it is dropped.
+pub(crate) struct KillOnDrop(pub(crate) Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns a command that executes the program in a child which receives SIGTERM when the benchmark dies.
+///
+/// The child is this program in [`ROLE`]: it sets its parent-death signal, which is preserved by execve(2), and waits
+/// for [`release`] before it executes the program. Its own start is therefore not part of measured times.
+pub(crate) fn bound_command(program: &Path) -> Result<Command> {
+    let mut command = Command::new(own_path()?);
+    command.arg(ROLE).arg(program).stdin(Stdio::piped());
+    Ok(command)
+}
+
+/// Lets a child of [`bound_command`] execute its program.
+pub(crate) fn release(stdin: &mut ChildStdin) -> Result<()> {
+    stdin.write_all(b"\n").context("the child process has ended")
+}
+
+/// The role [`ROLE`]: waits for [`release`], then executes the command.
+pub(crate) fn run_role(mut command: impl Iterator<Item = OsString>) -> Result<Infallible> {
+    let program = command.next().context("no program was given")?;
+    set_parent_process_death_signal(Some(Signal::TERM)).context("cannot set the parent-death signal")?;
+    // Standard input ends if the parent died before the signal was set. It is read without a buffer, so that nothing
+    // else is taken from the program.
+    if rustix::io::read(rustix::stdio::stdin(), &mut [0; 1])? == 0 {
+        bail!("the benchmark has ended");
+    }
+    let error = Command::new(&program).args(command).exec();
+    Err(error).with_context(|| format!("cannot execute {}", program.display()))
+}

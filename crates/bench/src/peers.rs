@@ -1,0 +1,11 @@
+//! Programs that ringfence is compared with.
+
+pub(crate) mod echo_http;
+pub(crate) mod echo_stdio;
+mod podman;
+mod programs;
+mod proxies;
+
+pub(crate) use podman::RootDirectory;
+pub(crate) use programs::{bubblewrap, command_line, program, time_to_first_output};
+pub(crate) use proxies::Proxy;

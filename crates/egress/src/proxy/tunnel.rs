@@ -1,0 +1,195 @@
+//! A `CONNECT` tunnel. The first bytes of the client determine the protocol and its checks.
+//!
+//! - TLS: the server name must be the host of the tunnel. A `ClientHello` without a server name is refused, unless the
+//!   tunnel leads to an IP address (RFC 6066, section 3, forbids addresses as server names).
+//! - HTTP/1: every request must name the host of the tunnel ([`http`]). Plain-text HTTP/2 is refused.
+//! - Any other protocol is refused on ports 80 and 443. On other ports, which a rule must name, it is relayed. There the
+//!   server may send first, and a protocol that switches to TLS or HTTP later is not checked.
+//!
+//! No byte of the client reaches the server before the protocol is known, with one exception: on other ports, an
+//! incomplete first line is relayed after a delay, because the client may be waiting for the server. If that line turns
+//! out to be an HTTP request, the tunnel is closed before the line is complete.
+
+mod error;
+mod http;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, split};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::context::Limits;
+use crate::http::{HeadError, HttpDetection, detect_http};
+use crate::refusal::Refusal;
+use crate::relay::{BUFFER_BYTES, IdleTimer, copy};
+use crate::rules::{Host, HostPort, Policy};
+use crate::tls::{MAX_DETECTION_BYTES, TlsDetection, detect_tls};
+pub(super) use error::TunnelError;
+use http::{TunnelledHttp, UpgradeState, relay_responses};
+
+const HTTP_PORT: u16 = 80;
+const TLS_PORT: u16 = 443;
+/// Delay before the start of an incomplete first line is relayed.
+const PARTIAL_LINE_DELAY: Duration = Duration::from_millis(250);
+/// Maximum number of reads until the protocol is known. Every read inspects all bytes again, so that a client that sends
+/// single bytes would cost much CPU time.
+const MAX_DETECTION_READS: usize = 4096;
+
+/// A tunnel to `target`, with its rules and limits.
+#[derive(Debug)]
+pub(super) struct Tunnel<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) limits: &'a Limits,
+    pub(super) target: &'a HostPort,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Tls,
+    Http,
+    Other,
+}
+
+impl Tunnel<'_> {
+    /// Relays bytes until both sides have ended, one side fails, or the idle timeout expires.
+    pub(super) async fn run<C, W, S>(&self, client: &mut C, to_client: &mut W, server: S) -> Result<(), TunnelError>
+    where
+        C: AsyncBufRead + Unpin,
+        W: AsyncWrite + Unpin,
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let (server, mut to_server) = split(server);
+        let mut server = BufReader::with_capacity(BUFFER_BYTES, server);
+        let idle = &IdleTimer::new(self.limits.idle_timeout);
+        let upgrade = &watch::Sender::new(UpgradeState::None);
+        let client_to_server = async {
+            let mut first_bytes = Vec::new();
+            let (protocol, sent) = self.detect_protocol(client, &mut to_server, &mut first_bytes).await?;
+            if protocol == Protocol::Http {
+                let is_allowed_name = |host: &Host| self.is_allowed_name(host);
+                let head_timeout = self.limits.head_timeout;
+                let http = TunnelledHttp { target: self.target, is_allowed_name, head_timeout, idle, upgrade };
+                return http.relay_requests(&mut first_bytes.as_slice().chain(client), &mut to_server).await;
+            }
+            to_server.write_all(&first_bytes[sent..]).await?;
+            Ok(copy(client, &mut to_server, idle).await?)
+        };
+        let server_to_client = relay_responses(&mut server, to_client, idle, upgrade);
+        let both = async { tokio::try_join!(client_to_server, server_to_client).map(|_| ()) };
+        idle.run(both).await.unwrap_or(Err(TunnelError::IdleTimeout))
+    }
+
+    /// Reads into `bytes` until the protocol is known; returns it with the number of bytes that were already relayed.
+    async fn detect_protocol<C, W>(
+        &self,
+        client: &mut C,
+        to_server: &mut W,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(Protocol, usize), TunnelError>
+    where
+        C: AsyncBufRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        // A client may wait for the server at first, except with TLS, where the client sends first.
+        let start_deadline = (self.target.port == TLS_PORT).then(|| Instant::now() + self.limits.hello_timeout);
+        let mut has_ended = read_more(client, bytes, start_deadline).await?.ok_or(Refusal::BadHello)? == 0;
+        let deadline = Instant::now() + self.limits.hello_timeout;
+        let mut sent = 0;
+        // The delay starts with the first byte that is not relayed yet: further bytes must not extend it.
+        let mut relay_at = Instant::now() + PARTIAL_LINE_DELAY;
+        for _ in 0..MAX_DETECTION_READS {
+            let protocol = match self.classify(bytes)? {
+                None if has_ended => Some(self.classify_at_end(bytes)?),
+                protocol => protocol,
+            };
+            match protocol {
+                Some(Protocol::Http) if sent > 0 => {
+                    return Err(Refusal::Head(HeadError::Malformed("the request line was sent in pieces")).into());
+                }
+                Some(protocol) => return Ok((protocol, sent)),
+                None if bytes.len() >= MAX_DETECTION_BYTES => return Err(Refusal::Head(HeadError::TooLarge).into()),
+                None => {}
+            }
+            let may_be_tls = detect_tls(bytes) == TlsDetection::Incomplete;
+            let has_unsent = sent < bytes.len();
+            let read_deadline = match (may_be_tls, self.target.port) {
+                (true, _) | (false, HTTP_PORT) => Some(deadline),
+                _ if has_unsent => Some(relay_at),
+                _ => None,
+            };
+            match read_more(client, bytes, read_deadline).await? {
+                Some(count) => {
+                    has_ended = count == 0;
+                    if !has_unsent {
+                        relay_at = Instant::now() + PARTIAL_LINE_DELAY;
+                    }
+                }
+                None if may_be_tls => return Err(Refusal::BadHello.into()),
+                None if self.target.port == HTTP_PORT => return Err(Refusal::HeadTimeout.into()),
+                None => {
+                    to_server.write_all(&bytes[sent..]).await?;
+                    sent = bytes.len();
+                }
+            }
+        }
+        Err(Refusal::Head(HeadError::TooLarge).into())
+    }
+
+    /// Returns the protocol of the first bytes; `None` if more bytes are needed. Fails if the protocol is not allowed.
+    fn classify(&self, bytes: &[u8]) -> Result<Option<Protocol>, Refusal> {
+        match detect_tls(bytes) {
+            TlsDetection::Incomplete => Ok(None),
+            TlsDetection::Malformed => Err(Refusal::BadHello),
+            TlsDetection::ClientHello { server_name: Some(name) } => match name.parse() {
+                Ok(host) if self.is_allowed_name(&host) => Ok(Some(Protocol::Tls)),
+                _ => Err(Refusal::SniMismatch),
+            },
+            TlsDetection::ClientHello { server_name: None } => match self.target.host {
+                Host::Address(_) => Ok(Some(Protocol::Tls)),
+                Host::Name(_) => Err(Refusal::NoSni),
+            },
+            TlsDetection::NotTls if self.target.port == TLS_PORT => Err(Refusal::NotTls),
+            TlsDetection::NotTls => match detect_http(bytes) {
+                HttpDetection::Undecided => Ok(None),
+                HttpDetection::Http => Ok(Some(Protocol::Http)),
+                HttpDetection::NotHttp if self.target.port == HTTP_PORT => Err(Refusal::NotHttp),
+                HttpDetection::NotHttp => Ok(Some(Protocol::Other)),
+            },
+        }
+    }
+
+    /// Classifies bytes that [`Self::classify`] cannot decide, after the client has ended.
+    fn classify_at_end(&self, bytes: &[u8]) -> Result<Protocol, Refusal> {
+        match self.target.port {
+            _ if bytes.is_empty() => Ok(Protocol::Other),
+            _ if detect_tls(bytes) == TlsDetection::Incomplete => Err(Refusal::BadHello),
+            HTTP_PORT => Err(Refusal::NotHttp),
+            _ => Ok(Protocol::Other),
+        }
+    }
+
+    /// Returns whether a `ClientHello` or a request may name this host: the host of the tunnel, or, if the tunnel leads to
+    /// an IP address, any host that the policy allows.
+    fn is_allowed_name(&self, host: &Host) -> bool {
+        let is_address = matches!(self.target.host, Host::Address(_));
+        let named = HostPort { host: host.clone(), port: self.target.port };
+        *host == self.target.host || is_address && self.policy.find_rule(&named).is_ok()
+    }
+}
+
+/// Appends the next bytes of the client; returns their number, or `None` if the deadline passes first.
+async fn read_more<C>(client: &mut C, bytes: &mut Vec<u8>, deadline: Option<Instant>) -> io::Result<Option<usize>>
+where
+    C: AsyncBufRead + Unpin,
+{
+    let mut limited = client.take(MAX_DETECTION_BYTES.saturating_sub(bytes.len()) as u64);
+    let reading = limited.read_buf(bytes);
+    match deadline {
+        None => reading.await.map(Some),
+        Some(deadline) => timeout_at(deadline, reading).await.map_or(Ok(None), |count| count.map(Some)),
+    }
+}

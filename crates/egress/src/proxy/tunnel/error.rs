@@ -1,0 +1,28 @@
+//! Reasons why a tunnel ends early.
+
+use std::io;
+
+use crate::refusal::Refusal;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TunnelError {
+    #[error("the tunnel was refused")]
+    Refused(#[source] Refusal),
+    /// The first bytes are a plain request, so that the guest can receive an HTTP response.
+    #[error("the request was refused")]
+    RefusedRequest(#[source] Refusal),
+    #[error("the connection failed")]
+    Io(#[from] io::Error),
+    #[error("the idle timeout expired")]
+    IdleTimeout,
+}
+
+impl From<Refusal> for TunnelError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            // A client that causes these uses HTTP or a similar protocol.
+            Refusal::NotHttp | Refusal::Head(_) | Refusal::HeadTimeout => Self::RefusedRequest(refusal),
+            refusal => Self::Refused(refusal),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The wire protocol between the host and a kernel, over a Unix stream socket.
+//!
+//! | kernel     | host → kernel                                                | kernel → host              |
+//! |------------|--------------------------------------------------------------|----------------------------|
+//! | Python     | frames: 8-byte number, then code or JSON                     | frames: JSON with `type`   |
+//! | JavaScript | frames: JSON with `type` `execute`, `preface` or `answer`    | frames: JSON with `type`   |
+//! | bash       | a line `ID LENGTH`, then that many bytes of code             | lines `ID STATUS`          |
+//!
+//! A frame is a 4-byte big-endian length and that many bytes. A kernel sends `ready` once, any number of `display`, `call`
+//! and `cancel` for a cell, then `done`. The two highest bits of a Python number mark the response to a call and a
+//! preface, which tells the kernel what the following cells may call.
+//!
+//! Messages that are malformed or name another cell are ignored up to a limit. An `Err` means that the kernel's stream is
+//! unusable.
+
+mod decode;
+mod encode;
+mod message;
+
+pub use decode::{next_message, skip_past_done};
+pub use encode::{encode_cell, encode_frame, encode_preface, encode_response, noop_code};
+pub use message::{CellError, Done, Message};
+
+#[cfg(test)]
+mod tests;
