@@ -1,3 +1,3 @@
 #![cfg_attr(fuzzing, no_main)]
 
-ringfence_fuzz::target!(ringfence_gateway::rpc_front);
+ringfence_fuzz::target!(ringfence_mcp::fuzzing::rpc_front);

@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 
-use ringfence_mcp::handover::Hello;
+use ringfence_mcp::handover::WorkerSetup;
 use ringfence_sandbox::take_inherited;
 use ringfence_supervisor::{SUPERVISOR_VARIABLE, lead_session};
 use rustix::fs::{Mode, OFlags};
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 
 pub(crate) enum Inherited {
     Listener(TcpListener),
-    Supervisor(Hello),
+    Supervisor(WorkerSetup),
 }
 
 /// Takes it, if there is one. To be called before anything is opened or started.
@@ -24,7 +24,7 @@ pub(crate) fn take() -> Result<Option<Inherited>, Failure> {
     if let Some(supervisor) = number(SUPERVISOR_VARIABLE)? {
         lead_session();
         end_with(supervisor)?;
-        let hello = take_stdin().and_then(|socket| Hello::hear(socket).map_err(|error| no_supervisor(&error)));
+        let hello = take_stdin().and_then(|socket| WorkerSetup::receive(socket).map_err(|error| no_supervisor(&error)));
         return hello.map(Inherited::Supervisor).map(Some);
     }
     Ok(take_listener()?.map(Inherited::Listener))

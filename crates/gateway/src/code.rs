@@ -1,18 +1,16 @@
-//! Code mode: code in a session calls the tools of servers, and is answered by the host.
+//! Code mode: code in a session calls the tools of servers through the host.
 //!
-//! Whatever the code says is a request, and decided upon here each time: which servers the session was granted, what the
-//! profile offers, what a person has accepted. `cell` answers one piece of code while it runs, `grants` knows what each
-//! session may call, `homes` which session `run_python` uses.
+//! The code is not trusted: `authorize` decides about each of its requests. `run` runs code, `host_calls` handles its
+//! requests while it runs, and `caller_sessions` finds the session that `run_python` uses.
 
-mod cell;
+mod caller_sessions;
 mod failure;
-mod grants;
-mod homes;
-mod keeping;
-mod places;
+mod host_calls;
+mod per_server_limit;
 mod preface;
 mod requests;
 mod run;
+mod saved;
 mod search;
 mod tool_call;
 
@@ -23,28 +21,25 @@ use ringfence_core::Language;
 use ringfence_core::{Principal, SessionId};
 use ringfence_entries::Profile;
 use ringfence_session::Sessions;
-use ringfence_store::Audit;
 use ringfence_store::Store;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use failure::ErrorKind;
 pub(crate) use search::Found;
 
-use grants::Grants;
-use homes::Homes;
-use places::Places;
+use caller_sessions::CallerSessions;
+use per_server_limit::PerServerLimit;
 use preface::Prefaces;
 
+use crate::authorize::{Authorizer, Grants};
 use crate::hosting::Hosting;
-use crate::policy::Policy;
 
-/// What code can use, for models to read.
+/// The capabilities of code mode, for models.
 pub(crate) const CAPABILITIES: &str = include_str!("code/capabilities.md");
 
-/// How long what code has asked may take to end with the server.
-const LAST_ANSWERS: std::time::Duration = std::time::Duration::from_secs(2);
+/// Maximum time for calls of code to end at shutdown.
+const SHUTDOWN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Cheap to clone; all clones are one.
+/// Clones share their state.
 #[derive(Clone)]
 pub(crate) struct CodeMode(Arc<Inner>);
 
@@ -53,25 +48,25 @@ struct Inner {
     sessions: Sessions,
     settings: CodeSettings,
     grants: Grants,
-    homes: Homes,
-    places: Places,
+    caller_sessions: CallerSessions,
+    per_server_limit: PerServerLimit,
     prefaces: Prefaces,
     tasks: TaskTracker,
 }
 
-/// Who runs code, and what is offered to them.
+/// The caller of code mode, with its permissions.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) principal: Principal,
     pub(crate) profile: Arc<Profile>,
     pub(crate) profile_name: Arc<str>,
-    pub(crate) policy: Policy,
+    pub(crate) authorizer: Authorizer,
 }
 
-/// Where code runs.
+/// The session in which code runs.
 #[derive(Clone)]
-struct Room {
-    /// Not known of one that is made for the call.
+struct Target {
+    /// None if it is created for the call.
     session: Option<SessionId>,
     language: Language,
 }
@@ -80,9 +75,9 @@ impl CodeMode {
     pub(crate) fn new(hosting: Hosting, sessions: Sessions, settings: CodeSettings) -> Self {
         let store = hosting.store().clone();
         Self(Arc::new(Inner {
-            places: Places::new(settings.calls_per_server),
+            per_server_limit: PerServerLimit::new(settings.calls_per_server),
             grants: Grants::new(store.clone()),
-            homes: Homes::new(store),
+            caller_sessions: CallerSessions::new(store),
             prefaces: Prefaces::default(),
             tasks: TaskTracker::new(),
             hosting,
@@ -95,17 +90,13 @@ impl CodeMode {
         &self.0.settings
     }
 
-    /// Waits a little for what code has asked; the sessions have ended, so nobody waits for the answers.
+    /// Waits a little for the calls of code. The sessions have ended, so their results are not needed.
     pub(crate) async fn end(&self) {
         self.0.tasks.close();
-        let _ = tokio::time::timeout(LAST_ANSWERS, self.0.tasks.wait()).await;
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, self.0.tasks.wait()).await;
     }
 
     fn store(&self) -> &Store {
         self.0.hosting.store()
-    }
-
-    fn audit(&self) -> &Audit {
-        self.0.sessions.audit()
     }
 }

@@ -10,11 +10,11 @@ mod events;
 mod failure;
 mod health;
 mod info;
-mod life;
 mod options;
-mod places;
 mod roster;
 mod slot;
+mod start_limiter;
+mod state_machine;
 mod supervisor;
 #[cfg(test)]
 mod tests;
@@ -33,14 +33,14 @@ pub(crate) use circuit::{CallEnd, NoAnswer};
 pub(crate) use connect::{Connect, ConnectFailure, Link, LinkEnd, Stage, ToolSummary};
 pub(crate) use failure::LinkMissing;
 pub(crate) use info::ServerInfo;
-pub(crate) use life::Status;
 pub(crate) use options::FleetOptions;
 pub(crate) use roster::Skipped;
+pub(crate) use state_machine::Status;
 
-use life::State;
-use places::Places;
 use roster::Roster;
 use slot::{Connection, Slot, Wish};
+use start_limiter::Places;
+use state_machine::State;
 use supervisor::Supervisor;
 
 /// Cheap to clone; all clones are one. When the last is dropped, all servers are killed.

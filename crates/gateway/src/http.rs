@@ -1,145 +1,56 @@
-//! MCP over HTTP at `/mcp`, with `/` and `/health` beside it.
-//!
-//! Connections are bounded in number and time (`connections`, `connection_table`). Without tokens, only the user of the
-//! server and root may connect (`access`). Every request passes the `gate` first: Host, Origin, token, limits. The state
-//! of a client between its requests, in the older era, can be lost at any time: only notifications depend on it.
+//! The server over HTTP: MCP, the REST API, and the status of the server.
 
-mod access;
-mod app;
-mod batch;
-mod clients;
-mod connection_table;
-mod connections;
-mod failed_attempts;
-#[cfg(fuzzing)]
-pub mod fuzzing;
-mod gate;
-mod headers;
-mod incoming;
-mod last_words;
-mod mcp;
-mod options;
-mod patience;
-mod peers;
-mod place;
-mod replay;
 mod status;
+#[cfg(test)]
+mod tests;
 
+use std::io;
 use std::sync::Arc;
 
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
-use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::http::StatusCode;
+use axum::routing::get;
 use axum::{Extension, Router};
-use serde_json::json;
+use ringfence_mcp::http::{HttpOptions, Incoming, LARGE_BODY_BYTES, refuse};
 use tokio_util::sync::CancellationToken;
-use tower_http::cors::{AllowOrigin, CorsLayer};
 
-pub(crate) use clients::Clients;
-pub(crate) use headers::subject;
-pub use incoming::Incoming;
-pub use options::{HttpOptions, ListenError, MIN_TOKEN_BYTES, Token, check, short_token};
-pub(crate) use replay::Replays;
-
+use crate::authorize::{Authentication, AuthenticationOptions, ListenError, check_listen_address};
 use crate::{Gateway, rest};
-use access::Access;
-use app::{App, Direct};
-use connection_table::ConnectionTable;
-use gate::Gate;
-use mcp::{LARGE_BODY, Mcp};
-use peers::Peers;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     #[error("serving HTTP failed")]
-    Io(#[from] std::io::Error),
+    Io(#[from] io::Error),
 }
 
-/// Serves until `shutdown`, which also ends the calls under way. Before it, `options.drain` lets them end by themselves,
-/// and no others begin.
+/// Serves until `shutdown`, which also ends the requests in progress. After `options.drain`, requests in progress may
+/// finish and no others start.
 pub async fn serve_http(
     incoming: impl Into<Incoming>,
     gateway: Gateway,
+    authentication: AuthenticationOptions,
     options: HttpOptions,
     shutdown: CancellationToken,
 ) -> Result<(), ServeError> {
     let incoming = incoming.into();
-    let address = incoming.address()?;
-    check(address, &options)?;
-    let (drain, patience) = (options.drain.clone(), options.drain_timeout);
-    let table = ConnectionTable::new(options.max_connections, options.principals());
-    let access = Access::new(&options);
-    let peers = Peers::new(address.ip(), options.allowed_hosts.clone());
-    let gate = Arc::new(Gate::new(peers, &options, &gateway));
-    let closing = shutdown.child_token();
-    let app = Arc::new(app(gateway, &options, Arc::clone(&gate), &shutdown, &closing));
-    let drained = async {
-        drain.cancelled().await;
-        closing.cancel();
-        if tokio::time::timeout(patience, gate.is_empty()).await.is_err() {
-            tracing::warn!("requests were still under way after {} s", patience.as_secs());
-        }
-        shutdown.cancel();
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        () = connections::serve(incoming, &app, &table, &access, &shutdown) => Ok(()),
-        () = drained => Ok(()),
-    }
+    check_listen_address(incoming.address()?, &authentication)?;
+    let options = HttpOptions { principals: authentication.principals(), ..options };
+    let routes = routes(&gateway, &options, &shutdown);
+    let authentication = Arc::new(Authentication::new(authentication));
+    ringfence_mcp::http::serve(incoming, gateway, authentication, routes, options, shutdown).await?;
+    Ok(())
 }
 
-/// `shutdown` ends everything, `closing` only what has no end of its own.
-fn app(
-    gateway: Gateway,
-    options: &HttpOptions,
-    gate: Arc<Gate>,
-    shutdown: &CancellationToken,
-    closing: &CancellationToken,
-) -> App {
-    let cors = options.enable_cors.then(|| cors(gate.peers().clone()));
-    let status = Router::new().route("/", get(status::about)).route("/health", get(status::health));
-    let mcp = Arc::new(Mcp::new(gateway.clone(), options, shutdown, closing));
-    let routes = Router::new()
-        .route("/mcp", post(mcp::post).get(mcp::get).delete(mcp::delete))
-        .route("/mcp/{profile}", post(mcp::post).get(mcp::get).delete(mcp::delete))
-        .with_state(Arc::clone(&mcp))
-        .merge(rest::routes(gateway.clone(), options.max_body_bytes.min(LARGE_BODY), options.principals(), shutdown))
-        .merge(status.layer(Extension(status::Ending(options.drain.clone()))).with_state(gateway))
-        .fallback(async || {
-            refuse(StatusCode::NOT_FOUND, "nothing is here", "MCP is served at /mcp, REST at /v1/sessions")
-        })
-        .layer(from_fn_with_state(Arc::clone(&gate), gate::pass));
-    match cors {
-        Some(cors) => App::new(routes.layer(cors), None),
-        None => App::new(routes, Some(Direct { gate, mcp })),
-    }
+/// The routes besides MCP.
+fn routes(gateway: &Gateway, options: &HttpOptions, shutdown: &CancellationToken) -> Router {
+    let status = Router::new()
+        .route("/", get(status::about))
+        .route("/health", get(status::health))
+        .layer(Extension(status::Draining(options.drain.clone())))
+        .with_state(gateway.clone());
+    let max_body_bytes = options.max_body_bytes.min(LARGE_BODY_BYTES);
+    rest::routes(gateway.clone(), max_body_bytes, options.principals, shutdown)
+        .merge(status)
+        .fallback(async || refuse(StatusCode::NOT_FOUND, "unknown path", "MCP is served at /mcp, REST at /v1/sessions"))
 }
-
-/// Only for origins that the gate lets in: CORS tells browsers, the gate decides.
-fn cors(peers: Peers) -> CorsLayer {
-    CorsLayer::new()
-        .allow_origin(AllowOrigin::predicate(move |origin: &HeaderValue, _| peers.allow_origin(origin)))
-        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
-        .allow_headers([
-            header::CONTENT_TYPE,
-            header::ACCEPT,
-            header::AUTHORIZATION,
-            HeaderName::from_static("mcp-protocol-version"),
-            HeaderName::from_static("mcp-session-id"),
-            HeaderName::from_static("mcp-method"),
-            HeaderName::from_static("mcp-name"),
-            HeaderName::from_static("last-event-id"),
-        ])
-        .expose_headers([HeaderName::from_static("mcp-session-id")])
-}
-
-/// A refusal below the level of MCP.
-pub(crate) fn refuse(status: StatusCode, error: &str, hint: &str) -> Response {
-    (status, axum::Json(json!({"error": error, "hint": hint}))).into_response()
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,43 +1,29 @@
-//! The MCP server: sandbox sessions offered as tools, over stdio and HTTP.
+//! The MCP gateway: sandbox sessions and the tools of other MCP servers, offered as one server.
 //!
-//! A call goes one way: transport → principal → [`Gateway`] → sessions → `reply`. Both protocol eras
-//! are served without any state of the transport: what lasts is named by `session_id` alone.
+//! A request takes one way: transport → principal → `router` → `authorize` → session, or `relay` → server → `reply`. The
+//! transports are in the `mcp` crate; `http`, `rest` and `operator` add the routes of this product.
 
-mod arguments;
-mod busy;
-mod call;
-mod clean;
-mod client;
+mod authorize;
+mod builtin_resources;
+mod catalogue;
 mod code;
-mod era;
-mod failure;
+mod connection;
+mod detach_on_drop;
 mod fleet;
-#[cfg(fuzzing)]
-pub mod fuzzing;
-mod gateway;
 mod hosting;
 mod http;
-mod in_flight;
-mod json_values;
 mod operator;
-mod policy;
+mod relay;
 mod reply;
-mod resource;
 mod rest;
-mod rpc;
-mod search;
-mod share;
-mod stdio;
-mod to_its_end;
+mod router;
 mod tools;
-mod upstream;
 
-pub use gateway::Gateway;
-pub use hosting::{Hosting, HostingOptions, KnownServer, KnownServers, stored_servers};
-pub use http::{
-    HttpOptions, Incoming, ListenError, MIN_TOKEN_BYTES, ServeError, Token, check, serve_http, short_token,
-};
+pub use authorize::{AuthenticationOptions, ListenError, MIN_TOKEN_BYTES, Token, check_listen_address, short_token};
+pub use catalogue::search::{Hit, Index, Searched};
+pub use catalogue::{KnownServer, KnownServers};
+pub use hosting::{Hosting, HostingOptions, stored_servers};
+pub use http::{ServeError, serve_http};
 pub use operator::serve_operator;
-pub use search::{Hit, Index, Searched};
-pub use stdio::{StdioError, serve_stdio};
+pub use router::Gateway;
 pub use tools::code_mode_tools;

@@ -17,9 +17,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::refuse;
-use crate::share::Principals;
 use crate::{Gateway, rest};
+use ringfence_mcp::fair_pool::Principals;
+use ringfence_mcp::http::refuse;
 
 const MOST_REQUESTS: usize = 64;
 const MOST_BODY_BYTES: usize = 4 << 20;

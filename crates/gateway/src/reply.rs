@@ -28,7 +28,7 @@ pub(crate) use found::found_tools;
 use output::Excerpt;
 use unfinished::Unfinished;
 
-use crate::resource;
+use crate::builtin_resources;
 
 /// Of what came of running something, if nothing is wrong with it.
 const USUAL_FIELDS: usize = 9;
@@ -79,7 +79,7 @@ pub(crate) fn answer(answer: &Answer) -> CallToolResult {
     }
     for (name, output) in [("stdout_resource", &answer.stdout), ("stderr_resource", &answer.stderr)] {
         if let Some(whole) = &output.whole {
-            field(name, resource::uri(&answer.session_id, whole).into());
+            field(name, builtin_resources::uri(&answer.session_id, whole).into());
         }
     }
     if !answer.notices.is_empty() {
@@ -117,7 +117,12 @@ fn closing(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize)
         }
         if let Some(whole) = &output.whole {
             let what = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
-            let _ = write!(line, " ({what}, {} bytes, is {})", whole.bytes, resource::uri(&answer.session_id, whole));
+            let _ = write!(
+                line,
+                " ({what}, {} bytes, is {})",
+                whole.bytes,
+                builtin_resources::uri(&answer.session_id, whole)
+            );
         }
     }
     if answer.is_cut {

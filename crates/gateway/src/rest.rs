@@ -16,19 +16,19 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use ringfence_core::AuditEvent;
 use ringfence_core::{Failure, Kind, Principal};
+use ringfence_mcp::failure;
+use ringfence_mcp::fair_pool::{Pool, Principals};
 use ringfence_session::Sessions;
 use tokio_util::sync::CancellationToken;
 
+use crate::Gateway;
+use crate::authorize::{Action, Object, Subject};
 use crate::hosting::Hosting;
-use crate::policy::Action;
-use crate::share::{Pool, Principals};
-use crate::{Gateway, busy, failure};
 
 /// Files that may be on their way in at a time; each is held in memory.
 const UPLOADS_AT_ONCE: usize = 8;
@@ -46,14 +46,8 @@ impl Rest {
         self.gateway.sessions()
     }
 
-    /// What only the request itself says.
-    fn permit(&self, principal: &Principal, action: Action) -> Result<(), Failure> {
-        if principal.is_operator() {
-            return Ok(());
-        }
-        self.gateway.policy().check(action).inspect_err(|failure| {
-            self.gateway.audit().record(AuditEvent::refusal(failure).by(principal, None));
-        })
+    fn authorize(&self, principal: &Principal, action: Action) -> Result<(), Failure> {
+        self.gateway.authorizer().authorize(Subject::principal(principal), action, Object::Endpoint)
     }
 
     fn hosting(&self) -> Result<&Hosting, Failure> {
@@ -93,27 +87,47 @@ pub(crate) fn routes(
             failure: Failure::new(Kind::Validation, "this cannot be done here").hint("the README lists the requests"),
             status: Some(StatusCode::METHOD_NOT_ALLOWED),
         })
-        .layer(from_fn_with_state(rest.clone(), permit))
+        .layer(from_fn_with_state(rest.clone(), check))
         .with_state(rest)
 }
 
-/// Forwards requests that the policy allows and whose query parameters the route knows.
-async fn permit(State(rest): State<Rest>, request: Request, next: Next) -> Response {
-    let principal = request.extensions().get::<Principal>().cloned();
+/// Forwards requests that are authorized and whose query parameters the route knows.
+async fn check(State(rest): State<Rest>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
-    let allowed = match &principal {
-        Some(principal) => rest.gateway.policy().check_route(principal, request.method(), route),
-        None => Err(Failure::new(Kind::Policy, "nobody is known to ask").hint("send a token")),
+    let authorized = match request.extensions().get::<Principal>() {
+        Some(principal) => rest.authorize(principal, action(request.method(), route)),
+        None => Err(Failure::new(Kind::Policy, "the sender of this request is unknown").hint("send a token")),
     };
-    if let Err(failure) = allowed {
-        let event = AuditEvent::refusal(&failure);
-        rest.gateway.audit().record(principal.iter().fold(event, |event, principal| event.by(principal, None)));
+    if let Err(failure) = authorized {
         return Refusal::from(failure).into_response();
     }
     if let Err(failure) = query::check(request.method(), route, request.uri()) {
         return Refusal::from(failure).into_response();
     }
     next.run(request).await
+}
+
+/// The action of a request, by its route. The handlers of `/exec` and of servers check more.
+fn action(method: &Method, route: &str) -> Action {
+    let (is_read, is_write) = (matches!(*method, Method::GET | Method::HEAD), *method == Method::PUT);
+    let Some(route) = route.strip_prefix("/v1/") else { return Action::Other };
+    let Some(of_session) = route.strip_prefix("sessions/{id}") else {
+        return match route {
+            "sessions" if is_read => Action::ManageSessions,
+            "sessions" => Action::CreateSession,
+            _ if route.starts_with("servers") => Action::UseServers,
+            _ => Action::Other,
+        };
+    };
+    match of_session {
+        "" | "/log" => Action::ManageSessions,
+        "/exec" => Action::Run,
+        "/outputs/{number}" => Action::ReadOutput,
+        _ if of_session.starts_with("/processes") => Action::RunCommand,
+        _ if of_session.starts_with("/files") && is_read => Action::ReadFiles,
+        _ if of_session.starts_with("/files") && is_write => Action::WriteFiles,
+        _ => Action::Other,
+    }
 }
 
 fn nothing_here() -> Failure {
@@ -140,6 +154,36 @@ impl IntoResponse for Refusal {
         let is_busy = self.failure.kind == Kind::Busy;
         let (status, body) = failure::render_http(self.failure);
         let response = (self.status.unwrap_or(status), axum::Json(body)).into_response();
-        if is_busy { busy::with_retry_after(response) } else { response }
+        if is_busy { failure::with_retry_after(response) } else { response }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_has_an_action() {
+        let of_session = |rest: &str| format!("/v1/sessions/{{id}}{rest}");
+        for (method, route, expected) in [
+            (Method::GET, "/v1/sessions".into(), Action::ManageSessions),
+            (Method::HEAD, "/v1/sessions".into(), Action::ManageSessions),
+            (Method::POST, "/v1/sessions".into(), Action::CreateSession),
+            (Method::DELETE, of_session(""), Action::ManageSessions),
+            (Method::GET, of_session("/log"), Action::ManageSessions),
+            (Method::POST, of_session("/exec"), Action::Run),
+            (Method::GET, of_session("/outputs/{number}"), Action::ReadOutput),
+            (Method::GET, of_session("/files"), Action::ReadFiles),
+            (Method::HEAD, of_session("/files/{*path}"), Action::ReadFiles),
+            (Method::PUT, of_session("/files/{*path}"), Action::WriteFiles),
+            (Method::GET, of_session("/processes"), Action::RunCommand),
+            (Method::POST, of_session("/processes"), Action::RunCommand),
+            (Method::GET, of_session("/processes/{pid}/ws"), Action::RunCommand),
+            (Method::GET, "/v1/servers/{name}/tools".into(), Action::UseServers),
+            (Method::DELETE, of_session("/files/{*path}"), Action::Other),
+            (Method::GET, "/v1/{*rest}".into(), Action::Other),
+        ] {
+            assert_eq!(action(&method, &route), expected, "{method} {route}");
+        }
     }
 }

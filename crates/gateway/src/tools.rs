@@ -1,10 +1,15 @@
-//! The tools that are offered. Kept short: every agent pays for this list in each conversation.
+//! The built-in tools: their entries in `tools/list`, the actions they take, and their arguments. Descriptions are short,
+//! because every agent pays for this list in each conversation.
+
+pub(crate) mod arguments;
 
 use std::sync::Arc;
 
 use ringfence_session::Choice;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
+
+use crate::authorize::Action;
 
 pub(crate) const EXECUTE_CODE: &str = "execute_code";
 pub(crate) const EXECUTE_COMMAND: &str = "execute_command";
@@ -17,11 +22,24 @@ pub(crate) const LIST_FILES: &str = "list_files";
 pub(crate) const RUN_PYTHON: &str = "run_python";
 pub(crate) const SEARCH_TOOLS: &str = "search_tools";
 
-/// How the content of a file travels.
+/// The action of a built-in tool.
+pub(crate) fn action(tool: &str) -> Option<Action> {
+    Some(match tool {
+        EXECUTE_CODE | RUN_PYTHON => Action::RunCode,
+        EXECUTE_COMMAND => Action::RunCommand,
+        GET_SESSIONS | STOP_SESSION | GET_VOLUME_PATH => Action::ManageSessions,
+        READ_FILE | LIST_FILES => Action::ReadFiles,
+        WRITE_FILE => Action::WriteFiles,
+        SEARCH_TOOLS => Action::UseServers,
+        _ => return None,
+    })
+}
+
+/// The encodings of file contents.
 pub(crate) const ENCODINGS: [&str; 2] = ["utf-8", "base64"];
 
-/// All that a search may find at once.
-pub(crate) const MOST_FOUND: usize = 20;
+/// Maximum number of tools that a search returns.
+pub(crate) const MAX_FOUND_TOOLS: usize = 20;
 
 /// The tools by which an agent reaches those of servers from code: without schemas of their answers, since they are to
 /// cost little.
@@ -50,7 +68,7 @@ pub(crate) fn code_mode() -> Vec<Tool> {
         input(
             json!({
                 "query": {"type": "string", "minLength": 1},
-                "limit": {"type": "integer", "minimum": 1, "maximum": MOST_FOUND, "description": "5 by default"},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND_TOOLS, "description": "5 by default"},
             }),
             &["query"],
         ),
@@ -249,8 +267,8 @@ fn output(properties: Value, required: &[&str]) -> JsonObject {
 
 #[cfg(test)]
 mod tests {
+    use super::arguments::ToolCall;
     use super::*;
-    use crate::arguments::Call;
 
     fn choice() -> Choice {
         Choice { templates: "python (default), node, bash".into(), flavors: "small (default), medium, large".into() }
@@ -273,9 +291,17 @@ mod tests {
     }
 
     #[test]
+    fn every_tool_has_an_action() {
+        for tool in all(&choice()).into_iter().chain(code_mode()) {
+            assert!(action(&tool.name).is_some(), "{}", tool.name);
+        }
+        assert_eq!(action("rm"), None);
+    }
+
+    #[test]
     fn every_listed_tool_is_known() {
         for tool in all(&choice()).into_iter().chain(code_mode()) {
-            let refusal = Call::parse(&tool.name, None).err().map(|failure| failure.message).unwrap_or_default();
+            let refusal = ToolCall::parse(&tool.name, None).err().map(|failure| failure.message).unwrap_or_default();
             assert!(!refusal.contains("no such tool"), "{}", tool.name);
         }
     }

@@ -1,14 +1,14 @@
-//! How connections outlive the process that serves them.
+//! Lets connections outlive the process that serves them.
 //!
-//! A supervisor accepts them and hands each to its worker, over a `channel` between the two; it keeps a descriptor of
-//! each too, and reads nothing of what is said on it. For every connection the worker leaves word what is to become of it
-//! without it, in memory that both share (`crash_replies`): to go on with the next worker, where nothing was asked, or to be told
-//! that the worker was lost, in words that the worker has chosen. When it dies, its supervisor does as the wills say.
+//! A supervisor accepts connections and passes each to its worker over a `channel`. It keeps a descriptor of each
+//! connection, and reads nothing from it. For every connection the worker keeps a record in shared memory
+//! (`crash_replies`) that says what to do if the worker dies: pass the connection to the next worker if no request is
+//! unanswered, else send the client a reply that the worker has prepared.
 
 mod channel;
 mod crash_replies;
-mod handed;
+mod worker_end;
 
 pub use channel::{Channel, Report, pair};
-pub use crash_replies::{Fate, LONGEST_WORDS, Will, Wills};
-pub use handed::{Handed, Hello, Place};
+pub use crash_replies::{CrashAction, CrashReplies, CrashReply, MAX_REPLY_BYTES};
+pub use worker_end::{CrashReplySlot, HandedConnections, WorkerSetup};

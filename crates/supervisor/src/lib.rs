@@ -1,6 +1,6 @@
 //! Keeps an MCP endpoint alive: owns its listening socket, and under it a serving process that can die.
 //!
-//! Connections are accepted here and handed to one worker after the other (`custody`), so that the endpoint never changes
+//! Connections are accepted here and handed to one worker after the other (`connections`), so that the endpoint never changes
 //! and no connection is refused while there is none: it waits. One on which nothing was asked does not notice that its
 //! worker has died; on any other the client is told that its call may have run, or may not.
 //!
@@ -27,7 +27,7 @@ pub use options::{Listen, Options, TokenSource, WorkerLog};
 pub use status::{Ending, GaveUp, Health, Reason, Status};
 pub use worker::{SUPERVISOR_VARIABLE, lead_session};
 
-use connection_table::Custody;
+use connection_table::ConnectionTable;
 use ringfence_config::{SCOPE_DIGEST_VARIABLE, Scope, ScopeError};
 use status::Board;
 use supervise::Keeper;
@@ -80,16 +80,16 @@ impl Supervisor {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let made = runtime.and_then(|runtime| {
                 let within = runtime.enter();
-                let custody = Custody::new(listener)?;
+                let connections = ConnectionTable::new(listener)?;
                 drop(within);
-                Ok((runtime, custody))
+                Ok((runtime, connections))
             });
-            let (runtime, custody) = match made {
+            let (runtime, connections) = match made {
                 Ok(made) => made,
                 Err(error) => return drop(failed.send(error)),
             };
             drop(failed);
-            let ending = runtime.block_on(keeper.run(custody));
+            let ending = runtime.block_on(keeper.run(connections));
             // A launcher that does not answer is not waited for.
             runtime.shutdown_background();
             shown.end(ending);

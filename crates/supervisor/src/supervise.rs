@@ -13,7 +13,7 @@ use super::probe::{Depth, Probe, Trouble};
 use super::request::ill_health;
 use super::status::{Board, Ending, GaveUp, Health, Reason};
 use super::worker::{Ended, Worker};
-use crate::connection_table::Custody;
+use crate::connection_table::ConnectionTable;
 use crate::state_machine::{Event, Life, Pulse, Step};
 use ringfence_backend::Identity;
 use ringfence_backend::end_orphans;
@@ -77,7 +77,7 @@ impl Keeper {
         Ok((Self { identity, options, scope, probe, board, stop, hurry, life }, listener, shown))
     }
 
-    pub(crate) async fn run(mut self, mut custody: Custody) -> Ending {
+    pub(crate) async fn run(mut self, mut connections: ConnectionTable) -> Ending {
         let stop = self.stop.clone();
         let awake = Arc::clone(&self.board);
         // On the same thread: when that hangs, nothing is said.
@@ -91,7 +91,7 @@ impl Keeper {
             if let Some(token) = self.options.token.as_ref().and_then(TokenSource::read) {
                 self.probe.token = Some(token);
             }
-            let started = custody.open_channel().and_then(|(channel, theirs)| {
+            let started = connections.open_channel().and_then(|(channel, theirs)| {
                 Worker::start(&self.options, theirs, self.identity).map(|worker| (worker, channel))
             });
             let (worker, channel) = match started {
@@ -108,12 +108,12 @@ impl Keeper {
             self.board.show(|shown| shown.worker_pid = Some(worker.pid()));
             let loss = tokio::select! {
                 biased;
-                () = stop.cancelled() => return self.farewell(worker, &channel, custody).await,
+                () = stop.cancelled() => return self.farewell(worker, &channel, connections).await,
                 loss = self.attend(&worker) => loss,
-                never = custody.serve(&channel) => match never {},
+                never = connections.serve(&channel) => match never {},
             };
             let (ended, said) = worker.end(DEATH).await;
-            custody.settle(&channel);
+            connections.on_worker_death(&channel);
             if let Some(ending) = self.lost(loss, ended, said).await {
                 return ending;
             }
@@ -252,8 +252,8 @@ impl Keeper {
     }
 
     /// Ends the worker in order, or by force if it takes too long; then nothing of it is left.
-    async fn farewell(&mut self, worker: Worker, channel: &Channel, mut custody: Custody) -> Ending {
-        custody.close();
+    async fn farewell(&mut self, worker: Worker, channel: &Channel, mut connections: ConnectionTable) -> Ending {
+        connections.close();
         worker.ask_to_end();
         let hurry = self.hurry.clone();
         let ending = async {
@@ -270,10 +270,10 @@ impl Keeper {
         };
         let ended_itself = tokio::select! {
             ended_itself = ending => ended_itself,
-            never = custody.serve(channel) => match never {},
+            never = connections.serve(channel) => match never {},
         };
         let (ended, _) = worker.end(LAST_MOMENT).await;
-        custody.settle(channel);
+        connections.on_worker_death(channel);
         if !ended_itself || ended.is_none_or(|ended| ended.exit_code != Some(0)) {
             tracing::warn!("the worker did not end in order");
             self.end_sandboxes().await;

@@ -19,9 +19,11 @@ use ringfence_config::cache_directory;
 use ringfence_config::{Configuration, Flag, parse_volume};
 use ringfence_core::Volume;
 use ringfence_gateway::{
-    Gateway, HttpOptions, Incoming, MIN_TOKEN_BYTES, Token, check, serve_http, serve_stdio, short_token,
+    AuthenticationOptions, Gateway, MIN_TOKEN_BYTES, Token, check_listen_address, serve_http, short_token,
 };
-use ringfence_mcp::handover::{Handed, Hello};
+use ringfence_mcp::handover::{HandedConnections, WorkerSetup};
+use ringfence_mcp::http::{HttpOptions, Incoming};
+use ringfence_mcp::stdio;
 use ringfence_servers::guest_writable;
 use ringfence_servers::import::client_files;
 use ringfence_session::Sessions;
@@ -169,7 +171,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let gateway = scope.iter().fold(gateway, |gateway, scope| gateway.within(Arc::clone(scope)));
         let of_scope = scope.as_ref().and_then(|scope| scope.profile.as_ref());
         let gateway = match of_scope.or(configuration.server.profile.as_ref()) {
-            Some(profile) => gateway.offering(profile).ok_or_else(|| no_profile(profile, &configuration))?,
+            Some(profile) => gateway.with_profile(profile).ok_or_else(|| no_profile(profile, &configuration))?,
             None => gateway,
         };
         let _removed_at_the_end = scoped.and_then(Scoped::removal);
@@ -223,7 +225,7 @@ async fn serve(
         None => {
             let proving = tokio::spawn(readiness.wait("over stdio".into()));
             let served = tokio::select! {
-                served = serve_stdio(gateway, at_once) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
+                served = stdio::serve(gateway, at_once, tokio::io::stdin(), tokio::io::stdout()) => served.map_err(|error| Failure::new("serving stdio failed").because(&error)),
                 () = shutdown.cancelled() => Ok(()),
             };
             proving.abort();
@@ -239,13 +241,14 @@ async fn serve(
 
 /// How connections are served, and where they come from.
 struct Http {
+    authentication: AuthenticationOptions,
     options: HttpOptions,
     source: Source,
 }
 
 enum Source {
     Listen(Listen),
-    Supervisor(Hello),
+    Supervisor(WorkerSetup),
 }
 
 impl Http {
@@ -263,7 +266,8 @@ impl Http {
             Source::Supervisor(hello) => hello.address(),
             Source::Listen(listen) => listen.address().map_err(|error| no_address(&error))?,
         };
-        Ok(Self { options: http_options(arguments, configuration, address)?, source })
+        let (authentication, options) = http_options(arguments, configuration, address)?;
+        Ok(Self { authentication, options, source })
     }
 }
 
@@ -278,25 +282,28 @@ pub(super) fn http_options(
     arguments: &Arguments,
     configuration: &Configuration,
     address: SocketAddr,
-) -> Result<HttpOptions, Failure> {
+) -> Result<(AuthenticationOptions, HttpOptions), Failure> {
     let server = &configuration.server;
     let tokens = configuration.tokens()?.into_iter();
-    let options = HttpOptions {
+    let authentication = AuthenticationOptions {
         tokens: tokens.map(|token| Token { principal: token.name, secret: token.secret.expose().to_owned() }).collect(),
-        allowed_hosts: server.allowed_hosts.clone(),
-        enable_cors: server.enable_cors,
         insecure_no_auth: arguments.insecure_no_auth,
         allow_local_users: server.allow_local_users,
+    };
+    let options = HttpOptions {
+        allowed_hosts: server.allowed_hosts.clone(),
+        enable_cors: server.enable_cors,
         max_requests: server.most_requests,
         max_connections: server.most_connections,
         drain_timeout: server.times.drain,
         ..HttpOptions::default()
     };
-    check(address, &options).map_err(|error| Failure::new(error.to_string()).hint(error.hint()))?;
-    if let Some(token) = short_token(&options.tokens) {
+    check_listen_address(address, &authentication)
+        .map_err(|error| Failure::new(error.to_string()).hint(error.hint()))?;
+    if let Some(token) = short_token(&authentication.tokens) {
         tracing::warn!("the token of {:?} has fewer than {MIN_TOKEN_BYTES} bytes and may be guessed", token.principal);
     }
-    Ok(options)
+    Ok((authentication, options))
 }
 
 async fn serve_over_http(
@@ -305,7 +312,7 @@ async fn serve_over_http(
     readiness: Readiness,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
-    let Http { source, options } = http;
+    let Http { source, authentication, options } = http;
     let incoming = open(source).await?;
     let bound = incoming.address().map_err(|error| no_address(&error))?;
     let manager = ServiceManager::find();
@@ -323,7 +330,7 @@ async fn serve_over_http(
         tokio::select! { () = shutdown.cancelled() => {}, () = drain.cancelled() => {} }
         manager.is_stopping();
     };
-    let serving = serve_http(incoming, gateway, options, shutdown.clone());
+    let serving = serve_http(incoming, gateway, authentication, options, shutdown.clone());
     let (served, (), (), ()) = tokio::join!(
         async {
             let served = serving.await;
@@ -353,7 +360,7 @@ async fn open(source: Source) -> Result<Incoming, Failure> {
             taken.map(Incoming::from).map_err(inherited)
         }
         Source::Supervisor(hello) => {
-            Handed::new(hello).map(|handed| Incoming::Handed(Box::new(handed))).map_err(inherited)
+            HandedConnections::new(hello).map(|handed| Incoming::Handed(Box::new(handed))).map_err(inherited)
         }
     }
 }

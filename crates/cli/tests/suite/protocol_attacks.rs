@@ -5,7 +5,8 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 use ringfence_config::Settings;
-use ringfence_gateway::{Gateway, HttpOptions, Token, serve_http};
+use ringfence_gateway::{AuthenticationOptions, Gateway, Token, serve_http};
+use ringfence_mcp::http::HttpOptions;
 use ringfence_session::Sessions;
 use ringfence_testkit::Server;
 use serde_json::{Value, json};
@@ -194,11 +195,18 @@ fn case_57_an_impostor_of_the_kernel_is_not_heard() {
 async fn case_14_anothers_session_is_answered_like_one_that_never_was() {
     let sessions = Sessions::new(Settings::default(), PathBuf::from(BINARY));
     let token = |name: &str| Token { principal: name.into(), secret: format!("secret-of-{name}") };
-    let options = HttpOptions { tokens: vec![token("a"), token("b")], ..HttpOptions::default() };
+    let tokens = vec![token("a"), token("b")];
+    let authentication = AuthenticationOptions { tokens, ..AuthenticationOptions::default() };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let shutdown = CancellationToken::new();
-    let serving = tokio::spawn(serve_http(listener, Gateway::new(sessions.clone()), options, shutdown.clone()));
+    let serving = tokio::spawn(serve_http(
+        listener,
+        Gateway::new(sessions.clone()),
+        authentication,
+        HttpOptions::default(),
+        shutdown.clone(),
+    ));
     let ask = async |who: &str, tool: &str, arguments: Value| {
         let body = request(tool, &arguments);
         let head = format!(

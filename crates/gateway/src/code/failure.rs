@@ -1,6 +1,5 @@
 //! What code is told of a call that came to nothing.
 
-use ringfence_core::{Failure, Kind as FailureKind};
 use ringfence_guest::HostResponse;
 use ringfence_store::StoreError;
 use serde_json::{Map, Value, json};
@@ -60,12 +59,6 @@ impl CallError {
             Map::from_iter([("kind".to_owned(), json!(self.kind.name())), ("message".to_owned(), json!(self.message))]);
         error.extend(self.more);
         HostResponse::Error(Value::Object(error))
-    }
-
-    /// As it stands in the audit.
-    pub(super) fn as_failure(&self) -> Failure {
-        let kind = if self.kind == ErrorKind::Limit { FailureKind::ResourceLimit } else { FailureKind::Policy };
-        Failure::new(kind, self.message.clone())
     }
 }
 

@@ -8,7 +8,7 @@ use ringfence_core::Principal;
 use ringfence_store::{Store, StoreError};
 use serde_json::{Value, json};
 
-use crate::hosting::KnownServer;
+use crate::catalogue::KnownServer;
 
 /// Of what is told of a saved tool, in characters; the rest comes with its source.
 const MOST_DOC: usize = 200;

@@ -8,12 +8,12 @@ use ringfence_session::{Answer, CodeRequest, HostCalls};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::cell::Cell;
-use super::grants::Granted;
-use super::homes::unkept;
-use super::{Caller, CodeMode, Inner, Room, preface};
-use crate::hosting::KnownServer;
-use crate::policy::Action;
+use super::caller_sessions::store_failure;
+use super::host_calls::CodeRun;
+use super::{Caller, CodeMode, Inner, Target, preface};
+use crate::authorize::Action;
+use crate::authorize::SessionGrants;
+use crate::catalogue::KnownServer;
 
 /// How long code waits for servers that are started for the first time.
 const FIRST_START: Duration = Duration::from_secs(20);
@@ -46,7 +46,7 @@ impl CodeMode {
         let timeout = self.check_timeout(timeout)?;
         let mut is_second = false;
         loop {
-            let (session, is_new_session) = self.home(caller).await?;
+            let (session, is_new_session) = self.caller_session(caller).await?;
             let language = match self.0.sessions.language(&caller.principal, &session) {
                 Err(_) if !is_second => {
                     is_second = true;
@@ -54,8 +54,8 @@ impl CodeMode {
                 }
                 language => language?,
             };
-            let room = Room { session: Some(session.clone()), language };
-            let host = self.host_calls(caller, room, &servers, Telling::Always).await?;
+            let target = Target { session: Some(session.clone()), language };
+            let host = self.host_calls(caller, target, &servers, Telling::Always).await?;
             let request = CodeRequest {
                 code: code.clone(),
                 template: None,
@@ -111,10 +111,10 @@ impl CodeMode {
             request.session_id = Some(made.session_id);
             is_new = true;
         }
-        let room = Room { session: request.session_id.clone(), language };
-        let (made, gone) = (room.session.clone().filter(|_| is_new), cancel.clone());
+        let target = Target { session: request.session_id.clone(), language };
+        let (made, gone) = (target.session.clone().filter(|_| is_new), cancel.clone());
         let run = async {
-            request.host = Some(self.host_calls(caller, room, &servers, Telling::IfAny).await?);
+            request.host = Some(self.host_calls(caller, target, &servers, Telling::IfAny).await?);
             sessions.execute(&caller.principal, request, cancel).await
         };
         let mut answer = run.await;
@@ -147,7 +147,7 @@ impl CodeMode {
         // One that was never there before has no tools yet that code could see.
         let until = Instant::now() + FIRST_START;
         for server in known.servers().iter().filter(|server| server.tools.is_empty() && is_named(named, server)) {
-            self.0.hosting.await_first(&server.name, until).await;
+            self.0.hosting.wait_for_tools(&server.name, until).await;
         }
         known = self.0.hosting.known_servers(&caller.profile).await;
         let find = |name: &String| {
@@ -162,39 +162,40 @@ impl CodeMode {
     async fn host_calls(
         &self,
         caller: &Caller,
-        room: Room,
+        target: Target,
         named: &[KnownServer],
         telling: Telling,
     ) -> Result<HostCalls, Failure> {
-        let granted = match &room.session {
-            None => Granted::default(),
+        let grants = match &target.session {
+            None => SessionGrants::default(),
             Some(session) => self.grant(session, named).await?,
         };
-        let saved = if caller.policy.allows(Action::Remember) {
-            self.0.prefaces.saved(self.store(), &caller.principal, room.language).await.map_err(unkept)?
+        let saved = if caller.authorizer.allows_action(Action::UseMemory) {
+            self.0.prefaces.saved(self.store(), &caller.principal, target.language).await.map_err(store_failure)?
         } else {
             Arc::default()
         };
         let binds = caller.profile.grants_servers_to_code();
-        let has_servers = caller.policy.allows(Action::UseServers) && (binds || !granted.is_empty());
+        let has_servers = caller.authorizer.allows_action(Action::UseServers) && (binds || !grants.is_empty());
         let preface = if has_servers {
             let known = Box::pin(self.0.hosting.known_servers(&caller.profile)).await;
-            let mine = known.servers().iter().filter(|server| binds || granted.has(&server.uuid));
+            let mine = known.servers().iter().filter(|server| binds || grants.contains(&server.uuid));
             Some(preface::compose(mine, &saved))
         } else if telling == Telling::Always || !saved.is_empty() {
             Some(preface::compose(std::iter::empty(), &saved))
         } else {
             None
         };
-        Ok(Cell::new(self.clone(), caller.clone(), room, granted).host_calls(preface))
+        Ok(CodeRun::new(self.clone(), caller.clone(), target, grants).into_host_calls(preface))
     }
 
-    async fn grant(&self, session: &SessionId, named: &[KnownServer]) -> Result<Granted, Failure> {
-        let granted = self.0.grants.of(session, &self.0.sessions).await.map_err(unkept)?;
+    async fn grant(&self, session: &SessionId, named: &[KnownServer]) -> Result<SessionGrants, Failure> {
+        let is_live = |session: &SessionId| self.0.sessions.is_live(session);
+        let grants = self.0.grants.of_session(session, is_live).await.map_err(store_failure)?;
         if !named.is_empty() {
             let servers = named.iter().map(|server| server.uuid.clone()).collect();
-            Box::pin(self.0.grants.add(session, &granted, servers)).await.map_err(unkept)?;
+            Box::pin(self.0.grants.add(session, &grants, servers)).await.map_err(store_failure)?;
         }
-        Ok(granted)
+        Ok(grants)
     }
 }

@@ -3,11 +3,11 @@
 use ringfence_guest::HostResponse;
 use serde_json::{Value, json};
 
-use super::cell::{Cell, told};
 use super::failure::{CallError, ErrorKind};
+use super::host_calls::{CodeRun, result};
 use super::requests::{Detail, SearchParams, read};
 use super::{Caller, CodeMode};
-use crate::tools::MOST_FOUND;
+use crate::tools::MAX_FOUND_TOOLS;
 
 /// A tool that was found.
 pub(crate) struct Found {
@@ -21,7 +21,7 @@ pub(crate) struct Found {
 
 impl Found {
     pub(crate) fn name(&self) -> &str {
-        crate::hosting::name_of(&self.tool)
+        crate::catalogue::name_of(&self.tool)
     }
 
     pub(crate) fn description(&self) -> &str {
@@ -46,15 +46,15 @@ impl CodeMode {
     }
 }
 
-impl Cell {
+impl CodeRun {
     pub(super) async fn search_tools(&self, params: &str) -> Result<HostResponse, CallError> {
         let SearchParams { query, limit, detail } = read(params)?;
-        if !(1..=MOST_FOUND).contains(&limit) {
-            return Err(CallError::new(ErrorKind::Invalid, format!("limit is not between 1 and {MOST_FOUND}")));
+        if !(1..=MAX_FOUND_TOOLS).contains(&limit) {
+            return Err(CallError::new(ErrorKind::Invalid, format!("limit is not between 1 and {MAX_FOUND_TOOLS}")));
         }
         let found = self.mode.search(&self.caller, &query, limit).await;
         let tools: Vec<Value> = found.iter().map(|found| describe(found, detail)).collect();
-        Ok(told(&json!({"tools": tools})))
+        Ok(result(&json!({"tools": tools})))
     }
 }
 

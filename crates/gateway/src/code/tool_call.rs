@@ -1,37 +1,39 @@
-//! A tool of a server, called by code.
+//! Tool calls of code, and the lists of servers and tools that code sees.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_guest::HostResponse;
+use ringfence_mcp::client::{Context, MessageSink};
+use ringfence_mcp::era::Era;
+use ringfence_mcp::json_size;
+use ringfence_mcp::rpc::Id;
+use ringfence_servers::Phase;
 use ringfence_session::CallNote;
-use serde_json::{Value, json};
+use ringfence_store::PinKind;
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::cell::{Cell, told};
 use super::failure::{CallError, ErrorKind};
+use super::host_calls::{CodeRun, result};
 use super::requests::{ServerParams, ToolCallParams, invalid, read};
-use crate::client::{Context, Outlet};
-use crate::era::Era;
-use crate::hosting::{CallFailure, KnownServer, KnownServers, Route};
-use crate::json_values;
-use crate::rpc::Id;
+use crate::authorize::{Action, Object};
+use crate::catalogue::{KnownServer, KnownServers, Route};
+use crate::relay::{Call, CallFailure, Deadline};
 
-/// Parsed JSON takes many times the memory of its text: values that the arguments of one call may have.
-const MOST_VALUES: usize = 100_000;
+/// Maximum number of values in the arguments of one call: parsed JSON takes many times the memory of its text.
+const MAX_VALUES: usize = 100_000;
 
-/// Of the servers that there are, in an error.
-const SHOWN_NAMES: usize = 20;
+/// Maximum number of server names in an error.
+const MAX_SHOWN_NAMES: usize = 20;
 
-impl Cell {
-    /// The servers that the caller may know of.
+/// Maximum length of a name in an error.
+const MAX_SHOWN_NAME_CHARS: usize = 64;
+
+impl CodeRun {
+    /// The servers that the caller may see.
     pub(super) async fn servers(&self) -> Arc<KnownServers> {
         self.mode.0.hosting.known_servers(&self.caller.profile).await
-    }
-
-    /// Whether the code may call it: it was named for this session, or the profile is bound to it.
-    fn may_call(&self, server: &KnownServer) -> bool {
-        self.granted.has(&server.uuid) || self.caller.profile.grants_servers_to_code()
     }
 
     pub(super) async fn call_tool(
@@ -43,48 +45,59 @@ impl Cell {
         let ToolCallParams { server, tool, arguments, timeout } =
             serde_json::from_str(params).map_err(|error| invalid(&error))?;
         let server = find(&*self.servers().await, &server)?.clone();
-        if !self.may_call(&server) {
-            let message = format!("server `{0}` is not loaded here; name it in `servers` of the call", server.name);
-            return Err(CallError::new(ErrorKind::Refused, message).with("server", server.name));
-        }
-        // Until its list is known, the server itself says what it has; but no more than the profile offers.
+        self.caller.authorizer.authorize(self.subject(), Action::UseServers, object(&server))?;
+        // While the tools of a server are not known, the server itself checks the name.
         if server.tool(&tool).is_none()
             && !(server.tools.is_empty() && self.caller.profile.has_tool(&server.name, &tool))
         {
-            let tool: String = tool.chars().take(64).collect();
+            let tool: String = tool.chars().take(MAX_SHOWN_NAME_CHARS).collect();
             let message = format!("server `{}` has no tool `{tool}`", server.name);
             return Err(CallError::new(ErrorKind::NotFound, message).with("server", server.name).with("tool", tool));
         }
         let deadline = self.deadline(timeout)?;
         let text = arguments.map_or("{}", |arguments| arguments.get());
-        if json_values::exceed(text.as_bytes(), MOST_VALUES) {
-            return Err(CallError::new(ErrorKind::Limit, format!("the arguments have more than {MOST_VALUES} values")));
+        if json_size::exceed(text.as_bytes(), MAX_VALUES) {
+            return Err(CallError::new(ErrorKind::Limit, format!("the arguments have more than {MAX_VALUES} values")));
         }
         note.describe(&server.name, &tool);
-        let place = tokio::select! {
+        let permit = tokio::select! {
             biased;
             () = cancel.cancelled() => None,
-            place = self.mode.0.places.take(&self.caller.principal, &server.uuid) => place,
+            permit = self.mode.0.per_server_limit.acquire(&self.caller.principal, &server.uuid) => permit,
         };
-        let Some(_place) = place else { return Err(cancelled()) };
+        let Some(_permit) = permit else {
+            return Err(CallError::new(ErrorKind::Cancelled, "the call was cancelled"));
+        };
         let arguments: Value = serde_json::from_str(text).map_err(|error| invalid(&error))?;
         if !arguments.is_object() {
-            return Err(CallError::new(ErrorKind::Invalid, "the arguments of a tool are an object"));
+            return Err(CallError::new(ErrorKind::Invalid, "the arguments of a tool must be an object"));
         }
         let route = Route { server: server.name.clone(), uuid: server.uuid.clone(), name: tool };
         note.start();
-        let (context, session) = (self.context(cancel), self.room.session.as_ref());
-        let answer = self.mode.0.hosting.pass_raw(&route, arguments, deadline, &context, session).await;
-        answer.map(|answer| HostResponse::Result(Box::new(answer))).map_err(|failure| explain(&server, failure))
+        let context = self.context(cancel);
+        let response = self.mode.0.hosting.relay().call_raw(Call {
+            authorizer: &self.caller.authorizer,
+            subject: self.subject(),
+            context: &context,
+            item: Some(PinKind::Tool),
+            route: &route,
+            method: "tools/call",
+            params: call_params(&route.name, arguments),
+            deadline: Deadline::after(deadline),
+        });
+        match response.await {
+            Ok(response) => Ok(HostResponse::Result(Box::new(response))),
+            Err(failure) => Err(explain(&server, failure)),
+        }
     }
 
-    /// Of a request without a client that could be asked, or told of progress.
+    /// The context of a request without a client, so that no messages can be sent.
     fn context(&self, cancel: &CancellationToken) -> Context {
         Context {
             principal: self.caller.principal.clone(),
             era: Era::Modern,
             capabilities: Arc::default(),
-            outlet: Outlet::closed(),
+            sink: MessageSink::closed(),
             client: None,
             cancel: cancel.clone(),
             request: Id::Number(0),
@@ -94,10 +107,10 @@ impl Cell {
     fn deadline(&self, timeout: Option<f64>) -> Result<Duration, CallError> {
         let settings = self.mode.settings();
         let Some(seconds) = timeout else { return Ok(settings.call_timeout) };
-        let given = Duration::try_from_secs_f64(seconds).ok();
-        given.filter(|timeout| !timeout.is_zero() && *timeout <= settings.most_timeout).ok_or_else(|| {
-            let most = settings.most_timeout.as_secs();
-            CallError::new(ErrorKind::Invalid, format!("a timeout is between 0 and {most} seconds"))
+        let timeout = Duration::try_from_secs_f64(seconds).ok();
+        timeout.filter(|timeout| !timeout.is_zero() && *timeout <= settings.most_timeout).ok_or_else(|| {
+            let max = settings.most_timeout.as_secs();
+            CallError::new(ErrorKind::Invalid, format!("the timeout must be between 0 and {max} seconds"))
         })
     }
 
@@ -117,12 +130,12 @@ impl Cell {
                 tool
             })
             .collect();
-        Ok(told(&json!({"server": self.describe(server), "tools": tools})))
+        Ok(result(&json!({"server": self.describe(server), "tools": tools})))
     }
 
     pub(super) async fn list_servers(&self) -> HostResponse {
         let servers: Vec<Value> = self.servers().await.servers().iter().map(|server| self.describe(server)).collect();
-        told(&json!({"servers": servers}))
+        result(&json!({"servers": servers}))
     }
 
     fn describe(&self, server: &KnownServer) -> Value {
@@ -133,45 +146,102 @@ impl Cell {
             "version": server.version,
             "status": server.status,
             "tool_count": server.tools.len(),
-            "loaded": self.may_call(server),
+            "loaded": self.caller.authorizer.allows(self.subject(), Action::UseServers, object(server)),
         })
     }
 }
 
-/// By name or alias; what a caller may not see is not there.
+fn object(server: &KnownServer) -> Object<'_> {
+    Object::Server { name: &server.name, uuid: &server.uuid }
+}
+
+/// Finds a server by name or alias. A server that the caller may not see does not exist for it.
 pub(super) fn find<'a>(known: &'a KnownServers, name: &str) -> Result<&'a KnownServer, CallError> {
     known.find(name).ok_or_else(|| {
-        let names: Vec<&str> = known.servers().iter().take(SHOWN_NAMES).map(|server| server.name.as_str()).collect();
+        let names: Vec<&str> =
+            known.servers().iter().take(MAX_SHOWN_NAMES).map(|server| server.name.as_str()).collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        let name: String = name.chars().take(64).collect();
-        CallError::new(ErrorKind::NotFound, format!("there is no server `{name}`; there are: {names}"))
+        let name: String = name.chars().take(MAX_SHOWN_NAME_CHARS).collect();
+        CallError::new(ErrorKind::NotFound, format!("unknown server `{name}`; available servers: {names}"))
     })
 }
 
+fn call_params(tool: &str, arguments: Value) -> Value {
+    Value::Object(Map::from_iter([("name".to_owned(), tool.into()), ("arguments".to_owned(), arguments)]))
+}
+
+/// The kind of error that code sees.
+fn kind(failure: &CallFailure) -> ErrorKind {
+    match failure {
+        CallFailure::Refused(_) => ErrorKind::Refused,
+        CallFailure::NotConnected(missing) if missing.status.is_none() => ErrorKind::NotFound,
+        CallFailure::NotConnected(_) | CallFailure::Lost { .. } | CallFailure::Unreachable(_) => ErrorKind::Lost,
+        CallFailure::Upstream(_) | CallFailure::NeedsInput => ErrorKind::Upstream,
+        CallFailure::TimedOut { .. } => ErrorKind::Timeout,
+        CallFailure::Cancelled { .. } => ErrorKind::Cancelled,
+        CallFailure::TooLarge | CallFailure::Busy => ErrorKind::Limit,
+    }
+}
+
 fn explain(server: &KnownServer, failure: CallFailure) -> CallError {
-    let kind = failure.kind();
-    let ran = match (kind, failure.may_have_run()) {
-        // It says itself what became of the call.
+    let kind = kind(&failure);
+    let effect = match (kind, failure.may_have_run()) {
+        // These say themselves what happened to the call.
         (ErrorKind::Upstream | ErrorKind::Refused | ErrorKind::NotFound, _) => "",
         (_, true) => "; the call may have run",
         (_, false) => "; the call has not run",
     };
-    let said = [format!("{failure}{ran}").as_str()]
+    let message = [format!("{failure}{effect}").as_str()]
         .into_iter()
         .chain(failure.hints().iter().map(String::as_str))
         .collect::<Vec<_>>()
         .join("; ");
     let error =
-        CallError::new(kind, said).with("server", server.name.clone()).with("may_have_run", failure.may_have_run());
+        CallError::new(kind, message).with("server", server.name.clone()).with("may_have_run", failure.may_have_run());
     match failure {
         CallFailure::Upstream(upstream) => {
             error.with("code", upstream.code).with("data", upstream.data.unwrap_or_default())
         }
-        CallFailure::NotThere { phase: Some(phase), .. } => error.with("phase", phase),
+        CallFailure::NotConnected(missing) => match missing.phase.map(Phase::name) {
+            Some(phase) => error.with("phase", phase),
+            None => error,
+        },
         _ => error,
     }
 }
 
-fn cancelled() -> CallError {
-    CallError::new(ErrorKind::Cancelled, "the call was cancelled")
+#[cfg(test)]
+mod tests {
+    use ringfence_mcp::rpc::RpcError;
+
+    use super::*;
+
+    #[test]
+    fn failures_have_the_kinds_that_code_knows() {
+        let deadline = Duration::from_secs(60);
+        let shown = [
+            CallFailure::Upstream(RpcError::new(-32602, "bad arguments")),
+            CallFailure::Cancelled { may_have_run: true },
+            CallFailure::TimedOut { deadline, may_have_run: true },
+            CallFailure::TooLarge,
+            CallFailure::Busy,
+            CallFailure::Lost { may_have_run: false, reason: "the server ended".into() },
+            CallFailure::Unreachable("HTTP 403".into()),
+        ]
+        .map(|failure| format!("{}, {}: {failure}", kind(&failure).name(), failure.may_have_run()));
+        insta::assert_snapshot!(shown.join("\n"), @r"
+        upstream, true: bad arguments
+        cancelled, true: the call was cancelled
+        timeout, true: no response within 60 s
+        limit, true: the response is larger than 64 MiB, the maximum
+        limit, true: the response is larger than 1 MiB, and too many such responses wait to be read
+        lost, false: the server ended
+        lost, false: HTTP 403
+        ");
+    }
+
+    #[test]
+    fn tool_is_called_by_the_name_that_the_server_uses() {
+        assert_eq!(call_params("t", json!({"a": 1})), json!({"name": "t", "arguments": {"a": 1}}));
+    }
 }

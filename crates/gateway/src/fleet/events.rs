@@ -7,7 +7,7 @@ use ringfence_entries::ServerEntry;
 use ringfence_store::Audit;
 
 use super::failure::{ServerFailure, readable};
-use super::life::{ATTEMPTS, Next, State};
+use super::state_machine::{ATTEMPTS, Next, State};
 
 /// How much of a message goes into one event.
 const MOST_BYTES: usize = 512;

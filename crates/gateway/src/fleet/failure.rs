@@ -5,7 +5,7 @@ use ringfence_servers::Phase;
 use serde::{Serialize, Serializer};
 
 use super::connect::{ConnectFailure, LinkEnd};
-use super::life::Status;
+use super::state_machine::Status;
 
 /// Much of what it says was written by a server.
 const MOST_BYTES: usize = 2048;

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::connect::{Link, ToolSummary};
 use super::failure::{ServerFailure, readable};
-use super::life::Status;
 use super::slot::Slot;
+use super::state_machine::Status;
 
 const MOST_TOOLS: usize = 4096;
 const MOST_TEXT_BYTES: usize = 4096;

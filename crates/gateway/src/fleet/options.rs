@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ringfence_entries::{ServerEntry, Transport};
 
-use super::life::ATTEMPTS;
+use super::state_machine::ATTEMPTS;
 
 #[derive(Debug, Clone)]
 pub(crate) struct FleetOptions {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::circuit::{CallEnd, Circuit};
 use super::failure::{LinkMissing, ServerFailure};
-use super::life::{Rest, State, Status};
+use super::state_machine::{Rest, State, Status};
 
 pub(super) struct Slot<L> {
     /// Written by the fleet, under the lock of its roster.

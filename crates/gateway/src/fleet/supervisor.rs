@@ -19,9 +19,9 @@ use super::events;
 use super::failure::ServerFailure;
 use super::health;
 use super::info::tail;
-use super::life::{Action, Event, Next, Rest, State};
-use super::places::Place;
 use super::slot::{Connection, Desired, Slot, View, Wish};
+use super::start_limiter::Place;
+use super::state_machine::{Action, Event, Next, Rest, State};
 
 pub(super) struct Supervisor<C: Connect> {
     shared: Arc<Shared<C>>,

@@ -1,15 +1,14 @@
-//! What the server says about itself to people and probes.
+//! The status of the server, for people and probes.
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use ringfence_mcp::era;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Gateway, era};
-
-pub(super) const ENDING: &str = "the server is shutting down";
+use crate::Gateway;
 
 pub(super) async fn about(State(gateway): State<Gateway>) -> Json<Value> {
     let health = gateway.backend_state();
@@ -26,12 +25,16 @@ pub(super) async fn about(State(gateway): State<Gateway>) -> Json<Value> {
     }))
 }
 
-/// Cancelled once the server is told to end.
+/// Cancelled once the server is to end.
 #[derive(Clone)]
-pub(super) struct Ending(pub(super) CancellationToken);
+pub(super) struct Draining(pub(super) CancellationToken);
 
-pub(super) async fn health(State(gateway): State<Gateway>, Extension(ending): Extension<Ending>) -> Response {
-    let health = if ending.0.is_cancelled() { Err(ENDING.into()) } else { gateway.check_health().await };
+pub(super) async fn health(State(gateway): State<Gateway>, Extension(draining): Extension<Draining>) -> Response {
+    let health = if draining.0.is_cancelled() {
+        Err("the server is shutting down".into())
+    } else {
+        gateway.check_health().await
+    };
     match health {
         Ok(()) => Json(json!({"status": "ok"})).into_response(),
         Err(reason) => {

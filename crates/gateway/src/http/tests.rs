@@ -6,7 +6,12 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use ringfence_mcp::http::HttpOptions;
+
+use serde_json::json;
+
 use super::*;
+use crate::authorize::{MAX_FAILURES, Token};
 
 const JSON: &str = "Content-Type: application/json";
 const ACCEPT: &str = "Accept: application/json, text/event-stream";
@@ -35,11 +40,16 @@ impl Answered {
 
 impl Server {
     async fn start(options: HttpOptions) -> Self {
+        Self::with_tokens(Vec::new(), options).await
+    }
+
+    async fn with_tokens(tokens: Vec<Token>, options: HttpOptions) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let gateway = Gateway::without_backend("user namespaces are off");
-        let task = tokio::spawn(serve_http(listener, gateway, options, shutdown.clone()));
+        let authentication = AuthenticationOptions { tokens, ..AuthenticationOptions::default() };
+        let task = tokio::spawn(serve_http(listener, gateway, authentication, options, shutdown.clone()));
         Self { address, shutdown, task }
     }
 
@@ -222,7 +232,7 @@ async fn a_token_is_asked_for() {
         Token { principal: "a".into(), secret: "alpha".into() },
         Token { principal: "b".into(), secret: "beta".into() },
     ];
-    let server = Server::start(HttpOptions { tokens, ..HttpOptions::default() }).await;
+    let server = Server::with_tokens(tokens, HttpOptions::default()).await;
     let list = request("tools/list", json!({}));
     for authorization in
         ["X-None: 1", "Authorization: Bearer alph", "Authorization: Basic alpha", "Authorization: Bearer "]
@@ -246,8 +256,8 @@ const OTHER: &str = "Authorization: Bearer the-secret-of-other";
 
 #[tokio::test]
 async fn half_sent_heads_of_strangers_keep_no_token_out() {
-    let options = HttpOptions { tokens: two_tokens(), max_connections: 32, ..HttpOptions::default() };
-    let server = Server::start(options).await;
+    let options = HttpOptions { max_connections: 32, ..HttpOptions::default() };
+    let server = Server::with_tokens(two_tokens(), options).await;
     let mut strangers = Vec::new();
     for _ in 0..200 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -265,7 +275,7 @@ async fn half_sent_heads_of_strangers_keep_no_token_out() {
 
 #[tokio::test(start_paused = true)]
 async fn clients_must_authenticate_soon() {
-    let server = Server::start(HttpOptions { tokens: two_tokens(), ..HttpOptions::default() }).await;
+    let server = Server::with_tokens(two_tokens(), HttpOptions::default()).await;
     let refused = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     for says in ["", "GET / HTTP/1.1\r\nHost: lo", refused] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -286,14 +296,14 @@ async fn clients_must_authenticate_soon() {
 
 #[tokio::test]
 async fn failed_authentication_is_limited_and_valid_tokens_pass_on_loopback() {
-    let server = Server::start(HttpOptions { tokens: two_tokens(), ..HttpOptions::default() }).await;
+    let server = Server::with_tokens(two_tokens(), HttpOptions::default()).await;
     let ping = request("ping", json!({}));
     let wrong = "Authorization: Bearer a-guess-of-a-secret";
     let mut statuses = Vec::new();
-    for _ in 0..failed_attempts::BURST * 2 {
+    for _ in 0..MAX_FAILURES * 2 {
         statuses.push(server.post(&[JSON, wrong], &ping).await.status);
     }
-    assert_eq!(statuses[..failed_attempts::BURST as usize], [401; failed_attempts::BURST as usize]);
+    assert_eq!(statuses[..MAX_FAILURES as usize], [401; MAX_FAILURES as usize]);
     let limited = server.post(&[JSON, wrong], &ping).await;
     assert_eq!((limited.status, limited.header("retry-after")), (429, Some("1")), "{statuses:?}");
     assert_eq!(server.post(&[JSON, ONE], &ping).await.status, 200);
@@ -301,8 +311,8 @@ async fn failed_authentication_is_limited_and_valid_tokens_pass_on_loopback() {
 
 #[tokio::test]
 async fn requests_of_one_token_leave_room_for_another() {
-    let options = HttpOptions { tokens: two_tokens(), max_requests: 4, ..HttpOptions::default() };
-    let server = Server::start(options).await;
+    let options = HttpOptions { max_requests: 4, ..HttpOptions::default() };
+    let server = Server::with_tokens(two_tokens(), options).await;
     let mut held = Vec::new();
     for _ in 0..4 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -318,15 +328,15 @@ async fn requests_of_one_token_leave_room_for_another() {
         refusal = server.post(&[JSON, ONE], &ping).await;
     }
     assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("1")));
-    assert!(refusal.body.contains("your token has 3 requests under way"), "{}", refusal.body);
+    assert!(refusal.body.contains("your token has 3 requests in progress"), "{}", refusal.body);
     assert!(refusal.body.contains("server.max_concurrent_requests"), "{}", refusal.body);
     assert_eq!(server.post(&[JSON, OTHER], &ping).await.status, 200);
 }
 
 #[tokio::test]
 async fn large_requests_of_one_token_do_not_delay_another() {
-    let server = Server::start(HttpOptions { tokens: two_tokens(), ..HttpOptions::default() }).await;
-    let length = LARGE_BODY + 1;
+    let server = Server::with_tokens(two_tokens(), HttpOptions::default()).await;
+    let length = LARGE_BODY_BYTES + 1;
     let mut held = Vec::new();
     for _ in 0..8 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -494,7 +504,7 @@ async fn nothing_begins_whose_answer_might_be_lost() {
     let ping = request("ping", json!({}));
     let refusal = server.post(&[JSON], &ping).await;
     assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("1")), "{}", refusal.body);
-    assert_eq!(refusal.json()["error"]["message"], "too much is on its way to clients");
+    assert_eq!(refusal.json()["error"]["message"], "too much response data waits to be read by clients");
     drop(slow);
     while server.post(&[JSON], &ping).await.status != 200 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;

@@ -17,7 +17,7 @@ use super::display;
 use super::output::Excerpt;
 use super::terminal::one_line;
 use super::unfinished::Unfinished;
-use crate::resource;
+use crate::builtin_resources;
 
 const SUCCESS: &str = "success";
 
@@ -54,7 +54,7 @@ pub(crate) fn code_answer(answer: &Answer, mode: OutputMode) -> CallToolResult {
     for (name, excerpt, output) in [("stdout", &stdout, &answer.stdout), ("stderr", &stderr, &answer.stderr)] {
         notes.extend(dropped(answer, name, excerpt, output));
         if let Some(whole) = &output.whole {
-            details.insert(format!("{name}_resource"), resource::uri(&answer.session_id, whole).into());
+            details.insert(format!("{name}_resource"), builtin_resources::uri(&answer.session_id, whole).into());
         }
     }
     notes.extend(answer.is_cut.then(|| super::SHORTENED.to_owned()));
@@ -135,7 +135,7 @@ fn interruption(answer: &Answer) -> Option<String> {
 fn dropped(answer: &Answer, name: &str, excerpt: &Excerpt, output: &Output) -> Option<String> {
     let whole = output.whole.as_ref().map(|whole| {
         let what = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
-        format!("; {what}, {} bytes, is {}", whole.bytes, resource::uri(&answer.session_id, whole))
+        format!("; {what}, {} bytes, is {}", whole.bytes, builtin_resources::uri(&answer.session_id, whole))
     });
     let is_told = excerpt.dropped_bytes > 0 || whole.is_some();
     is_told.then(|| format!("{} bytes of {name} dropped{}", excerpt.dropped_bytes, whole.unwrap_or_default()))

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::Refusal;
-use crate::arguments;
+use crate::tools::arguments;
 
 /// How long a client may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(60);

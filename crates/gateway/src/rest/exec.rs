@@ -6,19 +6,18 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringfence_core::AuditEvent;
 use ringfence_core::Principal;
+use ringfence_mcp::{Service as _, failure};
 use ringfence_session::{CodeRequest, CommandRequest};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::path::{OfNumber, OfSession};
 use super::{Answer, Refusal, Rest, body};
-use crate::arguments::{either, not_blank, timeout};
-use crate::gateway::too_long;
-use crate::policy::Action;
+use crate::authorize::{Action, Subject};
+use crate::detach_on_drop::DetachOnDrop;
 use crate::reply;
-use crate::to_its_end::ToItsEnd;
+use crate::tools::arguments::{either, not_blank, timeout};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +37,7 @@ pub(super) async fn run(
     let params: ExecParams = body::json(&parts.headers, content, rest.max_body_bytes).await?;
     let timeout = params.timeout.map(timeout).transpose()?;
     let action = if params.command.is_some() { Action::RunCommand } else { Action::RunCode };
-    rest.permit(&principal, action)?;
+    rest.authorize(&principal, action)?;
     let session_id = Some(id);
     let sessions = rest.sessions()?.clone();
     let caller = principal.clone();
@@ -51,20 +50,19 @@ pub(super) async fn run(
             (Some(code), None) => {
                 let code = not_blank("code", code)?;
                 let request = CodeRequest { code, template, flavor, session_id, timeout, host: None };
-                ToItsEnd::new(async move { sessions.execute(&principal, request, cancel).await }).await
+                DetachOnDrop::new(async move { sessions.execute(&principal, request, cancel).await }).await
             }
             (None, Some(command)) => {
                 let command = not_blank("command", command)?;
                 let request = CommandRequest { command, template, flavor, session_id, timeout };
-                ToItsEnd::new(async move { sessions.run_command(&principal, request, cancel).await }).await
+                DetachOnDrop::new(async move { sessions.run_command(&principal, request, cancel).await }).await
             }
             _ => Err(either("code", "command")),
         }
     };
-    let patience = rest.gateway.patience();
-    let Ok(answer) = tokio::time::timeout(patience, call).await else {
-        let failure = too_long(patience);
-        rest.gateway.audit().record(AuditEvent::refusal(&failure).by(&caller, None));
+    let timeout = rest.gateway.request_timeout();
+    let Ok(answer) = tokio::time::timeout(timeout, call).await else {
+        let failure = rest.gateway.authorizer().refuse(Subject::principal(&caller), failure::timed_out(timeout));
         return Err(Refusal { failure, status: Some(StatusCode::GATEWAY_TIMEOUT) });
     };
     let answer = answer?;

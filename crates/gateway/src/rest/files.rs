@@ -14,7 +14,7 @@ use serde_json::json;
 use super::path::OfSession;
 use super::{Answer, Rest, body, path};
 use crate::reply;
-use crate::share::Full;
+use ringfence_mcp::fair_pool::Full;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use ringfence_core::{Failure, Kind, SessionId};
 
 use super::Refusal;
-use crate::arguments;
+use crate::tools::arguments;
 
 /// `/v1/sessions/{id}…`. Taken from the URL itself: refusals of axum's own extractor are no JSON.
 pub(super) struct OfSession(pub(super) SessionId);

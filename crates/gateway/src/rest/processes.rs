@@ -14,8 +14,8 @@ use serde_json::json;
 
 use super::path::{OfNumber, OfSession};
 use super::{Answer, Rest, body};
-use crate::arguments::{either, not_blank};
-use crate::to_its_end::ToItsEnd;
+use crate::detach_on_drop::DetachOnDrop;
+use crate::tools::arguments::{either, not_blank};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,7 +43,7 @@ pub(super) async fn start(
     let request = ProcessRequest { argv, environment: params.env, workdir: params.workdir };
     let sessions = rest.sessions()?.clone();
     let session = id.clone();
-    let process = ToItsEnd::new(async move { sessions.start_process(&principal, &session, request).await }).await?;
+    let process = DetachOnDrop::new(async move { sessions.start_process(&principal, &session, request).await }).await?;
     let location = format!("/v1/sessions/{id}/processes/{}", process.pid);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(process)).into_response())
 }
@@ -72,6 +72,6 @@ pub(super) async fn stop(
     OfNumber(id, pid): OfNumber<u32>,
 ) -> Answer {
     let sessions = rest.sessions()?.clone();
-    let process = ToItsEnd::new(async move { sessions.stop_process(&principal, &id, pid).await }).await?;
+    let process = DetachOnDrop::new(async move { sessions.stop_process(&principal, &id, pid).await }).await?;
     Ok(Json(process).into_response())
 }

@@ -14,12 +14,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Refusal, Rest, body};
+use crate::authorize::{Action, Object, Selection, Subject};
+use crate::catalogue::name_of;
 use crate::fleet::ServerInfo;
-use crate::hosting::{Hosting, Selection, name_of};
+use crate::hosting::Hosting;
 
 pub(super) async fn list(State(rest): State<Rest>, Extension(principal): Extension<Principal>) -> Answer {
     let mut servers = rest.hosting()?.fleet().all();
-    servers.retain(|info| rest.gateway.shows_server(&principal, &info.name, &info.uuid));
+    servers.retain(|info| is_visible(&rest, &principal, info));
     for info in &mut servers {
         leave_out_hidden(&rest, &principal, info);
     }
@@ -42,7 +44,7 @@ pub(super) async fn show(
 
 /// Adds, for the operator, what of a pinned server is held back.
 fn with_pins(hosting: &Hosting, principal: &Principal, info: &ServerInfo) -> Value {
-    let (pins, held) = (hosting.pins(), hosting.held(&info.name, &info.uuid).map(|held| json!(held)));
+    let (pins, held) = (hosting.pins(), hosting.withheld(&info.name, &info.uuid).map(|withheld| json!(withheld)));
     let mut shown = json!(info);
     if principal.is_operator() && pins.is_pinned(&info.uuid) {
         shown["pinned"] =
@@ -63,8 +65,8 @@ pub(super) async fn tools(
     let info = find_shown(&rest, &principal, &name)?;
     let link = hosting.fleet().link(&info.name).ok_or_else(|| not_connected(&info))?;
     let mut tools = link.catalogue().tools.clone();
-    tools.retain(|tool| rest.gateway.shows_tool_of(&principal, &info.name, name_of(tool)));
-    let held = hosting.pins().held_tools(&info.uuid, &tools);
+    tools.retain(|tool| is_tool_visible(&rest, &principal, &info.name, name_of(tool)));
+    let held = hosting.pins().withheld_tools(&info.uuid, &tools);
     let marked: Vec<Value> = tools
         .into_iter()
         .map(|mut tool| {
@@ -81,7 +83,7 @@ pub(super) async fn add(
     Extension(principal): Extension<Principal>,
     request: Request,
 ) -> Answer {
-    let store = operators_store(&rest, &principal)?;
+    let store = writable_store(&rest, &principal)?;
     let (parts, content) = request.into_parts();
     let mut entry: Value = body::json(&parts.headers, content, rest.max_body_bytes).await?;
     let name = entry.as_object_mut().and_then(|entry| entry.shift_remove("name"));
@@ -102,7 +104,7 @@ pub(super) async fn edit(
     Path(name): Path<String>,
     request: Request,
 ) -> Answer {
-    let store = operators_store(&rest, &principal)?;
+    let store = writable_store(&rest, &principal)?;
     let (parts, content) = request.into_parts();
     let changes: Value = body::json(&parts.headers, content, rest.max_body_bytes).await?;
     let stored = store.servers().await.map_err(not_stored)?.into_iter().find(|stored| stored.name == name);
@@ -119,7 +121,7 @@ pub(super) async fn remove(
     Extension(principal): Extension<Principal>,
     Path(name): Path<String>,
 ) -> Answer {
-    let store = operators_store(&rest, &principal)?;
+    let store = writable_store(&rest, &principal)?;
     if !store.remove_server(&name).await.map_err(not_stored)? {
         return Err(not_ours(&name).into());
     }
@@ -158,7 +160,7 @@ pub(super) async fn pin(
     Path(name): Path<String>,
     request: Request,
 ) -> Answer {
-    operators_store(&rest, &principal)?;
+    writable_store(&rest, &principal)?;
     let (parts, content) = request.into_parts();
     let params: PinParams = body::json(&parts.headers, content, rest.max_body_bytes).await?;
     let selection = params.into_selection();
@@ -188,7 +190,7 @@ pub(super) async fn unpin(
     Extension(principal): Extension<Principal>,
     Path(name): Path<String>,
 ) -> Answer {
-    operators_store(&rest, &principal)?;
+    writable_store(&rest, &principal)?;
     let hosting = rest.hosting()?;
     let info = find(hosting, &name)?;
     hosting.pins().forget(&info.uuid).await.map_err(not_stored)?;
@@ -201,21 +203,27 @@ pub(super) async fn restart(
     Extension(principal): Extension<Principal>,
     Path(name): Path<String>,
 ) -> Answer {
-    operators_store(&rest, &principal)?;
+    writable_store(&rest, &principal)?;
     let hosting = rest.hosting()?;
     let info = find(hosting, &name)?;
     let restarted = hosting.fleet().restart(&info.name).await;
     Ok(Json(json!({"name": info.name, "restarted": restarted})).into_response())
 }
 
-/// Only the operator may change what is started on this machine.
-fn operators_store<'a>(rest: &'a Rest, principal: &Principal) -> Result<&'a Store, Refusal> {
-    if !principal.is_operator() {
-        let refusal = Failure::new(Kind::Policy, "servers are changed by the operator alone")
-            .hint("use `ringfence server …` on the server's host, or its operator's socket");
-        return Err(refusal.into());
-    }
+/// Returns the store if the principal may change servers: an entry decides what is started on this machine.
+fn writable_store<'a>(rest: &'a Rest, principal: &Principal) -> Result<&'a Store, Refusal> {
+    rest.authorize(principal, Action::ManageServers)?;
     Ok(rest.hosting()?.store())
+}
+
+fn is_visible(rest: &Rest, principal: &Principal, info: &ServerInfo) -> bool {
+    let object = Object::ListedServer { name: &info.name, uuid: &info.uuid };
+    rest.gateway.authorizer().allows(Subject::principal(principal), Action::UseServers, object)
+}
+
+fn is_tool_visible(rest: &Rest, principal: &Principal, server: &str, tool: &str) -> bool {
+    let object = Object::ListedTool { server, tool };
+    rest.gateway.authorizer().allows(Subject::principal(principal), Action::UseServers, object)
 }
 
 fn find(hosting: &Hosting, name: &str) -> Result<ServerInfo, Failure> {
@@ -225,7 +233,7 @@ fn find(hosting: &Hosting, name: &str) -> Result<ServerInfo, Failure> {
 /// The same of those that the caller may see.
 fn find_shown(rest: &Rest, principal: &Principal, name: &str) -> Result<ServerInfo, Failure> {
     let mut info = find(rest.hosting()?, name)?;
-    if !rest.gateway.shows_server(principal, &info.name, &info.uuid) {
+    if !is_visible(rest, principal, &info) {
         return Err(no_server());
     }
     leave_out_hidden(rest, principal, &mut info);
@@ -235,7 +243,8 @@ fn find_shown(rest: &Rest, principal: &Principal, name: &str) -> Result<ServerIn
 /// Tools that the caller may not see are not counted either.
 fn leave_out_hidden(rest: &Rest, principal: &Principal, info: &mut ServerInfo) {
     let before = info.tools.len();
-    info.tools.retain(|tool| rest.gateway.shows_tool_of(principal, &info.name, &tool.name));
+    let name = info.name.clone();
+    info.tools.retain(|tool| is_tool_visible(rest, principal, &name, &tool.name));
     info.tool_count -= before - info.tools.len();
 }
 

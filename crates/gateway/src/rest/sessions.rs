@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::path::OfSession;
 use super::{Answer, Rest, body};
-use crate::to_its_end::ToItsEnd;
+use crate::detach_on_drop::DetachOnDrop;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +38,7 @@ pub(super) async fn create(
         }
         Ok::<_, Failure>(session)
     };
-    let session = ToItsEnd::new(making).await?;
+    let session = DetachOnDrop::new(making).await?;
     let location = format!("/v1/sessions/{}", session.session_id);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(session)).into_response())
 }
@@ -62,7 +62,7 @@ pub(super) async fn stop(
 ) -> Answer {
     let sessions = rest.sessions()?.clone();
     let stopping = id.clone();
-    let stopped = ToItsEnd::new(async move { sessions.stop(&principal, &stopping).await }).await?;
+    let stopped = DetachOnDrop::new(async move { sessions.stop(&principal, &stopping).await }).await?;
     Ok(Json(json!({"session_id": id, "was_running": stopped.was_running})).into_response())
 }
 

@@ -1,4 +1,4 @@
-//! The socket between a supervisor and its worker: connections one way, what has become of them the other.
+//! The socket between a supervisor and its worker: connections in one direction, reports about them in the other.
 
 use std::io::{IoSlice, IoSliceMut, Result};
 use std::mem::MaybeUninit;
@@ -12,10 +12,10 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-/// A number, and what the first message says.
-const LONGEST: usize = 128;
+/// Maximum size of a message: the number of a connection, or the address in the first message.
+const MAX_MESSAGE_BYTES: usize = 128;
 
-/// Both ends of a socket that keeps messages apart and is told when the other end is gone.
+/// Creates a socket pair with message boundaries, on which the end of the peer is visible.
 pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
@@ -34,9 +34,9 @@ pub(super) fn send(socket: impl AsFd, message: &[u8], passed: Option<BorrowedFd<
     Ok(())
 }
 
-/// Takes a message, or fails at once; none once the other end is gone.
+/// Receives a message, or fails at once. Returns None if the peer is gone.
 pub(super) fn receive(socket: impl AsFd) -> Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
-    let mut message = [0; LONGEST];
+    let mut message = [0; MAX_MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -51,64 +51,64 @@ pub(super) fn receive(socket: impl AsFd) -> Result<Option<(Vec<u8>, Option<Owned
     Ok((!text.is_empty()).then(|| (text.to_vec(), passed)))
 }
 
-/// In the number of a connection that the worker could not take.
-const NOT_TAKEN: u32 = 1 << 31;
+/// Flag in the number of a connection that the worker did not receive.
+const NOT_RECEIVED: u32 = 1 << 31;
 
-/// What a worker says of a connection.
+/// A worker's report about a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report {
-    /// It is over.
+    /// The connection was closed.
     Closed(u32),
-    /// It did not arrive, for want of descriptors: it is to be given once more.
-    NotTaken(u32),
+    /// The descriptor did not arrive, because the worker has no free ones: send it again.
+    NotReceived(u32),
 }
 
 impl Report {
     fn number(self) -> u32 {
         match self {
             Self::Closed(number) => number,
-            Self::NotTaken(number) => number | NOT_TAKEN,
+            Self::NotReceived(number) => number | NOT_RECEIVED,
         }
     }
 
-    fn of(number: u32) -> Self {
-        if number & NOT_TAKEN == 0 { Self::Closed(number) } else { Self::NotTaken(number & !NOT_TAKEN) }
+    fn from_number(number: u32) -> Self {
+        if number & NOT_RECEIVED == 0 { Self::Closed(number) } else { Self::NotReceived(number & !NOT_RECEIVED) }
     }
 }
 
-/// One end, for whoever waits for it. The type stands for any socket of the family: what is read and written is ours.
+/// One end of the socket. `UnixStream` only provides readiness; messages are read and written with our own calls.
 pub struct Channel(UnixStream);
 
 impl Channel {
-    /// Within a runtime.
+    /// Must be called within a runtime.
     pub fn new(socket: OwnedFd) -> Result<Self> {
         UnixStream::from_std(socket.into()).map(Self)
     }
 
-    /// Gives a connection, once there is room. Cancelled, it has given nothing.
-    pub async fn give(&self, number: u32, connection: BorrowedFd<'_>) -> Result<()> {
+    /// Sends a connection. Cancel-safe.
+    pub async fn send_connection(&self, number: u32, connection: BorrowedFd<'_>) -> Result<()> {
         self.send(number, Some(connection)).await
     }
 
-    /// Waits for the next connection; none once the other end is gone. Its descriptor is missing where this process
-    /// may have no more. Cancelled, it has taken nothing.
-    pub async fn take(&self) -> Result<Option<(u32, Option<OwnedFd>)>> {
+    /// Waits for the next connection; None if the peer is gone. The descriptor is missing if this process has no free
+    /// ones. Cancel-safe.
+    pub async fn recv_connection(&self) -> Result<Option<(u32, Option<OwnedFd>)>> {
         self.0.async_io(Interest::READABLE, || receive(&self.0).and_then(parse)).await
     }
 
-    /// Reports, once there is room. Cancelled, it has said nothing.
-    pub async fn report(&self, report: Report) -> Result<()> {
+    /// Sends a report. Cancel-safe.
+    pub async fn send_report(&self, report: Report) -> Result<()> {
         self.send(report.number(), None).await
     }
 
-    /// Waits for the next report; none once the other end is gone. Cancelled, it has heard nothing.
-    pub async fn hear(&self) -> Result<Option<Report>> {
-        Ok(self.take().await?.map(|(number, _)| Report::of(number)))
+    /// Waits for the next report; None if the peer is gone. Cancel-safe.
+    pub async fn recv_report(&self) -> Result<Option<Report>> {
+        Ok(self.recv_connection().await?.map(|(number, _)| Report::from_number(number)))
     }
 
-    /// The next that has come already.
-    pub fn try_hear(&self) -> Option<Report> {
-        receive(&self.0).and_then(parse).ok().flatten().map(|(number, _)| Report::of(number))
+    /// Returns the next report if it has arrived already.
+    pub fn try_recv_report(&self) -> Option<Report> {
+        receive(&self.0).and_then(parse).ok().flatten().map(|(number, _)| Report::from_number(number))
     }
 
     async fn send(&self, number: u32, passed: Option<BorrowedFd<'_>>) -> Result<()> {
@@ -129,24 +129,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_descriptor_arrives_with_its_number_and_the_end_is_told() {
+    async fn descriptor_arrives_with_its_number_and_the_end_is_visible() {
         let (one, other) = pair().unwrap();
         let (one, other) = (Channel::new(one).unwrap(), Channel::new(other).unwrap());
         let (mut reader, writer) = std::io::pipe().unwrap();
-        one.give(7, writer.as_fd()).await.unwrap();
+        one.send_connection(7, writer.as_fd()).await.unwrap();
         drop(writer);
-        let (number, passed) = other.take().await.unwrap().unwrap();
+        let (number, passed) = other.recv_connection().await.unwrap().unwrap();
         assert_eq!(number, 7);
         std::fs::File::from(passed.unwrap()).write_all(b"x").unwrap();
-        let mut said = String::new();
-        reader.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "x");
-        assert_eq!(one.try_hear(), None);
-        for report in [Report::Closed(7), Report::NotTaken(7)] {
-            other.report(report).await.unwrap();
-            assert_eq!(one.hear().await.unwrap(), Some(report));
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "x");
+        assert_eq!(one.try_recv_report(), None);
+        for report in [Report::Closed(7), Report::NotReceived(7)] {
+            other.send_report(report).await.unwrap();
+            assert_eq!(one.recv_report().await.unwrap(), Some(report));
         }
         drop(one);
-        assert!(other.take().await.unwrap().is_none());
+        assert!(other.recv_connection().await.unwrap().is_none());
     }
 }

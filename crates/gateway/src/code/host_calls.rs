@@ -1,0 +1,107 @@
+//! Handles the requests of one piece of code while it runs.
+
+use std::sync::Arc;
+
+use ringfence_core::{Failure, Kind};
+use ringfence_guest::HostResponse;
+use ringfence_session::{Asked, HostCall, HostCalls};
+use serde_json::Value;
+
+use super::failure::{CallError, ErrorKind};
+use super::{Caller, CodeMode, Target};
+use crate::authorize::{Action, Object, SessionGrants, Subject};
+
+/// One piece of code that runs.
+pub(super) struct CodeRun {
+    pub(super) mode: CodeMode,
+    pub(super) caller: Caller,
+    pub(super) target: Target,
+    pub(super) grants: SessionGrants,
+}
+
+impl CodeRun {
+    pub(super) fn new(mode: CodeMode, mut caller: Caller, target: Target, grants: SessionGrants) -> Self {
+        caller.authorizer = caller.authorizer.for_code(&caller.principal, target.session.as_ref());
+        Self { mode, caller, target, grants }
+    }
+
+    /// Converts this into the handler of a session.
+    pub(super) fn into_host_calls(self, preface: Option<Arc<str>>) -> HostCalls {
+        let run = Arc::new(self);
+        HostCalls { preface, ask: Arc::new(move |asked| Self::on_request(&run, asked)) }
+    }
+
+    fn on_request(run: &Arc<Self>, request: Asked) {
+        match request {
+            Asked::Forged(reason) => {
+                run.caller.authorizer.refuse(run.subject(), Failure::new(Kind::Policy, reason));
+            }
+            Asked::Call(call) => {
+                let run = Arc::clone(run);
+                let tasks = run.mode.0.tasks.clone();
+                // The session limits the number of open calls, and each has a deadline or ends with the database.
+                tasks.spawn(async move { run.handle(call).await });
+            }
+        }
+    }
+
+    /// The code as the subject of a decision.
+    pub(super) fn subject(&self) -> Subject<'_> {
+        Subject { principal: &self.caller.principal, session: self.target.session.as_ref(), grants: Some(&self.grants) }
+    }
+
+    async fn handle(&self, call: HostCall) {
+        let HostCall { method, params, cancel, note, reply } = call;
+        let result = match self.authorize(&method) {
+            Err(error) => Err(error),
+            Ok(()) => match method.as_str() {
+                "tools/call" => self.call_tool(params.get(), &cancel, &note).await,
+                "tools/list" => self.list_tools(params.get()).await,
+                "tools/search" => self.search_tools(params.get()).await,
+                "servers/list" => Ok(self.list_servers().await),
+                "saved/save" => self.save_tool(params.get()).await,
+                "saved/list" => self.list_saved().await,
+                "saved/load" => self.load_saved(params.get()).await,
+                "saved/delete" => self.delete_saved(params.get()).await,
+                "memory/save" => self.save_memory(params.get()).await,
+                "memory/load" => self.load_memory(params.get()).await,
+                "memory/delete" => self.delete_memory(params.get()).await,
+                "memory/list" => self.list_memories().await,
+                "memory/info" => self.memory_info(params.get()).await,
+                _ => {
+                    let unknown = Failure::new(Kind::Policy, "unknown method of the host");
+                    Err(self.caller.authorizer.refuse(self.subject(), unknown).into())
+                }
+            },
+        };
+        reply.send(result.unwrap_or_else(CallError::into_answer)).await;
+    }
+
+    fn authorize(&self, method: &str) -> Result<(), CallError> {
+        let action = match method.split_once('/').map(|(prefix, _)| prefix) {
+            Some("tools" | "servers") => Action::UseServers,
+            Some("saved" | "memory") => Action::UseMemory,
+            _ => return Ok(()),
+        };
+        Ok(self.caller.authorizer.authorize(self.subject(), action, Object::Endpoint)?)
+    }
+}
+
+/// Returns a result for code.
+pub(super) fn result(value: &Value) -> HostResponse {
+    HostResponse::result(value)
+}
+
+impl From<Failure> for CallError {
+    fn from(refusal: Failure) -> Self {
+        let kind = match refusal.kind {
+            Kind::Policy => ErrorKind::Refused,
+            Kind::ResourceLimit | Kind::Busy => ErrorKind::Limit,
+            Kind::NotFound | Kind::SessionNotFound => ErrorKind::NotFound,
+            Kind::Validation => ErrorKind::Invalid,
+            _ => ErrorKind::Internal,
+        };
+        let message = [refusal.message].into_iter().chain(refusal.hints).collect::<Vec<_>>().join("; ");
+        refusal.context.into_iter().fold(Self::new(kind, message), |error, (key, value)| error.with(&key, value))
+    }
+}

@@ -1,0 +1,7 @@
+//! Connects hosted and remote MCP servers: from a server's entry to a conversation with it.
+
+mod connector;
+mod link;
+
+pub(crate) use connector::{Connector, ServerMessage};
+pub(crate) use link::ServerLink;

@@ -1,0 +1,164 @@
+//! A connected server: its process if it is hosted here, the conversation with it, and its catalogue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ringfence_mcp::era::Era;
+use ringfence_mcp::upstream::{ConnectOptions, Eras, Incoming, Upstream, Wire};
+use ringfence_servers::Hosted;
+use serde_json::{Value, json};
+use tokio::sync::{OnceCell, mpsc};
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::connector::identity;
+use crate::catalogue::{Catalogue, name_of};
+use crate::fleet::{Link, LinkEnd, ToolSummary};
+
+/// Maximum time for the response to a health probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time to wait for the exit status of a process whose streams have ended.
+const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Attempts to stop a process while another task reads its state, and the pause between them. After the last one the
+/// process is killed.
+const STOP_ATTEMPTS: usize = 200;
+const STOP_RETRY_DELAY: Duration = Duration::from_millis(5);
+
+pub(crate) struct ServerLink {
+    pub(crate) upstream: Upstream,
+    /// For a remote server of the modern era: a second conversation in the legacy era, for clients of that era.
+    legacy: Option<LegacyConversation>,
+    hosted: Mutex<Option<Arc<Hosted>>>,
+    catalogue: Arc<Mutex<Arc<Catalogue>>>,
+    last_check: Mutex<Instant>,
+    /// Receives the messages of the server that belong to no request.
+    _listener: AbortOnDropHandle<()>,
+}
+
+impl ServerLink {
+    pub(super) fn new(
+        upstream: Upstream,
+        hosted: Option<Hosted>,
+        catalogue: Arc<Mutex<Arc<Catalogue>>>,
+        listener: AbortOnDropHandle<()>,
+        legacy: Option<LegacyConversation>,
+    ) -> Self {
+        let hosted = Mutex::new(hosted.map(Arc::new));
+        let last_check = Mutex::new(Instant::now());
+        Self { upstream, legacy, hosted, catalogue, last_check, _listener: listener }
+    }
+
+    /// Returns the conversation for a client of an era: in the same era if the server supports both.
+    pub(crate) async fn upstream_for(&self, era: Era) -> &Upstream {
+        match (&self.legacy, era) {
+            (Some(legacy), Era::Legacy) => legacy.open().await.unwrap_or(&self.upstream),
+            _ => &self.upstream,
+        }
+    }
+
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
+        Arc::clone(&self.catalogue.lock())
+    }
+
+    fn hosted(&self) -> Option<Arc<Hosted>> {
+        self.hosted.lock().clone()
+    }
+}
+
+/// A second conversation with a remote server, opened on first use.
+pub(super) struct LegacyConversation {
+    pub(super) connect: RemoteConnect,
+    pub(super) messages: mpsc::Sender<Incoming>,
+    pub(super) conversation: OnceCell<Option<Upstream>>,
+}
+
+/// Opens another connection to a remote server.
+pub(super) type RemoteConnect = Box<dyn Fn() -> Option<Wire> + Send + Sync>;
+
+impl LegacyConversation {
+    async fn open(&self) -> Option<&Upstream> {
+        let opened = self.conversation.get_or_init(|| async {
+            let options = ConnectOptions { deadline: PROBE_TIMEOUT, eras: Eras::LegacyOnly };
+            Upstream::connect_with((self.connect)()?, identity(), self.messages.clone(), options).await.ok()
+        });
+        opened.await.as_ref()
+    }
+}
+
+impl Link for ServerLink {
+    async fn ended(&self) -> LinkEnd {
+        let Some(hosted) = self.hosted() else {
+            return LinkEnd { message: self.upstream.ended().await.to_string(), hints: Vec::new() };
+        };
+        let message = tokio::select! {
+            biased;
+            ended = hosted.ended() => ended.to_string(),
+            reason = self.upstream.ended() => {
+                // A process that ends closes its streams first; its exit status says more.
+                match tokio::time::timeout(EXIT_STATUS_TIMEOUT, hosted.ended()).await {
+                    Ok(ended) => ended.to_string(),
+                    Err(_) => reason.to_string(),
+                }
+            }
+        };
+        LinkEnd { message, hints: vec!["`ringfence server logs` shows the last lines of its stderr".into()] }
+    }
+
+    fn is_silent(&self) -> bool {
+        let last_message = self.upstream.last_heard();
+        let last_check = std::mem::replace(&mut *self.last_check.lock(), Instant::now());
+        last_message < last_check
+    }
+
+    async fn probe(&self) -> bool {
+        self.upstream.ping(PROBE_TIMEOUT).await
+    }
+
+    async fn stop(self: Arc<Self>) {
+        if let Some(Some(legacy)) = self.legacy.as_ref().and_then(|legacy| legacy.conversation.get()) {
+            legacy.close().await;
+        }
+        self.upstream.close().await;
+        let Some(mut hosted) = self.hosted.lock().take() else { return };
+        // Another task may be reading its state at this moment; that is short, and no new reader can follow.
+        for _ in 0..STOP_ATTEMPTS {
+            match Arc::try_unwrap(hosted) {
+                Ok(hosted) => return hosted.stop().await,
+                Err(shared) => hosted = shared,
+            }
+            tokio::time::sleep(STOP_RETRY_DELAY).await;
+        }
+    }
+
+    fn tool_count(&self) -> usize {
+        self.catalogue().tools.len()
+    }
+
+    fn tools(&self) -> Vec<ToolSummary> {
+        let summary = |tool: &Value| ToolSummary {
+            name: name_of(tool).to_owned(),
+            description: tool["description"].as_str().map(str::to_owned),
+        };
+        self.catalogue().tools.iter().map(summary).collect()
+    }
+
+    fn stderr_tail(&self) -> Vec<String> {
+        self.hosted().map(|hosted| hosted.stderr_tail()).unwrap_or_default()
+    }
+
+    fn sandbox_id(&self) -> Option<String> {
+        self.hosted().map(|hosted| hosted.sandbox_id())
+    }
+
+    fn usage(&self) -> Value {
+        let Some(usage) = self.hosted().map(|hosted| hosted.usage()) else { return Value::Null };
+        json!({
+            "memory_bytes": usage.memory_bytes,
+            "memory_limit_bytes": usage.memory_limit_bytes,
+            "processes": usage.processes,
+        })
+    }
+}

@@ -1,0 +1,353 @@
+//! What a caller sends to a tool, checked strictly before anything is done with it.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ringfence_core::{Failure, Kind, SessionId};
+use ringfence_session::{CodeRequest, CommandRequest, FileRange};
+use rmcp::model::JsonObject;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use crate::authorize::Action;
+use crate::tools;
+
+/// Longer than any id that was ever handed out; keeps what is echoed in an error short.
+const MAX_SESSION_ID_BYTES: usize = 128;
+
+/// Tools that a search gives unless more are asked for.
+const USUALLY_FOUND: usize = 5;
+
+/// A tool call whose arguments hold.
+#[derive(Debug)]
+pub(crate) enum ToolCall {
+    /// With the servers that the code may call.
+    ExecuteCode(CodeRequest, Vec<String>),
+    RunPython(RunPython),
+    SearchTools(SearchTools),
+    ExecuteCommand(CommandRequest),
+    GetSessions(Option<SessionId>),
+    StopSession(SessionId),
+    GetVolumePath,
+    ReadFile(SessionId, OsString, FileRange),
+    WriteFile(SessionId, OsString, Vec<u8>),
+    ListFiles(SessionId, OsString),
+}
+
+#[derive(Debug)]
+pub(crate) struct RunPython {
+    pub(crate) code: String,
+    pub(crate) servers: Vec<String>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub(crate) struct SearchTools {
+    pub(crate) query: String,
+    pub(crate) limit: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExecuteCodeParams {
+    code: String,
+    template: Option<String>,
+    flavor: Option<String>,
+    session_id: Option<String>,
+    timeout: Option<f64>,
+    servers: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunPythonParams {
+    code: String,
+    servers: Option<Vec<String>>,
+    timeout: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SearchToolsParams {
+    query: String,
+    limit: Option<Whole>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExecuteCommandParams {
+    command: String,
+    template: Option<String>,
+    flavor: Option<String>,
+    session_id: Option<String>,
+    timeout: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GetSessionsParams {
+    session_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StopSessionParams {
+    session_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GetVolumePathParams {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadFileParams {
+    session_id: String,
+    path: String,
+    offset: Option<Whole>,
+    length: Option<Whole>,
+}
+
+/// As JSON Schema has it, `3.0` is a whole number too.
+#[derive(Clone, Copy)]
+struct Whole(u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// Up to here every whole number is one of a double, too.
+        const MOST: f64 = (1_u64 << 53) as f64;
+        let number = serde_json::Number::deserialize(deserializer)?;
+        let float = || number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..=MOST).contains(float));
+        let whole = number.as_u64().or_else(|| float().map(|float| float as u64));
+        whole.map(Self).ok_or_else(|| D::Error::custom(format!("{number} is not a whole number from 0 on")))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WriteFileParams {
+    session_id: String,
+    path: String,
+    content: String,
+    encoding: Option<Encoding>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+enum Encoding {
+    #[serde(rename = "utf-8")]
+    Utf8,
+    #[serde(rename = "base64")]
+    Base64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListFilesParams {
+    session_id: String,
+    path: Option<String>,
+}
+
+impl ToolCall {
+    /// All that it would do.
+    pub(crate) fn actions(&self) -> Vec<Action> {
+        match self {
+            Self::ExecuteCode(_, servers) | Self::RunPython(RunPython { servers, .. }) if !servers.is_empty() => {
+                vec![Action::RunCode, Action::UseServers]
+            }
+            Self::ExecuteCode(..) | Self::RunPython(_) => vec![Action::RunCode],
+            Self::SearchTools(_) => vec![Action::UseServers],
+            Self::ExecuteCommand(_) => vec![Action::RunCommand],
+            Self::GetSessions(_) | Self::StopSession(_) | Self::GetVolumePath => vec![Action::ManageSessions],
+            Self::ReadFile(..) | Self::ListFiles(..) => vec![Action::ReadFiles],
+            Self::WriteFile(..) => vec![Action::WriteFiles],
+        }
+    }
+
+    pub(crate) fn parse(tool: &str, arguments: Option<JsonObject>) -> Result<Self, Failure> {
+        let arguments = Value::Object(arguments.unwrap_or_default());
+        match tool {
+            tools::EXECUTE_CODE => {
+                // Where something is wrong is found out only if something is.
+                let params = ExecuteCodeParams::deserialize(&arguments).or_else(|_| read(tool, arguments))?;
+                let request = CodeRequest {
+                    code: not_blank("code", params.code)?,
+                    template: params.template,
+                    flavor: params.flavor,
+                    session_id: params.session_id.map(session_id).transpose()?,
+                    timeout: params.timeout.map(timeout).transpose()?,
+                    host: None,
+                };
+                Ok(Self::ExecuteCode(request, params.servers.unwrap_or_default()))
+            }
+            tools::RUN_PYTHON => {
+                let params: RunPythonParams = read(tool, arguments)?;
+                Ok(Self::RunPython(RunPython {
+                    code: not_blank("code", params.code)?,
+                    servers: params.servers.unwrap_or_default(),
+                    timeout: params.timeout.map(timeout).transpose()?,
+                }))
+            }
+            tools::SEARCH_TOOLS => {
+                let SearchToolsParams { query, limit } = read(tool, arguments)?;
+                let limit = limit.map_or(USUALLY_FOUND, |Whole(limit)| usize::try_from(limit).unwrap_or(usize::MAX));
+                if !(1..=tools::MAX_FOUND_TOOLS).contains(&limit) {
+                    let message = format!("limit is not between 1 and {}", tools::MAX_FOUND_TOOLS);
+                    let failure = Failure::new(Kind::Validation, message).with("field", "limit");
+                    return Err(failure.hint("leave it out, or send a number of that range"));
+                }
+                Ok(Self::SearchTools(SearchTools { query: not_blank("query", query)?, limit }))
+            }
+            tools::EXECUTE_COMMAND => {
+                let params: ExecuteCommandParams = read(tool, arguments)?;
+                Ok(Self::ExecuteCommand(CommandRequest {
+                    command: not_blank("command", params.command)?,
+                    template: params.template,
+                    flavor: params.flavor,
+                    session_id: params.session_id.map(session_id).transpose()?,
+                    timeout: params.timeout.map(timeout).transpose()?,
+                }))
+            }
+            tools::GET_SESSIONS => {
+                let params: GetSessionsParams = read(tool, arguments)?;
+                Ok(Self::GetSessions(params.session_id.map(session_id).transpose()?))
+            }
+            tools::STOP_SESSION => {
+                let params: StopSessionParams = read(tool, arguments)?;
+                Ok(Self::StopSession(session_id(params.session_id)?))
+            }
+            tools::GET_VOLUME_PATH => {
+                let GetVolumePathParams {} = read(tool, arguments)?;
+                Ok(Self::GetVolumePath)
+            }
+            tools::READ_FILE => {
+                let ReadFileParams { session_id: id, path, offset, length } = read(tool, arguments)?;
+                let range = FileRange { offset: offset.map_or(0, |it| it.0), length: length.map(|it| it.0) };
+                Ok(Self::ReadFile(session_id(id)?, not_blank("path", path)?.into(), range))
+            }
+            tools::WRITE_FILE => {
+                let WriteFileParams { session_id: id, path, content, encoding } = read(tool, arguments)?;
+                let content = decode(content, encoding.unwrap_or(Encoding::Utf8))?;
+                Ok(Self::WriteFile(session_id(id)?, not_blank("path", path)?.into(), content))
+            }
+            tools::LIST_FILES => {
+                let ListFilesParams { session_id: id, path } = read(tool, arguments)?;
+                Ok(Self::ListFiles(session_id(id)?, path.unwrap_or_else(|| ".".into()).into()))
+            }
+            _ => Err(Failure::new(Kind::Validation, "there is no such tool").hint("tools/list names those there are")),
+        }
+    }
+}
+
+pub(crate) fn read<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<P, Failure> {
+    serde_path_to_error::deserialize(arguments).map_err(|error| {
+        let message = match error.path().to_string().as_str() {
+            "." => format!("{tool}: {}", error.inner()),
+            field => format!("{tool}: {field}: {}", error.inner()),
+        };
+        Failure::new(Kind::Validation, message)
+            .hint("send the fields that it has, with values of their types, and no others")
+            .hint("tools/list shows those of a tool in its inputSchema")
+    })
+}
+
+/// Of two fields none was sent, or both were.
+pub(crate) fn either(one: &str, other: &str) -> Failure {
+    Failure::new(Kind::Validation, format!("send either `{one}` or `{other}`"))
+        .hint(format!("send one of the two fields, not both and not neither: `{one}` or `{other}`"))
+}
+
+pub(crate) fn not_blank(field: &str, text: String) -> Result<String, Failure> {
+    if text.trim().is_empty() {
+        let failure = Failure::new(Kind::Validation, format!("{field} is empty"));
+        return Err(failure.with("field", field).hint(format!("send a {field} with something in it")));
+    }
+    Ok(text)
+}
+
+fn decode(content: String, encoding: Encoding) -> Result<Vec<u8>, Failure> {
+    match encoding {
+        Encoding::Utf8 => Ok(content.into_bytes()),
+        // In lines, as most programs write it.
+        Encoding::Base64 => STANDARD.decode(content.replace(['\n', '\r', ' '], "")).map_err(|error| {
+            Failure::new(Kind::Validation, format!("content is not base64: {error}"))
+                .with("field", "content")
+                .hint("encode it as RFC 4648 says, with padding; text can be sent as it is, without `encoding`")
+        }),
+    }
+}
+
+/// One that cannot be is answered as any other that there is not.
+pub(crate) fn session_id(text: String) -> Result<SessionId, Failure> {
+    if (1..=MAX_SESSION_ID_BYTES).contains(&text.len()) {
+        return Ok(SessionId::from_caller(text));
+    }
+    let shown: String = text.chars().take(MAX_SESSION_ID_BYTES).collect();
+    Err(Failure::session_not_found(&SessionId::from_caller(shown)))
+}
+
+pub(crate) fn timeout(seconds: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
+        Failure::new(Kind::Validation, "timeout is not a number of seconds above zero")
+            .with("field", "timeout")
+            .hint("leave it out, or send seconds as a number, such as 30")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn parse(tool: &str, arguments: Value) -> Result<ToolCall, Failure> {
+        let Value::Object(arguments) = arguments else { panic!("not an object") };
+        ToolCall::parse(tool, Some(arguments))
+    }
+
+    #[test]
+    fn good_arguments_become_a_request() {
+        let call = parse("execute_code", json!({"code": "1", "timeout": 2.5, "session_id": null})).unwrap();
+        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None }, [])"#);
+        assert!(matches!(ToolCall::parse("get_volume_path", None), Ok(ToolCall::GetVolumePath)));
+        let call = parse("run_python", json!({"code": "1", "servers": ["a"], "timeout": 5})).unwrap();
+        insta::assert_compact_debug_snapshot!(call, @r#"RunPython(RunPython { code: "1", servers: ["a"], timeout: Some(5s) })"#);
+        let call = parse("read_file", json!({"session_id": "s", "path": "a", "offset": 3.0, "length": 4})).unwrap();
+        assert!(matches!(call, ToolCall::ReadFile(_, _, FileRange { offset: 3, length: Some(4) })));
+        let call = parse("search_tools", json!({"query": "x"})).unwrap();
+        insta::assert_compact_debug_snapshot!(call, @r#"SearchTools(SearchTools { query: "x", limit: 5 })"#);
+    }
+
+    #[test]
+    fn bad_arguments_say_why() {
+        let bad = [
+            ("execute_code", json!({})),
+            ("execute_code", json!({"code": " \n"})),
+            ("execute_code", json!({"code": 5})),
+            ("execute_code", json!({"code": "1", "lang": "python"})),
+            ("execute_code", json!({"code": "1", "timeout": "30"})),
+            ("execute_code", json!({"code": "1", "timeout": 0})),
+            ("execute_code", json!({"code": "1", "timeout": -1})),
+            ("execute_code", json!({"code": "1", "timeout": 1e300})),
+            ("execute_command", json!({"command": ""})),
+            ("stop_session", json!({})),
+            ("stop_session", json!({"session_id": ""})),
+            ("get_sessions", json!({"session_id": "x".repeat(129)})),
+            ("get_volume_path", json!({"x": 1})),
+            ("read_file", json!({"session_id": "s"})),
+            ("read_file", json!({"session_id": "s", "path": "a", "offset": -1})),
+            ("read_file", json!({"session_id": "s", "path": "a", "offset": 1.5})),
+            ("read_file", json!({"session_id": "s", "path": "a", "offset": "1"})),
+            ("write_file", json!({"session_id": "s", "path": "", "content": ""})),
+            ("write_file", json!({"session_id": "s", "path": "a", "content": "*", "encoding": "base64"})),
+            ("write_file", json!({"session_id": "s", "path": "a", "content": "", "encoding": "latin1"})),
+            ("rm", json!({})),
+        ];
+        let said: Vec<_> =
+            bad.into_iter().map(|(tool, arguments)| parse(tool, arguments).unwrap_err().message).collect();
+        insta::assert_snapshot!(said.join("\n"));
+    }
+}
