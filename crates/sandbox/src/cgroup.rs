@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
 pub use gauge::MemoryGauge;
-pub use place::{Controller, NoPlace, Place};
+pub use place::{Controller, CgroupUnavailable, CgroupParent};
 
 use crate::error::Error;
 use ringfence_core::Limits;
@@ -29,7 +29,7 @@ const PREFIX: &str = "ringfence-";
 #[derive(Debug)]
 pub struct Cgroup {
     directories: Vec<Directory>,
-    place: Place,
+    place: CgroupParent,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct Directory {
 
 impl Cgroup {
     /// Makes and limits a group in `place`.
-    pub fn create(place: &Place, limits: &Limits) -> Result<Self, Error> {
+    pub fn create(place: &CgroupParent, limits: &Limits) -> Result<Self, Error> {
         // A sweep by another process can take a directory between its creation and its lock.
         for _ in 0..3 {
             match Self::try_create(place, limits) {
@@ -51,7 +51,7 @@ impl Cgroup {
         Self::try_create(place, limits)
     }
 
-    fn try_create(place: &Place, limits: &Limits) -> Result<Self, Error> {
+    fn try_create(place: &CgroupParent, limits: &Limits) -> Result<Self, Error> {
         let mut group = Self { directories: Vec::new(), place: place.clone() };
         let name = unique_name();
         place.prepare()?;
@@ -91,8 +91,8 @@ impl Cgroup {
     /// The v2 group that a child can be born in.
     pub(crate) fn birth_place(&self) -> Option<BorrowedFd<'_>> {
         match self.place {
-            Place::V2 { .. } => self.directories.first().map(|directory| directory.locked.as_fd()),
-            Place::V1 { .. } => None,
+            CgroupParent::V2 { .. } => self.directories.first().map(|directory| directory.locked.as_fd()),
+            CgroupParent::V1 { .. } => None,
         }
     }
 
@@ -101,7 +101,7 @@ impl Cgroup {
     /// Moving oneself as a thread takes no global lock, while moving another process waits for an RCU
     /// grace period: 11 ms on an idle host.
     pub(crate) fn entrances(&self) -> Result<Vec<File>, Error> {
-        if matches!(self.place, Place::V2 { .. }) {
+        if matches!(self.place, CgroupParent::V2 { .. }) {
             return Ok(Vec::new());
         }
         let open = |directory: &Directory| {
@@ -121,8 +121,8 @@ impl Cgroup {
     /// What it counts; `None` where it has no memory controller.
     pub fn gauge(&self) -> Option<MemoryGauge> {
         let (events, usage) = match self.place {
-            Place::V1 { .. } => ("memory.oom_control", "memory.usage_in_bytes"),
-            Place::V2 { .. } => ("memory.events", "memory.current"),
+            CgroupParent::V1 { .. } => ("memory.oom_control", "memory.usage_in_bytes"),
+            CgroupParent::V2 { .. } => ("memory.events", "memory.current"),
         };
         let path = &self.directory(Controller::Memory)?.path;
         Some(MemoryGauge::new(File::open(path.join(events)).ok()?, File::open(path.join(usage)).ok()?))
@@ -205,7 +205,7 @@ mod tests {
             return;
         };
         let limits = Limits { memory_bytes: 1 << 30, pids: 8, cpus: 1.0, open_files: 64 };
-        let Ok(group) = Cgroup::create(&Place::V2 { parent, controllers: Vec::new() }, &limits) else {
+        let Ok(group) = Cgroup::create(&CgroupParent::V2 { parent, controllers: Vec::new() }, &limits) else {
             eprintln!("skipped: no right to make groups in cgroup v2");
             return;
         };

@@ -19,7 +19,7 @@ use ringfence_core::Command;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum ExitStatus {
     Exited(i32),
     Killed(i32),
 }
@@ -32,13 +32,13 @@ pub enum Event {
         process: u32,
     },
     /// It could not be started.
-    Refused {
+    StartFailed {
         process: u32,
         errno: Errno,
     },
     Ended {
         process: u32,
-        end: End,
+        status: ExitStatus,
     },
     /// The sandbox is gone.
     Lost,
@@ -47,12 +47,12 @@ pub enum Event {
 /// Who shall get a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Target {
-    Command,
+pub enum SignalTarget {
+    Process,
     /// The command's process group, as a terminal would.
-    Group,
+    ProcessGroup,
     /// Its group, and all that it has started and that still belongs to it, in whatever group.
-    Family,
+    ProcessTree,
 }
 
 /// How long an order that is too large for the socket may take. Whoever orders may be the thread that serves all others.
@@ -76,12 +76,12 @@ impl Control {
     }
 
     /// Passes a signal on.
-    pub fn signal(&self, process: u32, signal: Signal, target: Target) -> Result<(), Error> {
+    pub fn signal(&self, process: u32, signal: Signal, target: SignalTarget) -> Result<(), Error> {
         self.order(&Order::Signal { process, number: signal.as_raw(), target }, &[])
     }
 
     /// A descriptor that is readable once the init has carried out all orders until now, or is gone.
-    pub fn orders_carried_out(&self) -> Result<OwnedFd, Error> {
+    pub fn request_barrier(&self) -> Result<OwnedFd, Error> {
         let (ours, theirs) = Channel::pair().map_err(Error::setup("ask the init"))?;
         // A question to which the answer is always no, given on a socket of its own.
         self.order(&Order::File { path: Vec::new(), action: FileAction::Read }, &[theirs.as_fd()])?;
@@ -105,7 +105,7 @@ impl Control {
 
     /// Forks the interpreter of a sandbox that was born warm, with these descriptors from 0 on, the last of which is
     /// its control channel. An event says what came of it.
-    pub fn fork(
+    pub fn fork_interpreter(
         &self,
         process: u32,
         workdir: &Path,
@@ -120,10 +120,10 @@ impl Control {
     pub fn next_event(&self) -> Event {
         match self.report() {
             Ok((Report::Started { process }, _)) => Event::Started { process },
-            Ok((Report::CommandFailed { process, errno }, _)) => Event::Refused { process, errno: errno_of(errno) },
-            Ok((Report::Exited { process, code }, _)) => Event::Ended { process, end: End::Exited(code & 0xff) },
+            Ok((Report::CommandFailed { process, errno }, _)) => Event::StartFailed { process, errno: errno_of(errno) },
+            Ok((Report::Exited { process, code }, _)) => Event::Ended { process, status: ExitStatus::Exited(code & 0xff) },
             Ok((Report::Killed { process, signal }, _)) if (1..=64).contains(&signal) => {
-                Event::Ended { process, end: End::Killed(signal) }
+                Event::Ended { process, status: ExitStatus::Killed(signal) }
             }
             // Whatever else it says now makes no sense; it is ended when this is dropped.
             _ => Event::Lost,
@@ -141,14 +141,14 @@ impl Control {
         match self.channel.send_by(order, passed, Some(Instant::now() + LARGE_WITHIN)) {
             Ok(()) => Ok(()),
             // An init reads its orders in no time, unless the guest keeps it from that.
-            Err(Errno::AGAIN) => Err(Error::Unheard),
+            Err(Errno::AGAIN) => Err(Error::SandboxBusy),
             Err(Errno::TIMEDOUT) => {
                 // A part of it is on its way, so nothing can follow. Whoever waits for what the sandbox says hears that
                 // it is lost.
                 self.channel.hang_up();
-                Err(Error::Lost)
+                Err(Error::LauncherLost)
             }
-            Err(_) => Err(Error::Lost),
+            Err(_) => Err(Error::LauncherLost),
         }
     }
 
@@ -157,7 +157,7 @@ impl Control {
             self.channel.wait_for_word().and_then(|()| self.channel.receive_by(Some(Instant::now() + WORD_WITHIN)));
         match heard {
             Ok(Some(report)) => Ok(report),
-            Ok(None) => Err(Error::Lost),
+            Ok(None) => Err(Error::LauncherLost),
             Err(_) => Err(Error::Protocol("a frame that makes no sense")),
         }
     }
@@ -191,7 +191,7 @@ mod tests {
         let (ours, theirs) = Channel::pair().unwrap();
         let control = Control::new(ours);
         let refused = (0..1000).find_map(|_| control.order(&order(5_000), &[]).err());
-        assert!(matches!(refused, Some(Error::Unheard)), "{refused:?}");
+        assert!(matches!(refused, Some(Error::SandboxBusy)), "{refused:?}");
         let mut watched = [PollFd::new(&theirs, PollFlags::IN)];
         while poll(&mut watched, Some(&Timespec::default())) == Ok(1) {
             assert!(theirs.receive::<Order>().unwrap().is_some(), "each is whole");
@@ -203,7 +203,7 @@ mod tests {
     fn a_part_of_an_order_is_the_end_of_the_sandbox() {
         let (ours, theirs) = Channel::pair().unwrap();
         let control = Control::new(ours);
-        assert!(matches!(control.order(&order(400_000), &[]), Err(Error::Lost)));
+        assert!(matches!(control.order(&order(400_000), &[]), Err(Error::LauncherLost)));
         assert_eq!(control.next_event(), Event::Lost);
         assert!(theirs.receive::<Order>().is_err());
     }

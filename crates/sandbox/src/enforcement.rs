@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::{Controller, Place};
+use crate::cgroup::{Controller, CgroupParent};
 
 /// Which limits a cgroup keeps. The others are kept, less exactly, by:
 /// memory — `RLIMIT_DATA` for each process and a watchdog over their sum, without memfd and System V shared memory;
@@ -17,8 +17,8 @@ pub struct Enforcement {
 }
 
 impl Enforcement {
-    pub fn of(place: Option<&Place>) -> Self {
-        let has = |controller| place.is_some_and(|place| place.has(controller));
+    pub fn of(place: Option<&CgroupParent>) -> Self {
+        let has = |controller| place.is_some_and(|place| place.has_controller(controller));
         Self {
             memory_by_cgroup: has(Controller::Memory),
             pids_by_cgroup: has(Controller::Pids),

@@ -14,11 +14,11 @@ pub enum Error {
     #[error(transparent)]
     Spec(#[from] SpecError),
     #[error("this host lacks {protection}: {why}")]
-    Missing { protection: &'static str, why: String, remedy: String, weakness: Option<Weakness> },
+    MissingProtection { protection: &'static str, why: String, remedy: String, weakness: Option<Weakness> },
     #[error("the host has run out of {resource}")]
-    Exhausted { resource: &'static str, remedy: String },
+    ResourceExhausted { resource: &'static str, remedy: String },
     #[error("a sandbox can only be started from a process with one thread, this one has {0}")]
-    Threads(usize),
+    MultipleThreads(usize),
     #[error("volume {}", path.display())]
     Volume { path: PathBuf, source: Errno, hint: String },
     #[error("cannot {step}")]
@@ -33,9 +33,9 @@ pub enum Error {
     #[error("the warm interpreter that sandboxes are forked from is gone")]
     ZygoteLost,
     #[error("the sandbox ended before it was ready")]
-    Lost,
+    LauncherLost,
     #[error("the sandbox is too busy to read what it is told")]
-    Unheard,
+    SandboxBusy,
     #[error("the sandbox's init broke the protocol: {0}")]
     Protocol(&'static str),
 }
@@ -44,7 +44,7 @@ impl Error {
     pub fn hints(&self) -> Vec<String> {
         match self {
             Self::Spec(error) => error.hints(),
-            Self::Missing { remedy, weakness, .. } => {
+            Self::MissingProtection { remedy, weakness, .. } => {
                 let mut hints = vec![remedy.clone()];
                 hints.extend(
                     weakness.map(|weakness| {
@@ -54,7 +54,7 @@ impl Error {
                 hints.push("`ringfence doctor` checks every protection of this host".into());
                 hints
             }
-            Self::Exhausted { remedy, .. } => vec![remedy.clone()],
+            Self::ResourceExhausted { remedy, .. } => vec![remedy.clone()],
             Self::Volume { hint, .. } => vec![hint.clone()],
             Self::Refused { hints, .. } => hints.clone(),
             Self::Setup { .. } => vec!["`ringfence doctor` checks every protection of this host".into()],

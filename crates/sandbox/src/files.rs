@@ -22,7 +22,7 @@ use crate::frame::{Channel, Order};
 use crate::launch::errno_of;
 
 pub use path::{GuestPath, PathError};
-pub use report::{Entry, FileKind};
+pub use report::{DirectoryEntry, FileKind};
 pub(crate) use report::{FileAction, FileReport};
 
 /// Why a file of the guest's was not to be had.
@@ -31,7 +31,7 @@ pub enum FileError {
     #[error("there is no such file or directory")]
     NotFound,
     #[error("it is a symbolic link, and links are not followed")]
-    Link,
+    SymbolicLink,
     #[error("it, or a part of the path to it, is not a directory; links are not followed")]
     NotADirectory,
     #[error("it is a directory")]
@@ -41,13 +41,13 @@ pub enum FileError {
     #[error("it lies on another file system than the workspace")]
     OtherFileSystem,
     #[error("the guest itself has no right to it")]
-    Denied,
+    PermissionDenied,
     #[error("the workspace is full")]
-    Full,
+    WorkspaceFull,
     #[error("the sandbox did not answer in time")]
     TimedOut,
     #[error("the sandbox is gone")]
-    Lost,
+    SandboxLost,
     #[error("the system refused: {0}")]
     System(Errno),
 }
@@ -56,14 +56,14 @@ impl From<Errno> for FileError {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::NOENT => Self::NotFound,
-            Errno::LOOP => Self::Link,
+            Errno::LOOP => Self::SymbolicLink,
             Errno::NOTDIR => Self::NotADirectory,
             Errno::ISDIR => Self::IsADirectory,
             // A socket, or a FIFO that nobody reads.
             Errno::NXIO => Self::NotAFile,
             Errno::XDEV => Self::OtherFileSystem,
-            Errno::ACCESS | Errno::PERM => Self::Denied,
-            Errno::NOSPC | Errno::DQUOT => Self::Full,
+            Errno::ACCESS | Errno::PERM => Self::PermissionDenied,
+            Errno::NOSPC | Errno::DQUOT => Self::WorkspaceFull,
             errno => Self::System(errno),
         }
     }
@@ -83,14 +83,14 @@ pub enum FileAccess {
 /// What is in a directory: the first by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DirectoryEntry>,
     /// How many there are.
     pub total: u64,
 }
 
 /// What the guest has written, outside its volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Filling {
+pub struct WorkspaceUsage {
     pub bytes: u64,
     pub inodes: u64,
 }
@@ -111,8 +111,8 @@ impl Control {
     }
 
     /// Asks how full the workspace is. Does not block; the answer is waited for, at most for `patience` from now.
-    pub fn measure_workspace(&self, patience: Duration) -> Result<Measuring, FileError> {
-        self.ask(&GuestPath::workspace(), FileAction::Measure, patience).map(Measuring)
+    pub fn measure_workspace(&self, patience: Duration) -> Result<PendingWorkspaceUsage, FileError> {
+        self.ask(&GuestPath::workspace(), FileAction::Measure, patience).map(PendingWorkspaceUsage)
     }
 
     /// Every question has a socket of its own for the answer, so that nobody else's wait can take it.
@@ -120,22 +120,22 @@ impl Control {
         let (ours, theirs) = Channel::pair()?;
         let order = Order::File { path: path.components().to_vec(), action };
         self.order(&order, &[theirs.as_fd()]).map_err(|error| match error {
-            Error::Unheard => FileError::TimedOut,
-            _ => FileError::Lost,
+            Error::SandboxBusy => FileError::TimedOut,
+            _ => FileError::SandboxLost,
         })?;
         Ok(Conversation { answers: ours, deadline: Instant::now() + patience })
     }
 }
 
 /// A question on its way.
-pub struct Measuring(Conversation);
+pub struct PendingWorkspaceUsage(Conversation);
 
-impl Measuring {
+impl PendingWorkspaceUsage {
     /// Blocks until it is answered.
-    pub fn finish(self) -> Result<Filling, FileError> {
-        let (FileReport::Workspace, passed) = self.0.next()? else { return Err(FileError::Lost) };
-        let found = fstatvfs(passed.first().ok_or(FileError::Lost)?)?;
-        Ok(Filling {
+    pub fn finish(self) -> Result<WorkspaceUsage, FileError> {
+        let (FileReport::Workspace, passed) = self.0.next()? else { return Err(FileError::SandboxLost) };
+        let found = fstatvfs(passed.first().ok_or(FileError::SandboxLost)?)?;
+        Ok(WorkspaceUsage {
             bytes: found.f_blocks.saturating_sub(found.f_bfree).saturating_mul(found.f_frsize),
             inodes: found.f_files.saturating_sub(found.f_ffree),
         })
@@ -149,8 +149,8 @@ struct Conversation {
 
 impl Conversation {
     fn opened(&self) -> Result<File, FileError> {
-        let (FileReport::Opened, passed) = self.next()? else { return Err(FileError::Lost) };
-        let [file, workspace] = <[OwnedFd; 2]>::try_from(passed).map_err(|_| FileError::Lost)?;
+        let (FileReport::Opened, passed) = self.next()? else { return Err(FileError::SandboxLost) };
+        let [file, workspace] = <[OwnedFd; 2]>::try_from(passed).map_err(|_| FileError::SandboxLost)?;
         let (found, expected) = (fstat(&file)?, fstat(&workspace)?);
         match FileType::from_raw_mode(found.st_mode) {
             FileType::RegularFile if found.st_dev == expected.st_dev => Ok(File::from(file)),
@@ -161,14 +161,14 @@ impl Conversation {
     }
 
     fn listing(&self, most: u32) -> Result<Listing, FileError> {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<DirectoryEntry> = Vec::new();
         let total = loop {
             match self.next()?.0 {
                 FileReport::Entries { entries: next } if entries.len() + next.len() <= most as usize => {
                     entries.extend(next);
                 }
                 FileReport::End { total } => break total,
-                _ => return Err(FileError::Lost),
+                _ => return Err(FileError::SandboxLost),
             }
         };
         entries.sort_by(|one, other| one.name.cmp(&other.name));
@@ -180,7 +180,7 @@ impl Conversation {
             Ok(Some((FileReport::Refused { errno }, _))) => Err(errno_of(errno).into()),
             Ok(Some(report)) => Ok(report),
             Err(Errno::TIMEDOUT) => Err(FileError::TimedOut),
-            Ok(None) | Err(_) => Err(FileError::Lost),
+            Ok(None) | Err(_) => Err(FileError::SandboxLost),
         }
     }
 }

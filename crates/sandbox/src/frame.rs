@@ -21,7 +21,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::control::Target;
+use crate::control::SignalTarget;
 use crate::files::FileAction;
 use ringfence_core::Command;
 
@@ -47,7 +47,7 @@ pub(crate) enum Order {
     /// Carries its descriptors from 0 on; the last is its control channel.
     Fork { process: u32, workdir: PathBuf, environment: BTreeMap<String, String> },
     /// Pass a signal on to a process, and perhaps others.
-    Signal { process: u32, number: i32, target: Target },
+    Signal { process: u32, number: i32, target: SignalTarget },
     /// Obey another host from now on. Carries the channel to it; what the last host had started is ended, but for
     /// what is kept.
     Renew { keep: Option<u32> },

@@ -20,7 +20,7 @@ pub fn landlock_abi() -> Option<u32> {
 }
 
 /// Why user namespaces are out of reach here, with the remedy; `None` where nothing is known against them.
-pub fn user_namespace_obstacle() -> Option<(String, String)> {
+pub fn user_namespace_restriction() -> Option<(String, String)> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" && !rustix::process::geteuid().is_root() {
         return Some((
@@ -71,7 +71,7 @@ pub(crate) fn require_single_thread() -> Result<(), Error> {
     })?;
     match tasks.count() {
         1 => Ok(()),
-        threads => Err(Error::Threads(threads)),
+        threads => Err(Error::MultipleThreads(threads)),
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn explain_clone(source: Errno) -> Error {
     if matches!(source, Errno::MFILE | Errno::NFILE | Errno::AGAIN | Errno::NOMEM) {
         return Error::Setup { step: "start the first process of the sandbox".into(), source };
     }
-    let (why, remedy) = user_namespace_obstacle().or_else(container_obstacle).unwrap_or_else(|| {
+    let (why, remedy) = user_namespace_restriction().or_else(container_obstacle).unwrap_or_else(|| {
         let remedy = match source {
             Errno::NOSPC | Errno::USERS => "raise user.max_user_namespaces, user.max_net_namespaces and their kin",
             Errno::NOSYS => "use Linux 5.13 or later",
@@ -89,27 +89,27 @@ pub(crate) fn explain_clone(source: Errno) -> Error {
         };
         (format!("the kernel refused them ({source})"), remedy.into())
     });
-    Error::Missing { protection: "user namespaces", why, remedy, weakness: None }
+    Error::MissingProtection { protection: "user namespaces", why, remedy, weakness: None }
 }
 
 /// Says why a step of the set-up failed, where the reason is known to lie in the host.
 pub(crate) fn explain_step(step: String, source: Errno) -> Error {
     if step.contains("seccomp") {
         if source == BPF_MEMORY_EXHAUSTED {
-            return Error::Exhausted {
+            return Error::ResourceExhausted {
                 resource: "memory for compiled BPF programs, which seccomp filters need",
                 remedy: "end programs that have many seccomp or socket filters, or raise the limit: `sudo sysctl net.core.bpf_jit_limit=BYTES`".into(),
             };
         }
         if source == Errno::BUSY {
-            return Error::Missing {
+            return Error::MissingProtection {
                 protection: "a seccomp listener for the sandbox",
                 why: "another process already has a seccomp listener for ringfence; some container managers intercept system calls this way".into(),
                 remedy: "switch off the interception of system calls for this container, or run ringfence outside of it".into(),
                 weakness: None,
             };
         }
-        return Error::Missing {
+        return Error::MissingProtection {
             protection: "seccomp filters",
             why: format!("the kernel refused the filter ({source})"),
             remedy: "use a kernel with CONFIG_SECCOMP_FILTER=y, and no other filter that forbids seccomp(2)".into(),
@@ -118,15 +118,15 @@ pub(crate) fn explain_step(step: String, source: Errno) -> Error {
     }
     if matches!(source, Errno::PERM | Errno::ACCESS) {
         if step.contains("private /proc") {
-            return Error::Missing {
+            return Error::MissingProtection {
                 protection: "a private /proc",
                 why: "the kernel allows a new /proc only where the existing one is fully visible, and parts of it are masked here".into(),
                 remedy: "in a container: start it with `--security-opt systempaths=unconfined`".into(),
                 weakness: None,
             };
         }
-        if let Some((why, remedy)) = user_namespace_obstacle().or_else(container_obstacle) {
-            return Error::Missing {
+        if let Some((why, remedy)) = user_namespace_restriction().or_else(container_obstacle) {
+            return Error::MissingProtection {
                 protection: "user namespaces with their capabilities",
                 why,
                 remedy,

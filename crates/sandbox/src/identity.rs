@@ -43,13 +43,13 @@ impl Range {
 
 /// How the guest's id is chosen on this host, for this user.
 #[derive(Debug)]
-pub enum Identity {
+pub enum IdMapping {
     /// This process may map any id: each sandbox gets one of its own.
-    Private { uids: IdRange, gids: IdRange },
+    Dedicated { uids: IdRange, gids: IdRange },
     /// The user's subordinate ids, mapped by the setuid helpers of shadow's `uidmap`.
     Subordinate { uids: IdRange, gids: IdRange, map_uid: PathBuf, map_gid: PathBuf },
     /// The user's own id, with the reason why there is nothing better.
-    Own { why: String, groups: OwnGroups },
+    SharedWithUser { reason: String, groups: SupplementaryGroups },
 }
 
 /// How a guest with the user's own id can drop the user's supplementary groups.
@@ -57,9 +57,9 @@ pub enum Identity {
 /// The kernel lets an unprivileged process map its own gid only if `setgroups(2)` is given up in the new namespace,
 /// and then the groups stay (`user_namespaces(7)`).
 #[derive(Debug)]
-pub enum OwnGroups {
+pub enum SupplementaryGroups {
     /// This process may be privileged to map its gid without giving up `setgroups`.
-    TryDirectly,
+    MapDirectly,
     /// `newgidmap` maps the user's own gid and, beside it, a subordinate one, and then leaves `setgroups` allowed.
     ByHelper { gids: IdRange, map_gid: PathBuf },
     /// The groups cannot be dropped.
@@ -77,16 +77,16 @@ pub(crate) enum Groups {
 #[derive(Debug, Clone, Copy)]
 pub struct IdRange(Range);
 
-impl Identity {
+impl IdMapping {
     /// What this user can have on this host. Where that cannot be looked at, nothing is taken for weaker than it is.
     pub fn detect() -> std::io::Result<Self> {
         if geteuid().is_root() {
             let ranges = mapped_range("/proc/self/uid_map")?.zip(mapped_range("/proc/self/gid_map")?);
             return Ok(match ranges {
-                Some((uids, gids)) => Self::Private { uids: IdRange(uids), gids: IdRange(gids) },
-                None => Self::Own {
-                    why: "the user namespace that ringfence runs in has too few ids".into(),
-                    groups: OwnGroups::TryDirectly,
+                Some((uids, gids)) => Self::Dedicated { uids: IdRange(uids), gids: IdRange(gids) },
+                None => Self::SharedWithUser {
+                    reason: "the user namespace that ringfence runs in has too few ids".into(),
+                    groups: SupplementaryGroups::MapDirectly,
                 },
             });
         }
@@ -102,7 +102,7 @@ impl Identity {
                     (Some(_), Some(_)) => "newuidmap and newgidmap are not installed",
                     _ => "no range for this user in /etc/subuid and /etc/subgid",
                 };
-                Self::Own { why: why.into(), groups: OwnGroups::by_helper(gids, map_gid) }
+                Self::SharedWithUser { reason: why.into(), groups: SupplementaryGroups::by_helper(gids, map_gid) }
             }
         })
     }
@@ -110,24 +110,24 @@ impl Identity {
     /// The same for a sandbox that must have the user's own uid.
     pub(crate) fn into_own(self, why: &str) -> Self {
         let groups = match self {
-            Self::Own { groups, .. } => groups,
-            Self::Subordinate { gids, map_gid, .. } => OwnGroups::ByHelper { gids, map_gid },
-            Self::Private { .. } => OwnGroups::TryDirectly,
+            Self::SharedWithUser { groups, .. } => groups,
+            Self::Subordinate { gids, map_gid, .. } => SupplementaryGroups::ByHelper { gids, map_gid },
+            Self::Dedicated { .. } => SupplementaryGroups::MapDirectly,
         };
-        Self::Own { why: why.into(), groups }
+        Self::SharedWithUser { reason: why.into(), groups }
     }
 
     /// The host's ids of the sandbox whose init is `pid`.
     pub(crate) fn host_ids(&self, pid: Pid) -> (u32, u32) {
         match self {
-            Self::Private { uids, gids } | Self::Subordinate { uids, gids, .. } => (uids.0.pick(pid), gids.0.pick(pid)),
-            Self::Own { .. } => (geteuid().as_raw(), getegid().as_raw()),
+            Self::Dedicated { uids, gids } | Self::Subordinate { uids, gids, .. } => (uids.0.pick(pid), gids.0.pick(pid)),
+            Self::SharedWithUser { .. } => (geteuid().as_raw(), getegid().as_raw()),
         }
     }
 
     /// Whether the guest has the same uid as the user's other processes.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self, Self::Own { .. })
+        matches!(self, Self::SharedWithUser { .. })
     }
 
     /// Maps `guest` in the user namespace of `pid` to the ids of [`Self::host_ids`].
@@ -135,7 +135,7 @@ impl Identity {
         let (uid, gid) = self.host_ids(pid);
         let proc = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
         match self {
-            Self::Private { .. } => {
+            Self::Dedicated { .. } => {
                 write_map(&proc.join("gid_map"), guest, gid)?;
                 write_map(&proc.join("uid_map"), guest, uid)?;
                 Ok(Groups::Droppable)
@@ -147,7 +147,7 @@ impl Identity {
                 [gids, uids].into_iter().try_for_each(finish_helper)?;
                 Ok(Groups::Droppable)
             }
-            Self::Own { groups, .. } => {
+            Self::SharedWithUser { groups, .. } => {
                 let groups = groups.map(pid, guest, gid)?;
                 write_map(&proc.join("uid_map"), guest, uid)?;
                 Ok(groups)
@@ -156,7 +156,7 @@ impl Identity {
     }
 }
 
-impl OwnGroups {
+impl SupplementaryGroups {
     fn by_helper(gids: Option<IdRange>, map_gid: Option<PathBuf>) -> Self {
         match (gids, map_gid) {
             (Some(gids), Some(map_gid)) => Self::ByHelper { gids, map_gid },
@@ -168,7 +168,7 @@ impl OwnGroups {
     fn map(&self, pid: Pid, guest: u32, gid: u32) -> Result<Groups, Error> {
         let proc = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
         let mapped = match self {
-            Self::TryDirectly => write_map(&proc.join("gid_map"), guest, gid).is_ok(),
+            Self::MapDirectly => write_map(&proc.join("gid_map"), guest, gid).is_ok(),
             Self::ByHelper { gids, map_gid } => {
                 // Any other id will do: the guest has no capability to take it.
                 let spare = if guest == SPARE_GID { SPARE_GID - 1 } else { SPARE_GID };
@@ -299,7 +299,7 @@ fn finish_helper((helper, mut child): (PathBuf, std::process::Child)) -> Result<
 }
 
 fn helper_failed(helper: &Path, why: &str) -> Error {
-    Error::Missing {
+    Error::MissingProtection {
         protection: "a uid of its own for the sandbox",
         why: format!("{} failed: {why}", helper.display()),
         remedy: "check /etc/subuid and /etc/subgid, and that newuidmap and newgidmap are setuid root".into(),

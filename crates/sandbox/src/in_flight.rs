@@ -14,14 +14,14 @@ use ringfence_core::Limits;
 
 /// Open files of one process of a guest that shares its uid with the user who started it: half of the usual soft limit
 /// of 1024. A guest can exceed it by one message, of 253 descriptors at most.
-pub const MAX_OPEN_FILES_WITH_OWN_UID: u32 = 512;
+pub const MAX_OPEN_FILES_WITH_SHARED_UID: u32 = 512;
 
 /// Datagrams that a Unix socket queues; only the sender's buffer limits them then.
 const DATAGRAM_QUEUE: &str = "1048576";
 
 /// The limit on open files of a guest's process.
 pub(crate) fn open_files(limits: &Limits, uid_is_shared: bool) -> u64 {
-    let most = if uid_is_shared { MAX_OPEN_FILES_WITH_OWN_UID } else { u32::MAX };
+    let most = if uid_is_shared { MAX_OPEN_FILES_WITH_SHARED_UID } else { u32::MAX };
     limits.open_files.min(most).into()
 }
 

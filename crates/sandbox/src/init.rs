@@ -76,7 +76,7 @@ fn live(mut plan: Plan, host: &mut Host) -> Result<(), StepError> {
     // Mounted by now; the init has no more use for a descriptor of the host's.
     plan.volumes.clear();
     let children = SignalSet::new(&[Signal::CHILD])
-        .block_and_watch()
+        .block_to_signalfd()
         .map_err(|errno| StepError { step: "watch for children".into(), errno })?;
     let mut processes = Processes::default();
     // Somebody may wait for what it starts; whoever hears that the walls stand has things to do, on the same processor

@@ -10,15 +10,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::Winsize;
 
-use crate::cgroup::{Cgroup, NoPlace, Place};
+use crate::cgroup::{Cgroup, CgroupUnavailable, CgroupParent};
 use crate::enforcement::Enforcement;
 use crate::error::Error;
 use crate::frame::{Channel, Order, Report};
 use crate::host;
-use crate::identity::{Groups, Identity};
+use crate::identity::{Groups, IdMapping};
 use crate::init;
 use crate::init::{Host, Plan, PreparedCommand, Wiring};
-use crate::launcher::First;
+use crate::launcher::InitialProcess;
 use crate::sandbox::{Process, Sandbox, Streams};
 use crate::sys;
 use crate::sys::{Fork, Parent};
@@ -80,7 +80,7 @@ pub(crate) fn begin(
     spec: &Spec,
     stdio: Stdio,
     birth: &mut Birth<'_>,
-    first: Option<(&First, &[OwnedFd])>,
+    first: Option<(&InitialProcess, &[OwnedFd])>,
 ) -> Result<Begun, Error> {
     spec.validate()?;
     first.map_or(Ok(()), |(first, _)| first.command.validate())?;
@@ -103,7 +103,7 @@ pub(crate) fn begin(
     let (channel, init_orders) = Channel::pair().map_err(Error::setup("make the control channel"))?;
     let (life, init_life) = Channel::pair().map_err(Error::setup("make the life line"))?;
 
-    let host_opens_volumes = matches!(identity, Identity::Private { .. });
+    let host_opens_volumes = matches!(identity, IdMapping::Dedicated { .. });
     let writable = spec.volumes.iter().filter(|volume| volume.access == Access::ReadWrite);
     let plan = Plan {
         entries,
@@ -121,10 +121,10 @@ pub(crate) fn begin(
         },
         main,
     };
-    let make_cgroup = |place: Place| Cgroup::create(&place, &spec.limits);
+    let make_cgroup = |place: CgroupParent| Cgroup::create(&place, &spec.limits);
     // On v2 a process is born in its group; on v1 it enters a group that may as well be made later.
     let (born_in, entered) = match place {
-        Some(place @ Place::V2 { .. }) => (Some(make_cgroup(place)?), None),
+        Some(place @ CgroupParent::V2 { .. }) => (Some(make_cgroup(place)?), None),
         place => (None, place),
     };
     let birth_place = born_in.as_ref().and_then(Cgroup::birth_place);
@@ -162,8 +162,8 @@ pub(crate) fn begin(
     Ok(Begun { sandbox, streams })
 }
 
-fn first_order(first: &First, birth: &Birth<'_>) -> Order {
-    let First { process, command, environment } = first.clone();
+fn first_order(first: &InitialProcess, birth: &Birth<'_>) -> Order {
+    let InitialProcess { process, command, environment } = first.clone();
     match birth {
         Birth::Zygote(_) => Order::Fork { process, workdir: command.workdir, environment },
         Birth::Clone => Order::Start { process, command, environment },
@@ -175,24 +175,24 @@ pub(crate) fn clone_init(birth_place: Option<BorrowedFd<'_>>, parent: Parent) ->
     sys::clone_into(NAMESPACES, birth_place, parent)
 }
 
-fn find_place(spec: &Spec) -> Result<Option<Place>, Error> {
+fn find_place(spec: &Spec) -> Result<Option<CgroupParent>, Error> {
     /// A good place stays one: this process does not leave its groups.
-    static GOOD: OnceLock<Place> = OnceLock::new();
+    static GOOD: OnceLock<CgroupParent> = OnceLock::new();
     if let Some(place) = GOOD.get() {
         return Ok(Some(place.clone()));
     }
-    let found = Place::find();
+    let found = CgroupParent::find();
     let why = match &found {
         Ok(place) if Enforcement::of(Some(place)).is_complete() => {
             let _ = GOOD.set(place.clone());
             None
         }
         Ok(_) => Some("some of the controllers memory, pids and cpu are not to be had".to_owned()),
-        Err(NoPlace::None(why)) => Some(why.clone()),
-        Err(NoPlace::Unseen(error)) => return Err(unseen("look at the control groups", error)),
+        Err(CgroupUnavailable::None(why)) => Some(why.clone()),
+        Err(CgroupUnavailable::Unseen(error)) => return Err(unseen("look at the control groups", error)),
     };
     match why {
-        Some(why) if !spec.accept.contains(&Weakness::Cgroup) => Err(Error::Missing {
+        Some(why) if !spec.accept.contains(&Weakness::Cgroup) => Err(Error::MissingProtection {
             protection: "control groups for this user",
             why,
             remedy: host::CGROUP_REMEDY.into(),
@@ -207,20 +207,20 @@ fn unseen(step: &str, error: &std::io::Error) -> Error {
     Error::Setup { step: step.into(), source: Errno::from_io_error(error).unwrap_or(Errno::IO) }
 }
 
-fn find_identity(spec: &Spec) -> Result<Identity, Error> {
+fn find_identity(spec: &Spec) -> Result<IdMapping, Error> {
     let writes = spec.volumes.iter().any(|volume| volume.access == Access::ReadWrite);
-    let detected = Identity::detect().map_err(|error| unseen("look at the ids of this user", &error))?;
+    let detected = IdMapping::detect().map_err(|error| unseen("look at the ids of this user", &error))?;
     let identity = match detected {
         // A subordinate id could not write files of the user.
-        identity @ Identity::Subordinate { .. } if writes => {
+        identity @ IdMapping::Subordinate { .. } if writes => {
             identity.into_own("a read-write volume can only be written with the user's own id")
         }
         identity => identity,
     };
-    if let Identity::Own { why, .. } = &identity
+    if let IdMapping::SharedWithUser { reason: why, .. } = &identity
         && !spec.accept.contains(&Weakness::OwnUid)
     {
-        return Err(Error::Missing {
+        return Err(Error::MissingProtection {
             protection: "a uid of its own for the sandbox",
             why: why.clone(),
             remedy: host::SUBUID_REMEDY.into(),
@@ -233,7 +233,7 @@ fn find_identity(spec: &Spec) -> Result<Identity, Error> {
 fn find_landlock(spec: &Spec) -> Result<Option<u32>, Error> {
     let abi = host::landlock_abi();
     if abi.is_none() && !spec.accept.contains(&Weakness::Landlock) {
-        return Err(Error::Missing {
+        return Err(Error::MissingProtection {
             protection: "Landlock",
             why: "the kernel was built without it, or it is not switched on".into(),
             remedy: host::LANDLOCK_REMEDY.into(),
@@ -280,7 +280,7 @@ fn await_start(sandbox: &mut Sandbox, streams: &mut Streams, spec: &Spec) -> Res
 fn wait_readable(sandbox: &Sandbox, deadline: Instant) -> Result<(), Error> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).map_err(|_| Error::Lost)?;
+        let timeout = Timespec::try_from(left).map_err(|_| Error::LauncherLost)?;
         match poll(&mut [PollFd::new(sandbox, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => return Err(Error::Setup { step: "start the sandbox in time".into(), source: Errno::TIMEDOUT }),
             Ok(_) => return Ok(()),

@@ -19,11 +19,11 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-pub use client::{Adopted, Launched, Launcher, Reachable};
+pub use client::{Adopted, Launched, Launcher, AdoptOutcome};
 pub use serve::serve;
 
 use crate::enforcement::Enforcement;
-use crate::zygote::Warmth;
+use crate::zygote::ZygoteConfig;
 use ringfence_core::{Command, Spec};
 
 /// A way to a socket that is short enough for one, however deep it lies: through a descriptor of its directory.
@@ -38,13 +38,13 @@ fn short_path(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
 /// How a launcher works for its founder, and after it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Charter {
+pub struct LauncherConfig {
     /// Where a next client may reach it; without one it ends with its client.
     pub listen: Option<PathBuf>,
     /// How long it waits for one.
     pub lease: Duration,
     /// What to fork warm sandboxes from, if any.
-    pub warmth: Option<Warmth>,
+    pub zygote: Option<ZygoteConfig>,
 }
 
 /// What launchers, and the inits of their sandboxes, are told. To be counted up with every change of it: a launcher of
@@ -55,14 +55,14 @@ const PROTOCOL: u32 = 4;
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 enum Request {
     /// The founder's first words.
-    Begin(Charter),
+    Begin(LauncherConfig),
     /// The first words of one who takes over.
     Adopt { lease: Duration, protocol: u32 },
     /// Start warming up, if that has not begun.
     WarmUp,
     /// Make a sandbox without a command of its own, and start a process in it. Carries that one's descriptors, and
     /// then the streams of it that are kept for a next client.
-    Launch { spec: Box<Spec>, warm: bool, first: Option<First> },
+    Launch { spec: Box<Spec>, warm: bool, first: Option<InitialProcess> },
     /// Keep the streams of a process, for a next client. Carries them.
     Keep { pid: i32, process: u32 },
     /// Keep the output of a command that has ended, which others still write to, for a next client. Carries it.
@@ -81,7 +81,7 @@ enum Request {
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 enum Reply {
     Done,
-    Warmth(Temperature),
+    Warmth(ZygoteStatus),
     Adopted { sandboxes: Vec<i32> },
     Handed(Handed),
     Refused { message: String, hints: Vec<String> },
@@ -92,31 +92,31 @@ enum Reply {
 /// sandbox was forked with, or executed where there is none.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct First {
+pub struct InitialProcess {
     pub process: u32,
     pub command: Command,
     pub environment: BTreeMap<String, String>,
 }
 
-impl First {
+impl InitialProcess {
     /// It gets descriptors 0 to 3, of which the last is its control channel.
     pub const DESCRIPTORS: usize = 4;
 }
 
 /// The standard output and standard error of a command that has ended, while what it has left running writes to them.
-pub type Leftover = [OwnedFd; 2];
+pub type BackgroundStreams = [OwnedFd; 2];
 
 /// Of how many commands of a sandbox that is kept.
-pub const MOST_LEFTOVERS: usize = 8;
+pub const MAX_BACKGROUND_STREAMS: usize = 8;
 
 /// Whether sandboxes can be forked from a warm interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Temperature {
+pub enum ZygoteStatus {
     Warm,
     WarmingUp,
     /// It could not be started, or there is none to start.
-    Cold,
+    Unavailable,
 }
 
 /// Carries the channel to the init and its pidfd; then the proxy's listener, the two files of the memory gauge, the

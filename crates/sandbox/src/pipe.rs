@@ -27,7 +27,7 @@ pub fn standard_streams() -> Result<(Ends, Ends)> {
 }
 
 /// Whether nothing is to be read from it, nor ever will be.
-pub fn has_ended(stream: &impl AsFd) -> bool {
+pub fn is_at_eof(stream: &impl AsFd) -> bool {
     let mut watched = [PollFd::new(stream, PollFlags::IN)];
     poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
         && !watched[0].revents().contains(PollFlags::IN)

@@ -14,7 +14,7 @@ use crate::enforcement::Enforcement;
 use crate::error::Error;
 use crate::frame::{Channel, Order};
 use crate::protect::{Hold, NameChange, VolumeWatch};
-use crate::watchdog::{Breach, Watchdog};
+use crate::watchdog::{LimitBreach, Watchdog};
 use ringfence_core::Spec;
 
 /// The host's ends of what the sandbox was given.
@@ -111,7 +111,7 @@ impl Sandbox {
     /// for `keep`.
     pub(crate) fn renew(&mut self, keep: Option<u32>) -> Result<(), Error> {
         let (ours, theirs) = Channel::pair().map_err(Error::setup("make the control channel"))?;
-        self.life.send(&Order::Renew { keep }, &[theirs.as_fd()]).map_err(|_| Error::Lost)?;
+        self.life.send(&Order::Renew { keep }, &[theirs.as_fd()]).map_err(|_| Error::LauncherLost)?;
         self.control = Control::new(ours);
         Ok(())
     }
@@ -147,22 +147,22 @@ impl Sandbox {
 
     /// Removes the cgroups that killed owners have left behind. Not needed for anything else, so it can be
     /// done while the command runs.
-    pub fn sweep(&self) {
+    pub fn remove_stale_cgroups(&self) {
         if let Some(cgroup) = &self.cgroup {
             cgroup.sweep_beside();
         }
     }
 
     /// Whether the limits must be checked from here, because no cgroup keeps the memory limit.
-    pub fn needs_watching(&self) -> bool {
+    pub fn needs_limit_checks(&self) -> bool {
         self.watchdog.is_some()
     }
 
     /// Checks once; on a breach the sandbox has been killed.
-    pub fn watch(&mut self) -> Option<Breach> {
+    pub fn check_limits(&mut self) -> Option<LimitBreach> {
         let breach = self.watchdog.as_ref()?.check()?;
         // A sandbox that has just ended cannot be seen either, but it has said so.
-        if breach == Breach::Blind && self.control.has_event() {
+        if breach == LimitBreach::Unobservable && self.control.has_event() {
             return None;
         }
         self.process.kill();
@@ -175,7 +175,7 @@ impl Sandbox {
     pub fn finish(self, names: Option<VolumeWatch>) -> (u64, Vec<NameChange>) {
         self.process.kill();
         self.process.wait();
-        let changes = names.map(|mut names| names.changes()).unwrap_or_default();
+        let changes = names.map(|mut names| names.take_changes()).unwrap_or_default();
         (self.cgroup.as_ref().map_or(0, Cgroup::memory_kills), changes)
     }
 }

@@ -19,7 +19,7 @@ use rustix::io::{Errno, Result};
 use rustix::process::Pid;
 
 pub(crate) use entry::{enter_interpreter, has_interpreter};
-pub use inherited::take_inherited;
+pub use inherited::take_inherited_descriptor;
 pub(crate) use notification::{Listener, PendingCall, inotify_instance, install_seccomp};
 pub use signals::SignalSet;
 pub(crate) use signals::heed_ignored;

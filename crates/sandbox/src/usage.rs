@@ -18,20 +18,20 @@ pub struct Usage {
 
 /// Whether to count memory too, which takes long, and of which a cgroup knows more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memory {
-    Counted,
-    LeftOut,
+pub enum MemoryCounting {
+    Include,
+    Skip,
 }
 
 /// Sums up the sandbox of this init. None where nobody below it can be seen, or it is gone.
-pub fn of(init: Pid, most_tasks: u32, memory: Memory) -> Option<Usage> {
+pub fn measure(init: Pid, most_tasks: u32, memory: MemoryCounting) -> Option<Usage> {
     let tree = Tree::of(init, most_tasks as usize)?;
     let ticks_a_second = rustix::param::clock_ticks_per_second().max(1);
     let ticks: u64 = tree.processes.iter().map(|pid| cpu_ticks(*pid)).sum();
     Some(Usage {
         tasks: u32::try_from(tree.tasks).unwrap_or(u32::MAX),
         cpu_ms: ticks.saturating_mul(1000) / ticks_a_second,
-        memory_bytes: (memory == Memory::Counted).then(|| tree.processes.iter().map(|pid| proportional(*pid)).sum()),
+        memory_bytes: (memory == MemoryCounting::Include).then(|| tree.processes.iter().map(|pid| proportional(*pid)).sum()),
     })
 }
 
@@ -111,17 +111,17 @@ mod tests {
             let _ = stopped.recv();
         });
         runs.recv().unwrap();
-        let found = of(own, 1 << 15, Memory::Counted).unwrap();
+        let found = measure(own, 1 << 15, MemoryCounting::Include).unwrap();
         assert!(found.tasks >= 2, "{found:?}");
         assert!(found.memory_bytes.is_some_and(|bytes| bytes > 100_000), "{found:?}");
-        assert_eq!(of(own, 1 << 15, Memory::LeftOut).unwrap().memory_bytes, None);
+        assert_eq!(measure(own, 1 << 15, MemoryCounting::Skip).unwrap().memory_bytes, None);
         drop(stop);
         thread.join().unwrap();
     }
 
     #[test]
     fn nobody_is_seen_where_nobody_is() {
-        assert_eq!(of(Pid::from_raw(i32::MAX).unwrap(), 8, Memory::LeftOut), None);
+        assert_eq!(measure(Pid::from_raw(i32::MAX).unwrap(), 8, MemoryCounting::Skip), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ const SOCKET_BYTES: u64 = 256 << 10;
 
 /// A limit that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Breach {
+pub enum LimitBreach {
     Memory {
         used: u64,
         limit: u64,
@@ -26,7 +26,7 @@ pub enum Breach {
         limit: u64,
     },
     /// The processes could no longer be seen, so nothing could be promised any more.
-    Blind,
+    Unobservable,
 }
 
 #[derive(Debug)]
@@ -41,28 +41,28 @@ impl Watchdog {
         Self { init, memory_bytes: limits.memory_bytes, most_processes: limits.pids as usize }
     }
 
-    pub(crate) fn check(&self) -> Option<Breach> {
+    pub(crate) fn check(&self) -> Option<LimitBreach> {
         let init = self.init.as_raw_nonzero().get();
         if fs::metadata(format!("/proc/{init}")).is_err() {
-            return Some(Breach::Blind);
+            return Some(LimitBreach::Unobservable);
         }
         let sockstat = fs::read_to_string(format!("/proc/{init}/net/sockstat")).unwrap_or_default();
         let Some(sockets) = sockstat.lines().next().and_then(|line| line.split_whitespace().last()?.parse().ok())
         else {
-            return Some(Breach::Blind);
+            return Some(LimitBreach::Unobservable);
         };
         let most_sockets = self.memory_bytes / socket_bytes();
         if sockets > most_sockets {
-            return Some(Breach::Sockets { count: sockets, limit: most_sockets });
+            return Some(LimitBreach::Sockets { count: sockets, limit: most_sockets });
         }
-        let Some(Tree { processes, .. }) = Tree::of(self.init, self.most_processes) else { return Some(Breach::Blind) };
+        let Some(Tree { processes, .. }) = Tree::of(self.init, self.most_processes) else { return Some(LimitBreach::Unobservable) };
         let resident: u64 = processes.iter().map(|pid| resident(*pid)).sum();
         if resident <= self.memory_bytes {
             return None;
         }
         // Shared pages were counted once for each sharer; only now is the exact, slow count worth it.
         let used: u64 = processes.iter().map(|pid| proportional(*pid)).sum();
-        (used > self.memory_bytes).then_some(Breach::Memory { used, limit: self.memory_bytes })
+        (used > self.memory_bytes).then_some(LimitBreach::Memory { used, limit: self.memory_bytes })
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
         let limits = |memory_bytes| Limits { memory_bytes, pids: 4096, cpus: 1.0, open_files: 16 };
         assert!(matches!(
             Watchdog::new(own, &limits(4096)).check(),
-            Some(Breach::Memory { .. } | Breach::Sockets { .. })
+            Some(LimitBreach::Memory { .. } | LimitBreach::Sockets { .. })
         ));
         assert_eq!(Watchdog::new(own, &limits(1 << 40)).check(), None);
     }
@@ -91,6 +91,6 @@ mod tests {
     fn a_process_that_cannot_be_seen_is_a_breach() {
         let gone = Pid::from_raw(i32::MAX).unwrap();
         let limits = Limits { memory_bytes: 1 << 40, pids: 2, cpus: 1.0, open_files: 16 };
-        assert_eq!(Watchdog::new(gone, &limits).check(), Some(Breach::Blind));
+        assert_eq!(Watchdog::new(gone, &limits).check(), Some(LimitBreach::Unobservable));
     }
 }

@@ -11,5 +11,5 @@ mod process;
 mod scratch;
 
 pub(crate) use birth::serve;
-pub use process::Warmth;
+pub use process::ZygoteConfig;
 pub(crate) use process::Zygote;

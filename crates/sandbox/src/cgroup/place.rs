@@ -34,7 +34,7 @@ pub(super) const SWAP_V2: &str = "memory.swap.max";
 
 /// A place for groups, and the controllers that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum CgroupParent {
     /// One directory a controller.
     V1 { parents: Vec<(Controller, PathBuf)> },
     /// One directory for all of them.
@@ -43,7 +43,7 @@ pub enum Place {
 
 /// Why no place for groups was found.
 #[derive(Debug, thiserror::Error)]
-pub enum NoPlace {
+pub enum CgroupUnavailable {
     #[error("{0}")]
     None(String),
     /// It is not known whether there is one.
@@ -51,16 +51,16 @@ pub enum NoPlace {
     Unseen(std::io::Error),
 }
 
-impl Place {
+impl CgroupParent {
     /// The best place that this process may write, or why there is none.
-    pub fn find() -> Result<Self, NoPlace> {
+    pub fn find() -> Result<Self, CgroupUnavailable> {
         let read = |path: &str| {
             fs::read_to_string(path).map_err(|error| match error.kind() {
-                ErrorKind::NotFound => NoPlace::None(format!("{path}: {error}")),
-                _ => NoPlace::Unseen(error),
+                ErrorKind::NotFound => CgroupUnavailable::None(format!("{path}: {error}")),
+                _ => CgroupUnavailable::Unseen(error),
             })
         };
-        Self::find_in(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?).map_err(NoPlace::None)
+        Self::find_in(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?).map_err(CgroupUnavailable::None)
     }
 
     fn find_in(groups: &str, mounts: &str) -> Result<Self, String> {
@@ -83,7 +83,7 @@ impl Place {
         }
     }
 
-    pub fn has(&self, controller: Controller) -> bool {
+    pub fn has_controller(&self, controller: Controller) -> bool {
         match self {
             Self::V1 { parents } => parents.iter().any(|(found, _)| *found == controller),
             Self::V2 { controllers, .. } => controllers.contains(&controller),
@@ -100,7 +100,7 @@ impl Place {
     pub(super) fn index_of(&self, controller: Controller) -> Option<usize> {
         match self {
             Self::V1 { parents } => parents.iter().position(|(found, _)| *found == controller),
-            Self::V2 { .. } => self.has(controller).then_some(0),
+            Self::V2 { .. } => self.has_controller(controller).then_some(0),
         }
     }
 
@@ -147,7 +147,7 @@ impl Place {
                 (Controller::Cpu, "cpu.max", format!("{quota_us} {PERIOD_US}")),
             ],
         };
-        settings.into_iter().filter(|(controller, ..)| self.has(*controller)).collect()
+        settings.into_iter().filter(|(controller, ..)| self.has_controller(*controller)).collect()
     }
 }
 
@@ -200,7 +200,7 @@ fn find_v1(groups: &str, mounts: &str) -> Vec<(Controller, PathBuf)> {
     Controller::ALL.into_iter().filter_map(find).collect()
 }
 
-fn find_v2(groups: &str, mounts: &str) -> Result<Place, String> {
+fn find_v2(groups: &str, mounts: &str) -> Result<CgroupParent, String> {
     let none = "no cgroup file system with controllers is mounted";
     let group = groups.lines().find_map(|line| line.strip_prefix("0::")).ok_or(none)?;
     let mount = mounts.lines().filter_map(parse_mount).find(|mount| mount.kind == "cgroup2").ok_or(none)?;
@@ -226,7 +226,7 @@ fn find_v2(groups: &str, mounts: &str) -> Result<Place, String> {
         if crowded && directory.join("cgroup.type").exists() {
             continue;
         }
-        return Ok(Place::V2 { parent: directory.to_owned(), controllers });
+        return Ok(CgroupParent::V2 { parent: directory.to_owned(), controllers });
     }
     Err(match denied {
         Some(directory) => format!("no permission to make groups in {}", directory.display()),
@@ -262,14 +262,14 @@ mod tests {
              1 1 0:2 / {base}/pids rw - cgroup cgroup rw,pids\n\
              1 1 0:3 / {base}/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
         );
-        let place = Place::find_in(groups, &mounts).unwrap();
+        let place = CgroupParent::find_in(groups, &mounts).unwrap();
         let at = |name: &str| top.path().join(name);
         let expected = vec![
             (Controller::Memory, at("memory/user/a")),
             (Controller::Pids, at("pids")),
             (Controller::Cpu, at("cpu")),
         ];
-        assert_eq!(place, Place::V1 { parents: expected });
+        assert_eq!(place, CgroupParent::V1 { parents: expected });
         let settings = place.settings(&LIMITS);
         assert!(settings.contains(&(Controller::Cpu, "cpu.cfs_quota_us", "150000".into())));
         assert!(settings.contains(&(Controller::Memory, "memory.limit_in_bytes", "1073741824".into())));
@@ -287,9 +287,9 @@ mod tests {
         }
         let groups = "0::/user.slice/user@1.service/app.slice/shell.scope\n";
         let mounts = format!("1 1 0:1 / {} rw - cgroup2 cgroup2 rw\n", top.path().display());
-        let place = Place::find_in(groups, &mounts).unwrap();
+        let place = CgroupParent::find_in(groups, &mounts).unwrap();
         let controllers = vec![Controller::Memory, Controller::Pids];
-        assert_eq!(place, Place::V2 { parent: service, controllers });
+        assert_eq!(place, CgroupParent::V2 { parent: service, controllers });
         let names: Vec<_> = place.settings(&LIMITS).into_iter().map(|(_, file, _)| file).collect();
         assert_eq!(names, ["memory.max", "memory.swap.max", "pids.max"]);
     }
@@ -298,7 +298,7 @@ mod tests {
     fn no_controllers_is_said_so() {
         let top = tempfile::tempdir().unwrap();
         let mounts = format!("1 1 0:1 / {} rw - cgroup2 cgroup2 rw\n", top.path().display());
-        assert!(Place::find_in("0::/\n", &mounts).unwrap_err().contains("no cgroup"));
-        assert!(Place::find_in("", "").unwrap_err().contains("no cgroup"));
+        assert!(CgroupParent::find_in("0::/\n", &mounts).unwrap_err().contains("no cgroup"));
+        assert!(CgroupParent::find_in("", "").unwrap_err().contains("no cgroup"));
     }
 }

@@ -26,7 +26,7 @@ pub(crate) enum FileReport {
     Workspace,
     /// Some of what is in a directory.
     Entries {
-        entries: Vec<Entry>,
+        entries: Vec<DirectoryEntry>,
     },
     /// How many there are in all.
     End {
@@ -40,7 +40,7 @@ pub(crate) enum FileReport {
 /// Something in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// Any bytes but NUL and a slash.
     pub name: Vec<u8>,
     pub kind: FileKind,

@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, Result, retry_on_intr};
 
-use crate::files::{Entry, FileAction, FileKind, FileReport, GuestPath};
+use crate::files::{DirectoryEntry, FileAction, FileKind, FileReport, GuestPath};
 use crate::frame::Channel;
 use ringfence_core::WORKSPACE;
 
@@ -127,7 +127,7 @@ fn list(answers: &Channel, path: &[OsString], most: usize) -> Result<()> {
     for name in first {
         // It may be gone again.
         let Ok(stat) = statat(&at, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        entries.push(Entry {
+        entries.push(DirectoryEntry {
             name: name.into_bytes(),
             kind: match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => FileKind::File,
@@ -146,6 +146,6 @@ fn list(answers: &Channel, path: &[OsString], most: usize) -> Result<()> {
     answers.send(&FileReport::End { total }, &[])
 }
 
-fn send(answers: &Channel, entries: &mut Vec<Entry>) -> Result<()> {
+fn send(answers: &Channel, entries: &mut Vec<DirectoryEntry>) -> Result<()> {
     answers.send(&FileReport::Entries { entries: std::mem::take(entries) }, &[])
 }

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use super::command::{self, PreparedCommand, Wiring};
 use super::host::Host;
 use super::{files, kernel, signals};
-use crate::control::Target;
+use crate::control::SignalTarget;
 use crate::frame::{MAIN, Order, Report};
 
 /// Children that are collected before orders are heard.
@@ -82,7 +82,7 @@ impl Processes {
         self.0.retain(|process, pid| {
             let kept = Some(*process) == keep;
             if !kept {
-                signals::pass_on(*pid, Signal::KILL.as_raw(), Target::Family);
+                signals::pass_on(*pid, Signal::KILL.as_raw(), SignalTarget::ProcessTree);
             }
             kept
         });

@@ -6,18 +6,18 @@ use std::fs;
 use rustix::io::Result;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::control::Target;
+use crate::control::SignalTarget;
 
 /// What a process starts while its family is looked for is found by looking again.
 const LOOKS: usize = 3;
 
-pub(super) fn pass_on(pid: Pid, number: i32, target: Target) {
+pub(super) fn pass_on(pid: Pid, number: i32, target: SignalTarget) {
     let Some(signal) = Signal::from_named_raw(number) else { return };
     // Whoever is not there any more has ended meanwhile; their end is on its way.
     let _ = match target {
-        Target::Command => kill_process(pid, signal),
-        Target::Group => kill_process_group(pid, signal),
-        Target::Family => pass_on_to_family(pid, signal),
+        SignalTarget::Process => kill_process(pid, signal),
+        SignalTarget::ProcessGroup => kill_process_group(pid, signal),
+        SignalTarget::ProcessTree => pass_on_to_family(pid, signal),
     };
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::{Charter, First, Handed, Leftover, PROTOCOL, Reply, Request, Temperature, short_path};
+use super::{LauncherConfig, InitialProcess, Handed, BackgroundStreams, PROTOCOL, Reply, Request, ZygoteStatus, short_path};
 use crate::cgroup::MemoryGauge;
 use crate::control::Control;
 use crate::enforcement::Enforcement;
@@ -46,15 +46,15 @@ pub struct Launched {
 pub struct Adopted {
     pub launched: Launched,
     /// What was kept of its interpreter: the number of the process, and its streams.
-    pub kept: Option<(u32, Vec<OwnedFd>)>,
-    pub leftovers: Vec<Leftover>,
+    pub interpreter_streams: Option<(u32, Vec<OwnedFd>)>,
+    pub background_streams: Vec<BackgroundStreams>,
     pub generation: u32,
 }
 
 /// What came of knocking at a launcher's door.
-pub enum Reachable {
+pub enum AdoptOutcome {
     /// It is ours now, with the inits of its sandboxes.
-    Taken(Launcher, Vec<Pid>),
+    Adopted(Launcher, Vec<Pid>),
     /// It has another client.
     Busy,
     /// Nobody is behind that door any more.
@@ -67,7 +67,7 @@ impl Launcher {
     }
 
     /// Takes one end of the socket whose other end [`super::serve`] has.
-    pub fn begin(socket: OwnedFd, charter: Charter) -> Result<Self, Error> {
+    pub fn configure(socket: OwnedFd, charter: LauncherConfig) -> Result<Self, Error> {
         let launcher = Self::new(socket);
         match launcher.ask(&Request::Begin(charter))?.0 {
             Reply::Done => Ok(launcher),
@@ -76,23 +76,23 @@ impl Launcher {
     }
 
     /// Takes a launcher over that its client has left without a farewell, and that answers in time.
-    pub fn adopt(path: &Path, lease: Duration, patience: Duration) -> Reachable {
+    pub fn adopt(path: &Path, lease: Duration, patience: Duration) -> AdoptOutcome {
         let connected = short_path(path).and_then(|(_directory, short)| UnixStream::connect(short));
         let stream = match connected {
             Ok(stream) => stream,
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-                return Reachable::Gone;
+                return AdoptOutcome::Gone;
             }
             // For want of descriptors, say: it may well live.
-            Err(_) => return Reachable::Busy,
+            Err(_) => return AdoptOutcome::Busy,
         };
         let launcher = Self::new(stream.into());
         let asked = launcher.send(&Request::Adopt { lease, protocol: PROTOCOL }, &[]);
         match asked.and_then(|()| launcher.answer_within(patience)) {
             Ok((Reply::Adopted { sandboxes }, _)) => {
-                Reachable::Taken(launcher, sandboxes.into_iter().filter_map(Pid::from_raw).collect())
+                AdoptOutcome::Adopted(launcher, sandboxes.into_iter().filter_map(Pid::from_raw).collect())
             }
-            _ => Reachable::Busy,
+            _ => AdoptOutcome::Busy,
         }
     }
 
@@ -100,13 +100,13 @@ impl Launcher {
     /// the first is given, and nothing else in between.
     ///
     /// With a first process come its descriptors, as many as it gets, and those to be kept for a next owner.
-    pub fn launch(&self, spec: Box<Spec>, warm: bool, first: Option<(&First, &[BorrowedFd<'_>])>) -> Result<(), Error> {
+    pub fn request_launch(&self, spec: Box<Spec>, warm: bool, first: Option<(&InitialProcess, &[BorrowedFd<'_>])>) -> Result<(), Error> {
         let (first, passed) = first.map_or((None, [].as_slice()), |(first, passed)| (Some(first.clone()), passed));
         self.send(&Request::Launch { spec, warm, first }, passed)
     }
 
     /// The next one that was asked for. Blocks until it stands.
-    pub fn launched(&self) -> Result<Launched, Error> {
+    pub fn next_launched(&self) -> Result<Launched, Error> {
         // Nobody else would end it.
         let discard = |pid| {
             let _ = self.channel.send(&Request::Discard { pid }, &[]);
@@ -115,28 +115,28 @@ impl Launcher {
     }
 
     /// Takes over a sandbox.
-    pub fn take(&self, pid: Pid) -> Result<Adopted, Error> {
+    pub fn take_over(&self, pid: Pid) -> Result<Adopted, Error> {
         self.send(&Request::Take { pid: pid.as_raw_nonzero().get() }, &[])?;
         // What cannot be taken now may be by another.
         self.handed(|_| {})
     }
 
     /// Has the streams of a sandbox's interpreter kept for a next owner.
-    pub fn keep(&self, pid: Pid, process: u32, streams: &[OwnedFd]) -> Result<(), Error> {
+    pub fn store_streams(&self, pid: Pid, process: u32, streams: &[OwnedFd]) -> Result<(), Error> {
         let passed: Vec<_> = streams.iter().map(std::os::fd::AsFd::as_fd).collect();
         self.send(&Request::Keep { pid: pid.as_raw_nonzero().get(), process }, &passed)?;
         self.answer().map(drop)
     }
 
     /// Has the output of a command that has ended kept for a next owner.
-    pub fn keep_leftover(&self, pid: Pid, output: &Leftover) -> Result<(), Error> {
+    pub fn store_background_streams(&self, pid: Pid, output: &BackgroundStreams) -> Result<(), Error> {
         let passed = output.each_ref().map(std::os::fd::AsFd::as_fd);
         self.send(&Request::KeepLeftover { pid: pid.as_raw_nonzero().get() }, &passed)?;
         self.answer().map(drop)
     }
 
     /// Begins to warm up where that is possible, and tells how it stands.
-    pub fn warm_up(&self) -> Result<Temperature, Error> {
+    pub fn warm_up(&self) -> Result<ZygoteStatus, Error> {
         match self.ask(&Request::WarmUp)?.0 {
             Reply::Warmth(temperature) => Ok(temperature),
             other => Err(unexpected(other)),
@@ -144,7 +144,7 @@ impl Launcher {
     }
 
     /// Whether a sandbox without a memory cgroup was killed for its memory.
-    pub fn is_breached(&self, pid: Pid) -> Result<bool, Error> {
+    pub fn has_exceeded_memory(&self, pid: Pid) -> Result<bool, Error> {
         match self.ask(&Request::Examine { pid: pid.as_raw_nonzero().get() })?.0 {
             Reply::Examined { is_breached } => Ok(is_breached),
             other => Err(unexpected(other)),
@@ -186,7 +186,7 @@ impl Launcher {
         let kept = kept.map(|(process, streams)| (process, passed.by_ref().take(streams).collect()));
         let mut leftover = || Some([passed.next()?, passed.next()?]);
         let leftovers = (0..leftovers).map_while(|_| leftover()).collect();
-        Ok(Adopted { launched, kept, leftovers, generation })
+        Ok(Adopted { launched, interpreter_streams: kept, background_streams: leftovers, generation })
     }
 
     fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Error> {
@@ -196,9 +196,9 @@ impl Launcher {
 
     fn send(&self, request: &Request, passed: &[BorrowedFd<'_>]) -> Result<(), Error> {
         if self.is_out_of_step.get() {
-            return Err(Error::Lost);
+            return Err(Error::LauncherLost);
         }
-        self.channel.send(request, passed).map_err(|_| Error::Lost)
+        self.channel.send(request, passed).map_err(|_| Error::LauncherLost)
     }
 
     fn answer(&self) -> Result<(Reply, Vec<OwnedFd>), Error> {
@@ -207,11 +207,11 @@ impl Launcher {
 
     fn answer_within(&self, patience: Duration) -> Result<(Reply, Vec<OwnedFd>), Error> {
         if self.is_out_of_step.get() {
-            return Err(Error::Lost);
+            return Err(Error::LauncherLost);
         }
         let Ok(Some(answer)) = self.channel.receive_by(Some(Instant::now() + patience)) else {
             self.is_out_of_step.set(true);
-            return Err(Error::Lost);
+            return Err(Error::LauncherLost);
         };
         Ok(answer)
     }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::{Handed, Leftover, MOST_LEFTOVERS};
+use super::{Handed, BackgroundStreams, MAX_BACKGROUND_STREAMS};
 use crate::error::Error;
-use crate::pipe::has_ended;
+use crate::pipe::is_at_eof;
 use crate::sandbox::Sandbox;
 
 /// How often sandboxes without a memory cgroup are looked at, at most.
@@ -30,7 +30,7 @@ struct Kept {
     is_warm: bool,
     listener: Option<OwnedFd>,
     streams: Option<(u32, Vec<OwnedFd>)>,
-    leftovers: VecDeque<Leftover>,
+    leftovers: VecDeque<BackgroundStreams>,
     generation: u32,
 }
 
@@ -67,9 +67,9 @@ impl Sandboxes {
 
     /// Of more than a next owner would take, the oldest are let go.
     pub(super) fn keep_leftover(&mut self, pid: i32, output: Vec<OwnedFd>) {
-        let (Some(kept), Ok(leftover)) = (self.living.get_mut(&pid), Leftover::try_from(output)) else { return };
-        kept.leftovers.retain(|leftover| !leftover.iter().all(has_ended));
-        if kept.leftovers.len() == MOST_LEFTOVERS {
+        let (Some(kept), Ok(leftover)) = (self.living.get_mut(&pid), BackgroundStreams::try_from(output)) else { return };
+        kept.leftovers.retain(|leftover| !leftover.iter().all(is_at_eof));
+        if kept.leftovers.len() == MAX_BACKGROUND_STREAMS {
             kept.leftovers.pop_front();
         }
         kept.leftovers.push_back(leftover);
@@ -78,13 +78,13 @@ impl Sandboxes {
     /// Removes what others that were killed have left beside one.
     pub(super) fn sweep(&self, pid: i32) {
         if let Some(kept) = self.living.get(&pid) {
-            kept.sandbox.sweep();
+            kept.sandbox.remove_stale_cgroups();
         }
     }
 
     /// Parts one from its last owner, for the next.
     pub(super) fn take(&mut self, pid: i32) -> Result<(Handed, Vec<OwnedFd>), Error> {
-        let kept = self.living.get_mut(&pid).ok_or(Error::Lost)?;
+        let kept = self.living.get_mut(&pid).ok_or(Error::LauncherLost)?;
         kept.generation += 1;
         kept.sandbox.renew(kept.streams.as_ref().map(|(process, _)| *process))?;
         kept.hand()
@@ -102,7 +102,7 @@ impl Sandboxes {
 
     /// Looks at those that need it when it is time, and gives how long to wait for the next time.
     pub(super) fn watch(&mut self) -> Option<Duration> {
-        if !self.living.values().any(|kept| kept.sandbox.needs_watching()) {
+        if !self.living.values().any(|kept| kept.sandbox.needs_limit_checks()) {
             self.watch_at = None;
             return None;
         }
@@ -110,7 +110,7 @@ impl Sandboxes {
         if self.watch_at.is_none_or(|at| now >= at) {
             for kept in self.living.values_mut() {
                 // One that went over its limit is killed by this; its end comes as any other's.
-                let _ = kept.sandbox.watch();
+                let _ = kept.sandbox.check_limits();
             }
             self.watch_at = Some(Instant::now() + WATCH_INTERVAL.max(now.elapsed() * WATCH_REST));
         }

@@ -11,20 +11,20 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use super::sandboxes::Sandboxes;
-use super::{Charter, First, PROTOCOL, Reply, Request, Temperature, short_path};
+use super::{LauncherConfig, InitialProcess, PROTOCOL, Reply, Request, ZygoteStatus, short_path};
 use crate::error::Error;
 use crate::frame::Channel;
 use crate::launch::{Begun, Birth, Stdio, begin};
 use crate::sys;
 use crate::sys::SignalSet;
-use crate::zygote::{Warmth, Zygote};
+use crate::zygote::{ZygoteConfig, Zygote};
 use ringfence_core::Spec;
 
 /// Serves requests until the client says farewell, or the lease has run out.
 ///
 /// `library` is this crate as a shared object, for zygotes.
 pub fn serve(socket: OwnedFd, library: &'static [u8]) -> Result<(), Error> {
-    let children = SignalSet::new(&[Signal::CHILD]).block_and_watch().map_err(Error::setup("watch for children"))?;
+    let children = SignalSet::new(&[Signal::CHILD]).block_to_signalfd().map_err(Error::setup("watch for children"))?;
     // Ctrl-C in the founder's terminal is the founder's to act on.
     let _ = rustix::process::setsid();
     sys::heed_ignored();
@@ -151,7 +151,7 @@ impl Launcher {
         // A client that cannot be answered is gone, and is found to be so at its next turn.
         match answered {
             Ok(turn) => Ok(turn),
-            Err(Error::Lost) => Ok(Turn::GoOn),
+            Err(Error::LauncherLost) => Ok(Turn::GoOn),
             Err(error) => Err(error),
         }
     }
@@ -246,10 +246,10 @@ impl Launcher {
         answered.map(|()| Turn::GoOn)
     }
 
-    fn begin(&mut self, charter: Charter) -> Result<(), Error> {
+    fn begin(&mut self, charter: LauncherConfig) -> Result<(), Error> {
         let Some(client) = &self.client else { return Ok(()) };
         self.lease = charter.lease;
-        self.nursery.warmth = charter.warmth;
+        self.nursery.warmth = charter.zygote;
         match charter.listen.map(Door::open).transpose() {
             Ok(door) => {
                 self.door = door;
@@ -290,7 +290,7 @@ impl Drop for Door {
 
 /// The zygote, and the next while it warms up.
 struct Nursery {
-    warmth: Option<Warmth>,
+    warmth: Option<ZygoteConfig>,
     library: &'static [u8],
     current: Option<Zygote>,
     next: Option<Zygote>,
@@ -300,7 +300,7 @@ struct Nursery {
 
 impl Nursery {
     /// Sees to it that there is a zygote, and tells how it stands.
-    fn warm_up(&mut self) -> Temperature {
+    fn warm_up(&mut self) -> ZygoteStatus {
         if self.next.as_mut().is_some_and(Zygote::is_warm) {
             self.current = self.next.take();
             self.failures = 0;
@@ -317,16 +317,16 @@ impl Nursery {
             self.next = self.warmth.as_ref().and_then(|warmth| Zygote::start(warmth, self.library).ok());
         }
         match (self.current.as_mut().is_some_and(Zygote::is_warm), &self.next) {
-            (true, _) => Temperature::Warm,
-            (false, Some(_)) => Temperature::WarmingUp,
-            (false, None) => Temperature::Cold,
+            (true, _) => ZygoteStatus::Warm,
+            (false, Some(_)) => ZygoteStatus::WarmingUp,
+            (false, None) => ZygoteStatus::Unavailable,
         }
     }
 
     /// Begins a sandbox, warm where that is wanted and possible.
-    fn begin(&mut self, spec: Box<Spec>, warm: bool, first: Option<First>, mut passed: Vec<OwnedFd>) -> Launching {
-        let kept = passed.split_off(First::DESCRIPTORS.min(passed.len()));
-        let mut is_warm = warm && self.warm_up() == Temperature::Warm;
+    fn begin(&mut self, spec: Box<Spec>, warm: bool, first: Option<InitialProcess>, mut passed: Vec<OwnedFd>) -> Launching {
+        let kept = passed.split_off(InitialProcess::DESCRIPTORS.min(passed.len()));
+        let mut is_warm = warm && self.warm_up() == ZygoteStatus::Warm;
         let start =
             |birth: &mut Birth<'_>| begin(&spec, Stdio::Pipes, birth, first.as_ref().map(|first| (first, &*passed)));
         let mut begun = match self.current.as_mut().filter(|_| is_warm) {
@@ -353,5 +353,5 @@ fn refuse(client: &Channel, error: &Error) -> Result<(), Error> {
 }
 
 fn reply(channel: &Channel, reply: &Reply, passed: &[BorrowedFd<'_>]) -> Result<(), Error> {
-    channel.send(reply, passed).map_err(|_| Error::Lost)
+    channel.send(reply, passed).map_err(|_| Error::LauncherLost)
 }

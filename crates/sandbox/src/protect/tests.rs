@@ -202,11 +202,11 @@ fn locks_that_guests_could_open_are_refused() {
 
 fn watch(volume: &Path) -> VolumeWatch {
     let volume = Volume { host: volume.into(), guest: "/data".into(), access: Access::ReadWrite, allowed_root: None };
-    VolumeWatch::begin(&[volume]).unwrap()
+    VolumeWatch::start(&[volume]).unwrap()
 }
 
 fn seen(watch: &mut VolumeWatch) -> Vec<(String, &'static str)> {
-    let changes = watch.changes().into_iter();
+    let changes = watch.take_changes().into_iter();
     changes.map(|change| (change.guest.display().to_string(), change.change.name())).collect()
 }
 
@@ -215,13 +215,13 @@ fn a_name_that_appears_is_reported_once() {
     let (_guard, volume) = directory();
     let mut watch = watch(&volume);
     fs::write(volume.join("ordinary"), "").unwrap();
-    assert!(watch.is_current());
+    assert!(watch.is_unchanged());
     assert_eq!(seen(&mut watch), []);
     fs::write(volume.join(".envrc"), "").unwrap();
     fs::create_dir_all(volume.join(".git/hooks")).unwrap();
     fs::create_dir(volume.join(".cargo")).unwrap();
     symlink("/nowhere", volume.join(".cargo/config.toml")).unwrap();
-    assert!(!watch.is_current());
+    assert!(!watch.is_unchanged());
     let created = ["/data/.envrc", "/data/.git", "/data/.cargo/config.toml"].map(|name| (name.to_owned(), "created"));
     let found = seen(&mut watch);
     assert!(created.iter().all(|name| found.contains(name)) && found.len() == created.len(), "{found:?}");
@@ -256,5 +256,5 @@ fn a_name_that_loses_its_mount_is_reported() {
 fn only_volumes_that_can_be_written_are_watched() {
     let (_guard, path) = directory();
     let volume = Volume { host: path, guest: "/data".into(), access: Access::ReadOnly, allowed_root: None };
-    assert!(VolumeWatch::begin(&[volume]).is_none());
+    assert!(VolumeWatch::start(&[volume]).is_none());
 }

@@ -76,7 +76,7 @@ type Identity = (u64, u64);
 
 impl VolumeWatch {
     /// Takes the first snapshot of the volumes, before a sandbox is started. None if no volume is writable.
-    pub fn begin(volumes: &[Volume]) -> Option<Self> {
+    pub fn start(volumes: &[Volume]) -> Option<Self> {
         let writable = volumes.iter().filter(|volume| volume.access == Access::ReadWrite);
         // With a volume that cannot be opened, the sandbox does not start.
         let watched: Vec<_> = writable.filter_map(|volume| Watched::begin(volume).ok().flatten()).collect();
@@ -84,7 +84,7 @@ impl VolumeWatch {
     }
 
     /// The names that have been created or replaced since the last check; each once.
-    pub fn changes(&mut self) -> Vec<NameChange> {
+    pub fn take_changes(&mut self) -> Vec<NameChange> {
         let mut changes = Vec::new();
         for watched in &mut self.0 {
             watched.look(|host, guest, change| {
@@ -98,7 +98,7 @@ impl VolumeWatch {
     }
 
     /// Whether all names are unchanged: then a sandbox that was started since the last check protects all of them.
-    pub fn is_current(&self) -> bool {
+    pub fn is_unchanged(&self) -> bool {
         self.0.iter().all(Watched::is_current)
     }
 }

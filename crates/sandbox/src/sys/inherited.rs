@@ -12,7 +12,7 @@ const FIRST: RawFd = 3;
 
 /// Takes the first descriptor after the standard streams; it is not passed on to programs that this one starts. Once in
 /// the life of a process, and to be called before anything else is opened: what has that number then was inherited.
-pub fn take_inherited() -> Result<OwnedFd> {
+pub fn take_inherited_descriptor() -> Result<OwnedFd> {
     static IS_TAKEN: AtomicBool = AtomicBool::new(false);
     if IS_TAKEN.swap(true, Ordering::Relaxed) {
         return Err(Errno::BADF);

@@ -58,7 +58,7 @@ impl SignalSet {
     }
 
     /// Holds these signals back from this thread, and gives a descriptor that reads them.
-    pub fn block_and_watch(&self) -> Result<OwnedFd> {
+    pub fn block_to_signalfd(&self) -> Result<OwnedFd> {
         // SAFETY: the set is valid; the old mask is not asked for.
         check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const self.0, std::ptr::null_mut()) }.into())?;
         // SAFETY: the set is valid, -1 asks for a new descriptor.

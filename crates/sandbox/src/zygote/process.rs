@@ -22,7 +22,7 @@ use crate::sandbox::Process;
 /// What a zygote is made of. It is run on the host, so only what its owner trusts goes in here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Warmth {
+pub struct ZygoteConfig {
     /// The interpreter and its arguments; the numbers of two descriptors are added: its socket, and this crate as a
     /// shared library.
     pub command: Vec<String>,
@@ -59,7 +59,7 @@ enum State {
 
 impl Zygote {
     /// Starts one, which needs some time to become warm.
-    pub(crate) fn start(warmth: &Warmth, library: &[u8]) -> std::io::Result<Self> {
+    pub(crate) fn start(warmth: &ZygoteConfig, library: &[u8]) -> std::io::Result<Self> {
         let (ours, theirs) = Channel::pair()?;
         let library = in_memory(library)?;
         // The two that it inherits; all else is close-on-exec.
