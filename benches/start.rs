@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_core::Flavors;
 use ringfence_core::{Language, Template};
-use ringfence_sandbox::{ExitStatus, Event};
+use ringfence_sandbox::{Event, ExitStatus};
 use ringfence_testkit::Snapshot;
 
 const RINGFENCE: &str = env!("CARGO_BIN_EXE_ringfence");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ringfence_core::{Command, WORKSPACE};
 use ringfence_sandbox::cgroup::MemoryGauge;
-use ringfence_sandbox::launcher::{InitialProcess, Launched, BackgroundStreams};
+use ringfence_sandbox::launcher::{BackgroundStreams, InitialProcess, Launched};
 use ringfence_sandbox::{Control, Enforcement, Error, Event, SignalTarget, pipe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
@@ -95,7 +95,8 @@ impl Opening {
         let (control, their_control) = KernelSocket::new()?;
         let kept = [control.as_fd(), from_stdout.as_fd(), from_stderr.as_fd()].map(|fd| fd.try_clone_to_owned());
         let [kept_control, kept_stdout, kept_stderr] = kept;
-        let first = InitialProcess { process: FIRST, command: Command { argv, workdir: WORKSPACE.into() }, environment };
+        let first =
+            InitialProcess { process: FIRST, command: Command { argv, workdir: WORKSPACE.into() }, environment };
         let opening = Self {
             first,
             theirs: [stdin, stdout, stderr, their_control],

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_sandbox::cgroup::MemoryGauge;
 use ringfence_sandbox::usage::{self, MemoryCounting};
-use ringfence_sandbox::{Control, WorkspaceUsage, PendingWorkspaceUsage};
+use ringfence_sandbox::{Control, PendingWorkspaceUsage, WorkspaceUsage};
 use rustix::process::Pid;
 
 use crate::instance::is_alive;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence_core::{Command, WORKSPACE};
-use ringfence_sandbox::{Control, ExitStatus, Event, SignalTarget, pipe};
+use ringfence_sandbox::{Control, Event, ExitStatus, SignalTarget, pipe};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
@@ -252,7 +252,8 @@ impl Processes {
 
     /// Takes what concerns these processes; gives back what does not.
     pub fn hear(&self, event: Event) -> Option<Event> {
-        let (Event::Started { process } | Event::StartFailed { process, .. } | Event::Ended { process, .. }) = event else {
+        let (Event::Started { process } | Event::StartFailed { process, .. } | Event::Ended { process, .. }) = event
+        else {
             return Some(event);
         };
         let Some(pid) = process.checked_sub(FIRST) else { return Some(event) };

@@ -15,7 +15,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ringfence_core::{Spec, bytes};
-use ringfence_sandbox::{LimitBreach, ExitStatus, Event, Sandbox, SignalSet, Stdio, Streams, SignalTarget, VolumeWatch};
+use ringfence_sandbox::{
+    Event, ExitStatus, LimitBreach, Sandbox, SignalSet, SignalTarget, Stdio, Streams, VolumeWatch,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
@@ -186,7 +188,11 @@ fn relay(sandbox: &Sandbox, signals: &OwnedFd, attached: &Attached) {
         }
         // What a terminal sends, it sends to the whole foreground.
         let group = [Signal::INT, Signal::QUIT, Signal::HUP, Signal::WINCH].contains(&signal);
-        let _ = sandbox.control().signal(COMMAND, signal, if group { SignalTarget::ProcessGroup } else { SignalTarget::Process });
+        let _ = sandbox.control().signal(
+            COMMAND,
+            signal,
+            if group { SignalTarget::ProcessGroup } else { SignalTarget::Process },
+        );
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_backend::pipe;
-use ringfence_backend::{ExitStatus, Event, SignalTarget};
+use ringfence_backend::{Event, ExitStatus, SignalTarget};
 use ringfence_core::{Command, Spec};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::{Receiver, Sender};

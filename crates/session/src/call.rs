@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_backend::{ExitStatus, Event, SignalTarget};
+use ringfence_backend::{Event, ExitStatus, SignalTarget};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;

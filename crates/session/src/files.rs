@@ -243,10 +243,14 @@ fn explain(path: &str, error: &FileError) -> Failure {
         }
         FileError::NotAFile => failure(Kind::Validation).hint("read it in the sandbox, with execute_command"),
         FileError::OtherFileSystem => failure(Kind::Validation).hint("copy it into /workspace, with execute_command"),
-        FileError::PermissionDenied => failure(Kind::Validation).hint("change its mode in the sandbox, with execute_command"),
+        FileError::PermissionDenied => {
+            failure(Kind::Validation).hint("change its mode in the sandbox, with execute_command")
+        }
         FileError::SymbolicLink => failure(Kind::Validation).hint("name the file that the link points to"),
         FileError::WorkspaceFull => failure(Kind::ResourceLimit).hint("remove files from the workspace, or /tmp"),
         FileError::TimedOut => failure(Kind::Connection).hint("try again"),
-        FileError::SandboxLost | FileError::System(_) => failure(Kind::Validation).hint("look at it with execute_command"),
+        FileError::SandboxLost | FileError::System(_) => {
+            failure(Kind::Validation).hint("look at it with execute_command")
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_sandbox::launcher::{Launcher, AdoptOutcome};
+use ringfence_sandbox::launcher::{AdoptOutcome, Launcher};
 use rustix::process::Pid;
 use tokio::task::JoinHandle;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_core::Spec;
-use ringfence_sandbox::launcher::{LauncherConfig, Launcher};
+use ringfence_sandbox::launcher::{Launcher, LauncherConfig};
 use ringfence_sandbox::{Error, launcher};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};

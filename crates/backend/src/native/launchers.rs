@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_core::Spec;
-use ringfence_sandbox::launcher::{LauncherConfig, Launched, ZygoteStatus};
+use ringfence_sandbox::launcher::{Launched, LauncherConfig, ZygoteStatus};
 use ringfence_sandbox::{Error, ZygoteConfig};
 use tokio::sync::Mutex;
 
@@ -37,7 +37,12 @@ enum Current {
 }
 
 impl Launchers {
-    pub fn new(program: PathBuf, doors: Option<LauncherSockets>, lease: Duration, warmth: Option<ZygoteConfig>) -> Self {
+    pub fn new(
+        program: PathBuf,
+        doors: Option<LauncherSockets>,
+        lease: Duration,
+        warmth: Option<ZygoteConfig>,
+    ) -> Self {
         Self(Arc::new(Inner { program, doors, lease, warmth, current: Mutex::new(Current::NotNeeded) }))
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use ringfence_core::{Language, PATH};
-use ringfence_sandbox::cgroup::{Controller, CgroupParent};
+use ringfence_sandbox::cgroup::{CgroupParent, Controller};
 use ringfence_sandbox::{IdMapping, MAX_OPEN_FILES_WITH_SHARED_UID, SupplementaryGroups, host};
 
 use super::{Check, State};
@@ -106,7 +106,7 @@ fn own_uid() -> Check {
         }
         Ok(IdMapping::SharedWithUser { reason: why, groups }) => {
             let groups = match groups {
-                SupplementaryGroups::Kept => "keep your supplementary groups",
+                SupplementaryGroups::Retained => "keep your supplementary groups",
                 SupplementaryGroups::MapDirectly | SupplementaryGroups::ByHelper { .. } => {
                     "leave your supplementary groups if the kernel allows it"
                 }
