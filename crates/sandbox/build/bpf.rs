@@ -46,8 +46,8 @@ pub(crate) struct Rule {
     pub(crate) action: Action,
 }
 
-/// A condition on the lower or upper 32 bits of an argument. For most of the calls with conditions, the kernel uses only
-/// the lower bits.
+/// A condition on the lower or upper 32 bits of an argument. For most of the calls with conditions, the kernel uses
+/// only the lower bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Condition {
     pub(crate) argument: u8,
@@ -79,8 +79,8 @@ const OFFSET_ARGUMENTS: u32 = 16;
 
 /// Compiles a program that applies `default` to every call that is not in the table.
 ///
-/// A call through the entry point of another architecture (i386 on `x86_64`) kills the process. Numbers above the table,
-/// including those of x32, get the default.
+/// A call through the entry point of another architecture (i386 on `x86_64`) kills the process. Numbers above the
+/// table, including those of x32, get the default.
 pub(crate) fn compile(architecture: u32, table: &BTreeMap<u32, CallRules>, default: &CallRules) -> Vec<Instruction> {
     let mut program = vec![
         (LOAD, 0, 0, OFFSET_ARCHITECTURE),

@@ -79,8 +79,8 @@ fn isolate_and_serve(mut plan: Plan, channels: &mut InitChannels) -> Result<(), 
         .block_to_signalfd()
         .map_err(|errno| SetupError { step: "watch for child processes".into(), errno })?;
     let mut processes = Processes::default();
-    // The initial process starts before the report: a client may wait for it, and the report wakes up the host, which may
-    // then compete for the same CPU.
+    // The initial process starts before the report: a client may wait for it, and the report wakes up the host, which
+    // may then compete for the same CPU.
     let initial = channels.pending_request().and_then(|(request, passed)| processes::start_requested(request, passed));
     channels.report(&InitReport::Ready, proxy_listener.as_ref());
     // Only the host keeps the listener, so that connections fail when the host closes it.

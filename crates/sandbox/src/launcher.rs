@@ -5,9 +5,9 @@
 //! that must survive the client: the init process, the cgroup, the placeholders, and streams to which processes of the
 //! sandbox still write.
 //!
-//! A launcher has one client at a time, so a sandbox has one owner. If the client ends without an `End` request, another
-//! client can adopt the launcher through a socket in the file system. If none does so before the lease expires, the
-//! launcher ends all sandboxes and itself.
+//! A launcher has one client at a time, so a sandbox has one owner. If the client ends without an `End` request,
+//! another client can adopt the launcher through a socket in the file system. If none does so before the lease expires,
+//! the launcher ends all sandboxes and itself.
 
 mod client;
 mod protocol;
@@ -34,8 +34,8 @@ pub type BackgroundStreams = [OwnedFd; 2];
 /// Maximum number of ended commands of a sandbox whose [`BackgroundStreams`] are retained.
 pub const MAX_BACKGROUND_STREAMS: usize = 8;
 
-/// Returns a path to a socket that is short enough for `sockaddr_un`, through a descriptor of its directory. The path is
-/// valid as long as the descriptor is open.
+/// Returns a path to a socket that is short enough for `sockaddr_un`, through a descriptor of its directory. The path
+/// is valid as long as the descriptor is open.
 fn short_path(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let directory = rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;

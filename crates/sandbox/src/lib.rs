@@ -2,8 +2,8 @@
 //!
 //! Synchronous; the crate starts no threads. README.md has the map of the modules.
 //!
-//! A sandbox has every protection whose absence its spec does not accept, or it does not start. Dropping its handle ends
-//! it and frees all of its resources.
+//! A sandbox has every protection whose absence its spec does not accept, or it does not start. Dropping its handle
+//! ends it and frees all of its resources.
 //!
 //! Not in this crate: policy, sessions, the egress proxy, asynchronous code.
 

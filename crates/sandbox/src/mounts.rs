@@ -1,8 +1,8 @@
 //! Builds the guest's root directory inside the new mount namespace, and makes it `/`.
 //!
 //! The root is a small tmpfs that becomes read-only at the end. Everything from the host in it is mounted read-only,
-//! without setuid and device files. The guest can write to a second tmpfs, limited in bytes and inodes, and to read-write
-//! volumes. No other part of the host's tree stays reachable.
+//! without setuid and device files. The guest can write to a second tmpfs, limited in bytes and inodes, and to
+//! read-write volumes. No other part of the host's tree stays reachable.
 
 mod devices;
 mod proc;

@@ -32,8 +32,8 @@ pub(crate) struct Restrictions {
 }
 
 impl Restrictions {
-    /// Applies all restrictions to this process. They cannot be removed again. Returns the listener for the system calls
-    /// that the seccomp filter passes to this process.
+    /// Applies all restrictions to this process. They cannot be removed again. Returns the listener for the system
+    /// calls that the seccomp filter passes to this process.
     pub(crate) fn apply(&self) -> Result<NotificationListener, SetupError> {
         rlimits::apply(&self.limits, self.max_open_files(), self.enforcement)?;
         capabilities::drop_all().step(|| "drop all capabilities".into())?;

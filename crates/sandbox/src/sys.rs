@@ -1,5 +1,5 @@
-//! System calls for which rustix has no safe wrapper: the `unsafe` code of ringfence. Only `zygote/export.rs`, the entry
-//! point of the shared library, has more.
+//! System calls for which rustix has no safe wrapper: the `unsafe` code of ringfence. Only `zygote/export.rs`, the
+//! entry point of the shared library, has more.
 //!
 //! Every function checks the result and returns an owned descriptor or an errno. None keeps a pointer after it returns.
 #![allow(unsafe_code)]

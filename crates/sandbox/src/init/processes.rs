@@ -93,8 +93,8 @@ impl Processes {
         });
     }
 
-    /// Reaps children that have ended, and reports those that have a number. Stops after [`MAX_REAPED`], because orphans
-    /// may end faster than they are reaped, and requests must be handled in between.
+    /// Reaps children that have ended, and reports those that have a number. Stops after [`MAX_REAPED`], because
+    /// orphans may end faster than they are reaped, and requests must be handled in between.
     pub(super) fn reap(&mut self, channels: &mut InitChannels) -> Reaped {
         for _ in 0..MAX_REAPED {
             let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) else { return Reaped::All };

@@ -32,8 +32,8 @@ pub(super) fn close_inherited_descriptors(plan: &Plan, channels: &InitChannels) 
     sys::close_range(next, u32::MAX, 0).step(describe)
 }
 
-/// Isolates this process; afterwards it has no more rights than the guest. Returns the listener of the egress proxy, and
-/// the listener for system calls.
+/// Isolates this process; afterwards it has no more rights than the guest. Returns the listener of the egress proxy,
+/// and the listener for system calls.
 pub(super) fn isolate(plan: &Plan, owner: &Channel) -> Result<(Option<OwnedFd>, NotificationListener), SetupError> {
     namespaces::enter_network_namespace()?;
     prefer_as_oom_victim();
@@ -65,8 +65,8 @@ pub(super) fn isolate(plan: &Plan, owner: &Channel) -> Result<(Option<OwnedFd>, 
     Ok((proxy_listener, notifications))
 }
 
-/// Makes the processes of the sandbox the first victims if the host runs out of memory. Needs no privilege; if it fails,
-/// the kernel chooses as usual.
+/// Makes the processes of the sandbox the first victims if the host runs out of memory. Needs no privilege; if it
+/// fails, the kernel chooses as usual.
 fn prefer_as_oom_victim() {
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
 }

@@ -12,8 +12,8 @@ use crate::launch::InitialProcess;
 use crate::zygote::ZygoteConfig;
 use ringfence_core::Spec;
 
-/// The version of the frames of launchers and of inits. Increase it with every change of a frame. A client does not adopt
-/// a launcher of another version, which then ends with its lease.
+/// The version of the frames of launchers and of inits. Increase it with every change of a frame. A client does not
+/// adopt a launcher of another version, which then ends with its lease.
 pub(super) const PROTOCOL: u32 = 4;
 
 /// The configuration of a launcher.
@@ -39,8 +39,8 @@ pub(super) enum Request {
     Adopt { lease: Duration, protocol: u32 },
     /// Start a zygote if there is none.
     WarmUp,
-    /// Start a sandbox without a command, and an initial process in it. Carries the descriptors of that process, and then
-    /// its streams to retain for a next client.
+    /// Start a sandbox without a command, and an initial process in it. Carries the descriptors of that process, and
+    /// then its streams to retain for a next client.
     Launch {
         spec: Box<Spec>,
         warm: bool,

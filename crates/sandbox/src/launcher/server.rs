@@ -139,7 +139,7 @@ impl Server {
             request => self.finish_all_launches().and_then(|()| self.respond(request, passed)),
         };
         // If the client has ended, the next poll shows that.
-        result.unwrap_or_else(|ClientGone| Next::Continue)
+        result.unwrap_or(Next::Continue)
     }
 
     /// Finishes launches, oldest first, until another request has arrived and there is a free slot for it.

@@ -50,7 +50,8 @@ impl Zygotes {
         if self.next.as_ref().is_some_and(Zygote::is_lost) {
             self.next = None;
             self.failures += 1;
-            // No delay after the first failure: that zygote may have been killed. Repeated failures are likely to persist.
+            // No delay after the first failure: that zygote may have been killed. Repeated failures are likely to
+            // persist.
             let delay = if self.failures == 1 { 0 } else { 1 << self.failures.min(MAX_BACKOFF_EXPONENT) };
             self.retry_at = Some(Instant::now() + Duration::from_secs(delay));
         }
@@ -65,8 +66,8 @@ impl Zygotes {
         }
     }
 
-    /// Begins the start of a sandbox: from the zygote if `warm` is set and there is one, and otherwise from this process.
-    /// `passed` are the descriptors of the initial process, followed by its streams to retain.
+    /// Begins the start of a sandbox: from the zygote if `warm` is set and there is one, and otherwise from this
+    /// process. `passed` are the descriptors of the initial process, followed by its streams to retain.
     pub(super) fn begin_launch(
         &mut self,
         spec: Box<Spec>,

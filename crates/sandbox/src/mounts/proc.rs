@@ -1,9 +1,9 @@
 //! The guest's `/proc`: an instance for its PID namespace, without files that describe the host.
 //!
-//! The kernel cannot leave out single entries (`subset=pid` leaves out all of them), so each is covered by a mount, which
-//! costs about 9 µs of every start. Entries that identify the host, or show the activity of the host or of other
-//! sandboxes, are covered. Entries that only root may read need no cover, because root's id is not mapped. Programs size
-//! themselves by `meminfo` and `stat`, so these are replaced by files that match the sandbox's limits.
+//! The kernel cannot leave out single entries (`subset=pid` leaves out all of them), so each is covered by a mount,
+//! which costs about 9 µs of every start. Entries that identify the host, or show the activity of the host or of other
+//! sandboxes, are covered. Entries that only root may read need no cover, because root's id is not mapped. Programs
+//! size themselves by `meminfo` and `stat`, so these are replaced by files that match the sandbox's limits.
 
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, OwnedFd};

@@ -47,8 +47,8 @@ impl NotificationListener {
         Ok(NotifiedCall { id, thread: pid, number: data.nr.into(), arguments: data.args })
     }
 
-    /// Lets the kernel execute the call. Only for calls without pointer arguments: the guest may have changed the memory
-    /// since the check.
+    /// Lets the kernel execute the call. Only for calls without pointer arguments: the guest may have changed the
+    /// memory since the check.
     pub(crate) fn allow(&self, call: &NotifiedCall) {
         let flags = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(0);
         self.send(&libc::seccomp_notif_resp { id: call.id, val: 0, error: 0, flags });

@@ -12,8 +12,8 @@ use super::{CheckedVolume, NodeKind, VolumeDescription, open};
 use crate::error::{Error, errno_of};
 use ringfence_core::{Access, Spec, Volume};
 
-/// Directories that show or control the host, or contain sockets of its services. A process that can reach a socket in a
-/// volume can connect to it, even if the volume is read-only.
+/// Directories that show or control the host, or contain sockets of its services. A process that can reach a socket in
+/// a volume can connect to it, even if the volume is read-only.
 const FORBIDDEN: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
 /// Desktops mount removable disks here.

@@ -2,9 +2,9 @@
 //! these files or read them as settings (git hooks, shell start files, settings of editors and MCP clients, keys). The
 //! list is in `names.rs`.
 //!
-//! A name that exists is mounted read-only over itself, and so are the targets of its links in the volume. A name that
-//! does not exist is not created; [`VolumeWatch`] detects when it appears. In a strict volume it is created for the
-//! lifetime of the sandbox ([`Placeholders`]), and repositories are entirely read-only.
+//! A name that exists gets a pin: it is mounted read-only over itself, and so are the targets of its links in the
+//! volume. A name that does not exist is not created; [`VolumeWatch`] detects when it appears. In a strict volume it is
+//! created for the lifetime of the sandbox ([`Placeholders`]), and repositories are entirely read-only.
 //!
 //! Only names at the top of a volume and in home directories inside it are protected.
 
@@ -169,7 +169,8 @@ fn protect_strictly(
     Ok(placeholders)
 }
 
-/// Creates a placeholder for the first missing component of a path, or shares an existing placeholder. Returns its path.
+/// Creates a placeholder for the first missing component of a path, or shares an existing placeholder. Returns its
+/// path.
 fn create_placeholder(
     placeholders: &mut Placeholders,
     protected: &ProtectedPath,

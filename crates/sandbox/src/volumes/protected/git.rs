@@ -1,5 +1,5 @@
-//! The parts of a repository that git executes or reads as settings: hooks, settings, and files that name other
-//! directories.
+//! The parts of a repository that git executes or reads as settings: hooks, settings, and files with the path of
+//! another repository.
 //!
 //! The rest of a repository may be written, so that `git add` and `git commit` work. A guest can still make git use a
 //! repository that the guest created elsewhere in the volume; see docs/decisions/0004-protected-names.md.
@@ -13,20 +13,21 @@ use rustix::io::Errno;
 use super::pins::{PathPinner, Pin, Resolved};
 use super::{ProtectError, open_directory};
 
-/// Read-only in a repository. `modules` and `worktrees` hold the repositories of submodules and the settings of
+/// The parts that are read-only. `modules` and `worktrees` contain the repositories of submodules and the settings of
 /// linked worktrees.
 const PARTS: [&str; 7] = ["hooks", "info", "config", "config.worktree", "commondir", "modules", "worktrees"];
 
-/// Created if they do not exist, and not removed: git accepts empty ones.
+/// The parts that are created if they do not exist, and not removed: git accepts empty ones.
 const CREATED: [&str; 2] = ["hooks", "info"];
 
-/// Git reads these as soon as they exist, so an empty placeholder would change its behaviour.
+/// The parts whose creation is reported. Git reads them as soon as they exist, so an empty placeholder would change its
+/// behaviour.
 pub(super) const WATCHED: [&str; 4] = ["hooks", "config", "commondir", "config.worktree"];
 
-/// Maximum number of references: a `.git` file names a repository, whose `commondir` may name one more.
+/// Maximum number of references: a `.git` file refers to a repository, whose `commondir` may refer to another.
 const MAX_DEPTH: usize = 3;
 
-/// Protects the repository that `path` leads to, if it leads to one in the volume.
+/// Protects the repository at `path`, if it is in the volume.
 pub(super) fn protect(pinner: &mut PathPinner<'_>, path: &Path) -> Result<Resolved, ProtectError> {
     protect_at(pinner, path, MAX_DEPTH)
 }

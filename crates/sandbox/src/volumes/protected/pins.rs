@@ -1,7 +1,7 @@
 //! Collects the mounts that prevent a guest from replacing a path in a volume, or a part of that path.
 //!
-//! Each directory on the way becomes a mount point, because any other directory can be renamed and replaced. A symbolic
-//! link on the way is pinned as well, and followed while it stays in the volume.
+//! Each directory of the path becomes a mount point, because any other directory can be renamed and replaced. A
+//! symbolic link in the path is pinned as well, and followed as long as it stays in the volume.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -39,7 +39,7 @@ pub(super) enum Resolved {
     Special,
     /// The first component that does not exist.
     Absent(PathBuf),
-    /// The path leads out of the volume, is a loop, or passes something that the guest cannot enter either.
+    /// The path leads out of the volume, is a loop, or leads through a directory that the guest cannot enter either.
     Elsewhere,
 }
 
@@ -98,41 +98,41 @@ impl<'a> PathPinner<'a> {
     }
 
     /// Resolves a path, and adds the pins of its components to `trail`.
-    fn follow(&self, path: &Path, trail: &mut Vec<(PathBuf, Pin)>) -> Result<Resolved, Errno> {
-        let (mut rest, mut links) = (components(path), 0);
-        let mut at = PathBuf::new();
-        let mut directory = open_directory(self.volume, &at)?;
+    fn follow(&self, requested: &Path, trail: &mut Vec<(PathBuf, Pin)>) -> Result<Resolved, Errno> {
+        let (mut rest, mut links) = (components(requested), 0);
+        let mut current = PathBuf::new();
+        let mut directory = open_directory(self.volume, &current)?;
         while let Some(name) = rest.pop_front() {
             if name == ".." {
-                if !at.pop() {
+                if !current.pop() {
                     return Ok(Resolved::Elsewhere);
                 }
-                directory = open_directory(self.volume, &at)?;
+                directory = open_directory(self.volume, &current)?;
                 continue;
             }
-            let here = at.join(&name);
+            let path = current.join(&name);
             let kind = match statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                Err(Errno::NOENT) => return Ok(Resolved::Absent(here)),
+                Err(Errno::NOENT) => return Ok(Resolved::Absent(path)),
                 // The target of a link can have a name that is too long for any directory.
                 Err(Errno::NAMETOOLONG) => return Ok(Resolved::Elsewhere),
-                Err(Errno::ACCESS) if !at.as_os_str().is_empty() => {
+                Err(Errno::ACCESS) if !current.as_os_str().is_empty() => {
                     // The guest could change the directory's mode, or replace it.
-                    trail.push((at, Pin::ReadOnly));
+                    trail.push((current, Pin::ReadOnly));
                     return Ok(Resolved::Elsewhere);
                 }
                 Err(errno) => return Err(errno),
             };
             match kind {
                 FileType::Symlink => {
-                    trail.push((here, Pin::Link));
+                    trail.push((path, Pin::Link));
                     links += 1;
                     let target = readlinkat(&directory, &name, Vec::new())?;
                     let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
                     let inside = if target.is_absolute() {
                         let Ok(inside) = target.strip_prefix(self.real) else { return Ok(Resolved::Elsewhere) };
-                        at = PathBuf::new();
-                        directory = open_directory(self.volume, &at)?;
+                        current = PathBuf::new();
+                        directory = open_directory(self.volume, &current)?;
                         inside
                     } else {
                         &target
@@ -145,22 +145,22 @@ impl<'a> PathPinner<'a> {
                     }
                 }
                 FileType::Directory => {
-                    trail.push((here.clone(), Pin::MountPoint));
+                    trail.push((path.clone(), Pin::MountPoint));
                     if rest.is_empty() {
                         // Not opened, because this process may lack the permission.
-                        return Ok(Resolved::Directory(here));
+                        return Ok(Resolved::Directory(path));
                     }
                     directory = open_directory(&directory, Path::new(&name))?;
-                    at = here;
+                    current = path;
                 }
-                FileType::RegularFile if rest.is_empty() => return Ok(Resolved::File(here)),
+                FileType::RegularFile if rest.is_empty() => return Ok(Resolved::File(path)),
                 // Not a directory, so the rest of the path cannot exist.
                 _ if !rest.is_empty() => return Ok(Resolved::Elsewhere),
                 _ => return Ok(Resolved::Special),
             }
         }
         // A link to the volume itself has no path that could be pinned.
-        Ok(if at.as_os_str().is_empty() { Resolved::Elsewhere } else { Resolved::Directory(at) })
+        Ok(if current.as_os_str().is_empty() { Resolved::Elsewhere } else { Resolved::Directory(current) })
     }
 }
 

@@ -78,8 +78,8 @@ impl Placeholders {
         )
     }
 
-    /// Shares an object that looks like a placeholder: one of another sandbox, or one that a killed process left. Returns
-    /// whether it looks like one. It is not opened, because a guest may have a lease on it.
+    /// Shares an object that looks like a placeholder: one of another sandbox, or one that a killed process left.
+    /// Returns whether it looks like one. It is not opened, because a guest may have a lease on it.
     pub(super) fn adopt(&mut self, path: &Path, form: Form) -> bool {
         let is_placeholder =
             self.parent_of(path).is_ok_and(|(directory, name)| looks_like_placeholder(&directory, &name, form));

@@ -1,7 +1,7 @@
 //! Detects protected names that appear in a volume, or lose their protection, while a sandbox may write it.
 //!
-//! A name that was absent at the start of the sandbox has no pin, so the guest can create it. A name that is replaced on
-//! the host (by an editor that saves by renaming) loses its mount in every sandbox.
+//! A name that was absent at the start of the sandbox has no pin, so the guest can create it. A name that is replaced
+//! on the host (by an editor that saves by renaming) loses its mount in every sandbox.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
