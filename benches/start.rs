@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_core::Flavors;
 use ringfence_core::{Language, Template};
-use ringfence_sandbox::{End, Event};
+use ringfence_sandbox::{Event, ExitStatus};
 use ringfence_testkit::HostSnapshot;
 
 const RINGFENCE: &str = env!("CARGO_BIN_EXE_ringfence");
@@ -142,7 +142,7 @@ fn check_process(cycles: usize) {
     let run_once = || {
         let (sandbox, streams) =
             ringfence_sandbox::start(&spec, ringfence_sandbox::Stdio::Pipes).expect("the sandbox starts");
-        assert_eq!(sandbox.control().next_event(), Event::Ended { process: 0, end: End::Exited(0) });
+        assert_eq!(sandbox.control().next_event(), Event::Ended { process: 0, status: ExitStatus::Exited(0) });
         drop(streams);
         sandbox.finish(None);
     };

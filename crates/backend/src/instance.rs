@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use ringfence_core::{Command, WORKSPACE};
 use ringfence_sandbox::cgroup::MemoryGauge;
-use ringfence_sandbox::launcher::{First, Launched, Leftover};
-use ringfence_sandbox::{Control, Enforcement, Error, Event, Target, pipe};
+use ringfence_sandbox::launcher::{BackgroundStreams, InitialProcess, Launched};
+use ringfence_sandbox::{Control, Enforcement, Error, Event, SignalTarget, pipe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::io::Interest;
@@ -70,15 +70,15 @@ impl Kept {
     /// Waits until the launcher has them, unless it takes too long.
     pub async fn confirm(self) -> Result<(), String> {
         let Ok(kept) = timeout(KEEP_PATIENCE, self.0).await else { return Err("the launcher does not answer".into()) };
-        kept.unwrap_or(Err(Error::Lost)).map_err(|error| error.to_string())
+        kept.unwrap_or(Err(Error::LauncherLost)).map_err(|error| error.to_string())
     }
 }
 
 /// The process that a sandbox is to start with: its ends of all that it is given, and copies of the host's, which the
 /// launcher keeps for a next server.
 pub struct Opening {
-    pub first: First,
-    theirs: [OwnedFd; First::DESCRIPTORS],
+    pub first: InitialProcess,
+    theirs: [OwnedFd; InitialProcess::DESCRIPTORS],
     kept: [OwnedFd; 3],
 }
 
@@ -95,7 +95,8 @@ impl Opening {
         let (control, their_control) = KernelSocket::new()?;
         let kept = [control.as_fd(), from_stdout.as_fd(), from_stderr.as_fd()].map(|fd| fd.try_clone_to_owned());
         let [kept_control, kept_stdout, kept_stderr] = kept;
-        let first = First { process: FIRST, command: Command { argv, workdir: WORKSPACE.into() }, environment };
+        let first =
+            InitialProcess { process: FIRST, command: Command { argv, workdir: WORKSPACE.into() }, environment };
         let opening = Self {
             first,
             theirs: [stdin, stdout, stderr, their_control],
@@ -273,7 +274,7 @@ impl Instance {
         self.last_process += 1;
         let (process, environment) = (self.last_process, &self.environment);
         let ordered = match beginning {
-            Beginning::Fork => self.control.fork(process, Path::new(WORKSPACE), environment, &descriptors),
+            Beginning::Fork => self.control.fork_interpreter(process, Path::new(WORKSPACE), environment, &descriptors),
             Beginning::Exec(argv) => {
                 let command = Command { argv, workdir: WORKSPACE.into() };
                 self.control.spawn(process, &command, environment, &descriptors)
@@ -296,21 +297,21 @@ impl Instance {
 
     async fn orders_carried_out(&self) {
         loop {
-            match self.control.orders_carried_out() {
+            match self.control.request_barrier() {
                 Ok(answer) => {
                     if let Ok(answer) = Receiver::from_owned_fd_unchecked(answer) {
                         let _ = answer.readable().await;
                     }
                     return;
                 }
-                Err(Error::Unheard) => sleep(ASK_AGAIN).await,
+                Err(Error::SandboxBusy) => sleep(ASK_AGAIN).await,
                 // It is gone, or cannot be asked for want of descriptors, which is not its fault.
                 Err(_) => return,
             }
         }
     }
 
-    pub fn signal(&self, process: u32, signal: Signal, target: Target) {
+    pub fn signal(&self, process: u32, signal: Signal, target: SignalTarget) {
         // A sandbox that is gone says so by itself.
         let _ = self.control.signal(process, signal, target);
     }
@@ -326,7 +327,7 @@ impl Instance {
     }
 
     /// Goes on with what an owner before has left running.
-    pub fn resume(&mut self, leftovers: Vec<Leftover>) {
+    pub fn resume(&mut self, leftovers: Vec<BackgroundStreams>) {
         for leftover in leftovers {
             self.leftovers.resume(leftover);
         }

@@ -20,8 +20,8 @@ pub use meter::{Meter, Usage, WorkspaceRequest};
 pub use native::{LAUNCHER_ROLE, LauncherSockets, Launchers, ZYGOTE_LIBRARY, end_orphans};
 pub use processes::{Managed, ProcessInfo, ProcessRequest, ProcessStatus, Processes, State};
 pub use ringfence_sandbox::{
-    Control, End, Enforcement, Entry, Error, Event, FileAccess, FileError, FileKind, Filling, GuestPath, NameChange,
-    Target, Warmth, pipe,
+    Control, DirectoryEntry, Enforcement, Error, Event, ExitStatus, FileAccess, FileError, FileKind, GuestPath,
+    NameChange, SignalTarget, WorkspaceUsage, ZygoteConfig, pipe,
 };
 pub use streams::{Input, LineTooLong, Lines, MOST_LINE_BYTES, Streams};
 pub use supervisor_identity::{IDENTITY_VARIABLE, Identity};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_sandbox::cgroup::MemoryGauge;
-use ringfence_sandbox::usage::{self, Memory};
-use ringfence_sandbox::{Control, Filling, Measuring};
+use ringfence_sandbox::usage::{self, MemoryCounting};
+use ringfence_sandbox::{Control, PendingWorkspaceUsage, WorkspaceUsage};
 use rustix::process::Pid;
 
 use crate::instance::is_alive;
@@ -42,11 +42,11 @@ pub struct Usage {
     pub tasks: u32,
     pub memory_bytes: Option<u64>,
     /// None if the instance did not answer in time.
-    pub workspace: Option<Filling>,
+    pub workspace: Option<WorkspaceUsage>,
 }
 
 /// A request to measure the workspace that the instance has not answered yet.
-pub struct WorkspaceRequest(Option<Measuring>);
+pub struct WorkspaceRequest(Option<PendingWorkspaceUsage>);
 
 impl Meter {
     pub(crate) fn new(
@@ -77,8 +77,8 @@ impl Meter {
         let mut sum = self.last_sum.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
         let is_known = self.gauge.is_some() || sum.as_ref().is_some_and(|sum| start < sum.valid_until);
-        let memory = if is_known { Memory::LeftOut } else { Memory::Counted };
-        let used = usage::of(self.pid, self.max_tasks, memory).filter(|_| is_alive(&self.pidfd))?;
+        let memory = if is_known { MemoryCounting::Skip } else { MemoryCounting::Include };
+        let used = usage::measure(self.pid, self.max_tasks, memory).filter(|_| is_alive(&self.pidfd))?;
         if !is_known {
             let valid_until = Instant::now() + start.elapsed() * SUM_VALIDITY_FACTOR;
             *sum = Some(Sum { valid_until, bytes: used.memory_bytes });

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence_core::{Command, WORKSPACE};
-use ringfence_sandbox::{Control, End, Event, Target, pipe};
+use ringfence_sandbox::{Control, Event, ExitStatus, SignalTarget, pipe};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
@@ -252,7 +252,8 @@ impl Processes {
 
     /// Takes what concerns these processes; gives back what does not.
     pub fn hear(&self, event: Event) -> Option<Event> {
-        let (Event::Started { process } | Event::Refused { process, .. } | Event::Ended { process, .. }) = event else {
+        let (Event::Started { process } | Event::StartFailed { process, .. } | Event::Ended { process, .. }) = event
+        else {
             return Some(event);
         };
         let Some(pid) = process.checked_sub(FIRST) else { return Some(event) };
@@ -267,9 +268,9 @@ impl Processes {
                         starts
                     });
                 }
-                Event::Refused { errno, .. } => drop(managed.state.send_replace(State::Refused(errno.to_string()))),
-                Event::Ended { end: End::Exited(code), .. } => managed.end(Some(code)),
-                Event::Ended { end: End::Killed(signal), .. } => managed.end(Some(128 + signal)),
+                Event::StartFailed { errno, .. } => drop(managed.state.send_replace(State::Refused(errno.to_string()))),
+                Event::Ended { status: ExitStatus::Exited(code), .. } => managed.end(Some(code)),
+                Event::Ended { status: ExitStatus::Killed(signal), .. } => managed.end(Some(128 + signal)),
                 Event::Lost => {}
             }
         }
@@ -286,7 +287,7 @@ impl Processes {
 
     pub fn signal(&self, process: &Managed, signal: Signal) {
         // A sandbox that is gone says so by itself.
-        let target = if signal == Signal::KILL { Target::Family } else { Target::Group };
+        let target = if signal == Signal::KILL { SignalTarget::ProcessTree } else { SignalTarget::ProcessGroup };
         let _ = self.control.signal(FIRST + process.pid, signal, target);
     }
 

@@ -38,7 +38,7 @@ impl ProtectedNames {
             return Self::None;
         }
         let volumes = volumes.to_vec();
-        let begun = tokio::task::spawn_blocking(move || VolumeWatch::begin(&volumes));
+        let begun = tokio::task::spawn_blocking(move || VolumeWatch::start(&volumes));
         let begun = tokio::time::timeout(TIMEOUT, begun).await;
         match begun {
             Ok(Ok(Some(watch))) => Self::Watched(Arc::new(Mutex::new(watch))),
@@ -67,12 +67,12 @@ impl ProtectedNames {
 
     /// The names that were created or replaced since the last check.
     pub async fn changes(&self) -> Result<Vec<NameChange>, Unchecked> {
-        self.look(VolumeWatch::changes).await.unwrap_or(Ok(Vec::new()))
+        self.look(VolumeWatch::take_changes).await.unwrap_or(Ok(Vec::new()))
     }
 
     /// Whether a sandbox from the time of the last check protects all names that exist now.
     pub async fn is_current(&self) -> bool {
-        self.look(|watch| watch.is_current()).await.unwrap_or(Ok(true)) == Ok(true)
+        self.look(|watch| watch.is_unchanged()).await.unwrap_or(Ok(true)) == Ok(true)
     }
 
     /// Runs a check on a blocking thread. Returns `None` if nothing is watched.

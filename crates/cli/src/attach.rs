@@ -15,7 +15,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ringfence_core::{Spec, bytes};
-use ringfence_sandbox::{Breach, End, Event, Sandbox, SignalSet, Stdio, Streams, Target, VolumeWatch};
+use ringfence_sandbox::{
+    Event, ExitStatus, LimitBreach, Sandbox, SignalSet, SignalTarget, Stdio, Streams, VolumeWatch,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
@@ -40,27 +42,27 @@ const RELAYED: [Signal; 7] =
 
 /// Why the sandbox ended.
 enum Outcome {
-    Ended(End),
+    Ended(ExitStatus),
     /// The whole sandbox was killed from outside.
     Lost,
     TimedOut(Duration),
-    Broke(Breach),
+    Broke(LimitBreach),
 }
 
 /// Runs the sandbox to its end, and gives the exit code to end with.
 pub(crate) fn run(spec: &Spec, stdio: Stdio, egress: Egress, timeout: Option<Duration>) -> Result<ExitCode, Failure> {
     let signals = SignalSet::new(&RELAYED)
-        .block_and_watch()
+        .block_to_signalfd()
         .map_err(|errno| Failure::new("cannot watch for signals").because(&errno))?;
     let deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
     let is_strict = spec.strict_volumes.is_some();
-    let before = if is_strict { None } else { VolumeWatch::begin(&spec.volumes) };
+    let before = if is_strict { None } else { VolumeWatch::start(&spec.volumes) };
     let (mut sandbox, mut streams) = ringfence_sandbox::start(spec, stdio)?;
     // Placeholders of strict volumes exist from here on, and are no change.
-    let names = if is_strict { VolumeWatch::begin(&spec.volumes) } else { before };
+    let names = if is_strict { VolumeWatch::start(&spec.volumes) } else { before };
     let proxy = streams.listener.take().map(|listener| egress::serve(listener, egress)).transpose()?;
     let mut attached = Attached::new(streams)?;
-    sandbox.sweep();
+    sandbox.remove_stale_cgroups();
     let outcome = attend(&mut sandbox, &signals, &mut attached, deadline)?;
     let (memory_kills, changes) = sandbox.finish(names);
     drop(proxy);
@@ -127,11 +129,11 @@ fn attend(
     deadline: Option<(Instant, Duration)>,
 ) -> Result<Outcome, Failure> {
     let mut kill_at: Option<(Instant, Duration)> = None;
-    let mut watch_at = sandbox.needs_watching().then(Instant::now);
+    let mut watch_at = sandbox.needs_limit_checks().then(Instant::now);
     loop {
         let now = Instant::now();
         if watch_at.is_some_and(|at| now >= at) {
-            if let Some(breach) = sandbox.watch() {
+            if let Some(breach) = sandbox.check_limits() {
                 return Ok(Outcome::Broke(breach));
             }
             watch_at = Some(Instant::now() + WATCH_INTERVAL.max(now.elapsed() * WATCH_REST));
@@ -145,7 +147,7 @@ fn attend(
             && now >= at
             && kill_at.is_none()
         {
-            let _ = sandbox.control().signal(COMMAND, Signal::TERM, Target::Group);
+            let _ = sandbox.control().signal(COMMAND, Signal::TERM, SignalTarget::ProcessGroup);
             kill_at = Some((now + GRACE, timeout));
         }
         let alarm = kill_at.or(deadline).map(|(at, _)| at);
@@ -165,8 +167,8 @@ fn attend(
         }
         if reported {
             let ended = match sandbox.control().next_event() {
-                Event::Ended { end, .. } => Outcome::Ended(end),
-                Event::Started { .. } | Event::Refused { .. } | Event::Lost => Outcome::Lost,
+                Event::Ended { status: end, .. } => Outcome::Ended(end),
+                Event::Started { .. } | Event::StartFailed { .. } | Event::Lost => Outcome::Lost,
             };
             return Ok(kill_at.map_or(ended, |(_, timeout)| Outcome::TimedOut(timeout)));
         }
@@ -186,7 +188,11 @@ fn relay(sandbox: &Sandbox, signals: &OwnedFd, attached: &Attached) {
         }
         // What a terminal sends, it sends to the whole foreground.
         let group = [Signal::INT, Signal::QUIT, Signal::HUP, Signal::WINCH].contains(&signal);
-        let _ = sandbox.control().signal(COMMAND, signal, if group { Target::Group } else { Target::Command });
+        let _ = sandbox.control().signal(
+            COMMAND,
+            signal,
+            if group { SignalTarget::ProcessGroup } else { SignalTarget::Process },
+        );
     }
 }
 
@@ -210,8 +216,8 @@ fn conclude(outcome: &Outcome, memory_kills: u64, spec: &Spec) -> ExitCode {
         ));
     }
     let code = match outcome {
-        Outcome::Ended(End::Exited(code)) => u8::try_from(*code).unwrap_or(u8::MAX),
-        Outcome::Ended(End::Killed(signal)) => signal_code(*signal),
+        Outcome::Ended(ExitStatus::Exited(code)) => u8::try_from(*code).unwrap_or(u8::MAX),
+        Outcome::Ended(ExitStatus::Killed(signal)) => signal_code(*signal),
         Outcome::Lost => {
             notice("the sandbox was killed from outside");
             signal_code(Signal::KILL.as_raw())
@@ -222,14 +228,14 @@ fn conclude(outcome: &Outcome, memory_kills: u64, spec: &Spec) -> ExitCode {
         }
         Outcome::Broke(breach) => {
             notice(&match breach {
-                Breach::Memory { used, .. } => format!(
+                LimitBreach::Memory { used, .. } => format!(
                     "the sandbox went over its memory limit of {limit} (it held {}) and was killed (raise it with --memory)",
                     bytes::format(*used)
                 ),
-                Breach::Sockets { count, limit } => format!(
+                LimitBreach::Sockets { count, limit } => format!(
                     "the sandbox was killed: {count} sockets, whose buffers could hold more than its memory limit (at most {limit}; raise it with --memory)"
                 ),
-                Breach::Blind => "the sandbox was killed: its processes can no longer be seen in /proc, so its memory limit could not be kept".into(),
+                LimitBreach::Unobservable => "the sandbox was killed: its processes can no longer be seen in /proc, so its memory limit could not be kept".into(),
             });
             signal_code(Signal::KILL.as_raw())
         }

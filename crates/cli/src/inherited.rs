@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 
 use ringfence_mcp::handover::WorkerSetup;
-use ringfence_sandbox::take_inherited;
+use ringfence_sandbox::take_inherited_descriptor;
 use ringfence_supervisor::{SUPERVISOR_VARIABLE, lead_session};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -41,7 +41,7 @@ pub(crate) fn take_listener() -> Result<Option<TcpListener>, Failure> {
         let refusal = Failure::new(format!("{count} sockets were passed to this process (LISTEN_FDS)"));
         return Err(refusal.hint("one is served: give the .socket unit a single ListenStream="));
     }
-    let taken = take_inherited().map_err(|errno| {
+    let taken = take_inherited_descriptor().map_err(|errno| {
         Failure::new("the socket that LISTEN_FDS speaks of is not open as descriptor 3").because(&errno)
     })?;
     check(taken).map(Some)

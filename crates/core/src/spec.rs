@@ -148,7 +148,7 @@ pub enum Weakness {
     Cgroup,
     /// The guest has the uid of the user who started it, because no range of subordinate ids exists or a volume is
     /// read-write. It retains the supplementary groups of the user if the kernel does not allow dropping them, shares the
-    /// kernel's counters for that uid, and has at most `ringfence_sandbox::MAX_OPEN_FILES_WITH_OWN_UID` open files per
+    /// kernel's counters for that uid, and has at most `ringfence_sandbox::MAX_OPEN_FILES_WITH_SHARED_UID` open files per
     /// process.
     OwnUid,
     /// No Landlock. Only the read-only mounts prevent the guest from writing.

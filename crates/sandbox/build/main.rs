@@ -1,12 +1,16 @@
-//! Compiles the seccomp profiles under `profiles/` to BPF, so that starting a sandbox only loads bytes.
+//! Compiles the seccomp profiles in `profiles/` to BPF, so that the start of a sandbox only loads bytes.
 //!
-//! A profile has groups of system calls, each with a reason. A call under `allow` is allowed if any alternative of
-//! `when` is true, and otherwise gets the group's answer; the rules under `but` are checked first, each with its own
-//! answer. A call under `refuse` gets EPERM, or its group's answer. The init decides about calls under `ask`.
+//! A profile has groups of system calls, each with a reason:
+//! - `allow`: the call is allowed if any alternative of `when` is true, and otherwise gets the action `otherwise`. The
+//!   rules under `exceptions` are checked first, each with its own action.
+//! - `notify`: the call is passed to the init of the sandbox, which decides.
+//! - `deny`: the call gets the action `otherwise`, which is EPERM by default.
 //!
-//! Profiles with stricter rules for some hosts are merged with the general one at build time: a sandbox has one filter,
-//! because the memory for compiled filters is limited for the whole host (`net.core.bpf_jit_limit`).
-#![allow(clippy::print_stdout)] // it is how a build script talks to cargo
+//! Names under `x86_64_only` are system calls that other architectures do not have.
+//!
+//! Profiles with stricter rules for some hosts are merged with the general profile at build time: a sandbox has one
+//! filter, because the host's memory for compiled filters is limited (`net.core.bpf_jit_limit`).
+#![allow(clippy::print_stdout)] // build scripts write instructions for cargo to stdout
 
 mod bpf;
 
@@ -16,18 +20,18 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-use bpf::{Answer, Condition, Rule, Verdict};
+use bpf::{Action, CallRules, Condition, Rule};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Profile {
-    #[serde(rename = "about")]
-    _about: String,
+    #[serde(rename = "description")]
+    _description: String,
     #[serde(default)]
     allow: Vec<Group>,
     #[serde(default)]
-    ask: Vec<Group>,
-    refuse: Vec<Group>,
+    notify: Vec<Group>,
+    deny: Vec<Group>,
 }
 
 #[derive(Deserialize)]
@@ -36,18 +40,15 @@ struct Group {
     reason: String,
     #[serde(default)]
     syscalls: Vec<String>,
-    /// Calls that only `x86_64` has.
     #[serde(default)]
-    legacy: Vec<String>,
-    /// Rules that are checked first.
+    x86_64_only: Vec<String>,
     #[serde(default)]
-    but: Vec<RuleText>,
+    exceptions: Vec<RuleText>,
     /// Any of these alternatives must be true; each is a list of conditions that must all be true.
     #[serde(default)]
     when: Vec<Vec<ConditionText>>,
-    /// The answer if no alternative is true, and for refused calls.
     #[serde(default)]
-    otherwise: AnswerText,
+    otherwise: ActionText,
 }
 
 #[derive(Deserialize)]
@@ -55,16 +56,16 @@ struct Group {
 struct RuleText {
     reason: String,
     when: Vec<Vec<ConditionText>>,
-    answer: AnswerText,
+    action: ActionText,
 }
 
 #[derive(Deserialize, Default, Clone, Copy)]
-enum AnswerText {
-    /// The call is not made and reports success.
+enum ActionText {
+    /// The call is not executed and reports success.
     #[serde(rename = "ignore")]
     Ignore,
-    #[serde(rename = "ask-init")]
-    AskInit,
+    #[serde(rename = "notify-init")]
+    NotifyInit,
     #[default]
     #[serde(rename = "EPERM")]
     NotPermitted,
@@ -80,17 +81,17 @@ enum AnswerText {
     FamilyNotSupported,
 }
 
-impl AnswerText {
-    fn read(self) -> Answer {
+impl ActionText {
+    fn parse(self) -> Action {
         match self {
-            Self::Ignore => Answer::Errno(0),
-            Self::AskInit => Answer::AskInit,
-            Self::NotPermitted => Answer::Errno(1),
-            Self::Invalid => Answer::Errno(22),
-            Self::NotATerminal => Answer::Errno(25),
-            Self::NotImplemented => Answer::Errno(38),
-            Self::NotSupported => Answer::Errno(95),
-            Self::FamilyNotSupported => Answer::Errno(97),
+            Self::Ignore => Action::Errno(0),
+            Self::NotifyInit => Action::NotifyInit,
+            Self::NotPermitted => Action::Errno(1),
+            Self::Invalid => Action::Errno(22),
+            Self::NotATerminal => Action::Errno(25),
+            Self::NotImplemented => Action::Errno(38),
+            Self::NotSupported => Action::Errno(95),
+            Self::FamilyNotSupported => Action::Errno(97),
         }
     }
 }
@@ -99,7 +100,7 @@ impl AnswerText {
 #[serde(deny_unknown_fields)]
 struct ConditionText {
     arg: u8,
-    /// The upper 32 bits of the argument, where a pointer must be seen whole.
+    /// Compare the upper 32 bits of the argument. Pointers need conditions on both halves.
     #[serde(default)]
     upper: bool,
     #[serde(default)]
@@ -113,24 +114,24 @@ struct ConditionText {
 }
 
 impl ConditionText {
-    fn read(&self) -> Condition {
+    fn parse(&self) -> Condition {
         let (values, is_member) = match (&self.equals, &self.differs, &self.one_of) {
             (Some(value), None, None) => (std::slice::from_ref(value), true),
             (None, Some(value), None) => (std::slice::from_ref(value), false),
             (None, None, Some(values)) if !values.is_empty() => (&values[..], true),
-            _ => panic!("argument {}: give one of `equals`, `differs` and `in`", self.arg),
+            _ => panic!("argument {}: needs exactly one of `equals`, `differs` and `in`", self.arg),
         };
         Condition {
             argument: self.arg,
             upper: self.upper,
-            mask: self.mask.as_deref().map_or(u32::MAX, number),
-            values: values.iter().map(|value| number(value)).collect(),
+            mask: self.mask.as_deref().map_or(u32::MAX, parse_number),
+            values: values.iter().map(|value| parse_number(value)).collect(),
             is_member,
         }
     }
 }
 
-fn number(text: &str) -> u32 {
+fn parse_number(text: &str) -> u32 {
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16),
         None => text.parse(),
@@ -138,7 +139,7 @@ fn number(text: &str) -> u32 {
     parsed.unwrap_or_else(|_| panic!("not a number: {text}"))
 }
 
-/// The target, by the number that seccomp gives it (linux/audit.h) and its table of system calls.
+/// An architecture, with its number in seccomp (linux/audit.h) and its table of system calls.
 #[derive(Clone, Copy)]
 enum Architecture {
     X86_64,
@@ -163,7 +164,7 @@ impl Architecture {
 
     fn syscall(self, name: &str) -> u32 {
         let name = match (self, name) {
-            // The table calls it by the kernel's name for it there.
+            // The table has the kernel's name of the call on this architecture.
             (Self::Aarch64, "newfstatat") => "fstatat",
             (_, name) => name,
         };
@@ -171,7 +172,7 @@ impl Architecture {
             Self::X86_64 => syscalls::x86_64::Sysno::from_str(name).ok().map(|call| call.id()),
             Self::Aarch64 => syscalls::aarch64::Sysno::from_str(name).ok().map(|call| call.id()),
         };
-        let number = number.unwrap_or_else(|| panic!("no system call is named {name} here"));
+        let number = number.unwrap_or_else(|| panic!("unknown system call {name}"));
         number.try_into().expect("system calls have small numbers")
     }
 }
@@ -194,54 +195,54 @@ fn load(name: &str) -> Profile {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The verdicts of the first profile, replaced by those of the others.
-fn merge(profiles: &[&Profile], architecture: Architecture) -> BTreeMap<u32, Verdict> {
+/// Returns the rules of the first profile, with the rules of the others replacing them.
+fn merge(profiles: &[&Profile], architecture: Architecture) -> BTreeMap<u32, CallRules> {
     let mut tables = profiles.iter().map(|profile| table(profile, architecture));
-    let mut merged = tables.next().expect("there is a general profile");
+    let mut merged = tables.next().expect("the general profile");
     for (stricter, profile) in tables.zip(&profiles[1..]) {
-        assert!(profile.allow.is_empty() && profile.ask.is_empty(), "a stricter profile only refuses");
+        assert!(profile.allow.is_empty() && profile.notify.is_empty(), "a stricter profile only denies");
         merged.extend(stricter);
     }
     merged
 }
 
-fn table(profile: &Profile, architecture: Architecture) -> BTreeMap<u32, Verdict> {
+fn table(profile: &Profile, architecture: Architecture) -> BTreeMap<u32, CallRules> {
     let mut table = BTreeMap::new();
     let allowed = profile.allow.iter().map(|group| (group, allow(group)));
-    let asked = profile.ask.iter().map(|group| (group, Verdict::always(Answer::AskInit)));
-    let refused = profile.refuse.iter().map(|group| (group, Verdict::always(group.otherwise.read())));
-    for (group, verdict) in allowed.chain(asked).chain(refused) {
-        let has_reasons = !group.reason.is_empty() && group.but.iter().all(|rule| !rule.reason.is_empty());
+    let notified = profile.notify.iter().map(|group| (group, CallRules::always(Action::NotifyInit)));
+    let denied = profile.deny.iter().map(|group| (group, CallRules::always(group.otherwise.parse())));
+    for (group, rules) in allowed.chain(notified).chain(denied) {
+        let has_reasons = !group.reason.is_empty() && group.exceptions.iter().all(|rule| !rule.reason.is_empty());
         assert!(has_reasons, "a group has no reason: {:?}", group.syscalls);
-        let legacy = group.legacy.iter().filter(|_| matches!(architecture, Architecture::X86_64));
-        for name in group.syscalls.iter().chain(legacy) {
-            let earlier = table.insert(architecture.syscall(name), verdict.clone());
+        let x86_64_only = group.x86_64_only.iter().filter(|_| matches!(architecture, Architecture::X86_64));
+        for name in group.syscalls.iter().chain(x86_64_only) {
+            let earlier = table.insert(architecture.syscall(name), rules.clone());
             assert!(earlier.is_none(), "{name} is in two groups");
         }
     }
     table
 }
 
-fn allow(group: &Group) -> Verdict {
-    let read = |when: &Vec<Vec<ConditionText>>| -> Vec<Vec<Condition>> {
-        when.iter().map(|conditions| conditions.iter().map(ConditionText::read).collect()).collect()
+fn allow(group: &Group) -> CallRules {
+    let parse = |when: &Vec<Vec<ConditionText>>| -> Vec<Vec<Condition>> {
+        when.iter().map(|conditions| conditions.iter().map(ConditionText::parse).collect()).collect()
     };
-    let rule = |rule: &RuleText| Rule { alternatives: read(&rule.when), answer: rule.answer.read() };
-    let mut rules: Vec<Rule> = group.but.iter().map(rule).collect();
+    let rule = |rule: &RuleText| Rule { alternatives: parse(&rule.when), action: rule.action.parse() };
+    let mut rules: Vec<Rule> = group.exceptions.iter().map(rule).collect();
     if group.when.is_empty() {
-        return Verdict { rules, otherwise: Answer::Allow };
+        return CallRules { rules, otherwise: Action::Allow };
     }
-    rules.push(Rule { alternatives: read(&group.when), answer: Answer::Allow });
-    Verdict { rules, otherwise: group.otherwise.read() }
+    rules.push(Rule { alternatives: parse(&group.when), action: Action::Allow });
+    CallRules { rules, otherwise: group.otherwise.parse() }
 }
 
 fn write(name: &str, profiles: &[&Profile]) {
-    // A name that one architecture lacks is found on every machine that builds this.
+    // Every build checks the names for both architectures.
     for architecture in [Architecture::X86_64, Architecture::Aarch64] {
         merge(profiles, architecture);
     }
     let architecture = Architecture::of_target();
-    let default = Verdict::always(AnswerText::NotImplemented.read());
+    let default = CallRules::always(ActionText::NotImplemented.parse());
     let program = bpf::compile(architecture.audit_number(), &merge(profiles, architecture), &default);
     let bytes: Vec<u8> = program
         .into_iter()

@@ -1,72 +1,65 @@
-//! Orders to the init of a sandbox, and what it has to say.
+//! The host's control channel to the init of a sandbox: requests out, events in.
+
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
+
+mod files;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::files::FileAction;
-use crate::frame::{Channel, Order, Report};
-use crate::launch::errno_of;
+use crate::protocol::{Channel, FileAction, InitReport, InitRequest, SignalTarget, errno_from_wire};
 use ringfence_core::Command;
+
+pub use files::{FileAccess, FileError, Listing, PendingWorkspaceUsage, WorkspaceUsage};
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum ExitStatus {
     Exited(i32),
     Killed(i32),
 }
 
-/// Something that the sandbox has to say. Processes have the numbers that the host gave them; 0 is the one
-/// that the sandbox was made for.
+/// An event in a sandbox. The host chooses the numbers of processes; 0 is the command of the spec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Started {
         process: u32,
     },
-    /// It could not be started.
-    Refused {
+    /// The process could not be started.
+    StartFailed {
         process: u32,
         errno: Errno,
     },
     Ended {
         process: u32,
-        end: End,
+        status: ExitStatus,
     },
-    /// The sandbox is gone.
+    /// The sandbox ended, or its init broke the protocol.
     Lost,
 }
 
-/// Who shall get a signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Target {
-    Command,
-    /// The command's process group, as a terminal would.
-    Group,
-    /// Its group, and all that it has started and that still belongs to it, in whatever group.
-    Family,
-}
+/// Maximum time to send a request that does not fit into the socket buffer. The caller may be the thread that serves
+/// all sessions.
+const SEND_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long an order that is too large for the socket may take. Whoever orders may be the thread that serves all others.
-const LARGE_WITHIN: Duration = Duration::from_millis(500);
+/// Maximum time between the first and the last byte of a report.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the rest of a word may take whose beginning is there.
-const WORD_WITHIN: Duration = Duration::from_secs(5);
-
-/// One owner's hold on a sandbox's init.
+/// The control channel of a sandbox's owner.
 ///
-/// May be used from several threads: orders do not mix. What the sandbox says is for one listener.
+/// Requests may be sent from several threads. Only one thread may read events.
 pub struct Control {
     channel: Channel,
-    /// Held while a frame is sent, which may take several calls.
+    /// Locked while a frame is sent, which may take several system calls.
     sending: Mutex<()>,
 }
 
@@ -75,22 +68,23 @@ impl Control {
         Self { channel: channel.into(), sending: Mutex::default() }
     }
 
-    /// Passes a signal on.
-    pub fn signal(&self, process: u32, signal: Signal, target: Target) -> Result<(), Error> {
-        self.order(&Order::Signal { process, number: signal.as_raw(), target }, &[])
+    /// Sends a signal to a process of the sandbox.
+    pub fn signal(&self, process: u32, signal: Signal, target: SignalTarget) -> Result<(), Error> {
+        self.send_request(&InitRequest::Signal { process, number: signal.as_raw(), target }, &[])
     }
 
-    /// A descriptor that is readable once the init has carried out all orders until now, or is gone.
-    pub fn orders_carried_out(&self) -> Result<OwnedFd, Error> {
-        let (ours, theirs) = Channel::pair().map_err(Error::setup("ask the init"))?;
-        // A question to which the answer is always no, given on a socket of its own.
-        self.order(&Order::File { path: Vec::new(), action: FileAction::Read }, &[theirs.as_fd()])?;
-        let answer = OwnedFd::from(ours);
-        rustix::io::ioctl_fionbio(&answer, true).map_err(Error::setup("ask the init"))?;
-        Ok(answer)
+    /// Returns a descriptor that becomes readable when the init has handled all earlier requests, or has ended.
+    pub fn request_barrier(&self) -> Result<OwnedFd, Error> {
+        const STEP: &str = "create a socket for the reply of the init";
+        let (ours, theirs) = Channel::pair().map_err(Error::setup(STEP))?;
+        // The init always refuses to open the workspace itself. Its reply shows that it has read this far.
+        self.send_request(&InitRequest::File { path: Vec::new(), action: FileAction::Read }, &[theirs.as_fd()])?;
+        let reply = OwnedFd::from(ours);
+        rustix::io::ioctl_fionbio(&reply, true).map_err(Error::setup(STEP))?;
+        Ok(reply)
     }
 
-    /// Starts another process, with these descriptors from 0 on. An event says what came of it.
+    /// Starts a process with these descriptors, from 0 on. An event reports the result.
     pub fn spawn(
         &self,
         process: u32,
@@ -100,12 +94,12 @@ impl Control {
     ) -> Result<(), Error> {
         command.validate()?;
         let (command, environment) = (command.clone(), environment.clone());
-        self.order(&Order::Start { process, command, environment }, descriptors)
+        self.send_request(&InitRequest::Start { process, command, environment }, descriptors)
     }
 
-    /// Forks the interpreter of a sandbox that was born warm, with these descriptors from 0 on, the last of which is
-    /// its control channel. An event says what came of it.
-    pub fn fork(
+    /// Forks the interpreter of a sandbox that was forked from a zygote, with these descriptors, from 0 on. The last
+    /// descriptor is the interpreter's control channel. An event reports the result.
+    pub fn fork_interpreter(
         &self,
         process: u32,
         workdir: &Path,
@@ -113,57 +107,62 @@ impl Control {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), Error> {
         let (workdir, environment) = (workdir.to_owned(), environment.clone());
-        self.order(&Order::Fork { process, workdir, environment }, descriptors)
+        self.send_request(&InitRequest::Fork { process, workdir, environment }, descriptors)
     }
 
-    /// Reads what the sandbox has to say; blocks until there is something.
+    /// Reads the next event. Blocks until there is one.
     pub fn next_event(&self) -> Event {
-        match self.report() {
-            Ok((Report::Started { process }, _)) => Event::Started { process },
-            Ok((Report::CommandFailed { process, errno }, _)) => Event::Refused { process, errno: errno_of(errno) },
-            Ok((Report::Exited { process, code }, _)) => Event::Ended { process, end: End::Exited(code & 0xff) },
-            Ok((Report::Killed { process, signal }, _)) if (1..=64).contains(&signal) => {
-                Event::Ended { process, end: End::Killed(signal) }
+        match self.next_report() {
+            Ok((InitReport::Started { process }, _)) => Event::Started { process },
+            Ok((InitReport::CommandFailed { process, errno }, _)) => {
+                Event::StartFailed { process, errno: errno_from_wire(errno) }
             }
-            // Whatever else it says now makes no sense; it is ended when this is dropped.
+            Ok((InitReport::Exited { process, code }, _)) => {
+                Event::Ended { process, status: ExitStatus::Exited(code & 0xff) }
+            }
+            Ok((InitReport::Killed { process, signal }, _)) if (1..=64).contains(&signal) => {
+                Event::Ended { process, status: ExitStatus::Killed(signal) }
+            }
+            // Other reports are invalid after the start. The owner ends the sandbox by dropping it.
             _ => Event::Lost,
         }
     }
 
-    /// Whether [`Self::next_event`] would not wait.
+    /// Whether [`Self::next_event`] would return immediately.
     pub fn has_event(&self) -> bool {
         let mut watched = [PollFd::new(&self.channel, PollFlags::IN)];
         poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    pub(crate) fn order(&self, order: &Order, passed: &[BorrowedFd<'_>]) -> Result<(), Error> {
-        let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.channel.send_by(order, passed, Some(Instant::now() + LARGE_WITHIN)) {
+    pub(crate) fn send_request(&self, request: &InitRequest, passed: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        let _sending = self.sending.lock();
+        match self.channel.send_with_deadline(request, passed, Some(Instant::now() + SEND_TIMEOUT)) {
             Ok(()) => Ok(()),
-            // An init reads its orders in no time, unless the guest keeps it from that.
-            Err(Errno::AGAIN) => Err(Error::Unheard),
+            // An init reads its requests immediately unless the guest prevents that.
+            Err(Errno::AGAIN) => Err(Error::SandboxBusy),
             Err(Errno::TIMEDOUT) => {
-                // A part of it is on its way, so nothing can follow. Whoever waits for what the sandbox says hears that
-                // it is lost.
-                self.channel.hang_up();
-                Err(Error::Lost)
+                // A part of the frame was sent, so no other frame can follow. The reader of events sees the end.
+                self.channel.shut_down();
+                Err(Error::SandboxLost)
             }
-            Err(_) => Err(Error::Lost),
+            Err(_) => Err(Error::SandboxLost),
         }
     }
 
-    pub(crate) fn report(&self) -> Result<(Report, Vec<OwnedFd>), Error> {
-        let heard =
-            self.channel.wait_for_word().and_then(|()| self.channel.receive_by(Some(Instant::now() + WORD_WITHIN)));
-        match heard {
+    pub(crate) fn next_report(&self) -> Result<(InitReport, Vec<OwnedFd>), Error> {
+        let received = self
+            .channel
+            .wait_readable()
+            .and_then(|()| self.channel.receive_with_deadline(Some(Instant::now() + REPORT_TIMEOUT)));
+        match received {
             Ok(Some(report)) => Ok(report),
-            Ok(None) => Err(Error::Lost),
-            Err(_) => Err(Error::Protocol("a frame that makes no sense")),
+            Ok(None) => Err(Error::SandboxLost),
+            Err(_) => Err(Error::Protocol("the init of the sandbox sent an invalid frame")),
         }
     }
 }
 
-/// Readable when [`Control::next_event`] has something to say.
+/// Readable when [`Control::next_event`] would return immediately.
 impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
@@ -182,29 +181,29 @@ mod tests {
 
     use super::*;
 
-    fn order(size: usize) -> Order {
-        Order::File { path: vec![OsString::from("x".repeat(size))], action: FileAction::Read }
+    fn request(size: usize) -> InitRequest {
+        InitRequest::File { path: vec![OsString::from("x".repeat(size))], action: FileAction::Read }
     }
 
     #[test]
-    fn an_order_that_nobody_reads_is_not_waited_for_and_costs_nothing() {
+    fn request_to_full_queue_fails_immediately_and_leaves_channel_usable() {
         let (ours, theirs) = Channel::pair().unwrap();
         let control = Control::new(ours);
-        let refused = (0..1000).find_map(|_| control.order(&order(5_000), &[]).err());
-        assert!(matches!(refused, Some(Error::Unheard)), "{refused:?}");
+        let refused = (0..1000).find_map(|_| control.send_request(&request(5_000), &[]).err());
+        assert!(matches!(refused, Some(Error::SandboxBusy)), "{refused:?}");
         let mut watched = [PollFd::new(&theirs, PollFlags::IN)];
         while poll(&mut watched, Some(&Timespec::default())) == Ok(1) {
-            assert!(theirs.receive::<Order>().unwrap().is_some(), "each is whole");
+            assert!(theirs.receive::<InitRequest>().unwrap().is_some(), "each request is complete");
         }
-        assert!(control.order(&order(1), &[]).is_ok());
+        assert!(control.send_request(&request(1), &[]).is_ok());
     }
 
     #[test]
-    fn a_part_of_an_order_is_the_end_of_the_sandbox() {
+    fn partially_sent_request_ends_the_channel() {
         let (ours, theirs) = Channel::pair().unwrap();
         let control = Control::new(ours);
-        assert!(matches!(control.order(&order(400_000), &[]), Err(Error::Lost)));
+        assert!(matches!(control.send_request(&request(400_000), &[]), Err(Error::SandboxLost)));
         assert_eq!(control.next_event(), Event::Lost);
-        assert!(theirs.receive::<Order>().is_err());
+        assert!(theirs.receive::<InitRequest>().is_err());
     }
 }

@@ -1,13 +1,15 @@
-//! By what each limit is kept on this host: by the kernel's control groups, or by weaker means.
+//! Which mechanism enforces each limit on this host.
 
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::{Controller, Place};
+use crate::cgroup::{CgroupParent, Controller};
 
-/// Which limits a cgroup keeps. The others are kept, less exactly, by:
-/// memory — `RLIMIT_DATA` for each process and a watchdog over their sum, without memfd and System V shared memory;
-/// processes — `RLIMIT_NPROC` in the sandbox's user namespace, exact;
-/// CPU — affinity to as many CPUs as the limit rounded up.
+/// The limits that a cgroup enforces. Without a cgroup, weaker mechanisms enforce them:
+///
+/// - memory: `RLIMIT_DATA` for each process, and a watchdog over the sum of all processes. Memory that belongs to no
+///   process (memfd, System V shared memory) is refused.
+/// - processes: `RLIMIT_NPROC` in the sandbox's user namespace; exact.
+/// - CPU: affinity to as many CPUs as the limit, rounded up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_field_names)]
 pub struct Enforcement {
@@ -17,8 +19,9 @@ pub struct Enforcement {
 }
 
 impl Enforcement {
-    pub fn of(place: Option<&Place>) -> Self {
-        let has = |controller| place.is_some_and(|place| place.has(controller));
+    /// Returns the enforcement for sandboxes whose cgroups are made in `parent`.
+    pub fn in_parent(parent: Option<&CgroupParent>) -> Self {
+        let has = |controller| parent.is_some_and(|parent| parent.has_controller(controller));
         Self {
             memory_by_cgroup: has(Controller::Memory),
             pids_by_cgroup: has(Controller::Pids),
@@ -26,6 +29,7 @@ impl Enforcement {
         }
     }
 
+    /// Whether cgroups enforce all limits.
     pub fn is_complete(self) -> bool {
         self.memory_by_cgroup && self.pids_by_cgroup && self.cpu_by_cgroup
     }

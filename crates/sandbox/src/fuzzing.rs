@@ -8,18 +8,17 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::control::{Control, End, Event};
-use crate::files;
-use crate::files::GuestPath;
-use crate::frame::{Channel, Report};
+use crate::control::{Control, Event, ExitStatus, fuzzing};
+use crate::guest_path::GuestPath;
+use crate::protocol::{Channel, InitReport};
 
-/// Less than a socket buffers, so that the single thread never blocks.
+/// Less than the buffer of a socket, so that the single thread never blocks.
 const MAX_BYTES: usize = 32 << 10;
 
-/// With this bit of the first byte, each line is a frame, and its length is right.
+/// If this bit of the first byte is set, each line becomes a frame with a valid length.
 const LINES: u8 = 0x80;
 
-/// Reads what a hostile init sends. The first byte selects the reader, the second the number of passed descriptors.
+/// Reads frames of a hostile init. The first byte selects the reader, the second the number of passed descriptors.
 pub fn init_frames(data: &[u8]) {
     let [reader, passed, bytes @ ..] = data else { return };
     let bytes = &bytes[..bytes.len().min(MAX_BYTES / 4)];
@@ -27,7 +26,7 @@ pub fn init_frames(data: &[u8]) {
     match reader % 4 {
         0 => events(&frames, *passed),
         1 => reports(&frames, *passed),
-        2 => files::fuzzing::answers(|| channel(&frames, *passed), &frames),
+        2 => fuzzing::file_replies(|| channel(&frames, *passed), &frames),
         _ => path(bytes),
     }
 }
@@ -37,10 +36,10 @@ fn framed(lines: &[u8]) -> Vec<u8> {
     lines.split(|byte| *byte == b'\n').flat_map(frame).collect()
 }
 
-/// The host's end of a socket after an init has sent these bytes and descriptors and closed its end.
+/// Returns the host's end of a channel after an init has sent these bytes and descriptors and closed its end.
 fn channel(bytes: &[u8], passed: u8) -> Channel {
     let (host, init) = Channel::pair().expect("a socket pair");
-    let file = tempfile();
+    let file = empty_file();
     let descriptors: Vec<BorrowedFd<'_>> = (0..passed % 4).map(|_| file.as_fd()).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -48,13 +47,13 @@ fn channel(bytes: &[u8], passed: u8) -> Channel {
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
     }
     if !bytes.is_empty() {
-        let sent = sendmsg(&init, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT).expect("room");
+        let sent = sendmsg(&init, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT).expect("buffer space");
         assert_eq!(sent, bytes.len());
     }
     host
 }
 
-fn tempfile() -> OwnedFd {
+fn empty_file() -> OwnedFd {
     rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory")
 }
 
@@ -64,9 +63,9 @@ fn events(frames: &[u8], passed: u8) {
     for _ in 0..=frames.len() / 6 {
         match control.next_event() {
             Event::Lost => return,
-            Event::Ended { end: End::Exited(code), .. } => assert!((0..=255).contains(&code)),
-            Event::Ended { end: End::Killed(signal), .. } => assert!((1..=64).contains(&signal)),
-            Event::Started { .. } | Event::Refused { .. } => {}
+            Event::Ended { status: ExitStatus::Exited(code), .. } => assert!((0..=255).contains(&code)),
+            Event::Ended { status: ExitStatus::Killed(signal), .. } => assert!((1..=64).contains(&signal)),
+            Event::Started { .. } | Event::StartFailed { .. } => {}
         }
     }
     panic!("more events than frames");
@@ -74,10 +73,10 @@ fn events(frames: &[u8], passed: u8) {
 
 fn reports(frames: &[u8], passed: u8) {
     let channel = channel(frames, passed);
-    while let Ok(Some((report, descriptors))) = channel.receive::<Report>() {
+    while let Ok(Some((report, descriptors))) = channel.receive::<InitReport>() {
         assert!(descriptors.len() <= 3);
-        let again = serde_json::to_vec(&report).expect("JSON");
-        assert_eq!(serde_json::from_slice::<Report>(&again).expect("the same report"), report);
+        let encoded = serde_json::to_vec(&report).expect("JSON");
+        assert_eq!(serde_json::from_slice::<InitReport>(&encoded).expect("the same report"), report);
     }
 }
 

@@ -1,22 +1,20 @@
-//! PID 1 of a sandbox: builds the view and the walls, starts the command, reaps, passes signals on.
+//! PID 1 of a sandbox: isolates itself, starts processes, reaps them, and opens files for the host.
 //!
-//! It runs in the child of the clone, with a copy of the starter's memory, and never returns. Once the
-//! walls stand it has no more rights than the guest, but the guest cannot look into it (it is not
-//! dumpable) nor kill it (it is PID 1). When it exits, the kernel kills every process of the sandbox.
+//! It runs in the child of the clone, with a copy of its parent's memory, and never returns. Once it is isolated it has
+//! no more rights than the guest, but the guest can neither inspect it (it is not dumpable) nor kill it (it is PID 1).
+//! When it exits, the kernel kills every process of the sandbox.
 //!
-//! Its host is whoever holds the other end of its orders; its life hangs on another channel, held by the process
-//! that made it, which can also give it a new host.
+//! It has two channels. The owner sends requests and receives reports. The creator, the process that started the
+//! sandbox, can replace the owner; the sandbox ends when the creator's channel closes.
 
+mod channels;
 mod command;
-mod decisions;
 mod files;
-mod host;
-mod kernel;
+mod interpreter;
 mod processes;
-mod settle;
+mod setup;
 mod signals;
-mod sockets;
-mod watches;
+mod syscall_supervisor;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -25,109 +23,111 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::error::StepError;
-use crate::frame::{MAIN, Report};
+use crate::error::SetupError;
+use crate::mounts::RootEntry;
+use crate::protocol::{InitReport, MAIN_PROCESS};
+use crate::restrictions::Restrictions;
 use crate::sys::{SignalSet, exit_now};
-use crate::view::Entry;
-use crate::volume::CheckedVolume;
-use crate::walls::Walls;
+use crate::volumes::CheckedVolume;
 use ringfence_core::{Network, Workspace};
 
-pub(crate) use command::{PreparedCommand, Wiring};
-use decisions::Decisions;
-use host::Heard;
-pub(crate) use host::Host;
+pub(crate) use channels::InitChannels;
+use channels::Received;
+pub(crate) use command::{PreparedCommand, ProcessStreams};
+pub(crate) use interpreter::{EnterInterpreter, register_interpreter};
 use processes::{Processes, Reaped};
+use syscall_supervisor::SyscallSupervisor;
 
-/// All that the init needs, prepared by the host. What is skipped cannot be written down.
+/// The parameters of an init, prepared by the host. Skipped fields hold descriptors, or do not occur with a zygote.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Plan {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<RootEntry>,
     #[serde(skip)]
     pub(crate) volumes: Vec<CheckedVolume>,
-    /// The host opens the volumes and sends them; otherwise the init opens them itself.
+    /// The host opens the volumes and sends them; otherwise the init opens them.
     pub(crate) host_opens_volumes: bool,
     pub(crate) workspace: Workspace,
     pub(crate) uid: u32,
     pub(crate) network: Network,
-    pub(crate) walls: Walls,
-    /// What the sandbox is made for, if it is made for one command.
+    #[serde(rename = "walls")]
+    pub(crate) restrictions: Restrictions,
+    /// The command of the spec, with which the sandbox ends.
     #[serde(skip)]
-    pub(crate) main: Option<(PreparedCommand, Wiring)>,
+    pub(crate) main: Option<(PreparedCommand, ProcessStreams)>,
 }
 
-/// Lives the whole life of the sandbox.
-pub(crate) fn run(plan: Plan, mut host: Host) -> ! {
-    let code = match live(plan, &mut host) {
+/// Runs the sandbox until its end, and then exits.
+pub(crate) fn run(plan: Plan, mut channels: InitChannels) -> ! {
+    let code = match isolate_and_serve(plan, &mut channels) {
         Ok(()) => 0,
-        Err(StepError { step, errno }) => {
-            // If even this cannot be said, the closed channel says it.
-            host.report(&Report::Failed { step, errno: errno.raw_os_error() }, None);
+        Err(SetupError { step, errno }) => {
+            // If this report cannot be sent, the host sees that the channel closes.
+            channels.report(&InitReport::Failed { step, errno: errno.raw_os_error() }, None);
             1
         }
     };
     exit_now(code)
 }
 
-fn live(mut plan: Plan, host: &mut Host) -> Result<(), StepError> {
-    settle::close_foreign_descriptors(&plan, host)?;
-    let (listener, pending_calls) = settle::settle(&plan, host.orders()?)?;
-    let mut decisions = Decisions::new(pending_calls, plan.walls.limits.memory_bytes);
-    // Mounted by now; the init has no more use for a descriptor of the host's.
+fn isolate_and_serve(mut plan: Plan, channels: &mut InitChannels) -> Result<(), SetupError> {
+    setup::close_inherited_descriptors(&plan, channels)?;
+    let (proxy_listener, notifications) = setup::isolate(&plan, channels.owner()?)?;
+    let mut supervisor = SyscallSupervisor::new(notifications, plan.restrictions.limits.memory_bytes);
+    // The volumes are mounted, so the host's descriptors are not needed any more.
     plan.volumes.clear();
     let children = SignalSet::new(&[Signal::CHILD])
-        .block_and_watch()
-        .map_err(|errno| StepError { step: "watch for children".into(), errno })?;
+        .block_to_signalfd()
+        .map_err(|errno| SetupError { step: "watch for child processes".into(), errno })?;
     let mut processes = Processes::default();
-    // Somebody may wait for what it starts; whoever hears that the walls stand has things to do, on the same processor
-    // maybe.
-    let first = host.heard_already().and_then(|(order, passed)| processes::begin(order, passed));
-    host.report(&Report::Ready, listener.as_ref());
-    // The host has it now; when the host lets go of it, connections must fail, not wait.
-    drop(listener);
-    if let Some((process, begun)) = first {
-        processes.note(host, process, begun);
+    // The initial process starts before the report: a client may wait for it, and the report wakes up the host, which
+    // may then compete for the same CPU.
+    let initial = channels.pending_request().and_then(|(request, passed)| processes::start_requested(request, passed));
+    channels.report(&InitReport::Ready, proxy_listener.as_ref());
+    // Only the host keeps the listener, so that connections fail when the host closes it.
+    drop(proxy_listener);
+    if let Some((process, result)) = initial {
+        processes.record_start(channels, process, result);
     }
-    if let Some((command, wiring)) = plan.main.take() {
+    if let Some((command, streams)) = plan.main.take() {
         command.enter_workdir()?;
-        if !processes.start(host, MAIN, &command, wiring) {
+        if !processes.start(channels, MAIN_PROCESS, &command, streams) {
             return Ok(());
         }
     }
-    serve(host, &children, &mut decisions, &mut processes)
+    serve(channels, &children, &mut supervisor, &mut processes)
 }
 
-/// Reaps children, carries out orders and decides about pending calls, until the main process or the last host is gone.
+/// Reaps children, handles requests and supervises system calls, until the main process ends or the creator closes its
+/// channel.
 fn serve(
-    host: &mut Host,
+    channels: &mut InitChannels,
     children: &OwnedFd,
-    decisions: &mut Decisions,
+    supervisor: &mut SyscallSupervisor,
     processes: &mut Processes,
-) -> Result<(), StepError> {
+) -> Result<(), SetupError> {
     loop {
-        let reaped = processes.reap(host);
+        let reaped = processes.reap(channels);
         if reaped == Reaped::Main {
             return Ok(());
         }
-        decisions.decide_waiting();
-        let at_once = (reaped == Reaped::Some).then(Timespec::default);
-        let timeout = at_once.or_else(|| decisions.check_again_after());
-        let mut watched = vec![PollFd::new(children, PollFlags::IN), PollFd::new(decisions, PollFlags::IN)];
-        watched.extend(host.channels().map(|channel| PollFd::new(channel, PollFlags::IN)));
+        supervisor.retry_waiting();
+        let immediately = (reaped == Reaped::Some).then(Timespec::default);
+        let timeout = immediately.or_else(|| supervisor.retry_interval());
+        let mut watched = vec![PollFd::new(children, PollFlags::IN), PollFd::new(supervisor, PollFlags::IN)];
+        watched.extend(channels.open().map(|channel| PollFd::new(channel, PollFlags::IN)));
         if let Err(errno) = poll(&mut watched, timeout.as_ref())
             && errno != Errno::INTR
         {
-            return Err(StepError { step: "wait for events".into(), errno });
+            return Err(SetupError { step: "wait for events".into(), errno });
         }
         let ready: Vec<bool> = watched.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[1] {
-            decisions.decide();
+            supervisor.handle_call();
         }
-        match host.hear(&ready[2..]) {
-            Heard::Order(order, passed) => processes.obey(host, order, passed),
-            Heard::Nothing => {}
-            // Without a host there is nobody to live for.
-            Heard::End => return Ok(()),
+        match channels.receive(&ready[2..]) {
+            Received::Request(request, passed) => processes.handle_request(channels, request, passed),
+            Received::Nothing => {}
+            Received::End => return Ok(()),
         }
         let mut signals = [0; 1024];
         let _ = rustix::io::read(children, &mut signals);
@@ -136,12 +136,12 @@ fn serve(
 
 impl Plan {
     /// The descriptors that must stay open, in rising order.
-    fn descriptors(&self, host: &Host) -> Vec<u32> {
-        let mut kept: Vec<_> = host.channels().map(|channel| channel.as_fd().as_raw_fd()).collect();
-        kept.extend(self.main.iter().flat_map(|(_, wiring)| wiring.descriptors()));
-        kept.extend(self.volumes.iter().map(|volume| volume.descriptor().as_raw_fd()));
-        let mut kept: Vec<u32> = kept.into_iter().map(i32::cast_unsigned).collect();
-        kept.sort_unstable();
-        kept
+    fn descriptors(&self, channels: &InitChannels) -> Vec<u32> {
+        let mut descriptors: Vec<_> = channels.open().map(|channel| channel.as_fd().as_raw_fd()).collect();
+        descriptors.extend(self.main.iter().flat_map(|(_, streams)| streams.descriptors()));
+        descriptors.extend(self.volumes.iter().map(|volume| volume.descriptor().as_raw_fd()));
+        let mut descriptors: Vec<u32> = descriptors.into_iter().map(i32::cast_unsigned).collect();
+        descriptors.sort_unstable();
+        descriptors
     }
 }

@@ -1,109 +1,127 @@
-//! Starts a sandbox: checks that the host can keep every promise, then clones the init into its
-//! namespaces, maps its ids, and waits until the command runs.
+//! Starts a sandbox: checks that the host has every protection, clones the init, maps its ids, and waits until the
+//! command runs.
 
+mod requirements;
+
+use std::collections::BTreeMap;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::Winsize;
+use serde::{Deserialize, Serialize};
 
-use crate::cgroup::{Cgroup, NoPlace, Place};
+use crate::cgroup::{Cgroup, CgroupParent};
 use crate::enforcement::Enforcement;
-use crate::error::Error;
-use crate::frame::{Channel, Order, Report};
-use crate::host;
-use crate::identity::{Groups, Identity};
-use crate::init;
-use crate::init::{Host, Plan, PreparedCommand, Wiring};
-use crate::launcher::First;
-use crate::sandbox::{Process, Sandbox, Streams};
-use crate::sys;
+use crate::error::{Error, errno_of};
+use crate::init::{self, InitChannels, Plan, PreparedCommand, ProcessStreams};
+use crate::namespaces::{IdMapping, Setgroups, clone_init};
+use crate::protocol::{Channel, InitReport, InitRequest, errno_from_wire};
+use crate::restrictions::Restrictions;
+use crate::sandbox::{InitProcess, Sandbox, Streams};
 use crate::sys::{Fork, Parent};
-use crate::walls::Walls;
+use crate::volumes::check_volumes;
 use crate::zygote::Zygote;
-use crate::{pipe, view, volume};
-use ringfence_core::{Access, Command, Spec, Weakness};
+use crate::{host, mounts, pipe};
+use ringfence_core::{Access, Command, Spec};
 
-/// Two are missing here: the cgroup namespace must come after the cgroup is entered, and the network
-/// namespace, the slowest, is made by the init while this side maps the ids and makes the cgroup.
-const NAMESPACES: i32 =
-    libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+/// Maximum time of a start, far more than the slowest host needs.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Far more than a start takes on the slowest host; a start that takes longer is stuck.
-const START_DEADLINE: Duration = Duration::from_secs(20);
-
-/// What the command's standard streams are.
+/// The standard streams of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stdio {
-    /// Three pipes, whose other ends the caller gets.
+    /// Three pipes. The caller gets the other ends.
     Pipes,
-    /// One terminal inside the sandbox, so large from the start, whose controlling side the caller gets.
+    /// A terminal of this size inside the sandbox. The caller gets the controlling side.
     Terminal(Winsize),
 }
 
-/// Makes the sandbox of `spec` and starts its command, if it has one.
-///
-/// The calling process must have one thread: the init goes on with a copy of its memory.
-pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
-    begin(spec, stdio, &mut Birth::Clone, None)?.finish(spec)
+/// A process that a sandbox starts as soon as it is isolated: forked from the sandbox's warm interpreter if it has one,
+/// and otherwise executed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InitialProcess {
+    pub process: u32,
+    pub command: Command,
+    pub environment: BTreeMap<String, String>,
 }
 
-/// How an init comes to be.
-pub(crate) enum Birth<'a> {
-    /// As a fork of this process.
+impl InitialProcess {
+    /// The number of its descriptors, from 0 on. The last is its control channel.
+    pub const DESCRIPTORS: usize = 4;
+
+    fn request(&self, source: &InitSource<'_>) -> InitRequest {
+        let Self { process, command, environment } = self.clone();
+        match source {
+            InitSource::Zygote(_) => InitRequest::Fork { process, workdir: command.workdir, environment },
+            InitSource::Clone => InitRequest::Start { process, command, environment },
+        }
+    }
+}
+
+/// The process from which an init is forked.
+pub(crate) enum InitSource<'a> {
+    /// This process.
     Clone,
-    /// As a fork of a zygote, with its warm interpreter. Only for sandboxes without a command of their own.
+    /// A zygote, with its warm interpreter. Only for specs without a command.
     Zygote(&'a mut Zygote),
 }
 
-/// A sandbox whose init builds its walls.
-pub(crate) struct Begun {
+/// Starts the sandbox of `spec`, and its command if it has one.
+///
+/// The calling process must have one thread: the init continues with a copy of its memory.
+pub fn start(spec: &Spec, stdio: Stdio) -> Result<(Sandbox, Streams), Error> {
+    begin(spec, stdio, &mut InitSource::Clone, None)?.finish(spec)
+}
+
+/// A sandbox whose init is isolating itself.
+pub(crate) struct StartingSandbox {
     sandbox: Sandbox,
     streams: Streams,
 }
 
-impl Begun {
-    /// Waits until the walls stand and the command runs, if there is one.
+impl StartingSandbox {
+    /// Waits until the sandbox is isolated and its command runs.
     pub(crate) fn finish(self, spec: &Spec) -> Result<(Sandbox, Streams), Error> {
         let Self { mut sandbox, mut streams } = self;
-        await_start(&mut sandbox, &mut streams, spec)?;
+        wait_for_start(&mut sandbox, &mut streams, spec)?;
         Ok((sandbox, streams))
     }
 }
 
-/// Gives the init all that it needs. `first` is what it shall start by itself when the walls stand, with its
-/// descriptors.
+/// Starts the init, and sends everything that it needs to isolate itself. `initial` is a process that it then starts,
+/// with its descriptors.
 pub(crate) fn begin(
     spec: &Spec,
     stdio: Stdio,
-    birth: &mut Birth<'_>,
-    first: Option<(&First, &[OwnedFd])>,
-) -> Result<Begun, Error> {
+    source: &mut InitSource<'_>,
+    initial: Option<(&InitialProcess, &[OwnedFd])>,
+) -> Result<StartingSandbox, Error> {
     spec.validate()?;
-    first.map_or(Ok(()), |(first, _)| first.command.validate())?;
+    initial.map_or(Ok(()), |(initial, _)| initial.command.validate())?;
     host::require_single_thread()?;
-    let place = find_place(spec)?;
-    let enforcement = Enforcement::of(place.as_ref());
-    let identity = find_identity(spec)?;
-    let landlock_abi = find_landlock(spec)?;
+    let cgroup_parent = requirements::find_cgroup_parent(spec)?;
+    let enforcement = Enforcement::in_parent(cgroup_parent.as_ref());
+    let id_mapping = requirements::choose_id_mapping(spec)?;
+    let landlock_abi = requirements::find_landlock(spec)?;
     let prepare = |command: &Command| PreparedCommand::new(command, &spec.environment);
     let command = spec.command.as_ref().map(prepare).transpose()?;
-    let entries = view::entries(spec).map_err(|error| Error::Setup {
-        step: "list the root view".into(),
-        source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
-    })?;
-    let (volumes, holds) = volume::check(spec)?;
+    let entries = mounts::list_root_entries(spec)
+        .map_err(|error| Error::Setup { step: "list the entries of the root".into(), source: errno_of(&error) })?;
+    let (volumes, placeholders) = check_volumes(spec)?;
     let (main, streams) = match command {
-        Some(command) => wire(stdio).map(|(wiring, streams)| (Some((command, wiring)), streams))?,
+        Some(command) => {
+            connect(stdio).map(|(process_streams, streams)| (Some((command, process_streams)), streams))?
+        }
         None => (None, Streams::default()),
     };
-    let (channel, init_orders) = Channel::pair().map_err(Error::setup("make the control channel"))?;
-    let (life, init_life) = Channel::pair().map_err(Error::setup("make the life line"))?;
+    let (owner_channel, init_owner) = Channel::pair().map_err(Error::setup("create the control channel"))?;
+    let (creator_channel, init_creator) = Channel::pair().map_err(Error::setup("create the creator's channel"))?;
 
-    let host_opens_volumes = matches!(identity, Identity::Private { .. });
+    let host_opens_volumes = matches!(id_mapping, IdMapping::Dedicated { .. });
     let writable = spec.volumes.iter().filter(|volume| volume.access == Access::ReadWrite);
     let plan = Plan {
         entries,
@@ -112,175 +130,98 @@ pub(crate) fn begin(
         workspace: spec.workspace,
         uid: spec.uid,
         network: spec.network,
-        walls: Walls {
+        restrictions: Restrictions {
             limits: spec.limits,
             enforcement,
             landlock_abi,
-            uid_is_shared: identity.is_shared(),
+            is_uid_shared: id_mapping.is_shared(),
             writable: writable.map(|volume| volume.guest.clone()).collect(),
         },
         main,
     };
-    let make_cgroup = |place: Place| Cgroup::create(&place, &spec.limits);
-    // On v2 a process is born in its group; on v1 it enters a group that may as well be made later.
-    let (born_in, entered) = match place {
-        Some(place @ Place::V2 { .. }) => (Some(make_cgroup(place)?), None),
-        place => (None, place),
+    let make_cgroup = |parent: CgroupParent| Cgroup::create(&parent, &spec.limits);
+    // On v2 the init is cloned into its cgroup. On v1 it joins the cgroup later, so that is made while it runs.
+    let (v2_cgroup, v1_parent) = match cgroup_parent {
+        Some(parent @ CgroupParent::V2 { .. }) => (Some(make_cgroup(parent)?), None),
+        parent => (None, parent),
     };
-    let birth_place = born_in.as_ref().and_then(Cgroup::birth_place);
-    let process = match birth {
-        Birth::Zygote(zygote) => zygote.bear(&plan, &init_orders, &init_life, birth_place)?,
-        Birth::Clone => match clone_init(birth_place, Parent::This).map_err(host::explain_clone)? {
-            Fork::Child => init::run(plan, Host::new(init_orders, init_life)),
-            Fork::Parent { pid, pidfd } => Process { pid, pidfd },
+    let clone_target = v2_cgroup.as_ref().and_then(Cgroup::clone_target);
+    let process = match source {
+        InitSource::Zygote(zygote) => zygote.fork_init(&plan, &init_owner, &init_creator, clone_target)?,
+        InitSource::Clone => match clone_init(clone_target, Parent::This).map_err(host::explain_clone)? {
+            Fork::Child => init::run(plan, InitChannels::new(init_owner, init_creator)),
+            Fork::Parent { pid, pidfd } => InitProcess { pid, pidfd },
         },
     };
-    drop((init_orders, init_life));
-    // From here on every early return ends the sandbox through its guards.
-    let mut sandbox = Sandbox::new(process, channel, life, born_in, holds, spec, enforcement);
+    drop((init_owner, init_creator));
+    // From here on, dropping the sandbox in an early return ends it.
+    let mut sandbox = Sandbox::new(process, owner_channel, creator_channel, v2_cgroup, placeholders, spec, enforcement);
     let volumes = plan.volumes;
     drop(plan.main);
 
-    let groups = identity.map(sandbox.pid(), spec.uid)?;
-    if let Some(place) = entered {
-        let entrances = sandbox.hold(make_cgroup(place)?)?;
-        let entrances: Vec<_> = entrances.iter().map(AsFd::as_fd).collect();
-        sandbox.control().order(&Order::Entrances, &entrances)?;
+    let setgroups = id_mapping.apply(sandbox.pid(), spec.uid)?;
+    if let Some(parent) = v1_parent {
+        let task_files = sandbox.add_cgroup(make_cgroup(parent)?)?;
+        let task_files: Vec<_> = task_files.iter().map(AsFd::as_fd).collect();
+        sandbox.control().send_request(&InitRequest::JoinCgroups, &task_files)?;
     }
     if host_opens_volumes {
-        let ids = identity.host_ids(sandbox.pid());
+        let ids = id_mapping.host_ids(sandbox.pid());
         for volume in &volumes {
-            sandbox.control().order(&Order::Volume, &[volume.open_mapped(ids)?.as_fd()])?;
+            sandbox.control().send_request(&InitRequest::Volume, &[volume.open_mapped(ids)?.as_fd()])?;
         }
     }
-    sandbox.control().order(&Order::Go { may_drop_groups: groups == Groups::Droppable }, &[])?;
-    if let Some((first, descriptors)) = first {
-        // Heard only once the walls stand; until then it waits in the channel.
+    let may_drop_groups = setgroups == Setgroups::Enabled;
+    sandbox.control().send_request(&InitRequest::Isolate { may_drop_groups }, &[])?;
+    if let Some((initial, descriptors)) = initial {
+        // Stays in the channel until the init is isolated.
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-        sandbox.control().order(&first_order(first, birth), &descriptors)?;
+        sandbox.control().send_request(&initial.request(source), &descriptors)?;
     }
-    Ok(Begun { sandbox, streams })
+    Ok(StartingSandbox { sandbox, streams })
 }
 
-fn first_order(first: &First, birth: &Birth<'_>) -> Order {
-    let First { process, command, environment } = first.clone();
-    match birth {
-        Birth::Zygote(_) => Order::Fork { process, workdir: command.workdir, environment },
-        Birth::Clone => Order::Start { process, command, environment },
-    }
-}
-
-/// Forks into the namespaces of a sandbox.
-pub(crate) fn clone_init(birth_place: Option<BorrowedFd<'_>>, parent: Parent) -> rustix::io::Result<Fork> {
-    sys::clone_into(NAMESPACES, birth_place, parent)
-}
-
-fn find_place(spec: &Spec) -> Result<Option<Place>, Error> {
-    /// A good place stays one: this process does not leave its groups.
-    static GOOD: OnceLock<Place> = OnceLock::new();
-    if let Some(place) = GOOD.get() {
-        return Ok(Some(place.clone()));
-    }
-    let found = Place::find();
-    let why = match &found {
-        Ok(place) if Enforcement::of(Some(place)).is_complete() => {
-            let _ = GOOD.set(place.clone());
-            None
-        }
-        Ok(_) => Some("some of the controllers memory, pids and cpu are not to be had".to_owned()),
-        Err(NoPlace::None(why)) => Some(why.clone()),
-        Err(NoPlace::Unseen(error)) => return Err(unseen("look at the control groups", error)),
-    };
-    match why {
-        Some(why) if !spec.accept.contains(&Weakness::Cgroup) => Err(Error::Missing {
-            protection: "control groups for this user",
-            why,
-            remedy: host::CGROUP_REMEDY.into(),
-            weakness: Some(Weakness::Cgroup),
-        }),
-        _ => Ok(found.ok()),
-    }
-}
-
-/// What cannot be looked at is not taken for something that the host lacks.
-fn unseen(step: &str, error: &std::io::Error) -> Error {
-    Error::Setup { step: step.into(), source: Errno::from_io_error(error).unwrap_or(Errno::IO) }
-}
-
-fn find_identity(spec: &Spec) -> Result<Identity, Error> {
-    let writes = spec.volumes.iter().any(|volume| volume.access == Access::ReadWrite);
-    let detected = Identity::detect().map_err(|error| unseen("look at the ids of this user", &error))?;
-    let identity = match detected {
-        // A subordinate id could not write files of the user.
-        identity @ Identity::Subordinate { .. } if writes => {
-            identity.into_own("a read-write volume can only be written with the user's own id")
-        }
-        identity => identity,
-    };
-    if let Identity::Own { why, .. } = &identity
-        && !spec.accept.contains(&Weakness::OwnUid)
-    {
-        return Err(Error::Missing {
-            protection: "a uid of its own for the sandbox",
-            why: why.clone(),
-            remedy: host::SUBUID_REMEDY.into(),
-            weakness: Some(Weakness::OwnUid),
-        });
-    }
-    Ok(identity)
-}
-
-fn find_landlock(spec: &Spec) -> Result<Option<u32>, Error> {
-    let abi = host::landlock_abi();
-    if abi.is_none() && !spec.accept.contains(&Weakness::Landlock) {
-        return Err(Error::Missing {
-            protection: "Landlock",
-            why: "the kernel was built without it, or it is not switched on".into(),
-            remedy: host::LANDLOCK_REMEDY.into(),
-            weakness: Some(Weakness::Landlock),
-        });
-    }
-    Ok(abi)
-}
-
-fn wire(stdio: Stdio) -> Result<(Wiring, Streams), Error> {
+/// Creates the streams of the command: the process's ends, and the host's.
+fn connect(stdio: Stdio) -> Result<(ProcessStreams, Streams), Error> {
     if let Stdio::Terminal(size) = stdio {
-        return Ok((Wiring::Terminal(size), Streams::default()));
+        return Ok((ProcessStreams::Terminal(size), Streams::default()));
     }
-    let (theirs, ours) = pipe::standard_streams().map_err(Error::setup("make the standard streams"))?;
+    let (theirs, ours) = pipe::standard_streams().map_err(Error::setup("create the standard streams"))?;
     let [stdin, stdout, stderr] = ours.map(Some);
-    Ok((Wiring::Descriptors(theirs.into()), Streams { stdin, stdout, stderr, ..Streams::default() }))
+    Ok((ProcessStreams::Descriptors(theirs.into()), Streams { stdin, stdout, stderr, ..Streams::default() }))
 }
 
-/// Waits for the reports that the walls stand and that the command runs.
-fn await_start(sandbox: &mut Sandbox, streams: &mut Streams, spec: &Spec) -> Result<(), Error> {
-    let deadline = Instant::now() + START_DEADLINE;
+/// Waits for the reports that the sandbox is isolated and that its command runs.
+fn wait_for_start(sandbox: &mut Sandbox, streams: &mut Streams, spec: &Spec) -> Result<(), Error> {
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         wait_readable(sandbox, deadline)?;
-        let (report, passed) = sandbox.control().report()?;
+        let (report, passed) = sandbox.control().next_report()?;
         let passed = passed.into_iter().next();
         match report {
-            Report::Ready => {
+            InitReport::Ready => {
                 streams.listener = passed.map(TcpListener::from);
                 if spec.command.is_none() {
                     return Ok(());
                 }
             }
-            Report::Started { .. } => {
+            InitReport::Started { .. } => {
                 streams.terminal = passed;
                 return Ok(());
             }
-            Report::Failed { step, errno } => return Err(host::explain_step(step, errno_of(errno))),
-            Report::CommandFailed { errno, .. } => return Err(explain_command(spec, errno_of(errno))),
-            Report::Exited { .. } | Report::Killed { .. } => return Err(Error::Protocol("an end before a start")),
+            InitReport::Failed { step, errno } => return Err(host::explain_step(step, errno_from_wire(errno))),
+            InitReport::CommandFailed { errno, .. } => return Err(explain_command(spec, errno_from_wire(errno))),
+            InitReport::Exited { .. } | InitReport::Killed { .. } => {
+                return Err(Error::Protocol("the init of the sandbox reported an end before a start"));
+            }
         }
     }
 }
 
 fn wait_readable(sandbox: &Sandbox, deadline: Instant) -> Result<(), Error> {
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).map_err(|_| Error::Lost)?;
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(remaining).map_err(|_| Error::SandboxLost)?;
         match poll(&mut [PollFd::new(sandbox, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => return Err(Error::Setup { step: "start the sandbox in time".into(), source: Errno::TIMEDOUT }),
             Ok(_) => return Ok(()),
@@ -296,9 +237,4 @@ fn explain_command(spec: &Spec, source: Errno) -> Error {
         Errno::NOENT => Error::CommandNotFound { name },
         source => Error::CommandNotExecutable { name, source },
     }
-}
-
-pub(crate) fn errno_of(raw: i32) -> Errno {
-    // Comes from inside: a number that is no errno must not become one silently.
-    if (1..4096).contains(&raw) { Errno::from_raw_os_error(raw) } else { Errno::PROTO }
 }

@@ -1,48 +1,50 @@
-//! Linux isolation for ringfence: a spec in, a running, supervised sandbox out.
+//! Linux isolation for ringfence: starts a [`Spec`](ringfence_core::Spec) as a running, supervised sandbox.
 //!
-//! Synchronous and without threads of its own. `spec` says what is wanted, `launch` makes it, `init` is
-//! PID 1 inside, `mounts` and `walls` are the isolation, `Sandbox` is the host's handle.
-//! Always holds: a sandbox either has every protection that its spec does not accept the lack of, or
-//! does not start; dropping the handle ends it and frees everything.
-//! Not here: policy, sessions, the egress proxy, anything asynchronous.
+//! Synchronous; the crate starts no threads. README.md has the map of the modules.
+//!
+//! A sandbox has every protection whose absence its spec does not accept, or it does not start. Dropping its handle
+//! ends it and frees all of its resources.
+//!
+//! Not in this crate: policy, sessions, the egress proxy, asynchronous code.
 
-mod ceilings;
+mod capabilities;
 pub mod cgroup;
 mod control;
 mod enforcement;
 mod error;
-mod files;
-mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod guest_path;
 pub mod host;
-mod identity;
-mod in_flight;
 mod init;
+mod landlock;
 mod launch;
 pub mod launcher;
+mod memory_watchdog;
 mod mounts;
+mod namespaces;
 pub mod pipe;
-mod protect;
+mod protocol;
+mod restrictions;
+mod rlimits;
 mod sandbox;
 mod seccomp;
 mod sys;
+mod sysctls;
 pub mod usage;
-mod view;
-mod volume;
-mod walls;
-mod watchdog;
+mod volumes;
 mod zygote;
 
-pub use control::{Control, End, Event, Target};
+pub use control::{Control, Event, ExitStatus, FileAccess, FileError, Listing, PendingWorkspaceUsage, WorkspaceUsage};
 pub use enforcement::Enforcement;
 pub use error::Error;
-pub use files::{Entry, FileAccess, FileError, FileKind, Filling, GuestPath, Listing, Measuring, PathError};
-pub use identity::{Identity, OwnGroups};
-pub use in_flight::MAX_OPEN_FILES_WITH_OWN_UID;
+pub use guest_path::{GuestPath, PathError};
 pub use launch::{Stdio, start};
-pub use protect::{Change, NameChange, VolumeWatch};
+pub use memory_watchdog::LimitBreach;
+pub use namespaces::{IdMapping, SupplementaryGroups};
+pub use protocol::{DirectoryEntry, FileKind, SignalTarget};
+pub use rlimits::MAX_OPEN_FILES_WITH_SHARED_UID;
 pub use sandbox::{Sandbox, Streams};
-pub use sys::{SignalSet, TcpProgress, take_inherited, tcp_progress};
-pub use watchdog::Breach;
-pub use zygote::Warmth;
+pub use sys::{SignalSet, TcpProgress, take_inherited_descriptor, tcp_progress};
+pub use volumes::{Change, NameChange, VolumeWatch};
+pub use zygote::ZygoteConfig;

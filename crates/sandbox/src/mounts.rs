@@ -1,316 +1,145 @@
-//! Builds the guest's root directory inside the new mount namespace, and moves into it.
+//! Builds the guest's root directory inside the new mount namespace, and makes it `/`.
 //!
-//! The root is a small tmpfs that ends up read-only; everything of the host's in it is mounted
-//! read-only, without setuid and device files. What the guest may write lies on one second tmpfs,
-//! bounded in bytes and inodes, and in read-write volumes. Nothing of the host's tree stays reachable.
+//! The root is a small tmpfs that becomes read-only at the end. Everything from the host in it is mounted read-only,
+//! without setuid and device files. The guest can write to a second tmpfs, limited in bytes and inodes, and to
+//! read-write volumes. No other part of the host's tree stays reachable.
 
+mod devices;
 mod proc;
+mod root_entries;
+mod tree;
+mod volume;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, mknodat, openat, openat2, symlinkat};
-use rustix::io::{Errno, Result};
+use rustix::fs::{AtFlags, CWD, Mode, mkdirat, symlinkat};
+use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
-    fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree, unmount,
+    MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, mount_change, move_mount, unmount,
 };
 
-use crate::ceilings;
-use crate::error::{Step, StepError};
-use crate::in_flight;
-use crate::protect::Pin;
-use crate::sys::{MountAttributes, Recursive, mount_setattr};
-use crate::view::{Entry, Kind, relative};
-use crate::volume::OpenVolume;
-use crate::walls::Walls;
-use ringfence_core::{Access, Workspace};
+use crate::error::{SetupError, SetupStep};
+use crate::restrictions::Restrictions;
+use crate::sys::{Recursive, clone_tree};
+use crate::sysctls;
+use crate::volumes::OpenVolume;
+use ringfence_core::Workspace;
 
-const HARDENED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
-const READ_ONLY: MountAttrFlags = HARDENED.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
+pub(crate) use root_entries::{RootEntry, list_root_entries};
+use tree::{
+    HARDENED, READ_ONLY, attach_trusted, make_trusted_mount_point, new_file_system, set_attributes, write_file,
+};
 
-/// Pseudo-terminals of one sandbox. The host has 3072 for all devpts instances but its own (`kernel.pty.max` less
-/// `kernel.pty.reserve`), which is enough for the default of 64 sessions.
-const MAX_TERMINALS: &str = "32";
+type Result<T = ()> = std::result::Result<T, SetupError>;
 
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-
-type Done = std::result::Result<(), StepError>;
-
-/// Takes the host's directories by reference while they can still be opened as the user who started us.
-pub(crate) fn open_sources(entries: &[Entry]) -> std::result::Result<Vec<OwnedFd>, StepError> {
+/// Opens the host's directories of the root entries, as long as this process has the rights of the user who started it.
+pub(crate) fn open_sources(entries: &[RootEntry]) -> Result<Vec<OwnedFd>> {
     let mut sources = Vec::new();
     for entry in entries {
-        if let Entry::Bind { host, .. } = entry {
+        if let RootEntry::Bind { host, .. } = entry {
             sources.push(clone_tree(CWD, &**host).step(|| format!("open {}", host.display()))?);
         }
     }
     Ok(sources)
 }
 
-/// Builds the root and makes it `/`.
-pub(crate) fn build(
-    entries: &[Entry],
+/// Builds the root and makes it `/`. `sources` are those of [`open_sources`].
+pub(crate) fn build_root(
+    entries: &[RootEntry],
     sources: Vec<OwnedFd>,
     volumes: &[OpenVolume],
     workspace: &Workspace,
-    walls: &Walls,
-) -> Done {
-    // Nothing that happens here may travel to the host, nor the host's later mounts come here.
+    restrictions: &Restrictions,
+) -> Result {
+    // No mount here may propagate to the host, and no later mount of the host may appear here.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step(|| "make the mounts private".into())?;
-    let devices = open_devices()?;
+    let devices = devices::open()?;
     let proc = new_file_system("proc", &[], HARDENED | MountAttrFlags::MOUNT_ATTR_NOEXEC)
         .step(|| "mount a private /proc".into())?;
-    ceilings::lower(proc.as_fd())?;
-    if walls.uid_is_shared {
-        in_flight::unblock_datagram_senders(proc.as_fd())?;
+    sysctls::lower_limits(proc.as_fd())?;
+    if restrictions.is_uid_shared {
+        sysctls::unblock_datagram_senders(proc.as_fd())?;
     }
     let root = new_file_system("tmpfs", &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")], HARDENED)
         .step(|| "mount the root tmpfs".into())?;
     attach_root(&root)?;
 
-    fill(&root, entries, sources)?;
-    proc::mount(&root, &proc, walls)?;
-    mount_writable(&root, workspace)?;
-    mount_devices(&root, devices)?;
+    make_entries(&root, entries, sources)?;
+    proc::mount(&root, &proc, restrictions)?;
+    mount_workspace(&root, workspace)?;
+    devices::mount(&root, devices)?;
     for volume in volumes {
-        mount_volume(&root, volume)?;
+        volume::mount(&root, volume)?;
     }
-    set(root.as_fd(), READ_ONLY, Recursive::No).step(|| "make the root read-only".into())?;
-    enter(&root)
+    set_attributes(root.as_fd(), READ_ONLY, Recursive::No).step(|| "make the root read-only".into())?;
+    enter_root(&root)
 }
 
-/// The new root needs some place in the old tree until it replaces it.
-fn attach_root(root: &OwnedFd) -> Done {
-    let places = ["/tmp", "/mnt", "/usr"];
-    let attach = |place: &&str| move_mount(root, "", CWD, *place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH);
+/// Attaches the new root to the old tree, where it must be until it replaces the old root.
+fn attach_root(root: &OwnedFd) -> Result {
+    let candidates = ["/tmp", "/mnt", "/usr"];
+    let attach = |path: &&str| move_mount(root, "", CWD, *path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH);
     let mut result = Err(Errno::NOENT);
-    for place in &places {
-        result = attach(place);
+    for path in &candidates {
+        result = attach(path);
         if result.is_ok() {
             break;
         }
     }
-    result.step(|| format!("mount the root on one of {places:?}"))
+    result.step(|| format!("mount the root on one of {candidates:?}"))
 }
 
-fn fill(root: &OwnedFd, entries: &[Entry], sources: Vec<OwnedFd>) -> Done {
+fn make_entries(root: &OwnedFd, entries: &[RootEntry], sources: Vec<OwnedFd>) -> Result {
     let mut sources = sources.into_iter();
     for entry in entries {
         match entry {
-            Entry::Directory { guest } => {
+            RootEntry::Directory { guest } => {
                 mkdirat(root, guest, Mode::from_raw_mode(0o755)).step(|| format!("make {}", guest.display()))?;
             }
-            Entry::Link { guest, target } => {
+            RootEntry::Link { guest, target } => {
                 symlinkat(target, root, guest).step(|| format!("link {}", guest.display()))?;
             }
-            Entry::File { guest, text } => {
+            RootEntry::File { guest, text } => {
                 write_file(root, guest, text).step(|| format!("write {}", guest.display()))?;
             }
-            Entry::Bind { host, guest, kind } => {
+            RootEntry::Bind { host, guest, kind } => {
                 let describe = || format!("mount {}", host.display());
                 let source = sources.next().ok_or(Errno::INVAL).step(describe)?;
-                make_own_place(root, guest, *kind).step(describe)?;
-                set(source.as_fd(), READ_ONLY, Recursive::Yes).step(describe)?;
-                attach_own(source.as_fd(), root, guest).step(describe)?;
+                make_trusted_mount_point(root, guest, *kind).step(describe)?;
+                set_attributes(source.as_fd(), READ_ONLY, Recursive::Yes).step(describe)?;
+                attach_trusted(source.as_fd(), root, guest).step(describe)?;
             }
         }
     }
     Ok(())
 }
 
-/// One tmpfs for all that the guest may write, so that one limit bounds it.
-fn mount_writable(root: &OwnedFd, workspace: &Workspace) -> Done {
+/// Mounts `/workspace`, `/tmp` and `/dev/shm` from one tmpfs, so that one limit applies to all of them.
+fn mount_workspace(root: &OwnedFd, workspace: &Workspace) -> Result {
     let describe = || "mount the workspace".to_owned();
     let (bytes, inodes) = (workspace.bytes.to_string(), workspace.inodes.to_string());
     let options = [("mode", "0755"), ("size", &*bytes), ("nr_inodes", &*inodes)];
     let tmpfs = new_file_system("tmpfs", &options, HARDENED).step(describe)?;
     mkdirat(root, "dev/shm", Mode::from_raw_mode(0o755)).step(describe)?;
-    // Parts of a tree can only be cloned once it is attached; /dev/shm hides this first mount again.
-    attach_own(tmpfs.as_fd(), root, Path::new("dev/shm")).step(describe)?;
-    for (part, mode, place) in [("workspace", 0o755, "workspace"), ("tmp", 0o1777, "tmp"), ("shm", 0o1777, "dev/shm")] {
+    // A part of a tree can be cloned only if the tree is attached. The last mount, on /dev/shm, covers this one.
+    attach_trusted(tmpfs.as_fd(), root, Path::new("dev/shm")).step(describe)?;
+    for (part, mode, path) in [("workspace", 0o755, "workspace"), ("tmp", 0o1777, "tmp"), ("shm", 0o1777, "dev/shm")] {
         mkdirat(&tmpfs, part, Mode::from_raw_mode(mode)).step(describe)?;
         rustix::fs::chmodat(&tmpfs, part, Mode::from_raw_mode(mode), AtFlags::empty()).step(describe)?;
         let tree = clone_tree(&tmpfs, part).step(describe)?;
-        attach_own(tree.as_fd(), root, Path::new(place)).step(describe)?;
+        attach_trusted(tree.as_fd(), root, Path::new(path)).step(describe)?;
     }
     Ok(())
 }
 
-fn open_devices() -> std::result::Result<Vec<OwnedFd>, StepError> {
-    let open = |name: &&str| clone_tree(CWD, format!("/dev/{name}")).step(|| format!("open /dev/{name}"));
-    DEVICES.iter().map(open).collect()
-}
-
-fn mount_devices(root: &OwnedFd, devices: Vec<OwnedFd>) -> Done {
-    let describe = || "set up /dev".to_owned();
-    for (name, device) in DEVICES.iter().zip(devices) {
-        let place = Path::new("dev").join(name);
-        make_own_place(root, &place, Kind::File).step(describe)?;
-        // Device nodes cannot be made here, only borrowed: without `nodev`.
-        let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        set(device.as_fd(), flags, Recursive::No).step(describe)?;
-        attach_own(device.as_fd(), root, &place).step(describe)?;
-    }
-    let pts = new_file_system(
-        "devpts",
-        &[("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)],
-        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC,
-    )
-    .step(|| "mount a private /dev/pts".into())?;
-    make_own_place(root, Path::new("dev/pts"), Kind::Directory).step(describe)?;
-    attach_own(pts.as_fd(), root, Path::new("dev/pts")).step(describe)?;
-    let links = [
-        ("pts/ptmx", "dev/ptmx"),
-        ("/proc/self/fd", "dev/fd"),
-        ("/proc/self/fd/0", "dev/stdin"),
-        ("/proc/self/fd/1", "dev/stdout"),
-        ("/proc/self/fd/2", "dev/stderr"),
-    ];
-    links.iter().try_for_each(|(target, place)| symlinkat(*target, root, *place)).step(describe)
-}
-
-fn mount_volume(root: &OwnedFd, volume: &OpenVolume) -> Done {
-    let guest = relative(&volume.guest);
-    let describe = || format!("mount volume {}", volume.guest.display());
-    let flags = match volume.access {
-        Access::ReadOnly => READ_ONLY,
-        Access::ReadWrite => HARDENED,
-    };
-    make_mount_point(root, guest, volume.kind).step(describe)?;
-    set(volume.tree.as_fd(), flags, Recursive::Yes).step(describe)?;
-    attach(volume.tree.as_fd(), root, guest).step(describe)?;
-    for (path, pin) in &volume.pins {
-        mount_pin(root, &guest.join(path), *pin).step(|| format!("protect {} in a volume", path.display()))?;
-    }
-    Ok(())
-}
-
-/// Mounts a path of a volume over itself: a mount point cannot be renamed, replaced or removed.
-fn mount_pin(root: &OwnedFd, path: &Path, pin: Pin) -> Result<()> {
-    let place = open_beneath(root, path, if pin == Pin::Link { OFlags::NOFOLLOW } else { OFlags::empty() })?;
-    if pin == Pin::Hidden {
-        let empty = new_file_system("tmpfs", &[("mode", "0555"), ("size", "4k"), ("nr_inodes", "2")], READ_ONLY)?;
-        return attach_at(empty.as_fd(), &place);
-    }
-    let tree = clone_tree(&place, "")?;
-    if pin != Pin::Point {
-        set(tree.as_fd(), READ_ONLY, Recursive::Yes)?;
-    }
-    attach_at(tree.as_fd(), &place)
-}
-
-/// Leaves the old root for good.
-fn enter(root: &OwnedFd) -> Done {
+/// Makes the new root `/`, and detaches the old one.
+fn enter_root(root: &OwnedFd) -> Result {
     let describe = || "enter the new root".to_owned();
     rustix::process::fchdir(root).step(describe)?;
-    // The old root ends up mounted over the new one, and is then taken off (pivot_root(2)).
+    // This mounts the old root over the new one, from where it is unmounted (pivot_root(2)).
     rustix::process::pivot_root(".", ".").step(describe)?;
     unmount(".", UnmountFlags::DETACH).step(describe)?;
     rustix::process::chdir("/").step(describe)
-}
-
-fn new_file_system(kind: &str, options: &[(&str, &str)], flags: MountAttrFlags) -> Result<OwnedFd> {
-    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
-    for (key, value) in options {
-        if value.is_empty() {
-            rustix::mount::fsconfig_set_flag(&context, *key)?;
-        } else {
-            fsconfig_set_string(&context, *key, *value)?;
-        }
-    }
-    fsconfig_create(&context)?;
-    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)
-}
-
-pub(crate) fn clone_tree(directory: impl AsFd, path: impl rustix::path::Arg) -> Result<OwnedFd> {
-    open_tree(
-        directory,
-        path,
-        OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE
-            | OpenTreeFlags::AT_EMPTY_PATH,
-    )
-}
-
-fn set(tree: BorrowedFd<'_>, flags: MountAttrFlags, recursive: Recursive) -> Result<()> {
-    mount_setattr(tree, &MountAttributes { set: flags.bits().into(), id_map: None }, recursive)
-}
-
-/// Mounts on a place of which every part is ours: only before the volumes, whose content is not, are there.
-fn attach_own(tree: BorrowedFd<'_>, root: &OwnedFd, place: &Path) -> Result<()> {
-    move_mount(tree, "", root, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-}
-
-fn attach(tree: BorrowedFd<'_>, root: &OwnedFd, place: &Path) -> Result<()> {
-    attach_at(tree, &open_beneath(root, place, OFlags::empty())?)
-}
-
-fn attach_at(tree: BorrowedFd<'_>, place: &OwnedFd) -> Result<()> {
-    move_mount(tree, "", place, "", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH)
-}
-
-/// Opens a place in the guest's tree without following any link: a volume's content is not ours.
-fn open_beneath(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd> {
-    openat2(
-        root,
-        path,
-        OFlags::PATH | OFlags::CLOEXEC | flags,
-        Mode::empty(),
-        ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS,
-    )
-}
-
-/// Makes a place in a directory that is ours, for what is mounted with [`attach_own`].
-fn make_own_place(root: &OwnedFd, path: &Path, kind: Kind) -> Result<()> {
-    let made = match kind {
-        Kind::Directory => mkdirat(root, path, Mode::from_raw_mode(0o755)),
-        Kind::File => mknodat(root, path, FileType::RegularFile, Mode::from_raw_mode(0o644), 0),
-    };
-    match made {
-        // An image may lack a directory on the way.
-        Err(Errno::NOENT) => make_mount_point(root, path, kind),
-        Err(Errno::EXIST) => Ok(()),
-        made => made,
-    }
-}
-
-/// Makes the place where something will be mounted, with the directories on the way.
-fn make_mount_point(root: &OwnedFd, path: &Path, kind: Kind) -> Result<()> {
-    let mut parent = open_beneath(root, Path::new("."), OFlags::DIRECTORY)?;
-    let mut parts = path.components().peekable();
-    while let Some(part) = parts.next() {
-        let Component::Normal(name) = part else { return Err(Errno::INVAL) };
-        if parts.peek().is_none() && kind == Kind::File {
-            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::EXCL;
-            return match openat(&parent, name, flags, Mode::from_raw_mode(0o644)) {
-                Err(Errno::EXIST) => Ok(()),
-                result => result.map(drop),
-            };
-        }
-        match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS) => {}
-            Err(error) => return Err(error),
-        }
-        parent = openat2(
-            &parent,
-            name,
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-        )?;
-    }
-    Ok(())
-}
-
-fn write_file(root: &OwnedFd, path: &Path, text: &str) -> Result<()> {
-    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = openat(root, path, flags, Mode::from_raw_mode(0o644))?;
-    let mut rest = text.as_bytes();
-    while !rest.is_empty() {
-        rest = &rest[rustix::io::write(&file, rest)?..];
-    }
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! The host's handle on a running sandbox. Dropped, it kills every process in it and frees all it had.
+//! The host's handle of a running sandbox. On drop it kills every process of the sandbox and frees its resources.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -12,12 +12,12 @@ use crate::cgroup::{Cgroup, MemoryGauge};
 use crate::control::Control;
 use crate::enforcement::Enforcement;
 use crate::error::Error;
-use crate::frame::{Channel, Order};
-use crate::protect::{Hold, NameChange, VolumeWatch};
-use crate::watchdog::{Breach, Watchdog};
+use crate::memory_watchdog::{LimitBreach, MemoryWatchdog};
+use crate::protocol::{Channel, InitRequest};
+use crate::volumes::{NameChange, Placeholders, VolumeWatch};
 use ringfence_core::Spec;
 
-/// The host's ends of what the sandbox was given.
+/// The host's ends of the command's streams, and of the egress proxy.
 #[derive(Debug, Default)]
 pub struct Streams {
     pub stdin: Option<OwnedFd>,
@@ -30,29 +30,29 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// The descriptors of pipes; a terminal has none.
+    /// Takes the three pipes; `None` if the command has a terminal.
     pub fn take_pipes(&mut self) -> Option<[OwnedFd; 3]> {
         Some([self.stdin.take()?, self.stdout.take()?, self.stderr.take()?])
     }
 }
 
-/// The init. Dropped, it is killed and waited for, so that what is freed after it is no longer in use.
-pub(crate) struct Process {
+/// The init. On drop it is killed and waited for, so that resources that are freed afterwards are no longer in use.
+pub(crate) struct InitProcess {
     pub(crate) pid: Pid,
     pub(crate) pidfd: OwnedFd,
 }
 
-impl Process {
+impl InitProcess {
     fn kill(&self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
-    /// Waits until it is gone. A process that hangs in the kernel (a dead network file system) cannot be
-    /// waited for: what it holds is then left to the next sweep.
+    /// Waits until the process has ended, up to a timeout: a process that blocks in the kernel (on a dead network file
+    /// system) may not end. Later starts remove what it leaves.
     fn wait(&self) {
-        let deadline = Timespec { tv_sec: 30, tv_nsec: 0 };
+        const END_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
         loop {
-            match poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&deadline)) {
+            match poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&END_TIMEOUT)) {
                 Err(Errno::INTR) => {}
                 Ok(0) | Err(_) => return,
                 Ok(_) => break,
@@ -62,7 +62,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for InitProcess {
     fn drop(&mut self) {
         self.kill();
         self.wait();
@@ -71,52 +71,62 @@ impl Drop for Process {
 
 /// A running sandbox.
 pub struct Sandbox {
-    // The order of these is the order in which they are freed.
-    process: Process,
+    // Dropped in this order.
+    process: InitProcess,
     cgroup: Option<Cgroup>,
-    _holds: Vec<Hold>,
+    _placeholders: Vec<Placeholders>,
     control: Control,
-    life: Channel,
-    watchdog: Option<Watchdog>,
+    creator_channel: Channel,
+    watchdog: Option<MemoryWatchdog>,
     enforcement: Enforcement,
-    breached: bool,
+    has_exceeded_memory: bool,
 }
 
 impl Sandbox {
     pub(crate) fn new(
-        process: Process,
-        channel: Channel,
-        life: Channel,
+        process: InitProcess,
+        owner_channel: Channel,
+        creator_channel: Channel,
         cgroup: Option<Cgroup>,
-        holds: Vec<Hold>,
+        placeholders: Vec<Placeholders>,
         spec: &Spec,
         enforcement: Enforcement,
     ) -> Self {
-        let watchdog = (!enforcement.memory_by_cgroup).then(|| Watchdog::new(process.pid, &spec.limits));
-        let control = Control::new(channel);
-        Self { process, cgroup, _holds: holds, control, life, watchdog, enforcement, breached: false }
+        let watchdog = (!enforcement.memory_by_cgroup).then(|| MemoryWatchdog::new(process.pid, &spec.limits));
+        Self {
+            process,
+            cgroup,
+            _placeholders: placeholders,
+            control: Control::new(owner_channel),
+            creator_channel,
+            watchdog,
+            enforcement,
+            has_exceeded_memory: false,
+        }
     }
 
-    /// Takes a cgroup into its keeping, and gives the files by which the init enters it.
-    pub(crate) fn hold(&mut self, cgroup: Cgroup) -> Result<Vec<File>, Error> {
-        self.cgroup.insert(cgroup).entrances()
+    /// Takes ownership of a v1 cgroup, and returns the files through which the init joins it.
+    pub(crate) fn add_cgroup(&mut self, cgroup: Cgroup) -> Result<Vec<File>, Error> {
+        self.cgroup.insert(cgroup).v1_task_files()
     }
 
-    /// Orders to the init, and what it has to say.
+    /// The control channel to the init.
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Gives it a new owner, who gets the other end of a new channel. What the last owner had started is ended, but
-    /// for `keep`.
-    pub(crate) fn renew(&mut self, keep: Option<u32>) -> Result<(), Error> {
-        let (ours, theirs) = Channel::pair().map_err(Error::setup("make the control channel"))?;
-        self.life.send(&Order::Renew { keep }, &[theirs.as_fd()]).map_err(|_| Error::Lost)?;
+    /// Prepares the sandbox for a new owner, who gets a new control channel. The processes of the previous owner are
+    /// killed, except `keep`.
+    pub(crate) fn replace_owner(&mut self, keep: Option<u32>) -> Result<(), Error> {
+        let (ours, theirs) = Channel::pair().map_err(Error::setup("create the control channel"))?;
+        self.creator_channel
+            .send(&InitRequest::ReplaceOwner { keep }, &[theirs.as_fd()])
+            .map_err(|_| Error::SandboxLost)?;
         self.control = Control::new(ours);
         Ok(())
     }
 
-    /// The descriptors by which another process can control and end it.
+    /// The control channel and the pidfd, with which another process can control and end the sandbox.
     pub(crate) fn descriptors(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
         (self.control.as_fd(), self.process.pidfd.as_fd())
     }
@@ -130,14 +140,14 @@ impl Sandbox {
         poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Whether it was killed from here, for going over its memory limit.
-    pub(crate) fn is_breached(&self) -> bool {
-        self.breached
+    /// Whether [`Self::check_limits`] has killed the sandbox.
+    pub(crate) fn has_exceeded_memory(&self) -> bool {
+        self.has_exceeded_memory
     }
 
-    /// What its cgroup counts, where it has one for memory.
-    pub(crate) fn gauge(&self) -> Option<MemoryGauge> {
-        self.cgroup.as_ref().and_then(Cgroup::gauge)
+    /// Opens the counters of the memory cgroup, if the sandbox has one.
+    pub(crate) fn memory_gauge(&self) -> Option<MemoryGauge> {
+        self.cgroup.as_ref().and_then(Cgroup::memory_gauge)
     }
 
     /// The init's process id on the host.
@@ -145,42 +155,42 @@ impl Sandbox {
         self.process.pid
     }
 
-    /// Removes the cgroups that killed owners have left behind. Not needed for anything else, so it can be
-    /// done while the command runs.
-    pub fn sweep(&self) {
+    /// Removes the cgroups that killed processes have left. Nothing else depends on this, so it can be done while the
+    /// command runs.
+    pub fn remove_stale_cgroups(&self) {
         if let Some(cgroup) = &self.cgroup {
-            cgroup.sweep_beside();
+            cgroup.remove_stale_siblings();
         }
     }
 
-    /// Whether the limits must be checked from here, because no cgroup keeps the memory limit.
-    pub fn needs_watching(&self) -> bool {
+    /// Whether the owner must call [`Self::check_limits`] regularly, because no cgroup enforces the memory limit.
+    pub fn needs_limit_checks(&self) -> bool {
         self.watchdog.is_some()
     }
 
-    /// Checks once; on a breach the sandbox has been killed.
-    pub fn watch(&mut self) -> Option<Breach> {
+    /// Checks the memory limit once. If it is exceeded, kills the sandbox.
+    pub fn check_limits(&mut self) -> Option<LimitBreach> {
         let breach = self.watchdog.as_ref()?.check()?;
-        // A sandbox that has just ended cannot be seen either, but it has said so.
-        if breach == Breach::Blind && self.control.has_event() {
+        // A sandbox that has just ended is not observable either, but then it has sent an event.
+        if breach == LimitBreach::Unobservable && self.control.has_event() {
             return None;
         }
         self.process.kill();
-        self.breached = true;
+        self.has_exceeded_memory = true;
         Some(breach)
     }
 
-    /// Ends every process and waits until they are gone. Returns how many the kernel killed for memory, and the changes
-    /// of protected names from before the placeholders of strict volumes were removed.
+    /// Kills every process and waits until they have ended. Returns the number of processes that the kernel killed for
+    /// memory, and the changes of protected names, checked before the placeholders of strict volumes are removed.
     pub fn finish(self, names: Option<VolumeWatch>) -> (u64, Vec<NameChange>) {
         self.process.kill();
         self.process.wait();
-        let changes = names.map(|mut names| names.changes()).unwrap_or_default();
+        let changes = names.map(|mut names| names.take_changes()).unwrap_or_default();
         (self.cgroup.as_ref().map_or(0, Cgroup::memory_kills), changes)
     }
 }
 
-/// Readable when [`Control::next_event`] has something to say.
+/// Readable when [`Control::next_event`] would return immediately.
 impl AsFd for Sandbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()

@@ -1,15 +1,20 @@
-//! A warm interpreter from which sandboxes are forked.
+//! Zygotes: warm interpreters from which the inits of sandboxes are forked.
 //!
-//! The zygote is an interpreter (`zygote.py` of `crates/guest`) that has loaded this crate as a library and imported what
-//! sessions will want. It never runs a guest's code and is told nothing secret: whoever is forked from it can read
-//! its memory. For a sandbox it forks the init, as a child of its own parent, so that its own end takes none along.
-//! The init is the same code, behind the same walls, wherever it is forked from.
+//! A zygote is a Python process (`crates/guest/kernels/python/zygote.py`) that has loaded this crate as a shared
+//! library and imported the modules that sessions need. For each sandbox it forks an init, as a child of its own
+//! parent, so that the sandbox survives the end of the zygote. The init runs the same code and has the same
+//! restrictions as one that was forked from the launcher.
+//!
+//! A zygote never runs code of a guest and never receives secrets: each fork can read its memory.
+//!
+//! `export` and `serve` run in the zygote; `process` and `scratch_directory` run in its parent.
 
-mod birth;
-mod memory;
+mod export;
+mod huge_pages;
 mod process;
-mod scratch;
+mod protocol;
+mod scratch_directory;
+mod serve;
 
-pub(crate) use birth::serve;
-pub use process::Warmth;
 pub(crate) use process::Zygote;
+pub use process::ZygoteConfig;

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_backend::pipe;
-use ringfence_backend::{End, Event, Target};
+use ringfence_backend::{Event, ExitStatus, SignalTarget};
 use ringfence_core::{Command, Spec};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -160,7 +160,7 @@ impl Cell {
 
     pub(crate) fn signal(&self, process: &InmateHandle, signal: Signal) {
         // A sandbox that is gone says so by itself.
-        let target = if signal == Signal::KILL { Target::Family } else { Target::Group };
+        let target = if signal == Signal::KILL { SignalTarget::ProcessTree } else { SignalTarget::ProcessGroup };
         let _ = self.inner.guest.control().signal(process.number, signal, target);
     }
 
@@ -240,14 +240,14 @@ impl Inner {
         loop {
             match self.guest.event().await {
                 Event::Started { process } => self.table().change(process, Life::Running),
-                Event::Refused { process, errno } => {
+                Event::StartFailed { process, errno } => {
                     self.table().change(process, Life::Refused(errno.to_string()));
                     self.end_with(process);
                 }
-                Event::Ended { process, end } => {
+                Event::Ended { process, status: end } => {
                     let ended = match end {
-                        End::Exited(code) => Ended::Exited(code),
-                        End::Killed(signal) => {
+                        ExitStatus::Exited(code) => Ended::Exited(code),
+                        ExitStatus::Killed(signal) => {
                             let for_memory = signal == Signal::KILL.as_raw() && self.guest.memory_kills() > 0;
                             Ended::Killed { signal, for_memory }
                         }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_backend::{End, Event, Target};
+use ringfence_backend::{Event, ExitStatus, SignalTarget};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
@@ -218,8 +218,8 @@ pub(crate) async fn run_command(
         tokio::select! {
             biased;
             event = guest.event() => match event {
-                Event::Ended { process: number, end } if number == process.number => break Some(end),
-                Event::Refused { process: number, errno } if number == process.number => {
+                Event::Ended { process: number, status } if number == process.number => break Some(status),
+                Event::StartFailed { process: number, errno } if number == process.number => {
                     return not_started(refusal(errno));
                 }
                 Event::Lost => break None,
@@ -227,9 +227,9 @@ pub(crate) async fn run_command(
             },
             impatience = patience.lose(), if killed.is_none() => match impatience {
                 // At once to all that it has started: what it waits for may have left its group, and outlive it.
-                Impatience::Interrupt(_) => guest.signal(process.number, Signal::TERM, Target::Family),
+                Impatience::Interrupt(_) => guest.signal(process.number, Signal::TERM, SignalTarget::ProcessTree),
                 Impatience::Kill => {
-                    guest.signal(process.number, Signal::KILL, Target::Family);
+                    guest.signal(process.number, Signal::KILL, SignalTarget::ProcessTree);
                     killed = Some(Instant::now() + LAST_WORD);
                 }
             },
@@ -238,7 +238,7 @@ pub(crate) async fn run_command(
                 if guest.kill_if_stuck().await {
                     break None;
                 }
-                break Some(End::Killed(Signal::KILL.as_raw()));
+                break Some(ExitStatus::Killed(Signal::KILL.as_raw()));
             }
             () = captured.take(&mut process) => {}
         }
@@ -268,10 +268,10 @@ fn refusal(errno: rustix::io::Errno) -> String {
 }
 
 /// As a shell would have it.
-pub(crate) fn code_of(end: End) -> i32 {
+pub(crate) fn code_of(end: ExitStatus) -> i32 {
     match end {
-        End::Exited(code) => code,
-        End::Killed(signal) => 128 + signal,
+        ExitStatus::Exited(code) => code,
+        ExitStatus::Killed(signal) => 128 + signal,
     }
 }
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_backend::{Control, Entry, FileAccess, FileError, GuestPath};
+use ringfence_backend::{Control, DirectoryEntry, FileAccess, FileError, GuestPath};
 use ringfence_core::bytes;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -60,7 +60,7 @@ pub struct FileWritten {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
     pub path: String,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DirectoryEntry>,
     /// How many there are; of more than [`MOST_ENTRIES`], `entries` has the first by name.
     pub total: u64,
 }
@@ -174,7 +174,7 @@ impl Sessions {
         match moved.await.map_err(|error| Failure::new(Kind::Internal, error.to_string()))? {
             Ok(moved) => Ok(moved),
             Err(TransferError::TooLarge(failure)) => Err(failure.with("path", shown)),
-            Err(TransferError::File(FileError::Lost)) => Err(Failure::session_not_found(id)),
+            Err(TransferError::File(FileError::SandboxLost)) => Err(Failure::session_not_found(id)),
             Err(TransferError::File(error)) => Err(explain(&shown, &error)),
         }
     }
@@ -243,10 +243,14 @@ fn explain(path: &str, error: &FileError) -> Failure {
         }
         FileError::NotAFile => failure(Kind::Validation).hint("read it in the sandbox, with execute_command"),
         FileError::OtherFileSystem => failure(Kind::Validation).hint("copy it into /workspace, with execute_command"),
-        FileError::Denied => failure(Kind::Validation).hint("change its mode in the sandbox, with execute_command"),
-        FileError::Link => failure(Kind::Validation).hint("name the file that the link points to"),
-        FileError::Full => failure(Kind::ResourceLimit).hint("remove files from the workspace, or /tmp"),
+        FileError::PermissionDenied => {
+            failure(Kind::Validation).hint("change its mode in the sandbox, with execute_command")
+        }
+        FileError::SymbolicLink => failure(Kind::Validation).hint("name the file that the link points to"),
+        FileError::WorkspaceFull => failure(Kind::ResourceLimit).hint("remove files from the workspace, or /tmp"),
         FileError::TimedOut => failure(Kind::Connection).hint("try again"),
-        FileError::Lost | FileError::System(_) => failure(Kind::Validation).hint("look at it with execute_command"),
+        FileError::SandboxLost | FileError::System(_) => {
+            failure(Kind::Validation).hint("look at it with execute_command")
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_backend::{End, Event, Target};
+use ringfence_backend::{Event, ExitStatus, SignalTarget};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
@@ -128,7 +128,7 @@ impl Kernel {
             tokio::select! {
                 biased;
                 event = guest.event() => match event {
-                    Event::Refused { process, errno } if process == self.process.number => {
+                    Event::StartFailed { process, errno } if process == self.process.number => {
                         return Err(format!("the interpreter cannot be executed: {errno}"));
                     }
                     Event::Ended { process, .. } if process == self.process.number => {
@@ -206,11 +206,11 @@ impl Kernel {
             tokio::select! {
                 biased;
                 event = guest.event() => match event {
-                    Event::Ended { process, end } if process == self.process.number => {
-                        end_of_process = Some(end);
+                    Event::Ended { process, status } if process == self.process.number => {
+                        end_of_process = Some(status);
                         break Err(Fate::Died);
                     }
-                    Event::Refused { process, errno } if process == self.process.number => {
+                    Event::StartFailed { process, errno } if process == self.process.number => {
                         why_unready = format!("the interpreter cannot be executed: {errno}");
                         break Err(Fate::Died);
                     }
@@ -270,7 +270,7 @@ impl Kernel {
         let exit_code = end_of_process.map(code_of);
         let outcome =
             Outcome { exit_code, stdout, stderr, display: display.items, open_calls, ..Outcome::new(Status::Killed) };
-        let has_exited = matches!(end_of_process, Some(End::Exited(_)));
+        let has_exited = matches!(end_of_process, Some(ExitStatus::Exited(_)));
         let ended_by_itself = has_exited || patience.reason.is_some();
         // One that ends at once may be heard of before it is seen to have hung up.
         has_left |= self.spoken == Language::Bash && has_exited && patience.reason.is_none();
@@ -292,7 +292,7 @@ impl Kernel {
     /// Kills an interpreter that cannot be spoken to any more; its end is reported as any other's, or else it is taken
     /// for dead at the time that is given back.
     fn give_up(&self, guest: &Instance) -> Instant {
-        guest.signal(self.process.number, Signal::KILL, Target::Family);
+        guest.signal(self.process.number, Signal::KILL, SignalTarget::ProcessTree);
         Instant::now() + LAST_WORD
     }
 
@@ -301,9 +301,9 @@ impl Kernel {
     /// the interpreter may be waiting for.
     fn interrupt(&self, guest: &Instance, before: usize) {
         let target = match (before, self.spoken) {
-            (0, Language::Python | Language::Node) => Target::Command,
-            (0, Language::Bash) | (1, _) => Target::Group,
-            _ => Target::Family,
+            (0, Language::Python | Language::Node) => SignalTarget::Process,
+            (0, Language::Bash) | (1, _) => SignalTarget::ProcessGroup,
+            _ => SignalTarget::ProcessTree,
         };
         guest.signal(self.process.number, Signal::INT, target);
     }

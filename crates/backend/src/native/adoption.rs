@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_sandbox::launcher::{Launcher, Reachable};
+use ringfence_sandbox::launcher::{AdoptOutcome, Launcher};
 use rustix::process::Pid;
 use tokio::task::JoinHandle;
 
@@ -53,8 +53,8 @@ impl Orphan {
         let adopted = self.launcher.take(self.pid).await.ok()?;
         let mut instance = Instance::new(adopted.launched, self.launcher, environment).ok()?;
         instance.count_from(adopted.generation);
-        instance.resume(adopted.leftovers);
-        Some(Adopted { instance, kernel: adopted.kept, generation: adopted.generation })
+        instance.resume(adopted.background_streams);
+        Some(Adopted { instance, kernel: adopted.interpreter_streams, generation: adopted.generation })
     }
 }
 
@@ -71,8 +71,8 @@ impl LauncherSockets {
         // Concurrently: a launcher that does not answer costs no more time than all together.
         let attempts: Vec<_> = ours.into_iter().map(|socket| (connect(socket.clone(), lease), socket)).collect();
         for (attempt, socket) in attempts {
-            match attempt.await.unwrap_or(Reachable::Busy) {
-                Reachable::Taken(launcher, pids) => match LauncherHandle::adopted(launcher, socket.clone()) {
+            match attempt.await.unwrap_or(AdoptOutcome::Busy) {
+                AdoptOutcome::Adopted(launcher, pids) => match LauncherHandle::adopted(launcher, socket.clone()) {
                     Ok(launcher) => orphans.instances.extend(pids.into_iter().map(|pid| Orphan {
                         launcher: launcher.clone(),
                         pid,
@@ -80,8 +80,8 @@ impl LauncherSockets {
                     })),
                     Err(_) => orphans.held.push(socket),
                 },
-                Reachable::Busy => orphans.held.push(socket),
-                Reachable::Gone => {
+                AdoptOutcome::Busy => orphans.held.push(socket),
+                AdoptOutcome::Gone => {
                     let _ = std::fs::remove_file(&socket);
                 }
             }
@@ -90,7 +90,7 @@ impl LauncherSockets {
     }
 }
 
-fn connect(socket: PathBuf, lease: Duration) -> JoinHandle<Reachable> {
+fn connect(socket: PathBuf, lease: Duration) -> JoinHandle<AdoptOutcome> {
     tokio::task::spawn_blocking(move || Launcher::adopt(&socket, lease, ADOPT_TIMEOUT))
 }
 
@@ -99,7 +99,7 @@ fn connect(socket: PathBuf, lease: Duration) -> JoinHandle<Reachable> {
 pub fn end_orphans(directory: &Path, mark: Option<String>, keeper: Identity) {
     let sockets = LauncherSockets { directory: directory.to_owned(), mark, keeper: Some(keeper) };
     for socket in sockets.all().into_iter().filter(|socket| sockets.was_made_by_us(socket)) {
-        if let Reachable::Taken(launcher, _) = Launcher::adopt(&socket, Duration::ZERO, END_TIMEOUT) {
+        if let AdoptOutcome::Adopted(launcher, _) = Launcher::adopt(&socket, Duration::ZERO, END_TIMEOUT) {
             launcher.end();
         }
     }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use ringfence_sandbox::launcher::{Leftover, MOST_LEFTOVERS};
-use ringfence_sandbox::pipe::has_ended;
+use ringfence_sandbox::launcher::{BackgroundStreams, MAX_BACKGROUND_STREAMS};
+use ringfence_sandbox::pipe::is_at_eof;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
@@ -25,9 +25,9 @@ pub(crate) struct BackgroundOutput(VecDeque<AbortOnDropHandle<()>>);
 impl BackgroundOutput {
     /// Takes the streams of a command that has ended, unless nobody has their other ends any more; of more than
     /// [`MOST_LEFTOVERS`], the oldest are let go. Gives copies for a next owner.
-    pub(crate) fn take(&mut self, process: Process) -> Option<Leftover> {
+    pub(crate) fn take(&mut self, process: Process) -> Option<BackgroundStreams> {
         let Process { stdout, stderr, .. } = process;
-        if has_ended(&stdout) && has_ended(&stderr) {
+        if is_at_eof(&stdout) && is_at_eof(&stderr) {
             return None;
         }
         let copies = [stdout.as_fd().try_clone_to_owned().ok(), stderr.as_fd().try_clone_to_owned().ok()];
@@ -37,7 +37,7 @@ impl BackgroundOutput {
     }
 
     /// Takes what an owner before had.
-    pub(crate) fn resume(&mut self, [stdout, stderr]: Leftover) {
+    pub(crate) fn resume(&mut self, [stdout, stderr]: BackgroundStreams) {
         if let (Ok(stdout), Ok(stderr)) = (Receiver::from_owned_fd(stdout), Receiver::from_owned_fd(stderr)) {
             self.read(stdout, stderr);
         }
@@ -45,7 +45,7 @@ impl BackgroundOutput {
 
     fn read(&mut self, stdout: Receiver, stderr: Receiver) {
         self.0.retain(|reading| !reading.is_finished());
-        if self.0.len() == MOST_LEFTOVERS {
+        if self.0.len() == MAX_BACKGROUND_STREAMS {
             self.0.pop_front();
         }
         let reading = tokio::spawn(async move {
@@ -87,12 +87,12 @@ mod tests {
     async fn who_writes_on_is_read_to_the_end_and_no_more_than_some_at_a_time() {
         let mut leftovers = BackgroundOutput::default();
         let mut writers = Vec::new();
-        for _ in 0..MOST_LEFTOVERS + 2 {
+        for _ in 0..MAX_BACKGROUND_STREAMS + 2 {
             let ((from, to), (from_stderr, _)) = (rustix::pipe::pipe().unwrap(), rustix::pipe::pipe().unwrap());
             writers.push(std::fs::File::from(to));
             leftovers.take(process(from, from_stderr));
         }
-        assert_eq!(leftovers.0.len(), MOST_LEFTOVERS);
+        assert_eq!(leftovers.0.len(), MAX_BACKGROUND_STREAMS);
         tokio::task::yield_now().await;
         // A pipe holds less than this.
         let mut last = writers.pop().unwrap();

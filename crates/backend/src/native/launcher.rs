@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_core::Spec;
-use ringfence_sandbox::launcher::{Charter, Launcher};
+use ringfence_sandbox::launcher::{Launcher, LauncherConfig};
 use ringfence_sandbox::{Error, launcher};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};
@@ -43,7 +43,7 @@ struct Unclaimed(Option<launcher::Launched>);
 
 impl Unclaimed {
     fn claim(mut self) -> Result<launcher::Launched, Error> {
-        self.0.take().ok_or(Error::Lost)
+        self.0.take().ok_or(Error::LauncherLost)
     }
 }
 
@@ -75,11 +75,11 @@ pub struct LauncherHandle {
 
 impl LauncherHandle {
     /// Starts a launcher: `program` is ringfence itself, which becomes one by [`LAUNCHER_ROLE`].
-    pub async fn start(program: &Path, charter: Charter) -> Result<Self, Error> {
+    pub async fn start(program: &Path, charter: LauncherConfig) -> Result<Self, Error> {
         let (program, door) = (program.to_owned(), charter.listen.clone().unwrap_or_default());
         let started = tokio::task::spawn_blocking(move || {
-            let (socket, process) = spawn(&program).map_err(|_| Error::Lost)?;
-            match Launcher::begin(socket, charter) {
+            let (socket, process) = spawn(&program).map_err(|_| Error::LauncherLost)?;
+            match Launcher::configure(socket, charter) {
                 Ok(launcher) => Ok((launcher, process)),
                 Err(error) => {
                     await_end(process);
@@ -87,7 +87,7 @@ impl LauncherHandle {
                 }
             }
         });
-        let (launcher, process) = started.await.map_err(|_| Error::Lost)??;
+        let (launcher, process) = started.await.map_err(|_| Error::LauncherLost)??;
         Self::run(launcher, Some(process), door)
     }
 
@@ -164,31 +164,31 @@ impl LauncherHandle {
     ) -> Result<launcher::Launched, Error> {
         let (reply, answered) = oneshot::channel();
         let launch = Launch { spec: Box::new(spec), warm, opening, reply };
-        self.messages.send(Message::Launch(launch)).await.map_err(|_| Error::Lost)?;
-        answered.await.map_err(|_| Error::Lost)??.claim()
+        self.messages.send(Message::Launch(launch)).await.map_err(|_| Error::LauncherLost)?;
+        answered.await.map_err(|_| Error::LauncherLost)??.claim()
     }
 
-    pub async fn warm_up(&self) -> Result<launcher::Temperature, Error> {
+    pub async fn warm_up(&self) -> Result<launcher::ZygoteStatus, Error> {
         self.ask(Launcher::warm_up).await
     }
 
     pub async fn take(&self, pid: Pid) -> Result<launcher::Adopted, Error> {
-        self.ask(move |launcher| launcher.take(pid)).await
+        self.ask(move |launcher| launcher.take_over(pid)).await
     }
 
     /// Whether a sandbox without a memory cgroup was killed for its memory.
     pub async fn is_breached(&self, pid: Pid) -> bool {
-        self.ask(move |launcher| launcher.is_breached(pid)).await.unwrap_or_default()
+        self.ask(move |launcher| launcher.has_exceeded_memory(pid)).await.unwrap_or_default()
     }
 
     /// Leaves the streams of an interpreter with the launcher, for a next server.
     pub fn keep(&self, pid: Pid, process: u32, streams: Vec<OwnedFd>) -> Result<Told, Error> {
-        self.tell(move |launcher| launcher.keep(pid, process, &streams))
+        self.tell(move |launcher| launcher.store_streams(pid, process, &streams))
     }
 
     /// Leaves the output of a command that has ended with the launcher, for a next server.
-    pub fn keep_leftover(&self, pid: Pid, leftover: launcher::Leftover) -> Result<Told, Error> {
-        self.tell(move |launcher| launcher.keep_leftover(pid, &leftover))
+    pub fn keep_leftover(&self, pid: Pid, leftover: launcher::BackgroundStreams) -> Result<Told, Error> {
+        self.tell(move |launcher| launcher.store_background_streams(pid, &leftover))
     }
 
     /// Before all that waits.
@@ -198,7 +198,7 @@ impl LauncherHandle {
         self.urgent.lock().unwrap_or_else(PoisonError::into_inner).push_back(question);
         // Where no more messages fit, one is on its way that wakes it as well.
         match self.messages.try_send(Message::Wake) {
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(Error::Lost),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(Error::LauncherLost),
             _ => Ok(heard),
         }
     }
@@ -219,8 +219,8 @@ impl LauncherHandle {
         let question: Question = Box::new(move |launcher| {
             let _ = reply.send(question(launcher));
         });
-        self.messages.send(Message::Ask(question)).await.map_err(|_| Error::Lost)?;
-        answered.await.map_err(|_| Error::Lost)?
+        self.messages.send(Message::Ask(question)).await.map_err(|_| Error::LauncherLost)?;
+        answered.await.map_err(|_| Error::LauncherLost)?
     }
 }
 
@@ -248,8 +248,8 @@ impl Launches {
     fn begin(&mut self, launcher: &Launcher, launch: Launch) {
         let Launch { spec, warm, opening, reply } = launch;
         let asked = match &opening {
-            Some(opening) => launcher.launch(spec, warm, Some((&opening.first, &opening.descriptors()))),
-            None => launcher.launch(spec, warm, None),
+            Some(opening) => launcher.request_launch(spec, warm, Some((&opening.first, &opening.descriptors()))),
+            None => launcher.request_launch(spec, warm, None),
         };
         match asked {
             Ok(()) => self.0.push_back(reply),
@@ -259,7 +259,7 @@ impl Launches {
 
     fn finish_oldest(&mut self, launcher: &Launcher) {
         if let Some(reply) = self.0.pop_front() {
-            let _ = reply.send(launcher.launched().map(|launched| Unclaimed(Some(launched))));
+            let _ = reply.send(launcher.next_launched().map(|launched| Unclaimed(Some(launched))));
         }
     }
 

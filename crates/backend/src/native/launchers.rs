@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_core::Spec;
-use ringfence_sandbox::launcher::{Charter, Launched, Temperature};
-use ringfence_sandbox::{Error, Warmth};
+use ringfence_sandbox::launcher::{Launched, LauncherConfig, ZygoteStatus};
+use ringfence_sandbox::{Error, ZygoteConfig};
 use tokio::sync::Mutex;
 
 use super::launcher::LauncherHandle;
@@ -25,7 +25,7 @@ struct Inner {
     /// Where launchers are found by a next server; without one they end with this server.
     doors: Option<LauncherSockets>,
     lease: Duration,
-    warmth: Option<Warmth>,
+    warmth: Option<ZygoteConfig>,
     current: Mutex<Current>,
 }
 
@@ -37,7 +37,12 @@ enum Current {
 }
 
 impl Launchers {
-    pub fn new(program: PathBuf, doors: Option<LauncherSockets>, lease: Duration, warmth: Option<Warmth>) -> Self {
+    pub fn new(
+        program: PathBuf,
+        doors: Option<LauncherSockets>,
+        lease: Duration,
+        warmth: Option<ZygoteConfig>,
+    ) -> Self {
         Self(Arc::new(Inner { program, doors, lease, warmth, current: Mutex::new(Current::NotNeeded) }))
     }
 
@@ -50,7 +55,7 @@ impl Launchers {
     ) -> Result<(Launched, LauncherHandle), Failure> {
         let mut launcher = self.current().await?;
         let mut launched = launcher.launch(spec.clone(), warm, opening.clone()).await;
-        if matches!(launched, Err(Error::Lost | Error::Protocol(_))) {
+        if matches!(launched, Err(Error::LauncherLost | Error::Protocol(_))) {
             // It has been killed: another takes its place.
             self.forget(&launcher).await;
             launcher = self.current().await?;
@@ -67,9 +72,9 @@ impl Launchers {
         loop {
             let Ok(launcher) = self.current().await else { return false };
             match launcher.warm_up().await {
-                Ok(Temperature::Warm) => return true,
-                Ok(Temperature::WarmingUp) => tokio::time::sleep(BETWEEN_LOOKS).await,
-                Ok(Temperature::Cold) | Err(_) => return false,
+                Ok(ZygoteStatus::Warm) => return true,
+                Ok(ZygoteStatus::WarmingUp) => tokio::time::sleep(BETWEEN_LOOKS).await,
+                Ok(ZygoteStatus::Unavailable) | Err(_) => return false,
             }
         }
     }
@@ -89,10 +94,10 @@ impl Launchers {
             Current::Ended => return Err(Failure::new(Kind::Busy, "the server is shutting down")),
             Current::NotNeeded => {}
         }
-        let charter = Charter {
+        let charter = LauncherConfig {
             listen: self.0.doors.as_ref().map(LauncherSockets::new_door),
             lease: self.0.lease,
-            warmth: self.0.warmth.clone(),
+            zygote: self.0.warmth.clone(),
         };
         let started = LauncherHandle::start(&self.0.program, charter).await.map_err(|error| {
             Failure::new(Kind::Connection, format!("the launcher of sandboxes cannot be started: {error}"))

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_sandbox::Warmth;
+use ringfence_sandbox::ZygoteConfig;
 use serde_json::json;
 
 use crate::interpreter;
@@ -18,14 +18,14 @@ const ONE_THREAD: [&str; 5] =
     ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"];
 
 /// A zygote of the Python that sessions have.
-pub fn python_zygote(python: &Path, preload: &[String]) -> Option<Warmth> {
+pub fn python_zygote(python: &Path, preload: &[String]) -> Option<ZygoteConfig> {
     let environment = ONE_THREAD.map(|name| (name, "1")).into_iter().chain([
         ("LANG", "C.UTF-8"),
         ("MPLBACKEND", "Agg"),
         ("PATH", PATH),
         ("PYTHONDONTWRITEBYTECODE", "1"),
     ]);
-    Some(Warmth {
+    Some(ZygoteConfig {
         command: vec![python.to_str()?.to_owned(), "-I".into(), "-c".into(), sources::ZYGOTE_PROGRAM.into()],
         environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         input: json!({ "sources": sources::python_modules(), "preload": preload }).to_string(),

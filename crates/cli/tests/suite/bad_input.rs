@@ -15,7 +15,7 @@ fn each_is_one_error_with_a_hint() {
         for (options, expected) in [
             (
                 vec!["--volume", "/does/not/exist:/data"],
-                "error: volume /does/not/exist\n  caused by: No such file or directory (os error 2)\nhint: make the directory first; a volume is never created\n",
+                "error: cannot mount volume /does/not/exist\n  caused by: No such file or directory (os error 2)\nhint: create the directory first: ringfence does not create volumes\n",
             ),
             (vec!["--volume", "/usr/../etc:/data"], "volume path /usr/../etc contains `..`"),
             (vec!["--volume", "/usr:/data/../x"], "volume path /data/../x contains `.` or `..`"),
@@ -25,11 +25,11 @@ fn each_is_one_error_with_a_hint() {
             (vec!["--volume", "/usr:/etc"], "is reserved for the sandbox"),
             (vec!["--volume", "/usr:/a", "--volume", "/usr:/a"], "two volumes have the guest path /a"),
             (vec!["--volume", "/dev/null:/data"], "hint: only directories and regular files can be mounted"),
-            (vec!["--volume", "/proc:/data"], "hint: it shows or controls the host itself"),
-            (vec!["--volume", "/:/data"], "hint: it shows or controls the host itself"),
-            (vec!["--volume", "/run:/data:rw"], "hint: it shows or controls the host itself"),
+            (vec!["--volume", "/proc:/data"], "hint: this path shows or controls the host itself"),
+            (vec!["--volume", "/:/data"], "hint: this path shows or controls the host itself"),
+            (vec!["--volume", "/run:/data:rw"], "hint: this path shows or controls the host itself"),
             (vec!["--volume", "/proc/self/root/etc/..:/data"], "contains `..`"),
-            (vec!["--volume", "/proc/self/cwd:/data"], "hint: it is a link"),
+            (vec!["--volume", "/proc/self/cwd:/data"], "hint: this path is a symbolic link"),
             (vec!["--volume", "nonsense"], "`nonsense` is not a volume; write HOST:GUEST[:ro|rw]"),
             (vec!["--memory", "0"], "memory of 0 bytes is out of range (16 MiB to 1 TiB)"),
             (vec!["--memory", "10T"], "memory of 10 TiB is out of range"),
@@ -95,7 +95,7 @@ fn a_missing_protection_is_an_error_unless_it_is_accepted_by_name() {
     if User::Plain.unavailable().is_none() {
         let (code, stderr) = refuse(User::Plain, &["--accept", "cgroup"]);
         assert_eq!(code, 125, "{stderr}");
-        assert!(stderr.contains("a uid of its own") && stderr.contains("/etc/subuid"), "{stderr}");
+        assert!(stderr.contains("a separate uid") && stderr.contains("/etc/subuid"), "{stderr}");
         assert_eq!(refuse(User::WithSubids, &["--accept", "cgroup"]).0, 0, "a user with subordinate ids lacks none");
     }
 }

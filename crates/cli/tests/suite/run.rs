@@ -367,7 +367,7 @@ fn a_link_that_a_guest_planted_leads_nowhere() {
         for volume in [format!("{host}/a:/data"), format!("{host}/a/b:/data"), format!("{host}/a/b/secret:/data")] {
             let outcome = run_as(who, &["--volume", &volume], &["ls", "-R", "/data"]);
             assert_eq!(outcome.code, 125, "{who:?} {volume}: {}", outcome.text());
-            assert!(outcome.stderr.contains("link; give"), "{who:?} {volume}: {}", outcome.stderr);
+            assert!(outcome.stderr.contains("symbolic link; use"), "{who:?} {volume}: {}", outcome.stderr);
         }
     });
 }

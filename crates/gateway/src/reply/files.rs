@@ -4,7 +4,7 @@ use std::string::FromUtf8Error;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringfence_backend::{Entry, FileKind};
+use ringfence_backend::{DirectoryEntry, FileKind};
 use ringfence_core::SessionId;
 use ringfence_core::hidden_text::escape_content;
 use ringfence_session::{Directory, FileContent, FileWritten, MOST_ENTRIES};
@@ -87,7 +87,7 @@ fn is_cut(directory: &Directory) -> bool {
 }
 
 /// A name that is no UTF-8 is shown as well as it can be, and given exactly beside that.
-fn entry(entry: &Entry) -> Value {
+fn entry(entry: &DirectoryEntry) -> Value {
     let mut fields = json!({
         "name": String::from_utf8_lossy(&entry.name),
         "kind": entry.kind,
@@ -101,7 +101,7 @@ fn entry(entry: &Entry) -> Value {
 }
 
 /// One line whatever the name: a line break in it must not look like another entry.
-fn line(entry: &Entry) -> String {
+fn line(entry: &DirectoryEntry) -> String {
     let name = on_one_line(&String::from_utf8_lossy(&entry.name));
     match entry.kind {
         FileKind::File => format!("{name}  {}", entry.size),

@@ -1,4 +1,4 @@
-//! Starts the command: found on the guest's own PATH, with descriptors 0 to 2 and nothing else.
+//! Starts commands. Programs are searched for on the guest's PATH, and get only the descriptors of the request.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::termios::Winsize;
 
-use crate::error::{Step, StepError};
+use crate::error::{SetupError, SetupStep};
 use crate::sys;
 use crate::sys::{ExecStrings, StandardStreams};
 use ringfence_core::Command;
@@ -19,7 +19,7 @@ use ringfence_core::SpecError;
 
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// A command with its C strings made.
+/// A command whose C strings are ready.
 #[derive(Debug)]
 pub(crate) struct PreparedCommand {
     argv: ExecStrings,
@@ -28,15 +28,15 @@ pub(crate) struct PreparedCommand {
     workdir: PathBuf,
 }
 
-/// What the command's descriptors are connected to.
-pub(crate) enum Wiring {
+/// The descriptors of a process.
+pub(crate) enum ProcessStreams {
     /// From 0 on.
     Descriptors(Vec<OwnedFd>),
-    /// A terminal of the sandbox's own, of this size, whose controlling side goes to the host.
+    /// A new terminal of this size in the sandbox. The host gets its controlling side.
     Terminal(Winsize),
 }
 
-impl Wiring {
+impl ProcessStreams {
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         match self {
             Self::Descriptors(descriptors) => descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
@@ -59,12 +59,12 @@ impl PreparedCommand {
         })
     }
 
-    /// Goes where the command shall start.
-    pub(crate) fn enter_workdir(&self) -> Result<(), StepError> {
+    /// Changes to the working directory of the command.
+    pub(crate) fn enter_workdir(&self) -> Result<(), SetupError> {
         rustix::process::chdir(&self.workdir).step(|| format!("enter the working directory {}", self.workdir.display()))
     }
 
-    /// Finds the program as a shell would: a name with a slash as it is, any other on PATH.
+    /// Finds the program as a shell does: a name with a slash is a path, other names are searched for on PATH.
     fn resolve(&self) -> Result<CString, Errno> {
         let name = Path::new(OsStr::from_bytes(self.argv.first().ok_or(Errno::NOENT)?.to_bytes()));
         let candidates: Vec<PathBuf> = if name.as_os_str().as_bytes().contains(&b'/') {
@@ -72,30 +72,30 @@ impl PreparedCommand {
         } else {
             self.path.split(':').filter(|part| !part.is_empty()).map(|part| Path::new(part).join(name)).collect()
         };
-        let mut found = Errno::NOENT;
+        let mut error = Errno::NOENT;
         for candidate in candidates {
             match rustix::fs::access(&candidate, rustix::fs::Access::EXEC_OK) {
-                Ok(()) if candidate.is_dir() => found = Errno::ACCESS,
+                Ok(()) if candidate.is_dir() => error = Errno::ACCESS,
                 Ok(()) => return CString::new(candidate.into_os_string().into_vec()).map_err(|_| Errno::INVAL),
-                Err(Errno::ACCESS) => found = Errno::ACCESS,
+                Err(Errno::ACCESS) => error = Errno::ACCESS,
                 Err(_) => {}
             }
         }
-        Err(found)
+        Err(error)
     }
 }
 
-/// Starts it, and gives the controlling side of its terminal where it has one.
-pub(crate) fn start(command: &PreparedCommand, wiring: Wiring) -> Result<(Pid, Option<OwnedFd>), Errno> {
+/// Starts a command. Returns its pid, and the controlling side of its terminal if it has one.
+pub(crate) fn start(command: &PreparedCommand, streams: ProcessStreams) -> Result<(Pid, Option<OwnedFd>), Errno> {
     let program = command.resolve()?;
-    // All are close-on-exec from the start; should one not be, it must not reach the guest either.
+    // All descriptors should be close-on-exec already. This makes sure that none reaches the guest.
     sys::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed())?;
-    match wiring {
-        Wiring::Descriptors(descriptors) => {
+    match streams {
+        ProcessStreams::Descriptors(descriptors) => {
             let streams = StandardStreams::Descriptors(descriptors.iter().map(AsFd::as_fd).collect());
             Ok((sys::spawn(&program, &command.argv, &command.environment, &streams)?, None))
         }
-        Wiring::Terminal(size) => {
+        ProcessStreams::Terminal(size) => {
             let controlling = open_terminal(size)?;
             let path = rustix::pty::ptsname(&controlling, Vec::new())?;
             let streams = StandardStreams::Terminal(&path);
@@ -108,7 +108,7 @@ fn open_terminal(size: Winsize) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let controlling = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
     rustix::pty::unlockpt(&controlling)?;
-    // Before there is a command that could ask for it.
+    // Before the command starts, so that it sees this size from the beginning.
     rustix::termios::tcsetwinsize(&controlling, size)?;
     Ok(controlling)
 }

@@ -1,4 +1,4 @@
-//! The processes that the init has started for the host, by the host's own numbers.
+//! The processes that the init has started for the host, by the host's numbers.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -6,99 +6,104 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 
-use super::command::{self, PreparedCommand, Wiring};
-use super::host::Host;
-use super::{files, kernel, signals};
-use crate::control::Target;
-use crate::frame::{MAIN, Order, Report};
+use super::channels::InitChannels;
+use super::command::{self, PreparedCommand, ProcessStreams};
+use super::{files, interpreter, signals};
+use crate::protocol::{InitReport, InitRequest, MAIN_PROCESS, SignalTarget};
 
-/// Children that are collected before orders are heard.
-const MOST_AT_ONCE: usize = 64;
+/// Maximum number of children to reap before requests are handled.
+const MAX_REAPED: usize = 64;
 
-/// How far the children that have ended are collected.
+/// The result of [`Processes::reap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reaped {
     All,
-    /// There may be more.
+    /// There may be more children to reap.
     Some,
-    /// The process that the sandbox is made for has ended.
+    /// The main process has ended.
     Main,
 }
 
-/// A process that has begun, with its terminal where it has one.
-pub(super) type Begun = Result<(Pid, Option<OwnedFd>), Errno>;
+/// A started process, with its terminal if it has one.
+pub(super) type StartResult = Result<(Pid, Option<OwnedFd>), Errno>;
 
 #[derive(Default)]
 pub(super) struct Processes(BTreeMap<u32, Pid>);
 
 impl Processes {
-    /// Starts a process and reports it; `false` if it could not be started.
-    pub(super) fn start(&mut self, host: &mut Host, process: u32, command: &PreparedCommand, wiring: Wiring) -> bool {
-        let started = command::start(command, wiring);
-        self.note(host, process, started)
+    /// Starts a process and reports the result. Returns whether it was started.
+    pub(super) fn start(
+        &mut self,
+        channels: &mut InitChannels,
+        process: u32,
+        command: &PreparedCommand,
+        streams: ProcessStreams,
+    ) -> bool {
+        let result = command::start(command, streams);
+        self.record_start(channels, process, result)
     }
 
-    /// Reports what was started; `false` if it could not be.
-    pub(super) fn note(&mut self, host: &mut Host, process: u32, started: Begun) -> bool {
-        match started {
+    /// Records and reports the start of a process. Returns whether it was started.
+    pub(super) fn record_start(&mut self, channels: &mut InitChannels, process: u32, result: StartResult) -> bool {
+        match result {
             Ok((pid, terminal)) => {
                 self.0.insert(process, pid);
-                host.report(&Report::Started { process }, terminal.as_ref());
+                channels.report(&InitReport::Started { process }, terminal.as_ref());
                 true
             }
             Err(errno) => {
-                host.report(&Report::CommandFailed { process, errno: errno.raw_os_error() }, None);
+                channels.report(&InitReport::CommandFailed { process, errno: errno.raw_os_error() }, None);
                 false
             }
         }
     }
 
-    /// Carries out what the host asks. What makes no sense is answered or passed over, never fatal.
-    pub(super) fn obey(&mut self, host: &mut Host, order: Order, passed: Vec<OwnedFd>) {
-        match order {
-            Order::Start { .. } | Order::Fork { .. } => {
-                if let Some((process, begun)) = begin(order, passed) {
-                    self.note(host, process, begun);
+    /// Handles a request of the host. An invalid request is answered with an error or ignored; it never ends the init.
+    pub(super) fn handle_request(&mut self, channels: &mut InitChannels, request: InitRequest, passed: Vec<OwnedFd>) {
+        match request {
+            InitRequest::Start { .. } | InitRequest::Fork { .. } => {
+                if let Some((process, result)) = start_requested(request, passed) {
+                    self.record_start(channels, process, result);
                 }
             }
-            Order::Signal { process, number, target } => {
+            InitRequest::Signal { process, number, target } => {
                 if let Some(pid) = self.0.get(&process) {
-                    signals::pass_on(*pid, number, target);
+                    signals::send(*pid, number, target);
                 }
             }
-            Order::Renew { keep } => {
-                if let Some(orders) = passed.into_iter().next() {
-                    self.end_all_but(keep);
-                    host.renew(orders);
+            InitRequest::ReplaceOwner { keep } => {
+                if let Some(owner) = passed.into_iter().next() {
+                    self.kill_all_except(keep);
+                    channels.replace_owner(owner);
                 }
             }
-            Order::File { path, action } => files::answer(&path, action, passed),
-            Order::Entrances | Order::Volume | Order::Go { .. } => {}
+            InitRequest::File { path, action } => files::handle(&path, action, passed),
+            InitRequest::JoinCgroups | InitRequest::Volume | InitRequest::Isolate { .. } => {}
         }
     }
 
-    /// The ends of these are reported to nobody: the next host has never heard of them.
-    fn end_all_but(&mut self, keep: Option<u32>) {
+    /// Kills all processes except one. Their ends are not reported, because the next owner does not know them.
+    fn kill_all_except(&mut self, keep: Option<u32>) {
         self.0.retain(|process, pid| {
-            let kept = Some(*process) == keep;
-            if !kept {
-                signals::pass_on(*pid, Signal::KILL.as_raw(), Target::Family);
+            let is_kept = Some(*process) == keep;
+            if !is_kept {
+                signals::send(*pid, Signal::KILL.as_raw(), SignalTarget::ProcessTree);
             }
-            kept
+            is_kept
         });
     }
 
-    /// Collects children that have ended, and reports those that the host has a number for. Not without end: orphans may
-    /// come faster than they are collected, and orders are heard in between.
-    pub(super) fn reap(&mut self, host: &mut Host) -> Reaped {
-        for _ in 0..MOST_AT_ONCE {
+    /// Reaps children that have ended, and reports those that have a number. Stops after [`MAX_REAPED`], because
+    /// orphans may end faster than they are reaped, and requests must be handled in between.
+    pub(super) fn reap(&mut self, channels: &mut InitChannels) -> Reaped {
+        for _ in 0..MAX_REAPED {
             let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) else { return Reaped::All };
             let Some(process) = self.0.iter().find_map(|(process, found)| (*found == pid).then_some(*process)) else {
                 continue;
             };
             self.0.remove(&process);
-            host.report(&describe(process, status), None);
-            if process == MAIN {
+            channels.report(&end_report(process, status), None);
+            if process == MAIN_PROCESS {
                 return Reaped::Main;
             }
         }
@@ -106,24 +111,24 @@ impl Processes {
     }
 }
 
-/// Starts what an order names, if it is one for that. It is to be noted, whatever came of it.
-pub(super) fn begin(order: Order, passed: Vec<OwnedFd>) -> Option<(u32, Begun)> {
-    match order {
-        Order::Start { process, command, environment } => {
+/// Starts the process of a request. `None` if the request is not for a start. The caller must record the result.
+pub(super) fn start_requested(request: InitRequest, passed: Vec<OwnedFd>) -> Option<(u32, StartResult)> {
+    match request {
+        InitRequest::Start { process, command, environment } => {
             let prepared = PreparedCommand::new(&command, &environment).map_err(|_| Errno::INVAL);
             let ready = prepared.and_then(|ready| ready.enter_workdir().map(|()| ready).map_err(|error| error.errno));
-            Some((process, ready.and_then(|ready| command::start(&ready, Wiring::Descriptors(passed)))))
+            Some((process, ready.and_then(|ready| command::start(&ready, ProcessStreams::Descriptors(passed)))))
         }
-        Order::Fork { process, workdir, environment } => {
-            Some((process, kernel::fork(&workdir, &environment, &passed).map(|pid| (pid, None))))
+        InitRequest::Fork { process, workdir, environment } => {
+            Some((process, interpreter::fork(&workdir, &environment, &passed).map(|pid| (pid, None))))
         }
         _ => None,
     }
 }
 
-fn describe(process: u32, status: WaitStatus) -> Report {
+fn end_report(process: u32, status: WaitStatus) -> InitReport {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => Report::Exited { process, code },
-        (None, signal) => Report::Killed { process, signal: signal.unwrap_or(Signal::KILL.as_raw()) },
+        (Some(code), _) => InitReport::Exited { process, code },
+        (None, signal) => InitReport::Killed { process, signal: signal.unwrap_or(Signal::KILL.as_raw()) },
     }
 }

@@ -1,4 +1,4 @@
-//! The client's side: asks a launcher for sandboxes.
+//! The client's side of a launcher.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -10,54 +10,57 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::{Charter, First, Handed, Leftover, PROTOCOL, Reply, Request, Temperature, short_path};
+use super::protocol::{Handover, LauncherConfig, PROTOCOL, Reply, Request, ZygoteStatus};
+use super::{BackgroundStreams, InitialProcess, short_path};
 use crate::cgroup::MemoryGauge;
 use crate::control::Control;
 use crate::enforcement::Enforcement;
 use crate::error::Error;
-use crate::frame::Channel;
+use crate::protocol::Channel;
 use ringfence_core::Spec;
 
-/// More than the slowest start takes; a launcher that takes longer is stuck.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// Maximum time for a reply, more than the slowest start takes.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Dropped without [`Launcher::end`], it leaves the launcher to whoever takes over within the lease.
+/// A connection to a launcher. If it is dropped without [`Launcher::end`], another client can adopt the launcher before
+/// the lease expires.
 pub struct Launcher {
     channel: Channel,
-    /// An answer did not come in time. Another's would be taken for it, so nothing more is asked.
+    /// A reply did not arrive in time. Later replies could be mistaken for it, so no more requests are sent.
     is_out_of_step: Cell<bool>,
 }
 
-/// A sandbox that the launcher has made.
+/// A sandbox that the launcher has started.
 pub struct Launched {
     pub control: Control,
     pub pid: Pid,
     /// Kills the sandbox, and is readable once it has ended.
     pub pidfd: OwnedFd,
     pub enforcement: Enforcement,
-    /// Its interpreter can be forked.
+    /// Whether the sandbox has a warm interpreter to fork.
     pub is_warm: bool,
     /// The listener inside the sandbox's network namespace, for the egress proxy.
     pub listener: Option<std::net::TcpListener>,
     pub gauge: Option<MemoryGauge>,
 }
 
-/// A sandbox that was another's before.
+/// A sandbox that was taken over from another client.
 pub struct Adopted {
     pub launched: Launched,
-    /// What was kept of its interpreter: the number of the process, and its streams.
-    pub kept: Option<(u32, Vec<OwnedFd>)>,
-    pub leftovers: Vec<Leftover>,
+    /// The number of the interpreter's process, and its streams.
+    pub interpreter_streams: Option<(u32, Vec<OwnedFd>)>,
+    pub background_streams: Vec<BackgroundStreams>,
+    /// The number of previous owners.
     pub generation: u32,
 }
 
-/// What came of knocking at a launcher's door.
-pub enum Reachable {
-    /// It is ours now, with the inits of its sandboxes.
-    Taken(Launcher, Vec<Pid>),
-    /// It has another client.
+/// The result of [`Launcher::adopt`].
+pub enum AdoptOutcome {
+    /// The launcher is adopted. It has sandboxes with these inits.
+    Adopted(Launcher, Vec<Pid>),
+    /// The launcher has another client, or did not respond.
     Busy,
-    /// Nobody is behind that door any more.
+    /// No process listens on the socket any more.
     Gone,
 }
 
@@ -66,88 +69,94 @@ impl Launcher {
         Self { channel: Channel::from(socket), is_out_of_step: Cell::default() }
     }
 
-    /// Takes one end of the socket whose other end [`super::serve`] has.
-    pub fn begin(socket: OwnedFd, charter: Charter) -> Result<Self, Error> {
+    /// Configures a new launcher. `socket` is the peer of the socket that [`super::serve`] gets.
+    pub fn configure(socket: OwnedFd, config: LauncherConfig) -> Result<Self, Error> {
         let launcher = Self::new(socket);
-        match launcher.ask(&Request::Begin(charter))?.0 {
+        match launcher.call(&Request::Configure(config))?.0 {
             Reply::Done => Ok(launcher),
-            other => Err(unexpected(other)),
+            reply => Err(unexpected(reply)),
         }
     }
 
-    /// Takes a launcher over that its client has left without a farewell, and that answers in time.
-    pub fn adopt(path: &Path, lease: Duration, patience: Duration) -> Reachable {
+    /// Adopts a launcher whose client has ended. Blocks, at most for `timeout`.
+    pub fn adopt(path: &Path, lease: Duration, timeout: Duration) -> AdoptOutcome {
         let connected = short_path(path).and_then(|(_directory, short)| UnixStream::connect(short));
         let stream = match connected {
             Ok(stream) => stream,
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-                return Reachable::Gone;
+                return AdoptOutcome::Gone;
             }
-            // For want of descriptors, say: it may well live.
-            Err(_) => return Reachable::Busy,
+            // For example, this process has no free descriptors: the launcher may still run.
+            Err(_) => return AdoptOutcome::Busy,
         };
         let launcher = Self::new(stream.into());
-        let asked = launcher.send(&Request::Adopt { lease, protocol: PROTOCOL }, &[]);
-        match asked.and_then(|()| launcher.answer_within(patience)) {
+        let sent = launcher.send(&Request::Adopt { lease, protocol: PROTOCOL }, &[]);
+        match sent.and_then(|()| launcher.receive_within(timeout)) {
             Ok((Reply::Adopted { sandboxes }, _)) => {
-                Reachable::Taken(launcher, sandboxes.into_iter().filter_map(Pid::from_raw).collect())
+                AdoptOutcome::Adopted(launcher, sandboxes.into_iter().filter_map(Pid::from_raw).collect())
             }
-            _ => Reachable::Busy,
+            _ => AdoptOutcome::Busy,
         }
     }
 
-    /// Asks for a sandbox without a command of its own; [`Self::launched`] gives it. Several may be asked for before
-    /// the first is given, and nothing else in between.
+    /// Requests a sandbox without a command. Several requests may be sent before [`Self::next_launched`] is called for
+    /// each of them, with no other request in between.
     ///
-    /// With a first process come its descriptors, as many as it gets, and those to be kept for a next owner.
-    pub fn launch(&self, spec: Box<Spec>, warm: bool, first: Option<(&First, &[BorrowedFd<'_>])>) -> Result<(), Error> {
-        let (first, passed) = first.map_or((None, [].as_slice()), |(first, passed)| (Some(first.clone()), passed));
-        self.send(&Request::Launch { spec, warm, first }, passed)
+    /// `initial` has the descriptors of the process, followed by those to retain for a next client.
+    pub fn request_launch(
+        &self,
+        spec: Box<Spec>,
+        warm: bool,
+        initial: Option<(&InitialProcess, &[BorrowedFd<'_>])>,
+    ) -> Result<(), Error> {
+        let (initial, passed) =
+            initial.map_or((None, [].as_slice()), |(initial, passed)| (Some(initial.clone()), passed));
+        self.send(&Request::Launch { spec, warm, initial }, passed)
     }
 
-    /// The next one that was asked for. Blocks until it stands.
-    pub fn launched(&self) -> Result<Launched, Error> {
-        // Nobody else would end it.
+    /// Returns the sandbox of the oldest launch request. Blocks until it is isolated.
+    pub fn next_launched(&self) -> Result<Launched, Error> {
+        // No other process would end a sandbox that this client cannot receive.
         let discard = |pid| {
             let _ = self.channel.send(&Request::Discard { pid }, &[]);
         };
-        self.handed(discard).map(|adopted| adopted.launched)
+        self.receive_sandbox(discard).map(|adopted| adopted.launched)
     }
 
-    /// Takes over a sandbox.
-    pub fn take(&self, pid: Pid) -> Result<Adopted, Error> {
-        self.send(&Request::Take { pid: pid.as_raw_nonzero().get() }, &[])?;
-        // What cannot be taken now may be by another.
-        self.handed(|_| {})
+    /// Takes over a sandbox of the previous client.
+    pub fn take_over(&self, pid: Pid) -> Result<Adopted, Error> {
+        self.send(&Request::TakeOver { pid: pid.as_raw_nonzero().get() }, &[])?;
+        // A sandbox that this client cannot receive stays, because another client may.
+        self.receive_sandbox(|_| {})
     }
 
-    /// Has the streams of a sandbox's interpreter kept for a next owner.
-    pub fn keep(&self, pid: Pid, process: u32, streams: &[OwnedFd]) -> Result<(), Error> {
+    /// Stores the streams of a sandbox's interpreter in the launcher, for a next client.
+    pub fn store_streams(&self, pid: Pid, process: u32, streams: &[OwnedFd]) -> Result<(), Error> {
         let passed: Vec<_> = streams.iter().map(std::os::fd::AsFd::as_fd).collect();
-        self.send(&Request::Keep { pid: pid.as_raw_nonzero().get(), process }, &passed)?;
-        self.answer().map(drop)
+        self.send(&Request::StoreStreams { pid: pid.as_raw_nonzero().get(), process }, &passed)?;
+        self.receive().map(drop)
     }
 
-    /// Has the output of a command that has ended kept for a next owner.
-    pub fn keep_leftover(&self, pid: Pid, output: &Leftover) -> Result<(), Error> {
-        let passed = output.each_ref().map(std::os::fd::AsFd::as_fd);
-        self.send(&Request::KeepLeftover { pid: pid.as_raw_nonzero().get() }, &passed)?;
-        self.answer().map(drop)
+    /// Stores the background streams of an ended command in the launcher, for a next client.
+    pub fn store_background_streams(&self, pid: Pid, streams: &BackgroundStreams) -> Result<(), Error> {
+        let passed = streams.each_ref().map(std::os::fd::AsFd::as_fd);
+        self.send(&Request::StoreBackgroundStreams { pid: pid.as_raw_nonzero().get() }, &passed)?;
+        self.receive().map(drop)
     }
 
-    /// Begins to warm up where that is possible, and tells how it stands.
-    pub fn warm_up(&self) -> Result<Temperature, Error> {
-        match self.ask(&Request::WarmUp)?.0 {
-            Reply::Warmth(temperature) => Ok(temperature),
-            other => Err(unexpected(other)),
+    /// Starts a zygote if there is none, and returns its status.
+    pub fn warm_up(&self) -> Result<ZygoteStatus, Error> {
+        match self.call(&Request::WarmUp)?.0 {
+            Reply::Zygote(status) => Ok(status),
+            reply => Err(unexpected(reply)),
         }
     }
 
-    /// Whether a sandbox without a memory cgroup was killed for its memory.
-    pub fn is_breached(&self, pid: Pid) -> Result<bool, Error> {
-        match self.ask(&Request::Examine { pid: pid.as_raw_nonzero().get() })?.0 {
-            Reply::Examined { is_breached } => Ok(is_breached),
-            other => Err(unexpected(other)),
+    /// Whether a sandbox without a memory cgroup was killed because it exceeded its memory limit.
+    pub fn has_exceeded_memory(&self, pid: Pid) -> Result<bool, Error> {
+        match self.call(&Request::HasExceededMemory { pid: pid.as_raw_nonzero().get() })?.0 {
+            Reply::HasExceededMemory { has_exceeded } => Ok(has_exceeded),
+            reply => Err(unexpected(reply)),
         }
     }
 
@@ -156,70 +165,71 @@ impl Launcher {
         let _ = self.channel.send(&Request::End, &[]);
     }
 
-    /// The kernel leaves out descriptors that this process has no room for; `without` is told of a sandbox that is of no
-    /// use then.
-    fn handed(&self, without: impl FnOnce(i32)) -> Result<Adopted, Error> {
-        let (handed, passed) = match self.answer()? {
-            (Reply::Handed(handed), passed) => (handed, passed),
-            (other, _) => return Err(unexpected(other)),
+    /// Receives a sandbox. The kernel drops descriptors if this process has too many open files. The sandbox is then
+    /// useless, and `on_missing` gets its pid.
+    fn receive_sandbox(&self, on_missing: impl FnOnce(i32)) -> Result<Adopted, Error> {
+        let (handover, passed) = match self.receive()? {
+            (Reply::Handover(handover), passed) => (handover, passed),
+            (reply, _) => return Err(unexpected(reply)),
         };
-        let Handed { pid, enforcement, is_warm, has_listener, has_gauge, leftovers, kept, generation } = handed;
-        let expected = 2 + usize::from(has_listener);
-        if passed.len() < expected {
-            without(pid);
-            return Err(Error::Setup { step: "take a sandbox over".into(), source: Errno::MFILE });
+        let Handover { pid, enforcement, is_warm, has_listener, has_gauge, background_streams, streams, generation } =
+            handover;
+        let required = 2 + usize::from(has_listener);
+        if passed.len() < required {
+            on_missing(pid);
+            return Err(Error::Setup { step: "receive the descriptors of a sandbox".into(), source: Errno::MFILE });
         }
         let mut passed = passed.into_iter();
-        let mut next = || passed.next().ok_or(Error::Protocol("a sandbox without a channel"));
+        let mut next = || passed.next().ok_or(Error::Protocol("the launcher sent a sandbox without a channel"));
         let (control, pidfd) = (next()?, next()?);
         let listener = if has_listener { Some(next()?.into()) } else { None };
         let gauge = if has_gauge { MemoryGauge::from_descriptors(&mut passed) } else { None };
         let launched = Launched {
             control: Control::new(control),
-            pid: Pid::from_raw(pid).ok_or(Error::Protocol("a process without a number"))?,
+            pid: Pid::from_raw(pid).ok_or(Error::Protocol("the launcher sent an invalid process id"))?,
             pidfd,
             enforcement,
             is_warm,
             listener,
             gauge,
         };
-        let kept = kept.map(|(process, streams)| (process, passed.by_ref().take(streams).collect()));
-        let mut leftover = || Some([passed.next()?, passed.next()?]);
-        let leftovers = (0..leftovers).map_while(|_| leftover()).collect();
-        Ok(Adopted { launched, kept, leftovers, generation })
+        let interpreter_streams = streams.map(|(process, count)| (process, passed.by_ref().take(count).collect()));
+        let mut next_pair = || Some([passed.next()?, passed.next()?]);
+        let background_streams = (0..background_streams).map_while(|_| next_pair()).collect();
+        Ok(Adopted { launched, interpreter_streams, background_streams, generation })
     }
 
-    fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Error> {
+    fn call(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Error> {
         self.send(request, &[])?;
-        self.answer()
+        self.receive()
     }
 
     fn send(&self, request: &Request, passed: &[BorrowedFd<'_>]) -> Result<(), Error> {
         if self.is_out_of_step.get() {
-            return Err(Error::Lost);
+            return Err(Error::LauncherLost);
         }
-        self.channel.send(request, passed).map_err(|_| Error::Lost)
+        self.channel.send(request, passed).map_err(|_| Error::LauncherLost)
     }
 
-    fn answer(&self) -> Result<(Reply, Vec<OwnedFd>), Error> {
-        self.answer_within(DEADLINE)
+    fn receive(&self) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        self.receive_within(REPLY_TIMEOUT)
     }
 
-    fn answer_within(&self, patience: Duration) -> Result<(Reply, Vec<OwnedFd>), Error> {
+    fn receive_within(&self, timeout: Duration) -> Result<(Reply, Vec<OwnedFd>), Error> {
         if self.is_out_of_step.get() {
-            return Err(Error::Lost);
+            return Err(Error::LauncherLost);
         }
-        let Ok(Some(answer)) = self.channel.receive_by(Some(Instant::now() + patience)) else {
+        let Ok(Some(reply)) = self.channel.receive_with_deadline(Some(Instant::now() + timeout)) else {
             self.is_out_of_step.set(true);
-            return Err(Error::Lost);
+            return Err(Error::LauncherLost);
         };
-        Ok(answer)
+        Ok(reply)
     }
 }
 
 fn unexpected(reply: Reply) -> Error {
     match reply {
         Reply::Refused { message, hints } => Error::Refused { message, hints },
-        _ => Error::Protocol("an answer to another question"),
+        _ => Error::Protocol("the launcher sent a reply to another request"),
     }
 }

@@ -1,159 +1,173 @@
-//! The sandboxes that a launcher has made, with what it keeps of each for a next owner.
+//! The sandboxes of a launcher, with the streams that it retains for a next owner.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::{Handed, Leftover, MOST_LEFTOVERS};
+use super::protocol::Handover;
+use super::{BackgroundStreams, MAX_BACKGROUND_STREAMS};
 use crate::error::Error;
-use crate::pipe::has_ended;
+use crate::pipe::is_at_eof;
 use crate::sandbox::Sandbox;
 
-/// How often sandboxes without a memory cgroup are looked at, at most.
-const WATCH_INTERVAL: Duration = Duration::from_millis(25);
+/// Minimum time between two checks of sandboxes without a memory cgroup.
+const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
-/// How many times as long as a look takes it rests before the next.
-const WATCH_REST: u32 = 20;
+/// The pause after a check, as a multiple of its duration.
+const CHECK_PAUSE_FACTOR: u32 = 20;
 
-/// Breaches that are remembered for whoever asks about them afterwards.
-const REMEMBERED: usize = 64;
+/// Maximum number of ended sandboxes to remember that exceeded their memory limit.
+const MAX_REMEMBERED: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Sandboxes {
-    living: BTreeMap<i32, Kept>,
-    breached: VecDeque<i32>,
-    watch_at: Option<Instant>,
+    running: BTreeMap<i32, RunningSandbox>,
+    /// The inits of ended sandboxes that exceeded their memory limit.
+    exceeded_memory: VecDeque<i32>,
+    next_check: Option<Instant>,
 }
 
-struct Kept {
+struct RunningSandbox {
     sandbox: Sandbox,
     is_warm: bool,
     listener: Option<OwnedFd>,
     streams: Option<(u32, Vec<OwnedFd>)>,
-    leftovers: VecDeque<Leftover>,
+    background_streams: VecDeque<BackgroundStreams>,
     generation: u32,
 }
 
 impl Sandboxes {
     pub(super) fn is_empty(&self) -> bool {
-        self.living.is_empty()
+        self.running.is_empty()
     }
 
     pub(super) fn pids(&self) -> Vec<i32> {
-        self.living.keys().copied().collect()
+        self.running.keys().copied().collect()
     }
 
-    /// Takes one into its keeping, and gives what its owner gets.
-    pub(super) fn admit(
+    /// Adds a sandbox. Returns the reply for its owner, with the descriptors that it carries.
+    pub(super) fn insert(
         &mut self,
         sandbox: Sandbox,
         is_warm: bool,
         listener: Option<OwnedFd>,
-    ) -> Result<(Handed, Vec<OwnedFd>), Error> {
+    ) -> Result<(Handover, Vec<OwnedFd>), Error> {
         let pid = sandbox.pid().as_raw_nonzero().get();
-        let kept = Kept { sandbox, is_warm, listener, streams: None, leftovers: VecDeque::new(), generation: 0 };
-        let handed = kept.hand()?;
-        // It was the number of another before.
-        self.breached.retain(|breached| *breached != pid);
-        self.living.insert(pid, kept);
-        Ok(handed)
+        let running = RunningSandbox {
+            sandbox,
+            is_warm,
+            listener,
+            streams: None,
+            background_streams: VecDeque::new(),
+            generation: 0,
+        };
+        let handover = running.handover()?;
+        // The kernel may reuse the pid of an ended sandbox.
+        self.exceeded_memory.retain(|ended| *ended != pid);
+        self.running.insert(pid, running);
+        Ok(handover)
     }
 
-    pub(super) fn keep(&mut self, pid: i32, process: u32, streams: Vec<OwnedFd>) {
-        if let Some(kept) = self.living.get_mut(&pid) {
-            kept.streams = Some((process, streams));
+    pub(super) fn store_streams(&mut self, pid: i32, process: u32, streams: Vec<OwnedFd>) {
+        if let Some(running) = self.running.get_mut(&pid) {
+            running.streams = Some((process, streams));
         }
     }
 
-    /// Of more than a next owner would take, the oldest are let go.
-    pub(super) fn keep_leftover(&mut self, pid: i32, output: Vec<OwnedFd>) {
-        let (Some(kept), Ok(leftover)) = (self.living.get_mut(&pid), Leftover::try_from(output)) else { return };
-        kept.leftovers.retain(|leftover| !leftover.iter().all(has_ended));
-        if kept.leftovers.len() == MOST_LEFTOVERS {
-            kept.leftovers.pop_front();
+    /// Retains the background streams of a command. The oldest ones over the limit are closed.
+    pub(super) fn store_background_streams(&mut self, pid: i32, streams: Vec<OwnedFd>) {
+        let (Some(running), Ok(streams)) = (self.running.get_mut(&pid), BackgroundStreams::try_from(streams)) else {
+            return;
+        };
+        running.background_streams.retain(|streams| !streams.iter().all(is_at_eof));
+        if running.background_streams.len() == MAX_BACKGROUND_STREAMS {
+            running.background_streams.pop_front();
         }
-        kept.leftovers.push_back(leftover);
+        running.background_streams.push_back(streams);
     }
 
-    /// Removes what others that were killed have left beside one.
-    pub(super) fn sweep(&self, pid: i32) {
-        if let Some(kept) = self.living.get(&pid) {
-            kept.sandbox.sweep();
+    /// Removes the cgroups that killed processes have left beside that of a sandbox.
+    pub(super) fn remove_stale_cgroups(&self, pid: i32) {
+        if let Some(running) = self.running.get(&pid) {
+            running.sandbox.remove_stale_cgroups();
         }
     }
 
-    /// Parts one from its last owner, for the next.
-    pub(super) fn take(&mut self, pid: i32) -> Result<(Handed, Vec<OwnedFd>), Error> {
-        let kept = self.living.get_mut(&pid).ok_or(Error::Lost)?;
-        kept.generation += 1;
-        kept.sandbox.renew(kept.streams.as_ref().map(|(process, _)| *process))?;
-        kept.hand()
+    /// Prepares a sandbox for a new owner. Returns the reply for that owner, with the descriptors that it carries.
+    pub(super) fn replace_owner(&mut self, pid: i32) -> Result<(Handover, Vec<OwnedFd>), Error> {
+        let running = self.running.get_mut(&pid).ok_or(Error::SandboxLost)?;
+        running.generation += 1;
+        running.sandbox.replace_owner(running.streams.as_ref().map(|(process, _)| *process))?;
+        running.handover()
     }
 
-    /// Ends one that nobody has.
+    /// Ends a sandbox.
     pub(super) fn discard(&mut self, pid: i32) {
-        self.living.remove(&pid);
+        self.running.remove(&pid);
     }
 
-    pub(super) fn is_breached(&self, pid: i32) -> bool {
-        // Also while what it had is still being freed.
-        self.breached.contains(&pid) || self.living.get(&pid).is_some_and(|kept| kept.sandbox.is_breached())
+    /// Whether a sandbox was killed by [`Self::check_limits`].
+    pub(super) fn has_exceeded_memory(&self, pid: i32) -> bool {
+        let is_exceeded = |running: &RunningSandbox| running.sandbox.has_exceeded_memory();
+        // A killed sandbox is in the map until it is reaped.
+        self.exceeded_memory.contains(&pid) || self.running.get(&pid).is_some_and(is_exceeded)
     }
 
-    /// Looks at those that need it when it is time, and gives how long to wait for the next time.
-    pub(super) fn watch(&mut self) -> Option<Duration> {
-        if !self.living.values().any(|kept| kept.sandbox.needs_watching()) {
-            self.watch_at = None;
+    /// Checks the memory limits of sandboxes without a memory cgroup if a check is due. Returns the time until the next
+    /// check; `None` if no sandbox needs one.
+    pub(super) fn check_limits(&mut self) -> Option<Duration> {
+        if !self.running.values().any(|running| running.sandbox.needs_limit_checks()) {
+            self.next_check = None;
             return None;
         }
         let now = Instant::now();
-        if self.watch_at.is_none_or(|at| now >= at) {
-            for kept in self.living.values_mut() {
-                // One that went over its limit is killed by this; its end comes as any other's.
-                let _ = kept.sandbox.watch();
+        if self.next_check.is_none_or(|at| now >= at) {
+            for running in self.running.values_mut() {
+                // Kills a sandbox over its limit. It is then reaped like any other.
+                let _ = running.sandbox.check_limits();
             }
-            self.watch_at = Some(Instant::now() + WATCH_INTERVAL.max(now.elapsed() * WATCH_REST));
+            self.next_check = Some(Instant::now() + CHECK_INTERVAL.max(now.elapsed() * CHECK_PAUSE_FACTOR));
         }
-        Some(self.watch_at.map_or(WATCH_INTERVAL, |at| at.saturating_duration_since(Instant::now())))
+        Some(self.next_check.map_or(CHECK_INTERVAL, |at| at.saturating_duration_since(Instant::now())))
     }
 
-    /// Frees what the ones that have ended had.
+    /// Drops the sandboxes that have ended.
     pub(super) fn reap(&mut self) {
-        let breached = &mut self.breached;
-        self.living.retain(|pid, kept| {
-            let has_ended = kept.sandbox.has_ended();
-            if has_ended && kept.sandbox.is_breached() {
-                breached.push_back(*pid);
+        let exceeded_memory = &mut self.exceeded_memory;
+        self.running.retain(|pid, running| {
+            let has_ended = running.sandbox.has_ended();
+            if has_ended && running.sandbox.has_exceeded_memory() {
+                exceeded_memory.push_back(*pid);
             }
             !has_ended
         });
-        while self.breached.len() > REMEMBERED {
-            self.breached.pop_front();
+        while self.exceeded_memory.len() > MAX_REMEMBERED {
+            self.exceeded_memory.pop_front();
         }
     }
 }
 
-impl Kept {
-    fn hand(&self) -> Result<(Handed, Vec<OwnedFd>), Error> {
-        let gauge = self.sandbox.gauge();
+impl RunningSandbox {
+    fn handover(&self) -> Result<(Handover, Vec<OwnedFd>), Error> {
+        let gauge = self.sandbox.memory_gauge();
         let (control, pidfd) = self.sandbox.descriptors();
         let mut borrowed = vec![control, pidfd];
         borrowed.extend(self.listener.as_ref().map(AsFd::as_fd));
         borrowed.extend(gauge.iter().flat_map(|gauge| gauge.descriptors()));
         borrowed.extend(self.streams.iter().flat_map(|(_, streams)| streams).map(AsFd::as_fd));
-        borrowed.extend(self.leftovers.iter().flatten().map(AsFd::as_fd));
-        let owned = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
-        let passed = borrowed.into_iter().map(owned).collect::<Result<_, _>>();
-        let handed = Handed {
+        borrowed.extend(self.background_streams.iter().flatten().map(AsFd::as_fd));
+        let duplicate = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
+        let passed = borrowed.into_iter().map(duplicate).collect::<Result<_, _>>();
+        let handover = Handover {
             pid: self.sandbox.pid().as_raw_nonzero().get(),
             enforcement: self.sandbox.enforcement(),
             is_warm: self.is_warm,
             has_listener: self.listener.is_some(),
             has_gauge: gauge.is_some(),
-            leftovers: self.leftovers.len(),
-            kept: self.streams.as_ref().map(|(process, streams)| (*process, streams.len())),
+            background_streams: self.background_streams.len(),
+            streams: self.streams.as_ref().map(|(process, streams)| (*process, streams.len())),
             generation: self.generation,
         };
-        Ok((handed, passed.map_err(Error::setup("hand over a sandbox"))?))
+        Ok((handover, passed.map_err(Error::setup("pass the descriptors of a sandbox"))?))
     }
 }

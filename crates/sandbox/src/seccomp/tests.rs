@@ -1,10 +1,10 @@
-//! Runs the compiled programs in a small interpreter and checks the answers that the profiles promise.
-#![allow(clippy::cast_sign_loss)] // the constants of libc are signed, the kernel takes them as bits
+//! Runs the compiled filters in a small BPF interpreter and checks their actions.
+#![allow(clippy::cast_sign_loss)] // the constants of libc are signed, the kernel uses their bits
 
 use super::*;
 
 const ALLOW: u32 = 0x7fff_0000;
-const ASK_INIT: u32 = 0x7fc0_0000;
+const NOTIFY_INIT: u32 = 0x7fc0_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 
 const fn errno(number: i32) -> u32 {
@@ -17,7 +17,7 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
 /// Runs a classic BPF program on a `seccomp_data`.
-fn judge(bytes: &[u8], architecture: u32, number: i64, arguments: &[u64]) -> u32 {
+fn evaluate(bytes: &[u8], architecture: u32, number: i64, arguments: &[u64]) -> u32 {
     let mut data = [0_u32; 16];
     data[0] = u32::try_from(number).unwrap();
     data[1] = architecture;
@@ -26,24 +26,24 @@ fn judge(bytes: &[u8], architecture: u32, number: i64, arguments: &[u64]) -> u32
         data[5 + 2 * index] = u32::try_from(argument >> 32).unwrap();
     }
     let program = program(bytes);
-    let (mut at, mut register) = (0, 0);
+    let (mut next, mut register) = (0, 0);
     loop {
-        let libc::sock_filter { code, jt, jf, k } = program[at];
-        at += 1;
+        let libc::sock_filter { code, jt, jf, k } = program[next];
+        next += 1;
         match code {
             0x20 => register = data[k as usize / 4],
             0x54 => register &= k,
-            0x05 => at += k as usize,
-            0x15 => at += usize::from(if register == k { jt } else { jf }),
-            0x35 => at += usize::from(if register >= k { jt } else { jf }),
+            0x05 => next += k as usize,
+            0x15 => next += usize::from(if register == k { jt } else { jf }),
+            0x35 => next += usize::from(if register >= k { jt } else { jf }),
             0x06 => return k,
-            other => panic!("unknown instruction {other:#x}"),
+            code => panic!("unknown instruction {code:#x}"),
         }
     }
 }
 
 fn guest(number: i64, arguments: &[u64]) -> u32 {
-    judge(GUEST, ARCHITECTURE, number, arguments)
+    evaluate(GUEST, ARCHITECTURE, number, arguments)
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn ordinary_calls_are_allowed() {
 }
 
 #[test]
-fn dangerous_calls_are_refused_and_unknown_ones_absent() {
+fn dangerous_calls_are_denied_and_unknown_calls_do_not_exist() {
     for number in
         [libc::SYS_mount, libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_unshare, libc::SYS_setns, libc::SYS_keyctl]
     {
@@ -70,12 +70,12 @@ fn dangerous_calls_are_refused_and_unknown_ones_absent() {
 }
 
 #[test]
-fn another_architectures_entry_kills() {
-    assert_eq!(judge(GUEST, 0x4000_0003, libc::SYS_read, &[]), KILL_PROCESS);
+fn calls_of_another_architecture_kill_the_process() {
+    assert_eq!(evaluate(GUEST, 0x4000_0003, libc::SYS_read, &[]), KILL_PROCESS);
 }
 
 #[test]
-fn clone_may_fork_but_not_make_namespaces() {
+fn clone_can_fork_but_not_make_namespaces() {
     let threads = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
     assert_eq!(guest(libc::SYS_clone, &[libc::SIGCHLD as u64]), ALLOW);
     assert_eq!(guest(libc::SYS_clone, &[threads as u64]), ALLOW);
@@ -97,7 +97,7 @@ fn clone_may_fork_but_not_make_namespaces() {
 }
 
 #[test]
-fn only_ordinary_sockets_can_be_made() {
+fn only_unix_tcp_udp_and_netlink_sockets_can_be_made() {
     let socket =
         |family: i32, kind: i32, protocol: i32| guest(libc::SYS_socket, &[family as u64, kind as u64, protocol as u64]);
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -105,15 +105,15 @@ fn only_ordinary_sockets_can_be_made() {
     for family in [libc::AF_INET, libc::AF_INET6] {
         assert_eq!(socket(family, libc::SOCK_STREAM | flags, libc::IPPROTO_TCP), ALLOW);
         assert_eq!(socket(family, libc::SOCK_STREAM, 0), ALLOW);
-        assert_eq!(socket(family, libc::SOCK_DGRAM | flags, 0), ASK_INIT);
-        assert_eq!(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_UDP), ASK_INIT);
+        assert_eq!(socket(family, libc::SOCK_DGRAM | flags, 0), NOTIFY_INIT);
+        assert_eq!(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_UDP), NOTIFY_INIT);
         assert_eq!(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_TCP), errno(libc::EAFNOSUPPORT));
         assert_eq!(socket(family, libc::SOCK_RAW, libc::IPPROTO_ICMP), errno(libc::EAFNOSUPPORT));
         assert_eq!(socket(family, libc::SOCK_STREAM, 132), errno(libc::EAFNOSUPPORT), "SCTP");
         assert_eq!(socket(family, libc::SOCK_DGRAM, libc::IPPROTO_ICMP), errno(libc::EAFNOSUPPORT), "ping");
     }
-    assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, 0), ASK_INIT);
-    assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_DGRAM | flags, 0), ASK_INIT);
+    assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, 0), NOTIFY_INIT);
+    assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_DGRAM | flags, 0), NOTIFY_INIT);
     assert_eq!(guest(libc::SYS_socketpair, &[libc::AF_UNIX as u64]), ALLOW);
     assert_eq!(guest(libc::SYS_socketpair, &[libc::AF_VSOCK as u64]), errno(libc::EAFNOSUPPORT));
     for (family, protocol) in [(libc::AF_NETLINK, 9), (libc::AF_PACKET, 0), (libc::AF_ALG, 0), (libc::AF_VSOCK, 0)] {
@@ -122,33 +122,37 @@ fn only_ordinary_sockets_can_be_made() {
 }
 
 #[test]
-fn no_file_becomes_setuid() {
-    let refused = errno(libc::EPERM);
+fn files_cannot_become_setuid() {
+    let denied = errno(libc::EPERM);
     for mode in [0o4755, 0o2755, 0o6777] {
-        assert_eq!(guest(libc::SYS_fchmod, &[3, mode]), refused, "{mode:o}");
-        assert_eq!(guest(libc::SYS_fchmodat, &[3, 0, mode]), refused, "{mode:o}");
-        assert_eq!(guest(libc::SYS_mkdirat, &[3, 0, mode]), refused, "{mode:o}");
-        assert_eq!(guest(libc::SYS_mknodat, &[3, 0, mode]), refused, "{mode:o}");
-        assert_eq!(guest(libc::SYS_openat, &[3, 0, libc::O_CREAT as u64, mode]), refused, "{mode:o}");
-        assert_eq!(guest(libc::SYS_openat, &[3, 0, libc::O_TMPFILE as u64, mode]), refused, "{mode:o}");
-        assert_eq!(guest(libc::SYS_openat, &[3, 0, libc::O_RDWR as u64, mode]), ALLOW, "a mode that does not count");
+        assert_eq!(guest(libc::SYS_fchmod, &[3, mode]), denied, "{mode:o}");
+        assert_eq!(guest(libc::SYS_fchmodat, &[3, 0, mode]), denied, "{mode:o}");
+        assert_eq!(guest(libc::SYS_mkdirat, &[3, 0, mode]), denied, "{mode:o}");
+        assert_eq!(guest(libc::SYS_mknodat, &[3, 0, mode]), denied, "{mode:o}");
+        assert_eq!(guest(libc::SYS_openat, &[3, 0, libc::O_CREAT as u64, mode]), denied, "{mode:o}");
+        assert_eq!(guest(libc::SYS_openat, &[3, 0, libc::O_TMPFILE as u64, mode]), denied, "{mode:o}");
+        assert_eq!(
+            guest(libc::SYS_openat, &[3, 0, libc::O_RDWR as u64, mode]),
+            ALLOW,
+            "without O_CREAT the mode is ignored"
+        );
     }
     assert_eq!(guest(libc::SYS_fchmod, &[3, 0o1777]), ALLOW);
     assert_eq!(guest(libc::SYS_openat, &[3, 0, libc::O_CREAT as u64, 0o666]), ALLOW);
-    assert_eq!(guest(libc::SYS_openat2, &[]), errno(libc::ENOSYS), "its mode cannot be seen");
+    assert_eq!(guest(libc::SYS_openat2, &[]), errno(libc::ENOSYS), "a filter cannot see its mode");
 }
 
 #[test]
-fn huge_pages_and_core_limits_are_the_hosts() {
-    let refused = errno(libc::EPERM);
+fn huge_pages_and_core_limits_are_denied() {
+    let denied = errno(libc::EPERM);
     assert_eq!(guest(libc::SYS_mmap, &[0, 4096, 3, 0x22]), ALLOW);
-    assert_eq!(guest(libc::SYS_mmap, &[0, 4096, 3, 0x40022]), refused);
-    assert_eq!(guest(libc::SYS_memfd_create, &[0, 4]), refused);
-    assert_eq!(guest(libc::SYS_setrlimit, &[4]), refused);
+    assert_eq!(guest(libc::SYS_mmap, &[0, 4096, 3, 0x40022]), denied);
+    assert_eq!(guest(libc::SYS_memfd_create, &[0, 4]), denied);
+    assert_eq!(guest(libc::SYS_setrlimit, &[4]), denied);
     assert_eq!(guest(libc::SYS_setrlimit, &[7]), ALLOW);
-    assert_eq!(guest(libc::SYS_prlimit64, &[0, 4, 0, 1]), ALLOW, "asking");
+    assert_eq!(guest(libc::SYS_prlimit64, &[0, 4, 0, 1]), ALLOW, "reading a limit");
     for limit in [1, 1 << 32] {
-        assert_eq!(guest(libc::SYS_prlimit64, &[0, 4, limit]), refused, "{limit:#x}");
+        assert_eq!(guest(libc::SYS_prlimit64, &[0, 4, limit]), denied, "{limit:#x}");
     }
 }
 
@@ -184,36 +188,36 @@ fn only_listed_process_options_are_allowed() {
 }
 
 #[test]
-fn no_bpf_memory_of_the_host_can_be_taken() {
+fn guests_cannot_use_bpf_memory_of_the_host() {
     assert_eq!(guest(libc::SYS_seccomp, &[1]), errno(libc::ENOSYS));
     let setsockopt = |level: u64, option: i32| guest(libc::SYS_setsockopt, &[3, level, option as u64]);
     for option in [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_BPF, libc::SO_ATTACH_REUSEPORT_CBPF, 52] {
         assert_eq!(setsockopt(1, option), errno(libc::EPERM), "{option}");
         assert_eq!(setsockopt(1 << 32 | 1, option), errno(libc::EPERM), "{option}");
-        assert_eq!(setsockopt(6, option), ALLOW, "a TCP option of the same number");
+        assert_eq!(setsockopt(6, option), ALLOW, "a TCP option with the same number");
     }
 }
 
 #[test]
-fn socket_buffers_keep_their_size_in_every_mode() {
+fn socket_buffer_sizes_cannot_be_changed_in_any_profile() {
     for program in [GUEST, WITHOUT_MEMORY_CGROUP, WITHOUT_CPU_CGROUP, WITHOUT_CGROUPS] {
-        let setsockopt = |level, option| judge(program, ARCHITECTURE, libc::SYS_setsockopt, &[3, level, option]);
+        let setsockopt = |level, option| evaluate(program, ARCHITECTURE, libc::SYS_setsockopt, &[3, level, option]);
         assert_eq!(setsockopt(1, 7), errno(0), "SO_SNDBUF is ignored");
         assert_eq!(setsockopt(1, 8), errno(0), "SO_RCVBUF is ignored");
         assert_eq!(setsockopt(1, 2), ALLOW, "SO_REUSEADDR");
-        assert_eq!(setsockopt(6, 7), ALLOW, "a TCP option of the same number");
+        assert_eq!(setsockopt(6, 7), ALLOW, "a TCP option with the same number");
     }
 }
 
 #[test]
-fn nobody_learns_what_others_do_with_shared_files() {
+fn guests_cannot_observe_access_to_shared_files() {
     let watch = |mask: u32| guest(libc::SYS_inotify_add_watch, &[3, 0, mask.into()]);
     assert_eq!(watch(libc::IN_MODIFY | libc::IN_CREATE | libc::IN_CLOSE_WRITE | libc::IN_ATTRIB), ALLOW);
     for event in [libc::IN_ACCESS, libc::IN_OPEN, libc::IN_CLOSE_NOWRITE, libc::IN_ALL_EVENTS] {
-        assert_eq!(watch(event | libc::IN_MASK_ADD), ASK_INIT, "{event:#x}");
+        assert_eq!(watch(event | libc::IN_MASK_ADD), NOTIFY_INIT, "{event:#x}");
     }
-    assert_eq!(guest(libc::SYS_inotify_init1, &[0x800]), ASK_INIT);
-    assert_eq!(guest(libc::SYS_inotify_init1, &[1 << 32]), ALLOW, "the init itself");
+    assert_eq!(guest(libc::SYS_inotify_init1, &[0x800]), NOTIFY_INIT);
+    assert_eq!(guest(libc::SYS_inotify_init1, &[1 << 32]), ALLOW, "a call of the init");
     for command in [libc::F_SETLEASE, libc::F_NOTIFY, 1040] {
         assert_eq!(guest(libc::SYS_fcntl, &[3, command as u64]), errno(libc::EINVAL), "{command}");
     }
@@ -232,19 +236,19 @@ fn nobody_learns_what_others_do_with_shared_files() {
 }
 
 #[test]
-fn hosts_without_cgroups_refuse_more() {
+fn profiles_without_cgroups_deny_more() {
     for (program, memory, cpu) in [
         (GUEST, ALLOW, ALLOW),
         (WITHOUT_MEMORY_CGROUP, errno(libc::EPERM), ALLOW),
         (WITHOUT_CPU_CGROUP, ALLOW, errno(libc::EPERM)),
         (WITHOUT_CGROUPS, errno(libc::EPERM), errno(libc::EPERM)),
     ] {
-        let judge = |number, arguments: &[u64]| judge(program, ARCHITECTURE, number, arguments);
+        let evaluate = |number, arguments: &[u64]| evaluate(program, ARCHITECTURE, number, arguments);
         for number in [libc::SYS_memfd_create, libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget] {
-            assert_eq!(judge(number, &[]), memory, "{number}");
+            assert_eq!(evaluate(number, &[]), memory, "{number}");
         }
-        assert_eq!(judge(libc::SYS_sched_setaffinity, &[]), cpu);
-        assert_eq!(judge(libc::SYS_read, &[]), ALLOW);
-        assert_eq!(judge(libc::SYS_mount, &[]), errno(libc::EPERM));
+        assert_eq!(evaluate(libc::SYS_sched_setaffinity, &[]), cpu);
+        assert_eq!(evaluate(libc::SYS_read, &[]), ALLOW);
+        assert_eq!(evaluate(libc::SYS_mount, &[]), errno(libc::EPERM));
     }
 }

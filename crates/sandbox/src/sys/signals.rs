@@ -1,4 +1,4 @@
-//! Signals as something to wait for.
+//! Signal sets, signal descriptors and ignored signals.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -7,22 +7,23 @@ use rustix::process::Signal;
 
 use super::check;
 
-/// Ignores nothing any more that whoever started this process had it ignore, as `nohup` does, but the end of a pipe. What
-/// is ignored stays so in all that a process starts.
-pub(crate) fn heed_ignored() {
+/// Restores the default action of every ignored signal except `SIGPIPE`.
+///
+/// The parent of this process may have ignored signals, as `nohup` does, and child processes would inherit that.
+pub(crate) fn reset_ignored_signals() {
     for signal in (1..=libc::SIGRTMAX()).filter(|signal| *signal != libc::SIGPIPE) {
-        // SAFETY: plain data, of which all zeros is a value.
+        // SAFETY: plain data, for which all zeroes is a valid value.
         let mut found: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: only asks, into a place of the right type; a number that is no signal is an error code.
-        let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut found) };
-        if asked == 0 && found.sa_sigaction == libc::SIG_IGN {
-            // SAFETY: no handler of ours is involved.
+        // SAFETY: only reads the action, into a variable of the right type; an invalid number is an error code.
+        let result = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut found) };
+        if result == 0 && found.sa_sigaction == libc::SIG_IGN {
+            // SAFETY: the default action has no handler function.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
     }
 }
 
-/// A set of signals, as the kernel wants it.
+/// A set of signals.
 #[derive(Clone, Copy)]
 pub struct SignalSet(libc::sigset_t);
 
@@ -50,21 +51,21 @@ impl SignalSet {
         &raw const self.0
     }
 
-    /// Holds nothing back from this thread any more.
+    /// Unblocks all signals for this thread.
     pub(crate) fn unblock_all() -> Result<()> {
         let none = Self::new(&[]);
-        // SAFETY: the set is valid; the old mask is not asked for.
+        // SAFETY: the set is valid; the old mask is not requested.
         check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none.0, std::ptr::null_mut()) }.into()).map(drop)
     }
 
-    /// Holds these signals back from this thread, and gives a descriptor that reads them.
-    pub fn block_and_watch(&self) -> Result<OwnedFd> {
-        // SAFETY: the set is valid; the old mask is not asked for.
+    /// Blocks these signals for this thread, and returns a signalfd that reads them.
+    pub fn block_to_signalfd(&self) -> Result<OwnedFd> {
+        // SAFETY: the set is valid; the old mask is not requested.
         check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const self.0, std::ptr::null_mut()) }.into())?;
-        // SAFETY: the set is valid, -1 asks for a new descriptor.
+        // SAFETY: the set is valid, -1 requests a new descriptor.
         let fd =
             check(unsafe { libc::signalfd(-1, &raw const self.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }.into())?;
-        // SAFETY: a descriptor that the kernel has just made for us.
+        // SAFETY: the kernel made this descriptor for this process alone.
         Ok(unsafe { OwnedFd::from_raw_fd(fd.try_into().map_err(|_| Errno::INVAL)?) })
     }
 }

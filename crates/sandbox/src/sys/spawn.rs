@@ -1,4 +1,4 @@
-//! Starting a program as a new process.
+//! Starts a program as a new process.
 
 use std::ffi::{CStr, CString, c_int};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -8,7 +8,7 @@ use rustix::process::Pid;
 
 use super::SignalSet;
 
-/// Arguments or environment in the form that execve(2) takes.
+/// Arguments or environment in the form that execve(2) requires.
 #[derive(Debug)]
 pub(crate) struct ExecStrings {
     strings: Vec<CString>,
@@ -17,7 +17,7 @@ pub(crate) struct ExecStrings {
 
 impl ExecStrings {
     pub(crate) fn new(strings: Vec<CString>) -> Self {
-        // A CString's bytes stay where they are when the CString itself is moved.
+        // The bytes of a CString are on the heap: they do not move with the CString.
         let pointers = strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect();
         Self { strings, pointers }
     }
@@ -27,19 +27,20 @@ impl ExecStrings {
     }
 }
 
-/// What the descriptors of a new process are.
+/// The descriptors of a new process.
 pub(crate) enum StandardStreams<'a> {
-    /// From 0 on. A source must not have the number of an earlier target: all but the last are above 2.
+    /// From 0 on. A source must not have the number of an earlier target: all sources are above 2, and at most the last
+    /// target is.
     Descriptors(Vec<BorrowedFd<'a>>),
-    /// A terminal, opened by the new process so that it controls the new session.
+    /// A terminal. The new process opens it, so that it becomes the controlling terminal of the new session.
     Terminal(&'a CStr),
 }
 
-/// Starts a program in a session of its own, with all signals as at first start and no other descriptor
-/// than its standard streams (all others are close-on-exec).
+/// Starts a program in a new session, with default signal actions, an empty signal mask, and no other descriptors than
+/// `streams` (all others are close-on-exec).
 ///
-/// `posix_spawn(3)` shares memory with the child until it has become the program, where fork would copy
-/// page tables, and gives execve's error as its own.
+/// `posix_spawn(3)` shares memory with the child until the exec, where fork would copy page tables, and returns the
+/// error of execve.
 pub(crate) fn spawn(
     program: &CStr,
     argv: &ExecStrings,
@@ -61,9 +62,9 @@ pub(crate) fn spawn(
     }
     let attributes = SpawnAttributes::new()?;
     let mut pid = 0;
-    // SAFETY: the arrays are null-terminated and point to C strings that `ExecStrings` keeps alive; execve
-    // does not write to them, whatever the type says; actions and attributes are initialised.
-    spawned(unsafe {
+    // SAFETY: the arrays are null-terminated and point to C strings that `ExecStrings` owns; execve does not write to
+    // them, although the type allows it; actions and attributes are initialised.
+    check_spawn(unsafe {
         libc::posix_spawn(
             &raw mut pid,
             program.as_ptr(),
@@ -81,20 +82,20 @@ struct SpawnActions(libc::posix_spawn_file_actions_t);
 impl SpawnActions {
     fn new() -> Result<Self> {
         let mut actions = std::mem::MaybeUninit::uninit();
-        // SAFETY: the call initialises what it is given.
-        spawned(unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) })?;
+        // SAFETY: the call initialises the structure.
+        check_spawn(unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) })?;
         // SAFETY: initialised just now.
         Ok(Self(unsafe { actions.assume_init() }))
     }
 
     fn duplicate(&mut self, source: RawFd, target: RawFd) -> Result<()> {
-        // SAFETY: the actions are initialised; the numbers are only looked at in the child.
-        spawned(unsafe { libc::posix_spawn_file_actions_adddup2(&raw mut self.0, source, target) })
+        // SAFETY: the actions are initialised; only the child uses the numbers.
+        check_spawn(unsafe { libc::posix_spawn_file_actions_adddup2(&raw mut self.0, source, target) })
     }
 
     fn open(&mut self, target: RawFd, path: &CStr) -> Result<()> {
         // SAFETY: the actions are initialised, and the path is copied.
-        spawned(unsafe {
+        check_spawn(unsafe {
             libc::posix_spawn_file_actions_addopen(&raw mut self.0, target, path.as_ptr(), libc::O_RDWR, 0)
         })
     }
@@ -112,18 +113,18 @@ struct SpawnAttributes(libc::posix_spawnattr_t);
 impl SpawnAttributes {
     fn new() -> Result<Self> {
         let mut attributes = std::mem::MaybeUninit::uninit();
-        // SAFETY: the call initialises what it is given.
-        spawned(unsafe { libc::posix_spawnattr_init(attributes.as_mut_ptr()) })?;
+        // SAFETY: the call initialises the structure.
+        check_spawn(unsafe { libc::posix_spawnattr_init(attributes.as_mut_ptr()) })?;
         // SAFETY: initialised just now.
         let mut attributes = Self(unsafe { attributes.assume_init() });
         let (none, all) = (SignalSet::new(&[]), SignalSet::all());
         let flags = c_int::from(libc::POSIX_SPAWN_SETSID) | libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK;
-        let own = &raw mut attributes.0;
+        let raw = &raw mut attributes.0;
         // SAFETY: the attributes are initialised, the sets valid, and all are copied.
         unsafe {
-            spawned(libc::posix_spawnattr_setsigdefault(own, all.as_ptr()))?;
-            spawned(libc::posix_spawnattr_setsigmask(own, none.as_ptr()))?;
-            spawned(libc::posix_spawnattr_setflags(own, flags.try_into().map_err(|_| Errno::INVAL)?))?;
+            check_spawn(libc::posix_spawnattr_setsigdefault(raw, all.as_ptr()))?;
+            check_spawn(libc::posix_spawnattr_setsigmask(raw, none.as_ptr()))?;
+            check_spawn(libc::posix_spawnattr_setflags(raw, flags.try_into().map_err(|_| Errno::INVAL)?))?;
         }
         Ok(attributes)
     }
@@ -136,7 +137,7 @@ impl Drop for SpawnAttributes {
     }
 }
 
-/// The `posix_spawn` family returns its error.
-fn spawned(result: c_int) -> Result<()> {
+/// Functions of the `posix_spawn` family return an error number instead of setting `errno`.
+fn check_spawn(result: c_int) -> Result<()> {
     if result == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(result)) }
 }

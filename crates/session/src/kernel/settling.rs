@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence_backend::{Event, Target};
+use ringfence_backend::{Event, SignalTarget};
 use rustix::process::Signal;
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -59,7 +59,7 @@ impl Kernel {
                 impatience = patience.lose() => match impatience {
                     Impatience::Interrupt(before) => self.interrupt(guest, before),
                     Impatience::Kill => {
-                        guest.signal(self.process.number, Signal::KILL, Target::Family);
+                        guest.signal(self.process.number, Signal::KILL, SignalTarget::ProcessTree);
                         return Err("it did not answer".into());
                     }
                 },

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringfence_backend::{Event, Target};
+use ringfence_backend::{Event, SignalTarget};
 use rustix::process::Signal;
 use tokio::time::timeout;
 
@@ -70,7 +70,7 @@ impl Starting {
     /// Whether this says that it will never be ready.
     pub(crate) fn is_ended_by(&self, event: Event) -> bool {
         let own = self.kernel.process.number;
-        matches!(event, Event::Refused { process, .. } | Event::Ended { process, .. } if process == own)
+        matches!(event, Event::StartFailed { process, .. } | Event::Ended { process, .. } if process == own)
     }
 
     /// Waits until it is ready.
@@ -90,7 +90,7 @@ impl Starting {
                 Ok(kernel)
             }
             other => {
-                guest.signal(kernel.process.number, Signal::KILL, Target::Family);
+                guest.signal(kernel.process.number, Signal::KILL, SignalTarget::ProcessTree);
                 captured.drain(&mut kernel.process);
                 let (_, stderr) = captured.finish();
                 let why = other

@@ -3,8 +3,8 @@
 use std::fs;
 
 use ringfence_core::{Language, PATH};
-use ringfence_sandbox::cgroup::{Controller, Place};
-use ringfence_sandbox::{Identity, MAX_OPEN_FILES_WITH_OWN_UID, OwnGroups, host};
+use ringfence_sandbox::cgroup::{CgroupParent, Controller};
+use ringfence_sandbox::{IdMapping, MAX_OPEN_FILES_WITH_SHARED_UID, SupplementaryGroups, host};
 
 use super::{Check, State};
 
@@ -31,7 +31,7 @@ fn kernel() -> Check {
 }
 
 fn user_namespaces() -> Check {
-    match host::user_namespace_obstacle() {
+    match host::user_namespace_restriction() {
         Some((why, remedy)) => Check::lacking("user namespaces", State::Missing, why, remedy),
         None => Check::ok("user namespaces", "nothing is known against them"),
     }
@@ -95,25 +95,25 @@ fn landlock() -> Check {
 }
 
 fn own_uid() -> Check {
-    match Identity::detect() {
+    match IdMapping::detect() {
         Err(error) => {
             let detail = format!("it cannot be seen whether there is one: {error}");
             Check::lacking("uid of its own", State::Missing, detail, host::SUBUID_REMEDY)
         }
-        Ok(Identity::Private { .. }) => Check::ok("uid of its own", "each sandbox has a uid that nobody else has"),
-        Ok(Identity::Subordinate { .. }) => {
+        Ok(IdMapping::Dedicated { .. }) => Check::ok("uid of its own", "each sandbox has a uid that nobody else has"),
+        Ok(IdMapping::Subordinate { .. }) => {
             Check::ok("uid of its own", "one of your subordinate ids; your own where a volume is read-write")
         }
-        Ok(Identity::Own { why, groups }) => {
+        Ok(IdMapping::SharedWithUser { reason: why, groups }) => {
             let groups = match groups {
-                OwnGroups::Kept => "keep your supplementary groups",
-                OwnGroups::TryDirectly | OwnGroups::ByHelper { .. } => {
+                SupplementaryGroups::Retained => "keep your supplementary groups",
+                SupplementaryGroups::MapDirectly | SupplementaryGroups::ByHelper { .. } => {
                     "leave your supplementary groups if the kernel allows it"
                 }
             };
             let detail = format!(
                 "{why}: sandboxes run with your own uid, inside their namespaces, {groups}, \
-                 and have at most {MAX_OPEN_FILES_WITH_OWN_UID} open files a process"
+                 and have at most {MAX_OPEN_FILES_WITH_SHARED_UID} open files a process"
             );
             Check::lacking("uid of its own", State::Weaker, detail, host::SUBUID_REMEDY)
         }
@@ -121,10 +121,10 @@ fn own_uid() -> Check {
 }
 
 fn limits() -> Vec<Check> {
-    let place = Place::find();
+    let place = CgroupParent::find();
     let check = |(controller, name, instead): (Controller, &'static str, &str)| match &place {
-        Ok(found) if found.has(controller) => {
-            let version = if matches!(found, Place::V2 { .. }) { "v2" } else { "v1" };
+        Ok(found) if found.has_controller(controller) => {
+            let version = if matches!(found, CgroupParent::V2 { .. }) { "v2" } else { "v1" };
             Check::ok(name, format!("by cgroup {version}"))
         }
         other => {

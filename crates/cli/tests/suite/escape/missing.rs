@@ -105,7 +105,11 @@ fn namespaces_cannot_be_accepted() {
 
 #[test]
 fn cgroups() {
-    let says = ["error: this host lacks control groups", "hint: start it in a scope", "add `cgroup` to --accept"];
+    let says = [
+        "error: this host lacks control groups",
+        "hint: start ringfence in a delegated scope",
+        "add `cgroup` to --accept",
+    ];
     assert_refused("c62_missing::cgroups", User::Root, Lack::Cgroups, "--accept own-uid", &says);
     // An ordinary user without a scope of its own has none to begin with.
     for who in [User::Plain, User::WithSubids] {
@@ -115,6 +119,6 @@ fn cgroups() {
 
 #[test]
 fn own_uid() {
-    let says = ["error: this host lacks a uid of its own", "hint: install the `uidmap`", "add `own-uid` to --accept"];
+    let says = ["error: this host lacks a separate uid", "hint: install the `uidmap`", "add `own-uid` to --accept"];
     assert_refused("c62_missing::own_uid", User::Plain, Lack::Nothing, "--accept cgroup", &says);
 }
