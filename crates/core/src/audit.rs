@@ -42,6 +42,8 @@ pub enum AuditKind {
     ProtectedName,
     /// Events were lost because too many were recorded at once.
     EventsDropped,
+    /// A damaged state database was replaced by a backup or by an empty database.
+    DatabaseRestored,
 }
 
 impl AuditKind {
@@ -67,6 +69,7 @@ impl AuditKind {
             Self::ToolCalled => "tool_called",
             Self::ProtectedName => "protected_name",
             Self::EventsDropped => "events_dropped",
+            Self::DatabaseRestored => "database_restored",
         }
     }
 }

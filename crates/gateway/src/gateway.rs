@@ -207,7 +207,7 @@ impl Gateway {
     pub(crate) fn audit(&self) -> Audit {
         match &self.backend {
             Backend::Ready(sessions) => sessions.audit().clone(),
-            Backend::Down(_) => Audit::nowhere(),
+            Backend::Down(_) => Audit::disabled(),
         }
     }
 

@@ -157,7 +157,7 @@ pub async fn stored_servers(store: &Store, entries: &[ServerEntry]) -> Result<Kn
 #[cfg(test)]
 mod tests {
     use ringfence_entries::entry_from_json;
-    use ringfence_store::Taken;
+    use ringfence_store::OnConflict;
     use serde_json::json;
 
     use super::*;
@@ -226,7 +226,7 @@ mod tests {
     async fn the_store_says_what_servers_that_do_not_run_offer() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("state")).unwrap();
-        let entry = store.add_server(entry("a"), None, Taken::Refuse).await.unwrap();
+        let entry = store.add_server(entry("a"), None, OnConflict::Refuse).await.unwrap();
         let [seen, changed] = [json!({"name": "seen"}), json!({"name": "changed", "description": "was"})];
         store.set_catalogue(&entry.uuid, &[seen.clone(), changed.clone()]).await.unwrap();
         let offered = Catalogue { tools: vec![seen.clone(), changed], ..Catalogue::default() };
