@@ -49,7 +49,10 @@ pub(crate) enum BackupError {
 impl BackupError {
     /// Logs a failed backup. Damage that was found is noted, so that the next start restores an earlier backup.
     pub(crate) fn log(&self, monitor: &DamageMonitor) {
-        tracing::warn!("no backup of the state database was made: {self}");
+        match self {
+            Self::InProgress => {}
+            error => tracing::warn!("no backup of the state database was made: {error}"),
+        }
         if let Self::Database(error) = self {
             monitor.observe(error);
         }

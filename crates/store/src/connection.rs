@@ -21,7 +21,7 @@ use crate::migrations::{MIGRATIONS, TABLES, check_tables, format, migrate};
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The extent to which a database is checked when it is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Check {
     /// Its header, format and schema. Takes less than a millisecond.
     Schema,
@@ -43,8 +43,11 @@ pub(crate) fn open(path: &Path, check: Check, before_migration: impl FnOnce()) -
     let format = format(&connection, path)?;
     if format == MIGRATIONS.len() {
         check_tables(&connection)?;
+        run(check, &connection, path)?;
+    } else {
+        // Before a migration, even after a clean shutdown.
+        run(check.max(Check::Pages), &connection, path)?;
     }
-    run(check, &connection, path)?;
     // Because of a byte in its header: the file itself is writable, `create_file` has checked that.
     if connection.is_readonly("main")? {
         return Err(malformed("its header forbids writing".into()).into());

@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use crate::directory::{length, with_suffix};
 use crate::error::StoreError;
-use crate::shutdown;
+use crate::shutdown_marker;
 
 /// Page size of every database that this program creates.
 const PAGE_BYTES: u64 = 4096;
@@ -46,7 +46,7 @@ pub(crate) fn check_log_has_database(path: &Path) -> rusqlite::Result<()> {
 
 /// Returns an error if the last page is incomplete. `SQLite` would read the missing part as zeros.
 pub(crate) fn check_last_page(path: &Path) -> rusqlite::Result<()> {
-    if length(&with_suffix(path, "-wal")) == 0 && length(path) % PAGE_BYTES != 0 {
+    if length(&with_suffix(path, "-wal")) == 0 && !length(path).is_multiple_of(PAGE_BYTES) {
         return Err(malformed("its last page is truncated".into()));
     }
     Ok(())
@@ -115,7 +115,7 @@ impl DamageMonitor {
         if is_damage(error) && !self.is_damaged.swap(true, Ordering::Relaxed) {
             let path = self.path.display();
             tracing::error!("the state database {path} is damaged ({error}); restart to restore the newest backup");
-            if let Err(error) = shutdown::record_damage(&self.path) {
+            if let Err(error) = shutdown_marker::record_damage(&self.path) {
                 tracing::warn!("the damage was not recorded for the next start: {error}");
             }
         }

@@ -47,33 +47,21 @@ pub struct RestoredBackup {
 }
 
 impl DamageReport {
-    /// Creates the report of a database that is damaged now. Its name is not used by any other file.
-    pub(crate) fn new(database: &Path, reason: &str, now: &Timestamp) -> Self {
-        let directory = database.parent().unwrap_or(Path::new(".")).to_owned();
-        let used = damaged_names(&directory);
-        let first = format!("{DATABASE}{DAMAGED}{}", now.for_name);
+    /// Creates the report of a recovery at this time. No other file uses the name for the damaged database.
+    pub(crate) fn new(directory: &Path, time: String, reason: &str) -> Self {
+        let digits: String = time.chars().filter(char::is_ascii_digit).collect();
+        let first = format!("{DATABASE}{DAMAGED}{digits}");
+        let used = damaged_names(directory);
         let numbered = (2..).map(|number| format!("{first}-{number}"));
         let damaged = std::iter::once(first.clone()).chain(numbered).find(|name| !used.contains(name));
-        Self {
-            damaged: damaged.unwrap_or(first),
-            time: now.for_people.clone(),
-            reason: reason.to_owned(),
-            restored: None,
-            unusable_backups: Vec::new(),
-            directory,
-        }
+        let report = Self::unknown(directory, damaged.unwrap_or(first));
+        Self { time, reason: reason.to_owned(), ..report }
     }
 
     /// The report of damaged files whose own report is missing or cannot be read.
     fn unknown(directory: &Path, damaged: String) -> Self {
-        Self {
-            damaged,
-            time: String::new(),
-            reason: String::new(),
-            restored: None,
-            unusable_backups: Vec::new(),
-            directory: directory.to_owned(),
-        }
+        let (time, reason, directory) = (String::new(), String::new(), directory.to_owned());
+        Self { damaged, time, reason, restored: None, unusable_backups: Vec::new(), directory }
     }
 
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
@@ -116,14 +104,6 @@ impl DamageReport {
     }
 }
 
-/// The time of a recovery.
-pub(crate) struct Timestamp {
-    /// Such as `2026-01-31 12:00:00 UTC`.
-    pub(crate) for_people: String,
-    /// Such as `20260131T120000Z`.
-    pub(crate) for_name: String,
-}
-
 /// Returns the reports of a state directory whose damaged files were not removed yet, the oldest first.
 pub fn damage_reports(directory: &Path) -> Vec<DamageReport> {
     let read = |damaged: String| {
@@ -149,12 +129,8 @@ mod tests {
     use super::*;
 
     fn report(directory: &Path, second: u32) -> DamageReport {
-        let now = Timestamp {
-            for_people: format!("2026-01-31 12:00:{second:02} UTC"),
-            for_name: format!("20260131T1200{second:02}Z"),
-        };
         let restored = RestoredBackup { file: "ringfence.db.backup-1".into(), time: "2026-01-31 11:00:00 UTC".into() };
-        let report = DamageReport::new(&directory.join(DATABASE), "malformed", &now);
+        let report = DamageReport::new(directory, format!("2026-01-31 12:00:{second:02} UTC"), "malformed");
         let report = DamageReport { restored: Some(restored), ..report };
         let text = serde_json::to_vec(&report).unwrap();
         fs::write(with_suffix(&report.damaged_file(), REPORT), text).unwrap();
@@ -169,7 +145,7 @@ mod tests {
         let second = report(path, 2);
         let first = report(path, 1);
         let third = report(path, 2);
-        assert_eq!(third.damaged, "ringfence.db.damaged-20260131T120002Z-2");
+        assert_eq!(third.damaged, "ringfence.db.damaged-20260131120002-2");
         fs::write(with_suffix(&second.damaged_file(), "-wal"), "").unwrap();
         assert_eq!(damage_reports(path), [first, second.clone(), third]);
         fs::remove_file(with_suffix(&second.damaged_file(), REPORT)).unwrap();
@@ -189,7 +165,7 @@ mod tests {
         let empty = DamageReport { restored: None, unusable_backups, ..restored };
         insta::assert_snapshot!(empty.message(), @"the state database was found damaged at 2026-01-31 12:00:01 UTC (malformed); there was no usable backup, so an empty one replaced it; all its data is lost (unusable: ringfence.db.backup-1: file is not a database)");
         assert!(
-            empty.hint().ends_with("/ringfence.db.damaged-20260131T120001Z* to end this message"),
+            empty.hint().ends_with("/ringfence.db.damaged-20260131120001* to end this message"),
             "{}",
             empty.hint()
         );

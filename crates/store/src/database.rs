@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::locks::{OpeningLock, OtherUsers, UseLock};
 use crate::migrations::refuse_newer;
 use crate::recovery;
-use crate::shutdown::{self, Shutdown};
+use crate::shutdown_marker::{self, Shutdown};
 
 /// An open database. The fields are dropped in this order: the lock is the last.
 pub(crate) struct Database {
@@ -87,7 +87,7 @@ fn open_beside_others(
 fn open_exclusively(path: &Path, schedule: &BackupSchedule, monitor: &DamageMonitor) -> Result<Connection, StoreError> {
     recovery::complete(path)?;
     refuse_newer(path)?;
-    let check = match shutdown::last(path) {
+    let check = match shutdown_marker::last(path) {
         Shutdown::Clean => Check::Schema,
         Shutdown::Unclean => Check::Pages,
         Shutdown::Suspect => Check::Content,
@@ -100,7 +100,7 @@ fn open_exclusively(path: &Path, schedule: &BackupSchedule, monitor: &DamageMoni
         opened => opened?,
     };
     if check != Check::Schema {
-        shutdown::forget(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
+        shutdown_marker::forget(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
     }
     Ok(connection)
 }
@@ -135,7 +135,7 @@ fn record_clean_shutdown(path: &Path, use_lock: &UseLock) -> Result<(), StoreErr
     let directory = path.parent().unwrap_or(Path::new("."));
     let Some(_opening) = OpeningLock::try_acquire(directory)? else { return Ok(()) };
     if use_lock.try_exclusive()? == OtherUsers::None {
-        shutdown::record_clean(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
+        shutdown_marker::record_clean(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ mod recovery;
 mod saved_tools;
 mod servers;
 mod sessions;
-mod shutdown;
+mod shutdown_marker;
 mod store;
 mod writer;
 

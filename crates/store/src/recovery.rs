@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringfence_core::{AuditEvent, AuditKind};
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 
 use crate::audit_writes;
 use crate::backup::{Backup, Backups};
 use crate::connection::{self, Check};
 use crate::crash_point::crash_point;
 use crate::damage::is_damage_at_open;
-use crate::damage_report::{DamageReport, REPORT, RestoredBackup, Timestamp};
+use crate::damage_report::{DamageReport, REPORT, RestoredBackup};
 use crate::directory::{SIDE_FILES, remove_database, remove_if_exists, sync_parent, with_suffix};
 use crate::error::StoreError;
 
@@ -72,12 +72,13 @@ fn replace(database: &Path, report: &DamageReport) -> io::Result<()> {
     let (replacement, damaged) = (replacement(database), report.damaged_file());
     // Without a replacement, the database is already the new one.
     if replacement.exists() {
-        // The database is last: without it, nothing takes the rest for a database that is merely older.
-        for suffix in SIDE_FILES.into_iter().chain([""]) {
+        for suffix in SIDE_FILES {
             rename_if_exists(&with_suffix(database, suffix), &with_suffix(&damaged, suffix))?;
         }
+        crash_point("log renamed");
+        rename_if_exists(database, &damaged)?;
         sync_parent(database)?;
-        crash_point("damaged files renamed");
+        crash_point("database renamed");
         fs::rename(&replacement, database)?;
         sync_parent(database)?;
         crash_point("replacement renamed");
@@ -88,7 +89,6 @@ fn replace(database: &Path, report: &DamageReport) -> io::Result<()> {
 
 /// Prepares the replacement: one file, complete and on the disk.
 fn prepare(database: &Path, reason: &str, replacement: &Path) -> Result<DamageReport, StoreError> {
-    remove_database(replacement).map_err(|source| failed(replacement, source))?;
     let mut unusable_backups = Vec::new();
     let mut restored = None;
     for backup in Backups::new(database).list() {
@@ -100,17 +100,17 @@ fn prepare(database: &Path, reason: &str, replacement: &Path) -> Result<DamageRe
             Err(problem) => unusable_backups.push(format!("{}: {problem}", file_name(&backup))),
         }
     }
-    let (backup, mut connection) = match restored {
-        Some((backup, connection)) => (Some(backup), connection),
-        None => {
-            remove_database(replacement).map_err(|source| failed(replacement, source))?;
-            (None, connection::open(replacement, Check::Schema, || {})?)
-        }
+    let (backup, mut connection) = if let Some((backup, connection)) = restored {
+        (Some(backup), connection)
+    } else {
+        remove_database(replacement).map_err(|source| failed(replacement, source))?;
+        (None, connection::open(replacement, Check::Schema, || {})?)
     };
-    let mut report = DamageReport::new(database, reason, &timestamp(&connection, SystemTime::now())?);
+    let directory = database.parent().unwrap_or(Path::new("."));
+    let mut report = DamageReport::new(directory, format_time(&connection, SystemTime::now())?, reason);
     report.unusable_backups = unusable_backups;
     if let Some(backup) = backup {
-        let time = timestamp(&connection, backup.time)?.for_people;
+        let time = format_time(&connection, backup.time)?;
         report.restored = Some(RestoredBackup { file: file_name(&backup), time });
     }
     record_in_audit(&mut connection, &report)?;
@@ -162,13 +162,10 @@ fn record_in_audit(connection: &mut Connection, report: &DamageReport) -> Result
     Ok(transaction.commit()?)
 }
 
-/// Formats a time in UTC.
-fn timestamp(connection: &Connection, time: SystemTime) -> rusqlite::Result<Timestamp> {
+/// Formats a time such as `2026-01-31 12:00:00 UTC`.
+fn format_time(connection: &Connection, time: SystemTime) -> rusqlite::Result<String> {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let format = |format: &str| {
-        connection.query_row("SELECT strftime(?1, ?2, 'unixepoch')", params![format, seconds], |row| row.get(0))
-    };
-    Ok(Timestamp { for_people: format("%Y-%m-%d %H:%M:%S UTC")?, for_name: format("%Y%m%dT%H%M%SZ")? })
+    connection.query_row("SELECT datetime(?1, 'unixepoch') || ' UTC'", [seconds], |row| row.get(0))
 }
 
 fn write_report(report: &DamageReport, path: &Path) -> io::Result<()> {
@@ -191,7 +188,7 @@ fn file_name(backup: &Backup) -> String {
     backup.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The database that takes the place of the damaged one.
+/// The database that will replace the damaged one.
 fn replacement(database: &Path) -> PathBuf {
     with_suffix(database, ".restored")
 }

@@ -128,7 +128,7 @@ fn the_fault_suite_runs() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/faults");
     let mut suite = std::process::Command::new(script);
     suite.arg(crate::everyone::BINARY).args(["--rounds", "1", "--callers", "2", "--minutes", "0.9"]);
-    for fault in ["kill -9 kernel", "kill -9 worker", "too many clients", "broken store"] {
+    for fault in ["kill -9 kernel", "kill -9 worker", "too many clients", "damaged database"] {
         suite.args(["--only", fault]);
     }
     let output = suite.output().expect("it runs");

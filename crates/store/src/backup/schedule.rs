@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{BackupError, Backups, Cancellation};
+use super::{Backups, Cancellation};
 use crate::damage::DamageMonitor;
 use crate::directory::with_suffix;
 
@@ -93,7 +93,6 @@ impl Worker {
             };
             match self.backups.create(&cancellation) {
                 Ok(()) => saved_version = Some(version),
-                Err(BackupError::InProgress) => {}
                 Err(_) if self.is_cancelled.load(Ordering::Relaxed) => {}
                 Err(error) => {
                     delay = self.schedule.retry_delay;

@@ -158,7 +158,8 @@ fn child_that_recovers() {
 
 #[tokio::test]
 async fn kill_during_recovery_loses_nothing() {
-    const STEPS: [&str; 4] = ["replacement prepared", "report written", "damaged files renamed", "replacement renamed"];
+    const STEPS: [&str; 5] =
+        ["replacement prepared", "report written", "log renamed", "database renamed", "replacement renamed"];
     let steps = STEPS.iter().map(|step| vec![*step]).chain([STEPS.to_vec()]);
     for steps in steps {
         let (_parent, path) = directory();

@@ -102,7 +102,10 @@ async fn damaged_database_is_replaced_by_the_newest_backup() {
     let mut noise = bytes.clone();
     noise[PAGE..].fill(0x5a);
     let text = b"this is not a database at all, but some text".to_vec();
-    for (how, content) in [("noise", &noise[..]), ("text", &text), ("empty", b""), ("cut", &bytes[..PAGE * 5 + 7])] {
+    let (half, nearly_all) = (&bytes[..PAGE * 5 + 7], &bytes[..bytes.len() - 100]);
+    for (how, content) in
+        [("noise", &noise[..]), ("text", &text), ("empty", b""), ("half", half), ("nearly all", nearly_all)]
+    {
         std::fs::write(path.join("ringfence.db"), content).unwrap();
         let (rows, report) = recovered(&path, how).await;
         assert_eq!(rows, backup, "{how}");
@@ -235,14 +238,8 @@ async fn wrong_byte_in_the_header_never_prevents_a_start() {
         let how = format!("byte {at} of the header is {byte}");
         let (rows, report) = recovered(&path, &how).await;
         assert_eq!(rows, if report.is_some() { backup.clone() } else { current.clone() }, "{how}");
-        // A wrong format may have been backed up before its migration failed.
-        let backups =
-            [("backup-1", "backup-2")].map(|(to, from)| (format!("ringfence.db.{to}"), format!("ringfence.db.{from}")));
-        for (to, from) in backups {
-            if path.join(&from).exists() {
-                std::fs::rename(path.join(from), path.join(to)).unwrap();
-            }
-        }
+        // A database with a wrong format is backed up before its migration fails.
+        let _ = std::fs::rename(path.join("ringfence.db.backup-2"), path.join("ringfence.db.backup-1"));
     }
 }
 
@@ -254,22 +251,53 @@ async fn database_that_is_not_a_file_is_refused() {
     assert!(matches!(error, StoreError::File { .. }) && error.hints()[0].contains("ringfence.db"), "{error:?}");
 }
 
+/// Positions of the pages of a table or an index in the file.
+fn pages_of(database: &Path, name: &str) -> Vec<u64> {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("copy");
+    std::fs::copy(database, &copy).unwrap();
+    let connection = Connection::open(copy).unwrap();
+    let mut pages = connection.prepare("SELECT pageno FROM dbstat WHERE name = ?1").unwrap();
+    pages.query_map([name], |row| row.get::<_, u64>(0)).unwrap().map(|page| (page.unwrap() - 1) * PAGE as u64).collect()
+}
+
 /// Fills the pages of a table with noise, without a trace in the metadata of the file.
 fn damage_silently(path: &Path, table: &str) {
     let database = path.join("ringfence.db");
-    let (_parent, copy) = directory();
-    std::fs::create_dir_all(&copy).unwrap();
-    let copy = copy.join("copy");
-    std::fs::copy(&database, &copy).unwrap();
-    let connection = Connection::open(copy).unwrap();
-    let mut pages = connection.prepare("SELECT pageno FROM dbstat WHERE name = ?1").unwrap();
-    let pages: Vec<u64> = pages.query_map([table], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let pages = pages_of(&database, table);
     let file = std::fs::OpenOptions::new().write(true).open(&database).unwrap();
     let modified = file.metadata().unwrap().modified().unwrap();
     for page in pages {
-        file.write_all_at(&[0x5a; 64], (page - 1) * PAGE as u64).unwrap();
+        file.write_all_at(&[0x5a; 64], page).unwrap();
     }
     file.set_modified(modified).unwrap();
+}
+
+#[tokio::test]
+async fn index_that_does_not_match_its_table_is_damage() {
+    let (_parent, path, mut bytes, backup) = closed_store().await;
+    let database = path.join("ringfence.db");
+    let pages = pages_of(&database, "sqlite_autoindex_memories_1");
+    let start = usize::try_from(pages[0]).unwrap();
+    let key = bytes[start..start + PAGE].windows(6).position(|bytes| bytes == b"key-33").unwrap();
+    bytes[start + key] = b'x';
+    std::fs::write(&database, bytes).unwrap();
+    let (rows, report) = recovered(&path, "index").await;
+    assert!(report.is_some());
+    assert_eq!(rows, backup);
+}
+
+#[tokio::test]
+async fn log_whose_database_is_gone_is_preserved() {
+    let (_parent, path) = directory();
+    store_with_backup(&path).await;
+    std::fs::remove_file(path.join("ringfence.db.backup-1")).unwrap();
+    let log = std::fs::read(path.join("ringfence.db-wal")).unwrap();
+    std::fs::remove_file(path.join("ringfence.db")).unwrap();
+    let report = recovered(&path, "only a log").await.1.unwrap();
+    assert!(report.reason.contains("write-ahead log") && report.restored.is_none(), "{report:?}");
+    let preserved = crate::directory::with_suffix(&report.damaged_file(), "-wal");
+    assert!(std::fs::read(preserved).unwrap() == log);
 }
 
 #[tokio::test]
@@ -320,6 +348,15 @@ fn create_old_database(path: &Path) {
     old.execute_batch(MIGRATIONS[0]).unwrap();
     old.pragma_update(None, "user_version", 1).unwrap();
     old.execute("INSERT INTO sessions VALUES ('old', 'ci', 'python', 'small', 1, 'x')", []).unwrap();
+}
+
+#[tokio::test]
+async fn database_is_checked_before_a_migration() {
+    let (_parent, path) = directory();
+    create_old_database(&path);
+    damage_silently(&path, "sessions");
+    crate::shutdown_marker::record_clean(&path.join("ringfence.db")).unwrap();
+    assert!(recovered(&path, "old and damaged").await.1.is_some());
 }
 
 #[tokio::test]
