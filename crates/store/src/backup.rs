@@ -34,11 +34,11 @@ const PROGRESS_INTERVAL: i32 = 1000;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BackupError {
-    #[error("another process is making one")]
+    #[error("another process is making a backup")]
     InProgress,
-    #[error("it was interrupted, or took too long")]
+    #[error("interrupted, or the time limit was exceeded")]
     Interrupted,
-    #[error("it needs {needed} bytes of free disk space, but there are {available}")]
+    #[error("{needed} bytes of free disk space are needed, but only {available} are available")]
     DiskSpace { needed: u64, available: u64 },
     #[error(transparent)]
     File(#[from] io::Error),

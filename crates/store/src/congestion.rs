@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use ringfence_core::{AuditEvent, Principal};
 
-/// A principal may use this fraction of the queue, one sixteenth, while it is congested.
+/// While the queue is congested, each principal may use one sixteenth of it.
 const SHARE: usize = 16;
 
 /// The number of events that each principal has added since the queue became congested.

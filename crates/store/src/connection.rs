@@ -50,7 +50,7 @@ pub(crate) fn open(path: &Path, check: Check, before_migration: impl FnOnce()) -
     }
     // Because of a byte in its header: the file itself is writable, `create_file` has checked that.
     if connection.is_readonly("main")? {
-        return Err(malformed("its header forbids writing".into()).into());
+        return Err(malformed("the header forbids writing".into()).into());
     }
     connection.pragma_update(None, "journal_mode", "wal")?;
     // With a write-ahead log, a commit survives the death of the process without a sync. Only a power cut can undo the

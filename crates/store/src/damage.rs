@@ -1,4 +1,4 @@
-//! Detects damage of the database: when it is opened, and while it is in use.
+//! Detects damage to the database: when it is opened, and while it is in use.
 //!
 //! Damage means that the content of the file is wrong. A full disk, missing permissions and locks are not damage.
 
@@ -39,7 +39,7 @@ fn run_check(connection: &Connection, check: &str) -> rusqlite::Result<()> {
 /// although it may contain all data.
 pub(crate) fn check_log_has_database(path: &Path) -> rusqlite::Result<()> {
     if length(path) == 0 && length(&with_suffix(path, "-wal")) > 0 {
-        return Err(malformed("it is empty or missing, but its write-ahead log is not".into()));
+        return Err(malformed("the file is empty or missing, but its write-ahead log is not".into()));
     }
     Ok(())
 }
@@ -47,7 +47,7 @@ pub(crate) fn check_log_has_database(path: &Path) -> rusqlite::Result<()> {
 /// Returns an error if the last page is incomplete. `SQLite` would read the missing part as zeros.
 pub(crate) fn check_last_page(path: &Path) -> rusqlite::Result<()> {
     if length(&with_suffix(path, "-wal")) == 0 && !length(path).is_multiple_of(PAGE_BYTES) {
-        return Err(malformed("its last page is truncated".into()));
+        return Err(malformed("the last page is truncated".into()));
     }
     Ok(())
 }

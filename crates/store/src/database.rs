@@ -77,7 +77,7 @@ fn open_beside_others(
     monitor: &DamageMonitor,
 ) -> Result<Connection, StoreError> {
     if recovery::is_pending(path) {
-        return Err(malformed("its recovery is not complete".into()).into());
+        return Err(malformed("a recovery is not complete".into()).into());
     }
     let check = if others == OtherUsers::Stores { Check::Schema } else { Check::Pages };
     open(path, check, schedule, monitor)
@@ -119,7 +119,7 @@ fn open(
 /// A database that is empty or missing is new, unless it has backups.
 fn check_existence(path: &Path) -> Result<(), StoreError> {
     if length(path) == 0 && !Backups::new(path).list().is_empty() {
-        return Err(malformed("it is empty or missing".into()).into());
+        return Err(malformed("the file is empty or missing".into()).into());
     }
     Ok(())
 }

@@ -10,7 +10,8 @@ use crate::error::StoreError;
 /// Name of the database in the state directory.
 pub(crate) const DATABASE: &str = "ringfence.db";
 
-/// Suffixes of the files that `SQLite` keeps beside a database. They must never meet another database of the same name.
+/// Suffixes of the files that `SQLite` keeps beside a database. They must never be left beside another database of the
+/// same name.
 pub(crate) const SIDE_FILES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// Creates the directory if it does not exist. It contains session ids, so one that other users may write is refused.

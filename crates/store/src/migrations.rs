@@ -163,7 +163,7 @@ pub(crate) fn format(connection: &Connection, path: &Path) -> Result<usize, Stor
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let known = MIGRATIONS.len();
     match usize::try_from(found) {
-        Err(_) => Err(malformed(format!("its format number is {found}")).into()),
+        Err(_) => Err(malformed(format!("the format number is {found}")).into()),
         Ok(applied) if applied <= known => Ok(applied),
         Ok(_) => Err(StoreError::Newer { path: path.to_owned(), found, known }),
     }

@@ -1,8 +1,8 @@
-//! Replaces a damaged database by the newest usable backup, or by an empty database if there is none.
+//! Replaces a damaged database with the newest usable backup, or with an empty database if there is none.
 //!
 //! No other process may have the database open. A process that is killed in between loses nothing:
 //!
-//! 1. The replacement is prepared in a file of its own. Until it is complete, the damaged database is not touched.
+//! 1. The replacement is prepared in a separate file. Until it is complete, the damaged database is not touched.
 //! 2. The report is written under a temporary name. From here on, the next start completes the recovery.
 //! 3. The damaged files are renamed, never deleted, and the replacement is renamed to the database.
 //! 4. The report is renamed to its final name beside the damaged files.
@@ -125,14 +125,14 @@ fn prepare(database: &Path, reason: &str, replacement: &Path) -> Result<DamageRe
     Ok(report)
 }
 
-/// Copies a backup and opens the copy. The inner error says why this backup cannot be used; the outer one is about the
-/// host, such as a full disk, or a backup of a newer version.
+/// Copies a backup and opens the copy. The inner error is the reason why this backup cannot be used. The outer one is
+/// about the host, such as a full disk, or about a backup of a newer version.
 fn restore(backup: &Backup, replacement: &Path) -> Result<Result<Connection, String>, StoreError> {
     use ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     let copied = remove_database(replacement).and_then(|()| fs::copy(&backup.path, replacement));
     match copied {
         // It would be opened as a new database.
-        Ok(0) => return Ok(Err("it is empty".into())),
+        Ok(0) => return Ok(Err("the file is empty".into())),
         Ok(_) => {}
         Err(error) if matches!(error.kind(), QuotaExceeded | ReadOnlyFilesystem | StorageFull) => {
             return Err(failed(replacement, error));

@@ -3,7 +3,7 @@
 //! After a clean shutdown a marker contains the inode, size and modification time of the database, and a start that
 //! finds them unchanged need not read the whole file. Every later change of the file makes the marker invalid, and so
 //! does the write-ahead log that a killed process leaves behind. If damage was found while the database was in use, the
-//! marker says so instead, until a check or a recovery has settled it.
+//! marker records that instead, until the next start has checked or replaced the database.
 
 use std::fs;
 use std::io::{self, Write as _};

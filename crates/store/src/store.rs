@@ -51,7 +51,7 @@ struct Inner {
 }
 
 impl Store {
-    /// Opens the database in `directory`. Creates both if they do not exist. Replaces a damaged database by the newest
+    /// Opens the database in `directory`. Creates both if they do not exist. Replaces a damaged database with the newest
     /// backup; [`damage_reports`](crate::damage_reports) returns what was done.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
         Self::open_with(directory, Options::default())

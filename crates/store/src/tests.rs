@@ -84,7 +84,7 @@ fn file_names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// A command that runs an ignored test of this program in a process of its own.
+/// A command that runs an ignored test of this program in a separate process.
 fn child(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--ignored", "--nocapture"]);

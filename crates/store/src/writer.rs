@@ -22,7 +22,7 @@ pub(crate) enum Job {
     Record(AuditEvent),
     /// Writes in the transaction of the batch.
     Write(Write, Reply<()>),
-    /// Uses the connection after all jobs before it, in a transaction of its own. It sends its reply itself.
+    /// Uses the connection after all jobs before it, in a separate transaction. It sends its reply itself.
     Query(Query),
     Close(Reply<()>),
 }

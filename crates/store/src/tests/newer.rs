@@ -17,8 +17,8 @@ fn assert_refused(path: &Path, format: i64, how: &str) {
         let Err(error) = Store::open(path) else { panic!("{how}: it was accepted") };
         assert!(matches!(error, StoreError::Newer { found, .. } if found == format), "{how}: {error}");
         let text = format!("{error} {}", error.hints().join(" "));
-        for word in [&*format.to_string(), &*MIGRATIONS.len().to_string(), "newer ringfence", "unchanged"] {
-            assert!(text.contains(word), "{how}: {text}");
+        for part in [&*format.to_string(), &*MIGRATIONS.len().to_string(), "newer ringfence", "unchanged"] {
+            assert!(text.contains(part), "{how}: {text}");
         }
     }
     // An empty log contains nothing.
@@ -66,8 +66,10 @@ fn newer_database_that_is_also_damaged_is_refused_unchanged() {
     let file = path.join("ringfence.db");
     let mut content = std::fs::read(&file).unwrap();
     content[4096..].fill(0x5a);
-    std::fs::write(&file, content).unwrap();
-    assert_refused(&path, 7, "damaged");
+    std::fs::write(&file, &content).unwrap();
+    assert_refused(&path, 7, "noise");
+    std::fs::write(&file, &content[..4096 * 3]).unwrap();
+    assert_refused(&path, 7, "truncated");
 }
 
 /// A newer version that was killed leaves its format in the log only.

@@ -1,5 +1,5 @@
-//! Databases that were damaged in any way: the server starts, restores the newest usable backup, keeps the damaged files
-//! as they were, and reports it.
+//! Databases that were damaged in any way: the server starts, restores the newest usable backup, preserves the
+//! damaged files unchanged, and reports it.
 
 use std::os::unix::fs::FileExt as _;
 
@@ -117,7 +117,7 @@ async fn damaged_database_is_replaced_by_the_newest_backup() {
     }
     std::fs::remove_file(path.join("ringfence.db")).unwrap();
     let (rows, report) = recovered(&path, "missing").await;
-    assert_eq!((rows, report.unwrap().reason.as_str()), (backup, "it is empty or missing"));
+    assert_eq!((rows, report.unwrap().reason.as_str()), (backup, "the file is empty or missing"));
 }
 
 #[tokio::test]
