@@ -1,7 +1,8 @@
 //! What an instance uses of its limits, counted on request and from outside the sandbox where possible.
 
+use ringfence_core::sync::Mutex;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence_sandbox::cgroup::MemoryGauge;
@@ -74,7 +75,7 @@ impl Meter {
     pub fn usage(&self, workspace: WorkspaceRequest) -> Option<Usage> {
         let workspace = workspace.0.and_then(|request| request.finish().ok());
         // Locked until the sum is complete, so that concurrent callers share one computation.
-        let mut sum = self.last_sum.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sum = self.last_sum.lock();
         let start = Instant::now();
         let is_known = self.gauge.is_some() || sum.as_ref().is_some_and(|sum| start < sum.valid_until);
         let memory = if is_known { MemoryCounting::Skip } else { MemoryCounting::Include };

@@ -4,12 +4,13 @@
 //! their output is kept in memory but the tail of standard error: what nobody reads of standard output stays in its
 //! pipe, and then the process waits.
 
+use ringfence_core::sync::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use ringfence_core::{Command, WORKSPACE};
@@ -105,7 +106,7 @@ impl Managed {
             State::Ended(code, at) => (code, Some(at)),
             _ => (None, None),
         };
-        let tail: Vec<u8> = self.tail.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let tail: Vec<u8> = self.tail.lock().iter().copied().collect();
         ProcessInfo {
             pid: self.pid,
             argv: self.argv.clone(),
@@ -156,7 +157,7 @@ impl Managed {
 
     /// Reads once. Under the lock, so that what two readers take stays in order.
     fn take_stderr(&self) -> std::io::Result<usize> {
-        let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tail = self.tail.lock();
         let mut buffer = vec![0; STDERR_TAIL];
         let length = rustix::io::read(&self.stderr, &mut buffer)?;
         tail.extend(&buffer[..length]);
@@ -304,7 +305,7 @@ impl Processes {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! A process's standard input and output, a line at a time.
 
+use ringfence_core::sync::Mutex;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use tokio::net::unix::pipe::{Receiver, Sender};
 
@@ -53,7 +54,7 @@ impl Input {
     }
 
     fn unwritten(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unwritten.lock()
     }
 }
 

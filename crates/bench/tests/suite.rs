@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{Who, skip};
+use ringfence_testkit::{User, skip};
 use serde_json::Value;
 
 const BENCH: &str = env!("CARGO_BIN_EXE_ringfence-bench");
 
 const SECTIONS: [&str; 7] = ["warm", "cold", "round_trip", "burst", "density", "flood", "server"];
 
-fn command(who: Who, temporary: &Path, arguments: &[&str]) -> Command {
+fn command(who: User, temporary: &Path, arguments: &[&str]) -> Command {
     let mut command = who.program(&programs().join("ringfence-bench"));
     command.args(arguments).env("TMPDIR", temporary).stdout(Stdio::piped());
     command
@@ -55,11 +55,11 @@ fn number(value: &Value) -> f64 {
 #[test]
 fn every_section_is_measured_and_compared() {
     let test = "every_section_is_measured_and_compared";
-    if let Some(reason) = Who::Root.unavailable() {
+    if let Some(reason) = User::Root.unavailable() {
         return skip(test, &reason);
     }
-    let directory = Who::Root.directory();
-    let output = command(Who::Root, directory.path(), &["--quick", "--json"]).output().expect("the program starts");
+    let directory = User::Root.directory();
+    let output = command(User::Root, directory.path(), &["--quick", "--json"]).output().expect("the program starts");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     let sections = report["sections"].as_object().expect("sections are an object");
     assert_eq!(sections.keys().map(String::as_str).collect::<Vec<_>>(), SECTIONS);
@@ -92,12 +92,12 @@ fn every_section_is_measured_and_compared() {
 #[test]
 fn ordinary_user_gets_a_table_and_no_files_or_processes_are_left() {
     let test = "ordinary_user_gets_a_table_and_no_files_or_processes_are_left";
-    if let Some(reason) = Who::Plain.unavailable() {
+    if let Some(reason) = User::Plain.unavailable() {
         return skip(test, &reason);
     }
-    let directory = Who::Plain.directory();
+    let directory = User::Plain.directory();
     let arguments = ["--quick", "--sessions", "2", "round-trip", "density"];
-    let output = command(Who::Plain, directory.path(), &arguments).output().expect("the program starts");
+    let output = command(User::Plain, directory.path(), &arguments).output().expect("the program starts");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("the table is UTF-8");
     let lines = text.lines().filter(|line| line.starts_with('|'));
@@ -112,8 +112,8 @@ fn ordinary_user_gets_a_table_and_no_files_or_processes_are_left() {
 
 #[test]
 fn servers_end_when_the_benchmark_is_killed() {
-    let directory = Who::Root.directory();
-    let mut child = command(Who::Root, directory.path(), &["warm"]).stderr(Stdio::null()).spawn().expect("it starts");
+    let directory = User::Root.directory();
+    let mut child = command(User::Root, directory.path(), &["warm"]).stderr(Stdio::null()).spawn().expect("it starts");
     let wait_for = |count: usize| {
         let deadline = Instant::now() + Duration::from_secs(30);
         while servers(directory.path()) != count {
@@ -129,8 +129,8 @@ fn servers_end_when_the_benchmark_is_killed() {
 
 #[test]
 fn tool_calls_are_measured_directly_and_through_each_installed_gateway() {
-    let directory = Who::Root.directory();
-    let mut command = command(Who::Root, directory.path(), &["--quick", "--json", "gateway"]);
+    let directory = User::Root.directory();
+    let mut command = command(User::Root, directory.path(), &["--quick", "--json", "gateway"]);
     let cache = std::env::var("RINGFENCE_TEST_CACHE").ok();
     if let Some(cache) = &cache {
         let path = format!("{cache}/mcp-proxy/bin:{cache}/servers/node_modules/.bin:/usr/local/bin:/usr/bin:/bin");
@@ -156,11 +156,11 @@ fn tool_calls_are_measured_directly_and_through_each_installed_gateway() {
 
 #[test]
 fn missing_ringfence_is_an_error_except_for_benchmarks_that_do_not_start_it() {
-    let directory = Who::Root.directory();
+    let directory = User::Root.directory();
     let missing = directory.path().join("ringfence").display().to_string();
     let run = |benchmark: &str| {
         let arguments = ["--quick", "--program", &missing, benchmark];
-        command(Who::Root, directory.path(), &arguments).output().expect("the program starts")
+        command(User::Root, directory.path(), &arguments).output().expect("the program starts")
     };
     let output = run("warm");
     assert_eq!(output.status.code(), Some(125), "{output:?}");

@@ -5,10 +5,10 @@
 
 mod attach;
 mod commands;
+mod damage;
 mod failure;
 mod http;
 mod inherited;
-mod losses;
 mod operator;
 mod options;
 mod own_program;

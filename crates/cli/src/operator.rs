@@ -4,13 +4,13 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfence_store::Loss;
+use ringfence_store::DamageReport;
 use serde_json::Value;
 
 use crate::commands::config::load;
+use crate::damage;
 use crate::failure::Failure;
 use crate::http::{Connection, Request};
-use crate::losses;
 use crate::state::Servers;
 
 /// Longer than any call may take.
@@ -117,7 +117,7 @@ fn running() -> Result<Vec<(u32, UnixStream)>, Failure> {
         None => Vec::new(),
     };
     if connected.is_empty() {
-        losses::check(&state()?)?;
+        damage::check(&state()?)?;
     }
     Ok(connected)
 }
@@ -126,9 +126,9 @@ fn state() -> Result<PathBuf, Failure> {
     Ok(load(None, Vec::new())?.state_directory()?)
 }
 
-/// The losses that were reported for the state directory.
-pub(crate) fn reported_losses() -> Result<Vec<Loss>, Failure> {
-    Ok(losses::report(&state()?))
+/// Shows and returns the reports of a damaged state database.
+pub(crate) fn damage_reports() -> Result<Vec<DamageReport>, Failure> {
+    Ok(damage::show_reports(&state()?))
 }
 
 /// A server's own words.
@@ -148,7 +148,7 @@ fn segment(name: &str) -> String {
 
 fn servers() -> Result<Option<Servers>, Failure> {
     let state = state()?;
-    losses::report(&state);
+    damage::show_reports(&state);
     match Servers::open(&state) {
         Ok(servers) => Ok(Some(servers)),
         // No server has ever run.

@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::sync::Mutex;
 pub use detail::AuditDetail;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -42,6 +42,8 @@ pub enum AuditKind {
     ProtectedName,
     /// Events were lost because too many were recorded at once.
     EventsDropped,
+    /// A damaged state database was replaced by a backup or by an empty database.
+    DatabaseRestored,
 }
 
 impl AuditKind {
@@ -67,6 +69,7 @@ impl AuditKind {
             Self::ToolCalled => "tool_called",
             Self::ProtectedName => "protected_name",
             Self::EventsDropped => "events_dropped",
+            Self::DatabaseRestored => "database_restored",
         }
     }
 }

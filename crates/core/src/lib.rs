@@ -1,7 +1,7 @@
 //! Types that every other crate of ringfence uses: principals, session ids, failures, templates, flavors, sandbox specs
 //! and audit events.
 //!
-//! This crate starts no process, opens no connection and never blocks. Its only system calls are those of
+//! This crate starts no process, opens no connection and performs no blocking I/O. Its only system calls are those of
 //! [`AllowedRoot`], which opens directories, [`SessionId::random`] and [`now_ms`].
 
 mod allowed_root;
@@ -14,6 +14,7 @@ mod identity;
 pub mod os_strings;
 mod spec;
 pub mod suggest;
+pub mod sync;
 mod template;
 
 pub use allowed_root::AllowedRoot;

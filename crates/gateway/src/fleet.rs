@@ -19,7 +19,8 @@ mod supervisor;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use ringfence_core::sync::Mutex;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use ringfence_entries::ServerEntry;
@@ -233,7 +234,7 @@ impl<C: Connect> Clone for Fleet<C> {
 
 impl<C: Connect> Shared<C> {
     fn roster(&self) -> MutexGuard<'_, Roster<C::Link>> {
-        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+        self.roster.lock()
     }
 
     fn changed(&self) {

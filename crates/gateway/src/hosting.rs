@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use ringfence_core::sync::Mutex;
 use ringfence_entries::{Profile, ServerEntry, TOOL_SEPARATOR, tool_prefix};
 use ringfence_mcp::client::Context;
 use ringfence_mcp::clients::Clients;
@@ -389,7 +389,7 @@ pub async fn stored_servers(store: &Store, entries: &[ServerEntry]) -> Result<Kn
 #[cfg(test)]
 mod tests {
     use ringfence_entries::entry_from_json;
-    use ringfence_store::Taken;
+    use ringfence_store::OnConflict;
 
     use super::*;
 
@@ -398,7 +398,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("state")).unwrap();
         let entry = entry_from_json("a", &json!({"command": "x"})).unwrap().0;
-        let entry = store.add_server(entry, None, Taken::Refuse).await.unwrap();
+        let entry = store.add_server(entry, None, OnConflict::Refuse).await.unwrap();
         let [seen, changed] = [json!({"name": "seen"}), json!({"name": "changed", "description": "was"})];
         store.set_catalogue(&entry.uuid, &[seen.clone(), changed.clone()]).await.unwrap();
         let accepted = Catalogue { tools: vec![seen.clone(), changed], ..Catalogue::default() };

@@ -84,7 +84,7 @@ impl Gateway {
     fn with_backend(backend: Backend) -> Self {
         let (choice, audit) = match &backend {
             Backend::Ready(sessions) => (sessions.choice(), sessions.audit().clone()),
-            Backend::Down(_) => (Choice::default(), Audit::nowhere()),
+            Backend::Down(_) => (Choice::default(), Audit::disabled()),
         };
         let tools = tools::all(&choice).into_iter().map(|tool| BuiltinTool::new(json!(tool))).collect();
         Self {
@@ -195,7 +195,7 @@ impl Gateway {
     fn audit(&self) -> Audit {
         match &self.backend {
             Backend::Ready(sessions) => sessions.audit().clone(),
-            Backend::Down(_) => Audit::nowhere(),
+            Backend::Down(_) => Audit::disabled(),
         }
     }
 

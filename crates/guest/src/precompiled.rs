@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use ringfence_core::sync::Mutex;
 
 use crate::protocol::encode_frame;
 use crate::sources;

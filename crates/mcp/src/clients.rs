@@ -7,8 +7,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use ringfence_core::Principal;
+use ringfence_core::sync::Mutex;
 
 use crate::client::{Client, MessageSink};
 

@@ -3,8 +3,9 @@
 //! If a server has several principals, each may use at most its share of a pool (`fair_share`: three quarters), so that
 //! the others always get a part. A single principal may use the whole pool.
 
+use ringfence_core::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ringfence_core::Principal;
 use ringfence_core::fair_share;
@@ -85,7 +86,7 @@ impl Pool {
 
     fn own(&self, principal: &Principal) -> Option<(Arc<Semaphore>, u32)> {
         let share = self.share?;
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = self.own.lock();
         let semaphore = match own.get(principal) {
             Some(semaphore) => Arc::clone(semaphore),
             None => {

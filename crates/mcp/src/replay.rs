@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use futures_util::{Stream, stream};
-use parking_lot::Mutex;
+use ringfence_core::sync::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::sleep;

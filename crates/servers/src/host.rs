@@ -62,7 +62,7 @@ impl HostSettings {
             own: Own::default(),
             guest_writable: GuestWritable::default(),
             strict_volumes: None,
-            audit: Audit::nowhere(),
+            audit: Audit::disabled(),
             tag: None,
         }
     }

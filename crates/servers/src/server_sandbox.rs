@@ -3,10 +3,11 @@
 //! Dropped, everything in it is killed. Its launcher has no door: when this process dies, whatever way, its launcher
 //! ends at once, and every such sandbox with it. None is ever taken over by another server.
 
+use ringfence_core::sync::Mutex;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use ringfence_backend::pipe;
 use ringfence_backend::{Event, ExitStatus, SignalTarget};
@@ -270,7 +271,7 @@ impl Inner {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -7,8 +7,9 @@
 //! mark among its variables, which its descendants inherit even if they leave the group. A descendant that has
 //! removed the mark lives on until the sandbox ends; a server that must not be able to do so should live alone.
 
+use ringfence_core::sync::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ringfence_core::{Command, WORKSPACE};
@@ -48,7 +49,7 @@ impl Lodgings {
         make: impl Future<Output = Result<Cell, E>>,
     ) -> Result<Arc<Cell>, E> {
         let place = {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.0.lock();
             // Those that nobody lives in, or waits for, are forgotten.
             all.retain(|_, place| {
                 Arc::strong_count(place) > 1 || place.try_lock().map_or(true, |cell| cell.strong_count() > 0)

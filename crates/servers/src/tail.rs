@@ -2,8 +2,9 @@
 //!
 //! Always read, so that a server never waits for it; bounded in lines, in bytes a line and in bytes altogether.
 
+use ringfence_core::sync::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
@@ -61,7 +62,7 @@ impl Tail {
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The places that sessions take, from before they start until after they end.
 
+use ringfence_core::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use super::limits::{Admission, Applicant, ServiceLimits, Tenant, admit};
 use super::state::EndReason;
@@ -90,7 +91,7 @@ impl Places {
     }
 
     fn taken(&self) -> MutexGuard<'_, HashMap<SessionId, Holder>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

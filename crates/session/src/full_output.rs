@@ -3,11 +3,12 @@
 //! It lies in temporary files without a name: nobody else can open them, and they are gone with the session or the
 //! server, however that ends. They cost the host no memory, unless its directory for temporary files is in memory.
 
+use ringfence_core::sync::Mutex;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::{Output, Sessions, events};
 use ringfence_core::AuditKind;
@@ -70,7 +71,7 @@ struct Shelf {
 impl Outputs {
     /// Keeps what the outputs of a call have too much, and numbers it. Gives the call's own number.
     pub(crate) fn keep(&self, outputs: [&mut Output; 2]) -> u64 {
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.0.lock();
         let Shelf { answers, last, kept } = &mut *guard;
         *answers += 1;
         for whole in outputs.into_iter().filter_map(|output| output.whole.as_mut()) {
@@ -85,7 +86,7 @@ impl Outputs {
     }
 
     fn find(&self, number: u64) -> Option<Whole> {
-        let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.0.lock();
         guard.kept.iter().find(|whole| whole.number == number).cloned()
     }
 }

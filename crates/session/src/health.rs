@@ -1,7 +1,7 @@
 //! Whether sessions can be started. A server is healthy from its first successful start of a sandbox until a start
 //! fails.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use super::prepare::{self, Interpreter, Prepared};
@@ -111,7 +111,7 @@ impl Inner {
     }
 
     pub(crate) fn trouble(&self) -> MutexGuard<'_, Option<Trouble>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+        self.trouble.lock()
     }
 
     /// Retries if the last attempt failed, but at a limited rate.

@@ -1,7 +1,8 @@
 //! The last calls of a session, for whoever wants to know what was done in it.
 
+use ringfence_core::sync::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -36,7 +37,7 @@ pub(crate) struct Log(Mutex<VecDeque<LogEntry>>);
 
 impl Log {
     fn add(&self, entry: LogEntry) {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.0.lock();
         while entries.len() >= MOST {
             entries.pop_front();
         }
@@ -79,7 +80,7 @@ impl Sessions {
     /// The last calls of a session, oldest first.
     pub fn log(&self, principal: &Principal, id: &SessionId) -> Result<Vec<LogEntry>, Failure> {
         let log = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?.log;
-        let entries = log.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = log.0.lock();
         Ok(entries.iter().cloned().collect())
     }
 }
@@ -97,7 +98,7 @@ mod tests {
                 record.end(Status::Ok, Some(0));
             }
         }
-        let entries = log.0.lock().unwrap();
+        let entries = log.0.lock();
         assert_eq!((entries.len(), entries[0].what.as_str()), (MOST, "echo 36"));
         assert_eq!((entries[62].status, entries[63].status), (Some(Status::Ok), None));
     }

@@ -1,8 +1,9 @@
 //! Sandboxes with running interpreters that wait for a session, a few of each template that has been asked for, and for a
 //! while some more where there were too few.
 
+use ringfence_core::sync::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -228,7 +229,7 @@ impl Pool {
     }
 
     fn shelves(&self) -> MutexGuard<'_, HashMap<Arc<str>, Shelf>> {
-        self.0.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.shelves.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! A session from its first sandbox to its end: known by its handle, and kept in a sandbox by its task.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence_backend::Enforcement;
@@ -189,7 +189,7 @@ impl Inner {
             handle.names = prepared.names.clone();
             handle.processes = prepared.guest.processes();
             let known = handle.clone();
-            self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), known);
+            self.live.lock().insert(id.clone(), known);
             resident = handle.resident(prepared, lost.calls, Some(REPLACED.into()), &self.settings);
             witness = resident.guest.witness();
         }
@@ -206,7 +206,7 @@ impl Inner {
             // One that stays remembered is forgotten by the next server.
             let _ = keeping.store.remove_session(&id).await;
         }
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.live.lock().remove(&id);
         drop(place);
         handle.ended.cancel();
     }

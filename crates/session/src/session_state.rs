@@ -1,7 +1,8 @@
 //! What others may know of a session while it lives, and how they end it.
 
+use ringfence_core::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -112,7 +113,7 @@ impl SessionState {
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+        self.life.lock()
     }
 }
 

@@ -1,8 +1,9 @@
 //! All live sessions of a server: made, found, limited, stopped.
 
+use ringfence_core::sync::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ringfence_core::Volume;
@@ -62,7 +63,7 @@ pub(crate) struct Inner {
 impl Sessions {
     /// `program` is ringfence itself: sandboxes are made by a helper process of it.
     pub fn new(settings: Settings, program: PathBuf) -> Self {
-        Self::build(settings, program, Audit::nowhere(), None)
+        Self::build(settings, program, Audit::disabled(), None)
     }
 
     /// The same, with an audit of all that happens.
@@ -81,7 +82,7 @@ impl Sessions {
         let mark = settings.scope.as_ref().map(|scope| scope.tag.clone());
         let doors = LauncherSockets { directory, mark, keeper: Identity::of_own_supervisor() };
         let keeping = Keeping { store: store.clone(), doors };
-        let audit = Audit::in_store(store).of_run(settings.scope.as_ref().map(|scope| &scope.run));
+        let audit = Audit::in_store(store).with_run(settings.scope.as_ref().map(|scope| &scope.run));
         let sessions = Self::build(settings, program, audit, Some(keeping));
         *sessions.0.trouble() = Some(Trouble::unproven());
         sessions.adopt().await?;
@@ -371,6 +372,6 @@ impl Sessions {
     }
 
     pub(crate) fn live(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
-        self.0.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.live.lock()
     }
 }

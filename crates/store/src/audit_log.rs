@@ -2,51 +2,49 @@
 //!
 //! Recording never waits and never fails a request.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ringfence_core::AuditEvent;
+use ringfence_core::sync::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::Store;
+use crate::store::Store;
 
-/// Where events go. Cheap to clone; all clones are one.
+/// Records audit events. Clones share one destination.
 #[derive(Clone, Default)]
 pub struct Audit {
-    sink: Sink,
-    /// Stands in every event.
+    destination: Destination,
+    /// Added to every event.
     run: Option<Arc<Value>>,
 }
 
 #[derive(Clone, Default)]
-enum Sink {
+enum Destination {
     #[default]
-    Nowhere,
+    None,
     Memory(Arc<Mutex<Vec<AuditEvent>>>),
     Store(Store),
 }
 
 impl Audit {
-    pub fn nowhere() -> Self {
-        Self::to(Sink::Nowhere)
+    /// Discards all events.
+    pub fn disabled() -> Self {
+        Self::default()
     }
 
-    /// Keeps all events, for tests.
+    /// Retains all events in memory, for tests.
     pub fn in_memory() -> Self {
-        Self::to(Sink::Memory(Arc::default()))
+        Self { destination: Destination::Memory(Arc::default()), run: None }
     }
 
     pub fn in_store(store: Store) -> Self {
-        Self::to(Sink::Store(store))
+        Self { destination: Destination::Store(store), run: None }
     }
 
-    fn to(sink: Sink) -> Self {
-        Self { sink, run: None }
-    }
-
-    /// The same, of all that happens in one run.
+    /// Adds the identity of a run to every event.
     #[must_use]
-    pub fn of_run(self, run: Option<&impl Serialize>) -> Self {
+    pub fn with_run(self, run: Option<&impl Serialize>) -> Self {
         Self { run: run.map(|run| Arc::new(json!(run))), ..self }
     }
 
@@ -55,18 +53,18 @@ impl Audit {
             event.detail.add("run", Value::clone(run));
         }
         event.log();
-        match &self.sink {
-            Sink::Nowhere => {}
-            Sink::Memory(events) => events.lock().unwrap_or_else(PoisonError::into_inner).push(event),
-            Sink::Store(store) => store.record(event),
+        match &self.destination {
+            Destination::None => {}
+            Destination::Memory(events) => events.lock().push(event),
+            Destination::Store(store) => store.record(event),
         }
     }
 
-    /// What was kept in memory.
+    /// Returns the events in memory.
     pub fn collected(&self) -> Vec<AuditEvent> {
-        match &self.sink {
-            Sink::Memory(events) => events.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            Sink::Nowhere | Sink::Store(_) => Vec::new(),
+        match &self.destination {
+            Destination::Memory(events) => events.lock().clone(),
+            Destination::None | Destination::Store(_) => Vec::new(),
         }
     }
 }
@@ -80,7 +78,7 @@ mod tests {
     #[test]
     fn every_event_of_a_run_names_it() {
         let run = json!({"session_id": "s-1", "run_id": "r-1"});
-        let audit = Audit::in_memory().of_run(Some(&run));
+        let audit = Audit::in_memory().with_run(Some(&run));
         audit.record(AuditEvent::new(AuditKind::CallStarted, "ok"));
         assert_eq!(audit.collected()[0].detail["run"], json!({"session_id": "s-1", "run_id": "r-1"}));
     }

@@ -1,15 +1,17 @@
-//! Which sessions are those of callers who run code that calls tools, and which servers each may call.
+//! The sessions in which code may call tools, and the servers that each of them may call.
 //!
-//! What is noted of a session goes with it, so only of one that is there is anything noted. Survives the death of the
-//! process; a power cut ends the sessions too.
+//! Rows exist only for existing sessions, and are deleted with them. They survive the death of the process; a power cut
+//! ends the sessions, too.
 
+use ringfence_core::SessionId;
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::{Store, StoreError};
-use ringfence_core::SessionId;
+use crate::error::StoreError;
+use crate::store::Store;
 
 impl Store {
-    /// Notes that a session is the one in which a caller's code runs at an endpoint; false if there is no such session.
+    /// Records that the code of a principal runs in this session for a profile. Returns false if there is no such
+    /// session.
     pub async fn set_code_session(
         &self,
         session: &SessionId,
@@ -17,8 +19,8 @@ impl Store {
         profile: &str,
     ) -> Result<bool, StoreError> {
         let (session, principal, profile) = (session.clone(), principal.to_owned(), profile.to_owned());
-        self.with(move |connection| {
-            // What is there keeps its row, and so its place.
+        self.query(move |connection| {
+            // An existing row is updated and not replaced, because its rowid determines the order.
             let changed = connection.execute(
                 "INSERT INTO code_sessions (session, principal, profile)
                  SELECT id, ?2, ?3 FROM sessions WHERE id = ?1
@@ -30,10 +32,10 @@ impl Store {
         .await
     }
 
-    /// The sessions in which a caller's code runs at an endpoint, the newest last.
+    /// Returns the sessions in which the code of a principal runs for a profile, the newest last.
     pub async fn code_sessions(&self, principal: &str, profile: &str) -> Result<Vec<SessionId>, StoreError> {
         let (principal, profile) = (principal.to_owned(), profile.to_owned());
-        self.with(move |connection| {
+        self.query(move |connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT code.session FROM code_sessions AS code JOIN sessions ON sessions.id = code.session
                  WHERE code.principal = ?1 AND code.profile = ?2 ORDER BY sessions.created, code.rowid",
@@ -44,17 +46,17 @@ impl Store {
         .await
     }
 
-    /// Lets a session call these servers, by uuid, besides those that it may call already; false if there is no such
-    /// session.
+    /// Lets a session call these servers, by uuid, in addition to those granted earlier. Returns false if there is no
+    /// such session.
     pub async fn grant(&self, session: &SessionId, servers: &[String]) -> Result<bool, StoreError> {
         let (session, servers) = (session.clone(), servers.to_vec());
-        self.with(move |connection| Ok(grant(connection, &session, &servers)?)).await
+        self.query(move |connection| Ok(grant(connection, &session, &servers)?)).await
     }
 
-    /// The servers that a session may call, by uuid, in the order in which they were granted.
+    /// Returns the uuids of the servers that a session may call, in the order in which they were granted.
     pub async fn granted(&self, session: &SessionId) -> Result<Vec<String>, StoreError> {
         let session = session.clone();
-        self.with(move |connection| {
+        self.query(move |connection| {
             let query = "SELECT server FROM session_servers WHERE session = ?1 ORDER BY rowid";
             let mut statement = connection.prepare_cached(query)?;
             let rows = statement.query_map([session.as_str()], |row| row.get(0))?;
@@ -64,13 +66,13 @@ impl Store {
     }
 }
 
-/// All or none: the row of the session is looked at under the same lock.
+/// Checks the session and adds the grants in one transaction, so that none outlives the session.
 fn grant(connection: &mut Connection, session: &SessionId, servers: &[String]) -> rusqlite::Result<bool> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let there = transaction
+    let exists = transaction
         .prepare_cached("SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?1)")?
         .query_row([session.as_str()], |row| row.get(0))?;
-    if there {
+    if exists {
         let statement = "INSERT OR IGNORE INTO session_servers (session, server) VALUES (?1, ?2)";
         let mut statement = transaction.prepare_cached(statement)?;
         for server in servers {
@@ -78,7 +80,7 @@ fn grant(connection: &mut Connection, session: &SessionId, servers: &[String]) -
         }
     }
     transaction.commit()?;
-    Ok(there)
+    Ok(exists)
 }
 
 #[cfg(test)]
@@ -122,7 +124,7 @@ mod tests {
         ] {
             assert!(store.set_code_session(&id(session), principal, profile).await.unwrap());
         }
-        assert!(store.set_code_session(&id("one"), "ci", "code").await.unwrap(), "twice is no harm");
+        assert!(store.set_code_session(&id("one"), "ci", "code").await.unwrap(), "repeating it is harmless");
         store.close().await;
         let store = Store::open(&directory.path().join("state")).unwrap();
         assert_eq!(store.code_sessions("ci", "code").await.unwrap(), [id("one"), id("two"), id("new")]);
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn grants_add_up_and_are_of_one_session() {
+    async fn grants_accumulate_per_session() {
         let (directory, store) = open(&[("one", 1), ("two", 2)]).await;
         assert!(store.grant(&id("one"), &["u-2".into(), "u-1".into()]).await.unwrap());
         assert!(store.grant(&id("one"), &["u-1".into(), "u-3".into()]).await.unwrap());
@@ -143,20 +145,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_that_is_noted_goes_with_the_session_and_nothing_comes_before_it() {
+    async fn grants_exist_only_while_their_session_exists() {
         let (_directory, store) = open(&[("one", 1), ("two", 2)]).await;
         for session in ["one", "two"] {
             store.set_code_session(&id(session), "ci", "code").await.unwrap();
             store.grant(&id(session), &["u-1".into()]).await.unwrap();
         }
-        // As the server does while a session lives.
+        // The server updates the address of a running session.
         store.upsert_session(SessionRecord { address: "elsewhere#8".into(), ..record("two", 2) }).await.unwrap();
         store.remove_session(&id("one")).await.unwrap();
         assert_eq!(store.code_sessions("ci", "code").await.unwrap(), [id("two")]);
         assert_eq!(store.granted(&id("one")).await.unwrap(), Vec::<String>::new());
-        assert_eq!(store.granted(&id("two")).await.unwrap(), ["u-1"], "a session that is written again keeps its own");
+        assert_eq!(
+            store.granted(&id("two")).await.unwrap(),
+            ["u-1"],
+            "an update of the session does not delete its grants"
+        );
 
-        // An id that comes back begins with nothing.
+        // A new session with the same id starts without grants.
         assert!(!store.set_code_session(&id("one"), "ci", "code").await.unwrap());
         assert!(!store.grant(&id("one"), &["u-1".into()]).await.unwrap());
         store.upsert_session(record("one", 3)).await.unwrap();

@@ -4,37 +4,32 @@
 //! While the queue is more than half full, each principal may add only a small number of events.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
-use tokio::sync::mpsc::Sender;
+use ringfence_core::sync::Mutex;
+use ringfence_core::{AuditEvent, Principal};
 
-use super::writer::Job;
-use ringfence_core::AuditEvent;
-use ringfence_core::Principal;
-
-/// The part of the queue that one principal may take while it is congested.
+/// While the queue is congested, each principal may use one sixteenth of it.
 const SHARE: usize = 16;
 
 /// The number of events that each principal has added since the queue became congested.
 #[derive(Default)]
-pub(super) struct Congestion(Mutex<HashMap<Option<Box<str>>, usize>>);
+pub(crate) struct Congestion(Mutex<HashMap<Option<Box<str>>, usize>>);
 
 impl Congestion {
-    /// Whether this event may be queued.
-    pub(super) fn admits(&self, event: &AuditEvent, queue: &Sender<Job>) -> bool {
-        let (free, size) = (queue.capacity(), queue.max_capacity());
-        if free > size / 2 {
+    /// Returns true if the event may be added to a queue with this many free slots.
+    pub(crate) fn admits(&self, event: &AuditEvent, free_slots: usize, queue_capacity: usize) -> bool {
+        if free_slots > queue_capacity / 2 {
             return true;
         }
-        let mut added = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         let principal = event.principal.as_ref().map(|principal| Principal::name(principal).into());
-        let added = added.entry(principal).or_default();
-        *added += 1;
-        *added <= (size / SHARE).max(1)
+        let count = counts.entry(principal).or_default();
+        *count += 1;
+        *count <= (queue_capacity / SHARE).max(1)
     }
 
-    /// The writer has emptied the queue.
-    pub(super) fn end(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Resets the counts after the writer has emptied the queue.
+    pub(crate) fn end(&self) {
+        self.0.lock().clear();
     }
 }

@@ -1,152 +1,141 @@
-//! Opens the database: made, brought up to date, or, if it is broken, replaced by what can be read of it.
-//!
-//! While a connection lives, nothing in the process opens the file by any other way: when that is closed, the locks of
-//! `SQLite` are gone, and another process takes the database for one that nobody uses.
+//! Opens and closes the database of a state directory, with the locks, checks and backups that belong to it.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
 
-use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode};
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rusqlite::Connection;
 
-use super::StoreError;
-use super::locks::{InUse, Turn};
-use super::log::Log;
-use super::migrations::{MIGRATIONS, format, migrate};
-use super::newer::refuse_newer;
-use super::replacement::{self, replace};
-use super::salvage::check_rows;
+use crate::backup::{BackupSchedule, BackupThread, Backups, Cancellation};
+use crate::connection::{self, Check};
+use crate::damage::{DamageMonitor, is_damage_at_open, malformed};
+use crate::directory::{DATABASE, length};
+use crate::error::StoreError;
+use crate::locks::{OpeningLock, OtherUsers, UseLock};
+use crate::migrations::refuse_newer;
+use crate::recovery;
+use crate::shutdown_marker::{self, Shutdown};
 
-pub(super) const NAME: &str = "ringfence.db";
-
-/// Of every database that this program makes.
-pub(super) const PAGE_BYTES: usize = 4096;
-pub(super) const PAGE: u64 = PAGE_BYTES as u64;
-
-/// How long another server's transaction is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A database that is open, and known to be. The connection ends first.
-pub(super) struct Database {
-    pub(super) connection: Connection,
-    _in_use: InUse,
+/// An open database. The fields are dropped in this order: the lock is the last.
+pub(crate) struct Database {
+    backup_thread: BackupThread,
+    pub(crate) connection: Connection,
+    pub(crate) monitor: Arc<DamageMonitor>,
+    /// Rows that were changed by migrations, before anything else was written.
+    changes_at_open: u64,
+    path: PathBuf,
+    schedule: BackupSchedule,
+    use_lock: UseLock,
 }
 
-pub(super) fn open(directory: &Path) -> Result<Database, StoreError> {
-    let path = directory.join(NAME);
-    let _turn = Turn::take(directory)?;
-    let mut in_use = InUse::take(directory)?;
-    if !in_use.is_alone() {
-        // What is wrong with the log was seen by those who opened it before, and cannot be seen while they write it.
-        let is_ready = replacement::is_ready(&path);
-        let opened = if is_ready { Err(corrupt("its replacement waits".into()).into()) } else { open_at(&path) };
-        let why = match opened {
-            Err(StoreError::Database(error)) if is_broken(&error) => error.to_string(),
-            opened => return opened.map(|connection| Database { connection, _in_use: in_use }),
+impl Database {
+    /// Opens the database. A damaged one is replaced if no other process uses it.
+    pub(crate) fn open(directory: &Path, schedule: BackupSchedule) -> Result<Self, StoreError> {
+        let path = directory.join(DATABASE);
+        let monitor = Arc::new(DamageMonitor::new(path.clone()));
+        let _opening = OpeningLock::acquire(directory)?;
+        let (use_lock, others) = UseLock::acquire(directory)?;
+        let connection = match others {
+            OtherUsers::None => open_exclusively(&path, &schedule, &monitor)?,
+            others => match open_beside_others(&path, others, &schedule, &monitor) {
+                Err(StoreError::Database(error)) if is_damage_at_open(&error) => {
+                    if !use_lock.wait_until_exclusive()? {
+                        return Err(StoreError::Damaged { path, reason: error.to_string() });
+                    }
+                    open_exclusively(&path, &schedule, &monitor)?
+                }
+                opened => opened?,
+            },
         };
-        if !in_use.wait_until_alone()? {
-            return Err(StoreError::BrokenInUse { path, why });
+        use_lock.share()?;
+        let backup_thread = BackupThread::start(Backups::new(&path), schedule.clone(), Arc::clone(&monitor))
+            .map_err(|source| StoreError::Directory { path: directory.to_owned(), source })?;
+        let changes_at_open = connection.total_changes();
+        Ok(Self { backup_thread, connection, monitor, changes_at_open, path, schedule, use_lock })
+    }
+
+    /// Closes the database. If something was written, a backup is made first, unless there is a recent one.
+    pub(crate) fn close(self) {
+        let Self { backup_thread, connection, monitor, changes_at_open, path, schedule, use_lock } = self;
+        drop(backup_thread);
+        let backups = Backups::new(&path);
+        let has_written = connection.total_changes() > changes_at_open;
+        if has_written && !monitor.is_damaged() && backups.is_older_than(schedule.min_age_at_close) {
+            create_backup(&backups, &Cancellation::after(schedule.timeout_at_close), &monitor);
+        }
+        drop(connection);
+        if let Err(error) = record_clean_shutdown(&path, &use_lock) {
+            tracing::debug!("the clean shutdown of the state database was not recorded: {error}");
         }
     }
-    replacement::finish(&path)?;
-    refuse_newer(&path)?;
-    let connection = match open_alone(&path) {
-        Err(StoreError::Database(error)) if is_broken(&error) => {
-            replace(&path, &error)?;
-            open_at(&path)?
+}
+
+/// Opens a database that other processes use. Stores among them have checked it, other programs have not.
+fn open_beside_others(
+    path: &Path,
+    others: OtherUsers,
+    schedule: &BackupSchedule,
+    monitor: &DamageMonitor,
+) -> Result<Connection, StoreError> {
+    if recovery::is_pending(path) {
+        return Err(malformed("a recovery is not complete".into()).into());
+    }
+    let check = if others == OtherUsers::Stores { Check::Schema } else { Check::Pages };
+    open(path, check, schedule, monitor)
+}
+
+/// Opens a database that no other process uses. It is read completely, unless it is as a clean shutdown left it.
+fn open_exclusively(path: &Path, schedule: &BackupSchedule, monitor: &DamageMonitor) -> Result<Connection, StoreError> {
+    recovery::complete(path)?;
+    refuse_newer(path)?;
+    let check = match shutdown_marker::last(path) {
+        Shutdown::Clean => Check::Schema,
+        Shutdown::Unclean => Check::Pages,
+        Shutdown::Suspect => Check::Content,
+    };
+    let connection = match check_existence(path).and_then(|()| open(path, check, schedule, monitor)) {
+        Err(StoreError::Database(error)) if is_damage_at_open(&error) => {
+            recovery::recover(path, &error.to_string())?;
+            open(path, Check::Schema, schedule, monitor)?
         }
         opened => opened?,
     };
-    in_use.share()?;
-    Ok(Database { connection, _in_use: in_use })
-}
-
-/// The log is looked at first: `SQLite` keeps only what it understands of it, and says nothing. A file that is there
-/// and empty is for it as good as none.
-fn open_alone(path: &Path) -> Result<Connection, StoreError> {
-    let log = Log::read(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
-    let is_empty = fs::metadata(path).is_ok_and(|found| found.len() == 0);
-    match log.damage.or_else(|| is_empty.then(|| "it is empty".to_owned())) {
-        Some(damage) => Err(corrupt(damage).into()),
-        None => open_at(path),
+    if check != Check::Schema {
+        shutdown_marker::forget(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
     }
-}
-
-pub(super) fn open_at(path: &Path) -> Result<Connection, StoreError> {
-    make_file(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
-    check_lengths(path)?;
-    let mut connection = Connection::open(path)?;
-    connection.busy_timeout(PATIENCE)?;
-    // One that turns out to be broken is kept as it was found.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    let checked: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    if checked != "ok" {
-        return Err(corrupt(checked).into());
-    }
-    let format = format(&connection, path)?;
-    if let Some(damage) = check_rows(&connection, format == MIGRATIONS.len())? {
-        return Err(corrupt(damage).into());
-    }
-    // By a number in its header, since the file itself can be written: that was tried above.
-    if connection.is_readonly("main")? {
-        return Err(corrupt("it claims to be for reading only".into()).into());
-    }
-    connection.pragma_update(None, "journal_mode", "wal")?;
-    // With a write-ahead log, a commit survives the death of the process without a sync of its own. Only a power cut
-    // can take the last ones back, and the sessions of before are gone then anyway.
-    connection.pragma_update(None, "synchronous", "normal")?;
-    if format < MIGRATIONS.len() {
-        migrate(&mut connection, path)?;
-    }
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     Ok(connection)
 }
 
-/// Makes the file if it is not there: `SQLite` gives the files beside it the mode of the database itself. One that is
-/// there is only asked about, never opened.
-fn make_file(path: &Path) -> io::Result<()> {
-    match OpenOptions::new().create_new(true).append(true).mode(0o600).open(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        made => return made.map(drop),
-    }
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a file"));
-    }
-    Ok(accessat(CWD, path, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS)?)
+fn open(
+    path: &Path,
+    check: Check,
+    schedule: &BackupSchedule,
+    monitor: &DamageMonitor,
+) -> Result<Connection, StoreError> {
+    connection::open(path, check, || {
+        create_backup(&Backups::new(path), &Cancellation::after(schedule.timeout), monitor);
+    })
 }
 
-/// Finds what `SQLite` overlooks. A log without a database is taken for one that is left over, and thrown away, but may
-/// hold all that there is; and what is missing of a last page is taken for zeros.
-fn check_lengths(path: &Path) -> Result<(), StoreError> {
-    let length = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
-    match (length(path), length(&beside(path, "-wal"))) {
-        (0, 1..) => Err(corrupt("it is empty, and its log is not".into()).into()),
-        (cut, 0) if cut % PAGE != 0 => Err(corrupt("its last page is cut off".into()).into()),
-        _ => Ok(()),
+/// A database that is empty or missing is new, unless it has backups.
+fn check_existence(path: &Path) -> Result<(), StoreError> {
+    if length(path) == 0 && !Backups::new(path).list().is_empty() {
+        return Err(malformed("the file is empty or missing".into()).into());
     }
+    Ok(())
 }
 
-pub(super) fn corrupt(message: String) -> rusqlite::Error {
-    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT), Some(message))
-}
-
-/// Whether it is the content that is wrong. What cannot be read or written for want of space or rights is not broken.
-fn is_broken(error: &rusqlite::Error) -> bool {
-    match error.sqlite_error_code() {
-        // The last two: a schema that is not ours, and a file that claims to be for reading only.
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown | ErrorCode::ReadOnly) => true,
-        Some(_) => false,
-        None => !matches!(error, rusqlite::Error::InvalidPath(_)),
+fn create_backup(backups: &Backups, cancellation: &Cancellation, monitor: &DamageMonitor) {
+    if let Err(error) = backups.create(cancellation) {
+        error.log(monitor);
     }
 }
 
-/// The path with something at its end.
-pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    name.into()
+/// Lets the next start trust the database, if no other process uses it.
+fn record_clean_shutdown(path: &Path, use_lock: &UseLock) -> Result<(), StoreError> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let Some(_opening) = OpeningLock::try_acquire(directory)? else { return Ok(()) };
+    if use_lock.try_exclusive()? == OtherUsers::None {
+        shutdown_marker::record_clean(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
+    }
+    Ok(())
 }

@@ -1,9 +1,12 @@
-//! Who opens the database, and who has it open.
+//! File locks between the processes that use one state directory.
 //!
-//! Two files are locked: one while a store is opened, so that servers that start together take turns; and one as long
-//! as it is open, by all that have it open. Whoever has the second alone may put another database in its place.
-//! Both with `flock`, which belongs to the opened file: the locks of `SQLite` belong to the process, and are lost when
-//! the database is closed anywhere in it.
+//! - [`OpeningLock`] is taken while a database is opened, checked, replaced or marked as cleanly closed.
+//! - [`UseLock`] is shared by all stores that have the database open. Only a store that has it exclusively may replace
+//!   the database.
+//! - [`BackupLock`] is taken while a backup is made.
+//!
+//! They use `flock`, which belongs to the open file description: the locks of `SQLite` belong to the process, and are
+//! dropped when any descriptor of the database is closed in it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,111 +18,145 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
-use super::StoreError;
-use super::database::{NAME, beside};
+use crate::directory::{DATABASE, with_suffix};
+use crate::error::StoreError;
 
-/// How long others that have it open are waited for: a command lists something and is done.
-const PATIENCE: Duration = Duration::from_secs(3);
-const ASKED_EVERY: Duration = Duration::from_millis(20);
+/// Maximum time to wait for other users of a damaged database; a command needs some milliseconds.
+const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long one that opens it before is waited for: it may have a large one to save.
-const OPENING: Duration = Duration::from_secs(60);
+/// Maximum time to wait for a process that opens the database; it may have to check or restore a large one.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Held until it is dropped.
-pub(super) struct Turn(#[expect(dead_code, reason = "the lock lives as long as the file is open")] File);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-impl Turn {
-    pub(super) fn take(directory: &Path) -> Result<Self, StoreError> {
-        Self::take_within(directory, OPENING)
+/// Released when dropped.
+pub(crate) struct OpeningLock {
+    _file: File,
+}
+
+impl OpeningLock {
+    pub(crate) fn acquire(directory: &Path) -> Result<Self, StoreError> {
+        Self::acquire_within(directory, OPENING_TIMEOUT)
     }
 
-    fn take_within(directory: &Path, patience: Duration) -> Result<Self, StoreError> {
-        let lock = open(&directory.join("ringfence.lock"))?;
-        let until = Instant::now() + patience;
+    fn acquire_within(directory: &Path, timeout: Duration) -> Result<Self, StoreError> {
+        let deadline = Instant::now() + timeout;
         loop {
-            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self(lock)),
-                Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(ASKED_EVERY),
-                Err(Errno::WOULDBLOCK) => {
-                    let why = format!("another server has been opening it for {} s", patience.as_secs());
-                    let source = io::Error::new(io::ErrorKind::TimedOut, why);
-                    return Err(StoreError::Directory { path: directory.to_owned(), source });
-                }
-                Err(errno) => return Err(failed(directory, errno)),
+            if let Some(lock) = Self::try_acquire(directory)? {
+                return Ok(lock);
             }
+            if Instant::now() >= deadline {
+                let message = format!("another process has been opening its database for {} s", timeout.as_secs());
+                let source = io::Error::new(io::ErrorKind::TimedOut, message);
+                return Err(StoreError::Directory { path: directory.to_owned(), source });
+            }
+            std::thread::sleep(POLL_INTERVAL);
         }
+    }
+
+    pub(crate) fn try_acquire(directory: &Path) -> Result<Option<Self>, StoreError> {
+        let file = open(&directory.join("ringfence.lock"))?;
+        let is_acquired = try_exclusive(&file).map_err(|errno| failed(directory, errno))?;
+        Ok(is_acquired.then_some(Self { _file: file }))
     }
 }
 
-/// The database is in use as long as this lives. Changed only by whoever has the turn.
-pub(super) struct InUse {
-    lock: File,
+/// The other users of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OtherUsers {
+    None,
+    /// Programs other than ringfence, such as `sqlite3`.
+    Programs,
+    /// Stores in this or another process.
+    Stores,
+}
+
+/// Marks the database as being in use until it is dropped. Only changed under the [`OpeningLock`].
+pub(crate) struct UseLock {
+    file: File,
     directory: PathBuf,
-    is_alone: bool,
 }
 
-impl InUse {
-    /// Alone if nobody else has it open.
-    pub(super) fn take(directory: &Path) -> Result<Self, StoreError> {
-        let lock = open(&directory.join("ringfence.in-use"))?;
-        let mut taken = Self { lock, directory: directory.to_owned(), is_alone: false };
-        if !taken.try_alone()? {
-            taken.share()?;
+impl UseLock {
+    /// Takes the lock exclusively if there are no other stores, else shared.
+    pub(crate) fn acquire(directory: &Path) -> Result<(Self, OtherUsers), StoreError> {
+        let lock = Self { file: open(&directory.join("ringfence.in-use"))?, directory: directory.to_owned() };
+        let others = lock.try_exclusive()?;
+        if others == OtherUsers::Stores {
+            lock.share()?;
         }
-        Ok(taken)
+        Ok((lock, others))
     }
 
-    pub(super) fn is_alone(&self) -> bool {
-        self.is_alone
-    }
-
-    /// Waits for a while for the others to end; false if they do not, and then it is not even shared.
-    pub(super) fn wait_until_alone(&mut self) -> Result<bool, StoreError> {
-        let until = Instant::now() + PATIENCE;
-        while !self.try_alone()? {
-            if Instant::now() >= until {
+    /// Waits until there are no other users. Returns false after a timeout; the lock is then not even shared.
+    pub(crate) fn wait_until_exclusive(&self) -> Result<bool, StoreError> {
+        let deadline = Instant::now() + EXCLUSIVE_TIMEOUT;
+        while self.try_exclusive()? != OtherUsers::None {
+            if Instant::now() >= deadline {
                 return Ok(false);
             }
-            std::thread::sleep(ASKED_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(true)
     }
 
-    /// From now on others may have it open, too. Nobody is waited for: only who has the turn can be alone.
-    pub(super) fn share(&mut self) -> Result<(), StoreError> {
-        flock(&self.lock, FlockOperation::LockShared).map_err(|errno| failed(&self.directory, errno))?;
-        self.is_alone = false;
-        Ok(())
+    /// Lets other stores use the database. Does not wait: only a holder of the [`OpeningLock`] has it exclusively.
+    pub(crate) fn share(&self) -> Result<(), StoreError> {
+        flock(&self.file, FlockOperation::LockShared).map_err(|errno| failed(&self.directory, errno))
     }
 
-    fn try_alone(&mut self) -> Result<bool, StoreError> {
-        self.is_alone = match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => !is_open_elsewhere(&self.directory)
-                .map_err(|source| StoreError::Directory { path: self.directory.clone(), source })?,
-            Err(Errno::WOULDBLOCK) => false,
-            Err(errno) => return Err(failed(&self.directory, errno)),
-        };
-        Ok(self.is_alone)
+    /// Takes the lock exclusively unless there are other stores, and returns the other users.
+    pub(crate) fn try_exclusive(&self) -> Result<OtherUsers, StoreError> {
+        if !try_exclusive(&self.file).map_err(|errno| failed(&self.directory, errno))? {
+            return Ok(OtherUsers::Stores);
+        }
+        let is_open = is_open_elsewhere(&self.directory)
+            .map_err(|source| StoreError::Directory { path: self.directory.clone(), source })?;
+        Ok(if is_open { OtherUsers::Programs } else { OtherUsers::None })
     }
 }
 
-/// Whether a program that knows nothing of these locks has the database open: every process that does, through
-/// `SQLite` and with a log, has this byte of the log's index locked. Asked only by who has the other lock: closing the
-/// file would take the same lock from this process.
+/// Released when dropped.
+pub(crate) struct BackupLock {
+    _file: File,
+}
+
+impl BackupLock {
+    /// Returns none while another store makes a backup.
+    pub(crate) fn try_acquire(database: &Path) -> io::Result<Option<Self>> {
+        let file = open_file(&with_suffix(database, ".backup-lock"))?;
+        Ok(try_exclusive(&file)?.then_some(Self { _file: file }))
+    }
+}
+
+/// Returns true if a program that does not know these locks has the database open: through `SQLite` and with a log, it
+/// has locked this byte of the log's index. Only for a holder of the exclusive [`UseLock`]: closing the index drops the
+/// locks that this process has on it.
 fn is_open_elsewhere(directory: &Path) -> io::Result<bool> {
-    const OPEN: u64 = 128;
-    let index = match File::open(beside(&directory.join(NAME), "-shm")) {
+    const OPEN_BYTE: u64 = 128;
+    let index = match File::open(with_suffix(&directory.join(DATABASE), "-shm")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         index => index?,
     };
     let mut lock = Flock::from(FlockType::WriteLock);
-    (lock.start, lock.length) = (OPEN, 1);
+    (lock.start, lock.length) = (OPEN_BYTE, 1);
     Ok(fcntl_getlk(&index, &lock)?.is_some())
 }
 
+fn try_exclusive(file: &File) -> Result<bool, Errno> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
 fn open(path: &Path) -> Result<File, StoreError> {
-    let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
-    opened.map_err(|source| StoreError::Directory { path: path.to_owned(), source })
+    open_file(path).map_err(|source| StoreError::Directory { path: path.to_owned(), source })
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
 fn failed(directory: &Path, errno: Errno) -> StoreError {
@@ -133,15 +170,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_waited_for_and_not_for_ever() {
+    fn opening_lock_is_waited_for_until_a_timeout() {
         let directory = tempfile::tempdir().unwrap();
-        let first = Turn::take(directory.path()).unwrap();
-        let refused = Turn::take_within(directory.path(), Duration::ZERO).err().unwrap();
-        let why = refused.source().unwrap().to_string();
-        assert!(why.contains("another server"), "{why}");
+        let first = OpeningLock::acquire(directory.path()).unwrap();
+        let error = OpeningLock::acquire_within(directory.path(), Duration::ZERO).err().unwrap();
+        let cause = error.source().unwrap().to_string();
+        assert!(cause.contains("another process"), "{cause}");
         let path = directory.path().to_owned();
-        let waiting = std::thread::spawn(move || Turn::take(&path).map(drop));
-        std::thread::sleep(ASKED_EVERY);
+        let waiting = std::thread::spawn(move || OpeningLock::acquire(&path).map(drop));
+        std::thread::sleep(POLL_INTERVAL);
         drop(first);
         waiting.join().unwrap().unwrap();
     }

@@ -1,14 +1,16 @@
-//! The format of the database: how it is made, and brought up to date.
+//! The format of the database: its version number, and the migrations that create and update it.
 
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::StoreError;
-use super::database::corrupt;
+use crate::damage::malformed;
+use crate::error::StoreError;
 
-/// From each format to the next; never changed once released, only added to.
-pub(super) const MIGRATIONS: [&str; 3] = [
+/// One migration from each format to the next. Released migrations never change; new ones are appended.
+pub(crate) const MIGRATIONS: [&str; 3] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -30,7 +32,7 @@ pub(super) const MIGRATIONS: [&str; 3] = [
     ) STRICT;
     CREATE INDEX audit_of_session ON audit (session, number);
 ",
-    // Whatever touches the servers or the pins counts: a server that looks on sees it by one number.
+    // Every change of servers and pins increments one number, by which servers notice changes of other processes.
     "
     CREATE TABLE servers (
         name TEXT PRIMARY KEY,
@@ -53,7 +55,7 @@ pub(super) const MIGRATIONS: [&str; 3] = [
     CREATE TRIGGER pins_updated AFTER UPDATE ON pins BEGIN UPDATE server_changes SET number = number + 1; END;
     CREATE TRIGGER pins_deleted AFTER DELETE ON pins BEGIN UPDATE server_changes SET number = number + 1; END;
 ",
-    // For code that calls tools. What belongs to a session goes with it.
+    // For code that calls tools. Rows of a session are deleted with it.
     "
     CREATE TABLE catalogues (
         server TEXT PRIMARY KEY,
@@ -103,56 +105,88 @@ pub(super) const MIGRATIONS: [&str; 3] = [
 ",
 ];
 
-/// An entry of the schema, without the page where it begins.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) kind: String,
-    pub(super) name: String,
-    pub(super) table: String,
-    /// Nothing for what `SQLite` makes by itself.
-    pub(super) sql: Option<String>,
-}
+/// Tables of the current format.
+pub(crate) const TABLES: [&str; 11] = [
+    "audit",
+    "catalogues",
+    "code_sessions",
+    "deleted_tools",
+    "memories",
+    "pins",
+    "saved_tools",
+    "server_changes",
+    "servers",
+    "session_servers",
+    "sessions",
+];
 
-/// The schema of a database, with the page where each begins: none for what has no pages.
-pub(super) fn schema(connection: &Connection) -> rusqlite::Result<Vec<(Entry, u32)>> {
-    let mut select =
-        connection.prepare("SELECT type, name, tbl_name, sql, rootpage FROM sqlite_schema ORDER BY rowid")?;
-    let entries = select.query_map([], |row| {
-        let entry = Entry { kind: row.get(0)?, name: row.get(1)?, table: row.get(2)?, sql: row.get(3)? };
-        Ok((entry, row.get::<_, Option<u32>>(4)?.unwrap_or_default()))
-    })?;
-    entries.collect()
-}
+/// Position of `PRAGMA user_version` in the header: <https://www.sqlite.org/fileformat2.html#the_database_header>.
+const FORMAT_OFFSET: usize = 60;
+const MAGIC: &[u8] = b"SQLite format 3\0";
 
-/// The schema of a new database after so many migrations.
-pub(super) fn schema_of_new(migrations: usize) -> rusqlite::Result<Vec<(Entry, u32)>> {
-    let mut new = Connection::open_in_memory()?;
-    let transaction = new.transaction()?;
-    for migration in &MIGRATIONS[..migrations] {
-        transaction.execute_batch(migration)?;
+/// Maximum format that is believed if only the header can be read. Formats are numbered one by one, so a higher number
+/// in the header is damage.
+const MAX_FORMAT_IN_HEADER: u32 = 10_000;
+
+/// Refuses a database of a newer version by its raw header, before anything else decides that it is damaged: a newer
+/// version may use a page size or a schema that looks like damage to this one.
+///
+/// No connection to the database may exist in this process, because closing the file drops the locks of `SQLite`.
+pub(crate) fn refuse_newer(path: &Path) -> Result<(), StoreError> {
+    let header = match read_header(path) {
+        Ok(header) => header,
+        Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::NotFound) => return Ok(()),
+        Err(source) => return Err(StoreError::File { path: path.to_owned(), source }),
+    };
+    let [a, b, c, d] = header[FORMAT_OFFSET..] else { return Ok(()) };
+    let found = u32::from_be_bytes([a, b, c, d]);
+    let known = MIGRATIONS.len();
+    let is_newer = found <= MAX_FORMAT_IN_HEADER && usize::try_from(found).is_ok_and(|found| found > known);
+    if header.starts_with(MAGIC) && is_newer {
+        return Err(StoreError::Newer { path: path.to_owned(), found: found.into(), known });
     }
-    schema(&transaction)
+    Ok(())
 }
 
-/// The number of migrations that were applied to the database. A number above the known ones is always refused, never
-/// repaired: only the newer version knows its meaning.
-pub(super) fn format(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
+fn read_header(path: &Path) -> io::Result<[u8; FORMAT_OFFSET + 4]> {
+    let mut header = [0; FORMAT_OFFSET + 4];
+    // Anything but a regular file is refused later; opening a FIFO would block.
+    if std::fs::metadata(path)?.is_file() {
+        File::open(path)?.read_exact(&mut header)?;
+    }
+    Ok(header)
+}
+
+/// Returns the number of migrations that were applied to the database. A number above the known ones is an error and
+/// never damage: only the newer version knows its meaning.
+pub(crate) fn format(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let known = MIGRATIONS.len();
     match usize::try_from(found) {
-        Err(_) => Err(corrupt(format!("its format is {found}")).into()),
-        Ok(done) if done <= known => Ok(done),
+        Err(_) => Err(malformed(format!("the format number is {found}")).into()),
+        Ok(applied) if applied <= known => Ok(applied),
         Ok(_) => Err(StoreError::Newer { path: path.to_owned(), found, known }),
     }
 }
 
-pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+/// Applies the missing migrations in one transaction.
+pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another program may have been faster.
-    let done = format(&transaction, path)?;
-    for migration in &MIGRATIONS[done..] {
+    // Read again under the lock: another process may have migrated it.
+    let applied = format(&transaction, path)?;
+    for migration in &MIGRATIONS[applied..] {
         transaction.execute_batch(migration)?;
     }
     transaction.pragma_update(None, "user_version", MIGRATIONS.len())?;
     Ok(transaction.commit()?)
+}
+
+/// Returns an error if a table of the current format is missing.
+pub(crate) fn check_tables(connection: &Connection) -> rusqlite::Result<()> {
+    for table in TABLES {
+        if !connection.table_exists(None, table)? {
+            return Err(malformed(format!("the table {table} is missing")));
+        }
+    }
+    Ok(())
 }

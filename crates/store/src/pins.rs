@@ -2,10 +2,11 @@
 
 use rusqlite::params;
 
-use super::servers::durably;
-use super::{Store, StoreError};
+use crate::connection::durable_transaction;
+use crate::error::StoreError;
+use crate::store::Store;
 
-/// What is accepted of a server.
+/// The kind of an item that a server offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PinKind {
     Tool,
@@ -41,14 +42,14 @@ pub struct Pin {
     /// The name of a tool or prompt, the URI of a resource; empty for the instructions and the mark, of which a server
     /// has one each.
     pub name: String,
-    /// What was shown of it.
+    /// The fields that were shown to the person.
     pub accepted: serde_json::Value,
 }
 
-/// Separates the kind from the name in the column `tool`, which once held the names of tools alone.
+/// Separates the kind from the name in the column `tool`, which contained only names of tools in earlier versions.
 const SEPARATOR: char = '\u{1f}';
 
-/// The value of the column `tool`: the plain name for tools, the kind and the name for everything else.
+/// Returns the value of the column `tool`: the plain name for tools, the kind and the name for everything else.
 fn key(kind: PinKind, name: &str) -> String {
     match kind {
         PinKind::Tool if !name.starts_with(SEPARATOR) => name.to_owned(),
@@ -64,10 +65,10 @@ fn parse_key(key: &str) -> (PinKind, &str) {
 }
 
 impl Store {
-    /// What was accepted of a server, in the order of the keys.
+    /// Returns the accepted items of a server, ordered by key.
     pub async fn pins(&self, server: &str) -> Result<Vec<Pin>, StoreError> {
         let server = server.to_owned();
-        self.with(move |connection| {
+        self.query(move |connection| {
             let query = "SELECT tool, accepted FROM pins WHERE server = ?1 ORDER BY tool";
             let mut statement = connection.prepare_cached(query)?;
             let rows = statement.query_map([server], |row| {
@@ -81,11 +82,11 @@ impl Store {
         .await
     }
 
-    /// Accepts items of a server; pins of its other items stay.
+    /// Accepts items of a server; pins of its other items remain.
     pub async fn set_pins(&self, server: &str, pins: Vec<Pin>) -> Result<(), StoreError> {
         let server = server.to_owned();
-        self.with(move |connection| {
-            durably(connection, |transaction| {
+        self.query(move |connection| {
+            durable_transaction(connection, |transaction| {
                 let mut statement = transaction
                     .prepare_cached("INSERT OR REPLACE INTO pins (server, tool, accepted) VALUES (?1, ?2, ?3)")?;
                 for Pin { kind, name, accepted } in pins {
@@ -97,11 +98,11 @@ impl Store {
         .await
     }
 
-    /// Accepts these items of a server and nothing else.
+    /// Accepts these items of a server and deletes the pins of all others.
     pub async fn replace_pins(&self, server: &str, pins: Vec<Pin>) -> Result<(), StoreError> {
         let server = server.to_owned();
-        self.with(move |connection| {
-            durably(connection, |transaction| {
+        self.query(move |connection| {
+            durable_transaction(connection, |transaction| {
                 transaction.execute("DELETE FROM pins WHERE server = ?1", params![server])?;
                 let mut statement =
                     transaction.prepare_cached("INSERT INTO pins (server, tool, accepted) VALUES (?1, ?2, ?3)")?;
@@ -125,7 +126,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::Taken;
+    use crate::OnConflict;
     use ringfence_entries::entry_from_json;
 
     fn pin(name: &str, description: &str) -> Pin {
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pins_are_kept_by_server_kind_and_name() {
+    async fn pins_are_stored_by_server_kind_and_name() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("state")).unwrap();
         store.set_pins("one", vec![pin("b", "1"), pin("a", "1")]).await.unwrap();
@@ -161,11 +162,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_takes_its_pins_with_it() {
+    async fn pins_are_deleted_with_their_server() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(&directory.path().join("state")).unwrap();
         let entry = entry_from_json("a", &json!({"command": "x"})).unwrap().0;
-        let entry = store.add_server(entry, None, Taken::Refuse).await.unwrap();
+        let entry = store.add_server(entry, None, OnConflict::Refuse).await.unwrap();
         store.set_pins(&entry.uuid, vec![pin("a", "1")]).await.unwrap();
         store.remove_server("a").await.unwrap();
         assert_eq!(store.pins(&entry.uuid).await.unwrap(), []);

@@ -1,31 +1,30 @@
-//! Functions that callers keep for their later sessions, in versions.
+//! The saved tools table: functions that principals store for later sessions, in versions.
 //!
-//! Everybody has their own, and those of one language are not seen from another. A version never comes to mean another
-//! source: a name that was deleted and is saved again goes on counting.
+//! Principals and languages cannot see the tools of each other. A version number never refers to another source: if a
+//! tool is deleted and its name saved again, the numbers continue.
 
+use ringfence_core::Language;
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use serde::Serialize;
 
-use super::servers::durably;
-use super::{NotKept, Store, StoreError};
-use ringfence_core::Language;
+use crate::connection::durable_transaction;
+use crate::error::{Collection, Rejected, StoreError};
+use crate::store::Store;
 
-/// What they are called in messages.
-pub(super) const WHAT: &str = "saved tools";
+const MAX_NAME_CHARS: usize = 64;
+const MAX_SOURCE_BYTES: u64 = 256 << 10;
+/// Maximum size of a docstring in lists; the source contains all of it.
+const MAX_DOC_BYTES: usize = 4 << 10;
+/// Maximum number of tools of one principal, in all languages.
+const MAX_NAMES: u64 = 200;
+/// Maximum size of all versions of all tools of one principal.
+const MAX_TOTAL_BYTES: u64 = 8 << 20;
+/// Number of versions of a tool that are retained.
+const MAX_VERSIONS: u64 = 20;
+/// Number of deleted tools of one principal whose last version is remembered.
+const MAX_DELETED: u64 = 200;
 
-const MOST_NAME_CHARS: usize = 64;
-const MOST_SOURCE_BYTES: u64 = 256 << 10;
-/// The whole of it is in the source; this much is listed.
-const MOST_DOC_BYTES: usize = 4 << 10;
-/// Of one principal, in all languages.
-const MOST_NAMES: u64 = 200;
-const MOST_BYTES: u64 = 8 << 20;
-/// Of one name.
-const MOST_VERSIONS: u64 = 20;
-/// Of one principal: names whose last version is remembered.
-const MOST_DELETED: u64 = 200;
-
-/// A function as it was saved once.
+/// One version of a saved function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SavedTool {
     pub name: String,
@@ -40,18 +39,18 @@ pub struct SavedTool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SavedToolInfo {
     pub name: String,
-    /// The latest.
+    /// The latest version.
     pub version: u64,
-    /// How many are kept.
+    /// Number of retained versions.
     pub versions: u64,
-    /// Of the latest.
+    /// Docstring of the latest version.
     pub doc: String,
-    /// When the latest was saved, in seconds since the epoch.
+    /// The time at which the latest version was saved, in seconds since the epoch.
     pub saved: u64,
 }
 
 impl Store {
-    /// Keeps a function, as the next version of its name, which is returned.
+    /// Stores a function as the next version of its name, and returns the number of the version.
     pub async fn save_tool(
         &self,
         principal: &str,
@@ -62,13 +61,13 @@ impl Store {
     ) -> Result<u64, StoreError> {
         check_name(name)?;
         let bytes = source.len() as u64;
-        if bytes > MOST_SOURCE_BYTES {
-            return Err(NotKept::TooLarge { what: "the source of a tool", bytes, most: MOST_SOURCE_BYTES }.into());
+        if bytes > MAX_SOURCE_BYTES {
+            return Err(Rejected::TooLarge { what: "the source of a tool", bytes, max: MAX_SOURCE_BYTES }.into());
         }
         let (principal, name) = (principal.to_owned(), name.to_owned());
-        let doc = beginning(doc).to_owned();
-        self.with(move |connection| {
-            durably(connection, |transaction| {
+        let doc = truncate(doc).to_owned();
+        self.query(move |connection| {
+            durable_transaction(connection, |transaction| {
                 let version = next_version(transaction, &principal, language, &name)?;
                 transaction.execute(
                     "INSERT INTO saved_tools (principal, language, name, version, source, doc, saved)
@@ -77,21 +76,21 @@ impl Store {
                 )?;
                 transaction.execute(
                     "DELETE FROM saved_tools WHERE principal = ?1 AND language = ?2 AND name = ?3 AND version <= ?4",
-                    params![principal, language.name(), name, version.saturating_sub(MOST_VERSIONS)],
+                    params![principal, language.name(), name, version.saturating_sub(MAX_VERSIONS)],
                 )?;
-                // Looked at afterwards: what does not fit is taken back with the transaction.
-                check_room(transaction, &principal)?;
+                // After the insertion: an error rolls it back.
+                check_quota(transaction, &principal)?;
                 Ok(version)
             })
         })
         .await
     }
 
-    /// The functions that a caller has saved, by name.
+    /// Returns the functions of a principal without their sources, ordered by name.
     pub async fn saved_tools(&self, principal: &str, language: Language) -> Result<Vec<SavedToolInfo>, StoreError> {
         let principal = principal.to_owned();
-        self.with(move |connection| {
-            // With one max() the other columns are those of its row: https://sqlite.org/lang_select.html#bareagg
+        self.query(move |connection| {
+            // With max(), the other columns are those of the same row: https://sqlite.org/lang_select.html#bareagg
             let mut statement = connection.prepare_cached(
                 "SELECT name, max(version), count(*), doc, saved FROM saved_tools
                  WHERE principal = ?1 AND language = ?2 GROUP BY name ORDER BY name",
@@ -110,7 +109,7 @@ impl Store {
         .await
     }
 
-    /// A version of a saved function, the latest unless one is named.
+    /// Returns a version of a saved function; the latest one if `version` is none.
     pub async fn saved_tool(
         &self,
         principal: &str,
@@ -118,14 +117,14 @@ impl Store {
         name: &str,
         version: Option<u64>,
     ) -> Result<Option<SavedTool>, StoreError> {
-        // More than a column holds is no version either.
+        // A number that does not fit into the column is not a version either.
         let version = match version.map(i64::try_from) {
             Some(Err(_)) => return Ok(None),
             Some(Ok(version)) => Some(version),
             None => None,
         };
         let (principal, name) = (principal.to_owned(), name.to_owned());
-        self.with(move |connection| {
+        self.query(move |connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT name, version, source, doc, saved FROM saved_tools
                  WHERE principal = ?1 AND language = ?2 AND name = ?3 AND (?4 IS NULL OR version = ?4)
@@ -145,51 +144,52 @@ impl Store {
         .await
     }
 
-    /// Forgets all versions of a function; false if there is none of this name.
+    /// Deletes all versions of a function. Returns false if there is none of this name.
     pub async fn delete_saved_tool(&self, principal: &str, language: Language, name: &str) -> Result<bool, StoreError> {
         let (principal, name) = (principal.to_owned(), name.to_owned());
-        self.with(move |connection| {
-            durably(connection, |transaction| {
-                let of_name = params![principal, language.name(), name];
+        self.query(move |connection| {
+            durable_transaction(connection, |transaction| {
+                let key = params![principal, language.name(), name];
                 transaction.execute(
                     "INSERT OR REPLACE INTO deleted_tools (principal, language, name, version)
                      SELECT principal, language, name, max(version) FROM saved_tools
                      WHERE principal = ?1 AND language = ?2 AND name = ?3 GROUP BY name",
-                    of_name,
+                    key,
                 )?;
                 transaction.execute(
                     "DELETE FROM deleted_tools WHERE principal = ?1 AND rowid NOT IN
                      (SELECT rowid FROM deleted_tools WHERE principal = ?1 ORDER BY rowid DESC LIMIT ?2)",
-                    params![principal, MOST_DELETED],
+                    params![principal, MAX_DELETED],
                 )?;
                 let statement = "DELETE FROM saved_tools WHERE principal = ?1 AND language = ?2 AND name = ?3";
-                Ok(transaction.execute(statement, of_name)? > 0)
+                Ok(transaction.execute(statement, key)? > 0)
             })
         })
         .await
     }
 }
 
-/// A name is that of a Python function, whatever the language: the same is an identifier in JavaScript.
-fn check_name(name: &str) -> Result<(), NotKept> {
-    let why = if name.is_empty() {
+/// A name must be valid for a Python function in every language: it is then an identifier in JavaScript, too.
+fn check_name(name: &str) -> Result<(), Rejected> {
+    let reason = if name.is_empty() {
         "it is empty"
-    } else if name.len() > MOST_NAME_CHARS {
+    } else if name.len() > MAX_NAME_CHARS {
         "it is longer than 64 characters"
     } else if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        "it has other characters than ASCII letters, digits and _"
+        "it contains characters other than ASCII letters, digits and _"
     } else if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
         "it does not begin with a letter"
     } else if KEYWORDS.contains(&name) {
-        "it is a keyword of Python"
+        "it is a Python keyword"
     } else {
         return Ok(());
     };
-    Err(NotKept::ToolName { name: name.chars().take(MOST_NAME_CHARS).collect(), why })
+    Err(Rejected::ToolName { name: name.chars().take(MAX_NAME_CHARS).collect(), reason })
 }
 
-fn beginning(doc: &str) -> &str {
-    let cut = (0..=MOST_DOC_BYTES.min(doc.len())).rev().find(|at| doc.is_char_boundary(*at));
+/// Cuts a docstring at the end of a character.
+fn truncate(doc: &str) -> &str {
+    let cut = (0..=MAX_DOC_BYTES.min(doc.len())).rev().find(|at| doc.is_char_boundary(*at));
     &doc[..cut.unwrap_or_default()]
 }
 
@@ -215,18 +215,19 @@ fn next_version(
     Ok(last + 1)
 }
 
-fn check_room(transaction: &Transaction<'_>, principal: &str) -> Result<(), StoreError> {
+fn check_quota(transaction: &Transaction<'_>, principal: &str) -> Result<(), StoreError> {
     let (names, bytes): (u64, u64) = transaction.query_row(
         "SELECT count(DISTINCT language || '.' || name), coalesce(sum(octet_length(source) + octet_length(doc)), 0)
          FROM saved_tools WHERE principal = ?1",
         [principal],
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
-    if names > MOST_NAMES {
-        return Err(NotKept::TooMany { what: WHAT, most: MOST_NAMES }.into());
+    let collection = Collection::SavedTools;
+    if names > MAX_NAMES {
+        return Err(Rejected::TooMany { collection, max: MAX_NAMES }.into());
     }
-    if bytes > MOST_BYTES {
-        return Err(NotKept::Full { what: WHAT, bytes, most: MOST_BYTES }.into());
+    if bytes > MAX_TOTAL_BYTES {
+        return Err(Rejected::QuotaExceeded { collection, bytes, max: MAX_TOTAL_BYTES }.into());
     }
     Ok(())
 }
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_second_save_is_a_new_version_and_the_first_stays() {
+    async fn second_save_creates_a_version_and_retains_the_first() {
         let (directory, store) = open();
         assert_eq!(save(&store, "ci", "count", "one").await.unwrap(), 1);
         assert_eq!(save(&store, "ci", "count", "two").await.unwrap(), 2);
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_twenty_versions_are_kept() {
+    async fn last_twenty_versions_are_retained() {
         let (_directory, store) = open();
         for number in 1..=25 {
             assert_eq!(save(&store, "ci", "count", &number.to_string()).await.unwrap(), number);
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_version_never_means_another_source() {
+    async fn version_number_is_never_reused() {
         let (_directory, store) = open();
         save(&store, "ci", "count", "one").await.unwrap();
         save(&store, "ci", "count", "two").await.unwrap();
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn principals_and_languages_never_see_each_others() {
+    async fn principals_and_languages_do_not_see_tools_of_each_other() {
         let (_directory, store) = open();
         save(&store, "ci", "count", "mine").await.unwrap();
         store.save_tool("ci", Language::Node, "count", "js".into(), "").await.unwrap();
@@ -313,33 +314,33 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn odd_names_are_refused_with_a_reason() {
+    async fn invalid_names_are_rejected() {
         let (_directory, store) = open();
         for name in ["count", "Count2", "c_o_u_n_t", "match", "a".repeat(64).as_str()] {
             save(&store, "ci", name, "x").await.unwrap();
         }
-        let odd = ["", "_hidden", "2fast", "a b", "a-b", "naïve", "a\0", "a'; --", "lambda", "None", "../a"];
+        let invalid = ["", "_hidden", "2fast", "a b", "a-b", "naïve", "a\0", "a'; --", "lambda", "None", "../a"];
         let long = "a".repeat(100_000);
-        for name in odd.into_iter().chain([long.as_str()]) {
+        for name in invalid.into_iter().chain([long.as_str()]) {
             let error = save(&store, "ci", name, "x").await.unwrap_err();
-            assert!(matches!(error, StoreError::NotKept(NotKept::ToolName { .. })), "{error}");
+            assert!(matches!(error, StoreError::Rejected(Rejected::ToolName { .. })), "{error}");
             assert!(error.to_string().len() < 200 && !error.hints().is_empty(), "{error}");
         }
         assert_eq!(names(&store, "ci", Language::Python).await.len(), 5);
     }
 
     #[tokio::test]
-    async fn quotas_hold_for_each_principal_and_what_does_not_fit_is_not_kept() {
+    async fn quota_of_each_principal_is_enforced() {
         let (_directory, store) = open();
         let large = "x".repeat(256 << 10);
         let error = save(&store, "ci", "large", &format!("{large}x")).await.unwrap_err();
-        assert_eq!(error.to_string(), "the source of a tool has 262145 bytes, and may have 256 KiB at most");
+        assert_eq!(error.to_string(), "the source of a tool has 262145 bytes; the limit is 256 KiB");
         for number in 0..31 {
             save(&store, "ci", &format!("large{number}"), &large).await.unwrap();
         }
         let error = save(&store, "ci", "count", &large).await.unwrap_err();
-        assert!(matches!(&error, StoreError::NotKept(reason) if reason.is_limit()), "{error}");
-        assert_eq!(error.to_string(), "your saved tools would have 8388832 bytes in all, and may have 8 MiB at most");
+        assert!(matches!(&error, StoreError::Rejected(reason) if reason.is_limit()), "{error}");
+        assert_eq!(error.to_string(), "your saved tools would have 8388832 bytes in total; the limit is 8 MiB");
         assert_eq!(names(&store, "ci", Language::Python).await.len(), 31);
         save(&store, "other", "count", &large).await.unwrap();
 
@@ -347,15 +348,15 @@ mod tests {
             save(&store, "many", &format!("t{number}"), "x").await.unwrap();
         }
         let error = save(&store, "many", "one_more", "x").await.unwrap_err();
-        assert_eq!(error.to_string(), "there are 200 saved tools already, and there may be no more");
+        assert_eq!(error.to_string(), "there are already 200 saved tools, which is the limit");
         assert!(store.save_tool("many", Language::Node, "other", "x".into(), "").await.is_err());
-        assert_eq!(save(&store, "many", "t7", "again").await.unwrap(), 2, "a new version is no new name");
+        assert_eq!(save(&store, "many", "t7", "again").await.unwrap(), 2, "a new version is not a new tool");
         store.delete_saved_tool("many", Language::Python, "t0").await.unwrap();
         save(&store, "many", "one_more", "x").await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_long_docstring_is_listed_by_its_beginning() {
+    async fn long_docstring_is_truncated_in_lists() {
         let (_directory, store) = open();
         let doc = "é".repeat(10_000);
         store.save_tool("ci", Language::Python, "count", "x".into(), &doc).await.unwrap();

@@ -1,171 +1,182 @@
-//! The thread that owns the connection: takes what waits, and commits it together.
+//! The thread that owns the connection: takes queued jobs and commits them together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use ringfence_core::{AuditEvent, AuditKind};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
-use super::congestion::Congestion;
-use super::database::Database;
-use super::{AuditRecord, SessionRecord, StoreError, audit};
-use ringfence_core::SessionId;
-use ringfence_core::{AuditEvent, AuditKind};
+use crate::audit_writes;
+use crate::congestion::Congestion;
+use crate::database::Database;
+use crate::error::StoreError;
 
-type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+pub(crate) type Write = Box<dyn FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send>;
+pub(crate) type Query = Box<dyn FnOnce(&mut Connection) + Send>;
 
-pub(super) enum Job {
+pub(crate) enum Job {
+    /// Records an audit event.
     Record(AuditEvent),
-    Upsert(Box<SessionRecord>, Reply<()>),
-    Remove(SessionId, Reply<()>),
-    /// Writes for its own sake.
-    Try(Reply<()>),
-    Ask(Question),
+    /// Writes in the transaction of the batch.
+    Write(Write, Reply<()>),
+    /// Uses the connection after all jobs before it, in a separate transaction. It sends its reply itself.
+    Query(Query),
     Close(Reply<()>),
 }
 
-pub(super) enum Question {
-    Sessions(Reply<Vec<SessionRecord>>),
-    Audit {
-        session: Option<SessionId>,
-        limit: u32,
-        reply: Reply<Vec<AuditRecord>>,
-    },
-    /// Something rare, with its own transaction and its own answer.
-    Other(Box<dyn FnOnce(&mut Connection) + Send>),
-}
+/// Maximum number of jobs in one commit.
+const MAX_BATCH: usize = 1024;
 
-/// What one commit holds at most.
-const BATCH: usize = 1024;
-
-/// How long events wait for others: a commit for each would take as much time as the calls that they are about.
+/// Time that events wait for more events: one commit per event would take as long as the calls that they describe.
 const LINGER: Duration = Duration::from_millis(20);
 
-/// The audit rows are counted once per this many events.
-const COUNTED_EVERY: u64 = 1000;
+/// Number of events after which the audit rows are counted again.
+const COUNT_INTERVAL: u64 = 1000;
 
 /// Surplus events are deleted in small batches, so that no other write waits for them: per write twice the number of
 /// added events, plus this many.
-const TRIMMED_AT_LEAST: usize = 64;
+const MIN_TRIMMED: usize = 64;
 
-pub(super) struct Writer {
-    database: Database,
-    jobs: mpsc::Receiver<Job>,
-    dropped: Arc<AtomicU64>,
-    congestion: Arc<Congestion>,
-    audit_rows: u64,
-    since_counted: u64,
-    /// Events of the audit that are to be deleted, the newest first.
-    surplus: Vec<i64>,
-    /// The last batch failed: said once, not for each.
-    failing: Arc<AtomicBool>,
+/// The part of the store that the writer shares with the callers.
+#[derive(Default)]
+pub(crate) struct QueueState {
+    /// Number of events that were not recorded; written to the audit with the next batch.
+    pub(crate) dropped_events: AtomicU64,
+    pub(crate) congestion: Congestion,
+    /// The last batch could not be written.
+    pub(crate) is_failing: AtomicBool,
 }
 
-/// What comes after a batch.
+pub(crate) struct Writer {
+    database: Database,
+    jobs: mpsc::Receiver<Job>,
+    state: Arc<QueueState>,
+    max_audit_rows: u64,
+    events_since_count: u64,
+    /// Numbers of the audit events to delete, the newest first.
+    surplus: Vec<i64>,
+}
+
+/// The jobs of one commit, and at most one job that follows it.
 #[derive(Default)]
-struct After {
+struct Batch {
+    events: Vec<AuditEvent>,
+    writes: Vec<Write>,
     replies: Vec<Reply<()>>,
-    question: Option<Question>,
-    close: Option<Reply<()>>,
-    /// Lost if the batch is not written.
-    events: u64,
-    /// There was something to write.
-    was_tried: bool,
+    next: Option<Next>,
+}
+
+enum Next {
+    Query(Query),
+    Close(Reply<()>),
 }
 
 impl Writer {
-    pub(super) fn new(
+    pub(crate) fn new(
         database: Database,
         jobs: mpsc::Receiver<Job>,
-        dropped: Arc<AtomicU64>,
-        congestion: Arc<Congestion>,
-        failing: Arc<AtomicBool>,
-        audit_rows: u64,
+        state: Arc<QueueState>,
+        max_audit_rows: u64,
     ) -> Self {
-        // Counted at the first event: an earlier server may have left too many rows.
-        let (since_counted, surplus) = (COUNTED_EVERY, Vec::new());
-        Self { database, jobs, dropped, congestion, audit_rows, since_counted, surplus, failing }
+        // The rows are counted at the first event: an earlier server may have left too many.
+        Self { database, jobs, state, max_audit_rows, events_since_count: COUNT_INTERVAL, surplus: Vec::new() }
     }
 
-    pub(super) fn run(mut self) {
+    /// Handles jobs until the store is closed, or all senders are dropped.
+    pub(crate) fn run(mut self) {
+        let mut close_reply = None;
         while let Some(first) = self.jobs.blocking_recv() {
             if matches!(first, Job::Record(_)) {
-                // Whoever waits for an answer wakes this thread.
+                // A caller that waits for a reply wakes this thread.
                 std::thread::park_timeout(LINGER);
             }
-            let mut batch = vec![first];
-            while batch.len() < BATCH
-                && !matches!(batch.last(), Some(Job::Ask(_) | Job::Close(_)))
-                && let Ok(next) = self.jobs.try_recv()
-            {
-                batch.push(next);
+            let Batch { events, writes, replies, next } = self.collect(first);
+            let result = self.write(events, writes);
+            for reply in replies {
+                let _ = reply.send(result.as_ref().copied().map_err(|error| StoreError::Write(error.to_string())));
             }
-            if self.jobs.is_empty() {
-                self.congestion.end();
+            match next {
+                None => {}
+                Some(Next::Query(query)) => query(&mut self.database.connection),
+                Some(Next::Close(reply)) => {
+                    close_reply = Some(reply);
+                    break;
+                }
             }
-            let mut after = After::default();
-            let written = self.write(batch, &mut after);
-            if written.is_err() {
-                self.dropped.fetch_add(after.events, Ordering::Relaxed);
-            }
-            if after.was_tried {
-                self.tell_failure(written.as_ref().err());
-            }
-            for reply in after.replies {
-                let _ = reply.send(written.as_ref().copied().map_err(|error| StoreError::Write(error.to_string())));
-            }
-            if let Some(question) = after.question {
-                self.answer(question);
-            }
-            if let Some(reply) = after.close {
-                let _ = reply.send(Ok(()));
-                return;
-            }
+        }
+        drop(self.jobs);
+        self.database.close();
+        if let Some(reply) = close_reply {
+            let _ = reply.send(Ok(()));
         }
     }
 
-    fn write(&mut self, batch: Vec<Job>, after: &mut After) -> rusqlite::Result<()> {
-        let (mut events, mut changes) = (Vec::new(), Vec::new());
-        for job in batch {
-            match job {
-                Job::Record(event) => events.push(event),
-                Job::Ask(question) => after.question = Some(question),
-                Job::Close(reply) => after.close = Some(reply),
-                change => changes.push(change),
+    /// Takes further jobs from the queue, as far as they fit into one commit.
+    fn collect(&mut self, first: Job) -> Batch {
+        let mut batch = Batch::default();
+        let mut job = Some(first);
+        while let Some(current) = job {
+            match current {
+                Job::Record(event) => batch.events.push(event),
+                Job::Write(write, reply) => {
+                    batch.writes.push(write);
+                    batch.replies.push(reply);
+                }
+                Job::Query(query) => batch.next = Some(Next::Query(query)),
+                Job::Close(reply) => batch.next = Some(Next::Close(reply)),
             }
+            let is_full = batch.events.len() + batch.writes.len() >= MAX_BATCH;
+            job = if is_full || batch.next.is_some() { None } else { self.jobs.try_recv().ok() };
         }
-        let dropped = self.dropped.swap(0, Ordering::Relaxed);
-        after.events = dropped + events.len() as u64;
+        if self.jobs.is_empty() {
+            self.state.congestion.end();
+        }
+        batch
+    }
+
+    /// Commits the events and writes of a batch. If that fails, the events count as dropped.
+    fn write(&mut self, mut events: Vec<AuditEvent>, writes: Vec<Write>) -> rusqlite::Result<()> {
+        let dropped = self.state.dropped_events.swap(0, Ordering::Relaxed);
+        let unrecorded = dropped + events.len() as u64;
         if dropped > 0 {
             events.push(AuditEvent::new(AuditKind::EventsDropped, "lost").with("events", dropped));
         }
-        let changes: Vec<Change> = changes.into_iter().filter_map(|job| Change::of(job, &mut after.replies)).collect();
-        if events.is_empty() && changes.is_empty() {
+        if events.is_empty() && writes.is_empty() {
             return Ok(());
         }
-        after.was_tried = true;
+        let result = self.commit(&events, writes);
+        if result.is_err() {
+            self.state.dropped_events.fetch_add(unrecorded, Ordering::Relaxed);
+        }
+        self.report(result.as_ref().err());
+        result
+    }
+
+    fn commit(&mut self, events: &[AuditEvent], writes: Vec<Write>) -> rusqlite::Result<()> {
         let transaction = self.database.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        for change in &changes {
-            change.apply(&transaction)?;
+        for write in writes {
+            write(&transaction)?;
         }
-        for event in &events {
-            audit::insert(&transaction, event)?;
+        for event in events {
+            audit_writes::insert(&transaction, event)?;
         }
-        let trimmed = self.surplus.len().min(events.len() * 2 + TRIMMED_AT_LEAST);
-        audit::delete(&transaction, &self.surplus[self.surplus.len() - trimmed..])?;
-        self.since_counted += events.len() as u64;
-        let margin = self.audit_rows / 10;
-        if self.surplus.len() == trimmed && self.since_counted >= COUNTED_EVERY.min(margin) {
-            self.since_counted = 0;
-            let found = if audit::count(&transaction)? > self.audit_rows + margin {
-                audit::excess(&transaction, self.audit_rows)?
+        let trimmed = self.surplus.len().min(events.len() * 2 + MIN_TRIMMED);
+        audit_writes::delete(&transaction, &self.surplus[self.surplus.len() - trimmed..])?;
+        self.events_since_count += events.len() as u64;
+        let margin = self.max_audit_rows / 10;
+        if self.surplus.len() == trimmed && self.events_since_count >= COUNT_INTERVAL.min(margin) {
+            self.events_since_count = 0;
+            let surplus = if audit_writes::count(&transaction)? > self.max_audit_rows + margin {
+                audit_writes::excess(&transaction, self.max_audit_rows)?
             } else {
                 Vec::new()
             };
             transaction.commit()?;
-            self.surplus = found;
-            // Taken from the end: the oldest first.
+            self.surplus = surplus;
+            // They are deleted from the end, the oldest first.
             self.surplus.reverse();
             return Ok(());
         }
@@ -174,88 +185,16 @@ impl Writer {
         Ok(())
     }
 
-    fn tell_failure(&mut self, error: Option<&rusqlite::Error>) {
-        let was_failing = self.failing.swap(error.is_some(), Ordering::Relaxed);
+    /// Logs the first failure and the first success after it.
+    fn report(&self, error: Option<&rusqlite::Error>) {
+        let was_failing = self.state.is_failing.swap(error.is_some(), Ordering::Relaxed);
+        if let Some(error) = error {
+            self.database.monitor.observe(error);
+        }
         match error {
-            Some(error) if !was_failing => tracing::error!("the state cannot be written: {error}"),
-            None if was_failing => tracing::info!("the state can be written again"),
+            Some(error) if !was_failing => tracing::error!("the state database cannot be written: {error}"),
+            None if was_failing => tracing::info!("the state database can be written again"),
             _ => {}
         }
-    }
-
-    fn answer(&mut self, question: Question) {
-        match question {
-            Question::Sessions(reply) => {
-                let _ = reply.send(self.sessions().map_err(Into::into));
-            }
-            Question::Audit { session, limit, reply } => {
-                let recent = audit::recent(&self.database.connection, session.as_ref(), limit);
-                let _ = reply.send(recent.map_err(Into::into));
-            }
-            Question::Other(work) => work(&mut self.database.connection),
-        }
-    }
-
-    fn sessions(&self) -> rusqlite::Result<Vec<SessionRecord>> {
-        let mut statement = self.database.connection.prepare_cached(
-            "SELECT id, principal, template, flavor, created, address FROM sessions ORDER BY created, id",
-        )?;
-        let rows = statement.query_map([], |row| {
-            Ok(SessionRecord {
-                id: SessionId::from_caller(row.get::<_, String>(0)?),
-                principal: row.get(1)?,
-                template: row.get(2)?,
-                flavor: row.get(3)?,
-                created: row.get(4)?,
-                address: row.get(5)?,
-            })
-        })?;
-        rows.collect()
-    }
-}
-
-/// A change of the sessions, without whoever waits for it.
-enum Change {
-    Upsert(Box<SessionRecord>),
-    Remove(SessionId),
-    Nothing,
-}
-
-impl Change {
-    fn of(job: Job, replies: &mut Vec<Reply<()>>) -> Option<Self> {
-        let (change, reply) = match job {
-            Job::Upsert(record, reply) => (Self::Upsert(record), reply),
-            Job::Remove(id, reply) => (Self::Remove(id), reply),
-            Job::Try(reply) => (Self::Nothing, reply),
-            Job::Record(_) | Job::Ask(_) | Job::Close(_) => return None,
-        };
-        replies.push(reply);
-        Some(change)
-    }
-
-    fn apply(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        match self {
-            Self::Upsert(record) => {
-                let SessionRecord { id, principal, template, flavor, created, address } = &**record;
-                transaction
-                    .prepare_cached(
-                        "INSERT OR REPLACE INTO sessions
-                         (id, principal, template, flavor, created, address) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                    )?
-                    .execute(params![id.as_str(), principal, template, flavor, created, address])?;
-            }
-            Self::Remove(id) => {
-                transaction.prepare_cached("DELETE FROM sessions WHERE id = ?1")?.execute([id.as_str()])?;
-            }
-            // As much as a session takes, and gone again.
-            Self::Nothing => {
-                transaction.execute_batch(
-                    "INSERT OR REPLACE INTO sessions (id, principal, template, flavor, created, address)
-                     VALUES ('', '', '', '', 0, '');
-                     DELETE FROM sessions WHERE id = ''",
-                )?;
-            }
-        }
-        Ok(())
     }
 }

@@ -18,7 +18,8 @@ mod stderr_tail;
 mod supervise;
 mod worker;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use ringfence_core::sync::Mutex;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use tokio_util::sync::CancellationToken;
@@ -151,7 +152,7 @@ impl Supervisor {
     pub fn stop(&self) -> Ending {
         self.ask_to_stop();
         let ending = self.wait();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }

@@ -1,9 +1,10 @@
 //! What a worker says on standard error: passed on as it comes, its last lines kept.
 
+use ringfence_core::sync::Mutex;
 use std::collections::VecDeque;
 use std::io::Result;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
@@ -37,7 +38,7 @@ impl Said {
                 if let Some(log) = &log {
                     log.take(said);
                 }
-                shared.lock().unwrap_or_else(PoisonError::into_inner).hear(said);
+                shared.lock().hear(said);
             }
         });
         Ok(Self { tail, listening: Some(listening) })
@@ -52,7 +53,7 @@ impl Said {
     }
 
     pub(crate) fn heard(&self) -> Vec<String> {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner).lines()
+        self.tail.lock().lines()
     }
 }
 

@@ -226,13 +226,13 @@ while True:
 fn whoever_is_in_a_hurry_does_not_wait_for_calls_under_way() {
     let said = Arc::new(Mutex::new(String::new()));
     let heard = Arc::clone(&said);
-    let take = move |bytes: &[u8]| heard.lock().unwrap().push_str(&String::from_utf8_lossy(bytes));
+    let take = move |bytes: &[u8]| heard.lock().push_str(&String::from_utf8_lossy(bytes));
     let log = Some(WorkerLog::new(take));
     let supervisor = Supervisor::launch(Options { log, ..options(RELUCTANT) }).unwrap();
-    eventually("it does not start", || said.lock().unwrap().contains("ready"));
+    eventually("it does not start", || said.lock().contains("ready"));
     let asked = Instant::now();
     supervisor.ask_to_stop();
-    eventually("it is not told", || said.lock().unwrap().contains("told"));
+    eventually("it is not told", || said.lock().contains("told"));
     supervisor.ask_to_stop_at_once();
     assert_eq!(supervisor.wait(), Ending::Stopped);
     assert!(asked.elapsed() < supervise::DRAIN, "it has waited for {:?}", asked.elapsed());

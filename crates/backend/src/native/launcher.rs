@@ -1,11 +1,12 @@
 //! One launcher process, and the thread that speaks with it.
 
+use ringfence_core::sync::Mutex;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence_core::Spec;
@@ -195,7 +196,7 @@ impl LauncherHandle {
     fn tell(&self, what: impl FnOnce(&Launcher) -> Result<(), Error> + Send + 'static) -> Result<Told, Error> {
         let (reply, heard) = oneshot::channel();
         let question: Question = Box::new(move |launcher| drop(reply.send(what(launcher))));
-        self.urgent.lock().unwrap_or_else(PoisonError::into_inner).push_back(question);
+        self.urgent.lock().push_back(question);
         // Where no more messages fit, one is on its way that wakes it as well.
         match self.messages.try_send(Message::Wake) {
             Err(mpsc::error::TrySendError::Closed(_)) => Err(Error::LauncherLost),
@@ -271,7 +272,7 @@ impl Launches {
 }
 
 fn next(urgent: &Mutex<VecDeque<Question>>) -> Option<Question> {
-    urgent.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    urgent.lock().pop_front()
 }
 
 fn spawn(program: &Path) -> std::io::Result<(OwnedFd, Child)> {

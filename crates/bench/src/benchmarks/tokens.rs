@@ -87,8 +87,8 @@ fn read_known_servers() -> Result<KnownServers> {
     let configuration = ringfence_config::load(&sources)?;
     let state = configuration.state_directory()?;
     let store = Store::open(&state)?;
-    for loss in ringfence_store::losses(&state) {
-        notice(&format!("warning: {}; {}", loss.message(), loss.hint()));
+    for report in ringfence_store::damage_reports(&state) {
+        notice(&format!("warning: {}; {}", report.message(), report.hint()));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

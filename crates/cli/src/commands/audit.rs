@@ -11,9 +11,9 @@ use ringfence_store::{AuditFilter, AuditRecord};
 use serde_json::json;
 
 use super::config::load;
+use crate::damage;
+use crate::damage::INCOMPLETE;
 use crate::failure::Failure;
-use crate::losses;
-use crate::losses::INCOMPLETE;
 use crate::time::{parse_since, rfc3339};
 
 /// Events that are read at a time.
@@ -64,7 +64,7 @@ fn export(arguments: &Export) -> Result<ExitCode, Failure> {
     if !state.join("ringfence.db").exists() {
         return Ok(ExitCode::SUCCESS);
     }
-    let (store, losses) = losses::open(&state)?;
+    let (store, damage_reports) = damage::open(&state)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new("the store cannot be read").because(&error))?;
     let filter = AuditFilter { since_ms: arguments.since.unwrap_or(0), principal: arguments.principal.clone() };
@@ -81,7 +81,7 @@ fn export(arguments: &Export) -> Result<ExitCode, Failure> {
             written => written.map_err(|error| Failure::new("standard output cannot be written").because(&error))?,
         }
     }
-    let is_incomplete = losses::affect(&losses, &["audit"]);
+    let is_incomplete = !damage_reports.is_empty();
     Ok(ExitCode::from(if is_incomplete { INCOMPLETE } else { 0 }))
 }
 

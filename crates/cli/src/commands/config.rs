@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 
 use ringfence_config::{Configuration, Environment, Flag, Sources};
 
+use crate::damage;
 use crate::failure::Failure;
-use crate::losses;
 
 /// Show the configuration.
 ///
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Show { config, json } => {
             let configuration = load(config, Vec::new())?;
             if let Ok(state) = configuration.state_directory() {
-                losses::report(&state);
+                damage::show_reports(&state);
             }
             if json { format!("{:#}\n", configuration.show_json()) } else { configuration.show() }
         }

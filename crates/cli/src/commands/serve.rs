@@ -27,7 +27,7 @@ use ringfence_mcp::stdio;
 use ringfence_servers::guest_writable;
 use ringfence_servers::import::client_files;
 use ringfence_session::Sessions;
-use ringfence_store::{Store, losses};
+use ringfence_store::{Store, damage_reports};
 use ringfence_supervisor::Listen;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -148,8 +148,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let settings = keep(settings, &own)?.unpacked(cache_directory().as_deref())?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
-    for loss in losses(&directory) {
-        tracing::error!("{}; {}", loss.message(), loss.hint());
+    for report in damage_reports(&directory) {
+        tracing::error!("{}; {}", report.message(), report.hint());
     }
     let launchers = directory.join("launchers");
     std::fs::create_dir_all(&launchers).map_err(failed)?;

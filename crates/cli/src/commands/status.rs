@@ -13,8 +13,8 @@ use serde_json::json;
 
 use super::config::load;
 use super::session::{print, print_json, table};
+use crate::damage;
 use crate::failure::Failure;
-use crate::losses;
 use crate::state::Servers;
 
 /// More than any status is long.
@@ -91,9 +91,9 @@ fn supervisors(config: Option<PathBuf>) -> Result<Vec<Found>, Failure> {
         Err(error) => return Err(failed(error)),
     };
     if tried.is_empty() {
-        losses::check(&state)?;
+        damage::check(&state)?;
     }
-    losses::report(&state);
+    damage::show_reports(&state);
     let asked = tried.into_iter().filter_map(|(pid, connected)| match connected.and_then(ask) {
         Ok(status) => status.map(Found::Told),
         Err(_) => Some(Found::Silent { pid, error: "it does not answer" }),

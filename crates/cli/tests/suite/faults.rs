@@ -127,7 +127,7 @@ fn a_kernel_is_killed_between_calls() {
 fn the_fault_suite_runs() {
     let mut suite = std::process::Command::new(repository_path("scripts/faults"));
     suite.arg(crate::BINARY).args(["--rounds", "1", "--callers", "2", "--minutes", "0.9"]);
-    for fault in ["kill -9 kernel", "kill -9 worker", "too many clients", "broken store"] {
+    for fault in ["kill -9 kernel", "kill -9 worker", "too many clients", "damaged database"] {
         suite.args(["--only", fault]);
     }
     let output = suite.output().expect("it runs");

@@ -1,4 +1,4 @@
-//! A server, and the commands of whoever looks on, with one state directory between them.
+//! A server and commands that use one state directory.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,33 +10,33 @@ use serde_json::json;
 
 use crate::BINARY;
 
-/// Runs a command that is to succeed.
-fn command(state: &Path, arguments: &[&str]) {
+/// Runs `ringfence server` and expects success.
+fn server_command(state: &Path, arguments: &[&str]) {
     let mut command = Command::new(BINARY);
     command.arg("server").args(arguments).env("RINGFENCE_STATE_DIR", state).current_dir(state);
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{arguments:?}: {output:?}");
 }
 
-/// A session of its own, which the server has noted when it answers.
-fn session(server: &Server) -> String {
-    let answer = server.call("execute_code", &json!({"code": "x = 1"}));
-    let session = answer["result"]["structuredContent"]["session_id"].as_str();
-    session.unwrap_or_else(|| panic!("{answer}")).to_owned()
+/// Starts a session, which the server has stored when it responds.
+fn start_session(server: &Server) -> String {
+    let response = server.call("execute_code", &json!({"code": "x = 1"}));
+    let session = response["result"]["structuredContent"]["session_id"].as_str();
+    session.unwrap_or_else(|| panic!("{response}")).to_owned()
 }
 
 #[tokio::test]
-async fn commands_beside_a_server_cost_it_nothing_when_it_is_killed() {
+async fn commands_beside_a_killed_server_lose_nothing() {
     let mut server = Server::start(&[], &[]);
     let (mut sessions, mut servers) = (BTreeSet::new(), BTreeSet::new());
     for round in 0..3 {
-        sessions.insert(session(&server));
-        // Each opens the state and closes it again, as if it were the last.
+        sessions.insert(start_session(&server));
+        // Each command opens the database and closes it again.
         let name = format!("added-{round}");
-        command(server.state.path(), &["add", &name, "--", "no-such-program"]);
-        command(server.state.path(), &["list"]);
+        server_command(server.state.path(), &["add", &name, "--", "no-such-program"]);
+        server_command(server.state.path(), &["list"]);
         servers.insert(name);
-        sessions.insert(session(&server));
+        sessions.insert(start_session(&server));
         let state = server.kill();
         let store = Store::open(state.path()).expect("it opens");
         let found = store.sessions().await.expect("it is read");
@@ -47,12 +47,12 @@ async fn commands_beside_a_server_cost_it_nothing_when_it_is_killed() {
         store.close().await;
         server = Server::start_again(state, &[], &[]);
     }
-    assert!(!server.state.path().join("ringfence.db.broken-1").exists());
+    assert_eq!(ringfence_store::damage_reports(server.state.path()), []);
 }
 
 #[test]
-fn a_broken_state_is_not_replaced_under_a_server() {
-    // The first leaves all in the file, and nothing in a log beside it.
+fn damaged_database_is_not_replaced_while_a_server_uses_it() {
+    // The first server leaves all data in the file, and none in the write-ahead log.
     let state = Server::start(&[], &[]).stop();
     let server = Server::start_again(state, &[], &[]);
     let database = server.state.path().join("ringfence.db");
@@ -62,20 +62,23 @@ fn a_broken_state_is_not_replaced_under_a_server() {
     let mut list = Command::new(BINARY);
     list.args(["server", "list"]).env("RINGFENCE_STATE_DIR", server.state.path());
     let output = list.output().expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{output:?}");
-    assert!(said.contains("is broken") && said.contains("another server uses it"), "{said}");
-    assert!(said.contains("hint: stop the other servers"), "{said}");
+    assert!(stderr(&output).contains("is damaged") && stderr(&output).contains("is in use"), "{output:?}");
+    assert!(stderr(&output).contains("hint: stop all servers"), "{output:?}");
     assert_eq!(std::fs::read(&database).expect("it is there"), content);
     let state = server.kill();
     list.output().expect("it runs");
-    assert_eq!(std::fs::read(state.path().join("ringfence.db.broken-1")).expect("a copy is kept"), content);
+    let reports = ringfence_store::damage_reports(state.path());
+    assert_eq!(std::fs::read(reports[0].damaged_file()).expect("it is preserved"), content);
 }
 
-/// A state directory with a server entry, whose database then loses its content.
-fn broken_state() -> tempfile::TempDir {
+/// A state directory with one server in its database and in its backup. A second one was added after the backup, and
+/// then the database was damaged.
+fn damaged_state() -> tempfile::TempDir {
     let state = tempfile::tempdir().expect("a directory");
-    command(state.path(), &["add", "lost", "--", "no-such-program"]);
+    server_command(state.path(), &["add", "restored", "--", "no-such-program"]);
+    assert!(state.path().join("ringfence.db.backup-1").exists(), "the command makes a backup");
+    server_command(state.path(), &["add", "lost", "--", "no-such-program"]);
     std::fs::write(state.path().join("ringfence.db"), "this is not a database").expect("it is ours");
     state
 }
@@ -86,12 +89,21 @@ fn ringfence(state: &Path, arguments: &[&str]) -> Output {
     command.output().expect("it runs")
 }
 
+/// Removes the files that the hint of a report names.
+fn acknowledge(state: &Path) {
+    for file in std::fs::read_dir(state).expect("it is there").flatten() {
+        if file.file_name().to_string_lossy().starts_with("ringfence.db.damaged-") {
+            std::fs::remove_file(file.path()).expect("it is ours");
+        }
+    }
+}
+
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
-fn every_command_reports_a_broken_database_until_it_is_acknowledged() {
+fn every_command_reports_a_damaged_database_until_it_is_acknowledged() {
     let commands: [&[&str]; 7] = [
         &["server", "list"],
         &["server", "search", "x"],
@@ -102,47 +114,48 @@ fn every_command_reports_a_broken_database_until_it_is_acknowledged() {
         &["audit", "export"],
     ];
     for first in commands.iter().filter(|arguments| arguments[0] != "config") {
-        let state = broken_state();
-        let kept = state.path().join("ringfence.db.broken-1");
+        let state = damaged_state();
         for arguments in [first].into_iter().chain(&commands) {
             let output = ringfence(state.path(), arguments);
-            let said = stderr(&output);
-            assert!(said.contains("the state database was broken"), "{arguments:?}: {output:?}");
-            assert!(said.contains("servers: cannot be read"), "{arguments:?}: {said}");
-            assert!(said.contains(&format!("hint: the broken file is kept as {}", kept.display())), "{said}");
-            let shows_lost = matches!(arguments[1..], ["list" | "search" | "export", ..]);
-            assert_eq!(output.status.code(), Some(i32::from(shows_lost)), "{arguments:?}: {output:?}");
-            assert!(!String::from_utf8_lossy(&output.stdout).contains("no servers"), "{arguments:?}: {output:?}");
+            let text = stderr(&output);
+            assert!(text.contains("the state database was found damaged"), "{arguments:?}: {output:?}");
+            assert!(text.contains("the backup ringfence.db.backup-1 of "), "{arguments:?}: {text}");
+            let pattern = format!("remove {}/ringfence.db.damaged-", state.path().display());
+            assert!(text.contains("hint: ") && text.contains(&pattern), "{arguments:?}: {text}");
+            let may_be_incomplete = matches!(arguments[1..], ["list" | "search" | "export", ..]);
+            assert_eq!(output.status.code(), Some(i32::from(may_be_incomplete)), "{arguments:?}: {output:?}");
         }
+        let list = ringfence(state.path(), &["server", "list"]);
+        assert!(String::from_utf8_lossy(&list.stdout).contains("restored"), "{list:?}");
         let show = ringfence(state.path(), &["server", "show", "lost"]);
         assert_eq!(show.status.code(), Some(125), "{show:?}");
         assert!(stderr(&show).contains("hint: it may have been lost"), "{show:?}");
         let doctor = ringfence(state.path(), &["doctor"]);
-        assert!(String::from_utf8_lossy(&doctor.stdout).contains("the state database was broken"), "{doctor:?}");
-        std::fs::remove_file(&kept).expect("it is kept");
+        assert!(String::from_utf8_lossy(&doctor.stdout).contains("the state database was found damaged"), "{doctor:?}");
+        acknowledge(state.path());
         for arguments in &commands {
             let output = ringfence(state.path(), arguments);
-            assert!(output.status.success() && !stderr(&output).contains("broken"), "{arguments:?}: {output:?}");
+            assert!(output.status.success() && !stderr(&output).contains("damaged"), "{arguments:?}: {output:?}");
         }
     }
 }
 
 #[test]
-fn server_logs_a_broken_database_at_every_start() {
-    let state = broken_state();
+fn server_logs_a_damaged_database_at_every_start() {
+    let state = damaged_state();
     for _ in 0..2 {
         let mut serve = Command::new(BINARY);
         serve.args(["serve", "--stdio"]).env("RINGFENCE_STATE_DIR", state.path()).stdin(std::process::Stdio::null());
         let output = serve.output().expect("it runs");
-        let said = stderr(&output);
-        assert!(said.contains("the state database was broken") && said.contains("rows may be lost in"), "{said}");
+        let text = stderr(&output);
+        assert!(text.contains("ERROR") && text.contains("the state database was found damaged"), "{text}");
     }
 }
 
 #[test]
 fn newer_database_is_refused_by_every_command_and_the_server() {
     let state = tempfile::tempdir().expect("a directory");
-    command(state.path(), &["add", "kept", "--", "no-such-program"]);
+    server_command(state.path(), &["add", "stored", "--", "no-such-program"]);
     let database = state.path().join("ringfence.db");
     let mut content = std::fs::read(&database).expect("it is there");
     // `PRAGMA user_version`, in the header.
@@ -159,13 +172,10 @@ fn newer_database_is_refused_by_every_command_and_the_server() {
     for arguments in commands {
         let output = ringfence(state.path(), arguments);
         assert_eq!(output.status.code(), Some(125), "{arguments:?}: {output:?}");
-        let said = stderr(&output);
-        assert!(said.contains("newer ringfence: its format is 99"), "{arguments:?}: {said}");
-        assert!(said.contains("hint: the file is left unchanged"), "{arguments:?}: {said}");
+        let text = stderr(&output);
+        assert!(text.contains("newer ringfence: its format is 99"), "{arguments:?}: {text}");
+        assert!(text.contains("hint: the file is left unchanged"), "{arguments:?}: {text}");
         assert_eq!(std::fs::read(&database).expect("it is there"), content, "{arguments:?}");
     }
-    let kept = std::fs::read_dir(state.path()).expect("it is there").flatten();
-    let kept: Vec<_> =
-        kept.map(|file| file.file_name()).filter(|name| name.to_string_lossy().contains("broken")).collect();
-    assert!(kept.is_empty(), "{kept:?}");
+    assert_eq!(ringfence_store::damage_reports(state.path()), []);
 }

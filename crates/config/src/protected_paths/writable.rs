@@ -4,9 +4,10 @@
 //! read-write. The file need not exist: a path counts if a guest can create it. The set only grows, because files that
 //! a guest wrote remain after the guest has ended.
 
+use ringfence_core::sync::Mutex;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use ringfence_core::{Access, Volume};
 
@@ -107,7 +108,7 @@ impl GuestWritable {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

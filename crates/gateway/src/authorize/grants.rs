@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
 use ringfence_core::SessionId;
+use ringfence_core::sync::{Mutex, RwLock};
 use ringfence_store::{Store, StoreError};
 
 /// Number of sessions above which ended ones are removed.

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use parking_lot::Mutex;
+use ringfence_core::sync::Mutex;
 use ringfence_store::{Pin, PinKind, Store, StoreError};
 use serde_json::{Map, Value, json};
 

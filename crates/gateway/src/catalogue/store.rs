@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use ringfence_core::sync::Mutex;
 use ringfence_entries::code_aliases;
 use ringfence_store::{Store, StoreError};
 use serde_json::Value;

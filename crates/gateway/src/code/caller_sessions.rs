@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use ringfence_config::CODE_FLAVOR;
+use ringfence_core::sync::Mutex;
 use ringfence_core::{Failure, Kind, SessionId};
 use ringfence_session::Sessions;
 use ringfence_store::{Store, StoreError};

@@ -65,7 +65,7 @@ impl CallError {
 impl From<StoreError> for CallError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::NotKept(reason) => {
+            StoreError::Rejected(reason) => {
                 let kind = if reason.is_limit() { ErrorKind::Limit } else { ErrorKind::Invalid };
                 Self::new(kind, format!("{reason}; {}", reason.hint()))
             }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use ringfence_core::Principal;
+use ringfence_core::sync::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(super) struct PerServerLimit {

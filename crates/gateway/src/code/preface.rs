@@ -1,7 +1,8 @@
 //! What an interpreter is told before code runs in it: which servers it may call, and what its caller has saved.
 
+use ringfence_core::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use ringfence_core::Language;
 use ringfence_core::Principal;
@@ -53,7 +54,7 @@ impl Prefaces {
     }
 
     fn known(&self) -> MutexGuard<'_, Saved> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

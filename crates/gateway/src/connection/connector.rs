@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use ringfence_core::sync::Mutex;
 use ringfence_entries::{ServerEntry, Transport, expand};
 use ringfence_mcp::upstream::{ClientIdentity, ConnectOptions, Eras, Incoming, Upstream, UpstreamError, Wire};
 use ringfence_servers::{Host, Hosted, Phase, Progress, StartFailure};

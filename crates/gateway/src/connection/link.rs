@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use ringfence_core::sync::Mutex;
 use ringfence_mcp::era::Era;
 use ringfence_mcp::upstream::{ConnectOptions, Eras, Incoming, Upstream, Wire};
 use ringfence_servers::Hosted;

@@ -1,6 +1,7 @@
 //! What the fleet needs of a server: a way to connect it, and a link that can be watched and stopped.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use ringfence_core::sync::Mutex;
+use std::sync::Arc;
 
 use ringfence_entries::{ServerEntry, Transport};
 use ringfence_servers::Phase;
@@ -78,10 +79,10 @@ impl Stage {
     }
 
     pub(crate) fn reached(&self, phase: Phase) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+        *self.0.lock() = phase;
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }

@@ -1,6 +1,7 @@
 //! What is wanted of one server, and what is known of it: all that the fleet and its supervisor share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use ringfence_core::sync::Mutex;
+use std::sync::Arc;
 
 use ringfence_entries::ServerEntry;
 use ringfence_servers::Phase;
@@ -166,7 +167,7 @@ impl<L> Connection<L> {
 
     /// The link for one call, unless calls over it have failed one after the other.
     pub(super) fn admit(&self) -> Result<Arc<L>, ServerFailure> {
-        let mut circuit = self.circuit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut circuit = self.circuit.lock();
         match circuit.admit(Instant::now()) {
             Ok(()) => Ok(self.link.clone()),
             Err(_) => Err(spared(&circuit)),
@@ -175,12 +176,12 @@ impl<L> Connection<L> {
 
     /// Why calls are not let through, if it is so.
     pub(super) fn trouble(&self) -> Option<ServerFailure> {
-        let circuit = self.circuit.lock().unwrap_or_else(PoisonError::into_inner);
+        let circuit = self.circuit.lock();
         circuit.closed_for(Instant::now()).map(|_| spared(&circuit))
     }
 
     pub(super) fn report(&self, end: CallEnd) {
-        self.circuit.lock().unwrap_or_else(PoisonError::into_inner).report(end, Instant::now());
+        self.circuit.lock().report(end, Instant::now());
     }
 }
 

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use ringfence_core::Principal;
+use ringfence_core::sync::Mutex;
 use ringfence_mcp::client::Context;
 use ringfence_mcp::rpc::RpcError;
 use ringfence_mcp::upstream::{Incoming, Outgoing, Upstream, UpstreamError};

@@ -9,7 +9,7 @@ use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use ringfence_core::{Failure, Kind, Principal};
 use ringfence_entries::{EntryError, ServerEntry, Warning, apply_merge_patch, entry_from_json};
-use ringfence_store::{PinKind, Store, StoreError, Taken};
+use ringfence_store::{OnConflict, PinKind, Store, StoreError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -91,7 +91,7 @@ pub(super) async fn add(
         Failure::new(Kind::Validation, "an entry needs a `name`").hint("send {\"name\": …, \"command\": …}")
     })?;
     let (entry, warnings) = read(name, &entry)?;
-    let entry = store.add_server(entry, None, Taken::Refuse).await.map_err(not_stored)?;
+    let entry = store.add_server(entry, None, OnConflict::Refuse).await.map_err(not_stored)?;
     rest.hosting()?.reload().await;
     let location = format!("/v1/servers/{}", entry.name);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(shown(&entry, &warnings))).into_response())
@@ -111,7 +111,7 @@ pub(super) async fn edit(
     let stored = stored.ok_or_else(|| not_ours(&name))?;
     let entry = stored.entry.map_err(|error| Failure::new(Kind::Validation, error.to_string()))?;
     let (entry, warnings) = apply_merge_patch(&entry, &changes).map_err(invalid)?;
-    let entry = store.add_server(entry, stored.origin, Taken::Replace).await.map_err(not_stored)?;
+    let entry = store.add_server(entry, stored.origin, OnConflict::Replace).await.map_err(not_stored)?;
     rest.hosting()?.reload().await;
     Ok(Json(shown(&entry, &warnings)).into_response())
 }

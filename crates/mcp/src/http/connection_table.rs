@@ -4,9 +4,10 @@
 //! Before that it never blocks another one: when the server is full, or one address has too many connections, the
 //! oldest unauthenticated connection is closed.
 
+use ringfence_core::sync::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use ringfence_core::Principal;
 use tokio_util::sync::CancellationToken;
@@ -115,7 +116,7 @@ impl ConnectionTable {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -178,7 +179,7 @@ struct PeerState {
 
 impl PeerState {
     fn status(&self) -> MutexGuard<'_, Status> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock()
     }
 }
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{Response, StatusCode, Version, header};
 use http_body::{Frame, SizeHint};
-use parking_lot::Mutex;
+use ringfence_core::sync::Mutex;
 use ringfence_core::{Failure, Kind};
 use ringfence_sandbox::TcpProgress;
 use serde_json::Value;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use ringfence_core::Principal;
+use ringfence_core::sync::Mutex;
 
 use crate::fair_pool::Permit;
 

@@ -7,8 +7,9 @@
 pub(super) mod headers;
 mod unasked;
 
+use ringfence_core::sync::{Mutex, RwLock};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -87,7 +88,7 @@ impl Http {
     }
 
     fn session(&self) -> MutexGuard<'_, Session> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+        self.session.lock()
     }
 
     pub(super) fn read_timeout(&self) -> Duration {
@@ -107,13 +108,13 @@ impl Http {
 
     /// Remembers which arguments the tools want as headers.
     pub(super) fn learn(&self, tools: &[Value]) {
-        *self.promoted.write().unwrap_or_else(PoisonError::into_inner) = headers::promoted(tools);
+        *self.promoted.write() = headers::promoted(tools);
     }
 
     pub(super) fn headers(&self, method: &str, params: Option<&Value>, era: Option<&Era>) -> HeaderMap {
         match era {
             Some(era) if era.is_modern() => {
-                let promoted = self.promoted.read().unwrap_or_else(PoisonError::into_inner);
+                let promoted = self.promoted.read();
                 headers::of_request(method, params, era, &promoted)
             }
             _ => HeaderMap::new(),

@@ -3,11 +3,12 @@
 //! A message is never torn, not even when the call that sent it is dropped half-way: what the stream did
 //! not take at once is written by a task. A peer that does not read is given up after a while.
 
+use ringfence_core::sync::Mutex;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl Outbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Sends a line. It is on its way when this returns, and dropping the future before that sends nothing.

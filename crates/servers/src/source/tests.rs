@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use ringfence_config::Environment;
 use ringfence_entries::entry_from_json;
-use ringfence_store::Taken;
+use ringfence_store::OnConflict;
 
 /// Far longer than anything here takes.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ impl Stage {
 
     async fn add(&self, name: &str, command: &str) {
         let entry = entry_from_json(name, &json!({"command": command})).unwrap().0;
-        self.store.add_server(entry, None, Taken::Replace).await.unwrap();
+        self.store.add_server(entry, None, OnConflict::Replace).await.unwrap();
     }
 
     async fn start(&self) -> ServerSource {
@@ -109,7 +109,7 @@ async fn changes_of_files_and_of_the_store_are_followed() {
     // Another process of the same user.
     let other = Store::open(&stage.path().join("state")).unwrap();
     let entry = entry_from_json("s", &json!({"command": "stored"})).unwrap().0;
-    other.add_server(entry, None, Taken::Refuse).await.unwrap();
+    other.add_server(entry, None, OnConflict::Refuse).await.unwrap();
     stage.expect(&source, &["a=y", "d=two", "s=stored"], &[]).await;
     other.remove_server("s").await.unwrap();
     stage.expect(&source, &["a=y", "d=two"], &[]).await;

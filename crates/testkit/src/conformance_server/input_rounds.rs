@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use parking_lot::Mutex;
+use ringfence_core::sync::Mutex;
 use rmcp::ErrorData;
 use rmcp::model::{ClientCapabilities, InputRequests, InputRequiredResult, InputResponses};
 use serde_json::Value;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use ringfence_core::sync::Mutex;
 use rmcp::RoleServer;
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{RequestContext, SubscriptionContext, SubscriptionSink};

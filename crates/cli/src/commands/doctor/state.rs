@@ -1,9 +1,9 @@
-//! The state database: whether it can be used, and what was lost of it.
+//! Checks the state database, and shows the last report of damage.
 
 use std::error::Error as _;
 use std::path::Path;
 
-use ringfence_store::{Store, losses};
+use ringfence_store::{Store, damage_reports};
 
 use super::{Check, State};
 use crate::commands::config::load;
@@ -31,8 +31,8 @@ fn check_in(directory: &Path) -> Check {
         let detail = visible(&format!("{error}{cause}"));
         return Check::lacking(NAME, State::Missing, detail, error.hints().join("; "));
     }
-    match losses(directory).last() {
-        Some(loss) => Check::lacking(NAME, State::Weaker, visible(&loss.message()), visible(&loss.hint())),
+    match damage_reports(directory).last() {
+        Some(report) => Check::lacking(NAME, State::Weaker, visible(&report.message()), visible(&report.hint())),
         None => Check::ok(NAME, directory.display().to_string()),
     }
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use ringfence_entries::{EntryError, entry_from_json, required_variables, resolve_relative_paths};
 use ringfence_servers::{check_installation, read_write_volumes};
-use ringfence_store::{StoreError, Taken};
+use ringfence_store::{OnConflict, StoreError};
 use serde_json::{Map, Value, json};
 
 use super::box_option::BoxOption;
@@ -124,8 +124,8 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     let _ = writable.add(&read_write_volumes(&entry));
     check_installation(&entry, &writable)
         .map_err(|error| error.hints.iter().fold(Failure::new(&error.message), Failure::hint))?;
-    let taken = if arguments.replace { Taken::Replace } else { Taken::Refuse };
-    let added = registry.wait(registry.store.add_server(entry, None, taken)).map_err(|error| match error {
+    let on_conflict = if arguments.replace { OnConflict::Replace } else { OnConflict::Refuse };
+    let added = registry.wait(registry.store.add_server(entry, None, on_conflict)).map_err(|error| match error {
         StoreError::NameTaken { name } => Failure::new(format!("there is a server `{name}` already"))
             .hint("choose another name, or replace it with --replace"),
         other => other.into(),

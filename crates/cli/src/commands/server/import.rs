@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ringfence_entries::entry_to_redacted_json;
 use ringfence_servers::import::{CLIENTS, Client, Found, Places, Reason, Scope, client, scan};
-use ringfence_store::Taken;
+use ringfence_store::OnConflict;
 use serde_json::{Value, json};
 
 use super::registry::Registry;
@@ -105,7 +105,7 @@ fn take(
         outcome.skipped = Some(Reason { why, hint: Some("replace it with --replace".into()) });
     } else if !arguments.dry_run {
         let origin = format!("{}, {}", client.title, path.display());
-        registry.wait(registry.store.add_server(entry, Some(origin), Taken::Replace))?;
+        registry.wait(registry.store.add_server(entry, Some(origin), OnConflict::Replace))?;
     }
     Ok(outcome)
 }

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use ringfence_entries::{Transport, entry_to_redacted_json, redact_url};
 use ringfence_servers::Listed;
-use ringfence_store::Loss;
+use ringfence_store::DamageReport;
 use serde_json::{Value, json};
 
 use super::registry::Registry;
 use crate::commands::session::{print, print_json, table, word};
+use crate::damage::INCOMPLETE;
 use crate::failure::{Failure, notice};
-use crate::losses::INCOMPLETE;
 use crate::operator;
 
 /// List all servers, from all places, with what a server that runs says of them.
@@ -26,13 +26,13 @@ pub(crate) struct Arguments {
 pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<ExitCode, Failure> {
     let registry = Registry::open(config)?;
     let listing = registry.listing();
-    let losses: Vec<String> = registry.losses_in(&["servers"]).into_iter().map(Loss::message).collect();
+    let damage: Vec<String> = registry.damage_reports.iter().map(DamageReport::message).collect();
     drop(registry);
     let hosted = operator::hosted()?;
-    let code = if losses.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) };
+    let code = if damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) };
     if arguments.json {
         let servers: Vec<Value> = listing.servers.iter().map(|listed| known(listed, &hosted)).collect();
-        let problems: Vec<String> = listing.problems.iter().map(ToString::to_string).chain(losses).collect();
+        let problems: Vec<String> = listing.problems.iter().map(ToString::to_string).chain(damage).collect();
         print_json(&json!({"servers": servers, "problems": problems}))?;
         return Ok(code);
     }
@@ -40,8 +40,8 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
         notice(&problem.to_string());
     }
     if listing.servers.is_empty() {
-        // After a loss of data, an empty list may be wrong.
-        print(if losses.is_empty() { "no servers\n" } else { "" })?;
+        // After the loss of a database, an empty list may be wrong.
+        print(if damage.is_empty() { "no servers\n" } else { "" })?;
         return Ok(code);
     }
     let mut rows = vec![["NAME", "MODE", "STATUS", "TOOLS", "WHAT", "FROM"].map(String::from).to_vec()];

@@ -5,33 +5,28 @@ use std::path::PathBuf;
 use ringfence_config::GuestWritable;
 use ringfence_config::{Configuration, Sources};
 use ringfence_servers::{EntryOrigin, Listing, guest_writable, list};
-use ringfence_store::{Loss, Store};
+use ringfence_store::{DamageReport, Store};
 use tokio::runtime::Runtime;
 
+use crate::damage;
 use crate::failure::Failure;
-use crate::losses;
 
 pub(crate) struct Registry {
     pub(crate) store: Store,
     configuration: Configuration,
     sources: Sources,
     runtime: Runtime,
-    losses: Vec<Loss>,
+    pub(crate) damage_reports: Vec<DamageReport>,
 }
 
 impl Registry {
     pub(crate) fn open(config: Option<&PathBuf>) -> Result<Self, Failure> {
         let sources = crate::commands::config::sources(config.cloned(), Vec::new());
         let configuration = ringfence_config::load(&sources)?;
-        let (store, losses) = losses::open(&configuration.state_directory()?)?;
+        let (store, damage_reports) = damage::open(&configuration.state_directory()?)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new("the store cannot be read").because(&error))?;
-        Ok(Self { store, configuration, sources, runtime, losses })
-    }
-
-    /// The reported losses that may affect these tables.
-    pub(crate) fn losses_in(&self, tables: &[&str]) -> Vec<&Loss> {
-        self.losses.iter().filter(|loss| losses::affect(std::slice::from_ref(loss), tables)).collect()
+        Ok(Self { store, configuration, sources, runtime, damage_reports })
     }
 
     pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
@@ -54,10 +49,10 @@ impl Registry {
         let listing = self.listing();
         let Some(listed) = listing.find(name) else {
             let failure = Failure::new(format!("server not found: {name}"));
-            return if self.losses_in(&["servers"]).is_empty() {
+            return if self.damage_reports.is_empty() {
                 failure.hint("`ringfence server list` shows those there are")
             } else {
-                failure.hint("it may have been lost with the broken database; add it again")
+                failure.hint("it may have been lost with the damaged database; add it again")
             };
         };
         let failure = Failure::new(format!("the server `{name}` is not kept in the store, but in {}", listed.origin));

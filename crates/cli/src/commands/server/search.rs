@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::registry::Registry;
 use crate::commands::session::{print, print_json, visible};
+use crate::damage::INCOMPLETE;
 use crate::failure::{Failure, notice};
-use crate::losses::INCOMPLETE;
 
 /// Find tools of all servers by what they do.
 ///
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<ExitCode, Failure> {
     let registry = Registry::open(config)?;
     let shown = show(arguments, &registry)?;
-    let is_incomplete = !registry.losses_in(&["servers", "catalogues"]).is_empty();
+    let is_incomplete = !registry.damage_reports.is_empty();
     Ok(if is_incomplete { ExitCode::from(INCOMPLETE) } else { shown })
 }
 

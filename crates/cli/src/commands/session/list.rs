@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{ago, print, print_json, table, word};
 use crate::failure::Failure;
-use crate::{losses, operator};
+use crate::{damage, operator};
 
 /// List the sessions of all servers.
 #[derive(Args)]
@@ -19,10 +19,10 @@ pub(crate) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let sessions = operator::sessions()?;
-    // Sessions that the database has lost cannot be taken over by a server, and so are not listed.
-    let is_incomplete = losses::affect(&operator::reported_losses()?, &["sessions"]);
+    // A server cannot take over sessions that are missing from the restored database, so they are not listed.
+    let is_incomplete = !operator::damage_reports()?.is_empty();
     let shown = show(arguments, sessions)?;
-    Ok(if is_incomplete { ExitCode::from(losses::INCOMPLETE) } else { shown })
+    Ok(if is_incomplete { ExitCode::from(damage::INCOMPLETE) } else { shown })
 }
 
 fn show(arguments: &Arguments, sessions: Vec<(u32, Value)>) -> Result<ExitCode, Failure> {

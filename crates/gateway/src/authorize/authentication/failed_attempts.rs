@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use ringfence_core::sync::Mutex;
 use ringfence_mcp::http::network;
 use tokio::time::Instant;
 

@@ -54,7 +54,7 @@ async fn only_what_changed_is_touched() {
 async fn a_server_is_disabled_and_enabled_while_it_connects() {
     let world = World::new();
     world.script("hangs", [Start::Hangs(Phase::DepInstall), Start::Works(WELL)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(vec![disabled("off"), entry("hangs")]);
     pass(3).await;
     assert_eq!((status(&fleet, "off"), status(&fleet, "hangs")), ("disabled", "connecting"));
@@ -72,7 +72,7 @@ async fn a_server_is_disabled_and_enabled_while_it_connects() {
 async fn a_disabled_server_waits_for_no_retry() {
     let world = World::new();
     world.script("bad", [fails(Phase::McpInit)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["bad"]));
     pass(3).await;
     fleet.apply(vec![disabled("bad")]);
@@ -88,7 +88,7 @@ async fn a_disabled_server_waits_for_no_retry() {
 async fn an_edit_of_a_server_that_was_given_up_starts_it_with_its_whole_budget() {
     let world = World::new();
     world.script("bad", [fails(Phase::McpInit)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["bad"]));
     pass(100).await;
     fleet.apply(vec![with_argument("bad", "--better")]);
@@ -100,7 +100,7 @@ async fn an_edit_of_a_server_that_was_given_up_starts_it_with_its_whole_budget()
 async fn under_one_uuid_nothing_starts_before_the_last_has_ended() {
     let world = World::new();
     world.script("first", [Start::Works(Life { ignores_stop: true, ..WELL })]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["first"]));
     pass(10).await;
     fleet.apply(vec![]);
@@ -119,7 +119,7 @@ async fn under_one_uuid_nothing_starts_before_the_last_has_ended() {
 async fn the_first_of_a_name_wins_and_the_number_is_bounded() {
     let world = World::new();
     let options = FleetOptions { most_servers: 2, ..FleetOptions::default() };
-    let fleet = Fleet::new(world.clone(), Audit::nowhere(), options);
+    let fleet = Fleet::new(world.clone(), Audit::disabled(), options);
     let twin = ServerEntry { name: "b".into(), ..entry("a") };
     let skipped = fleet.apply(vec![entry("a"), with_argument("a", "other"), twin, entry("c"), entry("d")]);
     let told: Vec<String> = skipped.iter().map(|skipped| format!("{}: {}", skipped.name, skipped.reason)).collect();
@@ -140,7 +140,7 @@ async fn the_first_of_a_name_wins_and_the_number_is_bounded() {
 async fn a_restart_by_hand_gives_a_new_link_and_a_whole_budget() {
     let world = World::new();
     world.script("bad", [fails(Phase::McpInit)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(vec![entry("good"), entry("bad"), disabled("off")]);
     pass(20).await;
     let old = fleet.link("good").unwrap();
@@ -156,7 +156,7 @@ async fn a_restart_by_hand_gives_a_new_link_and_a_whole_budget() {
 #[tokio::test(start_paused = true)]
 async fn whoever_watches_hears_of_every_change() {
     let world = World::new();
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     let mut changes = fleet.changes();
     let mut heard = || {
         let is_new = changes.has_changed().unwrap();
@@ -182,7 +182,7 @@ async fn whoever_watches_hears_of_every_change() {
 async fn a_server_that_gets_ready_in_the_moment_it_is_disabled_is_stopped() {
     let world = World::new();
     world.script("late", [Start::WorksAfter(Duration::from_secs(3), WELL)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["late"]));
     tokio::time::sleep(Duration::from_secs(3)).await;
     fleet.apply(vec![disabled("late")]);

@@ -16,7 +16,7 @@ async fn all_servers_are_stopped_at_once_and_within_a_bound() {
     world.script("deaf", [Start::Works(Life { ignores_stop: true, ..WELL })]);
     world.script("dumb", [Start::Works(Life { ignores_stop: true, probe: Probe::Hangs, ..WELL })]);
     world.script("waits", [fails(Phase::McpInit)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     let names = ["calm", "deaf", "dumb", "hangs", "waits"];
     fleet.apply(entries(&names));
     pass(7).await;
@@ -36,7 +36,7 @@ async fn all_servers_are_stopped_at_once_and_within_a_bound() {
 async fn a_fleet_that_is_dropped_takes_its_servers_with_it() {
     let world = World::new();
     world.script("hangs", [Start::Hangs(Phase::DepInstall)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["a", "hangs"]));
     pass(10).await;
     assert_eq!(world.alive(), (1, 1));
@@ -48,7 +48,7 @@ async fn a_fleet_that_is_dropped_takes_its_servers_with_it() {
 #[tokio::test(start_paused = true)]
 async fn two_hundred_starts_crashes_and_stops_leave_nothing() {
     let world = World::new();
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     let shared = fleet.0.shared.clone();
     let names = ["crashes", "deaf", "fails", "hangs", "panics", "works"];
     for round in 0..200 {
@@ -86,7 +86,7 @@ async fn many_hands_on_one_fleet_leave_nothing() {
         stop_within: SOON,
         ..FleetOptions::default()
     };
-    let fleet = Fleet::new(world.clone(), Audit::nowhere(), options);
+    let fleet = Fleet::new(world.clone(), Audit::disabled(), options);
     let hands = (0..8_usize).map(|hand| {
         let fleet = fleet.clone();
         tokio::spawn(async move {

@@ -38,7 +38,7 @@ async fn what_another_attempt_cannot_mend_is_not_tried_again() {
     let world = World::new();
     let failure = ConnectFailure { is_transient: false, ..ConnectFailure::new(Phase::BoxUnavailable, "no sandbox") };
     world.script("boxless", [Start::Fails(failure)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["boxless"]));
     pass(600).await;
     assert_eq!(world.starts("boxless"), [0]);
@@ -51,7 +51,7 @@ async fn a_server_that_ran_well_earns_its_retries_back() {
     let world = World::new();
     let bad = || fails(Phase::McpInit);
     world.script("good", [bad(), bad(), dies_after(70), bad()]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["good"]));
     pass(30).await;
     assert_eq!((status(&fleet, "good"), info(&fleet, "good").retry_count), ("connected", 2));
@@ -67,7 +67,7 @@ async fn a_server_that_ran_well_earns_its_retries_back() {
 async fn a_server_that_keeps_crashing_soon_uses_its_retries_up() {
     let world = World::new();
     world.script("flaky", [dies_after(10)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["flaky"]));
     pass(600).await;
     assert_eq!(world.starts("flaky"), [0, 13, 28, 47]);
@@ -83,7 +83,7 @@ async fn a_start_that_hangs_fails_in_the_phase_that_it_reached() {
     let world = World::new();
     world.script("local", [Start::Hangs(Phase::DepInstall)]);
     world.script("far", [Start::Hangs(Phase::McpInit)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     let mut settings = StdioSettings::new("server");
     settings.sandbox_settings.startup_timeout = Duration::from_secs(20);
     fleet.apply(vec![ServerEntry { transport: Transport::Stdio(settings), ..entry("local") }, remote("far")]);
@@ -103,7 +103,7 @@ async fn one_that_dies_at_start_says_what_it_wrote() {
     let mut failure = ConnectFailure::new(Phase::ProcessStart, "exit code 2\u{1b}[2J");
     failure.stderr = (0..2000).map(|line| format!("line {line}")).collect();
     world.script("dead", [Start::Fails(failure)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["dead"]));
     pass(1).await;
     let told = info(&fleet, "dead");
@@ -148,7 +148,7 @@ async fn three_probes_without_an_answer_in_a_row_mean_down() {
     world.script("hanging", [probed(Probe::Hangs), Start::Works(WELL)]);
     world.script("slow", [probed(Probe::AnsweredAfter(2))]);
     world.script("quiet", [probed(Probe::Answered)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["busy", "hanging", "quiet", "refusing", "slow"]));
     pass(600).await;
     assert_eq!(world.times("refusing", "probe"), [5, 10, 15]);
@@ -166,7 +166,7 @@ async fn a_panic_is_a_failure_of_that_server() {
     let world = World::new();
     world.script("start", [Start::Panics]);
     world.script("probe", [Start::Works(Life { probe: Probe::Panics, ..WELL }), Start::Works(WELL)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["calm", "probe", "start"]));
     pass(600).await;
     assert_eq!(world.starts("start"), [0, 2, 6, 14]);
@@ -183,7 +183,7 @@ async fn servers_that_hang_do_not_keep_others_from_starting() {
     for name in &names {
         world.script(name, [Start::Hangs(Phase::McpInit)]);
     }
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     let mut all: Vec<_> = names.iter().map(|name| entry(name)).collect();
     all.push(entry("quick"));
     fleet.apply(all);
@@ -201,7 +201,7 @@ async fn the_wait_for_a_place_is_not_part_of_the_time_to_start() {
         world.script(name, [Start::Hangs(Phase::McpInit)]);
     }
     let options = FleetOptions { slow_starts_at_once: 0, ..FleetOptions::default() };
-    let fleet = Fleet::new(world.clone(), Audit::nowhere(), options);
+    let fleet = Fleet::new(world.clone(), Audit::disabled(), options);
     fleet.apply(entries(&["a", "b", "c", "d", "e", "quick"]));
     pass(119).await;
     assert_eq!((world.starts("e").len(), world.alive().0), (0, 4), "no slow place either");

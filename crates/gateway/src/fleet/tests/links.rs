@@ -20,7 +20,7 @@ fn slow(seconds: u64) -> Start {
 async fn a_call_waits_for_a_server_that_connects() {
     let world = World::new();
     world.script("slow", [fails(Phase::McpInit), slow(7)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["slow"]));
     assert!(fleet.link("slow").is_none());
     let missing = fleet.await_link("slow", Duration::from_secs(1)).await.err().unwrap();
@@ -32,7 +32,7 @@ async fn a_call_waits_for_a_server_that_connects() {
 #[tokio::test(start_paused = true)]
 async fn a_call_to_a_server_that_is_not_there_is_told_why_at_once() {
     let world = World::new();
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(vec![disabled("off")]);
     let missing = fleet.await_link("off", LONG).await.err().unwrap();
     assert_eq!(missing.to_string(), "server off is disabled: its entry is disabled");
@@ -44,7 +44,7 @@ async fn a_call_to_a_server_that_is_not_there_is_told_why_at_once() {
 #[tokio::test(start_paused = true)]
 async fn an_enabled_server_can_be_called_right_after_the_change() {
     let world = World::new();
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(vec![disabled("a")]);
     pass(1).await;
     fleet.apply(entries(&["a"]));
@@ -55,7 +55,7 @@ async fn an_enabled_server_can_be_called_right_after_the_change() {
 async fn a_server_that_was_given_up_and_mended_comes_back_when_it_is_called() {
     let world = World::new();
     world.script("mended", [fails(Phase::RelayConnect)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["mended"]));
     pass(20).await;
     for _ in 0..5 {
@@ -80,7 +80,7 @@ async fn a_server_that_was_given_up_and_mended_comes_back_when_it_is_called() {
 #[tokio::test(start_paused = true)]
 async fn calls_that_get_no_answer_open_the_circuit() {
     let world = World::new();
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["dumb", "fine"]));
     for _ in 0..5 {
         let link = fleet.admit("dumb", LONG).await.unwrap();
@@ -118,7 +118,7 @@ async fn settled_is_when_all_have_tried_once() {
     let world = World::new();
     world.script("slow", [slow(7)]);
     world.script("bad", [fails(Phase::McpInit)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(vec![entry("bad"), entry("slow"), disabled("off")]);
     fleet.settle(LONG).await;
     assert_eq!(world.now(), 7);
@@ -132,7 +132,7 @@ async fn settled_is_when_all_have_tried_once() {
 async fn what_is_told_of_a_server() {
     let world = World::new();
     world.script("bad", [fails(Phase::McpInit)]);
-    let fleet = world.fleet(&Audit::nowhere());
+    let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["bad", "good"]));
     pass(42).await;
     insta::assert_json_snapshot!("one", fleet.info("good"));

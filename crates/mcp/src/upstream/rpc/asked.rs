@@ -1,7 +1,8 @@
 //! What the server asks of the client, until it is answered.
 
+use ringfence_core::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -27,7 +28,7 @@ struct State {
 
 impl Asked {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Takes a request in, and gives what tells that the server has withdrawn it. None if there are too

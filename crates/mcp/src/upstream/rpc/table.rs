@@ -1,8 +1,9 @@
 //! The calls that wait for an answer, by our own ids.
 
+use ringfence_core::sync::Mutex;
 use std::collections::HashMap;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -64,7 +65,7 @@ pub(super) struct Table {
 
 impl Table {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Takes a call in and gives its id.

@@ -2,9 +2,10 @@
 //!
 //! The library that reads the frames gives messages only when they are whole, and takes the memory for them itself.
 
+use ringfence_core::sync::Mutex;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -33,7 +34,7 @@ impl Meter {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn received(&self) -> usize {
