@@ -24,6 +24,7 @@ mod sse;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod websocket;
 
 use std::sync::Arc;

@@ -29,6 +29,7 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn new(settings: &RemoteSettings) -> Result<Self, UpstreamError> {
         let url = address(&settings.url, &["http", "https"])?;
+        super::tls::select_provider();
         let mut builder = Client::builder()
             .no_proxy()
             .referer(false)

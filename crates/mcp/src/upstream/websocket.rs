@@ -59,6 +59,7 @@ impl Socket {
         let open = async {
             let stream = connect(&url).await.map_err(Error::Io)?;
             let stream = Metered::new(stream, Arc::clone(&meter));
+            super::tls::select_provider();
             tokio_tungstenite::client_async_tls_with_config(request, stream, Some(config), None).await
         };
         let opened = tokio::time::timeout(settings.timeout, open).await.map_err(|_| UpstreamError::TimedOut)?;
