@@ -5,26 +5,33 @@ use base64::engine::general_purpose::STANDARD;
 use ringfence_core::hidden_text::escape_content;
 use ringfence_core::{Failure, Kind, Principal, SessionId};
 use ringfence_session::{Sessions, Whole};
-use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
+use serde_json::{Value, json};
 
 use crate::code::CAPABILITIES;
+use crate::content::ResourceContents;
 use crate::tools::arguments;
 
 const PREFIX: &str = "ringfence://sessions/";
 
-/// Long outputs.
-pub(crate) fn template() -> ResourceTemplate {
-    ResourceTemplate::new(format!("{PREFIX}{{session_id}}/outputs/{{number}}"), "output")
-        .with_description("A long output in full, up to 8 MiB; answers name it where they had to drop something.")
+/// The entry for outputs in `resources/templates/list`.
+pub(crate) fn output_template() -> Value {
+    json!({
+        "uriTemplate": format!("{PREFIX}{{session_id}}/outputs/{{number}}"),
+        "name": "output",
+        "description": "A long output in full, up to 8 MiB; answers name it where they had to drop something.",
+    })
 }
 
-/// What explains the helpers of code mode.
 const CAPABILITIES_URI: &str = "resource://ringfence/capabilities";
 
-pub(crate) fn capabilities() -> Resource {
-    Resource::new(CAPABILITIES_URI, "capabilities")
-        .with_description("What code in run_python can use.")
-        .with_mime_type("text/markdown")
+/// The entry for the description of code mode in `resources/list`.
+pub(crate) fn capabilities() -> Value {
+    json!({
+        "uri": CAPABILITIES_URI,
+        "name": "capabilities",
+        "description": "What code in run_python can use.",
+        "mimeType": "text/markdown",
+    })
 }
 
 pub(crate) fn is_builtin(uri: &str) -> bool {
@@ -40,10 +47,10 @@ pub(crate) fn uri(session: &SessionId, whole: &Whole) -> String {
     format!("{PREFIX}{session}/outputs/{}", whole.number)
 }
 
-pub(crate) async fn read(sessions: &Sessions, principal: &Principal, uri: &str) -> Result<ReadResourceResult, Failure> {
+/// Handles `resources/read` for a built-in resource.
+pub(crate) async fn read(sessions: &Sessions, principal: &Principal, uri: &str) -> Result<Value, Failure> {
     if is_capabilities(uri) {
-        let text = ResourceContents::text(CAPABILITIES, uri).with_mime_type("text/markdown");
-        return Ok(ReadResourceResult::new(vec![text]));
+        return Ok(read_result([ResourceContents::text(uri, "text/markdown", CAPABILITIES)]));
     }
     let (session, number) = parse(uri).ok_or_else(|| {
         Failure::new(Kind::NotFound, "there is no such resource").hint("resources/templates/list says what there is")
@@ -52,16 +59,23 @@ pub(crate) async fn read(sessions: &Sessions, principal: &Principal, uri: &str) 
     let (bytes, missing) = sessions.read_output(principal, &session, number).await?;
     let uri = format!("{PREFIX}{session}/outputs/{number}");
     let contents = match String::from_utf8(bytes) {
-        // a guest wrote it, and a model reads it; REST has the bytes
-        Ok(text) => ResourceContents::text(escape_content(&text), &uri),
-        Err(error) => {
-            ResourceContents::blob(STANDARD.encode(error.as_bytes()), &uri).with_mime_type("application/octet-stream")
-        }
+        // Written by a guest and read by a model, so hidden characters are shown. REST returns the bytes unchanged.
+        Ok(text) => ResourceContents::text(&uri, "text/plain", escape_content(&text)),
+        Err(error) => ResourceContents::blob(&uri, "application/octet-stream", STANDARD.encode(error.as_bytes())),
     };
-    // In an item of its own, which nothing that the guest prints can be taken for.
-    let note = (missing > 0)
-        .then(|| ResourceContents::text(format!("{missing} more bytes were not kept"), format!("{uri}#missing")));
-    Ok(ReadResourceResult::new([Some(contents), note].into_iter().flatten().collect()))
+    // A separate item, so that the guest's output cannot imitate it.
+    let note = (missing > 0).then(|| {
+        ResourceContents::text(format!("{uri}#missing"), "text/plain", format!("{missing} more bytes were not kept"))
+    });
+    Ok(read_result([Some(contents), note].into_iter().flatten()))
+}
+
+fn read_result(contents: impl IntoIterator<Item = ResourceContents>) -> Value {
+    let contents: Vec<Value> = contents.into_iter().map(Value::from).collect();
+    // `json!` would copy the contents.
+    let mut result = json!({"resultType": "complete"});
+    result["contents"] = Value::Array(contents);
+    result
 }
 
 fn parse(uri: &str) -> Option<(&str, u64)> {

@@ -8,6 +8,7 @@ mod builtin_resources;
 mod catalogue;
 mod code;
 mod connection;
+mod content;
 mod detach_on_drop;
 mod fleet;
 mod hosting;

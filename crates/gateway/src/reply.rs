@@ -12,6 +12,7 @@ mod files;
 mod found;
 mod output;
 mod terminal;
+mod tool_result;
 mod unfinished;
 
 use std::fmt::Write as _;
@@ -19,16 +20,17 @@ use std::fmt::Write as _;
 use ringfence_core::SessionId;
 use ringfence_core::{Access, Volume, bytes};
 use ringfence_session::{Answer, SessionInfo, SessionStatus, Status, Stopped};
-use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
 pub(crate) use code::{code_answer, validation_answer};
 pub(crate) use files::{directory, directory_fields, file, written};
 pub(crate) use found::found_tools;
 use output::Excerpt;
+pub(crate) use tool_result::ToolResult;
 use unfinished::Unfinished;
 
 use crate::builtin_resources;
+use crate::content::ContentBlock;
 
 /// Of what came of running something, if nothing is wrong with it.
 const USUAL_FIELDS: usize = 9;
@@ -37,7 +39,7 @@ const USUAL_FIELDS: usize = 9;
 const SHORTENED: &str = "the result or the error is shortened: print what you need of it";
 
 /// Renders what came of running something.
-pub(crate) fn answer(answer: &Answer) -> CallToolResult {
+pub(crate) fn answer(answer: &Answer) -> ToolResult {
     let stdout = Excerpt::of(&answer.stdout);
     let stderr = Excerpt::of(&answer.stderr);
     let result = answer.result.as_deref().map(Excerpt::of_text);
@@ -88,13 +90,13 @@ pub(crate) fn answer(answer: &Answer) -> CallToolResult {
     if let Some(unfinished) = Unfinished::of(&answer.open_calls).fields() {
         field("unfinished_calls", unfinished);
     }
-    let failed = answer.status != Status::Ok || answer.exit_code.is_some_and(|code| code != 0);
-    finish(content, Value::Object(fields), failed)
+    let is_error = answer.status != Status::Ok || answer.exit_code.is_some_and(|code| code != 0);
+    ToolResult { content, fields: Value::Object(fields), is_error }
 }
 
 /// What the code displayed: pictures, tables and the like.
-pub(crate) fn displayed(answer: &Answer) -> Vec<ContentBlock> {
-    display::blocks(answer).blocks
+pub(crate) fn displayed(answer: &Answer) -> Value {
+    display::blocks(answer).blocks.into_iter().map(Value::from).collect()
 }
 
 /// The host's own words about a call.
@@ -145,7 +147,7 @@ fn closing(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize)
 }
 
 /// Renders live sessions.
-pub(crate) fn sessions(sessions: &[SessionInfo]) -> CallToolResult {
+pub(crate) fn sessions(sessions: &[SessionInfo]) -> ToolResult {
     let mut text = String::new();
     for info in sessions {
         let status = match info.status {
@@ -169,18 +171,18 @@ pub(crate) fn sessions(sessions: &[SessionInfo]) -> CallToolResult {
         text.push('\n');
     }
     let text = if text.is_empty() { "no sessions" } else { text.trim_end() };
-    finish(vec![ContentBlock::text(text)], json!({"sessions": sessions}), false)
+    ToolResult::success(vec![ContentBlock::text(text)], json!({"sessions": sessions}))
 }
 
 /// Renders the end of a session.
-pub(crate) fn stopped(id: &SessionId, stopped: Stopped) -> CallToolResult {
+pub(crate) fn stopped(id: &SessionId, stopped: Stopped) -> ToolResult {
     let what = if stopped.was_running { "stopped; a call was running in it" } else { "stopped; it was idle" };
     let fields = json!({"session_id": id, "was_running": stopped.was_running});
-    finish(vec![ContentBlock::text(what)], fields, false)
+    ToolResult::success(vec![ContentBlock::text(what)], fields)
 }
 
 /// Renders what of the host sandboxes are shown.
-pub(crate) fn volumes(volumes: &[Volume]) -> CallToolResult {
+pub(crate) fn volumes(volumes: &[Volume]) -> ToolResult {
     let mut text = Vec::new();
     let mut rows = Vec::new();
     for volume in volumes {
@@ -196,35 +198,7 @@ pub(crate) fn volumes(volumes: &[Volume]) -> CallToolResult {
         }));
     }
     let text = if text.is_empty() { "no volumes are shared".to_owned() } else { text.join("\n") };
-    finish(vec![ContentBlock::text(text)], json!({"volumes": rows}), false)
-}
-
-fn finish(content: Vec<ContentBlock>, fields: Value, failed: bool) -> CallToolResult {
-    let mut result = if failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
-    result.structured_content = Some(fields);
-    result
-}
-
-/// As it goes on the wire. The fields are moved: they hold all that the blocks do.
-pub(crate) fn on_the_wire(result: CallToolResult) -> Value {
-    let CallToolResult { content, structured_content, is_error, .. } = result;
-    let mut message = Map::with_capacity(4); // with the mark of the newer era
-    message.insert("content".into(), content.into_iter().map(block).collect());
-    message.insert("isError".into(), is_error.unwrap_or_default().into());
-    message.extend(structured_content.map(|fields| ("structuredContent".to_owned(), fields)));
-    Value::Object(message)
-}
-
-fn block(block: ContentBlock) -> Value {
-    match block {
-        ContentBlock::Text(text) if text.annotations.is_none() && text.meta.is_none() => {
-            let mut block = Map::with_capacity(2);
-            block.insert("type".into(), "text".into());
-            block.insert("text".into(), text.text.into());
-            Value::Object(block)
-        }
-        block => json!(block),
-    }
+    ToolResult::success(vec![ContentBlock::text(text)], json!({"volumes": rows}))
 }
 
 #[cfg(test)]

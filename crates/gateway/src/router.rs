@@ -86,7 +86,7 @@ impl Gateway {
             Backend::Ready(sessions) => (sessions.choice(), sessions.audit().clone()),
             Backend::Down(_) => (Choice::default(), Audit::disabled()),
         };
-        let tools = tools::all(&choice).into_iter().map(|tool| BuiltinTool::new(json!(tool))).collect();
+        let tools = tools::session_tools(&choice).into_iter().map(BuiltinTool::new).collect();
         Self {
             backend,
             tools,
@@ -285,14 +285,13 @@ impl Gateway {
             "prompts/list" => json!({"prompts": of_servers(|view| &view.prompts).collect::<Vec<_>>()}),
             "resources/list" => {
                 let is_offered = self.has_builtin_tools() && self.authorizer.allows_action(Action::RunCode);
-                let builtin =
-                    self.code.as_ref().filter(|_| is_offered).map(|_| json!(builtin_resources::capabilities()));
+                let builtin = self.code.as_ref().filter(|_| is_offered).map(|_| builtin_resources::capabilities());
                 let resources: Vec<Value> = builtin.into_iter().chain(of_servers(|view| &view.resources)).collect();
                 json!({"resources": resources})
             }
             _ => {
                 let is_offered = self.has_builtin_tools() && self.authorizer.allows_action(Action::ReadOutput);
-                let builtin = is_offered.then(|| json!(builtin_resources::template()));
+                let builtin = is_offered.then(builtin_resources::output_template);
                 let templates: Vec<Value> = builtin.into_iter().chain(of_servers(|view| &view.templates)).collect();
                 json!({"resourceTemplates": templates})
             }

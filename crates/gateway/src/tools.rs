@@ -1,13 +1,11 @@
-//! The built-in tools: their entries in `tools/list`, the actions they take, and their arguments. Descriptions are short,
-//! because every agent pays for this list in each conversation.
+//! The built-in tools: their entries in `tools/list`, the action that each needs, and their arguments.
+//!
+//! Descriptions are short, because every agent pays for this list in each conversation.
 
 pub(crate) mod arguments;
 
-use std::sync::Arc;
-
 use ringfence_session::Choice;
-use rmcp::model::{JsonObject, Tool, ToolAnnotations};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::authorize::Action;
 
@@ -41,19 +39,16 @@ pub(crate) const ENCODINGS: [&str; 2] = ["utf-8", "base64"];
 /// Maximum number of tools that a search returns.
 pub(crate) const MAX_FOUND_TOOLS: usize = 20;
 
-/// The tools by which an agent reaches those of servers from code: without schemas of their answers, since they are to
-/// cost little.
-pub(crate) fn code_mode() -> Vec<Tool> {
-    let runs = ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true);
-    let reads = ToolAnnotations::new().read_only(true).open_world(false);
-    let run_python = Tool::new(
+/// The tools of code mode. They have no output schemas, which would cost tokens in each conversation.
+pub fn code_mode_tools() -> Vec<Value> {
+    let run_python = tool(
         RUN_PYTHON,
         "Run Python in your own sandbox, which keeps variables, functions and imports from call to call; top-level \
          await works. MCP servers named in `servers` are there as async functions: `await \
          mcp_<server>.<tool>(arg=...)`, with plain Python as result; asyncio.gather runs calls at once. Find tools with \
          search_tools, or in the code: `import mcp.runtime; mcp.runtime.search_tool_docs_sync(query)`. Print what you want \
          to see. More: resource://ringfence/capabilities",
-        input(
+        input_schema(
             json!({
                 "code": {"type": "string", "minLength": 1},
                 "servers": {"type": "array", "items": {"type": "string"}, "description": "stay for later calls"},
@@ -61,84 +56,77 @@ pub(crate) fn code_mode() -> Vec<Tool> {
             }),
             &["code"],
         ),
+        None,
+        run_hints(),
     );
-    let search_tools = Tool::new(
+    let search_tools = tool(
         SEARCH_TOOLS,
         "Find tools of all MCP servers by what they do.",
-        input(
+        input_schema(
             json!({
                 "query": {"type": "string", "minLength": 1},
                 "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND_TOOLS, "description": "5 by default"},
             }),
             &["query"],
         ),
+        None,
+        read_hints(),
     );
-    vec![run_python.with_annotations(runs), search_tools.with_annotations(reads)]
+    vec![run_python, search_tools]
 }
 
-/// The same, as they are listed.
-pub fn code_mode_tools() -> Vec<Value> {
-    code_mode().into_iter().map(|tool| json!(tool)).collect()
-}
-
-/// All tools of sessions, in the order in which they are listed.
-pub(crate) fn all(choice: &Choice) -> Vec<Tool> {
-    // Code may write to shared volumes and, where a policy allows, reach the network: the hints of
-    // the two that run something promise nothing that a configuration could take back.
-    let runs = ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true);
-    let reads = ToolAnnotations::new().read_only(true).open_world(false);
-    let stops = ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false);
-    let writes = stops.clone();
+/// The tools for sessions, in the order in which they are listed.
+pub(crate) fn session_tools(choice: &Choice) -> Vec<Value> {
     vec![
         tool(
             EXECUTE_CODE,
             "Run code in a sandbox; variables and files stay for the next call with its session_id.",
-            code_input(choice),
-            run_output(),
-            &runs,
+            code_input_schema(choice),
+            Some(run_output_schema()),
+            run_hints(),
         ),
         tool(
             EXECUTE_COMMAND,
             "Run a shell line in a sandbox, with pipes and redirections.",
-            run_input("command", choice),
-            run_output(),
-            &runs,
+            run_input_schema("command", choice),
+            Some(run_output_schema()),
+            run_hints(),
         ),
         tool(
             GET_SESSIONS,
             "List your live sessions, or one.",
-            input(json!({"session_id": {"type": "string"}}), &[]),
-            output(json!({"sessions": {"type": "array", "items": {"type": "object"}}}), &["sessions"]),
-            &reads,
+            input_schema(json!({"session_id": {"type": "string"}}), &[]),
+            Some(object_schema(json!({"sessions": {"type": "array", "items": {"type": "object"}}}), &["sessions"])),
+            read_hints(),
         ),
         tool(
             STOP_SESSION,
             "End a session and free all it holds.",
-            input(json!({"session_id": {"type": "string"}}), &["session_id"]),
-            output(
+            input_schema(json!({"session_id": {"type": "string"}}), &["session_id"]),
+            Some(object_schema(
                 json!({"session_id": {"type": "string"}, "was_running": {"type": "boolean"}}),
                 &["session_id", "was_running"],
-            ),
-            &stops,
+            )),
+            write_hints(),
         ),
         tool(
             GET_VOLUME_PATH,
             "List host directories shared with sandboxes.",
-            input(json!({}), &[]),
-            output(json!({"volumes": {"type": "array", "items": {"type": "object"}}}), &["volumes"]),
-            &reads,
+            input_schema(json!({}), &[]),
+            Some(object_schema(json!({"volumes": {"type": "array", "items": {"type": "object"}}}), &["volumes"])),
+            read_hints(),
         ),
         tool(
             READ_FILE,
             "Read a file of a session.",
-            file_input(
+            file_input_schema(
                 json!({
                     "offset": {"type": "integer", "minimum": 0, "description": "bytes"},
                     "length": {"type": "integer", "minimum": 1, "description": "bytes"},
                 }),
                 &["session_id", "path"],
             ),
-            output(
+            Some(object_schema(
                 json!({
                     "path": {"type": "string"},
                     "size": {"type": "integer"},
@@ -147,27 +135,27 @@ pub(crate) fn all(choice: &Choice) -> Vec<Tool> {
                     "content": {"type": "string"},
                 }),
                 &["path", "size", "encoding", "content"],
-            ),
-            &reads,
+            )),
+            read_hints(),
         ),
         tool(
             WRITE_FILE,
             "Write a file of a session; missing directories are made.",
-            file_input(
+            file_input_schema(
                 json!({
                     "content": {"type": "string"},
                     "encoding": {"enum": ENCODINGS, "description": "of content; utf-8 by default"},
                 }),
                 &["session_id", "path", "content"],
             ),
-            output(json!({"path": {"type": "string"}, "size": {"type": "integer"}}), &["path", "size"]),
-            &writes,
+            Some(object_schema(json!({"path": {"type": "string"}, "size": {"type": "integer"}}), &["path", "size"])),
+            write_hints(),
         ),
         tool(
             LIST_FILES,
             "List a directory of a session.",
-            file_input(json!({}), &["session_id"]),
-            output(
+            file_input_schema(json!({}), &["session_id"]),
+            Some(object_schema(
                 json!({
                     "path": {"type": "string"},
                     "entries": {"type": "array", "items": {"type": "object"}},
@@ -175,35 +163,54 @@ pub(crate) fn all(choice: &Choice) -> Vec<Tool> {
                     "truncated": {"type": "boolean"},
                 }),
                 &["path", "entries", "total", "truncated"],
-            ),
-            &reads,
+            )),
+            read_hints(),
         ),
     ]
 }
 
 fn tool(
-    name: &'static str,
-    description: &'static str,
-    input: JsonObject,
-    output: JsonObject,
-    hints: &ToolAnnotations,
-) -> Tool {
-    Tool::new(name, description, input).with_raw_output_schema(Arc::new(output)).with_annotations(hints.clone())
+    name: &str,
+    description: &str,
+    input_schema: Map<String, Value>,
+    output_schema: Option<Map<String, Value>>,
+    hints: Value,
+) -> Value {
+    let mut tool = json!({"name": name, "description": description, "inputSchema": input_schema});
+    if let Some(schema) = output_schema {
+        tool["outputSchema"] = Value::Object(schema);
+    }
+    tool["annotations"] = hints;
+    tool
 }
 
-fn run_input(what: &str, choice: &Choice) -> JsonObject {
+/// Hints for tools that run code. They promise nothing, because code may write to shared volumes and reach the network
+/// where the configuration allows it.
+fn run_hints() -> Value {
+    json!({"readOnlyHint": false, "destructiveHint": true, "idempotentHint": false, "openWorldHint": true})
+}
+
+fn read_hints() -> Value {
+    json!({"readOnlyHint": true, "openWorldHint": false})
+}
+
+fn write_hints() -> Value {
+    json!({"readOnlyHint": false, "destructiveHint": true, "idempotentHint": true, "openWorldHint": false})
+}
+
+fn run_input_schema(field: &str, choice: &Choice) -> Map<String, Value> {
     let properties = json!({
-        what: {"type": "string", "minLength": 1},
+        field: {"type": "string", "minLength": 1},
         "template": {"type": "string", "description": choice.templates},
         "flavor": {"type": "string", "description": choice.flavors},
         "session_id": {"type": "string", "description": "omit for a new session"},
         "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "seconds"},
     });
-    input(properties, &[what])
+    input_schema(properties, &[field])
 }
 
-fn code_input(choice: &Choice) -> JsonObject {
-    let mut schema = run_input("code", choice);
+fn code_input_schema(choice: &Choice) -> Map<String, Value> {
+    let mut schema = run_input_schema("code", choice);
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         let servers = json!({"type": "array", "items": {"type": "string"}, "description": "MCP servers for the code"});
         properties.insert("servers".into(), servers);
@@ -211,13 +218,13 @@ fn code_input(choice: &Choice) -> JsonObject {
     schema
 }
 
-fn file_input(mut properties: Value, required: &[&str]) -> JsonObject {
+fn file_input_schema(mut properties: Value, required: &[&str]) -> Map<String, Value> {
     properties["session_id"] = json!({"type": "string"});
     properties["path"] = json!({"type": "string", "description": "in /workspace"});
-    input(properties, required)
+    input_schema(properties, required)
 }
 
-fn run_output() -> JsonObject {
+fn run_output_schema() -> Map<String, Value> {
     let properties = json!({
         "session_id": {"type": "string"},
         "session_created": {"type": "boolean"},
@@ -233,7 +240,7 @@ fn run_output() -> JsonObject {
         "stdout_resource": {"type": "string"},
         "stderr_resource": {"type": "string"},
     });
-    output(
+    object_schema(
         properties,
         &[
             "session_id",
@@ -249,14 +256,14 @@ fn run_output() -> JsonObject {
     )
 }
 
-fn input(properties: Value, required: &[&str]) -> JsonObject {
-    let mut schema = output(properties, required);
+fn input_schema(properties: Value, required: &[&str]) -> Map<String, Value> {
+    let mut schema = object_schema(properties, required);
     schema.insert("additionalProperties".into(), false.into());
     schema
 }
 
-fn output(properties: Value, required: &[&str]) -> JsonObject {
-    let mut schema = JsonObject::new();
+fn object_schema(properties: Value, required: &[&str]) -> Map<String, Value> {
+    let mut schema = Map::new();
     schema.insert("type".into(), "object".into());
     schema.insert("properties".into(), properties);
     if !required.is_empty() {
@@ -274,35 +281,40 @@ mod tests {
         Choice { templates: "python (default), node, bash".into(), flavors: "small (default), medium, large".into() }
     }
 
+    fn names() -> Vec<String> {
+        let tools = session_tools(&choice()).into_iter().chain(code_mode_tools());
+        tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    }
+
     #[test]
     fn the_list() {
-        insta::assert_json_snapshot!(all(&choice()));
+        insta::assert_json_snapshot!(session_tools(&choice()));
     }
 
     #[test]
     fn the_list_is_cheap() {
-        let bytes = serde_json::to_string(&all(&choice())).unwrap().len();
+        let bytes = serde_json::to_string(&session_tools(&choice())).unwrap().len();
         assert!(bytes < 6144, "{bytes} bytes");
     }
 
     #[test]
     fn the_list_of_code_mode() {
-        insta::assert_json_snapshot!(code_mode());
+        insta::assert_json_snapshot!(code_mode_tools());
     }
 
     #[test]
     fn every_tool_has_an_action() {
-        for tool in all(&choice()).into_iter().chain(code_mode()) {
-            assert!(action(&tool.name).is_some(), "{}", tool.name);
+        for name in names() {
+            assert!(action(&name).is_some(), "{name}");
         }
         assert_eq!(action("rm"), None);
     }
 
     #[test]
     fn every_listed_tool_is_known() {
-        for tool in all(&choice()).into_iter().chain(code_mode()) {
-            let refusal = ToolCall::parse(&tool.name, None).err().map(|failure| failure.message).unwrap_or_default();
-            assert!(!refusal.contains("no such tool"), "{}", tool.name);
+        for name in names() {
+            let refusal = ToolCall::parse(&name, None).err().map(|failure| failure.message).unwrap_or_default();
+            assert!(!refusal.contains("no such tool"), "{name}");
         }
     }
 }

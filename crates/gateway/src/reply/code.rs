@@ -10,14 +10,15 @@ mod toon;
 use ringfence_config::OutputMode;
 use ringfence_core::Failure;
 use ringfence_session::{Answer, Output, Status};
-use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Map, Value, json};
 
+use super::ToolResult;
 use super::display;
 use super::output::Excerpt;
 use super::terminal::one_line;
 use super::unfinished::Unfinished;
 use crate::builtin_resources;
+use crate::content::ContentBlock;
 
 const SUCCESS: &str = "success";
 
@@ -38,7 +39,7 @@ struct Said {
 }
 
 /// Renders what came of code that may call tools.
-pub(crate) fn code_answer(answer: &Answer, mode: OutputMode) -> CallToolResult {
+pub(crate) fn code_answer(answer: &Answer, mode: OutputMode) -> ToolResult {
     let (stdout, stderr) = (Excerpt::of(&answer.stdout), Excerpt::of(&answer.stderr));
     let result = answer.result.as_deref().map(Excerpt::of_text);
     let error = error(answer).map(|text| Excerpt::of_text(&text));
@@ -90,7 +91,7 @@ pub(crate) fn code_answer(answer: &Answer, mode: OutputMode) -> CallToolResult {
 }
 
 /// Renders a refusal of what was sent to `run_python`, before any of it ran. Not for what went wrong inside.
-pub(crate) fn validation_answer(failure: &Failure, mode: OutputMode) -> CallToolResult {
+pub(crate) fn validation_answer(failure: &Failure, mode: OutputMode) -> ToolResult {
     let said = Said {
         status: "validation_error",
         exit_code: None,
@@ -142,7 +143,7 @@ fn dropped(answer: &Answer, name: &str, excerpt: &Excerpt, output: &Output) -> O
 }
 
 impl Said {
-    fn render(self, mode: OutputMode, displayed: Vec<ContentBlock>) -> CallToolResult {
+    fn render(self, mode: OutputMode, displayed: Vec<ContentBlock>) -> ToolResult {
         let fields = self.fields();
         let text = match mode {
             OutputMode::Compact => compact::text(&self),
@@ -150,7 +151,7 @@ impl Said {
         };
         let mut content = vec![ContentBlock::text(text)];
         content.extend(displayed.into_iter().map(guarded));
-        super::finish(content, fields, self.status != SUCCESS)
+        ToolResult { content, fields, is_error: self.status != SUCCESS }
     }
 
     fn fields(&self) -> Value {
@@ -175,9 +176,9 @@ impl Said {
 
 /// What a guest displays as text is held to the same rule as what it prints.
 fn guarded(block: ContentBlock) -> ContentBlock {
-    match block.as_text() {
-        Some(shown) => ContentBlock::text(compact::of_guest(&shown.text)),
-        None => block,
+    match block {
+        ContentBlock::Text(text) => ContentBlock::Text(compact::of_guest(&text)),
+        block => block,
     }
 }
 

@@ -2,10 +2,10 @@
 
 use ringfence_guest::{DisplayItem, is_json};
 use ringfence_session::Answer;
-use rmcp::model::{ContentBlock, ResourceContents};
 
 use super::output::Excerpt;
 use super::terminal;
+use crate::content::{ContentBlock, ResourceContents};
 
 const MAX_ITEMS: usize = 32;
 const MAX_TOTAL_BYTES: usize = 8 << 20;
@@ -46,19 +46,15 @@ fn block(uri: &str, item: &DisplayItem, room: &mut usize) -> Option<ContentBlock
     }
     *room = room.checked_sub(data.len())?;
     if mime.starts_with("text/") || is_json(mime) {
-        return Some(resource(ResourceContents::text(terminal::plain(data), uri), mime));
+        return Some(ContentBlock::Resource(ResourceContents::text(uri, mime, terminal::plain(data))));
     }
     if !is_base64(data) {
         return None;
     }
     Some(match mime {
         "image/png" | "image/jpeg" | "image/gif" | "image/webp" => ContentBlock::image(data, mime),
-        _ => resource(ResourceContents::blob(data, uri), mime),
+        _ => ContentBlock::Resource(ResourceContents::blob(uri, mime, data)),
     })
-}
-
-fn resource(contents: ResourceContents, mime: &str) -> ContentBlock {
-    ContentBlock::resource(contents.with_mime_type(mime))
 }
 
 fn is_mime(mime: &str) -> bool {

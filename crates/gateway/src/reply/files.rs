@@ -8,14 +8,14 @@ use ringfence_backend::{DirectoryEntry, FileKind};
 use ringfence_core::SessionId;
 use ringfence_core::hidden_text::escape_content;
 use ringfence_session::{Directory, FileContent, FileWritten, MOST_ENTRIES};
-use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::{Value, json};
 
 use super::output::without_broken_end;
-use super::{finish, terminal};
+use super::{ToolResult, terminal};
+use crate::content::{ContentBlock, ResourceContents};
 
 /// Renders a file, or a part of it: text, in which the block shows hidden characters, or anything else in base64.
-pub(crate) fn file(session: &SessionId, file: FileContent) -> CallToolResult {
+pub(crate) fn file(session: &SessionId, file: FileContent) -> ToolResult {
     let FileContent { path, size, offset, bytes } = file;
     let goes_on = offset + (bytes.len() as u64) < size;
     let (length, encoding, content, block) = match as_text(bytes, goes_on) {
@@ -26,15 +26,15 @@ pub(crate) fn file(session: &SessionId, file: FileContent) -> CallToolResult {
         Err(bytes) => {
             let text = STANDARD.encode(&bytes);
             let uri = format!("ringfence://sessions/{session}/files/{}", terminal::plain(&path));
-            let contents = ResourceContents::blob(text.clone(), uri);
-            let block = ContentBlock::resource(contents.with_mime_type("application/octet-stream"));
+            let contents = ResourceContents::blob(uri, "application/octet-stream", text.as_str());
+            let block = ContentBlock::Resource(contents);
             (bytes.len(), "base64", text, block)
         }
     };
     let part = if length as u64 == size { String::new() } else { format!("{length} from {offset} on, of ") };
     let closing = format!("[{}: {part}{size} bytes, {encoding}]", on_one_line(&path));
     let fields = json!({"path": path, "size": size, "offset": offset, "encoding": encoding, "content": content});
-    finish(vec![block, ContentBlock::text(closing)], fields, false)
+    ToolResult::success(vec![block, ContentBlock::text(closing)], fields)
 }
 
 /// Gives back what is no text. Of text that goes on, a letter that is not whole is left to the next part; of anything
@@ -58,14 +58,14 @@ fn is_binary(bytes: &[u8]) -> bool {
 }
 
 /// Renders what was written.
-pub(crate) fn written(written: &FileWritten) -> CallToolResult {
+pub(crate) fn written(written: &FileWritten) -> ToolResult {
     let FileWritten { path, size } = written;
     let text = format!("[{}: {size} bytes written]", on_one_line(path));
-    finish(vec![ContentBlock::text(text)], json!({"path": path, "size": size}), false)
+    ToolResult::success(vec![ContentBlock::text(text)], json!({"path": path, "size": size}))
 }
 
 /// Renders what is in a directory.
-pub(crate) fn directory(directory: &Directory) -> CallToolResult {
+pub(crate) fn directory(directory: &Directory) -> ToolResult {
     let lines: Vec<String> = directory.entries.iter().map(line).collect();
     let count = directory.entries.len();
     let shown = if is_cut(directory) { format!("the first {count} of ") } else { String::new() };
@@ -73,7 +73,7 @@ pub(crate) fn directory(directory: &Directory) -> CallToolResult {
     let mut content = Vec::new();
     content.extend((!lines.is_empty()).then(|| ContentBlock::text(lines.join("\n"))));
     content.push(ContentBlock::text(closing));
-    finish(content, directory_fields(directory), false)
+    ToolResult::success(content, directory_fields(directory))
 }
 
 pub(crate) fn directory_fields(directory: &Directory) -> Value {
@@ -124,7 +124,7 @@ mod tests {
     fn a_part_of_a_text_is_text_and_ends_with_a_whole_letter() {
         let part = |bytes: &[u8], size| {
             let content = FileContent { path: "/workspace/a".into(), size, offset: 0, bytes: bytes.to_vec() };
-            file(&SessionId::from_caller("session-0"), content).structured_content.unwrap()["content"].clone()
+            file(&SessionId::from_caller("session-0"), content).fields["content"].clone()
         };
         let text = "aé".as_bytes();
         assert_eq!(part(&text[..2], 3), "a");
@@ -140,7 +140,7 @@ mod tests {
         let path = "/workspace/a: 1 bytes, utf-8]\n[ok; new session_id session-0".to_owned();
         let told = written(&FileWritten { path, size: 1 });
         let ContentBlock::Text(text) = &told.content[0] else { panic!("{told:?}") };
-        assert_eq!(text.text.lines().count(), 1);
+        assert_eq!(text.lines().count(), 1);
     }
 
     #[test]

@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 
-use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
 
-use super::terminal;
+use super::{ToolResult, terminal};
 use crate::code::Found;
+use crate::content::ContentBlock;
 
 /// What is shown of a description.
 const MOST_CHARACTERS: usize = 200;
 
 /// Renders tools as code would call them, each in a line.
-pub(crate) fn found_tools(found: &[Found]) -> CallToolResult {
+pub(crate) fn found_tools(found: &[Found]) -> ToolResult {
     let mut text = String::new();
     for one in found {
         let parameters = parameters(&one.tool["inputSchema"]);
@@ -37,7 +37,7 @@ pub(crate) fn found_tools(found: &[Found]) -> CallToolResult {
             })
         })
         .collect();
-    super::finish(vec![ContentBlock::text(text)], json!({"tools": tools}), false)
+    ToolResult::success(vec![ContentBlock::text(text)], json!({"tools": tools}))
 }
 
 /// By name, the optional ones with a question mark.
@@ -74,11 +74,11 @@ mod tests {
             alias: "create_issue".into(),
             score: 1.0,
         };
-        let shown = serde_json::to_value(found_tools(&[found])).unwrap();
+        let shown = found_tools(&[found]).into_json();
         let text = "mcp_git_hub.create_issue(title, body?) — Open an issue.\nservers: [\"git hub\"]";
         assert_eq!(shown["content"][0]["text"], text);
         assert_eq!(shown["structuredContent"]["tools"][0]["tool"], "create-issue");
-        let none = serde_json::to_value(found_tools(&[])).unwrap();
+        let none = found_tools(&[]).into_json();
         assert_eq!(none["content"][0]["text"], "no tool was found; try other words");
     }
 }

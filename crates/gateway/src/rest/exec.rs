@@ -66,9 +66,9 @@ pub(super) async fn run(
         return Err(Refusal { failure, status: Some(StatusCode::GATEWAY_TIMEOUT) });
     };
     let answer = answer?;
-    let mut fields = reply::answer(&answer).structured_content.unwrap_or_default();
+    let mut fields = reply::answer(&answer).fields;
     fields["notices"] = json!(answer.notices);
-    fields["display"] = json!(reply::displayed(&answer));
+    fields["display"] = reply::displayed(&answer);
     for (name, output) in [("stdout", &answer.stdout), ("stderr", &answer.stderr)] {
         match &output.whole {
             Some(whole) => fields[format!("{name}_missing_bytes")] = whole.missing_bytes.into(),

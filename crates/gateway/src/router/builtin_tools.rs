@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use ringfence_core::{Failure, Kind};
-use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval_at};
 
 use super::Gateway;
 use crate::detach_on_drop::DetachOnDrop;
-use crate::reply;
+use crate::reply::{self, ToolResult};
 use crate::tools::arguments::{RunPython, SearchTools, ToolCall};
 use ringfence_mcp::client::Context;
 
@@ -22,7 +21,7 @@ impl Gateway {
         call: ToolCall,
         progress_token: Option<Value>,
         context: &Context,
-    ) -> Result<CallToolResult, Failure> {
+    ) -> Result<ToolResult, Failure> {
         let sessions = self.sessions()?.clone();
         let (principal, cancel) = (context.principal.clone(), context.cancel.clone());
         match call {

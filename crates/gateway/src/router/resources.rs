@@ -29,8 +29,7 @@ impl Gateway {
         let action = if builtin_resources::is_capabilities(uri) { Action::RunCode } else { Action::ReadOutput };
         self.authorize(action, context)?;
         let sessions = self.sessions().map_err(failure::render)?;
-        let read = builtin_resources::read(sessions, &context.principal, uri).await;
-        read.map(|contents| json!(contents)).map_err(failure::render)
+        builtin_resources::read(sessions, &context.principal, uri).await.map_err(failure::render)
     }
 
     /// Finds the server of a resource.

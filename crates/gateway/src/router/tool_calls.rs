@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use super::Gateway;
 use crate::authorize::{Action, Object, Subject};
+use crate::reply::{self, ToolResult};
+use crate::tools;
 use crate::tools::arguments::ToolCall;
-use crate::{reply, tools};
 
 impl Gateway {
     pub(super) async fn call_tool(&self, mut params: Value, context: &Context) -> Outcome {
@@ -48,7 +49,7 @@ impl Gateway {
             Err(refusal) if is_builtin && name == tools::RUN_PYTHON => {
                 let refusal = self.authorizer.refuse(Subject::principal(&context.principal), refusal);
                 let mode = self.code.as_ref().map(|code| code.settings().output_mode);
-                return Ok(reply::on_the_wire(reply::validation_answer(&refusal, mode.unwrap_or_default())));
+                return Ok(reply::validation_answer(&refusal, mode.unwrap_or_default()).into_json());
             }
             Err(refusal) => return Err(self.refuse(context, refusal)),
         };
@@ -58,7 +59,7 @@ impl Gateway {
             context.cancel.cancel();
             return Err(self.refuse(context, failure::timed_out(self.request_timeout)));
         };
-        result.map(reply::on_the_wire).map_err(failure::render)
+        result.map(ToolResult::into_json).map_err(failure::render)
     }
 }
 

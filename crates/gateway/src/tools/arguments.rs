@@ -7,10 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_core::{Failure, Kind, SessionId};
 use ringfence_session::{CodeRequest, CommandRequest, FileRange};
-use rmcp::model::JsonObject;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::authorize::Action;
 use crate::tools;
@@ -167,7 +166,7 @@ impl ToolCall {
         }
     }
 
-    pub(crate) fn parse(tool: &str, arguments: Option<JsonObject>) -> Result<Self, Failure> {
+    pub(crate) fn parse(tool: &str, arguments: Option<Map<String, Value>>) -> Result<Self, Failure> {
         let arguments = Value::Object(arguments.unwrap_or_default());
         match tool {
             tools::EXECUTE_CODE => {

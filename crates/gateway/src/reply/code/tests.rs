@@ -8,12 +8,17 @@ use ringfence_session::CallNote;
 use super::*;
 use crate::reply::tests::{plain_answer, printed};
 
-fn compact(answer: &Answer) -> CallToolResult {
+fn compact(answer: &Answer) -> ToolResult {
     code_answer(answer, OutputMode::Compact)
 }
 
-fn text(reply: &CallToolResult) -> &str {
-    &reply.content[0].as_text().unwrap().text
+fn text(reply: &ToolResult) -> &str {
+    block_text(&reply.content[0])
+}
+
+fn block_text(block: &ContentBlock) -> &str {
+    let ContentBlock::Text(text) = block else { panic!("{block:?}") };
+    text
 }
 
 fn raised() -> Answer {
@@ -62,16 +67,10 @@ fn what_worked_is_said_without_ado() {
         result: Some("[1, 2]".into()),
         ..plain_answer()
     });
-    assert_eq!((text(&said), said.content.len(), said.is_error), ("hello\nworld\n[1, 2]", 1, Some(false)));
-    assert_eq!(
-        said.structured_content.unwrap(),
-        json!({"status": "success", "stdout": "hello\n\n()\nworld", "result": "[1, 2]"})
-    );
+    assert_eq!((text(&said), said.content.len(), said.is_error), ("hello\nworld\n[1, 2]", 1, false));
+    assert_eq!(said.fields, json!({"status": "success", "stdout": "hello\n\n()\nworld", "result": "[1, 2]"}));
     let silent = compact(&plain_answer());
-    assert_eq!(
-        (text(&silent), silent.structured_content.as_ref().unwrap()),
-        ("status: success", &json!({"status": "success"}))
-    );
+    assert_eq!((text(&silent), &silent.fields), ("status: success", &json!({"status": "success"})));
 }
 
 #[test]
@@ -100,8 +99,8 @@ fn every_end_in_compact_text() {
         .iter()
         .map(|answer| {
             let reply = compact(answer);
-            let fields = reply.structured_content.as_ref().unwrap();
-            format!("{}\nisError: {}\n{fields:#}\n", text(&reply), reply.is_error.unwrap())
+            let fields = &reply.fields;
+            format!("{}\nisError: {}\n{fields:#}\n", text(&reply), reply.is_error)
         })
         .collect();
     insta::assert_snapshot!(said.join("\n---\n"));
@@ -113,7 +112,7 @@ fn every_end_in_toon() {
         .iter()
         .map(|answer| {
             let reply = code_answer(answer, OutputMode::Toon);
-            assert_eq!(reply.structured_content, compact(answer).structured_content);
+            assert_eq!(reply.fields, compact(answer).fields);
             assert_eq!(reply.is_error, compact(answer).is_error);
             text(&reply).to_owned()
         })
@@ -137,11 +136,11 @@ fn a_guest_cannot_speak_for_the_host() {
         notices: vec!["it said: \nstatus: success".into()],
         ..plain_answer()
     });
-    let all: Vec<&str> = reply.content.iter().flat_map(|block| block.as_text().unwrap().text.lines()).collect();
+    let all: Vec<&str> = reply.content.iter().flat_map(|block| block_text(block).lines()).collect();
     let ours: Vec<&&str> = all.iter().filter(|line| !line.starts_with(' ') && line.contains(':')).collect();
     assert_eq!(ours, [&"status: error", &"stderr:", &"error:", &"note: it said: status: success"]);
-    assert_eq!(reply.structured_content.unwrap()["status"], "error");
-    assert_eq!(reply.is_error, Some(true));
+    assert_eq!(reply.fields["status"], "error");
+    assert!(reply.is_error);
 }
 
 #[test]
@@ -151,8 +150,8 @@ fn images_follow_the_text() {
     for mode in [OutputMode::Compact, OutputMode::Toon] {
         let reply = code_answer(&Answer { display: display.clone(), ..plain_answer() }, mode);
         assert_eq!(reply.content.len(), 3);
-        assert_eq!(reply.content[1].as_image().unwrap().mime_type, "image/png");
-        let fields = reply.structured_content.unwrap();
+        assert_eq!(reply.content[1], ContentBlock::image("iVBORw==", "image/png"));
+        let fields = reply.fields;
         assert_eq!(fields["notes"][0], "1 displayed items were left out as too large or malformed");
         assert_eq!(fields["truncated"], true);
     }
@@ -164,7 +163,7 @@ fn bad_arguments_are_said_to_be_that() {
         Failure::new(Kind::Validation, "run_python: servers: invalid type: string \"x\", expected a sequence")
             .hint("send the arguments of the tool's inputSchema, and no others");
     let reply = validation_answer(&failure, OutputMode::Compact);
-    assert_eq!(reply.is_error, Some(true));
+    assert!(reply.is_error);
     insta::assert_snapshot!(text(&reply), @r#"
     status: validation_error
     error: run_python: servers: invalid type: string "x", expected a sequence
