@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-pub(crate) use circuit::{CallEnd, NoAnswer};
+pub(crate) use circuit::{CallEnd, NoResponse};
 pub(crate) use connect::{Connect, ConnectFailure, Link, LinkEnd, Stage, ToolSummary};
 pub(crate) use failure::LinkMissing;
 pub(crate) use info::ServerInfo;
@@ -39,8 +39,8 @@ pub(crate) use roster::Skipped;
 pub(crate) use state_machine::Status;
 
 use roster::Roster;
-use slot::{Connection, Slot, Wish};
-use start_limiter::Places;
+use slot::{Connection, Goal, Slot};
+use start_limiter::StartLimiter;
 use state_machine::State;
 use supervisor::Supervisor;
 
@@ -48,18 +48,18 @@ use supervisor::Supervisor;
 pub(crate) struct Fleet<C: Connect>(Arc<Inner<C>>);
 
 struct Inner<C: Connect> {
-    shared: Arc<Shared<C>>,
-    _end: DropGuard,
+    state: Arc<FleetState<C>>,
+    _cancel_on_drop: DropGuard,
 }
 
 /// What supervisors share.
-struct Shared<C: Connect> {
+struct FleetState<C: Connect> {
     connect: C,
     audit: Audit,
     options: FleetOptions,
-    places: Places,
+    start_limiter: StartLimiter,
     tasks: TaskTracker,
-    end: CancellationToken,
+    cancel: CancellationToken,
     changes: watch::Sender<u64>,
     roster: Mutex<Roster<C::Link>>,
 }
@@ -67,31 +67,31 @@ struct Shared<C: Connect> {
 impl<C: Connect> Fleet<C> {
     pub(crate) fn new(connect: C, audit: Audit, options: FleetOptions) -> Self {
         let end = CancellationToken::new();
-        let shared = Shared {
+        let shared = FleetState {
             connect,
             audit,
-            places: Places::new(options.starts_at_once, options.slow_starts_at_once, options.slow_after),
+            start_limiter: StartLimiter::new(options.max_quick_starts, options.max_slow_starts, options.slow_after),
             options,
             tasks: TaskTracker::new(),
-            end: end.clone(),
+            cancel: end.clone(),
             changes: watch::Sender::new(0),
             roster: Mutex::default(),
         };
-        Self(Arc::new(Inner { shared: Arc::new(shared), _end: end.drop_guard() }))
+        Self(Arc::new(Inner { state: Arc::new(shared), _cancel_on_drop: end.drop_guard() }))
     }
 
     /// Makes the servers those of the entries, without waiting: new ones are started, those that are missing are
     /// stopped, changed ones restarted. The rest is not touched. Returns what could not be taken.
     pub(crate) fn apply(&self, entries: Vec<ServerEntry>) -> Vec<Skipped> {
-        let shared = &self.0.shared;
+        let shared = &self.0.state;
         let mut roster = shared.roster();
-        let applied = roster.apply(entries, shared.options.most_servers);
+        let applied = roster.apply(entries, shared.options.max_servers);
         for slot in applied.new {
-            let (supervisor, end) = (Supervisor::new(shared.clone(), slot), shared.end.clone());
+            let (supervisor, end) = (Supervisor::new(shared.clone(), slot), shared.cancel.clone());
             shared.tasks.spawn(async move { end.run_until_cancelled(supervisor.run()).await });
         }
         drop(roster);
-        shared.changed();
+        shared.notify_changed();
         for skipped in &applied.skipped {
             tracing::warn!("server {} is left out: {}", skipped.name, skipped.reason);
         }
@@ -109,7 +109,7 @@ impl<C: Connect> Fleet<C> {
     /// the call went is to be told with [`Fleet::call_ended`].
     pub(crate) async fn admit(&self, name: &str, patience: Duration) -> Result<Arc<C::Link>, LinkMissing> {
         let connection = self.await_connection(name, patience).await?;
-        connection.admit().map_err(|failure| LinkMissing::because(name, Status::Connected, failure))
+        connection.admit().map_err(|failure| LinkMissing::from_failure(name, Status::Connected, failure))
     }
 
     /// The link for what is no call. Waits while the server is being connected; one that was given up a while ago is
@@ -125,19 +125,19 @@ impl<C: Connect> Fleet<C> {
         loop {
             {
                 let view = views.borrow_and_update();
-                let is_current = view.heeded == slot.desired.borrow().version;
+                let is_current = view.applied_version == slot.desired.borrow().version;
                 match (&view.connection, view.state) {
                     _ if !is_current => {}
                     (Some(connection), _) => return Ok(Arc::clone(connection)),
-                    (None, State::Failed { has_cooled: true, .. }) => {
-                        slot.wanted.notify_one();
+                    (None, State::Failed { has_cooled_down: true, .. }) => {
+                        slot.retry_requested.notify_one();
                     }
                     (None, state) if state.status() == Status::Connecting => {}
-                    (None, _) => return Err(view.why_missing(name)),
+                    (None, _) => return Err(view.link_missing(name)),
                 }
             }
             if !matches!(timeout_at(until, views.changed()).await, Ok(Ok(()))) {
-                return Err(slot.view.borrow().why_missing(name));
+                return Err(slot.view.borrow().link_missing(name));
             }
         }
     }
@@ -160,7 +160,7 @@ impl<C: Connect> Fleet<C> {
 
     /// All that is known of one server.
     pub(crate) fn info(&self, name_or_uuid: &str) -> Option<ServerInfo> {
-        let slot = self.0.shared.roster().find(name_or_uuid)?;
+        let slot = self.0.state.roster().find(name_or_uuid)?;
         Some(ServerInfo::detailed(&slot))
     }
 
@@ -171,16 +171,16 @@ impl<C: Connect> Fleet<C> {
 
     /// Changes whenever a server came, went or changed.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.0.shared.changes.subscribe()
+        self.0.state.changes.subscribe()
     }
 
     /// Tells those that watch [`Fleet::changes`] that a server offers something else than before.
-    pub(crate) fn touch(&self) {
-        self.0.shared.changed();
+    pub(crate) fn mark_changed(&self) {
+        self.0.state.notify_changed();
     }
 
     /// Waits until no server is in its first attempt.
-    pub(crate) async fn settle(&self, patience: Duration) {
+    pub(crate) async fn wait_for_first_attempts(&self, patience: Duration) {
         let mut changes = self.changes();
         let settled = async {
             loop {
@@ -200,17 +200,17 @@ impl<C: Connect> Fleet<C> {
         let Some(version) = slot.restart() else { return false };
         let mut views = slot.view.subscribe();
         // A supervisor is never busy; this only outlasts one that is being shut down.
-        timeout(Duration::from_secs(1), views.wait_for(|view| view.heeded >= version)).await.is_ok()
+        timeout(Duration::from_secs(1), views.wait_for(|view| view.applied_version >= version)).await.is_ok()
     }
 
     /// Stops all servers, in parallel. Nothing starts afterwards.
     pub(crate) async fn shut_down(&self) {
         const GRACE: Duration = Duration::from_secs(1);
-        let shared = &self.0.shared;
+        let shared = &self.0.state;
         shared.roster().close();
         shared.tasks.close();
-        if timeout(shared.options.stop_within + GRACE, shared.tasks.wait()).await.is_err() {
-            shared.end.cancel();
+        if timeout(shared.options.stop_timeout + GRACE, shared.tasks.wait()).await.is_err() {
+            shared.cancel.cancel();
             if timeout(GRACE, shared.tasks.wait()).await.is_err() {
                 tracing::warn!("{} tasks of servers did not end", shared.tasks.len());
             }
@@ -218,11 +218,11 @@ impl<C: Connect> Fleet<C> {
     }
 
     fn slot(&self, name: &str) -> Option<Arc<Slot<C::Link>>> {
-        self.0.shared.roster().named(name)
+        self.0.state.roster().get(name)
     }
 
     fn slots(&self) -> Vec<Arc<Slot<C::Link>>> {
-        self.0.shared.roster().all()
+        self.0.state.roster().all()
     }
 }
 
@@ -232,21 +232,21 @@ impl<C: Connect> Clone for Fleet<C> {
     }
 }
 
-impl<C: Connect> Shared<C> {
+impl<C: Connect> FleetState<C> {
     fn roster(&self) -> MutexGuard<'_, Roster<C::Link>> {
         self.roster.lock()
     }
 
-    fn changed(&self) {
+    fn notify_changed(&self) {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Forgets a server that is at rest, unless it was added again meanwhile.
-    fn forget(&self, slot: &Slot<C::Link>) -> bool {
+    fn remove_if_requested(&self, slot: &Slot<C::Link>) -> bool {
         let mut roster = self.roster();
-        let is_gone = slot.desired.borrow().wish == Wish::Remove;
+        let is_gone = slot.desired.borrow().goal == Goal::Remove;
         if is_gone {
-            roster.forget(&slot.entry().uuid);
+            roster.remove(&slot.entry().uuid);
         }
         is_gone
     }

@@ -166,12 +166,12 @@ impl Hosting {
     }
 
     /// Waits a little for servers that have just been started: many clients read lists only once.
-    pub(crate) async fn settle(&self) {
+    pub(crate) async fn wait_for_first_starts(&self) {
         let remaining = (self.0.started + FIRST_START_WAIT).saturating_duration_since(Instant::now());
         if remaining.is_zero() {
             return;
         }
-        self.0.fleet.settle(remaining).await;
+        self.0.fleet.wait_for_first_attempts(remaining).await;
         let current = *self.0.fleet.changes().borrow();
         let mut changes = self.0.changes.subscribe();
         let _ = tokio::time::timeout(remaining, changes.wait_for(|changes| changes.fleet >= current)).await;

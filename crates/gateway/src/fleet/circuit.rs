@@ -8,55 +8,55 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// So many calls that fail in a row, and alike, open the circuit.
-const FAILURES: u32 = 5;
+const MAX_FAILURES: u32 = 5;
 
 /// How long no call is let through; also how long the one that is let through afterwards may keep the others waiting.
-const PAUSE: Duration = Duration::from_secs(15);
+const OPEN_TIME: Duration = Duration::from_secs(15);
 
 /// How a call over a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallEnd {
     /// The server said something, be it an error.
-    Answered,
-    Unanswered(NoAnswer),
+    Responded,
+    NoResponse(NoResponse),
 }
 
 /// Why nothing came back. Only failures that are alike count together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoAnswer {
+pub(crate) enum NoResponse {
     /// The connection failed.
-    Lost,
+    ConnectionLost,
     /// It did not come in time.
-    Late,
+    TimedOut,
     /// The way to the server was barred.
-    Barred,
+    Unreachable,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Circuit {
     failures: u32,
     /// Like which the failures are.
-    last: Option<NoAnswer>,
+    last_cause: Option<NoResponse>,
     /// Set while the circuit is open: when the next call may try.
-    lets_through_at: Option<Instant>,
+    next_call_at: Option<Instant>,
 }
 
 impl Circuit {
     /// Lets a call through, or says how long none will be.
     pub(super) fn admit(&mut self, now: Instant) -> Result<(), Duration> {
-        if let Some(wait) = self.closed_for(now) {
+        if let Some(wait) = self.remaining_open_time(now) {
             return Err(wait);
         }
         // The one that tries. If it is never heard of again, the next may try after the same pause.
-        if let Some(lets_through_at) = &mut self.lets_through_at {
-            *lets_through_at = now + PAUSE;
+        if let Some(lets_through_at) = &mut self.next_call_at {
+            *lets_through_at = now + OPEN_TIME;
         }
         Ok(())
     }
 
     /// How long no call is let through, if it is so.
-    pub(super) fn closed_for(&self, now: Instant) -> Option<Duration> {
-        self.lets_through_at.map(|at| at.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
+    pub(super) fn remaining_open_time(&self, now: Instant) -> Option<Duration> {
+        self.next_call_at.map(|at| at.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
     }
 
     pub(super) fn failures(&self) -> u32 {
@@ -65,16 +65,16 @@ impl Circuit {
 
     pub(super) fn report(&mut self, end: CallEnd, now: Instant) {
         match end {
-            CallEnd::Answered => *self = Self::default(),
-            CallEnd::Unanswered(why) => {
-                let is_other = self.last.replace(why) != Some(why);
+            CallEnd::Responded => *self = Self::default(),
+            CallEnd::NoResponse(why) => {
+                let is_other = self.last_cause.replace(why) != Some(why);
                 // Once the circuit is open, no failure closes it.
-                if is_other && self.lets_through_at.is_none() {
+                if is_other && self.next_call_at.is_none() {
                     self.failures = 0;
                 }
                 self.failures = self.failures.saturating_add(1);
-                if self.failures >= FAILURES {
-                    self.lets_through_at = Some(now + PAUSE);
+                if self.failures >= MAX_FAILURES {
+                    self.next_call_at = Some(now + OPEN_TIME);
                 }
             }
         }
@@ -85,12 +85,12 @@ impl Circuit {
 mod tests {
     use super::*;
 
-    const LOST: CallEnd = CallEnd::Unanswered(NoAnswer::Lost);
-    const LATE: CallEnd = CallEnd::Unanswered(NoAnswer::Late);
+    const LOST: CallEnd = CallEnd::NoResponse(NoResponse::ConnectionLost);
+    const LATE: CallEnd = CallEnd::NoResponse(NoResponse::TimedOut);
 
-    fn broken(now: Instant) -> Circuit {
+    fn open_circuit(now: Instant) -> Circuit {
         let mut circuit = Circuit::default();
-        for _ in 0..FAILURES {
+        for _ in 0..MAX_FAILURES {
             assert_eq!(circuit.admit(now), Ok(()));
             circuit.report(LOST, now);
         }
@@ -102,13 +102,13 @@ mod tests {
         let now = Instant::now();
         let mut circuit = Circuit::default();
         for _ in 0..20 {
-            for _ in 1..FAILURES {
+            for _ in 1..MAX_FAILURES {
                 circuit.report(LOST, now);
             }
-            circuit.report(CallEnd::Answered, now);
+            circuit.report(CallEnd::Responded, now);
             assert_eq!(circuit.admit(now), Ok(()));
         }
-        assert_eq!(broken(now).admit(now), Err(PAUSE));
+        assert_eq!(open_circuit(now).admit(now), Err(OPEN_TIME));
     }
 
     #[test]
@@ -120,36 +120,36 @@ mod tests {
             assert_eq!(circuit.admit(now), Ok(()));
         }
         circuit.report(LATE, now);
-        assert_eq!((circuit.admit(now), circuit.failures()), (Err(PAUSE), FAILURES));
-        let later = now + PAUSE;
+        assert_eq!((circuit.admit(now), circuit.failures()), (Err(OPEN_TIME), MAX_FAILURES));
+        let later = now + OPEN_TIME;
         assert_eq!(circuit.admit(later), Ok(()));
-        circuit.report(LOST, later + PAUSE / 2);
-        assert_eq!(circuit.admit(later + PAUSE), Err(PAUSE / 2), "the one that tried has failed, however");
+        circuit.report(LOST, later + OPEN_TIME / 2);
+        assert_eq!(circuit.admit(later + OPEN_TIME), Err(OPEN_TIME / 2), "the one that tried has failed, however");
     }
 
     #[test]
     fn one_call_tries_after_the_pause() {
         let now = Instant::now();
-        let mut circuit = broken(now);
-        assert_eq!(circuit.admit(now + PAUSE / 2), Err(PAUSE / 2));
-        let later = now + PAUSE;
+        let mut circuit = open_circuit(now);
+        assert_eq!(circuit.admit(now + OPEN_TIME / 2), Err(OPEN_TIME / 2));
+        let later = now + OPEN_TIME;
         assert_eq!(circuit.admit(later), Ok(()));
         assert!(circuit.admit(later).is_err(), "only one");
         circuit.report(LOST, later);
-        assert_eq!(circuit.admit(later), Err(PAUSE), "it failed too");
-        assert_eq!(circuit.admit(later + PAUSE), Ok(()));
-        circuit.report(CallEnd::Answered, later + PAUSE);
+        assert_eq!(circuit.admit(later), Err(OPEN_TIME), "it failed too");
+        assert_eq!(circuit.admit(later + OPEN_TIME), Ok(()));
+        circuit.report(CallEnd::Responded, later + OPEN_TIME);
         for _ in 0..10 {
-            assert_eq!(circuit.admit(later + PAUSE), Ok(()));
+            assert_eq!(circuit.admit(later + OPEN_TIME), Ok(()));
         }
     }
 
     #[test]
     fn a_call_that_is_never_heard_of_does_not_block_for_ever() {
         let now = Instant::now();
-        let mut circuit = broken(now);
-        assert_eq!(circuit.admit(now + PAUSE), Ok(()));
-        assert!(circuit.admit(now + PAUSE).is_err());
-        assert_eq!(circuit.admit(now + 2 * PAUSE), Ok(()));
+        let mut circuit = open_circuit(now);
+        assert_eq!(circuit.admit(now + OPEN_TIME), Ok(()));
+        assert!(circuit.admit(now + OPEN_TIME).is_err());
+        assert_eq!(circuit.admit(now + 2 * OPEN_TIME), Ok(()));
     }
 }

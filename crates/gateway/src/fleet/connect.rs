@@ -72,7 +72,7 @@ pub(crate) struct LinkEnd {
 pub(crate) struct Stage(Arc<Mutex<Phase>>);
 
 impl Stage {
-    pub(super) fn first_of(entry: &ServerEntry) -> Self {
+    pub(super) fn initial(entry: &ServerEntry) -> Self {
         let phase =
             if matches!(entry.transport, Transport::Stdio(_)) { Phase::SessionCreate } else { Phase::RelayConnect };
         Self(Arc::new(Mutex::new(phase)))

@@ -6,11 +6,11 @@ use ringfence_core::{AuditEvent, AuditKind};
 use ringfence_entries::ServerEntry;
 use ringfence_store::Audit;
 
-use super::failure::{ServerFailure, readable};
-use super::state_machine::{ATTEMPTS, Next, State};
+use super::failure::{ServerFailure, sanitize};
+use super::state_machine::{MAX_ATTEMPTS, Next, State};
 
 /// How much of a message goes into one event.
-const MOST_BYTES: usize = 512;
+const MAX_MESSAGE_BYTES: usize = 512;
 
 pub(super) fn started(audit: &Audit, entry: &ServerEntry, took: Duration, tools: usize, is_again: bool) {
     let outcome = if is_again { "restarted" } else { "ok" };
@@ -20,16 +20,16 @@ pub(super) fn started(audit: &Audit, entry: &ServerEntry, took: Duration, tools:
 }
 
 pub(super) fn failed(audit: &Audit, entry: &ServerEntry, failure: &ServerFailure, next: State, wait: Option<Duration>) {
-    let message = readable(&failure.message.replace(['\n', '\t'], " "), MOST_BYTES);
+    let message = sanitize(&failure.message.replace(['\n', '\t'], " "), MAX_MESSAGE_BYTES);
     let event = event(AuditKind::ServerFailed, failure.phase.name(), entry);
     audit.record(event.with("message", message.as_str()).with("status", next.status().name()));
     let (name, phase) = (&entry.name, failure.phase.name());
     match (next, wait) {
-        (State::Waiting(attempt) | State::Ending(Next::Wait(attempt)), Some(wait)) => {
+        (State::BackingOff(attempt) | State::Stopping(Next::BackOff(attempt)), Some(wait)) => {
             let wait = wait.as_secs_f64();
-            tracing::warn!("server {name}: {phase}: {message}; attempt {} of {ATTEMPTS} in {wait} s", attempt + 1);
+            tracing::warn!("server {name}: {phase}: {message}; attempt {} of {MAX_ATTEMPTS} in {wait} s", attempt + 1);
         }
-        (State::Failed { .. } | State::Ending(Next::Fail(_)), _) => {
+        (State::Failed { .. } | State::Stopping(Next::Fail(_)), _) => {
             tracing::error!("server {name}: {phase}: {message}; given up");
         }
         _ => tracing::warn!("server {name}: {phase}: {message}; starting again"),

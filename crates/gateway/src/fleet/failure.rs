@@ -8,8 +8,8 @@ use super::connect::{ConnectFailure, LinkEnd};
 use super::state_machine::Status;
 
 /// Much of what it says was written by a server.
-const MOST_BYTES: usize = 2048;
-const MOST_HINTS: usize = 8;
+const MAX_TEXT_BYTES: usize = 2048;
+const MAX_HINTS: usize = 8;
 
 /// The last thing that went wrong with a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,15 +34,15 @@ pub(crate) struct LinkMissing {
 
 impl ServerFailure {
     pub(super) fn new(phase: Phase, message: &str, hints: &[String]) -> Self {
-        let hints = hints.iter().take(MOST_HINTS).map(|hint| readable(hint, MOST_BYTES)).collect();
-        Self { message: readable(message, MOST_BYTES), phase, hints }
+        let hints = hints.iter().take(MAX_HINTS).map(|hint| sanitize(hint, MAX_TEXT_BYTES)).collect();
+        Self { message: sanitize(message, MAX_TEXT_BYTES), phase, hints }
     }
 
-    pub(super) fn of_attempt(failure: &ConnectFailure) -> Self {
+    pub(super) fn from_attempt(failure: &ConnectFailure) -> Self {
         Self::new(failure.phase, &failure.message, &failure.hints)
     }
 
-    pub(super) fn of_end(end: &LinkEnd) -> Self {
+    pub(super) fn from_link_end(end: &LinkEnd) -> Self {
         Self::new(Phase::Runtime, &end.message, &end.hints)
     }
 }
@@ -53,15 +53,15 @@ impl LinkMissing {
         Self { server: server.into(), status: None, phase: None, message, hints: Vec::new() }
     }
 
-    pub(super) fn because(server: &str, status: Status, failure: ServerFailure) -> Self {
+    pub(super) fn from_failure(server: &str, status: Status, failure: ServerFailure) -> Self {
         let ServerFailure { message, phase, hints } = failure;
         Self { server: server.into(), status: Some(status), phase: Some(phase), message, hints }
     }
 }
 
 /// The start of a text, without control characters and with other hidden characters escaped.
-pub(super) fn readable(text: &str, most_bytes: usize) -> String {
-    let end = (0..=most_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+pub(super) fn sanitize(text: &str, max_bytes: usize) -> String {
+    let end = (0..=max_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     let is_plain = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
     let plain: String = text[..end.unwrap_or_default()].chars().filter(is_plain).collect();
     hidden_text::escape(&plain).into_owned()

@@ -8,7 +8,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::connect::{Link, LinkEnd};
 
 /// So many probes without an answer in a row mean that a server is down.
-const MOST_MISSED: u32 = 3;
+const MAX_MISSED_PROBES: u32 = 3;
 
 /// Watches until the server is down.
 pub(super) async fn watch<L: Link>(link: Arc<L>, period: Duration) -> LinkEnd {
@@ -21,17 +21,17 @@ pub(super) async fn watch<L: Link>(link: Arc<L>, period: Duration) -> LinkEnd {
         let is_well = tokio::select! {
             biased;
             end = &mut ended => return end,
-            is_well = look(&*link, &mut ticks, period) => is_well,
+            is_well = check(&*link, &mut ticks, period) => is_well,
         };
         missed = if is_well { 0 } else { missed + 1 };
-        if missed == MOST_MISSED {
-            let message = format!("it was silent and did not answer {MOST_MISSED} probes in a row");
+        if missed == MAX_MISSED_PROBES {
+            let message = format!("it was silent and did not answer {MAX_MISSED_PROBES} probes in a row");
             return LinkEnd { message, hints: Vec::new() };
         }
     }
 }
 
-async fn look<L: Link>(link: &L, ticks: &mut tokio::time::Interval, period: Duration) -> bool {
+async fn check<L: Link>(link: &L, ticks: &mut tokio::time::Interval, period: Duration) -> bool {
     ticks.tick().await;
     !link.is_silent() || tokio::time::timeout(period, link.probe()).await.unwrap_or(false)
 }

@@ -34,7 +34,7 @@ impl<L> Roster<L> {
             let skip = |entry: ServerEntry| Skipped { name: entry.name, reason: "the service is ending".into() };
             (Vec::new(), entries.into_iter().map(skip).collect())
         } else {
-            sift(entries, most)
+            select_entries(entries, most)
         };
         let mut applied = Applied { new: Vec::new(), skipped };
         if self.is_closed {
@@ -48,7 +48,7 @@ impl<L> Roster<L> {
         for entry in entries {
             let name = entry.name.clone();
             let slot = if let Some(slot) = self.by_uuid.get(&entry.uuid) {
-                slot.desire(entry);
+                slot.set_entry(entry);
                 slot.clone()
             } else {
                 let uuid = entry.uuid.clone();
@@ -70,11 +70,11 @@ impl<L> Roster<L> {
         }
     }
 
-    pub(super) fn forget(&mut self, uuid: &str) {
+    pub(super) fn remove(&mut self, uuid: &str) {
         self.by_uuid.remove(uuid);
     }
 
-    pub(super) fn named(&self, name: &str) -> Option<Arc<Slot<L>>> {
+    pub(super) fn get(&self, name: &str) -> Option<Arc<Slot<L>>> {
         self.by_name.get(name).cloned()
     }
 
@@ -89,7 +89,7 @@ impl<L> Roster<L> {
     }
 
     #[cfg(test)]
-    pub(super) fn len_with_leaving(&self) -> usize {
+    pub(super) fn len_with_removed(&self) -> usize {
         self.by_uuid.len()
     }
 }
@@ -101,7 +101,7 @@ impl<L> Default for Roster<L> {
 }
 
 /// The first of a name, as many as fit.
-fn sift(entries: Vec<ServerEntry>, most: usize) -> (Vec<ServerEntry>, Vec<Skipped>) {
+fn select_entries(entries: Vec<ServerEntry>, most: usize) -> (Vec<ServerEntry>, Vec<Skipped>) {
     let (mut kept, mut skipped) = (Vec::<ServerEntry>::new(), Vec::new());
     let (mut names, mut uuids) = (HashSet::new(), HashSet::new());
     for entry in entries {

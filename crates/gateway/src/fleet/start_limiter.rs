@@ -9,33 +9,33 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 #[derive(Clone)]
-pub(super) struct Places {
+pub(super) struct StartLimiter {
     quick: Arc<Semaphore>,
     slow: Arc<Semaphore>,
     slow_after: Duration,
 }
 
 /// Given back when dropped.
-pub(super) struct Place {
+pub(super) struct StartPermit {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Places {
+impl StartLimiter {
     pub(super) fn new(quick: usize, slow: usize, slow_after: Duration) -> Self {
         Self { quick: Arc::new(Semaphore::new(quick.max(1))), slow: Arc::new(Semaphore::new(slow)), slow_after }
     }
 
     /// Waits for a quick place, in turn.
-    pub(super) fn take(&self) -> impl Future<Output = Place> + Send + use<> {
-        acquire(self.quick.clone())
+    pub(super) fn acquire(&self) -> impl Future<Output = StartPermit> + Send + use<> {
+        acquire_permit(self.quick.clone())
     }
 
     /// Runs a start that got a place.
-    pub(super) async fn hold<F: Future>(&self, place: Place, start: F) -> F::Output {
+    pub(super) async fn run<F: Future>(&self, place: StartPermit, start: F) -> F::Output {
         tokio::pin!(start);
         let slow = async {
             tokio::time::sleep(self.slow_after).await;
-            acquire(self.slow.clone()).await
+            acquire_permit(self.slow.clone()).await
         };
         let _slow = tokio::select! {
             output = &mut start => return output,
@@ -46,9 +46,9 @@ impl Places {
     }
 }
 
-async fn acquire(places: Arc<Semaphore>) -> Place {
+async fn acquire_permit(places: Arc<Semaphore>) -> StartPermit {
     match places.acquire_owned().await {
-        Ok(permit) => Place { _permit: permit },
+        Ok(permit) => StartPermit { _permit: permit },
         // They are never closed.
         Err(_) => std::future::pending().await,
     }

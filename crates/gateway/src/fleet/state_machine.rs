@@ -7,30 +7,30 @@
 use serde::Serialize;
 
 /// After so many attempts a server is given up, until it has run well or somebody asks for it.
-pub(super) const ATTEMPTS: u8 = 4;
+pub(super) const MAX_ATTEMPTS: u8 = 4;
 
 /// Where a server is in its life. Numbers count the attempts that were begun since it had its whole budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum State {
-    Resting(Rest),
+    Idle(Idle),
     /// Waits for a place among those that start.
     Queued(u8),
     Connecting(u8),
     /// Zero once it has proven itself.
     Connected(u8),
     /// Until the next attempt.
-    Waiting(u8),
+    BackingOff(u8),
     Failed {
         attempt: u8,
         /// Enough time has gone by to try again for somebody who asks.
-        has_cooled: bool,
+        has_cooled_down: bool,
     },
     /// What was started is being ended. Nothing new begins before that is done.
-    Ending(Next),
+    Stopping(Next),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Rest {
+pub(super) enum Idle {
     Disabled,
     Stopped,
 }
@@ -38,9 +38,9 @@ pub(super) enum Rest {
 /// What follows an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Next {
-    Rest(Rest),
+    Idle(Idle),
     Attempt(u8),
-    Wait(u8),
+    BackOff(u8),
     Fail(u8),
 }
 
@@ -48,12 +48,12 @@ pub(super) enum Next {
 pub(super) enum Event {
     /// It shall run, from the beginning and with its whole budget.
     Start,
-    Rest(Rest),
+    Stop(Idle),
     /// Somebody waits for it.
-    Wanted,
+    RetryRequested,
     /// It got a place to start.
-    Admitted,
-    Linked,
+    Permitted,
+    Connected,
     /// The attempt failed and left nothing behind.
     Failed {
         is_transient: bool,
@@ -61,23 +61,23 @@ pub(super) enum Event {
     /// It was connected, and is no more.
     Lost,
     /// What was to be ended is.
-    Ended,
-    Alarm,
+    Stopped,
+    TimerExpired,
 }
 
 /// What the supervisor does. All but `Keep` take the place of what was under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Action {
-    Keep,
-    Rest,
+    Continue,
+    Idle,
     Queue,
     Connect,
-    Serve,
+    Watch,
     /// Wait after this many attempts.
-    Wait(u8),
+    BackOff(u8),
     CoolDown,
     /// End the start or the connection.
-    End,
+    Stop,
 }
 
 /// What a person is told.
@@ -107,37 +107,41 @@ impl State {
     /// The state after an event and what is to be done, or nothing where the event means nothing.
     pub(super) fn after(self, event: Event) -> Option<(Self, Action)> {
         let step = match (self, event) {
-            (Self::Resting(from), Event::Rest(to)) if from != to => (Self::Resting(to), Action::Keep),
+            (Self::Idle(from), Event::Stop(to)) if from != to => (Self::Idle(to), Action::Continue),
 
-            (Self::Queued(attempt), Event::Admitted) => (Self::Connecting(attempt), Action::Connect),
+            (Self::Queued(attempt), Event::Permitted) => (Self::Connecting(attempt), Action::Connect),
             // It keeps its turn.
-            (Self::Queued(_), Event::Start) => (Self::Queued(1), Action::Keep),
+            (Self::Queued(_), Event::Start) => (Self::Queued(1), Action::Continue),
 
-            (Self::Connecting(attempt), Event::Linked) => (Self::Connected(attempt), Action::Serve),
-            (Self::Connecting(attempt), Event::Failed { is_transient: true }) => Next::after(attempt).begin(),
+            (Self::Connecting(attempt), Event::Connected) => (Self::Connected(attempt), Action::Watch),
+            (Self::Connecting(attempt), Event::Failed { is_transient: true }) => Next::after_failure(attempt).begin(),
             (Self::Connecting(attempt), Event::Failed { is_transient: false }) => Next::Fail(attempt).begin(),
-            (Self::Connecting(attempt), Event::Alarm) | (Self::Connected(attempt), Event::Lost) => {
-                (Self::Ending(Next::after(attempt)), Action::End)
+            (Self::Connecting(attempt), Event::TimerExpired) | (Self::Connected(attempt), Event::Lost) => {
+                (Self::Stopping(Next::after_failure(attempt)), Action::Stop)
             }
-            (Self::Connected(1..), Event::Alarm) => (Self::Connected(0), Action::Keep),
+            (Self::Connected(1..), Event::TimerExpired) => (Self::Connected(0), Action::Continue),
 
-            (Self::Waiting(attempt), Event::Alarm) => Next::Attempt(attempt + 1).begin(),
-            (Self::Failed { attempt, has_cooled: false }, Event::Alarm) => {
-                (Self::Failed { attempt, has_cooled: true }, Action::Keep)
+            (Self::BackingOff(attempt), Event::TimerExpired) => Next::Attempt(attempt + 1).begin(),
+            (Self::Failed { attempt, has_cooled_down: false }, Event::TimerExpired) => {
+                (Self::Failed { attempt, has_cooled_down: true }, Action::Continue)
             }
             // One attempt, not a new budget.
-            (Self::Failed { has_cooled: true, .. }, Event::Wanted) => Next::Attempt(ATTEMPTS).begin(),
+            (Self::Failed { has_cooled_down: true, .. }, Event::RetryRequested) => Next::Attempt(MAX_ATTEMPTS).begin(),
 
-            (Self::Ending(next), Event::Ended | Event::Alarm) => next.begin(),
-            (Self::Ending(_), Event::Start) => (Self::Ending(Next::Attempt(1)), Action::Keep),
-            (Self::Ending(_), Event::Rest(rest)) => (Self::Ending(Next::Rest(rest)), Action::Keep),
+            (Self::Stopping(next), Event::Stopped | Event::TimerExpired) => next.begin(),
+            (Self::Stopping(_), Event::Start) => (Self::Stopping(Next::Attempt(1)), Action::Continue),
+            (Self::Stopping(_), Event::Stop(rest)) => (Self::Stopping(Next::Idle(rest)), Action::Continue),
 
-            (Self::Connecting(_) | Self::Connected(_), Event::Start) => (Self::Ending(Next::Attempt(1)), Action::End),
-            (Self::Connecting(_) | Self::Connected(_), Event::Rest(rest)) => {
-                (Self::Ending(Next::Rest(rest)), Action::End)
+            (Self::Connecting(_) | Self::Connected(_), Event::Start) => {
+                (Self::Stopping(Next::Attempt(1)), Action::Stop)
             }
-            (Self::Resting(_) | Self::Waiting(_) | Self::Failed { .. }, Event::Start) => Next::Attempt(1).begin(),
-            (Self::Queued(_) | Self::Waiting(_) | Self::Failed { .. }, Event::Rest(rest)) => Next::Rest(rest).begin(),
+            (Self::Connecting(_) | Self::Connected(_), Event::Stop(rest)) => {
+                (Self::Stopping(Next::Idle(rest)), Action::Stop)
+            }
+            (Self::Idle(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Start) => Next::Attempt(1).begin(),
+            (Self::Queued(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Stop(rest)) => {
+                Next::Idle(rest).begin()
+            }
             _ => return None,
         };
         Some(step)
@@ -146,51 +150,51 @@ impl State {
     /// A server that is being ended is already what it will be.
     pub(super) fn status(self) -> Status {
         match self {
-            Self::Queued(_) | Self::Connecting(_) | Self::Waiting(_) => Status::Connecting,
+            Self::Queued(_) | Self::Connecting(_) | Self::BackingOff(_) => Status::Connecting,
             Self::Connected(_) => Status::Connected,
             Self::Failed { .. } => Status::Error,
-            Self::Resting(Rest::Disabled) => Status::Disabled,
-            Self::Resting(Rest::Stopped) => Status::Stopped,
-            Self::Ending(next) => next.begin().0.status(),
+            Self::Idle(Idle::Disabled) => Status::Disabled,
+            Self::Idle(Idle::Stopped) => Status::Stopped,
+            Self::Stopping(next) => next.begin().0.status(),
         }
     }
 
     /// The attempts that were begun after one that failed.
     pub(super) fn retries(self) -> u8 {
         match self {
-            Self::Resting(_) => 0,
+            Self::Idle(_) => 0,
             Self::Queued(attempt)
             | Self::Connecting(attempt)
             | Self::Connected(attempt)
-            | Self::Waiting(attempt)
+            | Self::BackingOff(attempt)
             | Self::Failed { attempt, .. } => attempt.saturating_sub(1),
-            Self::Ending(next) => next.begin().0.retries(),
+            Self::Stopping(next) => next.begin().0.retries(),
         }
     }
 
     /// Whether nothing is known yet of how it will go.
     pub(super) fn is_in_first_attempt(self) -> bool {
-        matches!(self, Self::Queued(1) | Self::Connecting(1) | Self::Ending(Next::Attempt(1)))
+        matches!(self, Self::Queued(1) | Self::Connecting(1) | Self::Stopping(Next::Attempt(1)))
     }
 }
 
 impl Next {
     /// What follows a failure.
-    fn after(attempt: u8) -> Self {
+    fn after_failure(attempt: u8) -> Self {
         match attempt {
             // It had proven itself: no reason to wait.
             0 => Self::Attempt(1),
-            1..ATTEMPTS => Self::Wait(attempt),
-            ATTEMPTS.. => Self::Fail(attempt),
+            1..MAX_ATTEMPTS => Self::BackOff(attempt),
+            MAX_ATTEMPTS.. => Self::Fail(attempt),
         }
     }
 
     fn begin(self) -> (State, Action) {
         match self {
-            Self::Rest(rest) => (State::Resting(rest), Action::Rest),
+            Self::Idle(rest) => (State::Idle(rest), Action::Idle),
             Self::Attempt(attempt) => (State::Queued(attempt), Action::Queue),
-            Self::Wait(attempt) => (State::Waiting(attempt), Action::Wait(attempt)),
-            Self::Fail(attempt) => (State::Failed { attempt, has_cooled: false }, Action::CoolDown),
+            Self::BackOff(attempt) => (State::BackingOff(attempt), Action::BackOff(attempt)),
+            Self::Fail(attempt) => (State::Failed { attempt, has_cooled_down: false }, Action::CoolDown),
         }
     }
 }
@@ -203,21 +207,21 @@ mod tests {
 
     const EVENTS: [Event; 11] = [
         Event::Start,
-        Event::Rest(Rest::Disabled),
-        Event::Rest(Rest::Stopped),
-        Event::Wanted,
-        Event::Admitted,
-        Event::Linked,
+        Event::Stop(Idle::Disabled),
+        Event::Stop(Idle::Stopped),
+        Event::RetryRequested,
+        Event::Permitted,
+        Event::Connected,
         Event::Failed { is_transient: true },
         Event::Failed { is_transient: false },
         Event::Lost,
-        Event::Ended,
-        Event::Alarm,
+        Event::Stopped,
+        Event::TimerExpired,
     ];
 
     /// Every state that can be reached, with the shortest way there first.
     fn reachable() -> Vec<State> {
-        let mut found = vec![State::Resting(Rest::Stopped)];
+        let mut found = vec![State::Idle(Idle::Stopped)];
         let mut looked_at = 0;
         while let Some(state) = found.get(looked_at).copied() {
             looked_at += 1;
@@ -258,11 +262,11 @@ mod tests {
     #[test]
     fn every_server_can_be_stopped_and_started_from_everywhere() {
         for state in reachable() {
-            let (rested, _) = state.after(Event::Rest(Rest::Stopped)).unwrap_or((state, Action::Keep));
-            let rested = rested.after(Event::Ended).map_or(rested, |(state, _)| state);
-            assert_eq!(rested, State::Resting(Rest::Stopped), "from {state:?}");
+            let (rested, _) = state.after(Event::Stop(Idle::Stopped)).unwrap_or((state, Action::Continue));
+            let rested = rested.after(Event::Stopped).map_or(rested, |(state, _)| state);
+            assert_eq!(rested, State::Idle(Idle::Stopped), "from {state:?}");
             let (started, _) = state.after(Event::Start).unwrap();
-            let started = started.after(Event::Ended).map_or(started, |(state, _)| state);
+            let started = started.after(Event::Stopped).map_or(started, |(state, _)| state);
             assert_eq!(started, State::Queued(1), "from {state:?}");
         }
     }
@@ -280,19 +284,19 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_is_leaked_and_no_budget_exceeded(path in proptest::collection::vec(0..EVENTS.len(), 0..200)) {
-            let (mut state, mut holds, mut begun) = (State::Resting(Rest::Stopped), Holds::Nothing, 0);
+            let (mut state, mut holds, mut begun) = (State::Idle(Idle::Stopped), Holds::Nothing, 0);
             for event in path.into_iter().map(|step| EVENTS[step]) {
                 let Some((next, action)) = state.after(event) else { continue };
                 match (event, state) {
-                    (Event::Start, _) | (Event::Alarm, State::Connected(_)) => begun = 0,
-                    (Event::Wanted, _) => begun = ATTEMPTS - 1,
+                    (Event::Start, _) | (Event::TimerExpired, State::Connected(_)) => begun = 0,
+                    (Event::RetryRequested, _) => begun = MAX_ATTEMPTS - 1,
                     _ => {}
                 }
-                let is_over = matches!(event, Event::Failed { .. } | Event::Ended)
-                    || (event, holds) == (Event::Alarm, Holds::End);
+                let is_over = matches!(event, Event::Failed { .. } | Event::Stopped)
+                    || (event, holds) == (Event::TimerExpired, Holds::End);
                 let free = if is_over { Holds::Nothing } else { holds };
                 holds = match action {
-                    Action::Keep => holds,
+                    Action::Continue => holds,
                     Action::Queue => {
                         prop_assert_eq!(free, Holds::Nothing);
                         Holds::Turn
@@ -302,20 +306,20 @@ mod tests {
                         begun += 1;
                         Holds::Start
                     }
-                    Action::Serve => {
+                    Action::Watch => {
                         prop_assert_eq!(holds, Holds::Start);
                         Holds::Link
                     }
-                    Action::End => {
+                    Action::Stop => {
                         prop_assert!(matches!(holds, Holds::Start | Holds::Link));
                         Holds::End
                     }
-                    Action::Rest => {
+                    Action::Idle => {
                         prop_assert!(matches!(free, Holds::Nothing | Holds::Turn));
                         Holds::Nothing
                     }
-                    Action::Wait(attempt) => {
-                        prop_assert!((1..ATTEMPTS).contains(&attempt));
+                    Action::BackOff(attempt) => {
+                        prop_assert!((1..MAX_ATTEMPTS).contains(&attempt));
                         prop_assert_eq!(free, Holds::Nothing);
                         Holds::Nothing
                     }
@@ -324,14 +328,14 @@ mod tests {
                         Holds::Nothing
                     }
                 };
-                prop_assert!(begun <= ATTEMPTS, "{} attempts", begun);
-                prop_assert!(next.retries() < ATTEMPTS);
+                prop_assert!(begun <= MAX_ATTEMPTS, "{} attempts", begun);
+                prop_assert!(next.retries() < MAX_ATTEMPTS);
                 let expected = match next {
-                    State::Resting(_) | State::Waiting(_) | State::Failed { .. } => Holds::Nothing,
+                    State::Idle(_) | State::BackingOff(_) | State::Failed { .. } => Holds::Nothing,
                     State::Queued(_) => Holds::Turn,
                     State::Connecting(_) => Holds::Start,
                     State::Connected(_) => Holds::Link,
-                    State::Ending(_) => Holds::End,
+                    State::Stopping(_) => Holds::End,
                 };
                 prop_assert_eq!(holds, expected);
                 state = next;

@@ -173,7 +173,7 @@ pub(super) async fn pin(
         return Err(refusal.hint("GET /v1/servers/{name}/tools lists its tools").into());
     }
     let accepted = hosting.pins().accept(&info.uuid, &catalogue, selection.as_ref()).await.map_err(not_stored)?;
-    hosting.fleet().touch();
+    hosting.fleet().mark_changed();
     let count = |kinds: &[PinKind]| accepted.iter().filter(|kind| kinds.contains(kind)).count();
     Ok(Json(json!({
         "name": info.name,
@@ -194,7 +194,7 @@ pub(super) async fn unpin(
     let hosting = rest.hosting()?;
     let info = find(hosting, &name)?;
     hosting.pins().forget(&info.uuid).await.map_err(not_stored)?;
-    hosting.fleet().touch();
+    hosting.fleet().mark_changed();
     Ok(Json(json!({"name": info.name, "pinned": 0})).into_response())
 }
 

@@ -8,7 +8,9 @@ use ringfence_entries::{ServerEntry, StdioSettings, Transport};
 use ringfence_servers::Phase;
 use ringfence_store::Audit;
 
-use super::fake::{Life, Start, WELL, World, disabled, entries, entry, fails, info, pass, status};
+use super::fake::{
+    Behavior, FakeServers, HEALTHY, StartScript, disabled, entries, entry, fails, info, status, wait_seconds,
+};
 use crate::fleet::{Fleet, FleetOptions};
 
 fn with_argument(name: &str, argument: &str) -> ServerEntry {
@@ -19,15 +21,15 @@ fn with_argument(name: &str, argument: &str) -> ServerEntry {
 
 #[tokio::test(start_paused = true)]
 async fn only_what_changed_is_touched() {
-    let (world, audit) = (World::new(), Audit::in_memory());
+    let (world, audit) = (FakeServers::new(), Audit::in_memory());
     let fleet = world.fleet(&audit);
     fleet.apply(entries(&["changed", "described", "removed", "same"]));
-    pass(10).await;
+    wait_seconds(10).await;
     let links = ["described", "same"].map(|name| fleet.link(name).unwrap());
     let described = ServerEntry { description: Some("new words".into()), ..entry("described") };
     fleet.apply(vec![entry("added"), with_argument("changed", "--fast"), described, entry("same")]);
     assert!(fleet.info("removed").is_none(), "gone at once");
-    pass(10).await;
+    wait_seconds(10).await;
     assert_eq!(world.starts("changed"), [0, 11], "it was stopped, which takes a second");
     assert_eq!(world.starts("added"), [10]);
     assert_eq!(world.times("removed", "stopped"), [11]);
@@ -52,33 +54,33 @@ async fn only_what_changed_is_touched() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_is_disabled_and_enabled_while_it_connects() {
-    let world = World::new();
-    world.script("hangs", [Start::Hangs(Phase::DepInstall), Start::Works(WELL)]);
+    let world = FakeServers::new();
+    world.script("hangs", [StartScript::Hangs(Phase::DepInstall), StartScript::Succeeds(HEALTHY)]);
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(vec![disabled("off"), entry("hangs")]);
-    pass(3).await;
+    wait_seconds(3).await;
     assert_eq!((status(&fleet, "off"), status(&fleet, "hangs")), ("disabled", "connecting"));
     fleet.apply(vec![disabled("off"), disabled("hangs")]);
-    pass(0).await;
+    wait_seconds(0).await;
     assert_eq!((status(&fleet, "hangs"), world.alive()), ("disabled", (0, 0)));
-    pass(600).await;
+    wait_seconds(600).await;
     assert_eq!(world.starts("hangs"), [0]);
     fleet.apply(entries(&["hangs", "off"]));
-    pass(1).await;
+    wait_seconds(1).await;
     assert_eq!((status(&fleet, "off"), status(&fleet, "hangs")), ("connected", "connected"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_disabled_server_waits_for_no_retry() {
-    let world = World::new();
+    let world = FakeServers::new();
     world.script("bad", [fails(Phase::McpInit)]);
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["bad"]));
-    pass(3).await;
+    wait_seconds(3).await;
     fleet.apply(vec![disabled("bad")]);
-    pass(1).await;
+    wait_seconds(1).await;
     let changes = fleet.changes();
-    pass(600).await;
+    wait_seconds(600).await;
     assert!(!changes.has_changed().unwrap(), "nothing rings for a server at rest");
     assert_eq!(world.starts("bad"), [0, 2]);
     assert_eq!((status(&fleet, "bad"), info(&fleet, "bad").error), ("disabled", None));
@@ -86,30 +88,30 @@ async fn a_disabled_server_waits_for_no_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn an_edit_of_a_server_that_was_given_up_starts_it_with_its_whole_budget() {
-    let world = World::new();
+    let world = FakeServers::new();
     world.script("bad", [fails(Phase::McpInit)]);
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["bad"]));
-    pass(100).await;
+    wait_seconds(100).await;
     fleet.apply(vec![with_argument("bad", "--better")]);
-    pass(100).await;
+    wait_seconds(100).await;
     assert_eq!(world.starts("bad"), [0, 2, 6, 14, 100, 102, 106, 114]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn under_one_uuid_nothing_starts_before_the_last_has_ended() {
-    let world = World::new();
-    world.script("first", [Start::Works(Life { ignores_stop: true, ..WELL })]);
+    let world = FakeServers::new();
+    world.script("first", [StartScript::Succeeds(Behavior { ignores_stop: true, ..HEALTHY })]);
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["first"]));
-    pass(10).await;
+    wait_seconds(10).await;
     fleet.apply(vec![]);
-    pass(1).await;
+    wait_seconds(1).await;
     assert!(fleet.all().is_empty());
     fleet.apply(vec![ServerEntry { name: "renamed".into(), ..entry("first") }]);
-    pass(5).await;
+    wait_seconds(5).await;
     assert_eq!((world.starts("renamed").len(), status(&fleet, "renamed")), (0, "connecting"));
-    pass(5).await;
+    wait_seconds(5).await;
     assert_eq!(world.starts("renamed"), [18], "one that ignores its stop is dropped after 8 s");
     assert_eq!((status(&fleet, "renamed"), world.alive()), ("connected", (0, 1)));
     assert_eq!(info(&fleet, "uuid-of-first").name, "renamed");
@@ -117,8 +119,8 @@ async fn under_one_uuid_nothing_starts_before_the_last_has_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_of_a_name_wins_and_the_number_is_bounded() {
-    let world = World::new();
-    let options = FleetOptions { most_servers: 2, ..FleetOptions::default() };
+    let world = FakeServers::new();
+    let options = FleetOptions { max_servers: 2, ..FleetOptions::default() };
     let fleet = Fleet::new(world.clone(), Audit::disabled(), options);
     let twin = ServerEntry { name: "b".into(), ..entry("a") };
     let skipped = fleet.apply(vec![entry("a"), with_argument("a", "other"), twin, entry("c"), entry("d")]);
@@ -131,31 +133,31 @@ async fn the_first_of_a_name_wins_and_the_number_is_bounded() {
             "d: there are 2 servers already"
         ]
     );
-    pass(1).await;
+    wait_seconds(1).await;
     assert_eq!(fleet.all().len(), 2);
     assert_eq!(world.alive(), (0, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_by_hand_gives_a_new_link_and_a_whole_budget() {
-    let world = World::new();
+    let world = FakeServers::new();
     world.script("bad", [fails(Phase::McpInit)]);
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(vec![entry("good"), entry("bad"), disabled("off")]);
-    pass(20).await;
+    wait_seconds(20).await;
     let old = fleet.link("good").unwrap();
     assert!(fleet.restart("good").await && fleet.restart("bad").await);
     assert!(!fleet.restart("off").await && !fleet.restart("missing").await);
     assert!(fleet.link("good").is_none());
     let new = fleet.await_link("good", Duration::from_secs(5)).await.unwrap();
     assert!(!Arc::ptr_eq(&old, &new));
-    pass(60).await;
+    wait_seconds(60).await;
     assert_eq!(world.starts("bad"), [0, 2, 6, 14, 20, 22, 26, 34]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_watches_hears_of_every_change() {
-    let world = World::new();
+    let world = FakeServers::new();
     let fleet = world.fleet(&Audit::disabled());
     let mut changes = fleet.changes();
     let mut heard = || {
@@ -164,29 +166,29 @@ async fn whoever_watches_hears_of_every_change() {
         is_new
     };
     fleet.apply(entries(&["a"]));
-    pass(1).await;
+    wait_seconds(1).await;
     assert!(heard(), "added");
     fleet.apply(vec![disabled("a")]);
-    pass(2).await;
+    wait_seconds(2).await;
     assert!(heard(), "disabled");
     fleet.apply(vec![]);
-    pass(1).await;
+    wait_seconds(1).await;
     assert!(heard(), "removed");
-    fleet.touch();
+    fleet.mark_changed();
     assert!(heard(), "touched");
-    pass(600).await;
+    wait_seconds(600).await;
     assert!(!heard(), "nothing happened");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_gets_ready_in_the_moment_it_is_disabled_is_stopped() {
-    let world = World::new();
-    world.script("late", [Start::WorksAfter(Duration::from_secs(3), WELL)]);
+    let world = FakeServers::new();
+    world.script("late", [StartScript::SucceedsAfter(Duration::from_secs(3), HEALTHY)]);
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["late"]));
     tokio::time::sleep(Duration::from_secs(3)).await;
     fleet.apply(vec![disabled("late")]);
-    pass(2).await;
+    wait_seconds(2).await;
     assert_eq!(world.times("late", "stopped"), [4], "in order, not only dropped");
     assert_eq!((status(&fleet, "late"), world.alive()), ("disabled", (0, 0)));
 }

@@ -6,25 +6,27 @@ use ringfence_servers::Phase;
 use ringfence_store::Audit;
 use tokio::time::Instant;
 
-use super::fake::{Life, Probe, Start, WELL, World, dies_after, disabled, entries, fails, pass, status};
-use crate::fleet::{CallEnd, Fleet, FleetOptions, NoAnswer};
+use super::fake::{
+    Behavior, FakeServers, HEALTHY, Probe, StartScript, dies_after, disabled, entries, fails, status, wait_seconds,
+};
+use crate::fleet::{CallEnd, Fleet, FleetOptions, NoResponse};
 
 #[tokio::test(start_paused = true)]
 async fn all_servers_are_stopped_at_once_and_within_a_bound() {
-    let world = World::new();
-    world.script("hangs", [Start::Hangs(Phase::DepInstall)]);
-    world.script("deaf", [Start::Works(Life { ignores_stop: true, ..WELL })]);
-    world.script("dumb", [Start::Works(Life { ignores_stop: true, probe: Probe::Hangs, ..WELL })]);
+    let world = FakeServers::new();
+    world.script("hangs", [StartScript::Hangs(Phase::DepInstall)]);
+    world.script("deaf", [StartScript::Succeeds(Behavior { ignores_stop: true, ..HEALTHY })]);
+    world.script("dumb", [StartScript::Succeeds(Behavior { ignores_stop: true, probe: Probe::Hangs, ..HEALTHY })]);
     world.script("waits", [fails(Phase::McpInit)]);
     let fleet = world.fleet(&Audit::disabled());
     let names = ["calm", "deaf", "dumb", "hangs", "waits"];
     fleet.apply(entries(&names));
-    pass(7).await;
+    wait_seconds(7).await;
     let began = Instant::now();
     fleet.shut_down().await;
     assert!(began.elapsed() <= Duration::from_secs(9));
     assert_eq!(world.times("calm", "stopped"), [8]);
-    assert_eq!((fleet.0.shared.tasks.len(), world.alive()), (0, (0, 0)));
+    assert_eq!((fleet.0.state.tasks.len(), world.alive()), (0, (0, 0)));
     for name in names {
         assert_eq!(status(&fleet, name), "stopped");
     }
@@ -34,37 +36,37 @@ async fn all_servers_are_stopped_at_once_and_within_a_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fleet_that_is_dropped_takes_its_servers_with_it() {
-    let world = World::new();
-    world.script("hangs", [Start::Hangs(Phase::DepInstall)]);
+    let world = FakeServers::new();
+    world.script("hangs", [StartScript::Hangs(Phase::DepInstall)]);
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["a", "hangs"]));
-    pass(10).await;
+    wait_seconds(10).await;
     assert_eq!(world.alive(), (1, 1));
     drop(fleet);
-    pass(0).await;
+    wait_seconds(0).await;
     assert_eq!(world.alive(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_hundred_starts_crashes_and_stops_leave_nothing() {
-    let world = World::new();
+    let world = FakeServers::new();
     let fleet = world.fleet(&Audit::disabled());
-    let shared = fleet.0.shared.clone();
+    let shared = fleet.0.state.clone();
     let names = ["crashes", "deaf", "fails", "hangs", "panics", "works"];
     for round in 0..200 {
         world.script("crashes", [dies_after(round % 5)]);
-        world.script("deaf", [Start::Works(Life { ignores_stop: true, ..WELL })]);
+        world.script("deaf", [StartScript::Succeeds(Behavior { ignores_stop: true, ..HEALTHY })]);
         world.script("fails", [fails(Phase::DepInstall)]);
-        world.script("hangs", [Start::Hangs(Phase::McpInit)]);
-        world.script("panics", [if round % 50 == 0 { Start::Panics } else { Start::Works(WELL) }]);
+        world.script("hangs", [StartScript::Hangs(Phase::McpInit)]);
+        world.script("panics", [if round % 50 == 0 { StartScript::Panics } else { StartScript::Succeeds(HEALTHY) }]);
         fleet.apply(entries(&names));
-        pass(round % 17).await;
+        wait_seconds(round % 17).await;
         fleet.apply(entries(&names[..(round % 3) as usize]));
-        pass(round % 4).await;
+        wait_seconds(round % 4).await;
         fleet.apply(vec![]);
-        pass(10).await;
+        wait_seconds(10).await;
         assert_eq!((shared.tasks.len(), world.alive()), (0, (0, 0)), "round {round}");
-        assert_eq!(shared.roster().len_with_leaving(), 0);
+        assert_eq!(shared.roster().len_with_removed(), 0);
     }
     assert!(world.starts("works").len() > 100);
 }
@@ -72,18 +74,18 @@ async fn two_hundred_starts_crashes_and_stops_leave_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_hands_on_one_fleet_leave_nothing() {
     const SOON: Duration = Duration::from_millis(3);
-    let world = World::new();
+    let world = FakeServers::new();
     world.script("crashes", [dies_after(0)]);
-    world.script("deaf", [Start::Works(Life { ignores_stop: true, probe: Probe::Hangs, ..WELL })]);
+    world.script("deaf", [StartScript::Succeeds(Behavior { ignores_stop: true, probe: Probe::Hangs, ..HEALTHY })]);
     world.script("fails", [fails(Phase::DepInstall)]);
-    world.script("hangs", [Start::Hangs(Phase::McpInit)]);
+    world.script("hangs", [StartScript::Hangs(Phase::McpInit)]);
     let options = FleetOptions {
-        retry_after: [SOON; 3],
+        retry_delays: [SOON; 3],
         slow_after: SOON,
-        proven_after: SOON,
+        stable_after: SOON,
         cool_down: SOON,
-        health_period: SOON,
-        stop_within: SOON,
+        probe_period: SOON,
+        stop_timeout: SOON,
         ..FleetOptions::default()
     };
     let fleet = Fleet::new(world.clone(), Audit::disabled(), options);
@@ -96,10 +98,10 @@ async fn many_hands_on_one_fleet_leave_nothing() {
                     0 => drop(fleet.apply(entries(&names[round % 3..]))),
                     1 => drop(fleet.apply(vec![disabled(names[round % 5])])),
                     2 => drop(fleet.restart(names[round % 5]).await),
-                    _ => fleet.settle(SOON).await,
+                    _ => fleet.wait_for_first_attempts(SOON).await,
                 }
                 if let Ok(link) = fleet.await_link(names[hand % 5], SOON).await {
-                    fleet.call_ended(names[hand % 5], &link, CallEnd::Unanswered(NoAnswer::Lost));
+                    fleet.call_ended(names[hand % 5], &link, CallEnd::NoResponse(NoResponse::ConnectionLost));
                 }
                 fleet.all();
             }
@@ -109,6 +111,6 @@ async fn many_hands_on_one_fleet_leave_nothing() {
         hand.unwrap();
     }
     fleet.shut_down().await;
-    assert_eq!((fleet.0.shared.tasks.len(), world.alive()), (0, (0, 0)));
-    assert_eq!(fleet.0.shared.roster().len_with_leaving(), 0);
+    assert_eq!((fleet.0.state.tasks.len(), world.alive()), (0, (0, 0)));
+    assert_eq!(fleet.0.state.roster().len_with_removed(), 0);
 }

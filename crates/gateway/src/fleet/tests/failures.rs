@@ -8,20 +8,23 @@ use ringfence_entries::{ServerEntry, StdioSettings, Transport};
 use ringfence_servers::Phase;
 use ringfence_store::Audit;
 
-use super::fake::{Life, Probe, Start, WELL, World, dies_after, entries, entry, fails, info, pass, remote, status};
+use super::fake::{
+    Behavior, FakeServers, HEALTHY, Probe, StartScript, dies_after, entries, entry, fails, info, remote, status,
+    wait_seconds,
+};
 use crate::fleet::{ConnectFailure, Fleet, FleetOptions};
 
 #[tokio::test(start_paused = true)]
 async fn retries_come_after_2_4_and_8_seconds_and_then_it_is_given_up() {
-    let (world, audit) = (World::new(), Audit::in_memory());
+    let (world, audit) = (FakeServers::new(), Audit::in_memory());
     world.script("bad", [fails(Phase::ProcessStart)]);
     let fleet = world.fleet(&audit);
     fleet.apply(entries(&["bad"]));
-    pass(1).await;
+    wait_seconds(1).await;
     assert_eq!((status(&fleet, "bad"), info(&fleet, "bad").retry_count), ("connecting", 0));
-    pass(10).await;
+    wait_seconds(10).await;
     assert_eq!((status(&fleet, "bad"), info(&fleet, "bad").retry_count), ("connecting", 2));
-    pass(600).await;
+    wait_seconds(600).await;
     assert_eq!(world.starts("bad"), [0, 2, 6, 14]);
     let told = info(&fleet, "bad");
     assert_eq!((told.status.name(), told.retry_count, told.restart_count), ("error", 3, 0));
@@ -35,12 +38,12 @@ async fn retries_come_after_2_4_and_8_seconds_and_then_it_is_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn what_another_attempt_cannot_mend_is_not_tried_again() {
-    let world = World::new();
+    let world = FakeServers::new();
     let failure = ConnectFailure { is_transient: false, ..ConnectFailure::new(Phase::BoxUnavailable, "no sandbox") };
-    world.script("boxless", [Start::Fails(failure)]);
+    world.script("boxless", [StartScript::Fails(failure)]);
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["boxless"]));
-    pass(600).await;
+    wait_seconds(600).await;
     assert_eq!(world.starts("boxless"), [0]);
     assert_eq!(status(&fleet, "boxless"), "error");
     assert_eq!(info(&fleet, "boxless").error.unwrap().phase.name(), "box_unavailable");
@@ -48,16 +51,16 @@ async fn what_another_attempt_cannot_mend_is_not_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ran_well_earns_its_retries_back() {
-    let world = World::new();
+    let world = FakeServers::new();
     let bad = || fails(Phase::McpInit);
     world.script("good", [bad(), bad(), dies_after(70), bad()]);
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["good"]));
-    pass(30).await;
+    wait_seconds(30).await;
     assert_eq!((status(&fleet, "good"), info(&fleet, "good").retry_count), ("connected", 2));
-    pass(40).await;
+    wait_seconds(40).await;
     assert_eq!((status(&fleet, "good"), info(&fleet, "good").retry_count), ("connected", 0));
-    pass(600).await;
+    wait_seconds(600).await;
     // It dies at 76 and takes a second to clean up.
     assert_eq!(world.starts("good"), [0, 2, 6, 77, 79, 83, 91]);
     assert_eq!(status(&fleet, "good"), "error");
@@ -65,11 +68,11 @@ async fn a_server_that_ran_well_earns_its_retries_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_keeps_crashing_soon_uses_its_retries_up() {
-    let world = World::new();
+    let world = FakeServers::new();
     world.script("flaky", [dies_after(10)]);
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["flaky"]));
-    pass(600).await;
+    wait_seconds(600).await;
     assert_eq!(world.starts("flaky"), [0, 13, 28, 47]);
     let told = info(&fleet, "flaky");
     assert_eq!((told.status.name(), told.restart_count), ("error", 3));
@@ -80,14 +83,14 @@ async fn a_server_that_keeps_crashing_soon_uses_its_retries_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_that_hangs_fails_in_the_phase_that_it_reached() {
-    let world = World::new();
-    world.script("local", [Start::Hangs(Phase::DepInstall)]);
-    world.script("far", [Start::Hangs(Phase::McpInit)]);
+    let world = FakeServers::new();
+    world.script("local", [StartScript::Hangs(Phase::DepInstall)]);
+    world.script("far", [StartScript::Hangs(Phase::McpInit)]);
     let fleet = world.fleet(&Audit::disabled());
     let mut settings = StdioSettings::new("server");
     settings.sandbox_settings.startup_timeout = Duration::from_secs(20);
     fleet.apply(vec![ServerEntry { transport: Transport::Stdio(settings), ..entry("local") }, remote("far")]);
-    pass(600).await;
+    wait_seconds(600).await;
     assert_eq!(world.starts("local"), [0, 22, 46, 74]);
     assert_eq!(world.starts("far"), [0, 32, 66, 104]);
     let local = info(&fleet, "local").error.unwrap();
@@ -99,13 +102,13 @@ async fn a_start_that_hangs_fails_in_the_phase_that_it_reached() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_dies_at_start_says_what_it_wrote() {
-    let world = World::new();
+    let world = FakeServers::new();
     let mut failure = ConnectFailure::new(Phase::ProcessStart, "exit code 2\u{1b}[2J");
     failure.stderr = (0..2000).map(|line| format!("line {line}")).collect();
-    world.script("dead", [Start::Fails(failure)]);
+    world.script("dead", [StartScript::Fails(failure)]);
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["dead"]));
-    pass(1).await;
+    wait_seconds(1).await;
     let told = info(&fleet, "dead");
     assert_eq!(told.error.unwrap().message, "exit code 2[2J", "nothing that a terminal obeys");
     let stderr = told.stderr.unwrap();
@@ -114,17 +117,17 @@ async fn one_that_dies_at_start_says_what_it_wrote() {
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_in_service_restarts_that_server_and_touches_no_other() {
-    let (world, audit) = (World::new(), Audit::in_memory());
-    world.script("crashing", [dies_after(100), Start::Works(WELL)]);
+    let (world, audit) = (FakeServers::new(), Audit::in_memory());
+    world.script("crashing", [dies_after(100), StartScript::Succeeds(HEALTHY)]);
     let fleet = world.fleet(&audit);
     fleet.apply(entries(&["calm", "crashing"]));
-    pass(50).await;
+    wait_seconds(50).await;
     let (calm, crashing) = (fleet.link("calm").unwrap(), fleet.link("crashing").unwrap());
-    pass(50).await;
+    wait_seconds(50).await;
     assert!(fleet.link("crashing").is_none(), "a link that is lost is not given out");
     assert_eq!(status(&fleet, "crashing"), "connecting");
     drop(crashing);
-    pass(50).await;
+    wait_seconds(50).await;
     assert_eq!(world.starts("crashing"), [0, 101]);
     assert!(fleet.link("crashing").is_some());
     assert_eq!(info(&fleet, "crashing").restart_count, 1);
@@ -142,15 +145,15 @@ async fn a_crash_in_service_restarts_that_server_and_touches_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn three_probes_without_an_answer_in_a_row_mean_down() {
-    let world = World::new();
-    let probed = |probe| Start::Works(Life { probe, ..WELL });
-    world.script("refusing", [probed(Probe::Refused), Start::Works(WELL)]);
-    world.script("hanging", [probed(Probe::Hangs), Start::Works(WELL)]);
-    world.script("slow", [probed(Probe::AnsweredAfter(2))]);
-    world.script("quiet", [probed(Probe::Answered)]);
+    let world = FakeServers::new();
+    let probed = |probe| StartScript::Succeeds(Behavior { probe, ..HEALTHY });
+    world.script("refusing", [probed(Probe::Fails), StartScript::Succeeds(HEALTHY)]);
+    world.script("hanging", [probed(Probe::Hangs), StartScript::Succeeds(HEALTHY)]);
+    world.script("slow", [probed(Probe::SucceedsAfter(2))]);
+    world.script("quiet", [probed(Probe::Succeeds)]);
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["busy", "hanging", "quiet", "refusing", "slow"]));
-    pass(600).await;
+    wait_seconds(600).await;
     assert_eq!(world.times("refusing", "probe"), [5, 10, 15]);
     assert_eq!(world.starts("refusing"), [0, 18], "down at 15, cleaned up at 16, tried again after 2 s");
     assert_eq!(world.times("hanging", "probe"), [5, 10, 15]);
@@ -163,12 +166,15 @@ async fn three_probes_without_an_answer_in_a_row_mean_down() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_a_failure_of_that_server() {
-    let world = World::new();
-    world.script("start", [Start::Panics]);
-    world.script("probe", [Start::Works(Life { probe: Probe::Panics, ..WELL }), Start::Works(WELL)]);
+    let world = FakeServers::new();
+    world.script("start", [StartScript::Panics]);
+    world.script(
+        "probe",
+        [StartScript::Succeeds(Behavior { probe: Probe::Panics, ..HEALTHY }), StartScript::Succeeds(HEALTHY)],
+    );
     let fleet = world.fleet(&Audit::disabled());
     fleet.apply(entries(&["calm", "probe", "start"]));
-    pass(600).await;
+    wait_seconds(600).await;
     assert_eq!(world.starts("start"), [0, 2, 6, 14]);
     assert_eq!(info(&fleet, "start").error.unwrap().phase, Phase::SessionCreate);
     assert_eq!(world.starts("probe"), [0, 8]);
@@ -178,37 +184,37 @@ async fn a_panic_is_a_failure_of_that_server() {
 
 #[tokio::test(start_paused = true)]
 async fn servers_that_hang_do_not_keep_others_from_starting() {
-    let world = World::new();
+    let world = FakeServers::new();
     let names: Vec<String> = (0..9).map(|number| format!("hangs-{number}")).collect();
     for name in &names {
-        world.script(name, [Start::Hangs(Phase::McpInit)]);
+        world.script(name, [StartScript::Hangs(Phase::McpInit)]);
     }
     let fleet = world.fleet(&Audit::disabled());
     let mut all: Vec<_> = names.iter().map(|name| entry(name)).collect();
     all.push(entry("quick"));
     fleet.apply(all);
-    pass(4).await;
+    wait_seconds(4).await;
     assert_eq!(world.alive().0, 4, "so many start at once");
-    pass(7).await;
+    wait_seconds(7).await;
     assert_eq!(world.starts("quick"), [10], "long before the others run into their limit of 120 s");
     assert_eq!(status(&fleet, "quick"), "connected");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_a_place_is_not_part_of_the_time_to_start() {
-    let world = World::new();
+    let world = FakeServers::new();
     for name in ["a", "b", "c", "d", "e"] {
-        world.script(name, [Start::Hangs(Phase::McpInit)]);
+        world.script(name, [StartScript::Hangs(Phase::McpInit)]);
     }
-    let options = FleetOptions { slow_starts_at_once: 0, ..FleetOptions::default() };
+    let options = FleetOptions { max_slow_starts: 0, ..FleetOptions::default() };
     let fleet = Fleet::new(world.clone(), Audit::disabled(), options);
     fleet.apply(entries(&["a", "b", "c", "d", "e", "quick"]));
-    pass(119).await;
+    wait_seconds(119).await;
     assert_eq!((world.starts("e").len(), world.alive().0), (0, 4), "no slow place either");
-    pass(2).await;
+    wait_seconds(2).await;
     assert_eq!((world.starts("e"), world.starts("quick")), (vec![120], vec![120]));
-    pass(118).await;
+    wait_seconds(118).await;
     assert_eq!(info(&fleet, "e").error, None, "its time is not up yet");
-    pass(2).await;
+    wait_seconds(2).await;
     assert_eq!(info(&fleet, "e").error.unwrap().phase, Phase::McpInit);
 }
