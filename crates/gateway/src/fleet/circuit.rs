@@ -1,60 +1,59 @@
-//! Spares callers the wait for a connection over which calls fail one after the other.
+//! The circuit breaker of a connection: after several failed calls it refuses calls for a while, so that callers need
+//! not wait for a timeout.
 //!
-//! It belongs to one connection: a server that is connected anew starts with a closed circuit. Whether the server is
-//! down is not decided here but by its health.
+//! A new connection starts with a closed circuit. Whether the server is down is decided by its health checks, not here.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many calls that fail in a row, and alike, open the circuit.
+/// Number of consecutive failures of the same kind that open the circuit.
 const MAX_FAILURES: u32 = 5;
 
-/// How long no call is let through; also how long the one that is let through afterwards may keep the others waiting.
+/// Time for which an open circuit refuses calls. Afterwards one call is allowed, and others are refused for the same time
+/// unless that call succeeds earlier.
 const OPEN_TIME: Duration = Duration::from_secs(15);
 
-/// How a call over a connection ended.
+/// The end of a call over a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallEnd {
-    /// The server said something, be it an error.
+    /// The server has sent a response, which may be an error.
     Responded,
     NoResponse(NoResponse),
 }
 
-/// Why nothing came back. Only failures that are alike count together.
+/// The reason for which there is no response. Only failures with the same reason are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoResponse {
-    /// The connection failed.
     ConnectionLost,
-    /// It did not come in time.
     TimedOut,
-    /// The way to the server was barred.
+    /// The connection was refused.
     Unreachable,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Circuit {
     failures: u32,
-    /// Like which the failures are.
+    /// The reason of the counted failures.
     last_cause: Option<NoResponse>,
-    /// Set while the circuit is open: when the next call may try.
+    /// The time of the next allowed call. Set while the circuit is open.
     next_call_at: Option<Instant>,
 }
 
 impl Circuit {
-    /// Lets a call through, or says how long none will be.
+    /// Allows a call, or returns the time for which none is allowed.
     pub(super) fn admit(&mut self, now: Instant) -> Result<(), Duration> {
-        if let Some(wait) = self.remaining_open_time(now) {
-            return Err(wait);
+        if let Some(remaining) = self.remaining_open_time(now) {
+            return Err(remaining);
         }
-        // The one that tries. If it is never heard of again, the next may try after the same pause.
+        // This call tests the server. If its end is never reported, the next call is allowed after the same time.
         if let Some(lets_through_at) = &mut self.next_call_at {
             *lets_through_at = now + OPEN_TIME;
         }
         Ok(())
     }
 
-    /// How long no call is let through, if it is so.
+    /// The time for which no call is allowed, if the circuit is open.
     pub(super) fn remaining_open_time(&self, now: Instant) -> Option<Duration> {
         self.next_call_at.map(|at| at.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
     }
@@ -66,10 +65,10 @@ impl Circuit {
     pub(super) fn report(&mut self, end: CallEnd, now: Instant) {
         match end {
             CallEnd::Responded => *self = Self::default(),
-            CallEnd::NoResponse(why) => {
-                let is_other = self.last_cause.replace(why) != Some(why);
-                // Once the circuit is open, no failure closes it.
-                if is_other && self.next_call_at.is_none() {
+            CallEnd::NoResponse(cause) => {
+                let is_new_cause = self.last_cause.replace(cause) != Some(cause);
+                // A failure does not close an open circuit.
+                if is_new_cause && self.next_call_at.is_none() {
                     self.failures = 0;
                 }
                 self.failures = self.failures.saturating_add(1);
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_after_failures_in_a_row_only() {
+    fn circuit_opens_only_after_consecutive_failures() {
         let now = Instant::now();
         let mut circuit = Circuit::default();
         for _ in 0..20 {
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_that_are_not_alike_do_not_count_together() {
+    fn failures_of_different_kinds_are_not_counted_together() {
         let now = Instant::now();
         let mut circuit = Circuit::default();
         for end in [LOST, LATE, LOST, LATE, LOST, LATE, LATE, LATE, LATE] {
@@ -124,11 +123,11 @@ mod tests {
         let later = now + OPEN_TIME;
         assert_eq!(circuit.admit(later), Ok(()));
         circuit.report(LOST, later + OPEN_TIME / 2);
-        assert_eq!(circuit.admit(later + OPEN_TIME), Err(OPEN_TIME / 2), "the one that tried has failed, however");
+        assert_eq!(circuit.admit(later + OPEN_TIME), Err(OPEN_TIME / 2), "the test call has failed");
     }
 
     #[test]
-    fn one_call_tries_after_the_pause() {
+    fn one_call_is_allowed_after_the_open_time() {
         let now = Instant::now();
         let mut circuit = open_circuit(now);
         assert_eq!(circuit.admit(now + OPEN_TIME / 2), Err(OPEN_TIME / 2));
@@ -136,7 +135,7 @@ mod tests {
         assert_eq!(circuit.admit(later), Ok(()));
         assert!(circuit.admit(later).is_err(), "only one");
         circuit.report(LOST, later);
-        assert_eq!(circuit.admit(later), Err(OPEN_TIME), "it failed too");
+        assert_eq!(circuit.admit(later), Err(OPEN_TIME), "the test call has failed");
         assert_eq!(circuit.admit(later + OPEN_TIME), Ok(()));
         circuit.report(CallEnd::Responded, later + OPEN_TIME);
         for _ in 0..10 {
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_never_heard_of_does_not_block_for_ever() {
+    fn call_whose_end_is_never_reported_does_not_block_others() {
         let now = Instant::now();
         let mut circuit = open_circuit(now);
         assert_eq!(circuit.admit(now + OPEN_TIME), Ok(()));

@@ -1,4 +1,4 @@
-//! What is told of a server.
+//! The description of a server for people and programs. Texts of the server are sanitized and limited.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -22,16 +22,16 @@ pub(crate) struct ServerInfo {
     pub(crate) description: Option<String>,
     pub(crate) status: Status,
     pub(crate) error: Option<ServerFailure>,
-    /// Attempts that were begun after one that failed, since it had its whole budget.
+    /// The number of attempts after the first since the count was reset.
     pub(crate) retry_count: u8,
-    /// How often it was connected again.
+    /// The number of connections after the first.
     pub(crate) restart_count: u32,
     pub(crate) tool_count: usize,
     pub(crate) tools: Vec<ToolSummary>,
     pub(crate) sandbox_id: Option<String>,
     pub(crate) uptime_s: Option<u64>,
     pub(crate) usage: Value,
-    /// Only where one server is looked at.
+    /// Only if a single server is described.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stderr: Option<Vec<String>>,
 }
@@ -79,14 +79,14 @@ fn tools<L: Link>(link: &L) -> Vec<ToolSummary> {
     link.tools().into_iter().take(MAX_TOOLS).map(cut).collect()
 }
 
-/// The last lines, within bounds.
+/// Returns the last lines within the limits.
 pub(super) fn bounded_tail(lines: Vec<String>) -> Vec<String> {
     let mut bytes = 0;
     let fits = |line: &&String| {
         bytes += line.len();
         bytes <= MAX_STDERR_BYTES
     };
-    let kept = lines.iter().rev().take(MAX_STDERR_LINES).take_while(fits).count();
-    let from = lines.len() - kept;
+    let count = lines.iter().rev().take(MAX_STDERR_LINES).take_while(fits).count();
+    let from = lines.len() - count;
     lines.into_iter().skip(from).map(|line| sanitize(&line, MAX_STDERR_BYTES)).collect()
 }

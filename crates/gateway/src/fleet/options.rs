@@ -1,4 +1,4 @@
-//! The numbers by which servers are kept alive.
+//! Limits and times of the fleet.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use super::state_machine::MAX_ATTEMPTS;
 pub(crate) struct FleetOptions {
     pub(crate) max_servers: usize,
     pub(crate) max_quick_starts: usize,
-    /// A start that takes longer no longer counts among those that start at once, but among the slow ones.
+    /// Duration after which a start counts as slow, and no longer as quick.
     pub(crate) slow_after: Duration,
     pub(crate) max_slow_starts: usize,
-    /// Before the second attempt, the third and so on.
+    /// The delays before the second attempt, the third and so on.
     pub(crate) retry_delays: [Duration; MAX_ATTEMPTS as usize - 1],
-    /// Connected for so long, a server has its whole budget of attempts again.
+    /// Duration of a connection after which it is stable, and the attempts are counted from zero.
     pub(crate) stable_after: Duration,
-    /// How long after the last attempt somebody who asks for a server that was given up brings about another.
+    /// Time after the last attempt until a caller that needs the server causes another one.
     pub(crate) cool_down: Duration,
-    /// How long a server that is reached over the network may take to connect.
+    /// Maximum time to connect a remote server.
     pub(crate) remote_startup_timeout: Duration,
-    /// Between two looks at a server; also how long an answer to a probe may take.
+    /// Time between two health checks, and maximum time for the response to a probe.
     pub(crate) probe_period: Duration,
-    /// A link has 5 s for a clean end and then kills; this is when it is no longer waited for.
+    /// Maximum time to wait for a server to stop. A link kills its server after 5 s.
     pub(crate) stop_timeout: Duration,
 }
 
@@ -54,7 +54,7 @@ impl FleetOptions {
         }
     }
 
-    /// How long to wait after the attempt of this number, the first being 1.
+    /// The delay after an attempt, counted from 1.
     pub(super) fn retry_delay(&self, attempt: u8) -> Duration {
         let last = self.retry_delays.len() - 1;
         self.retry_delays[usize::from(attempt.saturating_sub(1)).min(last)]

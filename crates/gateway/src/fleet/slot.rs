@@ -1,4 +1,4 @@
-//! What is wanted of one server, and what is known of it: all that the fleet and its supervisor share.
+//! The desired and the actual state of one server. The fleet writes the former, the supervisor the latter.
 
 use ringfence_core::sync::Mutex;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::failure::{LinkMissing, ServerFailure};
 use super::state_machine::{Idle, State, Status};
 
 pub(super) struct Slot<L> {
-    /// Written by the fleet, under the lock of its roster.
+    /// Written by the fleet, under the lock of the roster.
     pub(super) desired: watch::Sender<Desired>,
     /// Written by the supervisor.
     pub(super) view: watch::Sender<View<L>>,
-    /// Somebody waits for a server that was given up.
+    /// Notified when a caller needs a server whose attempts have failed.
     pub(super) retry_requested: Notify,
 }
 
@@ -25,9 +25,9 @@ pub(super) struct Slot<L> {
 pub(super) struct Desired {
     pub(super) entry: Arc<ServerEntry>,
     pub(super) goal: Goal,
-    /// How often it was asked to start anew.
+    /// The number of requested restarts.
     pub(super) restarts: u64,
-    /// Counts the changes, so that it can be seen which the supervisor has heeded.
+    /// The number of changes, which shows whether the supervisor has applied the last one.
     pub(super) version: u64,
 }
 
@@ -35,19 +35,19 @@ pub(super) struct Desired {
 pub(super) enum Goal {
     Run,
     Disable,
-    /// Stop, and be forgotten.
+    /// Stop the server, and remove it from the roster.
     Remove,
 }
 
 pub(super) struct View<L> {
     pub(super) state: State,
-    /// The version of what is desired that this takes into account.
+    /// The version of the desired state that was applied last.
     pub(super) applied_version: u64,
     pub(super) connection: Option<Arc<Connection<L>>>,
     pub(super) failure: Option<Arc<ServerFailure>>,
-    /// How often it was connected again.
+    /// The number of connections after the first.
     pub(super) restarts: u32,
-    /// What it last wrote before it was lost.
+    /// The last lines of stderr before the connection was lost.
     pub(super) stderr: Arc<[String]>,
 }
 
@@ -71,7 +71,7 @@ impl<L> Slot<L> {
         self.desired.borrow().entry.clone()
     }
 
-    /// Changes what is desired, if it is a change.
+    /// Sets the desired entry. Returns whether it has changed.
     pub(super) fn set_entry(&self, entry: ServerEntry) -> bool {
         let goal = Goal::from_entry(&entry);
         self.desired.send_if_modified(|desired| {
@@ -85,6 +85,7 @@ impl<L> Slot<L> {
         })
     }
 
+    /// Requests the removal of the server. Returns false if that was requested before.
     pub(super) fn remove(&self) -> bool {
         self.desired.send_if_modified(|desired| {
             let is_change = desired.goal != Goal::Remove;
@@ -96,7 +97,7 @@ impl<L> Slot<L> {
         })
     }
 
-    /// The version that asks for the restart, if the server is to run at all.
+    /// Requests a restart. Returns the version of the request, or None if the server must not run.
     pub(super) fn restart(&self) -> Option<u64> {
         let mut version = None;
         self.desired.send_if_modified(|desired| {
@@ -110,8 +111,8 @@ impl<L> Slot<L> {
         version
     }
 
-    /// Whether it is known how the server fares with what is desired now.
-    pub(super) fn is_settled(&self) -> bool {
+    /// Whether the first attempt with the current entry has a result.
+    pub(super) fn has_first_result(&self) -> bool {
         let view = self.view.borrow();
         view.applied_version == self.desired.borrow().version && !view.state.is_in_first_attempt()
     }
@@ -124,7 +125,7 @@ impl Goal {
 }
 
 impl Desired {
-    /// Whether a server that runs by the one may go on by the other.
+    /// Whether a server that was started for `self` can continue with `other`.
     pub(super) fn has_same_start(&self, other: &Self) -> bool {
         let (this, that) = (&self.entry, &other.entry);
         (this.name == that.name && this.uuid == that.uuid && this.transport == that.transport)
@@ -139,10 +140,10 @@ impl<L> View<L> {
             return LinkMissing::from_failure(server, status, (**failure).clone());
         }
         let message = match status {
-            Status::Connecting => "it did not get ready in time",
-            Status::Connected | Status::Error => "it has just lost its connection",
+            Status::Connecting => "not ready in time",
+            Status::Connected | Status::Error => "the connection was just lost",
             Status::Disabled => "its entry is disabled",
-            Status::Stopped => "it was stopped",
+            Status::Stopped => "removed, or ringfence is shutting down",
         };
         LinkMissing { server: server.into(), status: Some(status), phase: None, message: message.into(), hints: vec![] }
     }
@@ -166,7 +167,7 @@ impl<L> Connection<L> {
         Self { link: Arc::new(link), connected_at: Instant::now(), circuit: Mutex::default() }
     }
 
-    /// The link for one call, unless calls over it have failed one after the other.
+    /// Returns the link for one call, unless the circuit is open.
     pub(super) fn admit(&self) -> Result<Arc<L>, ServerFailure> {
         let mut circuit = self.circuit.lock();
         match circuit.admit(Instant::now()) {
@@ -175,7 +176,7 @@ impl<L> Connection<L> {
         }
     }
 
-    /// Why calls are not let through, if it is so.
+    /// The failure with which calls are refused, if the circuit is open.
     pub(super) fn open_circuit(&self) -> Option<ServerFailure> {
         let circuit = self.circuit.lock();
         circuit.remaining_open_time(Instant::now()).map(|_| circuit_failure(&circuit))
@@ -188,6 +189,6 @@ impl<L> Connection<L> {
 
 fn circuit_failure(circuit: &Circuit) -> ServerFailure {
     let wait = circuit.remaining_open_time(Instant::now()).unwrap_or_default().as_secs_f64().ceil();
-    let message = format!("the last {} calls failed; the next is let through in {wait} s", circuit.failures());
+    let message = format!("the last {} calls failed; the next call is allowed in {wait} s", circuit.failures());
     ServerFailure::new(Phase::ToolCall, &message, &[])
 }

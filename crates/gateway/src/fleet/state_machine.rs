@@ -1,41 +1,43 @@
-//! The life of one server, as one table of what can happen when and what is done about it.
+//! The states of one server, the events that change them, and the actions that follow.
 //!
-//! It has no clock. A state has at most one alarm, which the supervisor sets and rings: the time a start may take, the
-//! time until the next attempt, the time after which a server has proven itself, the pause after giving up, the time
-//! an end may take.
+//! The state machine has no clock. A state has at most one timer, which the supervisor sets: the startup timeout, the
+//! delay before the next attempt, the time after which a connection counts as stable, the cool-down after the last
+//! attempt, the stop timeout.
 
 use serde::Serialize;
 
-/// After so many attempts a server is given up, until it has run well or somebody asks for it.
+/// Maximum number of attempts to connect a server. A stable connection resets the count; after the cool-down, a caller
+/// that needs the server causes one more attempt.
 pub(super) const MAX_ATTEMPTS: u8 = 4;
 
-/// Where a server is in its life. Numbers count the attempts that were begun since it had its whole budget.
+/// The state of a server. The numbers count the attempts since the count was reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum State {
     Idle(Idle),
-    /// Waits for a place among those that start.
+    /// Waits for a start permit.
     Queued(u8),
     Connecting(u8),
-    /// Zero once it has proven itself.
+    /// Zero once the connection is stable.
     Connected(u8),
-    /// Until the next attempt.
+    /// Waits for the next attempt.
     BackingOff(u8),
     Failed {
         attempt: u8,
-        /// Enough time has gone by to try again for somebody who asks.
+        /// Whether a caller that needs the server causes another attempt.
         has_cooled_down: bool,
     },
-    /// What was started is being ended. Nothing new begins before that is done.
+    /// The attempt or the connection is being stopped. Nothing else starts before that is done.
     Stopping(Next),
 }
 
+/// The reason for which a server does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Idle {
     Disabled,
     Stopped,
 }
 
-/// What follows an end.
+/// The state after `Stopping`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Next {
     Idle(Idle),
@@ -46,26 +48,27 @@ pub(super) enum Next {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Event {
-    /// It shall run, from the beginning and with its whole budget.
+    /// The server must run: it is started anew, and the attempts are counted from zero.
     Start,
+    /// The server must not run.
     Stop(Idle),
-    /// Somebody waits for it.
+    /// A caller needs a server whose attempts have failed.
     RetryRequested,
-    /// It got a place to start.
+    /// The start permit was acquired.
     Permitted,
     Connected,
-    /// The attempt failed and left nothing behind.
+    /// The attempt failed. There is nothing to stop.
     Failed {
         is_transient: bool,
     },
-    /// It was connected, and is no more.
+    /// The connection was lost.
     Lost,
-    /// What was to be ended is.
+    /// The attempt or the connection is stopped.
     Stopped,
     TimerExpired,
 }
 
-/// What the supervisor does. All but `Keep` take the place of what was under way.
+/// An action of the supervisor. All but `Continue` replace the work in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Action {
     Continue,
@@ -73,14 +76,14 @@ pub(super) enum Action {
     Queue,
     Connect,
     Watch,
-    /// Wait after this many attempts.
+    /// Wait before the next attempt, after this many attempts.
     BackOff(u8),
     CoolDown,
-    /// End the start or the connection.
+    /// Stop the attempt or the connection.
     Stop,
 }
 
-/// What a person is told.
+/// The state of a server as people and programs see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
@@ -104,13 +107,13 @@ impl Status {
 }
 
 impl State {
-    /// The state after an event and what is to be done, or nothing where the event means nothing.
+    /// Returns the state after an event and the action that follows, or None if the event has no effect.
     pub(super) fn after(self, event: Event) -> Option<(Self, Action)> {
         let step = match (self, event) {
             (Self::Idle(from), Event::Stop(to)) if from != to => (Self::Idle(to), Action::Continue),
 
             (Self::Queued(attempt), Event::Permitted) => (Self::Connecting(attempt), Action::Connect),
-            // It keeps its turn.
+            // The server keeps its position in the queue.
             (Self::Queued(_), Event::Start) => (Self::Queued(1), Action::Continue),
 
             (Self::Connecting(attempt), Event::Connected) => (Self::Connected(attempt), Action::Watch),
@@ -125,29 +128,29 @@ impl State {
             (Self::Failed { attempt, has_cooled_down: false }, Event::TimerExpired) => {
                 (Self::Failed { attempt, has_cooled_down: true }, Action::Continue)
             }
-            // One attempt, not a new budget.
+            // A single attempt: the count is not reset.
             (Self::Failed { has_cooled_down: true, .. }, Event::RetryRequested) => Next::Attempt(MAX_ATTEMPTS).begin(),
 
             (Self::Stopping(next), Event::Stopped | Event::TimerExpired) => next.begin(),
             (Self::Stopping(_), Event::Start) => (Self::Stopping(Next::Attempt(1)), Action::Continue),
-            (Self::Stopping(_), Event::Stop(rest)) => (Self::Stopping(Next::Idle(rest)), Action::Continue),
+            (Self::Stopping(_), Event::Stop(idle)) => (Self::Stopping(Next::Idle(idle)), Action::Continue),
 
             (Self::Connecting(_) | Self::Connected(_), Event::Start) => {
                 (Self::Stopping(Next::Attempt(1)), Action::Stop)
             }
-            (Self::Connecting(_) | Self::Connected(_), Event::Stop(rest)) => {
-                (Self::Stopping(Next::Idle(rest)), Action::Stop)
+            (Self::Connecting(_) | Self::Connected(_), Event::Stop(idle)) => {
+                (Self::Stopping(Next::Idle(idle)), Action::Stop)
             }
             (Self::Idle(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Start) => Next::Attempt(1).begin(),
-            (Self::Queued(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Stop(rest)) => {
-                Next::Idle(rest).begin()
+            (Self::Queued(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Stop(idle)) => {
+                Next::Idle(idle).begin()
             }
             _ => return None,
         };
         Some(step)
     }
 
-    /// A server that is being ended is already what it will be.
+    /// A server that is being stopped has the status of the state that follows.
     pub(super) fn status(self) -> Status {
         match self {
             Self::Queued(_) | Self::Connecting(_) | Self::BackingOff(_) => Status::Connecting,
@@ -159,7 +162,7 @@ impl State {
         }
     }
 
-    /// The attempts that were begun after one that failed.
+    /// The number of attempts after the first since the count was reset.
     pub(super) fn retries(self) -> u8 {
         match self {
             Self::Idle(_) => 0,
@@ -172,17 +175,17 @@ impl State {
         }
     }
 
-    /// Whether nothing is known yet of how it will go.
+    /// Whether the first attempt has no result yet.
     pub(super) fn is_in_first_attempt(self) -> bool {
         matches!(self, Self::Queued(1) | Self::Connecting(1) | Self::Stopping(Next::Attempt(1)))
     }
 }
 
 impl Next {
-    /// What follows a failure.
+    /// The state after a failure.
     fn after_failure(attempt: u8) -> Self {
         match attempt {
-            // It had proven itself: no reason to wait.
+            // The connection was stable: no delay.
             0 => Self::Attempt(1),
             1..MAX_ATTEMPTS => Self::BackOff(attempt),
             MAX_ATTEMPTS.. => Self::Fail(attempt),
@@ -191,7 +194,7 @@ impl Next {
 
     fn begin(self) -> (State, Action) {
         match self {
-            Self::Idle(rest) => (State::Idle(rest), Action::Idle),
+            Self::Idle(idle) => (State::Idle(idle), Action::Idle),
             Self::Attempt(attempt) => (State::Queued(attempt), Action::Queue),
             Self::BackOff(attempt) => (State::BackingOff(attempt), Action::BackOff(attempt)),
             Self::Fail(attempt) => (State::Failed { attempt, has_cooled_down: false }, Action::CoolDown),
@@ -219,12 +222,12 @@ mod tests {
         Event::TimerExpired,
     ];
 
-    /// Every state that can be reached, with the shortest way there first.
+    /// All states that can be reached, in the order of the number of events.
     fn reachable() -> Vec<State> {
         let mut found = vec![State::Idle(Idle::Stopped)];
-        let mut looked_at = 0;
-        while let Some(state) = found.get(looked_at).copied() {
-            looked_at += 1;
+        let mut visited = 0;
+        while let Some(state) = found.get(visited).copied() {
+            visited += 1;
             for (next, _) in EVENTS.into_iter().filter_map(|event| state.after(event)) {
                 if !found.contains(&next) {
                     found.push(next);
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_table() {
+    fn transition_table() {
         let rows: Vec<String> = reachable()
             .into_iter()
             .flat_map(|state| EVENTS.into_iter().map(move |event| (state, event)))
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_is_told() {
+    fn status_of_each_state() {
         let rows: Vec<String> = reachable()
             .into_iter()
             .map(|state| {
@@ -260,84 +263,84 @@ mod tests {
     }
 
     #[test]
-    fn every_server_can_be_stopped_and_started_from_everywhere() {
+    fn server_can_be_stopped_and_started_in_every_state() {
         for state in reachable() {
-            let (rested, _) = state.after(Event::Stop(Idle::Stopped)).unwrap_or((state, Action::Continue));
-            let rested = rested.after(Event::Stopped).map_or(rested, |(state, _)| state);
-            assert_eq!(rested, State::Idle(Idle::Stopped), "from {state:?}");
+            let (stopped, _) = state.after(Event::Stop(Idle::Stopped)).unwrap_or((state, Action::Continue));
+            let stopped = stopped.after(Event::Stopped).map_or(stopped, |(state, _)| state);
+            assert_eq!(stopped, State::Idle(Idle::Stopped), "from {state:?}");
             let (started, _) = state.after(Event::Start).unwrap();
             let started = started.after(Event::Stopped).map_or(started, |(state, _)| state);
             assert_eq!(started, State::Queued(1), "from {state:?}");
         }
     }
 
-    /// What a supervisor has in its hands.
+    /// The work of a supervisor.
     #[derive(Debug, Clone, Copy, PartialEq)]
-    enum Holds {
+    enum Work {
         Nothing,
-        Turn,
-        Start,
-        Link,
-        End,
+        Queue,
+        Attempt,
+        Connection,
+        Stop,
     }
 
     proptest! {
         #[test]
-        fn nothing_is_leaked_and_no_budget_exceeded(path in proptest::collection::vec(0..EVENTS.len(), 0..200)) {
-            let (mut state, mut holds, mut begun) = (State::Idle(Idle::Stopped), Holds::Nothing, 0);
+        fn no_work_is_leaked_and_attempts_are_limited(path in proptest::collection::vec(0..EVENTS.len(), 0..200)) {
+            let (mut state, mut work, mut attempts) = (State::Idle(Idle::Stopped), Work::Nothing, 0);
             for event in path.into_iter().map(|step| EVENTS[step]) {
                 let Some((next, action)) = state.after(event) else { continue };
                 match (event, state) {
-                    (Event::Start, _) | (Event::TimerExpired, State::Connected(_)) => begun = 0,
-                    (Event::RetryRequested, _) => begun = MAX_ATTEMPTS - 1,
+                    (Event::Start, _) | (Event::TimerExpired, State::Connected(_)) => attempts = 0,
+                    (Event::RetryRequested, _) => attempts = MAX_ATTEMPTS - 1,
                     _ => {}
                 }
-                let is_over = matches!(event, Event::Failed { .. } | Event::Stopped)
-                    || (event, holds) == (Event::TimerExpired, Holds::End);
-                let free = if is_over { Holds::Nothing } else { holds };
-                holds = match action {
-                    Action::Continue => holds,
+                let is_done = matches!(event, Event::Failed { .. } | Event::Stopped)
+                    || (event, work) == (Event::TimerExpired, Work::Stop);
+                let remaining = if is_done { Work::Nothing } else { work };
+                work = match action {
+                    Action::Continue => work,
                     Action::Queue => {
-                        prop_assert_eq!(free, Holds::Nothing);
-                        Holds::Turn
+                        prop_assert_eq!(remaining, Work::Nothing);
+                        Work::Queue
                     }
                     Action::Connect => {
-                        prop_assert_eq!(holds, Holds::Turn);
-                        begun += 1;
-                        Holds::Start
+                        prop_assert_eq!(work, Work::Queue);
+                        attempts += 1;
+                        Work::Attempt
                     }
                     Action::Watch => {
-                        prop_assert_eq!(holds, Holds::Start);
-                        Holds::Link
+                        prop_assert_eq!(work, Work::Attempt);
+                        Work::Connection
                     }
                     Action::Stop => {
-                        prop_assert!(matches!(holds, Holds::Start | Holds::Link));
-                        Holds::End
+                        prop_assert!(matches!(work, Work::Attempt | Work::Connection));
+                        Work::Stop
                     }
                     Action::Idle => {
-                        prop_assert!(matches!(free, Holds::Nothing | Holds::Turn));
-                        Holds::Nothing
+                        prop_assert!(matches!(remaining, Work::Nothing | Work::Queue));
+                        Work::Nothing
                     }
                     Action::BackOff(attempt) => {
                         prop_assert!((1..MAX_ATTEMPTS).contains(&attempt));
-                        prop_assert_eq!(free, Holds::Nothing);
-                        Holds::Nothing
+                        prop_assert_eq!(remaining, Work::Nothing);
+                        Work::Nothing
                     }
                     Action::CoolDown => {
-                        prop_assert_eq!(free, Holds::Nothing);
-                        Holds::Nothing
+                        prop_assert_eq!(remaining, Work::Nothing);
+                        Work::Nothing
                     }
                 };
-                prop_assert!(begun <= MAX_ATTEMPTS, "{} attempts", begun);
+                prop_assert!(attempts <= MAX_ATTEMPTS, "{} attempts", attempts);
                 prop_assert!(next.retries() < MAX_ATTEMPTS);
                 let expected = match next {
-                    State::Idle(_) | State::BackingOff(_) | State::Failed { .. } => Holds::Nothing,
-                    State::Queued(_) => Holds::Turn,
-                    State::Connecting(_) => Holds::Start,
-                    State::Connected(_) => Holds::Link,
-                    State::Stopping(_) => Holds::End,
+                    State::Idle(_) | State::BackingOff(_) | State::Failed { .. } => Work::Nothing,
+                    State::Queued(_) => Work::Queue,
+                    State::Connecting(_) => Work::Attempt,
+                    State::Connected(_) => Work::Connection,
+                    State::Stopping(_) => Work::Stop,
                 };
-                prop_assert_eq!(holds, expected);
+                prop_assert_eq!(work, expected);
                 state = next;
             }
         }

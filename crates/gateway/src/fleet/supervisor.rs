@@ -1,7 +1,7 @@
-//! Keeps one server as it is wanted: one task that drives the table of its life.
+//! Supervises one server: a task that passes events to the state machine and performs its actions.
 //!
-//! The task itself waits for nothing but its next event. What may take time, hang or panic (connecting, watching,
-//! ending) runs in a task of its own that is aborted when it is no longer of use.
+//! The task only waits for the next event. Work that takes time, or that may hang or panic (connecting, watching,
+//! stopping), runs in a separate task, which is aborted when other work replaces it.
 
 use std::future::pending;
 use std::pin::Pin;
@@ -27,18 +27,21 @@ pub(super) struct Supervisor<C: Connect> {
     fleet: Arc<FleetState<C>>,
     slot: Arc<Slot<C::Link>>,
     desired: watch::Receiver<Desired>,
-    /// What it goes by; nothing before it has looked.
+    /// The desired state that was applied last; None before the first.
     applied: Option<Desired>,
     view: View<C::Link>,
     work: Work<C::Link>,
     timer: Option<Instant>,
     attempt_started: Instant,
+    /// The progress of the current or last attempt.
     stage: Option<Stage>,
+    /// The duration of the connection that ended last, until it is recorded.
     uptime: Option<Duration>,
+    /// Whether the server was connected before, so that the next connection is a restart.
     was_connected: bool,
 }
 
-/// What is under way.
+/// The work in progress.
 #[derive(Default)]
 enum Work<L> {
     #[default]
@@ -46,10 +49,9 @@ enum Work<L> {
     Queue(Pin<Box<dyn Future<Output = StartPermit> + Send>>),
     Start(AbortOnDropHandle<Result<L, ConnectFailure>>),
     Watch(AbortOnDropHandle<LinkEnd>),
-    End(AbortOnDropHandle<()>),
+    Stop(AbortOnDropHandle<()>),
 }
 
-/// What came of it.
 enum WorkResult<L> {
     Permit(StartPermit),
     Connected(L),
@@ -57,9 +59,10 @@ enum WorkResult<L> {
     /// Connecting or watching panicked.
     Panicked,
     Lost(LinkEnd),
-    Ended,
+    Stopped,
 }
 
+/// The reason for which the supervisor continues.
 enum Trigger<L> {
     DesiredChanged,
     RetryRequested,
@@ -71,16 +74,16 @@ impl<L> Work<L> {
     async fn result(&mut self) -> WorkResult<L> {
         match self {
             Self::Nothing => pending().await,
-            Self::Queue(place) => WorkResult::Permit(place.await),
+            Self::Queue(permit) => WorkResult::Permit(permit.await),
             Self::Start(start) => match start.await {
                 Ok(Ok(link)) => WorkResult::Connected(link),
                 Ok(Err(failure)) => WorkResult::Failed(failure),
                 Err(_) => WorkResult::Panicked,
             },
             Self::Watch(watch) => watch.await.map_or(WorkResult::Panicked, WorkResult::Lost),
-            Self::End(end) => {
-                let _ = end.await;
-                WorkResult::Ended
+            Self::Stop(stop) => {
+                let _ = stop.await;
+                WorkResult::Stopped
             }
         }
     }
@@ -104,7 +107,7 @@ impl<C: Connect> Supervisor<C> {
         }
     }
 
-    /// Until the server is to be removed, and is at rest.
+    /// Runs until the server is stopped and its removal is requested.
     pub(super) async fn run(mut self) {
         self.apply_desired();
         loop {
@@ -115,17 +118,17 @@ impl<C: Connect> Supervisor<C> {
             match self.next().await {
                 Trigger::DesiredChanged => self.apply_desired(),
                 Trigger::RetryRequested => self.handle_event(Event::RetryRequested, None),
-                Trigger::WorkDone(outcome) => self.on_work_done(outcome),
+                Trigger::WorkDone(result) => self.on_work_done(result),
                 Trigger::TimerExpired => self.on_timer(),
             }
         }
     }
 
     async fn next(&mut self) -> Trigger<C::Link> {
-        let alarm = self.timer;
-        let alarm = async move {
-            match alarm {
-                Some(alarm) => tokio::time::sleep_until(alarm).await,
+        let timer = self.timer;
+        let timer = async move {
+            match timer {
+                Some(at) => tokio::time::sleep_until(at).await,
                 None => pending().await,
             }
         };
@@ -133,18 +136,18 @@ impl<C: Connect> Supervisor<C> {
             biased;
             Ok(()) = self.desired.changed() => Trigger::DesiredChanged,
             () = self.slot.retry_requested.notified() => Trigger::RetryRequested,
-            outcome = self.work.result() => Trigger::WorkDone(outcome),
-            () = alarm => Trigger::TimerExpired,
+            result = self.work.result() => Trigger::WorkDone(result),
+            () = timer => Trigger::TimerExpired,
         }
     }
 
     fn apply_desired(&mut self) {
         let desired = self.desired.borrow_and_update().clone();
-        let is_going_on =
-            self.applied.as_ref().is_some_and(|heeded| heeded.goal == Goal::Run && heeded.has_same_start(&desired));
+        let can_continue =
+            self.applied.as_ref().is_some_and(|applied| applied.goal == Goal::Run && applied.has_same_start(&desired));
         self.view.applied_version = desired.version;
         let event = match desired.goal {
-            Goal::Run if is_going_on => None,
+            Goal::Run if can_continue => None,
             Goal::Run => Some(Event::Start),
             Goal::Disable => Some(Event::Stop(Idle::Disabled)),
             Goal::Remove => Some(Event::Stop(Idle::Stopped)),
@@ -156,23 +159,23 @@ impl<C: Connect> Supervisor<C> {
         }
     }
 
-    fn on_work_done(&mut self, outcome: WorkResult<C::Link>) {
+    fn on_work_done(&mut self, result: WorkResult<C::Link>) {
         let is_start = matches!(self.work, Work::Start(_));
         self.work = Work::Nothing;
-        match outcome {
-            WorkResult::Permit(place) => self.handle_event(Event::Permitted, Some(place)),
+        match result {
+            WorkResult::Permit(permit) => self.handle_event(Event::Permitted, Some(permit)),
             WorkResult::Connected(link) => self.on_connected(link),
             WorkResult::Failed(failure) => self.on_attempt_failed(failure),
             WorkResult::Panicked if is_start => {
                 let phase = self.stage().phase();
-                self.on_attempt_failed(ConnectFailure::new(phase, "the attempt to connect it panicked"));
+                self.on_attempt_failed(ConnectFailure::new(phase, "connecting to the server panicked"));
             }
             WorkResult::Panicked => {
-                let message = "the watch over it panicked".into();
+                let message = "the health check of the server panicked".into();
                 self.on_connection_lost(&LinkEnd { message, hints: Vec::new() });
             }
             WorkResult::Lost(end) => self.on_connection_lost(&end),
-            WorkResult::Ended => self.on_stopped(Event::Stopped),
+            WorkResult::Stopped => self.on_stopped(Event::Stopped),
         }
     }
 
@@ -182,8 +185,8 @@ impl<C: Connect> Supervisor<C> {
             State::Connecting(_) => {
                 let (entry, phase) = (self.entry(), self.stage().phase());
                 let limit = self.fleet.options.startup_timeout(&entry).as_secs_f64();
-                let message = format!("it was not ready within {limit} s");
-                let hints = ["startup_timeout_sec in the box of its entry gives a server more time".to_owned()];
+                let message = format!("not ready within {limit} s");
+                let hints = ["raise `startup_timeout_sec` in the `box` of its entry".to_owned()];
                 let hints = if entry.transport.mode() == "stdio" { &hints[..] } else { &[] };
                 self.handle_failure(Event::TimerExpired, ServerFailure::new(phase, &message, hints));
             }
@@ -208,9 +211,9 @@ impl<C: Connect> Supervisor<C> {
 
     fn on_attempt_failed(&mut self, failure: ConnectFailure) {
         let event = Event::Failed { is_transient: failure.is_transient };
-        let told = ServerFailure::from_attempt(&failure);
+        let shown = ServerFailure::from_attempt(&failure);
         self.view.stderr = bounded_tail(failure.stderr).into();
-        self.handle_failure(event, told);
+        self.handle_failure(event, shown);
     }
 
     fn on_connection_lost(&mut self, end: &LinkEnd) {
@@ -233,19 +236,18 @@ impl<C: Connect> Supervisor<C> {
         self.view.failure = Some(failure.clone());
         self.handle_event(event, None);
         self.uptime = None;
-        let wait = match self.view.state {
+        let retry_delay = match self.view.state {
             State::BackingOff(attempt) | State::Stopping(Next::BackOff(attempt)) => {
                 Some(self.fleet.options.retry_delay(attempt))
             }
             _ => None,
         };
-        events::failed(&self.fleet.audit, &self.entry(), &failure, self.view.state, wait);
+        events::failed(&self.fleet.audit, &self.entry(), &failure, self.view.state, retry_delay);
     }
 
-    /// Passes an event to the table and does what that says.
-    fn handle_event(&mut self, event: Event, place: Option<StartPermit>) {
-        let before = self.view.state;
-        let Some((state, action)) = before.after(event) else { return };
+    /// Passes an event to the state machine, and performs the action that follows. `permit` is for `Event::Permitted`.
+    fn handle_event(&mut self, event: Event, permit: Option<StartPermit>) {
+        let Some((state, action)) = self.view.state.after(event) else { return };
         self.view.state = state;
         if action != Action::Continue {
             self.timer = None;
@@ -257,7 +259,7 @@ impl<C: Connect> Supervisor<C> {
                 events::stopped(&self.fleet.audit, &self.entry(), state.status().name(), self.uptime.take());
             }
             Action::Queue => self.work = Work::Queue(Box::pin(self.fleet.start_limiter.acquire())),
-            Action::Connect => self.connect(place),
+            Action::Connect => self.connect(permit),
             Action::Watch => self.watch(),
             Action::BackOff(attempt) => self.set_timer(self.fleet.options.retry_delay(attempt)),
             Action::CoolDown => self.set_timer(self.fleet.options.cool_down),
@@ -265,16 +267,16 @@ impl<C: Connect> Supervisor<C> {
         }
     }
 
-    fn connect(&mut self, place: Option<StartPermit>) {
-        let Some(place) = place else { return };
-        let (shared, entry) = (self.fleet.clone(), self.entry());
+    fn connect(&mut self, permit: Option<StartPermit>) {
+        let Some(permit) = permit else { return };
+        let (fleet, entry) = (self.fleet.clone(), self.entry());
         let stage = Stage::initial(&entry);
         self.stage = Some(stage.clone());
         self.attempt_started = Instant::now();
-        self.timer = Some(self.attempt_started + shared.options.startup_timeout(&entry));
+        self.timer = Some(self.attempt_started + fleet.options.startup_timeout(&entry));
         let tasks = &self.fleet.tasks;
         self.work = Work::Start(AbortOnDropHandle::new(
-            tasks.spawn(async move { shared.start_limiter.run(place, shared.connect.connect(&entry, &stage)).await }),
+            tasks.spawn(async move { fleet.start_limiter.run(permit, fleet.connect.connect(&entry, &stage)).await }),
         ));
     }
 
@@ -288,24 +290,25 @@ impl<C: Connect> Supervisor<C> {
     fn stop(&mut self) {
         let start = match std::mem::take(&mut self.work) {
             Work::Start(start) => Some(start),
-            Work::Nothing | Work::Queue(_) | Work::Watch(_) | Work::End(_) => None,
+            Work::Nothing | Work::Queue(_) | Work::Watch(_) | Work::Stop(_) => None,
         };
         let connection = self.view.connection.take();
         self.uptime = connection.as_ref().map(|connection| connection.connected_at.elapsed());
         let link = connection.map(|connection| connection.link.clone());
-        let end = self.fleet.tasks.spawn(async move {
-            let made_meanwhile = match start {
+        let stop = self.fleet.tasks.spawn(async move {
+            // The attempt may complete in the moment in which it is aborted.
+            let connected_meanwhile = match start {
                 Some(start) => {
                     start.abort();
                     start.await.ok().and_then(Result::ok).map(Arc::new)
                 }
                 None => None,
             };
-            if let Some(link) = link.or(made_meanwhile) {
+            if let Some(link) = link.or(connected_meanwhile) {
                 link.stop().await;
             }
         });
-        self.work = Work::End(AbortOnDropHandle::new(end));
+        self.work = Work::Stop(AbortOnDropHandle::new(stop));
         self.set_timer(self.fleet.options.stop_timeout);
     }
 
@@ -314,7 +317,7 @@ impl<C: Connect> Supervisor<C> {
     }
 
     fn entry(&self) -> Arc<ServerEntry> {
-        self.applied.as_ref().map_or_else(|| self.slot.entry(), |heeded| heeded.entry.clone())
+        self.applied.as_ref().map_or_else(|| self.slot.entry(), |applied| applied.entry.clone())
     }
 
     fn stage(&self) -> Stage {

@@ -1,12 +1,13 @@
-//! Servers that do as a script says, on paused time.
+//! Scripted servers, for paused time.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::future::pending;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ringfence_core::sync::Mutex;
 use ringfence_entries::{RemoteSettings, ServerEntry, StdioSettings, Transport};
 use ringfence_servers::Phase;
 use ringfence_store::Audit;
@@ -15,19 +16,19 @@ use tokio::time::{Instant, sleep};
 
 use crate::fleet::{Connect, ConnectFailure, Fleet, FleetOptions, Link, LinkEnd, ServerInfo, Stage, ToolSummary};
 
-/// What one attempt does.
+/// The script of one attempt.
 #[derive(Clone)]
 pub(super) enum StartScript {
     Succeeds(Behavior),
     /// After this time.
     SucceedsAfter(Duration, Behavior),
     Fails(ConnectFailure),
-    /// For ever, in this phase.
+    /// Hangs after it has reached this phase.
     Hangs(Phase),
     Panics,
 }
 
-/// What a server does once it is connected.
+/// The behavior of a server once it is connected.
 #[derive(Clone, Copy)]
 pub(super) struct Behavior {
     pub(super) dies_after: Option<Duration>,
@@ -37,12 +38,12 @@ pub(super) struct Behavior {
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Probe {
-    /// It is never silent.
+    /// The server sends messages, so it is not probed.
     NotNeeded,
     Succeeds,
     Fails,
     Hangs,
-    /// The first so many are not answered, the next is, and so on.
+    /// This many probes fail, the next succeeds, and so on.
     SucceedsAfter(usize),
     Panics,
 }
@@ -54,7 +55,7 @@ pub(super) fn dies_after(seconds: u64) -> StartScript {
 }
 
 pub(super) fn fails(phase: Phase) -> StartScript {
-    StartScript::Fails(ConnectFailure::new(phase, "it does not work"))
+    StartScript::Fails(ConnectFailure::new(phase, "cannot start"))
 }
 
 #[derive(Clone)]
@@ -62,7 +63,7 @@ pub(super) struct FakeServers(Arc<FakeServersInner>);
 
 struct FakeServersInner {
     created: Instant,
-    /// The last act is repeated.
+    /// The last start of a script is repeated.
     scripts: Mutex<HashMap<String, VecDeque<StartScript>>>,
     events: Mutex<Vec<(String, &'static str, u64)>>,
     starts: AtomicUsize,
@@ -70,14 +71,14 @@ struct FakeServersInner {
 }
 
 pub(super) struct FakeLink {
-    world: FakeServers,
+    servers: FakeServers,
     name: String,
     life: Behavior,
     connected_at: Instant,
     probes: AtomicUsize,
 }
 
-/// Counts what is alive.
+/// Counts the starts in progress.
 struct CountGuard<'a>(&'a AtomicUsize);
 
 impl<'a> CountGuard<'a> {
@@ -104,25 +105,25 @@ impl FakeServers {
         }))
     }
 
-    pub(super) fn script(&self, name: &str, acts: impl IntoIterator<Item = StartScript>) {
-        self.0.scripts.lock().unwrap().insert(name.into(), acts.into_iter().collect());
+    pub(super) fn script(&self, name: &str, starts: impl IntoIterator<Item = StartScript>) {
+        self.0.scripts.lock().insert(name.into(), starts.into_iter().collect());
     }
 
     pub(super) fn fleet(&self, audit: &Audit) -> Fleet<FakeServers> {
         Fleet::new(self.clone(), audit.clone(), FleetOptions::default())
     }
 
-    /// When something happened, in seconds.
-    pub(super) fn times(&self, name: &str, what: &str) -> Vec<u64> {
-        let diary = self.0.events.lock().unwrap();
-        diary.iter().filter(|(who, did, _)| who == name && *did == what).map(|(_, _, when)| *when).collect()
+    /// The times of an event of a server, in seconds.
+    pub(super) fn times(&self, name: &str, event: &str) -> Vec<u64> {
+        let events = self.0.events.lock();
+        events.iter().filter(|(server, kind, _)| server == name && *kind == event).map(|(_, _, time)| *time).collect()
     }
 
     pub(super) fn starts(&self, name: &str) -> Vec<u64> {
         self.times(name, "start")
     }
 
-    /// Starts that are under way, and links that exist.
+    /// The number of starts in progress and of links.
     pub(super) fn alive(&self) -> (usize, usize) {
         (self.0.starts.load(Ordering::SeqCst), self.0.links.load(Ordering::SeqCst))
     }
@@ -131,12 +132,12 @@ impl FakeServers {
         (self.0.created.elapsed() + Duration::from_millis(100)).as_secs()
     }
 
-    fn record(&self, name: &str, what: &'static str) {
-        self.0.events.lock().unwrap().push((name.into(), what, self.now()));
+    fn record(&self, name: &str, event: &'static str) {
+        self.0.events.lock().push((name.into(), event, self.now()));
     }
 
     fn next_start(&self, name: &str) -> StartScript {
-        let mut scripts = self.0.scripts.lock().unwrap();
+        let mut scripts = self.0.scripts.lock();
         let Some(script) = scripts.get_mut(name) else { return StartScript::Succeeds(HEALTHY) };
         if script.len() > 1 { script.pop_front().unwrap() } else { script[0].clone() }
     }
@@ -146,7 +147,7 @@ impl Connect for FakeServers {
     type Link = FakeLink;
 
     async fn connect(&self, entry: &ServerEntry, stage: &Stage) -> Result<FakeLink, ConnectFailure> {
-        let _alive = CountGuard::new(&self.0.starts);
+        let _guard = CountGuard::new(&self.0.starts);
         self.record(&entry.name, "start");
         let life = match self.next_start(&entry.name) {
             StartScript::Succeeds(life) => life,
@@ -162,8 +163,8 @@ impl Connect for FakeServers {
             StartScript::Panics => panic!("as the script says"),
         };
         self.0.links.fetch_add(1, Ordering::SeqCst);
-        let (world, name) = (self.clone(), entry.name.clone());
-        Ok(FakeLink { world, name, life, connected_at: Instant::now(), probes: AtomicUsize::new(0) })
+        let (servers, name) = (self.clone(), entry.name.clone());
+        Ok(FakeLink { servers, name, life, connected_at: Instant::now(), probes: AtomicUsize::new(0) })
     }
 }
 
@@ -181,7 +182,7 @@ impl Link for FakeLink {
     }
 
     async fn probe(&self) -> bool {
-        self.world.record(&self.name, "probe");
+        self.servers.record(&self.name, "probe");
         let count = self.probes.fetch_add(1, Ordering::SeqCst) + 1;
         match self.life.probe {
             Probe::NotNeeded | Probe::Succeeds => true,
@@ -193,12 +194,12 @@ impl Link for FakeLink {
     }
 
     async fn stop(self: Arc<Self>) {
-        self.world.record(&self.name, "stop");
+        self.servers.record(&self.name, "stop");
         if self.life.ignores_stop {
             pending::<()>().await;
         }
         sleep(Duration::from_secs(1)).await;
-        self.world.record(&self.name, "stopped");
+        self.servers.record(&self.name, "stopped");
     }
 
     fn tool_count(&self) -> usize {
@@ -228,7 +229,7 @@ impl Link for FakeLink {
 
 impl Drop for FakeLink {
     fn drop(&mut self) {
-        self.world.0.links.fetch_sub(1, Ordering::SeqCst);
+        self.servers.0.links.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -254,9 +255,8 @@ pub(super) fn entries(names: &[&str]) -> Vec<ServerEntry> {
     names.iter().map(|name| entry(name)).collect()
 }
 
-/// Lets time pass, and what happens in it happen.
+/// Waits until everything that is due within this time has happened.
 pub(super) async fn wait_seconds(seconds: u64) {
-    // A little late: what is due then has happened.
     sleep(Duration::from_secs(seconds) + Duration::from_millis(10)).await;
 }
 
