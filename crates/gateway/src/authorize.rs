@@ -1,6 +1,6 @@
 //! Decides whether a principal may do an action on an object. No other module decides that.
 //!
-//! Tools over MCP, REST, resources, and code inside a sandbox all ask here. The inputs are the scope of the endpoint, the
+//! Requests over MCP and REST and the requests of code in a sandbox all use it. The inputs are the scope of the endpoint, the
 //! profile, the servers that were granted to a session, and the pins of servers. A refusal is always a `Failure` of kind
 //! `policy`, and leaves one audit event. The operator, who uses a Unix socket, is not bound by the scope of a run.
 
@@ -30,7 +30,7 @@ pub(crate) use pins::{Pins, Selection};
 use crate::catalogue::{Catalogue, Route};
 use refusal_log::RefusalLog;
 
-/// Who wants to do something.
+/// The principal that acts, and the code through which it acts.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
     pub(crate) principal: &'a Principal,
@@ -67,6 +67,12 @@ pub(crate) enum Object<'a> {
     Server {
         name: &'a str,
         uuid: &'a str,
+    },
+    /// A tool of a hosted server whose catalogue is not known yet, so that its pins cannot be checked.
+    Tool {
+        server: &'a str,
+        uuid: &'a str,
+        tool: &'a str,
     },
     /// A tool, prompt or resource of a hosted server that is used. Its catalogue is the current one.
     Item {
@@ -162,10 +168,11 @@ impl Authorizer {
             Object::ListedServer { name, uuid } => self.check_listed(subject, || self.profile.has_server(name, uuid)),
             Object::ListedTool { server, tool } => self.check_listed(subject, || self.profile.has_tool(server, tool)),
             Object::Server { name, uuid } => self.check_server(subject, name, uuid),
+            Object::Tool { server, uuid, tool } => self.check_tool(subject, server, uuid, tool),
             Object::Item { kind, route, catalogue } => {
-                self.check_server(subject, &route.server, &route.uuid)?;
-                if kind == PinKind::Tool && !self.profile.has_tool(&route.server, &route.name) {
-                    return Err(not_in_profile("tool", &route.name));
+                match kind {
+                    PinKind::Tool => self.check_tool(subject, &route.server, &route.uuid, &route.name)?,
+                    _ => self.check_server(subject, &route.server, &route.uuid)?,
                 }
                 self.check_pins(kind, route, catalogue)
             }
@@ -212,6 +219,11 @@ impl Authorizer {
                 .with("server", name));
         }
         Ok(())
+    }
+
+    fn check_tool(&self, subject: Subject<'_>, server: &str, uuid: &str, tool: &str) -> Result<(), Failure> {
+        self.check_server(subject, server, uuid)?;
+        if self.profile.has_tool(server, tool) { Ok(()) } else { Err(not_in_profile("tool", tool)) }
     }
 
     fn check_pins(&self, kind: PinKind, route: &Route, catalogue: &Catalogue) -> Result<(), Failure> {

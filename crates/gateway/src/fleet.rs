@@ -1,8 +1,8 @@
-//! Other people's MCP servers, kept as their entries want them: started, watched, restarted, stopped.
+//! Starts, watches, restarts and stops MCP servers as their entries require.
 //!
-//! Each server has one supervisor, a task that follows the table of `life`. Servers share nothing but the places to
-//! start in, so that one that hangs, crashes or floods is a matter of its own. What it takes to connect one is not
-//! known here ([`Connect`]).
+//! Each server has one supervisor, a task that follows `state_machine`. Servers share nothing but the limit on concurrent
+//! starts, so a server that hangs, crashes or floods does not affect others. How a server is connected is not known here;
+//! [`Connect`] does that.
 
 mod circuit;
 mod connect;
@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-pub(crate) use circuit::{CallEnd, NoAnswer};
+pub(crate) use circuit::{CallEnd, NoResponse};
 pub(crate) use connect::{Connect, ConnectFailure, Link, LinkEnd, Stage, ToolSummary};
 pub(crate) use failure::LinkMissing;
 pub(crate) use info::ServerInfo;
@@ -39,110 +39,110 @@ pub(crate) use roster::Skipped;
 pub(crate) use state_machine::Status;
 
 use roster::Roster;
-use slot::{Connection, Slot, Wish};
-use start_limiter::Places;
+use slot::{Connection, Goal, Slot};
+use start_limiter::StartLimiter;
 use state_machine::State;
 use supervisor::Supervisor;
 
-/// Cheap to clone; all clones are one. When the last is dropped, all servers are killed.
+/// All servers. Clones share their state. When the last clone is dropped, all servers are killed.
 pub(crate) struct Fleet<C: Connect>(Arc<Inner<C>>);
 
 struct Inner<C: Connect> {
-    shared: Arc<Shared<C>>,
-    _end: DropGuard,
+    state: Arc<FleetState<C>>,
+    _cancel_on_drop: DropGuard,
 }
 
-/// What supervisors share.
-struct Shared<C: Connect> {
+/// The state that all supervisors use.
+struct FleetState<C: Connect> {
     connect: C,
     audit: Audit,
     options: FleetOptions,
-    places: Places,
+    start_limiter: StartLimiter,
     tasks: TaskTracker,
-    end: CancellationToken,
+    cancel: CancellationToken,
     changes: watch::Sender<u64>,
     roster: Mutex<Roster<C::Link>>,
 }
 
 impl<C: Connect> Fleet<C> {
     pub(crate) fn new(connect: C, audit: Audit, options: FleetOptions) -> Self {
-        let end = CancellationToken::new();
-        let shared = Shared {
+        let cancel = CancellationToken::new();
+        let state = FleetState {
             connect,
             audit,
-            places: Places::new(options.starts_at_once, options.slow_starts_at_once, options.slow_after),
+            start_limiter: StartLimiter::new(options.max_quick_starts, options.max_slow_starts, options.slow_after),
             options,
             tasks: TaskTracker::new(),
-            end: end.clone(),
+            cancel: cancel.clone(),
             changes: watch::Sender::new(0),
             roster: Mutex::default(),
         };
-        Self(Arc::new(Inner { shared: Arc::new(shared), _end: end.drop_guard() }))
+        Self(Arc::new(Inner { state: Arc::new(state), _cancel_on_drop: cancel.drop_guard() }))
     }
 
-    /// Makes the servers those of the entries, without waiting: new ones are started, those that are missing are
-    /// stopped, changed ones restarted. The rest is not touched. Returns what could not be taken.
+    /// Replaces the entries, without waiting for the servers: new ones are started, missing ones stopped, changed ones
+    /// restarted, and the others are not touched. Returns the entries that were not accepted.
     pub(crate) fn apply(&self, entries: Vec<ServerEntry>) -> Vec<Skipped> {
-        let shared = &self.0.shared;
-        let mut roster = shared.roster();
-        let applied = roster.apply(entries, shared.options.most_servers);
+        let state = &self.0.state;
+        let mut roster = state.roster();
+        let applied = roster.apply(entries, state.options.max_servers);
         for slot in applied.new {
-            let (supervisor, end) = (Supervisor::new(shared.clone(), slot), shared.end.clone());
-            shared.tasks.spawn(async move { end.run_until_cancelled(supervisor.run()).await });
+            let (supervisor, cancel) = (Supervisor::new(state.clone(), slot), state.cancel.clone());
+            state.tasks.spawn(async move { cancel.run_until_cancelled(supervisor.run()).await });
         }
         drop(roster);
-        shared.changed();
+        state.notify_changed();
         for skipped in &applied.skipped {
-            tracing::warn!("server {} is left out: {}", skipped.name, skipped.reason);
+            tracing::warn!("the entry of server {} is skipped: {}", skipped.name, skipped.reason);
         }
         applied.skipped
     }
 
-    /// The link of a server that is connected.
+    /// Returns the link of a server, if it is connected.
     pub(crate) fn link(&self, name: &str) -> Option<Arc<C::Link>> {
         let slot = self.slot(name)?;
         let view = slot.view.borrow();
         view.connection.as_ref().map(|connection| connection.link.clone())
     }
 
-    /// The link for one call, unless calls have failed one after the other. Waits as [`Fleet::await_link`] does. How
-    /// the call went is to be told with [`Fleet::call_ended`].
-    pub(crate) async fn admit(&self, name: &str, patience: Duration) -> Result<Arc<C::Link>, LinkMissing> {
-        let connection = self.await_connection(name, patience).await?;
-        connection.admit().map_err(|failure| LinkMissing::because(name, Status::Connected, failure))
+    /// Returns the link for one call, unless the circuit breaker refuses it. Waits as [`Fleet::await_link`] does. The
+    /// caller must report the end of the call with [`Fleet::call_ended`].
+    pub(crate) async fn admit(&self, name: &str, limit: Duration) -> Result<Arc<C::Link>, LinkMissing> {
+        let connection = self.await_connection(name, limit).await?;
+        connection.admit().map_err(|failure| LinkMissing::from_failure(name, Status::Connected, failure))
     }
 
-    /// The link for what is no call. Waits while the server is being connected; one that was given up a while ago is
-    /// tried once more.
-    pub(crate) async fn await_link(&self, name: &str, patience: Duration) -> Result<Arc<C::Link>, LinkMissing> {
-        Ok(self.await_connection(name, patience).await?.link.clone())
+    /// Returns the link without counting a call. Waits while the server is being connected. A server that failed and has
+    /// cooled down is tried once more.
+    pub(crate) async fn await_link(&self, name: &str, limit: Duration) -> Result<Arc<C::Link>, LinkMissing> {
+        Ok(self.await_connection(name, limit).await?.link.clone())
     }
 
-    async fn await_connection(&self, name: &str, patience: Duration) -> Result<Arc<Connection<C::Link>>, LinkMissing> {
+    async fn await_connection(&self, name: &str, limit: Duration) -> Result<Arc<Connection<C::Link>>, LinkMissing> {
         let slot = self.slot(name).ok_or_else(|| LinkMissing::unknown(name))?;
-        let until = Instant::now() + patience;
+        let deadline = Instant::now() + limit;
         let mut views = slot.view.subscribe();
         loop {
             {
                 let view = views.borrow_and_update();
-                let is_current = view.heeded == slot.desired.borrow().version;
+                let is_current = view.applied_version == slot.desired.borrow().version;
                 match (&view.connection, view.state) {
                     _ if !is_current => {}
                     (Some(connection), _) => return Ok(Arc::clone(connection)),
-                    (None, State::Failed { has_cooled: true, .. }) => {
-                        slot.wanted.notify_one();
+                    (None, State::Failed { has_cooled_down: true, .. }) => {
+                        slot.retry_requested.notify_one();
                     }
                     (None, state) if state.status() == Status::Connecting => {}
-                    (None, _) => return Err(view.why_missing(name)),
+                    (None, _) => return Err(view.link_missing(name)),
                 }
             }
-            if !matches!(timeout_at(until, views.changed()).await, Ok(Ok(()))) {
-                return Err(slot.view.borrow().why_missing(name));
+            if !matches!(timeout_at(deadline, views.changed()).await, Ok(Ok(()))) {
+                return Err(slot.view.borrow().link_missing(name));
             }
         }
     }
 
-    /// Tells how a call over a link ended, so that a server whose calls all fail is not called for a while.
+    /// Reports the end of a call to the circuit breaker of the connection.
     pub(crate) fn call_ended(&self, name: &str, link: &Arc<C::Link>, end: CallEnd) {
         let Some(slot) = self.slot(name) else { return };
         let connection = slot.view.borrow().connection.clone();
@@ -151,78 +151,78 @@ impl<C: Connect> Fleet<C> {
         }
     }
 
-    /// The servers that are connected, by name.
+    /// The connected servers, sorted by name.
     pub(crate) fn connected(&self) -> Vec<(Arc<ServerEntry>, Arc<C::Link>)> {
         let link =
             |slot: &Slot<C::Link>| slot.view.borrow().connection.as_ref().map(|connection| connection.link.clone());
         self.slots().iter().filter_map(|slot| Some((slot.entry(), link(slot)?))).collect()
     }
 
-    /// All that is known of one server.
+    /// Describes one server, with the last lines of its stderr.
     pub(crate) fn info(&self, name_or_uuid: &str) -> Option<ServerInfo> {
-        let slot = self.0.shared.roster().find(name_or_uuid)?;
+        let slot = self.0.state.roster().find(name_or_uuid)?;
         Some(ServerInfo::detailed(&slot))
     }
 
-    /// All servers, by name.
+    /// Describes all servers, sorted by name.
     pub(crate) fn all(&self) -> Vec<ServerInfo> {
         self.slots().iter().map(|slot| ServerInfo::brief(slot)).collect()
     }
 
-    /// Changes whenever a server came, went or changed.
+    /// A counter that grows whenever a server is added, removed or changed.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.0.shared.changes.subscribe()
+        self.0.state.changes.subscribe()
     }
 
-    /// Tells those that watch [`Fleet::changes`] that a server offers something else than before.
-    pub(crate) fn touch(&self) {
-        self.0.shared.changed();
+    /// Notifies the subscribers of [`Fleet::changes`] that the offer of a server has changed.
+    pub(crate) fn mark_changed(&self) {
+        self.0.state.notify_changed();
     }
 
-    /// Waits until no server is in its first attempt.
-    pub(crate) async fn settle(&self, patience: Duration) {
+    /// Waits until the first attempt of every server has a result.
+    pub(crate) async fn wait_for_first_attempts(&self, limit: Duration) {
         let mut changes = self.changes();
-        let settled = async {
+        let all_tried = async {
             loop {
                 changes.borrow_and_update();
-                if self.slots().iter().all(|slot| slot.is_settled()) || changes.changed().await.is_err() {
+                if self.slots().iter().all(|slot| slot.has_first_result()) || changes.changed().await.is_err() {
                     return;
                 }
             }
         };
-        let _ = timeout(patience, settled).await;
+        let _ = timeout(limit, all_tried).await;
     }
 
-    /// Starts a server anew, with its whole budget. Says whether there is such a server that may run; when this
-    /// returns, its old link is not given out any more.
+    /// Restarts a server, and counts its attempts from zero. Returns false if there is no such server or it is disabled.
+    /// Afterwards its old link is no longer returned.
     pub(crate) async fn restart(&self, name: &str) -> bool {
         let Some(slot) = self.slot(name) else { return false };
         let Some(version) = slot.restart() else { return false };
         let mut views = slot.view.subscribe();
-        // A supervisor is never busy; this only outlasts one that is being shut down.
-        timeout(Duration::from_secs(1), views.wait_for(|view| view.heeded >= version)).await.is_ok()
+        // A supervisor responds at once, unless the fleet is being shut down.
+        timeout(Duration::from_secs(1), views.wait_for(|view| view.applied_version >= version)).await.is_ok()
     }
 
-    /// Stops all servers, in parallel. Nothing starts afterwards.
+    /// Stops all servers concurrently. No server starts afterwards.
     pub(crate) async fn shut_down(&self) {
         const GRACE: Duration = Duration::from_secs(1);
-        let shared = &self.0.shared;
-        shared.roster().close();
-        shared.tasks.close();
-        if timeout(shared.options.stop_within + GRACE, shared.tasks.wait()).await.is_err() {
-            shared.end.cancel();
-            if timeout(GRACE, shared.tasks.wait()).await.is_err() {
-                tracing::warn!("{} tasks of servers did not end", shared.tasks.len());
+        let state = &self.0.state;
+        state.roster().close();
+        state.tasks.close();
+        if timeout(state.options.stop_timeout + GRACE, state.tasks.wait()).await.is_err() {
+            state.cancel.cancel();
+            if timeout(GRACE, state.tasks.wait()).await.is_err() {
+                tracing::warn!("{} tasks of hosted servers did not end", state.tasks.len());
             }
         }
     }
 
     fn slot(&self, name: &str) -> Option<Arc<Slot<C::Link>>> {
-        self.0.shared.roster().named(name)
+        self.0.state.roster().get(name)
     }
 
     fn slots(&self) -> Vec<Arc<Slot<C::Link>>> {
-        self.0.shared.roster().all()
+        self.0.state.roster().all()
     }
 }
 
@@ -232,22 +232,22 @@ impl<C: Connect> Clone for Fleet<C> {
     }
 }
 
-impl<C: Connect> Shared<C> {
+impl<C: Connect> FleetState<C> {
     fn roster(&self) -> MutexGuard<'_, Roster<C::Link>> {
         self.roster.lock()
     }
 
-    fn changed(&self) {
+    fn notify_changed(&self) {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Forgets a server that is at rest, unless it was added again meanwhile.
-    fn forget(&self, slot: &Slot<C::Link>) -> bool {
+    /// Removes a stopped server from the roster, unless it was added again meanwhile. Returns whether it was removed.
+    fn remove_if_requested(&self, slot: &Slot<C::Link>) -> bool {
         let mut roster = self.roster();
-        let is_gone = slot.desired.borrow().wish == Wish::Remove;
-        if is_gone {
-            roster.forget(&slot.entry().uuid);
+        let is_removed = slot.desired.borrow().goal == Goal::Remove;
+        if is_removed {
+            roster.remove(&slot.entry().uuid);
         }
-        is_gone
+        is_removed
     }
 }

@@ -22,13 +22,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use notifications::Changes;
 
-use crate::authorize::Pins;
+use crate::authorize::{Action, Authorizer, Object, Pins, Subject};
 use crate::catalogue::{
     Candidate, Catalogue, CatalogueCache, CatalogueStore, KnownServers, Member, Revision, Route, View, Withheld,
     name_of,
 };
 use crate::connection::{Connector, ServerLink};
-use crate::fleet::{Fleet, FleetOptions, Status};
+use crate::fleet::{Fleet, FleetOptions, ServerInfo, Status};
 use crate::relay::Relay;
 
 /// Time after the start in which lists wait for servers that have not been tried yet.
@@ -166,12 +166,12 @@ impl Hosting {
     }
 
     /// Waits a little for servers that have just been started: many clients read lists only once.
-    pub(crate) async fn settle(&self) {
+    pub(crate) async fn wait_for_first_starts(&self) {
         let remaining = (self.0.started + FIRST_START_WAIT).saturating_duration_since(Instant::now());
         if remaining.is_zero() {
             return;
         }
-        self.0.fleet.settle(remaining).await;
+        self.0.fleet.wait_for_first_attempts(remaining).await;
         let current = *self.0.fleet.changes().borrow();
         let mut changes = self.0.changes.subscribe();
         let _ = tokio::time::timeout(remaining, changes.wait_for(|changes| changes.fleet >= current)).await;
@@ -211,21 +211,21 @@ impl Hosting {
         let _ = tokio::time::timeout_at(until, changes.wait_for(|changes| changes.fleet >= current)).await;
     }
 
-    /// Derives the route of a tool that is in no list from its prefix: its server may be starting again.
-    pub(crate) fn route_by_prefix(&self, profile: &Profile, name: &str) -> Option<Route> {
-        if !profile.prefix {
-            return None;
-        }
+    /// Derives the route of a tool that is in no list from the prefix of its name: the server may be restarting. The
+    /// route exists only if the subject may use the tool.
+    pub(crate) fn route_by_prefix(&self, authorizer: &Authorizer, subject: Subject<'_>, name: &str) -> Option<Route> {
+        let allows = |object: Object<'_>| authorizer.allows(subject, Action::UseServers, object);
+        let is_allowed = |info: &&ServerInfo| allows(Object::Server { name: &info.name, uuid: &info.uuid });
         let all = self.0.fleet.all();
-        let route =
-            all.iter().filter(|info| info.enable && profile.has_server(&info.name, &info.uuid)).find_map(|info| {
-                let tool = name.strip_prefix(&tool_prefix(&info.name))?.strip_prefix(TOOL_SEPARATOR)?;
-                Some(Route { server: info.name.clone(), uuid: info.uuid.clone(), name: tool.to_owned() })
-            })?;
+        let route = all.iter().filter(|info| info.enable).filter(is_allowed).find_map(|info| {
+            let tool = name.strip_prefix(&tool_prefix(&info.name))?.strip_prefix(TOOL_SEPARATOR)?;
+            Some(Route { server: info.name.clone(), uuid: info.uuid.clone(), name: tool.to_owned() })
+        })?;
         // A server that has just connected may not be in the lists yet.
         let has_tool = |link: Arc<ServerLink>| link.catalogue().tools.iter().any(|tool| name_of(tool) == route.name);
         let is_possible = self.0.fleet.link(&route.server).is_none_or(has_tool);
-        (is_possible && profile.has_tool(&route.server, &route.name)).then_some(route)
+        let tool = Object::Tool { server: &route.server, uuid: &route.uuid, tool: &route.name };
+        (is_possible && allows(tool)).then_some(route)
     }
 
     /// The uuid of a server, for a route to it.
@@ -277,11 +277,15 @@ impl Hosting {
         }
     }
 
-    /// Sets the log level of every server with the `logging` capability.
-    pub(crate) async fn set_log_level(&self, profile: &Profile, params: Value, context: &Context) -> Outcome {
+    /// Sets the log level of every server that the client may use and that has the `logging` capability.
+    pub(crate) async fn set_log_level(&self, authorizer: &Authorizer, params: Value, context: &Context) -> Outcome {
+        let is_allowed = |entry: &ServerEntry| {
+            let server = Object::Server { name: &entry.name, uuid: &entry.uuid };
+            authorizer.allows(Subject::principal(&context.principal), Action::UseServers, server)
+        };
         let has_logging = |link: &ServerLink| link.upstream.about()["capabilities"].get("logging").is_some();
         for (entry, link) in self.0.fleet.connected() {
-            if profile.has_server(&entry.name, &entry.uuid) && has_logging(&link) {
+            if is_allowed(&entry) && has_logging(&link) {
                 self.0.relay.set_log_level(&link, params.clone(), context).await;
             }
         }

@@ -21,7 +21,7 @@ mod router;
 mod tools;
 
 pub use authorize::{AuthenticationOptions, ListenError, MIN_TOKEN_BYTES, Token, check_listen_address, short_token};
-pub use catalogue::search::{Hit, Index, Searched};
+pub use catalogue::search::{Hit, Index, SearchableServer};
 pub use catalogue::{KnownServer, KnownServers};
 pub use hosting::{Hosting, HostingOptions, stored_servers};
 pub use http::{ServeError, serve_http};

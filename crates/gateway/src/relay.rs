@@ -154,7 +154,7 @@ impl Relay {
             .map_err(|error| CallFailure::new(error, call.deadline))
             .and_then(|result| if result.needs_input() { Err(CallFailure::NeedsInput) } else { Ok(result) });
         tracked.set_end(match &result {
-            Ok(_) => Some(CallEnd::Answered),
+            Ok(_) => Some(CallEnd::Responded),
             Err(failure) => failure.call_end(),
         });
         result

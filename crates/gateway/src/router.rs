@@ -272,7 +272,7 @@ impl Gateway {
     /// Lists the built-in items and those of the servers.
     async fn list(&self, method: &str) -> Value {
         if let Some(hosting) = self.servers() {
-            hosting.settle().await;
+            hosting.wait_for_first_starts().await;
         }
         let view = self.view();
         let of_servers = |list: fn(&View) -> &Vec<Value>| view.iter().flat_map(move |view| list(view)).cloned();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use ringfence_gateway::{Index, Searched};
+use ringfence_gateway::{Index, SearchableServer};
 
 use super::Setup;
 use crate::report::{Bound, Figure, Row, Section};
@@ -21,10 +21,10 @@ const MAX_REPETITIONS: usize = 10;
 pub(super) fn measure(setup: &Setup) -> Result<Section> {
     let data = ToolData::read_or_built_in(setup.tool_data.as_deref())?;
     ensure!(!data.queries.is_empty(), "the file has no `queries`");
-    let servers: Vec<Searched<'_>> = data
+    let servers: Vec<SearchableServer<'_>> = data
         .servers
         .iter()
-        .map(|server| Searched { server: &server.name, description: "", tools: &server.tools })
+        .map(|server| SearchableServer { name: &server.name, description: "", tools: &server.tools })
         .collect();
     let start = Instant::now();
     let index = Index::new(&servers);
@@ -64,11 +64,11 @@ pub(super) fn measure(setup: &Setup) -> Result<Section> {
 }
 
 /// Returns the position of the first right tool in the results, from 0.
-fn rank(index: &Index, servers: &[Searched<'_>], query: &Query) -> Option<usize> {
+fn rank(index: &Index, servers: &[SearchableServer<'_>], query: &Query) -> Option<usize> {
     index.search(&query.text, RESULTS).iter().position(|hit| {
         let server = &servers[hit.server];
         let name = server.tools[hit.tool]["name"].as_str().unwrap_or_default();
-        query.tools.iter().any(|right| *right == format!("{}.{name}", server.server))
+        query.tools.iter().any(|right| *right == format!("{}.{name}", server.name))
     })
 }
 

@@ -67,10 +67,10 @@ fn a_server_whose_calls_all_fail_is_spared_for_a_while_for_code_too() {
         assert!(lost.contains("may have run"), "{lost}");
     }
     let spared = said(&server.call("bad__work", &json!({})));
-    assert!(spared.contains("the last 5 calls failed; the next is let through in"), "{spared}");
+    assert!(spared.contains("the last 5 calls failed; the next call is allowed in"), "{spared}");
     let code = json!({"code": "await mcp_bad.work()", "servers": ["bad"]});
     let ran = server.call("run_python", &code)["result"].to_string();
-    assert!(ran.contains("the last 5 calls failed; the next is let through in"), "{ran}");
+    assert!(ran.contains("the last 5 calls failed; the next call is allowed in"), "{ran}");
     // Whoever opens a conversation with it calls nothing.
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
         "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}});

@@ -17,7 +17,7 @@ pub(crate) enum Action {
     /// Reads the full output of a call.
     ReadOutput,
     UseServers,
-    /// Adds, changes, pins and removes servers. Only the operator may.
+    /// Adds, changes, pins and removes servers, and reads their logs. Only the operator may.
     ManageServers,
     /// Stores values and tools for later runs, and reads them.
     UseMemory,

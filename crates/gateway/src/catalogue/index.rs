@@ -11,7 +11,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::name_of;
-use super::search::{Hit, Index, Searched};
+use super::search::{Hit, Index, SearchableServer};
 use super::store::ToolList;
 
 /// A server as code and searches see it.
@@ -84,8 +84,8 @@ impl KnownServers {
     /// The first query builds the index, which takes some milliseconds for very many tools.
     pub fn search(&self, query: &str, limit: usize) -> Vec<Hit> {
         let index = self.index.get_or_init(|| {
-            let searched = self.servers.iter().map(|server| Searched {
-                server: &server.name,
+            let searched = self.servers.iter().map(|server| SearchableServer {
+                name: &server.name,
                 description: &server.description,
                 tools: &server.tools,
             });

@@ -47,9 +47,7 @@ impl CodeRun {
         let server = find(&*self.servers().await, &server)?.clone();
         self.caller.authorizer.authorize(self.subject(), Action::UseServers, object(&server))?;
         // While the tools of a server are not known, the server itself checks the name.
-        if server.tool(&tool).is_none()
-            && !(server.tools.is_empty() && self.caller.profile.has_tool(&server.name, &tool))
-        {
+        if server.tool(&tool).is_none() && !(server.tools.is_empty() && self.allows_tool(&server, &tool)) {
             let tool: String = tool.chars().take(MAX_SHOWN_NAME_CHARS).collect();
             let message = format!("server `{}` has no tool `{tool}`", server.name);
             return Err(CallError::new(ErrorKind::NotFound, message).with("server", server.name).with("tool", tool));
@@ -89,6 +87,11 @@ impl CodeRun {
             Ok(response) => Ok(HostResponse::Result(Box::new(response))),
             Err(failure) => Err(explain(&server, failure)),
         }
+    }
+
+    fn allows_tool(&self, server: &KnownServer, tool: &str) -> bool {
+        let object = Object::Tool { server: &server.name, uuid: &server.uuid, tool };
+        self.caller.authorizer.allows(self.subject(), Action::UseServers, object)
     }
 
     /// The context of a request without a client, so that no messages can be sent.

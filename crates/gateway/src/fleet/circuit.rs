@@ -1,62 +1,61 @@
-//! Spares callers the wait for a connection over which calls fail one after the other.
+//! The circuit breaker of a connection: after several failed calls it refuses calls for a while, so that callers need
+//! not wait for a timeout.
 //!
-//! It belongs to one connection: a server that is connected anew starts with a closed circuit. Whether the server is
-//! down is not decided here but by its health.
+//! A new connection starts with a closed circuit. Whether the server is down is decided by its health checks, not here.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many calls that fail in a row, and alike, open the circuit.
-const FAILURES: u32 = 5;
+/// Number of consecutive failures of the same kind that open the circuit.
+const MAX_FAILURES: u32 = 5;
 
-/// How long no call is let through; also how long the one that is let through afterwards may keep the others waiting.
-const PAUSE: Duration = Duration::from_secs(15);
+/// Time for which an open circuit refuses calls. Afterwards one call is allowed, and others are refused for the same time
+/// unless that call succeeds earlier.
+const OPEN_TIME: Duration = Duration::from_secs(15);
 
-/// How a call over a connection ended.
+/// The end of a call over a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallEnd {
-    /// The server said something, be it an error.
-    Answered,
-    Unanswered(NoAnswer),
+    /// The server has sent a response, which may be an error.
+    Responded,
+    NoResponse(NoResponse),
 }
 
-/// Why nothing came back. Only failures that are alike count together.
+/// The reason for which there is no response. Only failures with the same reason are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoAnswer {
-    /// The connection failed.
-    Lost,
-    /// It did not come in time.
-    Late,
-    /// The way to the server was barred.
-    Barred,
+pub(crate) enum NoResponse {
+    ConnectionLost,
+    TimedOut,
+    /// The connection was refused.
+    Unreachable,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Circuit {
     failures: u32,
-    /// Like which the failures are.
-    last: Option<NoAnswer>,
-    /// Set while the circuit is open: when the next call may try.
-    lets_through_at: Option<Instant>,
+    /// The reason of the counted failures.
+    last_cause: Option<NoResponse>,
+    /// The time of the next allowed call. Set while the circuit is open.
+    next_call_at: Option<Instant>,
 }
 
 impl Circuit {
-    /// Lets a call through, or says how long none will be.
+    /// Allows a call, or returns the time for which none is allowed.
     pub(super) fn admit(&mut self, now: Instant) -> Result<(), Duration> {
-        if let Some(wait) = self.closed_for(now) {
-            return Err(wait);
+        if let Some(remaining) = self.remaining_open_time(now) {
+            return Err(remaining);
         }
-        // The one that tries. If it is never heard of again, the next may try after the same pause.
-        if let Some(lets_through_at) = &mut self.lets_through_at {
-            *lets_through_at = now + PAUSE;
+        // This call tests the server. If its end is never reported, the next call is allowed after the same time.
+        if let Some(lets_through_at) = &mut self.next_call_at {
+            *lets_through_at = now + OPEN_TIME;
         }
         Ok(())
     }
 
-    /// How long no call is let through, if it is so.
-    pub(super) fn closed_for(&self, now: Instant) -> Option<Duration> {
-        self.lets_through_at.map(|at| at.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
+    /// The time for which no call is allowed, if the circuit is open.
+    pub(super) fn remaining_open_time(&self, now: Instant) -> Option<Duration> {
+        self.next_call_at.map(|at| at.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
     }
 
     pub(super) fn failures(&self) -> u32 {
@@ -65,16 +64,16 @@ impl Circuit {
 
     pub(super) fn report(&mut self, end: CallEnd, now: Instant) {
         match end {
-            CallEnd::Answered => *self = Self::default(),
-            CallEnd::Unanswered(why) => {
-                let is_other = self.last.replace(why) != Some(why);
-                // Once the circuit is open, no failure closes it.
-                if is_other && self.lets_through_at.is_none() {
+            CallEnd::Responded => *self = Self::default(),
+            CallEnd::NoResponse(cause) => {
+                let is_new_cause = self.last_cause.replace(cause) != Some(cause);
+                // A failure does not close an open circuit.
+                if is_new_cause && self.next_call_at.is_none() {
                     self.failures = 0;
                 }
                 self.failures = self.failures.saturating_add(1);
-                if self.failures >= FAILURES {
-                    self.lets_through_at = Some(now + PAUSE);
+                if self.failures >= MAX_FAILURES {
+                    self.next_call_at = Some(now + OPEN_TIME);
                 }
             }
         }
@@ -85,12 +84,12 @@ impl Circuit {
 mod tests {
     use super::*;
 
-    const LOST: CallEnd = CallEnd::Unanswered(NoAnswer::Lost);
-    const LATE: CallEnd = CallEnd::Unanswered(NoAnswer::Late);
+    const LOST: CallEnd = CallEnd::NoResponse(NoResponse::ConnectionLost);
+    const LATE: CallEnd = CallEnd::NoResponse(NoResponse::TimedOut);
 
-    fn broken(now: Instant) -> Circuit {
+    fn open_circuit(now: Instant) -> Circuit {
         let mut circuit = Circuit::default();
-        for _ in 0..FAILURES {
+        for _ in 0..MAX_FAILURES {
             assert_eq!(circuit.admit(now), Ok(()));
             circuit.report(LOST, now);
         }
@@ -98,21 +97,21 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_after_failures_in_a_row_only() {
+    fn circuit_opens_only_after_consecutive_failures() {
         let now = Instant::now();
         let mut circuit = Circuit::default();
         for _ in 0..20 {
-            for _ in 1..FAILURES {
+            for _ in 1..MAX_FAILURES {
                 circuit.report(LOST, now);
             }
-            circuit.report(CallEnd::Answered, now);
+            circuit.report(CallEnd::Responded, now);
             assert_eq!(circuit.admit(now), Ok(()));
         }
-        assert_eq!(broken(now).admit(now), Err(PAUSE));
+        assert_eq!(open_circuit(now).admit(now), Err(OPEN_TIME));
     }
 
     #[test]
-    fn failures_that_are_not_alike_do_not_count_together() {
+    fn failures_of_different_kinds_are_not_counted_together() {
         let now = Instant::now();
         let mut circuit = Circuit::default();
         for end in [LOST, LATE, LOST, LATE, LOST, LATE, LATE, LATE, LATE] {
@@ -120,36 +119,36 @@ mod tests {
             assert_eq!(circuit.admit(now), Ok(()));
         }
         circuit.report(LATE, now);
-        assert_eq!((circuit.admit(now), circuit.failures()), (Err(PAUSE), FAILURES));
-        let later = now + PAUSE;
+        assert_eq!((circuit.admit(now), circuit.failures()), (Err(OPEN_TIME), MAX_FAILURES));
+        let later = now + OPEN_TIME;
         assert_eq!(circuit.admit(later), Ok(()));
-        circuit.report(LOST, later + PAUSE / 2);
-        assert_eq!(circuit.admit(later + PAUSE), Err(PAUSE / 2), "the one that tried has failed, however");
+        circuit.report(LOST, later + OPEN_TIME / 2);
+        assert_eq!(circuit.admit(later + OPEN_TIME), Err(OPEN_TIME / 2), "the test call has failed");
     }
 
     #[test]
-    fn one_call_tries_after_the_pause() {
+    fn one_call_is_allowed_after_the_open_time() {
         let now = Instant::now();
-        let mut circuit = broken(now);
-        assert_eq!(circuit.admit(now + PAUSE / 2), Err(PAUSE / 2));
-        let later = now + PAUSE;
+        let mut circuit = open_circuit(now);
+        assert_eq!(circuit.admit(now + OPEN_TIME / 2), Err(OPEN_TIME / 2));
+        let later = now + OPEN_TIME;
         assert_eq!(circuit.admit(later), Ok(()));
         assert!(circuit.admit(later).is_err(), "only one");
         circuit.report(LOST, later);
-        assert_eq!(circuit.admit(later), Err(PAUSE), "it failed too");
-        assert_eq!(circuit.admit(later + PAUSE), Ok(()));
-        circuit.report(CallEnd::Answered, later + PAUSE);
+        assert_eq!(circuit.admit(later), Err(OPEN_TIME), "the test call has failed");
+        assert_eq!(circuit.admit(later + OPEN_TIME), Ok(()));
+        circuit.report(CallEnd::Responded, later + OPEN_TIME);
         for _ in 0..10 {
-            assert_eq!(circuit.admit(later + PAUSE), Ok(()));
+            assert_eq!(circuit.admit(later + OPEN_TIME), Ok(()));
         }
     }
 
     #[test]
-    fn a_call_that_is_never_heard_of_does_not_block_for_ever() {
+    fn call_whose_end_is_never_reported_does_not_block_others() {
         let now = Instant::now();
-        let mut circuit = broken(now);
-        assert_eq!(circuit.admit(now + PAUSE), Ok(()));
-        assert!(circuit.admit(now + PAUSE).is_err());
-        assert_eq!(circuit.admit(now + 2 * PAUSE), Ok(()));
+        let mut circuit = open_circuit(now);
+        assert_eq!(circuit.admit(now + OPEN_TIME), Ok(()));
+        assert!(circuit.admit(now + OPEN_TIME).is_err());
+        assert_eq!(circuit.admit(now + 2 * OPEN_TIME), Ok(()));
     }
 }

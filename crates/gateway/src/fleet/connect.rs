@@ -1,4 +1,4 @@
-//! What the fleet needs of a server: a way to connect it, and a link that can be watched and stopped.
+//! The interface between the fleet and the servers: a way to connect one, and a link that can be watched and stopped.
 
 use ringfence_core::sync::Mutex;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use ringfence_servers::Phase;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Connects servers. A future that is dropped must leave nothing behind.
+/// Connects servers. A future that is dropped must release everything that it has started.
 pub(crate) trait Connect: Send + Sync + 'static {
     type Link: Link;
 
-    /// One attempt. It tells how far it has come, for the case that it is given up.
+    /// Makes one attempt. `stage` receives its progress, which is reported if the attempt times out.
     fn connect(
         &self,
         entry: &ServerEntry,
@@ -20,14 +20,15 @@ pub(crate) trait Connect: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Link, ConnectFailure>> + Send;
 }
 
-/// A server that is connected. Dropped, all it had is freed.
+/// A connected server. Everything that belongs to it is released when it is dropped.
 pub(crate) trait Link: Send + Sync + 'static {
     /// Resolves when the server has crashed or closed the connection.
     fn ended(&self) -> impl Future<Output = LinkEnd> + Send;
-    /// Whether nothing was heard since the last look, so that it must be probed.
+    /// Whether the server has sent nothing since the last call of this method, so that it must be probed.
     fn is_silent(&self) -> bool;
+    /// Returns whether the server has responded to a probe.
     fn probe(&self) -> impl Future<Output = bool> + Send;
-    /// 5 s for a clean end, then everything is killed.
+    /// Stops the server: it has 5 s to exit, then it is killed.
     fn stop(self: Arc<Self>) -> impl Future<Output = ()> + Send;
     fn tool_count(&self) -> usize;
     fn tools(&self) -> Vec<ToolSummary>;
@@ -42,15 +43,15 @@ pub(crate) struct ToolSummary {
     pub(crate) description: Option<String>,
 }
 
-/// Why an attempt failed.
+/// The reason for which an attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConnectFailure {
     pub(crate) phase: Phase,
     pub(crate) message: String,
     pub(crate) hints: Vec<String>,
-    /// Whether another attempt may go better.
+    /// Whether another attempt may succeed.
     pub(crate) is_transient: bool,
-    /// The last lines that it wrote, if it came so far.
+    /// The last lines of stderr, if the process was started.
     pub(crate) stderr: Vec<String>,
 }
 
@@ -60,19 +61,19 @@ impl ConnectFailure {
     }
 }
 
-/// How a connection ended that nobody stopped.
+/// The reason for which a connection ended without being stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LinkEnd {
     pub(crate) message: String,
     pub(crate) hints: Vec<String>,
 }
 
-/// How far an attempt has come. Cheap to clone; all clones are one.
+/// The phase that an attempt has reached. Clones share their state.
 #[derive(Debug, Clone)]
 pub(crate) struct Stage(Arc<Mutex<Phase>>);
 
 impl Stage {
-    pub(super) fn first_of(entry: &ServerEntry) -> Self {
+    pub(super) fn initial(entry: &ServerEntry) -> Self {
         let phase =
             if matches!(entry.transport, Transport::Stdio(_)) { Phase::SessionCreate } else { Phase::RelayConnect };
         Self(Arc::new(Mutex::new(phase)))

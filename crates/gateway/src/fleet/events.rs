@@ -1,4 +1,4 @@
-//! What becomes of a server, in the audit and in lines for a person.
+//! Records the starts, failures and stops of servers in the audit and in the log.
 
 use std::time::Duration;
 
@@ -6,44 +6,60 @@ use ringfence_core::{AuditEvent, AuditKind};
 use ringfence_entries::ServerEntry;
 use ringfence_store::Audit;
 
-use super::failure::{ServerFailure, readable};
-use super::state_machine::{ATTEMPTS, Next, State};
+use super::failure::{ServerFailure, sanitize};
+use super::state_machine::{MAX_ATTEMPTS, Next, State};
 
-/// How much of a message goes into one event.
-const MOST_BYTES: usize = 512;
+/// Maximum length of a message in an event.
+const MAX_MESSAGE_BYTES: usize = 512;
 
-pub(super) fn started(audit: &Audit, entry: &ServerEntry, took: Duration, tools: usize, is_again: bool) {
-    let outcome = if is_again { "restarted" } else { "ok" };
-    audit.record(event(AuditKind::ServerStarted, outcome, entry).with_duration(took).with("tools", tools));
-    let again = if is_again { " again" } else { "" };
-    tracing::info!("server {}: connected{again} after {:.1} s, {tools} tools", entry.name, took.as_secs_f64());
+pub(super) fn started(audit: &Audit, entry: &ServerEntry, duration: Duration, tools: usize, is_restart: bool) {
+    let outcome = if is_restart { "restarted" } else { "ok" };
+    audit.record(event(AuditKind::ServerStarted, outcome, entry).with_duration(duration).with("tools", tools));
+    let verb = if is_restart { "reconnected" } else { "connected" };
+    tracing::info!("server {} {verb} after {:.1} s, {tools} tools", entry.name, duration.as_secs_f64());
 }
 
-pub(super) fn failed(audit: &Audit, entry: &ServerEntry, failure: &ServerFailure, next: State, wait: Option<Duration>) {
-    let message = readable(&failure.message.replace(['\n', '\t'], " "), MOST_BYTES);
+pub(super) fn failed(
+    audit: &Audit,
+    entry: &ServerEntry,
+    failure: &ServerFailure,
+    next: State,
+    delay: Option<Duration>,
+) {
+    let message = sanitize(&failure.message.replace(['\n', '\t'], " "), MAX_MESSAGE_BYTES);
     let event = event(AuditKind::ServerFailed, failure.phase.name(), entry);
     audit.record(event.with("message", message.as_str()).with("status", next.status().name()));
     let (name, phase) = (&entry.name, failure.phase.name());
-    match (next, wait) {
-        (State::Waiting(attempt) | State::Ending(Next::Wait(attempt)), Some(wait)) => {
-            let wait = wait.as_secs_f64();
-            tracing::warn!("server {name}: {phase}: {message}; attempt {} of {ATTEMPTS} in {wait} s", attempt + 1);
+    match (next, delay) {
+        (State::BackingOff(attempt) | State::Stopping(Next::BackOff(attempt)), Some(delay)) => {
+            let delay = delay.as_secs_f64();
+            tracing::warn!(
+                "server {name} failed in phase {phase}: {message}; attempt {} of {MAX_ATTEMPTS} in {delay} s",
+                attempt + 1
+            );
         }
-        (State::Failed { .. } | State::Ending(Next::Fail(_)), _) => {
-            tracing::error!("server {name}: {phase}: {message}; given up");
+        (State::Failed { .. } | State::Stopping(Next::Fail(_)), _) => {
+            tracing::error!(
+                "server {name} failed in phase {phase}: {message}; no more attempts until it is called or restarted"
+            );
         }
-        _ => tracing::warn!("server {name}: {phase}: {message}; starting again"),
+        _ => tracing::warn!("server {name} failed in phase {phase}: {message}; restarting it"),
     }
 }
 
-pub(super) fn stopped(audit: &Audit, entry: &ServerEntry, outcome: &'static str, ran: Option<Duration>) {
+pub(super) fn stopped(audit: &Audit, entry: &ServerEntry, outcome: &'static str, uptime: Option<Duration>) {
     let event = event(AuditKind::ServerStopped, outcome, entry);
-    audit.record(if let Some(ran) = ran { event.with_duration(ran) } else { event });
-    tracing::info!("server {}: {}", entry.name, if outcome == "restart" { "stopped to start again" } else { outcome });
+    audit.record(if let Some(uptime) = uptime { event.with_duration(uptime) } else { event });
+    let state = if outcome == "restart" { "stopped for a restart" } else { outcome };
+    tracing::info!("server {} is {state}", entry.name);
 }
 
-pub(super) fn abandoned(entry: &ServerEntry, within: Duration) {
-    tracing::warn!("server {}: did not end within {} s; it is no longer waited for", entry.name, within.as_secs_f64());
+pub(super) fn abandoned(entry: &ServerEntry, timeout: Duration) {
+    tracing::warn!(
+        "server {} did not stop within {} s; continuing without waiting for it",
+        entry.name,
+        timeout.as_secs_f64()
+    );
 }
 
 fn event(kind: AuditKind, outcome: &'static str, entry: &ServerEntry) -> AuditEvent {

@@ -1,4 +1,4 @@
-//! Whether a server that is connected still lives.
+//! Checks whether a connected server still responds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::connect::{Link, LinkEnd};
 
-/// So many probes without an answer in a row mean that a server is down.
-const MOST_MISSED: u32 = 3;
+/// Number of consecutive probes without a response after which a server counts as down.
+const MAX_MISSED_PROBES: u32 = 3;
 
-/// Watches until the server is down.
+/// Returns when the server has ended or counts as down.
 pub(super) async fn watch<L: Link>(link: Arc<L>, period: Duration) -> LinkEnd {
     let ended = link.ended();
     tokio::pin!(ended);
@@ -18,20 +18,21 @@ pub(super) async fn watch<L: Link>(link: Arc<L>, period: Duration) -> LinkEnd {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut missed = 0;
     loop {
-        let is_well = tokio::select! {
+        let is_alive = tokio::select! {
             biased;
             end = &mut ended => return end,
-            is_well = look(&*link, &mut ticks, period) => is_well,
+            is_alive = check(&*link, &mut ticks, period) => is_alive,
         };
-        missed = if is_well { 0 } else { missed + 1 };
-        if missed == MOST_MISSED {
-            let message = format!("it was silent and did not answer {MOST_MISSED} probes in a row");
+        missed = if is_alive { 0 } else { missed + 1 };
+        if missed == MAX_MISSED_PROBES {
+            let message = format!("no message and no response to {MAX_MISSED_PROBES} health probes in a row");
             return LinkEnd { message, hints: Vec::new() };
         }
     }
 }
 
-async fn look<L: Link>(link: &L, ticks: &mut tokio::time::Interval, period: Duration) -> bool {
+/// Waits for the next tick. Probes the server only if it has sent nothing since the last check.
+async fn check<L: Link>(link: &L, ticks: &mut tokio::time::Interval, period: Duration) -> bool {
     ticks.tick().await;
     !link.is_silent() || tokio::time::timeout(period, link.probe()).await.unwrap_or(false)
 }

@@ -1,17 +1,17 @@
-//! What is told of a server.
+//! The description of a server for people and programs. Texts of the server are sanitized and limited.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::connect::{Link, ToolSummary};
-use super::failure::{ServerFailure, readable};
+use super::failure::{ServerFailure, sanitize};
 use super::slot::Slot;
 use super::state_machine::Status;
 
-const MOST_TOOLS: usize = 4096;
-const MOST_TEXT_BYTES: usize = 4096;
-const MOST_LINES: usize = 500;
-const MOST_STDERR_BYTES: usize = 256 * 1024;
+const MAX_TOOLS: usize = 4096;
+const MAX_TEXT_BYTES: usize = 4096;
+const MAX_STDERR_LINES: usize = 500;
+const MAX_STDERR_BYTES: usize = 256 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ServerInfo {
@@ -22,16 +22,16 @@ pub(crate) struct ServerInfo {
     pub(crate) description: Option<String>,
     pub(crate) status: Status,
     pub(crate) error: Option<ServerFailure>,
-    /// Attempts that were begun after one that failed, since it had its whole budget.
+    /// The number of attempts after the first since the count was reset.
     pub(crate) retry_count: u8,
-    /// How often it was connected again.
+    /// The number of connections after the first.
     pub(crate) restart_count: u32,
     pub(crate) tool_count: usize,
     pub(crate) tools: Vec<ToolSummary>,
     pub(crate) sandbox_id: Option<String>,
     pub(crate) uptime_s: Option<u64>,
     pub(crate) usage: Value,
-    /// Only where one server is looked at.
+    /// Only if a single server is described.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stderr: Option<Vec<String>>,
 }
@@ -49,13 +49,13 @@ impl ServerInfo {
             enable: entry.enable,
             description: entry.description.clone(),
             status: view.state.status(),
-            error: failure.or_else(|| connection.and_then(super::slot::Connection::trouble)),
+            error: failure.or_else(|| connection.and_then(super::slot::Connection::open_circuit)),
             retry_count: view.state.retries(),
             restart_count: view.restarts,
             tool_count: link.map_or(0, Link::tool_count),
             tools: link.map(tools).unwrap_or_default(),
             sandbox_id: link.and_then(Link::sandbox_id),
-            uptime_s: connection.map(|connection| connection.since.elapsed().as_secs()),
+            uptime_s: connection.map(|connection| connection.connected_at.elapsed().as_secs()),
             usage: link.map_or(Value::Null, Link::usage),
             stderr: None,
         }
@@ -64,7 +64,7 @@ impl ServerInfo {
     pub(super) fn detailed<L: Link>(slot: &Slot<L>) -> Self {
         let view = slot.view.borrow().clone();
         let stderr = match &view.connection {
-            Some(connection) => tail(connection.link.stderr_tail()),
+            Some(connection) => bounded_tail(connection.link.stderr_tail()),
             None => view.stderr.to_vec(),
         };
         Self { stderr: Some(stderr), ..Self::brief(slot) }
@@ -73,20 +73,20 @@ impl ServerInfo {
 
 fn tools<L: Link>(link: &L) -> Vec<ToolSummary> {
     let cut = |tool: ToolSummary| ToolSummary {
-        name: readable(&tool.name, MOST_TEXT_BYTES),
-        description: tool.description.map(|text| readable(&text, MOST_TEXT_BYTES)),
+        name: sanitize(&tool.name, MAX_TEXT_BYTES),
+        description: tool.description.map(|text| sanitize(&text, MAX_TEXT_BYTES)),
     };
-    link.tools().into_iter().take(MOST_TOOLS).map(cut).collect()
+    link.tools().into_iter().take(MAX_TOOLS).map(cut).collect()
 }
 
-/// The last lines, within bounds.
-pub(super) fn tail(lines: Vec<String>) -> Vec<String> {
+/// Returns the last lines within the limits.
+pub(super) fn bounded_tail(lines: Vec<String>) -> Vec<String> {
     let mut bytes = 0;
     let fits = |line: &&String| {
         bytes += line.len();
-        bytes <= MOST_STDERR_BYTES
+        bytes <= MAX_STDERR_BYTES
     };
-    let kept = lines.iter().rev().take(MOST_LINES).take_while(fits).count();
-    let from = lines.len() - kept;
-    lines.into_iter().skip(from).map(|line| readable(&line, MOST_STDERR_BYTES)).collect()
+    let count = lines.iter().rev().take(MAX_STDERR_LINES).take_while(fits).count();
+    let from = lines.len() - count;
+    lines.into_iter().skip(from).map(|line| sanitize(&line, MAX_STDERR_BYTES)).collect()
 }

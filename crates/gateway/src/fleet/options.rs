@@ -1,45 +1,45 @@
-//! The numbers by which servers are kept alive.
+//! Limits and times of the fleet.
 
 use std::time::Duration;
 
 use ringfence_entries::{ServerEntry, Transport};
 
-use super::state_machine::ATTEMPTS;
+use super::state_machine::MAX_ATTEMPTS;
 
 #[derive(Debug, Clone)]
 pub(crate) struct FleetOptions {
-    pub(crate) most_servers: usize,
-    pub(crate) starts_at_once: usize,
-    /// A start that takes longer no longer counts among those that start at once, but among the slow ones.
+    pub(crate) max_servers: usize,
+    pub(crate) max_quick_starts: usize,
+    /// Duration after which a start counts as slow, and no longer as quick.
     pub(crate) slow_after: Duration,
-    pub(crate) slow_starts_at_once: usize,
-    /// Before the second attempt, the third and so on.
-    pub(crate) retry_after: [Duration; ATTEMPTS as usize - 1],
-    /// Connected for so long, a server has its whole budget of attempts again.
-    pub(crate) proven_after: Duration,
-    /// How long after the last attempt somebody who asks for a server that was given up brings about another.
+    pub(crate) max_slow_starts: usize,
+    /// The delays before the second attempt, the third and so on.
+    pub(crate) retry_delays: [Duration; MAX_ATTEMPTS as usize - 1],
+    /// Duration of a connection after which it is stable, and the attempts are counted from zero.
+    pub(crate) stable_after: Duration,
+    /// Time after the last attempt until a caller that needs the server causes another one.
     pub(crate) cool_down: Duration,
-    /// How long a server that is reached over the network may take to connect.
+    /// Maximum time to connect a remote server.
     pub(crate) remote_startup_timeout: Duration,
-    /// Between two looks at a server; also how long an answer to a probe may take.
-    pub(crate) health_period: Duration,
-    /// A link has 5 s for a clean end and then kills; this is when it is no longer waited for.
-    pub(crate) stop_within: Duration,
+    /// Time between two health checks, and maximum time for the response to a probe.
+    pub(crate) probe_period: Duration,
+    /// Maximum time to wait for a server to stop. A link kills its server after 5 s.
+    pub(crate) stop_timeout: Duration,
 }
 
 impl Default for FleetOptions {
     fn default() -> Self {
         Self {
-            most_servers: 256,
-            starts_at_once: 4,
+            max_servers: 256,
+            max_quick_starts: 4,
             slow_after: Duration::from_secs(5),
-            slow_starts_at_once: 32,
-            retry_after: [2, 4, 8].map(Duration::from_secs),
-            proven_after: Duration::from_secs(60),
+            max_slow_starts: 32,
+            retry_delays: [2, 4, 8].map(Duration::from_secs),
+            stable_after: Duration::from_secs(60),
             cool_down: Duration::from_secs(30),
             remote_startup_timeout: Duration::from_secs(30),
-            health_period: Duration::from_secs(5),
-            stop_within: Duration::from_secs(8),
+            probe_period: Duration::from_secs(5),
+            stop_timeout: Duration::from_secs(8),
         }
     }
 }
@@ -54,9 +54,9 @@ impl FleetOptions {
         }
     }
 
-    /// How long to wait after the attempt of this number, the first being 1.
-    pub(super) fn retry_after(&self, attempt: u8) -> Duration {
-        let last = self.retry_after.len() - 1;
-        self.retry_after[usize::from(attempt.saturating_sub(1)).min(last)]
+    /// The delay after an attempt, counted from 1.
+    pub(super) fn retry_delay(&self, attempt: u8) -> Duration {
+        let last = self.retry_delays.len() - 1;
+        self.retry_delays[usize::from(attempt.saturating_sub(1)).min(last)]
     }
 }

@@ -1,4 +1,4 @@
-//! Which servers there are.
+//! The servers by uuid and by name.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use ringfence_entries::ServerEntry;
 
 use super::slot::Slot;
 
-/// Servers are told apart by their uuid: one that is renamed, or removed and added again, is not started before what
-/// ran under that uuid has ended.
+/// A server is identified by its uuid: if it is renamed, or removed and added again, it is not started before the process
+/// of that uuid has ended.
 pub(super) struct Roster<L> {
-    /// Those too that are on their way out.
+    /// Includes removed servers that are being stopped.
     by_uuid: BTreeMap<String, Arc<Slot<L>>>,
     by_name: BTreeMap<String, Arc<Slot<L>>>,
     is_closed: bool,
 }
 
-/// An entry that was not taken, and why.
+/// An entry that was not accepted, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Skipped {
     pub(crate) name: String,
@@ -29,12 +29,12 @@ pub(super) struct Applied<L> {
 }
 
 impl<L> Roster<L> {
-    pub(super) fn apply(&mut self, entries: Vec<ServerEntry>, most: usize) -> Applied<L> {
+    pub(super) fn apply(&mut self, entries: Vec<ServerEntry>, max: usize) -> Applied<L> {
         let (entries, skipped) = if self.is_closed {
-            let skip = |entry: ServerEntry| Skipped { name: entry.name, reason: "the service is ending".into() };
+            let skip = |entry: ServerEntry| Skipped { name: entry.name, reason: "the server is shutting down".into() };
             (Vec::new(), entries.into_iter().map(skip).collect())
         } else {
-            sift(entries, most)
+            select_entries(entries, max)
         };
         let mut applied = Applied { new: Vec::new(), skipped };
         if self.is_closed {
@@ -48,7 +48,7 @@ impl<L> Roster<L> {
         for entry in entries {
             let name = entry.name.clone();
             let slot = if let Some(slot) = self.by_uuid.get(&entry.uuid) {
-                slot.desire(entry);
+                slot.set_entry(entry);
                 slot.clone()
             } else {
                 let uuid = entry.uuid.clone();
@@ -62,7 +62,7 @@ impl<L> Roster<L> {
         applied
     }
 
-    /// Removes all servers, which can still be looked at.
+    /// Requests the removal of all servers, and accepts no more entries. The servers can still be queried.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
         for slot in self.by_uuid.values() {
@@ -70,11 +70,11 @@ impl<L> Roster<L> {
         }
     }
 
-    pub(super) fn forget(&mut self, uuid: &str) {
+    pub(super) fn remove(&mut self, uuid: &str) {
         self.by_uuid.remove(uuid);
     }
 
-    pub(super) fn named(&self, name: &str) -> Option<Arc<Slot<L>>> {
+    pub(super) fn get(&self, name: &str) -> Option<Arc<Slot<L>>> {
         self.by_name.get(name).cloned()
     }
 
@@ -83,13 +83,13 @@ impl<L> Roster<L> {
         self.by_name.get(name_or_uuid).or_else(by_uuid).cloned()
     }
 
-    /// By name.
+    /// All servers, sorted by name.
     pub(super) fn all(&self) -> Vec<Arc<Slot<L>>> {
         self.by_name.values().cloned().collect()
     }
 
     #[cfg(test)]
-    pub(super) fn len_with_leaving(&self) -> usize {
+    pub(super) fn len_with_removed(&self) -> usize {
         self.by_uuid.len()
     }
 }
@@ -100,24 +100,24 @@ impl<L> Default for Roster<L> {
     }
 }
 
-/// The first of a name, as many as fit.
-fn sift(entries: Vec<ServerEntry>, most: usize) -> (Vec<ServerEntry>, Vec<Skipped>) {
-    let (mut kept, mut skipped) = (Vec::<ServerEntry>::new(), Vec::new());
+/// Accepts the first entry of each name and uuid, up to `max` entries.
+fn select_entries(entries: Vec<ServerEntry>, max: usize) -> (Vec<ServerEntry>, Vec<Skipped>) {
+    let (mut accepted, mut skipped) = (Vec::<ServerEntry>::new(), Vec::new());
     let (mut names, mut uuids) = (HashSet::new(), HashSet::new());
     for entry in entries {
         let reason = if names.contains(&entry.name) {
-            "another entry before it has the same name".into()
+            "an earlier entry has the same name".into()
         } else if uuids.contains(&entry.uuid) {
-            format!("another entry before it has the same uuid {}", entry.uuid)
-        } else if kept.len() >= most {
-            format!("there are {most} servers already")
+            format!("an earlier entry has the same uuid {}", entry.uuid)
+        } else if accepted.len() >= max {
+            format!("the limit is {max} servers")
         } else {
             names.insert(entry.name.clone());
             uuids.insert(entry.uuid.clone());
-            kept.push(entry);
+            accepted.push(entry);
             continue;
         };
         skipped.push(Skipped { name: entry.name, reason });
     }
-    (kept, skipped)
+    (accepted, skipped)
 }

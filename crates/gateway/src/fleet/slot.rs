@@ -1,4 +1,4 @@
-//! What is wanted of one server, and what is known of it: all that the fleet and its supervisor share.
+//! The desired and the actual state of one server. The fleet writes the former, the supervisor the latter.
 
 use ringfence_core::sync::Mutex;
 use std::sync::Arc;
@@ -10,73 +10,74 @@ use tokio::time::Instant;
 
 use super::circuit::{CallEnd, Circuit};
 use super::failure::{LinkMissing, ServerFailure};
-use super::state_machine::{Rest, State, Status};
+use super::state_machine::{Idle, State, Status};
 
 pub(super) struct Slot<L> {
-    /// Written by the fleet, under the lock of its roster.
+    /// Written by the fleet, under the lock of the roster.
     pub(super) desired: watch::Sender<Desired>,
     /// Written by the supervisor.
     pub(super) view: watch::Sender<View<L>>,
-    /// Somebody waits for a server that was given up.
-    pub(super) wanted: Notify,
+    /// Notified when a caller needs a server whose attempts have failed.
+    pub(super) retry_requested: Notify,
 }
 
 #[derive(Clone)]
 pub(super) struct Desired {
     pub(super) entry: Arc<ServerEntry>,
-    pub(super) wish: Wish,
-    /// How often it was asked to start anew.
+    pub(super) goal: Goal,
+    /// The number of requested restarts.
     pub(super) restarts: u64,
-    /// Counts the changes, so that it can be seen which the supervisor has heeded.
+    /// The number of changes, which shows whether the supervisor has applied the last one.
     pub(super) version: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Goal {
     Run,
     Disable,
-    /// Stop, and be forgotten.
+    /// Stop the server, and remove it from the roster.
     Remove,
 }
 
 pub(super) struct View<L> {
     pub(super) state: State,
-    /// The version of what is desired that this takes into account.
-    pub(super) heeded: u64,
+    /// The version of the desired state that was applied last.
+    pub(super) applied_version: u64,
     pub(super) connection: Option<Arc<Connection<L>>>,
     pub(super) failure: Option<Arc<ServerFailure>>,
-    /// How often it was connected again.
+    /// The number of connections after the first.
     pub(super) restarts: u32,
-    /// What it last wrote before it was lost.
+    /// The last lines of stderr before the connection was lost.
     pub(super) stderr: Arc<[String]>,
 }
 
 pub(super) struct Connection<L> {
     pub(super) link: Arc<L>,
-    pub(super) since: Instant,
+    pub(super) connected_at: Instant,
     circuit: Mutex<Circuit>,
 }
 
 impl<L> Slot<L> {
     pub(super) fn new(entry: ServerEntry) -> Self {
-        let wish = Wish::of(&entry);
-        let state = if wish == Wish::Run { State::Queued(1) } else { State::Resting(Rest::Disabled) };
-        let view = View { state, heeded: 0, connection: None, failure: None, restarts: 0, stderr: Arc::default() };
-        let desired = Desired { entry: Arc::new(entry), wish, restarts: 0, version: 1 };
-        Self { desired: watch::Sender::new(desired), view: watch::Sender::new(view), wanted: Notify::new() }
+        let goal = Goal::from_entry(&entry);
+        let state = if goal == Goal::Run { State::Queued(1) } else { State::Idle(Idle::Disabled) };
+        let view =
+            View { state, applied_version: 0, connection: None, failure: None, restarts: 0, stderr: Arc::default() };
+        let desired = Desired { entry: Arc::new(entry), goal, restarts: 0, version: 1 };
+        Self { desired: watch::Sender::new(desired), view: watch::Sender::new(view), retry_requested: Notify::new() }
     }
 
     pub(super) fn entry(&self) -> Arc<ServerEntry> {
         self.desired.borrow().entry.clone()
     }
 
-    /// Changes what is desired, if it is a change.
-    pub(super) fn desire(&self, entry: ServerEntry) -> bool {
-        let wish = Wish::of(&entry);
+    /// Sets the desired entry. Returns whether it has changed.
+    pub(super) fn set_entry(&self, entry: ServerEntry) -> bool {
+        let goal = Goal::from_entry(&entry);
         self.desired.send_if_modified(|desired| {
-            let is_change = desired.wish != wish || *desired.entry != entry;
+            let is_change = desired.goal != goal || *desired.entry != entry;
             if is_change {
-                desired.wish = wish;
+                desired.goal = goal;
                 desired.entry = Arc::new(entry);
                 desired.version += 1;
             }
@@ -84,22 +85,23 @@ impl<L> Slot<L> {
         })
     }
 
+    /// Requests the removal of the server. Returns false if that was requested before.
     pub(super) fn remove(&self) -> bool {
         self.desired.send_if_modified(|desired| {
-            let is_change = desired.wish != Wish::Remove;
+            let is_change = desired.goal != Goal::Remove;
             if is_change {
-                desired.wish = Wish::Remove;
+                desired.goal = Goal::Remove;
                 desired.version += 1;
             }
             is_change
         })
     }
 
-    /// The version that asks for the restart, if the server is to run at all.
+    /// Requests a restart. Returns the version of the request, or None if the server must not run.
     pub(super) fn restart(&self) -> Option<u64> {
         let mut version = None;
         self.desired.send_if_modified(|desired| {
-            if desired.wish == Wish::Run {
+            if desired.goal == Goal::Run {
                 desired.restarts += 1;
                 desired.version += 1;
                 version = Some(desired.version);
@@ -109,22 +111,22 @@ impl<L> Slot<L> {
         version
     }
 
-    /// Whether it is known how the server fares with what is desired now.
-    pub(super) fn is_settled(&self) -> bool {
+    /// Whether the first attempt with the current entry has a result.
+    pub(super) fn has_first_result(&self) -> bool {
         let view = self.view.borrow();
-        view.heeded == self.desired.borrow().version && !view.state.is_in_first_attempt()
+        view.applied_version == self.desired.borrow().version && !view.state.is_in_first_attempt()
     }
 }
 
-impl Wish {
-    fn of(entry: &ServerEntry) -> Self {
+impl Goal {
+    fn from_entry(entry: &ServerEntry) -> Self {
         if entry.enable { Self::Run } else { Self::Disable }
     }
 }
 
 impl Desired {
-    /// Whether a server that runs by the one may go on by the other.
-    pub(super) fn is_same_start(&self, other: &Self) -> bool {
+    /// Whether a server that was started for `self` can continue with `other`.
+    pub(super) fn has_same_start(&self, other: &Self) -> bool {
         let (this, that) = (&self.entry, &other.entry);
         (this.name == that.name && this.uuid == that.uuid && this.transport == that.transport)
             && self.restarts == other.restarts
@@ -132,16 +134,16 @@ impl Desired {
 }
 
 impl<L> View<L> {
-    pub(super) fn why_missing(&self, server: &str) -> LinkMissing {
+    pub(super) fn link_missing(&self, server: &str) -> LinkMissing {
         let status = self.state.status();
         if let Some(failure) = &self.failure {
-            return LinkMissing::because(server, status, (**failure).clone());
+            return LinkMissing::from_failure(server, status, (**failure).clone());
         }
         let message = match status {
-            Status::Connecting => "it did not get ready in time",
-            Status::Connected | Status::Error => "it has just lost its connection",
+            Status::Connecting => "not ready in time",
+            Status::Connected | Status::Error => "the connection was just lost",
             Status::Disabled => "its entry is disabled",
-            Status::Stopped => "it was stopped",
+            Status::Stopped => "removed, or ringfence is shutting down",
         };
         LinkMissing { server: server.into(), status: Some(status), phase: None, message: message.into(), hints: vec![] }
     }
@@ -151,7 +153,7 @@ impl<L> Clone for View<L> {
     fn clone(&self) -> Self {
         Self {
             state: self.state,
-            heeded: self.heeded,
+            applied_version: self.applied_version,
             connection: self.connection.clone(),
             failure: self.failure.clone(),
             restarts: self.restarts,
@@ -162,22 +164,22 @@ impl<L> Clone for View<L> {
 
 impl<L> Connection<L> {
     pub(super) fn new(link: L) -> Self {
-        Self { link: Arc::new(link), since: Instant::now(), circuit: Mutex::default() }
+        Self { link: Arc::new(link), connected_at: Instant::now(), circuit: Mutex::default() }
     }
 
-    /// The link for one call, unless calls over it have failed one after the other.
+    /// Returns the link for one call, unless the circuit is open.
     pub(super) fn admit(&self) -> Result<Arc<L>, ServerFailure> {
         let mut circuit = self.circuit.lock();
         match circuit.admit(Instant::now()) {
             Ok(()) => Ok(self.link.clone()),
-            Err(_) => Err(spared(&circuit)),
+            Err(_) => Err(circuit_failure(&circuit)),
         }
     }
 
-    /// Why calls are not let through, if it is so.
-    pub(super) fn trouble(&self) -> Option<ServerFailure> {
+    /// The failure with which calls are refused, if the circuit is open.
+    pub(super) fn open_circuit(&self) -> Option<ServerFailure> {
         let circuit = self.circuit.lock();
-        circuit.closed_for(Instant::now()).map(|_| spared(&circuit))
+        circuit.remaining_open_time(Instant::now()).map(|_| circuit_failure(&circuit))
     }
 
     pub(super) fn report(&self, end: CallEnd) {
@@ -185,8 +187,8 @@ impl<L> Connection<L> {
     }
 }
 
-fn spared(circuit: &Circuit) -> ServerFailure {
-    let wait = circuit.closed_for(Instant::now()).unwrap_or_default().as_secs_f64().ceil();
-    let message = format!("the last {} calls failed; the next is let through in {wait} s", circuit.failures());
+fn circuit_failure(circuit: &Circuit) -> ServerFailure {
+    let wait = circuit.remaining_open_time(Instant::now()).unwrap_or_default().as_secs_f64().ceil();
+    let message = format!("the last {} calls failed; the next call is allowed in {wait} s", circuit.failures());
     ServerFailure::new(Phase::ToolCall, &message, &[])
 }

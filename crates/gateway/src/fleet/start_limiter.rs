@@ -1,7 +1,7 @@
-//! How many servers start at once.
+//! Limits the number of concurrent starts.
 //!
-//! A few quick places keep a burst of starts from taking all of the machine. A start that is slow moves on to one of
-//! the slow places: servers that hang must not keep the others from starting for as long as their time limits allow.
+//! A small number of quick permits prevents a burst of starts from using the whole machine. A start that takes long
+//! exchanges its quick permit for a slow one: servers that hang until their timeout must not delay the others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,47 +9,47 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 #[derive(Clone)]
-pub(super) struct Places {
+pub(super) struct StartLimiter {
     quick: Arc<Semaphore>,
     slow: Arc<Semaphore>,
     slow_after: Duration,
 }
 
-/// Given back when dropped.
-pub(super) struct Place {
+/// Released when dropped.
+pub(super) struct StartPermit {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Places {
+impl StartLimiter {
     pub(super) fn new(quick: usize, slow: usize, slow_after: Duration) -> Self {
         Self { quick: Arc::new(Semaphore::new(quick.max(1))), slow: Arc::new(Semaphore::new(slow)), slow_after }
     }
 
-    /// Waits for a quick place, in turn.
-    pub(super) fn take(&self) -> impl Future<Output = Place> + Send + use<> {
-        acquire(self.quick.clone())
+    /// Waits for a quick permit, in the order of the calls.
+    pub(super) fn acquire(&self) -> impl Future<Output = StartPermit> + Send + use<> {
+        acquire_permit(self.quick.clone())
     }
 
-    /// Runs a start that got a place.
-    pub(super) async fn hold<F: Future>(&self, place: Place, start: F) -> F::Output {
+    /// Runs a start that has a quick permit.
+    pub(super) async fn run<F: Future>(&self, permit: StartPermit, start: F) -> F::Output {
         tokio::pin!(start);
         let slow = async {
             tokio::time::sleep(self.slow_after).await;
-            acquire(self.slow.clone()).await
+            acquire_permit(self.slow.clone()).await
         };
         let _slow = tokio::select! {
             output = &mut start => return output,
             slow = slow => slow,
         };
-        drop(place);
+        drop(permit);
         start.await
     }
 }
 
-async fn acquire(places: Arc<Semaphore>) -> Place {
-    match places.acquire_owned().await {
-        Ok(permit) => Place { _permit: permit },
-        // They are never closed.
+async fn acquire_permit(semaphore: Arc<Semaphore>) -> StartPermit {
+    match semaphore.acquire_owned().await {
+        Ok(permit) => StartPermit { _permit: permit },
+        // The semaphores are never closed.
         Err(_) => std::future::pending().await,
     }
 }

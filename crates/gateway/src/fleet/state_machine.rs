@@ -1,86 +1,89 @@
-//! The life of one server, as one table of what can happen when and what is done about it.
+//! The states of one server, the events that change them, and the actions that follow.
 //!
-//! It has no clock. A state has at most one alarm, which the supervisor sets and rings: the time a start may take, the
-//! time until the next attempt, the time after which a server has proven itself, the pause after giving up, the time
-//! an end may take.
+//! The state machine has no clock. A state has at most one timer, which the supervisor sets: the startup timeout, the
+//! delay before the next attempt, the time after which a connection counts as stable, the cool-down after the last
+//! attempt, the stop timeout.
 
 use serde::Serialize;
 
-/// After so many attempts a server is given up, until it has run well or somebody asks for it.
-pub(super) const ATTEMPTS: u8 = 4;
+/// Maximum number of attempts to connect a server. A stable connection resets the count; after the cool-down, a caller
+/// that needs the server causes one more attempt.
+pub(super) const MAX_ATTEMPTS: u8 = 4;
 
-/// Where a server is in its life. Numbers count the attempts that were begun since it had its whole budget.
+/// The state of a server. The numbers count the attempts since the count was reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum State {
-    Resting(Rest),
-    /// Waits for a place among those that start.
+    Idle(Idle),
+    /// Waits for a start permit.
     Queued(u8),
     Connecting(u8),
-    /// Zero once it has proven itself.
+    /// Zero once the connection is stable.
     Connected(u8),
-    /// Until the next attempt.
-    Waiting(u8),
+    /// Waits for the next attempt.
+    BackingOff(u8),
     Failed {
         attempt: u8,
-        /// Enough time has gone by to try again for somebody who asks.
-        has_cooled: bool,
+        /// Whether a caller that needs the server causes another attempt.
+        has_cooled_down: bool,
     },
-    /// What was started is being ended. Nothing new begins before that is done.
-    Ending(Next),
+    /// The attempt or the connection is being stopped. Nothing else starts before that is done.
+    Stopping(Next),
 }
 
+/// The reason for which a server does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Rest {
+pub(super) enum Idle {
     Disabled,
     Stopped,
 }
 
-/// What follows an end.
+/// The state after `Stopping`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Next {
-    Rest(Rest),
+    Idle(Idle),
     Attempt(u8),
-    Wait(u8),
+    BackOff(u8),
     Fail(u8),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Event {
-    /// It shall run, from the beginning and with its whole budget.
+    /// The server must run: it is started anew, and the attempts are counted from zero.
     Start,
-    Rest(Rest),
-    /// Somebody waits for it.
-    Wanted,
-    /// It got a place to start.
-    Admitted,
-    Linked,
-    /// The attempt failed and left nothing behind.
+    /// The server must not run.
+    Stop(Idle),
+    /// A caller needs a server whose attempts have failed.
+    RetryRequested,
+    /// The start permit was acquired.
+    Permitted,
+    Connected,
+    /// The attempt failed. There is nothing to stop.
     Failed {
         is_transient: bool,
     },
-    /// It was connected, and is no more.
+    /// The connection was lost.
     Lost,
-    /// What was to be ended is.
-    Ended,
-    Alarm,
+    /// The attempt or the connection is stopped.
+    Stopped,
+    TimerExpired,
 }
 
-/// What the supervisor does. All but `Keep` take the place of what was under way.
+/// An action of the supervisor. All but `Continue` replace the work in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Action {
-    Keep,
-    Rest,
+    Continue,
+    Idle,
     Queue,
     Connect,
-    Serve,
-    /// Wait after this many attempts.
-    Wait(u8),
+    Watch,
+    /// Wait before the next attempt, after this many attempts.
+    BackOff(u8),
     CoolDown,
-    /// End the start or the connection.
-    End,
+    /// Stop the attempt or the connection.
+    Stop,
 }
 
-/// What a person is told.
+/// The state of a server as people and programs see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
@@ -104,93 +107,97 @@ impl Status {
 }
 
 impl State {
-    /// The state after an event and what is to be done, or nothing where the event means nothing.
+    /// Returns the state after an event and the action that follows, or None if the event has no effect.
     pub(super) fn after(self, event: Event) -> Option<(Self, Action)> {
         let step = match (self, event) {
-            (Self::Resting(from), Event::Rest(to)) if from != to => (Self::Resting(to), Action::Keep),
+            (Self::Idle(from), Event::Stop(to)) if from != to => (Self::Idle(to), Action::Continue),
 
-            (Self::Queued(attempt), Event::Admitted) => (Self::Connecting(attempt), Action::Connect),
-            // It keeps its turn.
-            (Self::Queued(_), Event::Start) => (Self::Queued(1), Action::Keep),
+            (Self::Queued(attempt), Event::Permitted) => (Self::Connecting(attempt), Action::Connect),
+            // The server keeps its position in the queue.
+            (Self::Queued(_), Event::Start) => (Self::Queued(1), Action::Continue),
 
-            (Self::Connecting(attempt), Event::Linked) => (Self::Connected(attempt), Action::Serve),
-            (Self::Connecting(attempt), Event::Failed { is_transient: true }) => Next::after(attempt).begin(),
+            (Self::Connecting(attempt), Event::Connected) => (Self::Connected(attempt), Action::Watch),
+            (Self::Connecting(attempt), Event::Failed { is_transient: true }) => Next::after_failure(attempt).begin(),
             (Self::Connecting(attempt), Event::Failed { is_transient: false }) => Next::Fail(attempt).begin(),
-            (Self::Connecting(attempt), Event::Alarm) | (Self::Connected(attempt), Event::Lost) => {
-                (Self::Ending(Next::after(attempt)), Action::End)
+            (Self::Connecting(attempt), Event::TimerExpired) | (Self::Connected(attempt), Event::Lost) => {
+                (Self::Stopping(Next::after_failure(attempt)), Action::Stop)
             }
-            (Self::Connected(1..), Event::Alarm) => (Self::Connected(0), Action::Keep),
+            (Self::Connected(1..), Event::TimerExpired) => (Self::Connected(0), Action::Continue),
 
-            (Self::Waiting(attempt), Event::Alarm) => Next::Attempt(attempt + 1).begin(),
-            (Self::Failed { attempt, has_cooled: false }, Event::Alarm) => {
-                (Self::Failed { attempt, has_cooled: true }, Action::Keep)
+            (Self::BackingOff(attempt), Event::TimerExpired) => Next::Attempt(attempt + 1).begin(),
+            (Self::Failed { attempt, has_cooled_down: false }, Event::TimerExpired) => {
+                (Self::Failed { attempt, has_cooled_down: true }, Action::Continue)
             }
-            // One attempt, not a new budget.
-            (Self::Failed { has_cooled: true, .. }, Event::Wanted) => Next::Attempt(ATTEMPTS).begin(),
+            // A single attempt: the count is not reset.
+            (Self::Failed { has_cooled_down: true, .. }, Event::RetryRequested) => Next::Attempt(MAX_ATTEMPTS).begin(),
 
-            (Self::Ending(next), Event::Ended | Event::Alarm) => next.begin(),
-            (Self::Ending(_), Event::Start) => (Self::Ending(Next::Attempt(1)), Action::Keep),
-            (Self::Ending(_), Event::Rest(rest)) => (Self::Ending(Next::Rest(rest)), Action::Keep),
+            (Self::Stopping(next), Event::Stopped | Event::TimerExpired) => next.begin(),
+            (Self::Stopping(_), Event::Start) => (Self::Stopping(Next::Attempt(1)), Action::Continue),
+            (Self::Stopping(_), Event::Stop(idle)) => (Self::Stopping(Next::Idle(idle)), Action::Continue),
 
-            (Self::Connecting(_) | Self::Connected(_), Event::Start) => (Self::Ending(Next::Attempt(1)), Action::End),
-            (Self::Connecting(_) | Self::Connected(_), Event::Rest(rest)) => {
-                (Self::Ending(Next::Rest(rest)), Action::End)
+            (Self::Connecting(_) | Self::Connected(_), Event::Start) => {
+                (Self::Stopping(Next::Attempt(1)), Action::Stop)
             }
-            (Self::Resting(_) | Self::Waiting(_) | Self::Failed { .. }, Event::Start) => Next::Attempt(1).begin(),
-            (Self::Queued(_) | Self::Waiting(_) | Self::Failed { .. }, Event::Rest(rest)) => Next::Rest(rest).begin(),
+            (Self::Connecting(_) | Self::Connected(_), Event::Stop(idle)) => {
+                (Self::Stopping(Next::Idle(idle)), Action::Stop)
+            }
+            (Self::Idle(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Start) => Next::Attempt(1).begin(),
+            (Self::Queued(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Stop(idle)) => {
+                Next::Idle(idle).begin()
+            }
             _ => return None,
         };
         Some(step)
     }
 
-    /// A server that is being ended is already what it will be.
+    /// A server that is being stopped has the status of the state that follows.
     pub(super) fn status(self) -> Status {
         match self {
-            Self::Queued(_) | Self::Connecting(_) | Self::Waiting(_) => Status::Connecting,
+            Self::Queued(_) | Self::Connecting(_) | Self::BackingOff(_) => Status::Connecting,
             Self::Connected(_) => Status::Connected,
             Self::Failed { .. } => Status::Error,
-            Self::Resting(Rest::Disabled) => Status::Disabled,
-            Self::Resting(Rest::Stopped) => Status::Stopped,
-            Self::Ending(next) => next.begin().0.status(),
+            Self::Idle(Idle::Disabled) => Status::Disabled,
+            Self::Idle(Idle::Stopped) => Status::Stopped,
+            Self::Stopping(next) => next.begin().0.status(),
         }
     }
 
-    /// The attempts that were begun after one that failed.
+    /// The number of attempts after the first since the count was reset.
     pub(super) fn retries(self) -> u8 {
         match self {
-            Self::Resting(_) => 0,
+            Self::Idle(_) => 0,
             Self::Queued(attempt)
             | Self::Connecting(attempt)
             | Self::Connected(attempt)
-            | Self::Waiting(attempt)
+            | Self::BackingOff(attempt)
             | Self::Failed { attempt, .. } => attempt.saturating_sub(1),
-            Self::Ending(next) => next.begin().0.retries(),
+            Self::Stopping(next) => next.begin().0.retries(),
         }
     }
 
-    /// Whether nothing is known yet of how it will go.
+    /// Whether the first attempt has no result yet.
     pub(super) fn is_in_first_attempt(self) -> bool {
-        matches!(self, Self::Queued(1) | Self::Connecting(1) | Self::Ending(Next::Attempt(1)))
+        matches!(self, Self::Queued(1) | Self::Connecting(1) | Self::Stopping(Next::Attempt(1)))
     }
 }
 
 impl Next {
-    /// What follows a failure.
-    fn after(attempt: u8) -> Self {
+    /// The state after a failure.
+    fn after_failure(attempt: u8) -> Self {
         match attempt {
-            // It had proven itself: no reason to wait.
+            // The connection was stable: no delay.
             0 => Self::Attempt(1),
-            1..ATTEMPTS => Self::Wait(attempt),
-            ATTEMPTS.. => Self::Fail(attempt),
+            1..MAX_ATTEMPTS => Self::BackOff(attempt),
+            MAX_ATTEMPTS.. => Self::Fail(attempt),
         }
     }
 
     fn begin(self) -> (State, Action) {
         match self {
-            Self::Rest(rest) => (State::Resting(rest), Action::Rest),
+            Self::Idle(idle) => (State::Idle(idle), Action::Idle),
             Self::Attempt(attempt) => (State::Queued(attempt), Action::Queue),
-            Self::Wait(attempt) => (State::Waiting(attempt), Action::Wait(attempt)),
-            Self::Fail(attempt) => (State::Failed { attempt, has_cooled: false }, Action::CoolDown),
+            Self::BackOff(attempt) => (State::BackingOff(attempt), Action::BackOff(attempt)),
+            Self::Fail(attempt) => (State::Failed { attempt, has_cooled_down: false }, Action::CoolDown),
         }
     }
 }
@@ -203,24 +210,24 @@ mod tests {
 
     const EVENTS: [Event; 11] = [
         Event::Start,
-        Event::Rest(Rest::Disabled),
-        Event::Rest(Rest::Stopped),
-        Event::Wanted,
-        Event::Admitted,
-        Event::Linked,
+        Event::Stop(Idle::Disabled),
+        Event::Stop(Idle::Stopped),
+        Event::RetryRequested,
+        Event::Permitted,
+        Event::Connected,
         Event::Failed { is_transient: true },
         Event::Failed { is_transient: false },
         Event::Lost,
-        Event::Ended,
-        Event::Alarm,
+        Event::Stopped,
+        Event::TimerExpired,
     ];
 
-    /// Every state that can be reached, with the shortest way there first.
+    /// All states that can be reached, in the order of the number of events.
     fn reachable() -> Vec<State> {
-        let mut found = vec![State::Resting(Rest::Stopped)];
-        let mut looked_at = 0;
-        while let Some(state) = found.get(looked_at).copied() {
-            looked_at += 1;
+        let mut found = vec![State::Idle(Idle::Stopped)];
+        let mut visited = 0;
+        while let Some(state) = found.get(visited).copied() {
+            visited += 1;
             for (next, _) in EVENTS.into_iter().filter_map(|event| state.after(event)) {
                 if !found.contains(&next) {
                     found.push(next);
@@ -231,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_table() {
+    fn transition_table() {
         let rows: Vec<String> = reachable()
             .into_iter()
             .flat_map(|state| EVENTS.into_iter().map(move |event| (state, event)))
@@ -244,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_is_told() {
+    fn status_of_each_state() {
         let rows: Vec<String> = reachable()
             .into_iter()
             .map(|state| {
@@ -256,84 +263,84 @@ mod tests {
     }
 
     #[test]
-    fn every_server_can_be_stopped_and_started_from_everywhere() {
+    fn server_can_be_stopped_and_started_in_every_state() {
         for state in reachable() {
-            let (rested, _) = state.after(Event::Rest(Rest::Stopped)).unwrap_or((state, Action::Keep));
-            let rested = rested.after(Event::Ended).map_or(rested, |(state, _)| state);
-            assert_eq!(rested, State::Resting(Rest::Stopped), "from {state:?}");
+            let (stopped, _) = state.after(Event::Stop(Idle::Stopped)).unwrap_or((state, Action::Continue));
+            let stopped = stopped.after(Event::Stopped).map_or(stopped, |(state, _)| state);
+            assert_eq!(stopped, State::Idle(Idle::Stopped), "from {state:?}");
             let (started, _) = state.after(Event::Start).unwrap();
-            let started = started.after(Event::Ended).map_or(started, |(state, _)| state);
+            let started = started.after(Event::Stopped).map_or(started, |(state, _)| state);
             assert_eq!(started, State::Queued(1), "from {state:?}");
         }
     }
 
-    /// What a supervisor has in its hands.
+    /// The work of a supervisor.
     #[derive(Debug, Clone, Copy, PartialEq)]
-    enum Holds {
+    enum Work {
         Nothing,
-        Turn,
-        Start,
-        Link,
-        End,
+        Queue,
+        Attempt,
+        Connection,
+        Stop,
     }
 
     proptest! {
         #[test]
-        fn nothing_is_leaked_and_no_budget_exceeded(path in proptest::collection::vec(0..EVENTS.len(), 0..200)) {
-            let (mut state, mut holds, mut begun) = (State::Resting(Rest::Stopped), Holds::Nothing, 0);
+        fn no_work_is_leaked_and_attempts_are_limited(path in proptest::collection::vec(0..EVENTS.len(), 0..200)) {
+            let (mut state, mut work, mut attempts) = (State::Idle(Idle::Stopped), Work::Nothing, 0);
             for event in path.into_iter().map(|step| EVENTS[step]) {
                 let Some((next, action)) = state.after(event) else { continue };
                 match (event, state) {
-                    (Event::Start, _) | (Event::Alarm, State::Connected(_)) => begun = 0,
-                    (Event::Wanted, _) => begun = ATTEMPTS - 1,
+                    (Event::Start, _) | (Event::TimerExpired, State::Connected(_)) => attempts = 0,
+                    (Event::RetryRequested, _) => attempts = MAX_ATTEMPTS - 1,
                     _ => {}
                 }
-                let is_over = matches!(event, Event::Failed { .. } | Event::Ended)
-                    || (event, holds) == (Event::Alarm, Holds::End);
-                let free = if is_over { Holds::Nothing } else { holds };
-                holds = match action {
-                    Action::Keep => holds,
+                let is_done = matches!(event, Event::Failed { .. } | Event::Stopped)
+                    || (event, work) == (Event::TimerExpired, Work::Stop);
+                let remaining = if is_done { Work::Nothing } else { work };
+                work = match action {
+                    Action::Continue => work,
                     Action::Queue => {
-                        prop_assert_eq!(free, Holds::Nothing);
-                        Holds::Turn
+                        prop_assert_eq!(remaining, Work::Nothing);
+                        Work::Queue
                     }
                     Action::Connect => {
-                        prop_assert_eq!(holds, Holds::Turn);
-                        begun += 1;
-                        Holds::Start
+                        prop_assert_eq!(work, Work::Queue);
+                        attempts += 1;
+                        Work::Attempt
                     }
-                    Action::Serve => {
-                        prop_assert_eq!(holds, Holds::Start);
-                        Holds::Link
+                    Action::Watch => {
+                        prop_assert_eq!(work, Work::Attempt);
+                        Work::Connection
                     }
-                    Action::End => {
-                        prop_assert!(matches!(holds, Holds::Start | Holds::Link));
-                        Holds::End
+                    Action::Stop => {
+                        prop_assert!(matches!(work, Work::Attempt | Work::Connection));
+                        Work::Stop
                     }
-                    Action::Rest => {
-                        prop_assert!(matches!(free, Holds::Nothing | Holds::Turn));
-                        Holds::Nothing
+                    Action::Idle => {
+                        prop_assert!(matches!(remaining, Work::Nothing | Work::Queue));
+                        Work::Nothing
                     }
-                    Action::Wait(attempt) => {
-                        prop_assert!((1..ATTEMPTS).contains(&attempt));
-                        prop_assert_eq!(free, Holds::Nothing);
-                        Holds::Nothing
+                    Action::BackOff(attempt) => {
+                        prop_assert!((1..MAX_ATTEMPTS).contains(&attempt));
+                        prop_assert_eq!(remaining, Work::Nothing);
+                        Work::Nothing
                     }
                     Action::CoolDown => {
-                        prop_assert_eq!(free, Holds::Nothing);
-                        Holds::Nothing
+                        prop_assert_eq!(remaining, Work::Nothing);
+                        Work::Nothing
                     }
                 };
-                prop_assert!(begun <= ATTEMPTS, "{} attempts", begun);
-                prop_assert!(next.retries() < ATTEMPTS);
+                prop_assert!(attempts <= MAX_ATTEMPTS, "{} attempts", attempts);
+                prop_assert!(next.retries() < MAX_ATTEMPTS);
                 let expected = match next {
-                    State::Resting(_) | State::Waiting(_) | State::Failed { .. } => Holds::Nothing,
-                    State::Queued(_) => Holds::Turn,
-                    State::Connecting(_) => Holds::Start,
-                    State::Connected(_) => Holds::Link,
-                    State::Ending(_) => Holds::End,
+                    State::Idle(_) | State::BackingOff(_) | State::Failed { .. } => Work::Nothing,
+                    State::Queued(_) => Work::Queue,
+                    State::Connecting(_) => Work::Attempt,
+                    State::Connected(_) => Work::Connection,
+                    State::Stopping(_) => Work::Stop,
                 };
-                prop_assert_eq!(holds, expected);
+                prop_assert_eq!(work, expected);
                 state = next;
             }
         }

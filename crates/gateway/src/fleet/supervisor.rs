@@ -1,7 +1,7 @@
-//! Keeps one server as it is wanted: one task that drives the table of its life.
+//! Supervises one server: a task that passes events to the state machine and performs its actions.
 //!
-//! The task itself waits for nothing but its next event. What may take time, hang or panic (connecting, watching,
-//! ending) runs in a task of its own that is aborted when it is no longer of use.
+//! The task only waits for the next event. Work that takes time, or that may hang or panic (connecting, watching,
+//! stopping), runs in a separate task, which is aborted when other work replaces it.
 
 use std::future::pending;
 use std::pin::Pin;
@@ -13,316 +13,319 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Shared;
+use super::FleetState;
 use super::connect::{Connect, ConnectFailure, Link, LinkEnd, Stage};
 use super::events;
 use super::failure::ServerFailure;
 use super::health;
-use super::info::tail;
-use super::slot::{Connection, Desired, Slot, View, Wish};
-use super::start_limiter::Place;
-use super::state_machine::{Action, Event, Next, Rest, State};
+use super::info::bounded_tail;
+use super::slot::{Connection, Desired, Goal, Slot, View};
+use super::start_limiter::StartPermit;
+use super::state_machine::{Action, Event, Idle, Next, State};
 
 pub(super) struct Supervisor<C: Connect> {
-    shared: Arc<Shared<C>>,
+    fleet: Arc<FleetState<C>>,
     slot: Arc<Slot<C::Link>>,
     desired: watch::Receiver<Desired>,
-    /// What it goes by; nothing before it has looked.
-    heeded: Option<Desired>,
+    /// The desired state that was applied last; None before the first.
+    applied: Option<Desired>,
     view: View<C::Link>,
     work: Work<C::Link>,
-    alarm: Option<Instant>,
-    begun: Instant,
+    timer: Option<Instant>,
+    attempt_started: Instant,
+    /// The progress of the current or last attempt.
     stage: Option<Stage>,
-    ran: Option<Duration>,
-    has_run: bool,
+    /// The duration of the connection that ended last, until it is recorded.
+    uptime: Option<Duration>,
+    /// Whether the server was connected before, so that the next connection is a restart.
+    was_connected: bool,
 }
 
-/// What is under way.
+/// The work in progress.
 #[derive(Default)]
 enum Work<L> {
     #[default]
     Nothing,
-    Queue(Pin<Box<dyn Future<Output = Place> + Send>>),
+    Queue(Pin<Box<dyn Future<Output = StartPermit> + Send>>),
     Start(AbortOnDropHandle<Result<L, ConnectFailure>>),
     Watch(AbortOnDropHandle<LinkEnd>),
-    End(AbortOnDropHandle<()>),
+    Stop(AbortOnDropHandle<()>),
 }
 
-/// What came of it.
-enum Outcome<L> {
-    Place(Place),
+enum WorkResult<L> {
+    Permit(StartPermit),
     Connected(L),
     Failed(ConnectFailure),
     /// Connecting or watching panicked.
-    Broken,
+    Panicked,
     Lost(LinkEnd),
-    Ended,
+    Stopped,
 }
 
-enum Occurrence<L> {
-    Wish,
-    Wanted,
-    Outcome(Outcome<L>),
-    Alarm,
+/// The reason for which the supervisor continues.
+enum Trigger<L> {
+    DesiredChanged,
+    RetryRequested,
+    WorkDone(WorkResult<L>),
+    TimerExpired,
 }
 
 impl<L> Work<L> {
-    async fn outcome(&mut self) -> Outcome<L> {
+    async fn result(&mut self) -> WorkResult<L> {
         match self {
             Self::Nothing => pending().await,
-            Self::Queue(place) => Outcome::Place(place.await),
+            Self::Queue(permit) => WorkResult::Permit(permit.await),
             Self::Start(start) => match start.await {
-                Ok(Ok(link)) => Outcome::Connected(link),
-                Ok(Err(failure)) => Outcome::Failed(failure),
-                Err(_) => Outcome::Broken,
+                Ok(Ok(link)) => WorkResult::Connected(link),
+                Ok(Err(failure)) => WorkResult::Failed(failure),
+                Err(_) => WorkResult::Panicked,
             },
-            Self::Watch(watch) => watch.await.map_or(Outcome::Broken, Outcome::Lost),
-            Self::End(end) => {
-                let _ = end.await;
-                Outcome::Ended
+            Self::Watch(watch) => watch.await.map_or(WorkResult::Panicked, WorkResult::Lost),
+            Self::Stop(stop) => {
+                let _ = stop.await;
+                WorkResult::Stopped
             }
         }
     }
 }
 
 impl<C: Connect> Supervisor<C> {
-    pub(super) fn new(shared: Arc<Shared<C>>, slot: Arc<Slot<C::Link>>) -> Self {
-        let view = View { state: State::Resting(Rest::Stopped), ..slot.view.borrow().clone() };
+    pub(super) fn new(fleet: Arc<FleetState<C>>, slot: Arc<Slot<C::Link>>) -> Self {
+        let view = View { state: State::Idle(Idle::Stopped), ..slot.view.borrow().clone() };
         Self {
             desired: slot.desired.subscribe(),
-            shared,
+            fleet,
             slot,
-            heeded: None,
+            applied: None,
             view,
             work: Work::Nothing,
-            alarm: None,
-            begun: Instant::now(),
+            timer: None,
+            attempt_started: Instant::now(),
             stage: None,
-            ran: None,
-            has_run: false,
+            uptime: None,
+            was_connected: false,
         }
     }
 
-    /// Until the server is to be removed, and is at rest.
+    /// Runs until the server is stopped and its removal is requested.
     pub(super) async fn run(mut self) {
-        self.heed();
+        self.apply_desired();
         loop {
             self.publish();
-            if self.view.state == State::Resting(Rest::Stopped) && self.shared.forget(&self.slot) {
+            if self.view.state == State::Idle(Idle::Stopped) && self.fleet.remove_if_requested(&self.slot) {
                 return;
             }
             match self.next().await {
-                Occurrence::Wish => self.heed(),
-                Occurrence::Wanted => self.pass(Event::Wanted, None),
-                Occurrence::Outcome(outcome) => self.take(outcome),
-                Occurrence::Alarm => self.ring(),
+                Trigger::DesiredChanged => self.apply_desired(),
+                Trigger::RetryRequested => self.handle_event(Event::RetryRequested, None),
+                Trigger::WorkDone(result) => self.on_work_done(result),
+                Trigger::TimerExpired => self.on_timer(),
             }
         }
     }
 
-    async fn next(&mut self) -> Occurrence<C::Link> {
-        let alarm = self.alarm;
-        let alarm = async move {
-            match alarm {
-                Some(alarm) => tokio::time::sleep_until(alarm).await,
+    async fn next(&mut self) -> Trigger<C::Link> {
+        let timer = self.timer;
+        let timer = async move {
+            match timer {
+                Some(at) => tokio::time::sleep_until(at).await,
                 None => pending().await,
             }
         };
         tokio::select! {
             biased;
-            Ok(()) = self.desired.changed() => Occurrence::Wish,
-            () = self.slot.wanted.notified() => Occurrence::Wanted,
-            outcome = self.work.outcome() => Occurrence::Outcome(outcome),
-            () = alarm => Occurrence::Alarm,
+            Ok(()) = self.desired.changed() => Trigger::DesiredChanged,
+            () = self.slot.retry_requested.notified() => Trigger::RetryRequested,
+            result = self.work.result() => Trigger::WorkDone(result),
+            () = timer => Trigger::TimerExpired,
         }
     }
 
-    fn heed(&mut self) {
+    fn apply_desired(&mut self) {
         let desired = self.desired.borrow_and_update().clone();
-        let is_going_on =
-            self.heeded.as_ref().is_some_and(|heeded| heeded.wish == Wish::Run && heeded.is_same_start(&desired));
-        self.view.heeded = desired.version;
-        let event = match desired.wish {
-            Wish::Run if is_going_on => None,
-            Wish::Run => Some(Event::Start),
-            Wish::Disable => Some(Event::Rest(Rest::Disabled)),
-            Wish::Remove => Some(Event::Rest(Rest::Stopped)),
+        let can_continue =
+            self.applied.as_ref().is_some_and(|applied| applied.goal == Goal::Run && applied.has_same_start(&desired));
+        self.view.applied_version = desired.version;
+        let event = match desired.goal {
+            Goal::Run if can_continue => None,
+            Goal::Run => Some(Event::Start),
+            Goal::Disable => Some(Event::Stop(Idle::Disabled)),
+            Goal::Remove => Some(Event::Stop(Idle::Stopped)),
         };
-        self.heeded = Some(desired);
+        self.applied = Some(desired);
         if let Some(event) = event {
             self.view.failure = None;
-            self.pass(event, None);
+            self.handle_event(event, None);
         }
     }
 
-    fn take(&mut self, outcome: Outcome<C::Link>) {
+    fn on_work_done(&mut self, result: WorkResult<C::Link>) {
         let is_start = matches!(self.work, Work::Start(_));
         self.work = Work::Nothing;
-        match outcome {
-            Outcome::Place(place) => self.pass(Event::Admitted, Some(place)),
-            Outcome::Connected(link) => self.open(link),
-            Outcome::Failed(failure) => self.fail_attempt(failure),
-            Outcome::Broken if is_start => {
+        match result {
+            WorkResult::Permit(permit) => self.handle_event(Event::Permitted, Some(permit)),
+            WorkResult::Connected(link) => self.on_connected(link),
+            WorkResult::Failed(failure) => self.on_attempt_failed(failure),
+            WorkResult::Panicked if is_start => {
                 let phase = self.stage().phase();
-                self.fail_attempt(ConnectFailure::new(phase, "the attempt to connect it panicked"));
+                self.on_attempt_failed(ConnectFailure::new(phase, "connecting to the server panicked"));
             }
-            Outcome::Broken => {
-                let message = "the watch over it panicked".into();
-                self.lose(&LinkEnd { message, hints: Vec::new() });
+            WorkResult::Panicked => {
+                let message = "the health check of the server panicked".into();
+                self.on_connection_lost(&LinkEnd { message, hints: Vec::new() });
             }
-            Outcome::Lost(end) => self.lose(&end),
-            Outcome::Ended => self.end_is_over(Event::Ended),
+            WorkResult::Lost(end) => self.on_connection_lost(&end),
+            WorkResult::Stopped => self.on_stopped(Event::Stopped),
         }
     }
 
-    fn ring(&mut self) {
-        self.alarm = None;
+    fn on_timer(&mut self) {
+        self.timer = None;
         match self.view.state {
             State::Connecting(_) => {
                 let (entry, phase) = (self.entry(), self.stage().phase());
-                let limit = self.shared.options.startup_timeout(&entry).as_secs_f64();
-                let message = format!("it was not ready within {limit} s");
-                let hints = ["startup_timeout_sec in the box of its entry gives a server more time".to_owned()];
+                let limit = self.fleet.options.startup_timeout(&entry).as_secs_f64();
+                let message = format!("not ready within {limit} s");
+                let hints = ["raise `startup_timeout_sec` in the `box` of its entry".to_owned()];
                 let hints = if entry.transport.mode() == "stdio" { &hints[..] } else { &[] };
-                self.pass_failure(Event::Alarm, ServerFailure::new(phase, &message, hints));
+                self.handle_failure(Event::TimerExpired, ServerFailure::new(phase, &message, hints));
             }
-            State::Ending(_) => {
-                events::abandoned(&self.entry(), self.shared.options.stop_within);
-                self.end_is_over(Event::Alarm);
+            State::Stopping(_) => {
+                events::abandoned(&self.entry(), self.fleet.options.stop_timeout);
+                self.on_stopped(Event::TimerExpired);
             }
-            _ => self.pass(Event::Alarm, None),
+            _ => self.handle_event(Event::TimerExpired, None),
         }
     }
 
-    fn open(&mut self, link: C::Link) {
-        let (took, tools) = (self.begun.elapsed(), link.tool_count());
+    fn on_connected(&mut self, link: C::Link) {
+        let (took, tools) = (self.attempt_started.elapsed(), link.tool_count());
         self.view.connection = Some(Arc::new(Connection::new(link)));
         self.view.failure = None;
         self.view.stderr = Arc::default();
-        self.view.restarts += u32::from(self.has_run);
-        events::started(&self.shared.audit, &self.entry(), took, tools, self.has_run);
-        self.has_run = true;
-        self.pass(Event::Linked, None);
+        self.view.restarts += u32::from(self.was_connected);
+        events::started(&self.fleet.audit, &self.entry(), took, tools, self.was_connected);
+        self.was_connected = true;
+        self.handle_event(Event::Connected, None);
     }
 
-    fn fail_attempt(&mut self, failure: ConnectFailure) {
+    fn on_attempt_failed(&mut self, failure: ConnectFailure) {
         let event = Event::Failed { is_transient: failure.is_transient };
-        let told = ServerFailure::of_attempt(&failure);
-        self.view.stderr = tail(failure.stderr).into();
-        self.pass_failure(event, told);
+        let shown = ServerFailure::from_attempt(&failure);
+        self.view.stderr = bounded_tail(failure.stderr).into();
+        self.handle_failure(event, shown);
     }
 
-    fn lose(&mut self, end: &LinkEnd) {
+    fn on_connection_lost(&mut self, end: &LinkEnd) {
         if let Some(connection) = &self.view.connection {
-            self.view.stderr = tail(connection.link.stderr_tail()).into();
+            self.view.stderr = bounded_tail(connection.link.stderr_tail()).into();
         }
-        self.pass_failure(Event::Lost, ServerFailure::of_end(end));
+        self.handle_failure(Event::Lost, ServerFailure::from_link_end(end));
     }
 
-    fn end_is_over(&mut self, event: Event) {
-        let is_restart = self.view.state == State::Ending(Next::Attempt(1)) && self.view.failure.is_none();
+    fn on_stopped(&mut self, event: Event) {
+        let is_restart = self.view.state == State::Stopping(Next::Attempt(1)) && self.view.failure.is_none();
         if is_restart {
-            events::stopped(&self.shared.audit, &self.entry(), "restart", self.ran.take());
+            events::stopped(&self.fleet.audit, &self.entry(), "restart", self.uptime.take());
         }
-        self.pass(event, None);
+        self.handle_event(event, None);
     }
 
-    fn pass_failure(&mut self, event: Event, failure: ServerFailure) {
+    fn handle_failure(&mut self, event: Event, failure: ServerFailure) {
         let failure = Arc::new(failure);
         self.view.failure = Some(failure.clone());
-        self.pass(event, None);
-        self.ran = None;
-        let wait = match self.view.state {
-            State::Waiting(attempt) | State::Ending(Next::Wait(attempt)) => {
-                Some(self.shared.options.retry_after(attempt))
+        self.handle_event(event, None);
+        self.uptime = None;
+        let retry_delay = match self.view.state {
+            State::BackingOff(attempt) | State::Stopping(Next::BackOff(attempt)) => {
+                Some(self.fleet.options.retry_delay(attempt))
             }
             _ => None,
         };
-        events::failed(&self.shared.audit, &self.entry(), &failure, self.view.state, wait);
+        events::failed(&self.fleet.audit, &self.entry(), &failure, self.view.state, retry_delay);
     }
 
-    /// Passes an event to the table and does what that says.
-    fn pass(&mut self, event: Event, place: Option<Place>) {
-        let before = self.view.state;
-        let Some((state, action)) = before.after(event) else { return };
+    /// Passes an event to the state machine, and performs the action that follows. `permit` is for `Event::Permitted`.
+    fn handle_event(&mut self, event: Event, permit: Option<StartPermit>) {
+        let Some((state, action)) = self.view.state.after(event) else { return };
         self.view.state = state;
-        if action != Action::Keep {
-            self.alarm = None;
+        if action != Action::Continue {
+            self.timer = None;
         }
         match action {
-            Action::Keep => {}
-            Action::Rest => {
+            Action::Continue => {}
+            Action::Idle => {
                 self.work = Work::Nothing;
-                events::stopped(&self.shared.audit, &self.entry(), state.status().name(), self.ran.take());
+                events::stopped(&self.fleet.audit, &self.entry(), state.status().name(), self.uptime.take());
             }
-            Action::Queue => self.work = Work::Queue(Box::pin(self.shared.places.take())),
-            Action::Connect => self.connect(place),
-            Action::Serve => self.serve(),
-            Action::Wait(attempt) => self.sleep(self.shared.options.retry_after(attempt)),
-            Action::CoolDown => self.sleep(self.shared.options.cool_down),
-            Action::End => self.end(),
+            Action::Queue => self.work = Work::Queue(Box::pin(self.fleet.start_limiter.acquire())),
+            Action::Connect => self.connect(permit),
+            Action::Watch => self.watch(),
+            Action::BackOff(attempt) => self.set_timer(self.fleet.options.retry_delay(attempt)),
+            Action::CoolDown => self.set_timer(self.fleet.options.cool_down),
+            Action::Stop => self.stop(),
         }
     }
 
-    fn connect(&mut self, place: Option<Place>) {
-        let Some(place) = place else { return };
-        let (shared, entry) = (self.shared.clone(), self.entry());
-        let stage = Stage::first_of(&entry);
+    fn connect(&mut self, permit: Option<StartPermit>) {
+        let Some(permit) = permit else { return };
+        let (fleet, entry) = (self.fleet.clone(), self.entry());
+        let stage = Stage::initial(&entry);
         self.stage = Some(stage.clone());
-        self.begun = Instant::now();
-        self.alarm = Some(self.begun + shared.options.startup_timeout(&entry));
-        let tasks = &self.shared.tasks;
+        self.attempt_started = Instant::now();
+        self.timer = Some(self.attempt_started + fleet.options.startup_timeout(&entry));
+        let tasks = &self.fleet.tasks;
         self.work = Work::Start(AbortOnDropHandle::new(
-            tasks.spawn(async move { shared.places.hold(place, shared.connect.connect(&entry, &stage)).await }),
+            tasks.spawn(async move { fleet.start_limiter.run(permit, fleet.connect.connect(&entry, &stage)).await }),
         ));
     }
 
-    fn serve(&mut self) {
+    fn watch(&mut self) {
         let Some(connection) = &self.view.connection else { return };
-        let watch = health::watch(connection.link.clone(), self.shared.options.health_period);
-        self.work = Work::Watch(AbortOnDropHandle::new(self.shared.tasks.spawn(watch)));
-        self.sleep(self.shared.options.proven_after);
+        let watch = health::watch(connection.link.clone(), self.fleet.options.probe_period);
+        self.work = Work::Watch(AbortOnDropHandle::new(self.fleet.tasks.spawn(watch)));
+        self.set_timer(self.fleet.options.stable_after);
     }
 
-    fn end(&mut self) {
+    fn stop(&mut self) {
         let start = match std::mem::take(&mut self.work) {
             Work::Start(start) => Some(start),
-            Work::Nothing | Work::Queue(_) | Work::Watch(_) | Work::End(_) => None,
+            Work::Nothing | Work::Queue(_) | Work::Watch(_) | Work::Stop(_) => None,
         };
         let connection = self.view.connection.take();
-        self.ran = connection.as_ref().map(|connection| connection.since.elapsed());
+        self.uptime = connection.as_ref().map(|connection| connection.connected_at.elapsed());
         let link = connection.map(|connection| connection.link.clone());
-        let end = self.shared.tasks.spawn(async move {
-            let made_meanwhile = match start {
+        let stop = self.fleet.tasks.spawn(async move {
+            // The attempt may complete in the moment in which it is aborted.
+            let connected_meanwhile = match start {
                 Some(start) => {
                     start.abort();
                     start.await.ok().and_then(Result::ok).map(Arc::new)
                 }
                 None => None,
             };
-            if let Some(link) = link.or(made_meanwhile) {
+            if let Some(link) = link.or(connected_meanwhile) {
                 link.stop().await;
             }
         });
-        self.work = Work::End(AbortOnDropHandle::new(end));
-        self.sleep(self.shared.options.stop_within);
+        self.work = Work::Stop(AbortOnDropHandle::new(stop));
+        self.set_timer(self.fleet.options.stop_timeout);
     }
 
-    fn sleep(&mut self, duration: Duration) {
-        self.alarm = Some(Instant::now() + duration);
+    fn set_timer(&mut self, duration: Duration) {
+        self.timer = Some(Instant::now() + duration);
     }
 
     fn entry(&self) -> Arc<ServerEntry> {
-        self.heeded.as_ref().map_or_else(|| self.slot.entry(), |heeded| heeded.entry.clone())
+        self.applied.as_ref().map_or_else(|| self.slot.entry(), |applied| applied.entry.clone())
     }
 
     fn stage(&self) -> Stage {
-        self.stage.clone().unwrap_or_else(|| Stage::first_of(&self.entry()))
+        self.stage.clone().unwrap_or_else(|| Stage::initial(&self.entry()))
     }
 
     fn publish(&self) {
         self.slot.view.send_replace(self.view.clone());
-        self.shared.changed();
+        self.fleet.notify_changed();
     }
 }

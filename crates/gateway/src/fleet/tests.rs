@@ -1,7 +1,7 @@
-//! A fleet of scripted servers, on paused time.
+//! Tests of the fleet with scripted servers, on paused time.
 
-mod edits;
-mod ends;
+mod cleanup;
+mod entry_changes;
 mod failures;
 mod fake;
 mod links;

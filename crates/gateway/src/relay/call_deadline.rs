@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::connection::{Connector, ServerLink};
-use crate::fleet::{CallEnd, Fleet, NoAnswer};
+use crate::fleet::{CallEnd, Fleet, NoResponse};
 
 /// Time that a server must be given before its silence counts as a failure.
 pub(super) const MIN_FAIR_WAIT: Duration = Duration::from_secs(30);
@@ -128,7 +128,7 @@ impl Drop for TrackedCall {
 
 /// What a call shows about its server.
 fn verdict(end: Option<CallEnd>, duration: Duration, has_messages: bool) -> Option<CallEnd> {
-    const LATE: CallEnd = CallEnd::Unanswered(NoAnswer::Late);
+    const LATE: CallEnd = CallEnd::NoResponse(NoResponse::TimedOut);
     // A server that has sent messages is slow, not silent.
     end.or_else(|| (duration >= MIN_FAIR_WAIT).then_some(LATE)).filter(|end| *end != LATE || !has_messages)
 }
@@ -139,15 +139,15 @@ mod tests {
 
     #[test]
     fn silence_counts_only_after_a_fair_wait() {
-        let late = Some(CallEnd::Unanswered(NoAnswer::Late));
+        let late = Some(CallEnd::NoResponse(NoResponse::TimedOut));
         let (short, long) = (MIN_FAIR_WAIT / 2, MIN_FAIR_WAIT * 2);
         assert_eq!((verdict(None, short, false), verdict(None, long, false)), (None, late));
         assert_eq!(verdict(None, long, true), None, "the server was working");
         assert_eq!((verdict(late, short, false), verdict(late, long, true)), (late, None));
-        let lost = Some(CallEnd::Unanswered(NoAnswer::Lost));
+        let lost = Some(CallEnd::NoResponse(NoResponse::ConnectionLost));
         assert_eq!(
-            (verdict(lost, short, true), verdict(Some(CallEnd::Answered), long, true)),
-            (lost, Some(CallEnd::Answered))
+            (verdict(lost, short, true), verdict(Some(CallEnd::Responded), long, true)),
+            (lost, Some(CallEnd::Responded))
         );
     }
 

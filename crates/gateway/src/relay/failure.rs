@@ -8,7 +8,7 @@ use ringfence_mcp::rpc::RpcError;
 use ringfence_mcp::upstream::{MAX_RAW_BYTES, UpstreamError};
 
 use super::call_deadline::{Deadline, MIN_FAIR_WAIT};
-use crate::fleet::{CallEnd, LinkMissing, NoAnswer};
+use crate::fleet::{CallEnd, LinkMissing, NoResponse};
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum CallFailure {
@@ -74,11 +74,11 @@ impl CallFailure {
     /// What the failure says about the server; None if the server had no fair chance to respond.
     pub(super) fn call_end(&self) -> Option<CallEnd> {
         match self {
-            Self::Upstream(_) | Self::NeedsInput | Self::TooLarge | Self::Busy => Some(CallEnd::Answered),
-            Self::Lost { .. } => Some(CallEnd::Unanswered(NoAnswer::Lost)),
-            Self::Unreachable(_) => Some(CallEnd::Unanswered(NoAnswer::Barred)),
+            Self::Upstream(_) | Self::NeedsInput | Self::TooLarge | Self::Busy => Some(CallEnd::Responded),
+            Self::Lost { .. } => Some(CallEnd::NoResponse(NoResponse::ConnectionLost)),
+            Self::Unreachable(_) => Some(CallEnd::NoResponse(NoResponse::Unreachable)),
             Self::TimedOut { deadline, .. } => {
-                (*deadline >= MIN_FAIR_WAIT).then_some(CallEnd::Unanswered(NoAnswer::Late))
+                (*deadline >= MIN_FAIR_WAIT).then_some(CallEnd::NoResponse(NoResponse::TimedOut))
             }
             Self::Refused(_) | Self::NotConnected(_) | Self::Cancelled { .. } => None,
         }
@@ -139,6 +139,6 @@ mod tests {
         let end = |seconds| {
             CallFailure::new(UpstreamError::TimedOut, Deadline::after(Duration::from_secs(seconds))).call_end()
         };
-        assert_eq!((end(1), end(60)), (None, Some(CallEnd::Unanswered(NoAnswer::Late))));
+        assert_eq!((end(1), end(60)), (None, Some(CallEnd::NoResponse(NoResponse::TimedOut))));
     }
 }

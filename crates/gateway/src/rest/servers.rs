@@ -25,8 +25,8 @@ pub(super) async fn list(State(rest): State<Rest>, Extension(principal): Extensi
     for info in &mut servers {
         leave_out_hidden(&rest, &principal, info);
     }
-    let hosting = rest.hosting()?;
-    let servers: Vec<Value> = servers.iter().map(|info| with_pins(hosting, &principal, info)).collect();
+    let servers: Vec<Value> =
+        servers.iter().map(|info| with_pins(&rest, &principal, info)).collect::<Result<_, _>>()?;
     Ok(Json(json!({"servers": servers})).into_response())
 }
 
@@ -36,24 +36,25 @@ pub(super) async fn show(
     Path(name): Path<String>,
 ) -> Answer {
     let mut info = find_shown(&rest, &principal, &name)?;
-    if !principal.is_operator() {
+    if !may_manage(&rest, &principal) {
         info.stderr = None;
     }
-    Ok(Json(with_pins(rest.hosting()?, &principal, &info)).into_response())
+    Ok(Json(with_pins(&rest, &principal, &info)?).into_response())
 }
 
 /// Adds, for the operator, what of a pinned server is held back.
-fn with_pins(hosting: &Hosting, principal: &Principal, info: &ServerInfo) -> Value {
+fn with_pins(rest: &Rest, principal: &Principal, info: &ServerInfo) -> Result<Value, Failure> {
+    let hosting = rest.hosting()?;
     let (pins, held) = (hosting.pins(), hosting.withheld(&info.name, &info.uuid).map(|withheld| json!(withheld)));
     let mut shown = json!(info);
-    if principal.is_operator() && pins.is_pinned(&info.uuid) {
+    if may_manage(rest, principal) && pins.is_pinned(&info.uuid) {
         shown["pinned"] =
             if pins.covers_tools_only(&info.uuid) { "tools only; pin it again to cover all" } else { "yes" }.into();
         if let Some(held) = held.filter(|held| *held != json!({})) {
             shown["held"] = held;
         }
     }
-    shown
+    Ok(shown)
 }
 
 pub(super) async fn tools(
@@ -173,7 +174,7 @@ pub(super) async fn pin(
         return Err(refusal.hint("GET /v1/servers/{name}/tools lists its tools").into());
     }
     let accepted = hosting.pins().accept(&info.uuid, &catalogue, selection.as_ref()).await.map_err(not_stored)?;
-    hosting.fleet().touch();
+    hosting.fleet().mark_changed();
     let count = |kinds: &[PinKind]| accepted.iter().filter(|kind| kinds.contains(kind)).count();
     Ok(Json(json!({
         "name": info.name,
@@ -194,7 +195,7 @@ pub(super) async fn unpin(
     let hosting = rest.hosting()?;
     let info = find(hosting, &name)?;
     hosting.pins().forget(&info.uuid).await.map_err(not_stored)?;
-    hosting.fleet().touch();
+    hosting.fleet().mark_changed();
     Ok(Json(json!({"name": info.name, "pinned": 0})).into_response())
 }
 
@@ -214,6 +215,11 @@ pub(super) async fn restart(
 fn writable_store<'a>(rest: &'a Rest, principal: &Principal) -> Result<&'a Store, Refusal> {
     rest.authorize(principal, Action::ManageServers)?;
     Ok(rest.hosting()?.store())
+}
+
+/// Whether the principal may see what only the operator sees: logs and withheld items.
+fn may_manage(rest: &Rest, principal: &Principal) -> bool {
+    rest.gateway.authorizer().allows(Subject::principal(principal), Action::ManageServers, Object::Endpoint)
 }
 
 fn is_visible(rest: &Rest, principal: &Principal, info: &ServerInfo) -> bool {

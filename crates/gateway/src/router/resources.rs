@@ -55,18 +55,19 @@ impl Gateway {
         self.authorize(Action::UseServers, context)?;
         let (Some(hosting), Some(view)) = (self.servers(), self.view()) else { return Ok(no_completion()) };
         let reference = &params["ref"];
-        let route = match (reference["name"].as_str(), reference["uri"].as_str()) {
-            (Some(prompt), _) => view.prompt(prompt).cloned(),
+        let (kind, route) = match (reference["name"].as_str(), reference["uri"].as_str()) {
+            (Some(prompt), _) => (PinKind::Prompt, view.prompt(prompt).cloned()),
             (None, Some(uri)) if view.withheld_resource(uri).is_none() => {
-                view.resource(uri).map(|server| server_route(hosting, server, uri.to_owned()))
+                let route = view.resource(uri).map(|server| server_route(hosting, server, uri.to_owned()));
+                (PinKind::Resource, route)
             }
-            _ => None,
+            _ => return Ok(no_completion()),
         };
         let Some(route) = route else { return Ok(no_completion()) };
         if reference["name"].is_string() {
             params["ref"]["name"] = route.name.as_str().into();
         }
-        self.relay(hosting, (None, &route), "completion/complete", params, self.deadline(), context).await
+        self.relay(hosting, (Some(kind), &route), "completion/complete", params, self.deadline(), context).await
     }
 }
 

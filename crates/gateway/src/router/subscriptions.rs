@@ -36,7 +36,7 @@ impl Gateway {
         if let (Some(client), Some(level)) = (&context.client, params["level"].as_str()) {
             client.set_log_level(level);
         }
-        hosting.set_log_level(&self.profile, params, context).await
+        hosting.set_log_level(&self.authorizer, params, context).await
     }
 
     /// Notifies a modern client of changed lists until it disconnects.

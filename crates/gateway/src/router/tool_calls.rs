@@ -32,7 +32,12 @@ impl Gateway {
         if let Some(hosting) = self.servers().filter(|_| !is_builtin && self.profile.mode == ProfileMode::Direct) {
             let view = self.view().unwrap_or_default();
             let listed = view.tool(&name).or_else(|| view.withheld_tool(&name)).cloned();
-            if let Some(route) = listed.or_else(|| hosting.route_by_prefix(&self.profile, &name)) {
+            let by_prefix = || {
+                let has_prefixes = self.profile.prefix;
+                let subject = Subject::principal(&context.principal);
+                has_prefixes.then(|| hosting.route_by_prefix(&self.authorizer, subject, &name)).flatten()
+            };
+            if let Some(route) = listed.or_else(by_prefix) {
                 params["name"] = route.name.as_str().into();
                 let item = (Some(PinKind::Tool), &route);
                 return Box::pin(self.relay(hosting, item, "tools/call", params, self.deadline(), context)).await;

@@ -4,34 +4,34 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::Searched;
-use super::words::terms;
+use super::SearchableServer;
+use super::words::for_each_word;
 
 /// What is read of one tool. A server that says more gains nothing by it.
-const MOST_TEXT_BYTES: usize = 8 * 1024;
-const MOST_PARAMETERS: usize = 64;
+const MAX_TEXT_BYTES: usize = 8 * 1024;
+const MAX_PARAMETERS: usize = 64;
 
 pub(super) struct Field {
     pub(super) weight: f64,
     /// How much a word counts for less where there are many: from 0, not at all, to 1, its share of them all.
-    pub(super) evening: f64,
+    pub(super) length_normalization: f64,
 }
 
 const NAME: usize = 0;
 const SERVER: usize = 1;
-const FIRST: usize = 2;
-const FURTHER: usize = 3;
+const FIRST_SENTENCE: usize = 2;
+const REST_OF_DESCRIPTION: usize = 3;
 const PARAMETERS: usize = 4;
-const PURPOSES: usize = 5;
+const PARAMETER_DESCRIPTIONS: usize = 5;
 
 /// Found with two thirds of the questions in `tests/data/tools.json`; `ringfence bench search` shows what the rest says.
 pub(super) const FIELDS: [Field; 6] = [
-    Field { weight: 2.0, evening: 0.75 },
-    Field { weight: 1.0, evening: 0.0 },
-    Field { weight: 2.0, evening: 0.5 },
-    Field { weight: 0.5, evening: 0.75 },
-    Field { weight: 0.8, evening: 0.75 },
-    Field { weight: 0.3, evening: 0.75 },
+    Field { weight: 2.0, length_normalization: 0.75 },
+    Field { weight: 1.0, length_normalization: 0.0 },
+    Field { weight: 2.0, length_normalization: 0.5 },
+    Field { weight: 0.5, length_normalization: 0.75 },
+    Field { weight: 0.8, length_normalization: 0.75 },
+    Field { weight: 0.3, length_normalization: 0.75 },
 ];
 
 /// The words of one tool.
@@ -45,28 +45,28 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    pub(super) fn of(searched: &Searched<'_>, tool: &Value) -> Self {
+    pub(super) fn of(searched: &SearchableServer<'_>, tool: &Value) -> Self {
         let mut fields = Self::default();
         fields.read(NAME, text(tool, "name"));
         fields.read(NAME, text(tool, "title"));
-        fields.read(SERVER, searched.server);
+        fields.read(SERVER, searched.name);
         fields.read(SERVER, searched.description);
         let (first, further) = first_sentence(text(tool, "description").trim());
-        fields.read(FIRST, first);
-        fields.read(FURTHER, further);
+        fields.read(FIRST_SENTENCE, first);
+        fields.read(REST_OF_DESCRIPTION, further);
         let properties = tool.get("inputSchema").and_then(|schema| schema.get("properties")).and_then(Value::as_object);
-        for (name, schema) in properties.into_iter().flatten().take(MOST_PARAMETERS) {
+        for (name, schema) in properties.into_iter().flatten().take(MAX_PARAMETERS) {
             fields.read(PARAMETERS, name);
-            fields.read(PURPOSES, text(schema, "description"));
+            fields.read(PARAMETER_DESCRIPTIONS, text(schema, "description"));
         }
         fields
     }
 
     fn read(&mut self, field: usize, text: &str) {
-        let left = MOST_TEXT_BYTES.saturating_sub(self.read).min(text.len());
+        let left = MAX_TEXT_BYTES.saturating_sub(self.read).min(text.len());
         let end = (0..=left).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         self.read += end;
-        terms(&text[..end], |_, stem| {
+        for_each_word(&text[..end], |_, stem| {
             self.lengths[field] += 1;
             self.words.entry(stem.into()).or_default()[field] += 1;
         });
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn fields(tool: &Value) -> Fields {
-        Fields::of(&Searched { server: "git", description: "Versions", tools: &[] }, tool)
+        Fields::of(&SearchableServer { name: "git", description: "Versions", tools: &[] }, tool)
     }
 
     #[test]

@@ -68,10 +68,10 @@ const GROUPS: [&str; 58] = [
 ];
 
 /// Short forms, and what they are short for.
-const SHORT_FORMS: [(&str, &str); 4] =
+const ABBREVIATIONS: [(&str, &str); 4] =
     [("pr", "pull request"), ("mr", "merge request"), ("ci", "status check"), ("env", "environment")];
 
-static ALIKE: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
+static SYNONYMS: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
     let mut alike: HashMap<String, Vec<String>> = HashMap::new();
     for group in GROUPS {
         let stems: Vec<String> = group.split(' ').map(|word| stem(word).into_owned()).collect();
@@ -84,17 +84,17 @@ static ALIKE: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
 });
 
 /// The stems of words that may be meant by a word, by its stem.
-pub(super) fn alike(stem: &str) -> impl Iterator<Item = &'static str> {
-    ALIKE.get(stem).into_iter().flatten().map(String::as_str)
+pub(super) fn synonyms_of(stem: &str) -> impl Iterator<Item = &'static str> {
+    SYNONYMS.get(stem).into_iter().flatten().map(String::as_str)
 }
 
 /// A question in which short forms are followed by what they are short for.
-pub(super) fn spelt_out(text: &str) -> String {
+pub(super) fn expand_abbreviations(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for word in text.split_inclusive(|char: char| !char.is_alphanumeric()) {
         out.push_str(word);
         let bare = word.trim_end_matches(|char: char| !char.is_alphanumeric());
-        let short = SHORT_FORMS.iter().find(|(short, _)| bare.trim_end_matches('s').eq_ignore_ascii_case(short));
+        let short = ABBREVIATIONS.iter().find(|(short, _)| bare.trim_end_matches('s').eq_ignore_ascii_case(short));
         if let Some((_, long)) = short {
             out.push(' ');
             out.push_str(long);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn every_word_of_a_group_stands_for_the_others() {
-        let of = |word: &str| alike(word).collect::<Vec<_>>();
+        let of = |word: &str| synonyms_of(word).collect::<Vec<_>>();
         assert_eq!(of("folder"), ["directory", "dir"]);
         assert_eq!(of("dir"), ["folder", "directory"]);
         assert!(of("show").contains(&"list") && of("show").contains(&"get"), "it is in two groups");
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn short_forms_are_written_out() {
-        assert_eq!(spelt_out("merge PRs, now"), "merge PRs, pull request  now");
-        assert_eq!(spelt_out("prune"), "prune");
+        assert_eq!(expand_abbreviations("merge PRs, now"), "merge PRs, pull request  now");
+        assert_eq!(expand_abbreviations("prune"), "prune");
     }
 }

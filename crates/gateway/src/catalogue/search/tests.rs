@@ -13,7 +13,7 @@ fn tool(name: &str, description: &str) -> Value {
 
 /// Names of what is found among these tools of one server.
 fn found(tools: &[Value], query: &str) -> Vec<String> {
-    let index = Index::new(&[Searched { server: "srv", description: "", tools }]);
+    let index = Index::new(&[SearchableServer { name: "srv", description: "", tools }]);
     let name = |hit: Hit| tools[hit.tool]["name"].as_str().unwrap().to_owned();
     index.search(query, 20).into_iter().map(name).collect()
 }
@@ -37,8 +37,12 @@ fn parameters_and_servers_are_searched_too() {
     assert_eq!(found(&tools, "timezone"), ["now"]);
     assert_eq!(found(&tools, "iana"), ["now"]);
     let servers = [
-        Searched { server: "github", description: "", tools: &[tool("search", "Finds code")] },
-        Searched { server: "x", description: "Tracks tickets of customers", tools: &[tool("search", "Finds code")] },
+        SearchableServer { name: "github", description: "", tools: &[tool("search", "Finds code")] },
+        SearchableServer {
+            name: "x",
+            description: "Tracks tickets of customers",
+            tools: &[tool("search", "Finds code")],
+        },
     ];
     let index = Index::new(&servers);
     assert_eq!(index.search("github code", 5)[0].server, 0);
@@ -73,8 +77,8 @@ fn a_beginning_stands_for_the_word() {
 fn equally_good_ones_are_in_the_order_of_their_names() {
     let [one, two] = [[tool("b", "same"), tool("a", "same")], [tool("d", "same"), tool("c", "same")]];
     let servers = [
-        Searched { server: "z", description: "", tools: &one },
-        Searched { server: "y", description: "", tools: &two },
+        SearchableServer { name: "z", description: "", tools: &one },
+        SearchableServer { name: "y", description: "", tools: &two },
     ];
     let found = Index::new(&servers).search("same", 10);
     let places: Vec<(usize, usize)> = found.iter().map(|hit| (hit.server, hit.tool)).collect();
@@ -90,7 +94,7 @@ fn nothing_is_found_where_nothing_is_asked_or_there() {
     }
     assert_eq!(found(&[], "files"), [] as [&str; 0]);
     assert_eq!(found(&tools, "files").len(), 1);
-    let index = Index::new(&[Searched { server: "srv", description: "", tools: &tools }]);
+    let index = Index::new(&[SearchableServer { name: "srv", description: "", tools: &tools }]);
     assert!(index.search("files", 0).is_empty());
 }
 
@@ -111,14 +115,14 @@ fn a_question_without_end_is_cut() {
 
 #[test]
 fn a_server_of_very_many_tools_hides_no_other() {
-    let many: Vec<Value> = (0..MOST_TOOLS + 10).map(|number| tool(&format!("t{number}"), "floods")).collect();
+    let many: Vec<Value> = (0..MAX_TOOLS_PER_SERVER + 10).map(|number| tool(&format!("t{number}"), "floods")).collect();
     let few = [tool("read", "rare floods")];
     let servers = [
-        Searched { server: "a", description: "", tools: &many },
-        Searched { server: "b", description: "", tools: &few },
+        SearchableServer { name: "a", description: "", tools: &many },
+        SearchableServer { name: "b", description: "", tools: &few },
     ];
     let index = Index::new(&servers);
-    assert_eq!(index.tools.len(), MOST_TOOLS + 1);
+    assert_eq!(index.tools.len(), MAX_TOOLS_PER_SERVER + 1);
     assert_eq!(index.search("rare", 5)[0].server, 1);
 }
 
@@ -126,7 +130,7 @@ proptest! {
     #[test]
     fn nothing_is_too_odd(name in "\\PC{0,20}", description in "\\PC{0,200}", query in "\\PC{0,60}|[a-z ]{0,60}") {
         let tools = [json!({"name": name, "description": description}), json!([description]), json!(null)];
-        let index = Index::new(&[Searched { server: &name, description: &query, tools: &tools }]);
+        let index = Index::new(&[SearchableServer { name: &name, description: &query, tools: &tools }]);
         for hit in index.search(&query, 5) {
             prop_assert!(hit.score.is_finite() && hit.score > 0.0 && hit.tool < 3);
         }

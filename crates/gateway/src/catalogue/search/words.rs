@@ -3,24 +3,24 @@
 use super::stem::stem;
 
 /// Longer runs of letters are no words.
-const LONGEST: usize = 40;
+const MAX_WORD_CHARS: usize = 40;
 
 /// Words of a question that say nothing of what is looked for.
-const LITTLE: &str = "\
+const STOP_WORDS: &str = "\
     a about according all an and any are as at be by can could did do does for from give has have how i in \
     into is it its let me my need of on or our please should so some something that the their them there \
     these this those to tool want was we what when where which with you";
 
-pub(super) fn says_little(word: &str) -> bool {
-    LITTLE.split(' ').any(|little| little == word)
+pub(super) fn is_stop_word(word: &str) -> bool {
+    STOP_WORDS.split(' ').any(|little| little == word)
 }
 
 /// Hands over every word of a text, in lower case, and its stem. Names are taken apart: `getUserID`, `list-all_files`.
-pub(super) fn terms(text: &str, mut take: impl FnMut(&str, &str)) {
+pub(super) fn for_each_word(text: &str, mut take: impl FnMut(&str, &str)) {
     let mut word = String::new();
     let mut letters = 0;
     let mut hand_over = |word: &mut String, letters: &mut usize| {
-        if (1..=LONGEST).contains(letters) {
+        if (1..=MAX_WORD_CHARS).contains(letters) {
             take(word, &stem(word));
         }
         word.clear();
@@ -36,12 +36,12 @@ pub(super) fn terms(text: &str, mut take: impl FnMut(&str, &str)) {
         }
         let begins = char.is_uppercase()
             && before.is_some_and(|before: char| {
-                before.is_lowercase() || before.is_uppercase() && begins_a_word(chars.as_str())
+                before.is_lowercase() || before.is_uppercase() && starts_lowercase_word(chars.as_str())
             });
         if begins {
             hand_over(&mut word, &mut letters);
         }
-        if letters <= LONGEST {
+        if letters <= MAX_WORD_CHARS {
             word.extend(char.to_lowercase());
             letters += 1;
         }
@@ -51,7 +51,7 @@ pub(super) fn terms(text: &str, mut take: impl FnMut(&str, &str)) {
 }
 
 /// Whether what follows a capital belongs to it, as in `HTTPRequest`, and is not the plural of capitals, as in `URLs`.
-fn begins_a_word(following: &str) -> bool {
+fn starts_lowercase_word(following: &str) -> bool {
     let mut following = following.strip_prefix('s').unwrap_or(following).chars();
     following.next().is_some_and(char::is_lowercase)
 }
@@ -62,7 +62,7 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         let mut words = Vec::new();
-        terms(text, |word, _| words.push(word.to_owned()));
+        for_each_word(text, |word, _| words.push(word.to_owned()));
         words
     }
 
@@ -89,6 +89,6 @@ mod tests {
 
     #[test]
     fn some_words_say_little() {
-        assert!(says_little("a") && says_little("you") && !says_little("repository") && !says_little(""));
+        assert!(is_stop_word("a") && is_stop_word("you") && !is_stop_word("repository") && !is_stop_word(""));
     }
 }

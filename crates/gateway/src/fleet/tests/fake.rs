@@ -1,12 +1,13 @@
-//! Servers that do as a script says, on paused time.
+//! Scripted servers, for paused time.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::future::pending;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ringfence_core::sync::Mutex;
 use ringfence_entries::{RemoteSettings, ServerEntry, StdioSettings, Transport};
 use ringfence_servers::Phase;
 use ringfence_store::Audit;
@@ -15,21 +16,21 @@ use tokio::time::{Instant, sleep};
 
 use crate::fleet::{Connect, ConnectFailure, Fleet, FleetOptions, Link, LinkEnd, ServerInfo, Stage, ToolSummary};
 
-/// What one attempt does.
+/// The script of one attempt.
 #[derive(Clone)]
-pub(super) enum Start {
-    Works(Life),
+pub(super) enum StartScript {
+    Succeeds(Behavior),
     /// After this time.
-    WorksAfter(Duration, Life),
+    SucceedsAfter(Duration, Behavior),
     Fails(ConnectFailure),
-    /// For ever, in this phase.
+    /// Hangs after it has reached this phase.
     Hangs(Phase),
     Panics,
 }
 
-/// What a server does once it is connected.
+/// The behavior of a server once it is connected.
 #[derive(Clone, Copy)]
-pub(super) struct Life {
+pub(super) struct Behavior {
     pub(super) dies_after: Option<Duration>,
     pub(super) probe: Probe,
     pub(super) ignores_stop: bool,
@@ -37,168 +38,168 @@ pub(super) struct Life {
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Probe {
-    /// It is never silent.
-    Unneeded,
-    Answered,
-    Refused,
+    /// The server sends messages, so it is not probed.
+    NotNeeded,
+    Succeeds,
+    Fails,
     Hangs,
-    /// The first so many are not answered, the next is, and so on.
-    AnsweredAfter(usize),
+    /// This many probes fail, the next succeeds, and so on.
+    SucceedsAfter(usize),
     Panics,
 }
 
-pub(super) const WELL: Life = Life { dies_after: None, probe: Probe::Unneeded, ignores_stop: false };
+pub(super) const HEALTHY: Behavior = Behavior { dies_after: None, probe: Probe::NotNeeded, ignores_stop: false };
 
-pub(super) fn dies_after(seconds: u64) -> Start {
-    Start::Works(Life { dies_after: Some(Duration::from_secs(seconds)), ..WELL })
+pub(super) fn dies_after(seconds: u64) -> StartScript {
+    StartScript::Succeeds(Behavior { dies_after: Some(Duration::from_secs(seconds)), ..HEALTHY })
 }
 
-pub(super) fn fails(phase: Phase) -> Start {
-    Start::Fails(ConnectFailure::new(phase, "it does not work"))
+pub(super) fn fails(phase: Phase) -> StartScript {
+    StartScript::Fails(ConnectFailure::new(phase, "cannot start"))
 }
 
 #[derive(Clone)]
-pub(super) struct World(Arc<WorldInner>);
+pub(super) struct FakeServers(Arc<FakeServersInner>);
 
-struct WorldInner {
-    zero: Instant,
-    /// The last act is repeated.
-    scripts: Mutex<HashMap<String, VecDeque<Start>>>,
-    diary: Mutex<Vec<(String, &'static str, u64)>>,
+struct FakeServersInner {
+    created: Instant,
+    /// The last start of a script is repeated.
+    scripts: Mutex<HashMap<String, VecDeque<StartScript>>>,
+    events: Mutex<Vec<(String, &'static str, u64)>>,
     starts: AtomicUsize,
     links: AtomicUsize,
 }
 
 pub(super) struct FakeLink {
-    world: World,
+    servers: FakeServers,
     name: String,
-    life: Life,
-    born: Instant,
+    life: Behavior,
+    connected_at: Instant,
     probes: AtomicUsize,
 }
 
-/// Counts what is alive.
-struct Alive<'a>(&'a AtomicUsize);
+/// Counts the starts in progress.
+struct CountGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Alive<'a> {
+impl<'a> CountGuard<'a> {
     fn new(counter: &'a AtomicUsize) -> Self {
         counter.fetch_add(1, Ordering::SeqCst);
         Self(counter)
     }
 }
 
-impl Drop for Alive<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl World {
+impl FakeServers {
     pub(super) fn new() -> Self {
-        Self(Arc::new(WorldInner {
-            zero: Instant::now(),
+        Self(Arc::new(FakeServersInner {
+            created: Instant::now(),
             scripts: Mutex::default(),
-            diary: Mutex::default(),
+            events: Mutex::default(),
             starts: AtomicUsize::new(0),
             links: AtomicUsize::new(0),
         }))
     }
 
-    pub(super) fn script(&self, name: &str, acts: impl IntoIterator<Item = Start>) {
-        self.0.scripts.lock().unwrap().insert(name.into(), acts.into_iter().collect());
+    pub(super) fn script(&self, name: &str, starts: impl IntoIterator<Item = StartScript>) {
+        self.0.scripts.lock().insert(name.into(), starts.into_iter().collect());
     }
 
-    pub(super) fn fleet(&self, audit: &Audit) -> Fleet<World> {
+    pub(super) fn fleet(&self, audit: &Audit) -> Fleet<FakeServers> {
         Fleet::new(self.clone(), audit.clone(), FleetOptions::default())
     }
 
-    /// When something happened, in seconds.
-    pub(super) fn times(&self, name: &str, what: &str) -> Vec<u64> {
-        let diary = self.0.diary.lock().unwrap();
-        diary.iter().filter(|(who, did, _)| who == name && *did == what).map(|(_, _, when)| *when).collect()
+    /// The times of an event of a server, in seconds.
+    pub(super) fn times(&self, name: &str, event: &str) -> Vec<u64> {
+        let events = self.0.events.lock();
+        events.iter().filter(|(server, kind, _)| server == name && *kind == event).map(|(_, _, time)| *time).collect()
     }
 
     pub(super) fn starts(&self, name: &str) -> Vec<u64> {
         self.times(name, "start")
     }
 
-    /// Starts that are under way, and links that exist.
+    /// The number of starts in progress and of links.
     pub(super) fn alive(&self) -> (usize, usize) {
         (self.0.starts.load(Ordering::SeqCst), self.0.links.load(Ordering::SeqCst))
     }
 
     pub(super) fn now(&self) -> u64 {
-        (self.0.zero.elapsed() + Duration::from_millis(100)).as_secs()
+        (self.0.created.elapsed() + Duration::from_millis(100)).as_secs()
     }
 
-    fn note(&self, name: &str, what: &'static str) {
-        self.0.diary.lock().unwrap().push((name.into(), what, self.now()));
+    fn record(&self, name: &str, event: &'static str) {
+        self.0.events.lock().push((name.into(), event, self.now()));
     }
 
-    fn next_act(&self, name: &str) -> Start {
-        let mut scripts = self.0.scripts.lock().unwrap();
-        let Some(script) = scripts.get_mut(name) else { return Start::Works(WELL) };
+    fn next_start(&self, name: &str) -> StartScript {
+        let mut scripts = self.0.scripts.lock();
+        let Some(script) = scripts.get_mut(name) else { return StartScript::Succeeds(HEALTHY) };
         if script.len() > 1 { script.pop_front().unwrap() } else { script[0].clone() }
     }
 }
 
-impl Connect for World {
+impl Connect for FakeServers {
     type Link = FakeLink;
 
     async fn connect(&self, entry: &ServerEntry, stage: &Stage) -> Result<FakeLink, ConnectFailure> {
-        let _alive = Alive::new(&self.0.starts);
-        self.note(&entry.name, "start");
-        let life = match self.next_act(&entry.name) {
-            Start::Works(life) => life,
-            Start::WorksAfter(time, life) => {
+        let _guard = CountGuard::new(&self.0.starts);
+        self.record(&entry.name, "start");
+        let life = match self.next_start(&entry.name) {
+            StartScript::Succeeds(life) => life,
+            StartScript::SucceedsAfter(time, life) => {
                 sleep(time).await;
                 life
             }
-            Start::Fails(failure) => return Err(failure),
-            Start::Hangs(phase) => {
+            StartScript::Fails(failure) => return Err(failure),
+            StartScript::Hangs(phase) => {
                 stage.reached(phase);
                 pending().await
             }
-            Start::Panics => panic!("as the script says"),
+            StartScript::Panics => panic!("as the script says"),
         };
         self.0.links.fetch_add(1, Ordering::SeqCst);
-        let (world, name) = (self.clone(), entry.name.clone());
-        Ok(FakeLink { world, name, life, born: Instant::now(), probes: AtomicUsize::new(0) })
+        let (servers, name) = (self.clone(), entry.name.clone());
+        Ok(FakeLink { servers, name, life, connected_at: Instant::now(), probes: AtomicUsize::new(0) })
     }
 }
 
 impl Link for FakeLink {
     async fn ended(&self) -> LinkEnd {
         match self.life.dies_after {
-            Some(time) => tokio::time::sleep_until(self.born + time).await,
+            Some(time) => tokio::time::sleep_until(self.connected_at + time).await,
             None => pending().await,
         }
         LinkEnd { message: "exit code 1".into(), hints: Vec::new() }
     }
 
     fn is_silent(&self) -> bool {
-        self.life.probe != Probe::Unneeded
+        self.life.probe != Probe::NotNeeded
     }
 
     async fn probe(&self) -> bool {
-        self.world.note(&self.name, "probe");
+        self.servers.record(&self.name, "probe");
         let count = self.probes.fetch_add(1, Ordering::SeqCst) + 1;
         match self.life.probe {
-            Probe::Unneeded | Probe::Answered => true,
-            Probe::Refused => false,
+            Probe::NotNeeded | Probe::Succeeds => true,
+            Probe::Fails => false,
             Probe::Hangs => pending().await,
-            Probe::AnsweredAfter(missed) => count.is_multiple_of(missed + 1),
+            Probe::SucceedsAfter(missed) => count.is_multiple_of(missed + 1),
             Probe::Panics => panic!("as the script says"),
         }
     }
 
     async fn stop(self: Arc<Self>) {
-        self.world.note(&self.name, "stop");
+        self.servers.record(&self.name, "stop");
         if self.life.ignores_stop {
             pending::<()>().await;
         }
         sleep(Duration::from_secs(1)).await;
-        self.world.note(&self.name, "stopped");
+        self.servers.record(&self.name, "stopped");
     }
 
     fn tool_count(&self) -> usize {
@@ -228,7 +229,7 @@ impl Link for FakeLink {
 
 impl Drop for FakeLink {
     fn drop(&mut self) {
-        self.world.0.links.fetch_sub(1, Ordering::SeqCst);
+        self.servers.0.links.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -254,16 +255,15 @@ pub(super) fn entries(names: &[&str]) -> Vec<ServerEntry> {
     names.iter().map(|name| entry(name)).collect()
 }
 
-/// Lets time pass, and what happens in it happen.
-pub(super) async fn pass(seconds: u64) {
-    // A little late: what is due then has happened.
+/// Waits until everything that is due within this time has happened.
+pub(super) async fn wait_seconds(seconds: u64) {
     sleep(Duration::from_secs(seconds) + Duration::from_millis(10)).await;
 }
 
-pub(super) fn info(fleet: &Fleet<World>, name: &str) -> ServerInfo {
+pub(super) fn info(fleet: &Fleet<FakeServers>, name: &str) -> ServerInfo {
     fleet.info(name).unwrap()
 }
 
-pub(super) fn status(fleet: &Fleet<World>, name: &str) -> &'static str {
+pub(super) fn status(fleet: &Fleet<FakeServers>, name: &str) -> &'static str {
     info(fleet, name).status.name()
 }

@@ -1,6 +1,6 @@
 //! One slip of the finger: a letter too many, too few, another, or two that have changed places.
 
-pub(super) fn is_one_slip_away(one: &str, other: &str) -> bool {
+pub(super) fn is_one_edit_apart(one: &str, other: &str) -> bool {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let (short, long) = if one.len() <= other.len() { (&one, &other) } else { (&other, &one) };
     let same = short.iter().zip(long.iter()).take_while(|(a, b)| a == b).count();
@@ -38,8 +38,8 @@ mod tests {
             ("été", "etés", false),
             ("été", "étés", true),
         ] {
-            assert_eq!(is_one_slip_away(one, other), expected, "{one} {other}");
-            assert_eq!(is_one_slip_away(other, one), expected, "{other} {one}");
+            assert_eq!(is_one_edit_apart(one, other), expected, "{one} {other}");
+            assert_eq!(is_one_edit_apart(other, one), expected, "{other} {one}");
         }
     }
 }
