@@ -258,7 +258,7 @@ impl Hosting {
         let link = self.0.fleet.await_link(server, first_wait.max(DESCRIBE_TIMEOUT)).await;
         let key = (server.to_owned(), era == Era::Modern);
         let Ok(link) = link else { return self.0.descriptions.lock().get(&key).cloned() };
-        let description = link.upstream_for(era).await.about().clone();
+        let description = link.upstream_for(era).await.description().clone();
         self.0.descriptions.lock().insert(key, description.clone());
         Some(description)
     }
@@ -279,7 +279,7 @@ impl Hosting {
 
     /// Sets the log level of every server with the `logging` capability.
     pub(crate) async fn set_log_level(&self, profile: &Profile, params: Value, context: &Context) -> Outcome {
-        let has_logging = |link: &ServerLink| link.upstream.about()["capabilities"].get("logging").is_some();
+        let has_logging = |link: &ServerLink| link.upstream.description()["capabilities"].get("logging").is_some();
         for (entry, link) in self.0.fleet.connected() {
             if profile.has_server(&entry.name, &entry.uuid) && has_logging(&link) {
                 self.0.relay.set_log_level(&link, params.clone(), context).await;
