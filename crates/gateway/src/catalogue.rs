@@ -93,7 +93,8 @@ impl ListKind {
 impl Catalogue {
     /// Reads all lists that the server declares.
     pub(crate) async fn read(upstream: &Upstream) -> Result<Self, UpstreamError> {
-        let instructions = upstream.about()["instructions"].as_str().map(|text| sanitize::text(text).into_owned());
+        let instructions =
+            upstream.description()["instructions"].as_str().map(|text| sanitize::text(text).into_owned());
         let mut catalogue = Self { instructions, ..Self::default() };
         for kind in ListKind::ALL {
             catalogue.refresh(upstream, kind).await?;
@@ -103,7 +104,7 @@ impl Catalogue {
 
     /// Reads one list again.
     pub(crate) async fn refresh(&mut self, upstream: &Upstream, kind: ListKind) -> Result<(), UpstreamError> {
-        if upstream.about()["capabilities"].get(kind.capability()).is_none() {
+        if upstream.description()["capabilities"].get(kind.capability()).is_none() {
             return Ok(());
         }
         match kind {

@@ -258,7 +258,7 @@ impl Hosting {
         let link = self.0.fleet.await_link(server, first_wait.max(DESCRIBE_TIMEOUT)).await;
         let key = (server.to_owned(), era == Era::Modern);
         let Ok(link) = link else { return self.0.descriptions.lock().get(&key).cloned() };
-        let description = link.upstream_for(era).await.about().clone();
+        let description = link.upstream_for(era).await.description().clone();
         self.0.descriptions.lock().insert(key, description.clone());
         Some(description)
     }
@@ -283,7 +283,7 @@ impl Hosting {
             let server = Object::Server { name: &entry.name, uuid: &entry.uuid };
             authorizer.allows(Subject::principal(&context.principal), Action::UseServers, server)
         };
-        let has_logging = |link: &ServerLink| link.upstream.about()["capabilities"].get("logging").is_some();
+        let has_logging = |link: &ServerLink| link.upstream.description()["capabilities"].get("logging").is_some();
         for (entry, link) in self.0.fleet.connected() {
             if is_allowed(&entry) && has_logging(&link) {
                 self.0.relay.set_log_level(&link, params.clone(), context).await;

@@ -16,7 +16,7 @@ use ringfence_core::{AuditEvent, AuditKind};
 use ringfence_mcp::client::Context;
 use ringfence_mcp::rpc::Outcome;
 use ringfence_mcp::sanitize;
-use ringfence_mcp::upstream::{RawAnswer, UpstreamError};
+use ringfence_mcp::upstream::{RawResult, UpstreamError};
 use ringfence_store::{Audit, PinKind};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -88,7 +88,7 @@ impl Relay {
     }
 
     /// Relays a tool call of code in a sandbox.
-    pub(crate) async fn call_raw(&self, call: Call<'_>) -> Result<RawAnswer, CallFailure> {
+    pub(crate) async fn call_raw(&self, call: Call<'_>) -> Result<RawResult, CallFailure> {
         let exchange = CodeExchange { cancel: &call.context.cancel };
         self.attempts(call, CODE_ATTEMPTS, &exchange).await
     }

@@ -1,65 +1,65 @@
-//! The client side of MCP: connections to the servers that are offered.
+//! The client side of MCP: connections to the servers whose tools are offered.
 //!
-//! What a server says is passed on as it is, raw JSON, so that nothing it knows and we do not is lost.
-//! Everything that comes from it is bounded, in size, number and time. A call runs in the caller's task:
-//! it writes for itself, and the one task that reads hands it its answer.
+//! Results and notifications of a server are passed on as raw JSON, so that fields unknown here survive. Everything that
+//! a server sends is limited in size, number and time. A call runs in the task of its caller, which also sends the
+//! request; one task per connection reads and passes each response to the call that waits for it.
 
+mod connection;
 mod era;
 mod error;
-mod events;
+mod event_parser;
+mod event_stream;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod handshake;
 mod http;
 mod large_message_slots;
-mod lines;
-mod link;
 mod list;
-mod listen;
 mod outbox;
-mod raw;
+mod received;
 mod remote;
-mod rpc;
 mod sse;
-mod stream;
+mod stdio;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod transport;
 mod websocket;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_entries::RemoteSettings;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(test)]
+use self::connection::Counters;
+use self::connection::{ClientSide, Connection, RequestEra};
 pub use self::era::{ClientIdentity, Era};
 pub use self::error::{EndReason, RpcError, UpstreamError};
 use self::http::Http;
 pub use self::large_message_slots::MAX_RAW_BYTES;
 use self::large_message_slots::Slots;
-use self::link::Link;
 use self::outbox::Outbox;
-pub use self::raw::RawAnswer;
-use self::remote::Place;
-#[cfg(test)]
-use self::rpc::Counters;
-use self::rpc::{Connection, Side, Style};
+pub use self::received::RawResult;
+use self::remote::RemoteServer;
+pub use self::remote::RemoteTarget;
 use self::sse::Sse;
-use self::websocket::Socket;
+use self::transport::Transport;
+use self::websocket::WebSocket;
 
-/// A connection to a server. All clones are one; when the last is dropped it is closed.
+/// A connection to a server. Clones share it; it is closed when the last one is dropped.
 #[derive(Clone)]
 pub struct Upstream(Arc<Owner>);
 
 struct Owner {
     connection: Arc<Connection>,
     era: Era,
-    about: Value,
+    description: Value,
 }
 
 impl Drop for Owner {
@@ -68,158 +68,165 @@ impl Drop for Owner {
     }
 }
 
-/// What leads to the server.
-pub enum Wire {
-    /// Its output and its input.
-    Lines(Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>),
-    Http(RemoteSettings),
-    Sse(RemoteSettings),
-    Websocket(RemoteSettings),
-    /// Streamable HTTP, or SSE where the other side knows only that.
-    Remote(RemoteSettings),
+/// The server to connect to, and the transport to use.
+pub enum Target {
+    /// Standard output and standard input of the server: one message per line.
+    Stdio(Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>),
+    /// Streamable HTTP.
+    Http(RemoteTarget),
+    /// HTTP with SSE, the transport of 2024-11-05.
+    Sse(RemoteTarget),
+    WebSocket(RemoteTarget),
+    /// Streamable HTTP, or SSE if the server supports only that.
+    Remote(RemoteTarget),
 }
 
-/// Which eras are tried.
+/// The protocol eras that the handshake tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Eras {
     #[default]
     Auto,
-    /// For a server that dies of a question before `initialize`.
+    /// For servers that exit if they receive any request before `initialize`.
     LegacyOnly,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectOptions {
-    pub deadline: Duration,
+    /// Limits connecting and the handshake together.
+    pub timeout: Duration,
     pub eras: Eras,
 }
 
 /// A call to a server.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutgoingCall {
     pub method: String,
-    /// As the client gave them, names already rewritten.
+    /// The parameters of the client, with names already rewritten.
     pub params: Option<Value>,
-    /// Cancelled: the server is told, and the call ends with `Cancelled`.
+    /// If it is cancelled, the server is notified and the call ends with `Cancelled`.
     pub cancel: CancellationToken,
-    /// How long the server may be silent: progress and questions to the client begin it anew. A call over
-    /// HTTP that has none takes the `sse_read_timeout` of the entry.
-    pub deadline: Option<Duration>,
-    /// What arrives for this call: its progress, and whatever comes on its own HTTP stream.
+    /// Maximum time without a message for this call. Progress and requests to the client restart it. Without a value,
+    /// calls to remote servers use `RemoteTarget::read_timeout`.
+    pub idle_timeout: Option<Duration>,
+    /// Receives the messages that belong to this call: its progress, and everything on its own HTTP stream.
     pub related: Option<mpsc::Sender<Incoming>>,
 }
 
-/// What a server sends by itself.
+/// A message that a server sends on its own initiative.
 #[derive(Debug)]
 pub enum Incoming {
-    /// A progress notification has the token of the caller's.
+    /// A progress notification carries the progress token of the caller.
     Notification { method: String, params: Option<Value> },
-    /// The other end of `answer` is gone when the server has withdrawn the request.
-    Request { method: String, params: Option<Value>, answer: oneshot::Sender<Result<Value, RpcError>> },
+    /// The receiver of `reply` is dropped when the server cancels the request.
+    Request { method: String, params: Option<Value>, reply: oneshot::Sender<Result<Value, RpcError>> },
 }
 
 impl Upstream {
-    /// Connects and agrees on a protocol: modern first, legacy otherwise.
-    pub async fn connect_with(
-        wire: Wire,
-        who: ClientIdentity,
+    /// Connects and negotiates the protocol: the modern era first, then the legacy era.
+    ///
+    /// `unrelated` receives the messages of the server that belong to no call.
+    pub async fn connect(
+        target: Target,
+        client: ClientIdentity,
         unrelated: mpsc::Sender<Incoming>,
         options: ConnectOptions,
     ) -> Result<Self, UpstreamError> {
-        Self::connect_as(wire, Side { who, unrelated, slots: Slots::shared() }, options).await
+        Self::connect_from(target, ClientSide { client, unrelated, slots: Slots::shared() }, options).await
     }
 
-    async fn connect_as(wire: Wire, side: Side, options: ConnectOptions) -> Result<Self, UpstreamError> {
-        let connect = Self::open(wire, side, options.eras);
-        tokio::time::timeout(options.deadline, connect).await.unwrap_or(Err(UpstreamError::TimedOut))
+    async fn connect_from(target: Target, side: ClientSide, options: ConnectOptions) -> Result<Self, UpstreamError> {
+        let connect = Self::open(target, side, options.eras);
+        tokio::time::timeout(options.timeout, connect).await.unwrap_or(Err(UpstreamError::TimedOut))
     }
 
-    async fn open(wire: Wire, side: Side, eras: Eras) -> Result<Self, UpstreamError> {
-        match wire {
-            Wire::Lines(output, input) => {
-                let connection = Connection::new(Link::Lines(Outbox::new(input)), side);
-                connection.spawn(lines::read(Arc::clone(&connection), output));
-                connection.spawn(lines::write(Arc::clone(&connection)));
-                Self::agree(connection, eras).await
+    async fn open(target: Target, side: ClientSide, eras: Eras) -> Result<Self, UpstreamError> {
+        match target {
+            Target::Stdio(output, input) => {
+                let connection = Connection::new(Transport::Stdio(Outbox::new(input)), side);
+                connection.spawn(stdio::read(Arc::clone(&connection), output));
+                connection.spawn(stdio::write(Arc::clone(&connection)));
+                Self::negotiate(connection, eras).await
             }
-            Wire::Http(settings) => Self::open_http(&settings, side, eras).await.map_err(|(error, _)| error),
-            Wire::Sse(settings) => Self::open_sse(&settings, side).await,
-            Wire::Websocket(settings) => match Self::open_socket(&settings, side.clone(), eras).await {
-                Err(UpstreamError::EndedInProbe(_)) => Self::open_socket(&settings, side, Eras::LegacyOnly).await,
+            Target::Http(remote) => Self::open_http(&remote, side, eras).await.map_err(|(error, _)| error),
+            Target::Sse(remote) => Self::open_sse(&remote, side).await,
+            Target::WebSocket(remote) => match Self::open_websocket(&remote, side.clone(), eras).await {
+                Err(UpstreamError::ClosedDuringProbe(_)) => Self::open_websocket(&remote, side, Eras::LegacyOnly).await,
                 opened => opened,
             },
-            Wire::Remote(settings) => match Self::open_http(&settings, side.clone(), eras).await {
-                Err((error, Some(400 | 404 | 405))) => Self::open_sse(&settings, side).await.map_err(|other| {
-                    UpstreamError::Refused(format!("neither streamable HTTP ({error}) nor SSE ({other})"))
+            Target::Remote(remote) => match Self::open_http(&remote, side.clone(), eras).await {
+                Err((http_error, Some(400 | 404 | 405))) => Self::open_sse(&remote, side).await.map_err(|sse_error| {
+                    UpstreamError::Refused(format!(
+                        "cannot connect with streamable HTTP ({http_error}) or with SSE ({sse_error})"
+                    ))
                 }),
                 opened => opened.map_err(|(error, _)| error),
             },
         }
     }
 
-    /// The error comes with the last HTTP status that was no success.
+    /// An error is returned with the last HTTP status that was not a success.
     async fn open_http(
-        settings: &RemoteSettings,
-        side: Side,
+        remote: &RemoteTarget,
+        side: ClientSide,
         eras: Eras,
     ) -> Result<Self, (UpstreamError, Option<u16>)> {
-        let http = Http::new(Place::new(settings).map_err(|error| (error, None))?);
-        let connection = Connection::new(Link::Http(Box::new(http)), side);
-        let upstream = Self::agree(Arc::clone(&connection), eras).await.map_err(|error| {
-            let Link::Http(http) = &connection.link else { return (error, None) };
-            (error, http.refusal())
+        let http = Http::new(RemoteServer::new(remote).map_err(|error| (error, None))?);
+        let connection = Connection::new(Transport::Http(Box::new(http)), side);
+        let upstream = Self::negotiate(Arc::clone(&connection), eras).await.map_err(|error| {
+            let Transport::Http(http) = &connection.transport else { return (error, None) };
+            (error, http.last_error_status())
         })?;
         if !upstream.0.era.is_modern() {
-            connection.spawn(http::hear(Arc::downgrade(&connection)));
+            connection.spawn(http::read_notifications(Arc::downgrade(&connection)));
         }
         Ok(upstream)
     }
 
-    async fn open_sse(settings: &RemoteSettings, side: Side) -> Result<Self, UpstreamError> {
-        let (sse, stream) = Sse::open(Place::new(settings)?).await?;
-        let connection = Connection::new(Link::Sse(Box::new(sse)), side);
+    async fn open_sse(remote: &RemoteTarget, side: ClientSide) -> Result<Self, UpstreamError> {
+        let (sse, stream) = Sse::open(RemoteServer::new(remote)?).await?;
+        let connection = Connection::new(Transport::Sse(Box::new(sse)), side);
         connection.spawn(sse::read(Arc::clone(&connection), stream));
         // The transport is older than the modern era.
-        Self::agree(connection, Eras::LegacyOnly).await
+        Self::negotiate(connection, Eras::LegacyOnly).await
     }
 
-    async fn open_socket(settings: &RemoteSettings, side: Side, eras: Eras) -> Result<Self, UpstreamError> {
-        let (socket, halves) = Socket::open(settings).await?;
-        let connection = Connection::new(Link::Socket(socket), side);
-        connection.spawn(websocket::run(Arc::clone(&connection), halves));
-        Self::agree(connection, eras).await
+    async fn open_websocket(remote: &RemoteTarget, side: ClientSide, eras: Eras) -> Result<Self, UpstreamError> {
+        let (socket, opened) = WebSocket::open(remote).await?;
+        let connection = Connection::new(Transport::WebSocket(socket), side);
+        connection.spawn(websocket::run(Arc::clone(&connection), opened));
+        Self::negotiate(connection, eras).await
     }
 
-    async fn agree(connection: Arc<Connection>, eras: Eras) -> Result<Self, UpstreamError> {
-        let closing = CloseOnDrop(Some(connection));
-        let Some(connection) = &closing.0 else { unreachable!() };
-        let (era, about) = handshake::agree(connection, eras).await?;
+    async fn negotiate(connection: Arc<Connection>, eras: Eras) -> Result<Self, UpstreamError> {
+        let guard = CloseOnDrop(Some(connection));
+        let Some(connection) = &guard.0 else { unreachable!() };
+        let (era, description) = handshake::negotiate(connection, eras).await?;
         let _ = connection.era.set(era.clone());
-        connection.link.agreed(&era);
-        let lists = listen::changing(&about);
+        connection.transport.set_era(&era);
+        let lists = subscriptions::watchable_lists(&description);
         if era.is_modern() && !lists.is_empty() {
-            connection.spawn(listen::keep(Arc::downgrade(connection), lists));
+            connection.spawn(subscriptions::run(Arc::downgrade(connection), lists));
         }
-        Ok(Self(Arc::new(Owner { connection: closing.keep(), era, about })))
+        Ok(Self(Arc::new(Owner { connection: guard.into_connection(), era, description })))
     }
 
     pub fn era(&self) -> Era {
         self.0.era.clone()
     }
 
-    /// What the server told of itself: the raw result of `initialize` or `server/discover`.
-    pub fn about(&self) -> &Value {
-        &self.0.about
+    /// The server's description of itself: the raw result of `initialize` or `server/discover`.
+    pub fn description(&self) -> &Value {
+        &self.0.description
     }
 
-    /// The raw `result`, untouched.
-    pub async fn call(&self, call: Outgoing) -> Result<Value, UpstreamError> {
-        self.0.connection.call(call, Style::Agreed).await.map(|(result, _)| result)
+    /// Calls a method and returns the `result` unchanged.
+    pub async fn call(&self, call: OutgoingCall) -> Result<Value, UpstreamError> {
+        self.0.connection.call(call, RequestEra::Negotiated).await.map(|(result, _)| result)
     }
 
-    /// The `result` as the server wrote it, up to [`MAX_RAW_BYTES`] and not parsed. Over 1 MiB it takes one of a few
-    /// slots, from when it is received to when it is dropped.
-    pub async fn call_raw(&self, call: Outgoing) -> Result<RawAnswer, UpstreamError> {
+    /// Calls a method and returns the text of the `result`, up to [`MAX_RAW_BYTES`] and not parsed. A result over 1 MiB
+    /// occupies one of a few slots from its reception until it is dropped.
+    pub async fn call_raw(&self, call: OutgoingCall) -> Result<RawResult, UpstreamError> {
         self.0.connection.call_raw(call).await
     }
 
@@ -227,38 +234,38 @@ impl Upstream {
         self.0.connection.notify(method, params).await
     }
 
-    /// All pages of a list: of `tools/list` the `tools`.
+    /// Reads all pages of a list, for example the `tools` of `tools/list`.
     pub async fn list(&self, method: &str, key: &str) -> Result<Vec<Value>, UpstreamError> {
         list::list(&self.0.connection, method, key).await
     }
 
-    /// Waits until the connection is gone for good.
+    /// Waits until the connection has ended.
     pub async fn ended(&self) -> EndReason {
         self.0.connection.closed().await;
         self.0.connection.end_reason()
     }
 
-    /// When the server last gave a sign of life.
-    pub fn last_heard(&self) -> Instant {
-        self.0.connection.last_heard()
+    /// The time when something was last received from the server.
+    pub fn last_activity(&self) -> Instant {
+        self.0.connection.last_activity()
     }
 
-    /// Whether the server answers a question that costs it nothing.
-    pub async fn ping(&self, deadline: Duration) -> bool {
+    /// Sends a cheap request and returns whether the server responds, or is busy sending a large message.
+    pub async fn ping(&self, timeout: Duration) -> bool {
         let method = if self.0.era.is_modern() { "server/discover" } else { "ping" };
-        let call = Outgoing {
+        let call = OutgoingCall {
             method: method.to_owned(),
             params: self.0.era.is_modern().then(|| json!({})),
             cancel: CancellationToken::new(),
-            deadline: Some(deadline),
+            idle_timeout: Some(timeout),
             related: None,
         };
-        let began = Instant::now();
+        let started = Instant::now();
         match self.call(call).await {
-            // An error is an answer too.
+            // An error is a response too.
             Ok(_) | Err(UpstreamError::Rpc(_)) => true,
-            // An answer may be stuck behind a large message that keeps coming.
-            Err(UpstreamError::TimedOut) => self.last_heard() > began,
+            // The response may be queued behind a large message that is still being received.
+            Err(UpstreamError::TimedOut) => self.last_activity() > started,
             Err(_) => false,
         }
     }
@@ -268,18 +275,18 @@ impl Upstream {
         &self.0.connection.counters
     }
 
-    /// Closes the connection; calls under way end. Returns when nothing of it is left.
+    /// Closes the connection and ends its calls. Returns when all of its tasks have ended.
     pub async fn close(&self) {
         self.0.connection.close(EndReason::Closed);
         self.0.connection.tasks.wait().await;
     }
 }
 
-/// A connection that nobody owns yet.
+/// Closes a connection whose handshake fails or is cancelled.
 struct CloseOnDrop(Option<Arc<Connection>>);
 
 impl CloseOnDrop {
-    fn keep(mut self) -> Arc<Connection> {
+    fn into_connection(mut self) -> Arc<Connection> {
         let Some(connection) = self.0.take() else { unreachable!() };
         connection
     }

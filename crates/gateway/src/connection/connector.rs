@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_core::sync::Mutex;
-use ringfence_entries::{ServerEntry, Transport, expand};
-use ringfence_mcp::upstream::{ClientIdentity, ConnectOptions, Eras, Incoming, Upstream, UpstreamError, Wire};
+use ringfence_entries::{RemoteSettings, ServerEntry, Transport, expand};
+use ringfence_mcp::upstream::{
+    ClientIdentity, ConnectOptions, Eras, Incoming, RemoteTarget, Target, Upstream, UpstreamError,
+};
 use ringfence_servers::{Host, Hosted, Phase, Progress, StartFailure};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc};
@@ -44,8 +46,8 @@ impl Connector {
         Self { host, pins, messages }
     }
 
-    /// Returns a wire to the server, and its process if one was started.
-    async fn open(&self, entry: &ServerEntry, stage: &Stage) -> Result<(Wire, Option<Hosted>), ConnectFailure> {
+    /// Returns the target to connect to, and the process of the server if one was started.
+    async fn open(&self, entry: &ServerEntry, stage: &Stage) -> Result<(Target, Option<Hosted>), ConnectFailure> {
         match &entry.transport {
             Transport::Stdio(_) => {
                 let reporter = stage.clone();
@@ -55,23 +57,23 @@ impl Connector {
                 let (input, output) =
                     streams.ok_or_else(|| ConnectFailure::new(Phase::RelayConnect, "the process has no streams"))?;
                 stage.reached(Phase::McpInit);
-                Ok((Wire::Lines(Box::new(output), Box::new(input)), Some(hosted)))
+                Ok((Target::Stdio(Box::new(output), Box::new(input)), Some(hosted)))
             }
             transport => {
-                let no_wire = || ConnectFailure::new(Phase::RelayConnect, "the entry has no URL");
-                Ok((remote_wire(transport).ok_or_else(no_wire)?, None))
+                let no_url = || ConnectFailure::new(Phase::RelayConnect, "the entry has no URL");
+                Ok((remote_target(transport).ok_or_else(no_url)?, None))
             }
         }
     }
 
     async fn attempt(&self, entry: &ServerEntry, stage: &Stage, eras: Eras) -> Result<ServerLink, AttemptError> {
-        let (wire, hosted) = self.open(entry, stage).await.map_err(AttemptError::Failed)?;
+        let (target, hosted) = self.open(entry, stage).await.map_err(AttemptError::Failed)?;
         let (sender, received) = mpsc::channel(MAX_UNREAD_MESSAGES);
         let legacy_sender = sender.clone();
-        let options = ConnectOptions { deadline: MAX_HANDSHAKE, eras };
-        let upstream = match Upstream::connect_with(wire, identity(), sender, options).await {
+        let options = ConnectOptions { timeout: MAX_HANDSHAKE, eras };
+        let upstream = match Upstream::connect(target, identity(), sender, options).await {
             Ok(upstream) => upstream,
-            Err(UpstreamError::EndedInProbe(_)) if eras == Eras::Auto => return Err(AttemptError::RetryAsLegacy),
+            Err(UpstreamError::ClosedDuringProbe(_)) if eras == Eras::Auto => return Err(AttemptError::RetryAsLegacy),
             Err(error) => return Err(AttemptError::Failed(handshake_failure(&error, hosted).await)),
         };
         stage.reached(Phase::McpInit);
@@ -89,7 +91,7 @@ impl Connector {
         let listener = AbortOnDropHandle::new(tokio::spawn(listener));
         let transport = entry.transport.clone();
         let legacy = (hosted.is_none() && upstream.era().is_modern()).then(|| LegacyConversation {
-            connect: Box::new(move || remote_wire(&transport)),
+            connect: Box::new(move || remote_target(&transport)),
             messages: legacy_sender,
             conversation: OnceCell::new(),
         });
@@ -97,14 +99,20 @@ impl Connector {
     }
 }
 
-/// Returns the wire to a remote server.
-fn remote_wire(transport: &Transport) -> Option<Wire> {
+/// Returns the target of a remote server.
+fn remote_target(transport: &Transport) -> Option<Target> {
+    let target = |settings: &RemoteSettings| RemoteTarget {
+        url: settings.url.clone(),
+        headers: settings.headers.clone(),
+        timeout: settings.timeout,
+        read_timeout: settings.sse_read_timeout,
+    };
     Some(match transport {
         Transport::Stdio(_) => return None,
-        Transport::Http(remote) => Wire::Http(remote.clone()),
-        Transport::Sse(remote) => Wire::Sse(remote.clone()),
-        Transport::Websocket(remote) => Wire::Websocket(remote.clone()),
-        Transport::Remote(remote) => Wire::Remote(remote.clone()),
+        Transport::Http(settings) => Target::Http(target(settings)),
+        Transport::Sse(settings) => Target::Sse(target(settings)),
+        Transport::Websocket(settings) => Target::WebSocket(target(settings)),
+        Transport::Remote(settings) => Target::Remote(target(settings)),
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringfence_core::sync::Mutex;
 use ringfence_mcp::era::Era;
-use ringfence_mcp::upstream::{ConnectOptions, Eras, Incoming, Upstream, Wire};
+use ringfence_mcp::upstream::{ConnectOptions, Eras, Incoming, Target, Upstream};
 use ringfence_servers::Hosted;
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc};
@@ -76,13 +76,13 @@ pub(super) struct LegacyConversation {
 }
 
 /// Opens another connection to a remote server.
-pub(super) type RemoteConnect = Box<dyn Fn() -> Option<Wire> + Send + Sync>;
+pub(super) type RemoteConnect = Box<dyn Fn() -> Option<Target> + Send + Sync>;
 
 impl LegacyConversation {
     async fn open(&self) -> Option<&Upstream> {
         let opened = self.conversation.get_or_init(|| async {
-            let options = ConnectOptions { deadline: PROBE_TIMEOUT, eras: Eras::LegacyOnly };
-            Upstream::connect_with((self.connect)()?, identity(), self.messages.clone(), options).await.ok()
+            let options = ConnectOptions { timeout: PROBE_TIMEOUT, eras: Eras::LegacyOnly };
+            Upstream::connect((self.connect)()?, identity(), self.messages.clone(), options).await.ok()
         });
         opened.await.as_ref()
     }
@@ -108,7 +108,7 @@ impl Link for ServerLink {
     }
 
     fn is_silent(&self) -> bool {
-        let last_message = self.upstream.last_heard();
+        let last_message = self.upstream.last_activity();
         let last_check = std::mem::replace(&mut *self.last_check.lock(), Instant::now());
         last_message < last_check
     }

@@ -69,9 +69,9 @@ pub(super) async fn forward(
             Some(ServerMessage::Other(Incoming::Notification { method, params })) => {
                 hosting.notify_clients(&method, params.as_ref());
             }
-            Some(ServerMessage::Other(Incoming::Request { method, answer, .. })) => {
+            Some(ServerMessage::Other(Incoming::Request { method, reply, .. })) => {
                 let message = format!("{method} belongs to no call of a client");
-                let _ = answer.send(Err(RpcError::new(RpcError::METHOD_NOT_FOUND, message)));
+                let _ = reply.send(Err(RpcError::new(RpcError::METHOD_NOT_FOUND, message)));
             }
         }
     }

@@ -12,7 +12,7 @@ use ringfence_mcp::era::{CAPABILITIES_KEY, Era};
 use ringfence_mcp::http::subject;
 use ringfence_mcp::rpc::RpcError;
 use ringfence_mcp::sanitize;
-use ringfence_mcp::upstream::{Incoming, Outgoing, RawAnswer, Upstream, UpstreamError};
+use ringfence_mcp::upstream::{Incoming, OutgoingCall, RawResult, Upstream, UpstreamError};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -66,9 +66,9 @@ pub(super) struct CodeExchange<'a> {
 }
 
 impl Exchange for CodeExchange<'_> {
-    type Output = RawAnswer;
+    type Output = RawResult;
 
-    async fn run(&self, link: &ServerLink, params: Value, _: &Arc<CallProgress>) -> Result<RawAnswer, UpstreamError> {
+    async fn run(&self, link: &ServerLink, params: Value, _: &Arc<CallProgress>) -> Result<RawResult, UpstreamError> {
         call_raw(&link.upstream, params, self.cancel).await
     }
 }
@@ -93,13 +93,13 @@ impl CallResult for Value {
     }
 }
 
-impl CallResult for RawAnswer {
+impl CallResult for RawResult {
     fn is_error(&self) -> bool {
-        self.head().is_error
+        self.flags().is_error
     }
 
     fn needs_input(&self) -> bool {
-        self.head().asks_for_input
+        self.flags().is_input_required
     }
 }
 
@@ -135,12 +135,12 @@ async fn call(
     progress: &Arc<CallProgress>,
 ) -> Result<Value, UpstreamError> {
     let (related, mut incoming) = mpsc::channel(MAX_QUEUED_MESSAGES);
-    let call = upstream.call(Outgoing {
+    let call = upstream.call(OutgoingCall {
         method: method.to_owned(),
         params: Some(params).filter(|params| !params.is_null()),
         cancel: context.cancel.clone(),
         // The caller of this function has the deadline.
-        deadline: Some(Duration::MAX),
+        idle_timeout: Some(Duration::MAX),
         related: Some(related),
     });
     let mut call = std::pin::pin!(call);
@@ -152,11 +152,11 @@ async fn call(
                 progress.message_received();
                 match message {
                     Incoming::Notification { method, params } => notify(context, &method, params),
-                    Incoming::Request { method, params, answer } => {
+                    Incoming::Request { method, params, reply } => {
                         let (context, guard) = (context.clone(), progress.request_to_client());
                         requests.spawn(async move {
                             let outcome = call_client(&context, &method, params).await;
-                            let _ = answer.send(outcome);
+                            let _ = reply.send(outcome);
                             drop(guard);
                         });
                     }
@@ -177,27 +177,27 @@ async fn call_raw(
     upstream: &Upstream,
     mut params: Value,
     cancel: &CancellationToken,
-) -> Result<RawAnswer, UpstreamError> {
+) -> Result<RawResult, UpstreamError> {
     if upstream.era().is_modern() {
         declare_capabilities(&mut params, &json!({}));
     }
     // Without this channel the messages of this call could be attributed to the call of a client.
     let (related, mut incoming) = mpsc::channel(MAX_QUEUED_MESSAGES);
-    let call = upstream.call_raw(Outgoing {
+    let call = upstream.call_raw(OutgoingCall {
         method: "tools/call".to_owned(),
         params: Some(params),
         cancel: cancel.clone(),
         // The caller of this function has the deadline.
-        deadline: Some(Duration::MAX),
+        idle_timeout: Some(Duration::MAX),
         related: Some(related),
     });
     let mut call = std::pin::pin!(call);
     loop {
         tokio::select! {
             biased;
-            Some(message) = incoming.recv() => if let Incoming::Request { method, answer, .. } = message {
+            Some(message) = incoming.recv() => if let Incoming::Request { method, reply, .. } = message {
                 let message = format!("{method} is not supported: the tool was called by code");
-                let _ = answer.send(Err(RpcError::new(RpcError::METHOD_NOT_FOUND, message)));
+                let _ = reply.send(Err(RpcError::new(RpcError::METHOD_NOT_FOUND, message)));
             },
             result = &mut call => return result,
         }
@@ -299,7 +299,7 @@ async fn call_in_rounds(
 
 #[cfg(test)]
 mod tests {
-    use ringfence_mcp::upstream::{ClientIdentity, ConnectOptions, Eras, Wire};
+    use ringfence_mcp::upstream::{ClientIdentity, ConnectOptions, Eras, Target};
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 
     use super::*;
@@ -336,10 +336,10 @@ mod tests {
         let (reader, writer) = tokio::io::split(theirs);
         let mut peer = Peer { reader: BufReader::new(reader).lines(), writer };
         let identity = ClientIdentity { name: "test".into(), version: "0".into(), capabilities: json!({}) };
-        let options = ConnectOptions { deadline: Duration::from_secs(60), eras: Eras::Auto };
+        let options = ConnectOptions { timeout: Duration::from_secs(60), eras: Eras::Auto };
         let (messages, _) = mpsc::channel(8);
-        let wire = Wire::Lines(Box::new(output), Box::new(input));
-        let (upstream, ()) = tokio::join!(Upstream::connect_with(wire, identity, messages, options), async {
+        let target = Target::Stdio(Box::new(output), Box::new(input));
+        let (upstream, ()) = tokio::join!(Upstream::connect(target, identity, messages, options), async {
             let probe = peer.receive().await;
             if era == Era::Modern {
                 return peer.respond(&probe, json!({"supportedVersions": ["2026-07-28"], "capabilities": {}})).await;
@@ -393,6 +393,6 @@ mod tests {
             assert_eq!(request["params"]["_meta"][CAPABILITIES_KEY], json!({}));
             peer.respond(&request, json!({"resultType": "input_required", "inputRequests": {}})).await;
         });
-        assert!(result.unwrap().head().asks_for_input);
+        assert!(result.unwrap().flags().is_input_required);
     }
 }

@@ -45,8 +45,8 @@ impl CallFailure {
             UpstreamError::TimedOut => Self::TimedOut { deadline: deadline.duration(), may_have_run: true },
             UpstreamError::TooLarge => Self::TooLarge,
             UpstreamError::Busy => Self::Busy,
-            UpstreamError::Closed { why, may_have_run } => Self::Lost { reason: why, may_have_run },
-            UpstreamError::Refused(_) | UpstreamError::Denied { .. } | UpstreamError::EndedInProbe(_) => {
+            UpstreamError::Closed { reason, may_have_run } => Self::Lost { reason, may_have_run },
+            UpstreamError::Refused(_) | UpstreamError::HttpStatus { .. } | UpstreamError::ClosedDuringProbe(_) => {
                 Self::Unreachable(error.to_string())
             }
         }

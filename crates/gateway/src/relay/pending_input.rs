@@ -12,7 +12,7 @@ use ringfence_core::Principal;
 use ringfence_core::sync::Mutex;
 use ringfence_mcp::client::Context;
 use ringfence_mcp::rpc::RpcError;
-use ringfence_mcp::upstream::{Incoming, Outgoing, Upstream, UpstreamError};
+use ringfence_mcp::upstream::{Incoming, OutgoingCall, Upstream, UpstreamError};
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -62,11 +62,11 @@ impl RunningCall {
         let cancel = CancellationToken::new();
         let (related, incoming) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let (sender, result) = oneshot::channel();
-        let outgoing = Outgoing {
+        let outgoing = OutgoingCall {
             method: method.to_owned(),
             params: Some(params).filter(|params| !params.is_null()),
             cancel: cancel.clone(),
-            deadline: Some(SILENCE_TIMEOUT),
+            idle_timeout: Some(SILENCE_TIMEOUT),
             related: Some(related),
         };
         // The task ends with the call, at the latest when the token is cancelled.
@@ -111,15 +111,15 @@ impl PendingInput {
                         progress.message_received();
                         notify(context, &method, params);
                     }
-                    Incoming::Request { method, params, answer } => {
+                    Incoming::Request { method, params, reply } => {
                         if required_capability(&method).is_none_or(|capability| !context.client_can(capability)) {
                             let message = format!("the client does not support {method}");
-                            let _ = answer.send(Err(RpcError::new(RpcError::METHOD_NOT_FOUND, message)));
+                            let _ = reply.send(Err(RpcError::new(RpcError::METHOD_NOT_FOUND, message)));
                             continue;
                         }
                         call.request_count += 1;
                         let input_key = format!("input-{}", call.request_count);
-                        call.open_requests.insert(input_key.clone(), answer);
+                        call.open_requests.insert(input_key.clone(), reply);
                         let mut request = json!({"method": method});
                         if let Some(params) = params {
                             request["params"] = params;
@@ -134,7 +134,7 @@ impl PendingInput {
                 },
                 result = &mut call.result => {
                     return result.unwrap_or_else(|_| {
-                        Err(UpstreamError::Closed { may_have_run: true, why: "the call was dropped".into() })
+                        Err(UpstreamError::Closed { may_have_run: true, reason: "the call was dropped".into() })
                     });
                 }
                 () = context.cancel.cancelled() => {

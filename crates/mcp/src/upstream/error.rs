@@ -1,50 +1,50 @@
-//! How a call to a server fails, and how a connection ends.
+//! Errors of calls to a server, and the reasons for the end of a connection.
 
 use std::fmt;
 
 pub use crate::rpc::RpcError;
 
-/// Why there is no result.
+/// The reason why a call has no result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum UpstreamError {
-    #[error("the server answered: {0}")]
+    #[error("the server returned an error: {0}")]
     Rpc(RpcError),
     #[error("the call was cancelled")]
     Cancelled,
-    #[error("the server did not answer in time")]
+    #[error("the server did not respond in time")]
     TimedOut,
-    /// The connection, or over HTTP the exchange of this one call, is gone.
-    #[error("{why}")]
-    Closed { may_have_run: bool, why: String },
-    /// The server was reached, and said no before anything ran.
+    /// The connection has ended, or over HTTP the exchange of this call.
+    #[error("{reason}")]
+    Closed { may_have_run: bool, reason: String },
+    /// The call or the connection was rejected before anything ran.
     #[error("{0}")]
     Refused(String),
-    /// The server answered with this HTTP status; nothing ran.
-    #[error("{why}")]
-    Denied { status: u16, why: String },
+    /// The server responded with this HTTP status; nothing ran.
+    #[error("{reason}")]
+    HttpStatus { status: u16, reason: String },
     #[error("the message is larger than 16 MiB")]
     TooLarge,
-    /// The server has answered; what it said was thrown away.
-    #[error("the answer is larger than 1 MiB, and too many such answers are held already")]
+    /// The server responded, and the response was discarded.
+    #[error("the response is larger than 1 MiB, and too many such responses wait to be read")]
     Busy,
-    /// The server ended when it was asked which era it speaks. Its streams cannot be opened again here:
-    /// start it anew and connect with `Eras::LegacyOnly`.
+    /// The server closed the connection during the probe for the modern era. Its streams cannot be reopened here:
+    /// restart it and connect with `Eras::LegacyOnly`.
     #[error("{0}")]
-    EndedInProbe(String),
+    ClosedDuringProbe(String),
 }
 
 impl UpstreamError {
-    pub(super) fn lost(may_have_run: bool, why: impl Into<String>) -> Self {
-        Self::Closed { may_have_run, why: why.into() }
+    pub(super) fn closed(may_have_run: bool, reason: impl Into<String>) -> Self {
+        Self::Closed { may_have_run, reason: reason.into() }
     }
 }
 
-/// Why a connection is gone for good.
+/// The reason for the end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndReason {
     /// This side closed it.
     Closed,
-    /// The other side did, or broke the protocol beyond repair.
+    /// The server closed it, or violated the protocol too often.
     Lost(String),
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("the connection was closed"),
-            Self::Lost(why) => f.write_str(why),
+            Self::Lost(reason) => f.write_str(reason),
         }
     }
 }

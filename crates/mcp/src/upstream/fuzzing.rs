@@ -1,8 +1,8 @@
 //! Streams of hostile servers, for the fuzz target `rpc_front`.
 
-use super::events::{Event, Parser};
+use super::event_parser::{Event, EventParser};
 
-pub use super::rpc::fuzzing::{connection, readers};
+pub use super::connection::fuzzing::{connection, readers};
 
 /// Asserts that the events do not depend on how the stream is split.
 pub fn events(bytes: &[u8]) {
@@ -12,13 +12,13 @@ pub fn events(bytes: &[u8]) {
 }
 
 fn parse(stream: &[u8], piece: usize) -> Vec<(String, Vec<u8>)> {
-    let (mut parser, mut found) = (Parser::default(), Vec::new());
+    let (mut parser, mut found) = (EventParser::default(), Vec::new());
     for part in stream.chunks(piece) {
         parser.feed(part, |event| match event {
             Event::Message { name, data } => found.push((name.to_owned(), data.bytes().to_vec())),
-            Event::TooLarge { .. } => panic!("no input is as large"),
+            Event::TooLarge { .. } => panic!("inputs are smaller than the limit"),
         });
-        assert!(parser.held() <= stream.len());
+        assert!(parser.buffered_bytes() <= stream.len());
     }
     assert!(parser.last_id().is_none_or(|id| !id.is_empty()));
     found

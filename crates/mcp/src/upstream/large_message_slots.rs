@@ -1,7 +1,7 @@
-//! Room for large messages: few of them at a time, over all connections together.
+//! Limits the number of large messages in memory, over all connections together.
 //!
-//! A message over 1 MiB that may be the answer to a call for raw text needs a slot, which it keeps until that text is
-//! dropped. Where no such call waits nothing is large: messages are bounded as ever, and need none.
+//! A message over 1 MiB that may be a raw result needs a slot, which it occupies until the result is dropped. While no
+//! call expects a raw result, messages have the ordinary size limit and need no slot.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -9,32 +9,32 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::connection::MAX_MESSAGE_BYTES;
 use super::error::UpstreamError;
-use super::rpc::MAX_MESSAGE_BYTES;
 
-/// The largest message that is passed on unparsed.
+/// Maximum size of a message with a raw result.
 pub const MAX_RAW_BYTES: usize = 64 * 1024 * 1024;
-/// Up to here a message needs no slot.
-pub(super) const SMALL_BYTES: usize = 1024 * 1024;
-/// How often it is looked whether a large message is still waited for.
-pub(super) const GLANCE: Duration = Duration::from_secs(1);
+/// Maximum size of a message that needs no slot.
+pub(super) const MAX_SMALL_BYTES: usize = 1024 * 1024;
+/// Interval between checks whether a call still waits for a large message.
+pub(super) const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-const SLOTS: usize = 4;
-/// What readers allow beyond the limit for what is not the message itself.
-const SLACK_BYTES: usize = 4096;
-/// How long a message waits for a slot, and all that comes after it on its connection. Less than a server that is
-/// probed has for its answer.
-const PATIENCE: Duration = Duration::from_secs(4);
-/// No call takes longer than a large message may.
-const LONGEST: Duration = Duration::from_secs(120);
+const SLOT_COUNT: usize = 4;
+/// Reserved beyond the maximum size for framing that readers store with the message.
+const FRAMING_BYTES: usize = 4096;
+/// Maximum time that a message waits for a slot. Later messages of the connection wait too, so this is shorter than the
+/// timeout of a health probe.
+const SLOT_TIMEOUT: Duration = Duration::from_secs(4);
+/// Maximum time to receive a large message. No call takes longer.
+const MAX_RECEIVE_TIME: Duration = Duration::from_secs(120);
 
-static SHARED: LazyLock<Slots> = LazyLock::new(|| Slots::new(SLOTS));
+static SHARED: LazyLock<Slots> = LazyLock::new(|| Slots::new(SLOT_COUNT));
 
-/// The slots that there are.
+/// A set of slots.
 #[derive(Debug, Clone)]
 pub(super) struct Slots(Arc<Semaphore>);
 
-/// One of them, free again when the last clone is dropped.
+/// One slot, released when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
     _permit: Arc<OwnedSemaphorePermit>,
@@ -45,26 +45,26 @@ impl Slots {
         Self(Arc::new(Semaphore::new(count)))
     }
 
-    /// Those of all connections.
+    /// The slots of all connections.
     pub(super) fn shared() -> Self {
         SHARED.clone()
     }
 
     #[cfg(test)]
-    pub(super) fn free(&self) -> usize {
+    pub(super) fn available(&self) -> usize {
         self.0.available_permits()
     }
 
-    pub(super) fn try_take(&self) -> Option<Slot> {
+    pub(super) fn try_acquire(&self) -> Option<Slot> {
         Arc::clone(&self.0).try_acquire_owned().ok().map(Slot::new)
     }
 
-    /// Waits for a slot, for a while and as long as it is wanted.
-    pub(super) async fn take(&self, is_wanted: impl Fn() -> bool) -> Option<Slot> {
+    /// Waits for a slot, at most [`SLOT_TIMEOUT`] and while `is_needed` returns true.
+    pub(super) async fn acquire(&self, is_needed: impl Fn() -> bool) -> Option<Slot> {
         let mut acquire = std::pin::pin!(Arc::clone(&self.0).acquire_owned());
-        let until = Instant::now() + PATIENCE;
-        while is_wanted() && Instant::now() < until {
-            if let Ok(permit) = tokio::time::timeout(GLANCE, &mut acquire).await {
+        let deadline = Instant::now() + SLOT_TIMEOUT;
+        while is_needed() && Instant::now() < deadline {
+            if let Ok(permit) = tokio::time::timeout(RECHECK_INTERVAL, &mut acquire).await {
                 return permit.ok().map(Slot::new);
             }
         }
@@ -78,55 +78,55 @@ impl Slot {
     }
 }
 
-/// How far a message that is being received may grow.
+/// The size limit of a message that is being received.
 #[derive(Debug, Default)]
-pub(super) enum Room {
-    /// As far as any.
+pub(super) enum SizeLimit {
+    /// The limit of ordinary messages.
     #[default]
     Ordinary,
     Large {
         slot: Slot,
-        until: Instant,
+        deadline: Instant,
     },
-    /// As far as any, and it is no raw answer: there was no slot, or it is not waited for any more.
+    /// The limit of ordinary messages, and the message cannot be a raw result: no slot was free, or no call waits for it.
     Denied,
 }
 
-impl Room {
+impl SizeLimit {
     pub(super) fn large(slot: Slot) -> Self {
-        Self::Large { slot, until: Instant::now() + LONGEST }
+        Self::Large { slot, deadline: Instant::now() + MAX_RECEIVE_TIME }
     }
 
     pub(super) fn is_large(&self) -> bool {
         matches!(self, Self::Large { .. })
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        matches!(self, Self::Large { until, .. } if *until <= Instant::now())
+    pub(super) fn is_expired(&self) -> bool {
+        matches!(self, Self::Large { deadline, .. } if *deadline <= Instant::now())
     }
 
-    pub(super) fn limit(&self) -> usize {
+    pub(super) fn max_bytes(&self) -> usize {
         if self.is_large() { MAX_RAW_BYTES } else { MAX_MESSAGE_BYTES }
     }
 
-    /// Why a message that has outgrown it fails.
-    pub(super) fn excess(&self) -> UpstreamError {
+    /// The error of a message over the limit.
+    pub(super) fn error(&self) -> UpstreamError {
         if matches!(self, Self::Denied) { UpstreamError::Busy } else { UpstreamError::TooLarge }
     }
 
-    /// The message is whole: its slot goes with it, and the next one starts as any.
-    pub(super) fn leave(&mut self) -> Option<Slot> {
+    /// Returns the slot of a complete message and resets the limit for the next one.
+    pub(super) fn take_slot(&mut self) -> Option<Slot> {
         match std::mem::take(self) {
             Self::Large { slot, .. } => Some(slot),
             Self::Ordinary | Self::Denied => None,
         }
     }
 
-    /// Makes a buffer ready for what may come. The whole is reserved at once, since memory that is never written to
-    /// costs nothing, and a buffer that grows in steps would be copied, or twice as large as its content.
-    pub(super) fn prepare(&self, buffer: &mut Vec<u8>) {
+    /// Reserves the maximum size of a large message at once. Memory that is never written costs nothing, and a buffer that
+    /// grows in steps would be copied, or twice as large as its content.
+    pub(super) fn reserve(&self, buffer: &mut Vec<u8>) {
         if self.is_large() && buffer.capacity() < MAX_RAW_BYTES {
-            buffer.reserve_exact(MAX_RAW_BYTES + SLACK_BYTES - buffer.len());
+            buffer.reserve_exact(MAX_RAW_BYTES + FRAMING_BYTES - buffer.len());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Lists over all their pages, within bounds.
+//! Reads all pages of a list, within limits.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,44 +7,46 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::Outgoing;
+use super::OutgoingCall;
+use super::connection::{Connection, RequestEra};
 use super::error::UpstreamError;
-use super::link::Link;
-use super::rpc::{Connection, Style};
+use super::transport::Transport;
 
 const MAX_PAGES: usize = 1000;
 const MAX_ITEMS: usize = 10_000;
 const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// For all pages together.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// Limits all pages together.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) async fn list(connection: &Arc<Connection>, method: &str, key: &str) -> Result<Vec<Value>, UpstreamError> {
-    tokio::time::timeout(DEADLINE, pages(connection, method, key)).await.unwrap_or(Err(UpstreamError::TimedOut))
+    tokio::time::timeout(LIST_TIMEOUT, read_pages(connection, method, key))
+        .await
+        .unwrap_or(Err(UpstreamError::TimedOut))
 }
 
-async fn pages(connection: &Arc<Connection>, method: &str, key: &str) -> Result<Vec<Value>, UpstreamError> {
-    let refuse = |why: &str| Err(UpstreamError::Refused(format!("{method} {why}")));
+async fn read_pages(connection: &Arc<Connection>, method: &str, key: &str) -> Result<Vec<Value>, UpstreamError> {
+    let reject = |reason: &str| Err(UpstreamError::Refused(format!("{method} {reason}")));
     let mut items = Vec::new();
     let mut bytes = 0;
     let mut seen = HashSet::new();
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let params = cursor.map(|cursor| Value::Object(Map::from_iter([("cursor".to_owned(), cursor.into())])));
-        let page = Outgoing {
+        let page = OutgoingCall {
             method: method.to_owned(),
             params,
             cancel: CancellationToken::new(),
-            deadline: Some(DEADLINE),
+            idle_timeout: Some(LIST_TIMEOUT),
             related: None,
         };
-        let (mut page, size) = connection.call(page, Style::Agreed).await?;
+        let (mut page, size) = connection.call(page, RequestEra::Negotiated).await?;
         bytes += size;
-        let Some(Value::Array(found)) = page.get_mut(key).map(Value::take) else {
-            return refuse(&format!("gave no list of {key}"));
+        let Some(Value::Array(page_items)) = page.get_mut(key).map(Value::take) else {
+            return reject(&format!("returned no list of {key}"));
         };
-        items.extend(found);
+        items.extend(page_items);
         if items.len() > MAX_ITEMS {
-            return refuse(&format!("gave more than {MAX_ITEMS} {key}"));
+            return reject(&format!("returned more than {MAX_ITEMS} {key}"));
         }
         if bytes > MAX_BYTES {
             return Err(UpstreamError::TooLarge);
@@ -53,15 +55,15 @@ async fn pages(connection: &Arc<Connection>, method: &str, key: &str) -> Result<
         match &cursor {
             None => {
                 if method == "tools/list"
-                    && let Link::Http(http) = &connection.link
+                    && let Transport::Http(http) = &connection.transport
                 {
-                    http.learn(&items);
+                    http.set_header_parameters(&items);
                 }
                 return Ok(items);
             }
-            Some(next) if !seen.insert(next.clone()) => return refuse("goes round in circles: a cursor came twice"),
+            Some(next) if !seen.insert(next.clone()) => return reject("returned the same cursor twice"),
             Some(_) => {}
         }
     }
-    refuse(&format!("has more than {MAX_PAGES} pages"))
+    reject(&format!("returned more than {MAX_PAGES} pages"))
 }

@@ -1,7 +1,7 @@
-//! The transport of 2024-11-05: one stream of events from the server, and a POST for every message to it.
+//! HTTP with SSE, the transport of 2024-11-05: one event stream from the server, and a POST for every message to it.
 //!
-//! The server names the address for the POSTs on the stream. It has to be of the same origin: the headers of
-//! the entry go there too.
+//! The server sends the URL for the POSTs on the stream. It must have the same origin, since the configured headers are
+//! sent there too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,52 +9,52 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Response, Url};
 
+use super::connection::Connection;
 use super::error::{EndReason, UpstreamError};
-use super::events::{Event, Parser};
-use super::link::Parcel;
-use super::raw::Received;
-use super::remote::{self, Place};
-use super::rpc::Connection;
-use super::stream;
+use super::event_parser::{Event, EventParser};
+use super::event_stream;
+use super::received::ReceivedMessage;
+use super::remote::{self, RemoteServer};
+use super::transport::OutgoingMessage;
 
-/// So much may come before the address.
+/// Maximum number of bytes before the URL.
 const MAX_PREAMBLE_BYTES: usize = 64 * 1024;
 
 pub(super) struct Sse {
-    place: Place,
+    server: RemoteServer,
     endpoint: Url,
 }
 
-/// The stream, and what was read of it.
-pub(super) struct Stream {
+/// The stream, with the parts that were read during opening.
+pub(super) struct OpenedStream {
     response: Response,
-    parser: Parser,
-    /// Messages that came with the address.
-    early: Vec<Received<'static>>,
+    parser: EventParser,
+    /// Messages that arrived together with the URL.
+    early: Vec<ReceivedMessage<'static>>,
 }
 
 impl Sse {
-    /// Opens the stream and waits for the address.
-    pub(super) async fn open(place: Place) -> Result<(Self, Stream), UpstreamError> {
-        tokio::time::timeout(place.timeout, Self::open_stream(&place))
+    /// Opens the stream and waits for the URL.
+    pub(super) async fn open(server: RemoteServer) -> Result<(Self, OpenedStream), UpstreamError> {
+        tokio::time::timeout(server.timeout, Self::open_stream(&server))
             .await
             .unwrap_or(Err(UpstreamError::TimedOut))
-            .map(|(endpoint, stream)| (Self { place, endpoint }, stream))
+            .map(|(endpoint, stream)| (Self { server, endpoint }, stream))
     }
 
-    async fn open_stream(place: &Place) -> Result<(Url, Stream), UpstreamError> {
-        let request = place.client.get(place.url.clone()).headers(place.headers.clone());
+    async fn open_stream(server: &RemoteServer) -> Result<(Url, OpenedStream), UpstreamError> {
+        let request = server.client.get(server.url.clone()).headers(server.headers.clone());
         let request = request.header(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        let mut response = request.send().await.map_err(remote::broken)?;
+        let mut response = request.send().await.map_err(remote::exchange_error)?;
         if !response.status().is_success() {
-            return Err(remote::denied(response.status()));
+            return Err(remote::status_error(response.status()));
         }
-        if !remote::is_type(&response, "text/event-stream") {
-            return Err(UpstreamError::Refused("the server gave no stream of events".into()));
+        if !remote::has_content_type(&response, "text/event-stream") {
+            return Err(UpstreamError::Refused("the response of the server is not an event stream".into()));
         }
-        let mut parser = Parser::default();
+        let mut parser = EventParser::default();
         let (mut endpoint, mut early, mut bytes) = (None, Vec::new(), 0);
-        while let Some(chunk) = response.chunk().await.map_err(remote::broken)? {
+        while let Some(chunk) = response.chunk().await.map_err(remote::exchange_error)? {
             bytes += chunk.len();
             parser.feed(&chunk, |event| match event {
                 Event::Message { name: "endpoint", data } if endpoint.is_none() => {
@@ -64,28 +64,28 @@ impl Sse {
                 _ => {}
             });
             if let Some(endpoint) = endpoint {
-                let endpoint = same_origin(&place.url, endpoint.trim())?;
-                return Ok((endpoint, Stream { response, parser, early }));
+                let endpoint = same_origin(&server.url, endpoint.trim())?;
+                return Ok((endpoint, OpenedStream { response, parser, early }));
             }
             if bytes > MAX_PREAMBLE_BYTES {
                 break;
             }
         }
-        Err(UpstreamError::Refused("the server named no address for messages".into()))
+        Err(UpstreamError::Refused("the server sent no URL for messages".into()))
     }
 
     pub(super) fn read_timeout(&self) -> Duration {
-        self.place.read_timeout
+        self.server.read_timeout
     }
 
-    /// Posts a message; an answer comes on the stream.
-    pub(super) async fn deliver(&self, connection: &Connection, parcel: Parcel) -> Result<(), UpstreamError> {
-        let request = self.place.client.post(self.endpoint.clone()).headers(self.place.headers.clone());
+    /// Posts a message. The response arrives on the stream.
+    pub(super) async fn send(&self, connection: &Connection, message: OutgoingMessage) -> Result<(), UpstreamError> {
+        let request = self.server.client.post(self.endpoint.clone()).headers(self.server.headers.clone());
         let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let request = request.timeout(self.place.timeout).body(parcel.body);
-        let response = request.send().await.map_err(remote::broken)?;
-        connection.heard();
-        if response.status().is_success() { Ok(()) } else { Err(remote::denied(response.status())) }
+        let request = request.timeout(self.server.timeout).body(message.body);
+        let response = request.send().await.map_err(remote::exchange_error)?;
+        connection.record_activity();
+        if response.status().is_success() { Ok(()) } else { Err(remote::status_error(response.status())) }
     }
 }
 
@@ -93,23 +93,23 @@ fn same_origin(base: &Url, endpoint: &str) -> Result<Url, UpstreamError> {
     let endpoint = base.join(endpoint).ok();
     endpoint
         .filter(|endpoint| endpoint.origin() == base.origin() && endpoint.origin().is_tuple())
-        .ok_or_else(|| UpstreamError::Refused("the server wants messages at another origin".into()))
+        .ok_or_else(|| UpstreamError::Refused("the URL for messages has another origin than the server".into()))
 }
 
-/// Reads what the server says, until it ends or the connection does.
-pub(super) async fn read(connection: Arc<Connection>, opened: Stream) {
-    let Stream { mut response, mut parser, early } = opened;
+/// Reads messages until the stream or the connection ends.
+pub(super) async fn read(connection: Arc<Connection>, opened: OpenedStream) {
+    let OpenedStream { mut response, mut parser, early } = opened;
     for message in early {
         connection.receive(&message, None);
     }
-    let why = loop {
-        match stream::pump(&connection, &mut response, &mut parser, None).await {
+    let reason = loop {
+        match event_stream::read_chunk(&connection, &mut response, &mut parser, None).await {
             Ok(true) => {}
-            Ok(false) => break "the server ended the stream of events".to_owned(),
+            Ok(false) => break "the server ended the event stream".to_owned(),
             Err(error) => break remote::describe(error),
         }
     };
-    connection.close(EndReason::Lost(why));
+    connection.close(EndReason::Lost(reason));
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_go_to_no_other_origin() {
+    fn url_for_messages_must_have_same_origin() {
         let base = Url::parse("https://a.example/sse?k=1").unwrap();
         assert_eq!(same_origin(&base, "/m?s=2").unwrap().as_str(), "https://a.example/m?s=2");
         assert_eq!(same_origin(&base, "https://a.example:443/m").unwrap().as_str(), "https://a.example/m");

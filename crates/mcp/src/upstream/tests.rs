@@ -1,12 +1,12 @@
-//! Connections to peers that behave, and to peers that do not.
+//! Connections to scripted, HTTP and real servers, including ones that violate the protocol.
 
-mod eras;
-mod hostile;
 mod http;
-mod large;
-mod lines;
-mod loopback;
-pub(super) mod peer;
-mod real;
+mod http_servers;
+mod large_results;
+mod misbehaving_servers;
+mod negotiation;
+mod real_servers;
+pub(super) mod scripted_server;
 mod sse;
+mod stdio;
 mod websocket;

@@ -1,7 +1,7 @@
-//! WebSocket: a message a frame, subprotocol `mcp`.
+//! The WebSocket transport: one message per WebSocket message, subprotocol `mcp`.
 //!
-//! A message is in memory before it is seen here, so what comes is metered underneath (`meter`). Nothing can be skipped:
-//! a message that there is no room for ends the connection.
+//! The library returns a message only when all of it is in memory, so the received bytes are limited below it (`meter`).
+//! A message cannot be skipped: one over the limit ends the connection.
 
 mod meter;
 
@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use ringfence_entries::RemoteSettings;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -20,67 +19,68 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use self::meter::{Meter, Metered};
+use super::connection::Connection;
 use super::error::{EndReason, UpstreamError};
-use super::large_message_slots::{GLANCE, MAX_RAW_BYTES, Room, SMALL_BYTES};
-use super::outbox::STALL;
-use super::raw::Received;
-use super::remote;
-use super::rpc::Connection;
+use super::large_message_slots::{MAX_RAW_BYTES, MAX_SMALL_BYTES, RECHECK_INTERVAL, SizeLimit};
+use super::outbox::STALL_TIMEOUT;
+use super::received::ReceivedMessage;
+use super::remote::{self, RemoteTarget};
 
-/// So many messages wait to be written.
-const MAX_QUEUED: usize = 32;
+/// Maximum number of messages that wait to be written.
+const MAX_QUEUED_MESSAGES: usize = 32;
+/// Number of consecutive invalid messages that ends the connection.
 const MAX_MALFORMED_IN_A_ROW: usize = 100;
-/// Of a message of the server's that is not data.
+/// Size of the header of a control frame from the server.
 const CONTROL_HEADER_BYTES: usize = 2;
-/// Frames, and TLS, make a message larger on its way: by less than the size divided by this.
+/// Framing and TLS add less than the size of a message divided by this.
 const OVERHEAD_DIVISOR: usize = 8;
 
-pub(super) struct Socket {
+pub(super) struct WebSocket {
     queue: mpsc::Sender<Vec<u8>>,
     pub(super) read_timeout: Duration,
 }
 
-pub(super) struct Halves {
+pub(super) struct OpenedSocket {
     socket: WebSocketStream<MaybeTlsStream<Metered<TcpStream>>>,
     meter: Arc<Meter>,
     queued: mpsc::Receiver<Vec<u8>>,
 }
 
-impl Socket {
-    pub(super) async fn open(settings: &RemoteSettings) -> Result<(Self, Halves), UpstreamError> {
-        let url = remote::address(&settings.url, &["ws", "wss"])?;
-        let refuse = |error: &Error| UpstreamError::Refused(format!("the websocket did not open: {error}"));
-        let mut request = url.as_str().into_client_request().map_err(|error| refuse(&error))?;
-        request.headers_mut().extend(remote::headers(settings)?);
+impl WebSocket {
+    pub(super) async fn open(target: &RemoteTarget) -> Result<(Self, OpenedSocket), UpstreamError> {
+        let url = remote::parse_url(&target.url, &["ws", "wss"])?;
+        let rejected = |error: &Error| UpstreamError::Refused(format!("the WebSocket cannot be opened: {error}"));
+        let mut request = url.as_str().into_client_request().map_err(|error| rejected(&error))?;
+        request.headers_mut().extend(remote::parse_headers(target)?);
         request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
         let config =
             WebSocketConfig::default().max_message_size(Some(MAX_RAW_BYTES)).max_frame_size(Some(MAX_RAW_BYTES));
-        let meter = Meter::new(SMALL_BYTES);
+        let meter = Meter::new(MAX_SMALL_BYTES);
         let open = async {
             let stream = connect(&url).await.map_err(Error::Io)?;
             let stream = Metered::new(stream, Arc::clone(&meter));
             super::tls::select_provider();
             tokio_tungstenite::client_async_tls_with_config(request, stream, Some(config), None).await
         };
-        let opened = tokio::time::timeout(settings.timeout, open).await.map_err(|_| UpstreamError::TimedOut)?;
+        let opened = tokio::time::timeout(target.timeout, open).await.map_err(|_| UpstreamError::TimedOut)?;
         let socket = match opened {
             Ok((socket, _)) => socket,
-            Err(Error::Http(response)) => return Err(remote::denied(response.status())),
-            Err(Error::Io(error)) => return Err(UpstreamError::lost(false, error.to_string())),
-            Err(error) => return Err(refuse(&error)),
+            Err(Error::Http(response)) => return Err(remote::status_error(response.status())),
+            Err(Error::Io(error)) => return Err(UpstreamError::closed(false, error.to_string())),
+            Err(error) => return Err(rejected(&error)),
         };
-        let (queue, queued) = mpsc::channel(MAX_QUEUED);
-        Ok((Self { queue, read_timeout: settings.sse_read_timeout }, Halves { socket, meter, queued }))
+        let (queue, queued) = mpsc::channel(MAX_QUEUED_MESSAGES);
+        Ok((Self { queue, read_timeout: target.read_timeout }, OpenedSocket { socket, meter, queued }))
     }
 
     pub(super) async fn send(&self, message: Vec<u8>) -> Result<(), UpstreamError> {
-        match self.queue.send_timeout(message, STALL).await {
+        match self.queue.send_timeout(message, STALL_TIMEOUT).await {
             Ok(()) => Ok(()),
             Err(mpsc::error::SendTimeoutError::Timeout(_)) => {
-                Err(UpstreamError::lost(false, "the server does not read its messages"))
+                Err(UpstreamError::closed(false, "the server does not read its messages"))
             }
             Err(mpsc::error::SendTimeoutError::Closed(_)) => {
-                Err(UpstreamError::lost(false, "the connection is closed"))
+                Err(UpstreamError::closed(false, "the connection is closed"))
             }
         }
     }
@@ -90,14 +90,14 @@ impl Socket {
     }
 }
 
-/// Moves messages in both directions, until the server ends or the connection does.
-pub(super) async fn run(connection: Arc<Connection>, halves: Halves) {
-    let Halves { socket, meter, mut queued } = halves;
+/// Sends and receives messages until the server closes the socket or the connection ends.
+pub(super) async fn run(connection: Arc<Connection>, opened: OpenedSocket) {
+    let OpenedSocket { socket, meter, mut queued } = opened;
     let (mut sink, mut stream) = socket.split();
     let write = async {
         while let Some(message) = queued.recv().await {
             let Ok(text) = String::from_utf8(message) else { continue };
-            match tokio::time::timeout(STALL, sink.send(Message::text(text))).await {
+            match tokio::time::timeout(STALL_TIMEOUT, sink.send(Message::text(text))).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return format!("writing to the server failed: {error}"),
                 Err(_) => return "the server does not read its messages".to_owned(),
@@ -107,27 +107,27 @@ pub(super) async fn run(connection: Arc<Connection>, halves: Halves) {
     };
     let read = async {
         let mut malformed = 0;
-        let mut room = Room::default();
+        let mut limit = SizeLimit::default();
         loop {
             let next = tokio::select! {
                 biased;
                 next = stream.next() => next,
-                () = meter.is_full() => match admit(&connection, &meter, &mut room).await {
+                () = meter.wait_until_full() => match allow_more(&connection, &meter, &mut limit).await {
                     Ok(()) => continue,
-                    Err(why) => return why,
+                    Err(reason) => return reason,
                 },
-                () = tokio::time::sleep(GLANCE), if room.is_large() => match admit(&connection, &meter, &mut room).await {
+                () = tokio::time::sleep(RECHECK_INTERVAL), if limit.is_large() => match allow_more(&connection, &meter, &mut limit).await {
                     Ok(()) => continue,
-                    Err(why) => return why,
+                    Err(reason) => return reason,
                 },
             };
             let data = match next {
                 Some(Ok(Message::Text(text))) => text.into(),
                 Some(Ok(Message::Binary(data))) => data,
-                Some(Ok(other)) => {
-                    // It may have come in the middle of a message.
-                    meter.forget(other.len() + CONTROL_HEADER_BYTES);
-                    connection.heard();
+                Some(Ok(control)) => {
+                    // A control frame can arrive between the frames of a message.
+                    meter.subtract(control.len() + CONTROL_HEADER_BYTES);
+                    connection.record_activity();
                     continue;
                 }
                 Some(Err(Error::Capacity(_))) => {
@@ -137,30 +137,30 @@ pub(super) async fn run(connection: Arc<Connection>, halves: Halves) {
                 Some(Err(error)) => return format!("reading from the server failed: {error}"),
                 None => return "the server closed the connection".to_owned(),
             };
-            meter.forget(usize::MAX);
-            meter.allow(SMALL_BYTES);
-            let is_message = connection.receive(&Received::own(data, room.leave()), None);
+            meter.subtract(usize::MAX);
+            meter.allow(MAX_SMALL_BYTES);
+            let is_message = connection.receive(&ReceivedMessage::owned(data, limit.take_slot()), None);
             malformed = if is_message { 0 } else { malformed + 1 };
             if malformed >= MAX_MALFORMED_IN_A_ROW {
-                return format!("the server sent {malformed} messages in a row that are not JSON-RPC");
+                return format!("the server sent {malformed} consecutive messages that are not JSON-RPC");
             }
         }
     };
-    let why = tokio::select! { why = write => why, why = read => why };
-    connection.close(EndReason::Lost(why));
+    let reason = tokio::select! { reason = write => reason, reason = read => reason };
+    connection.close(EndReason::Lost(reason));
 }
 
-/// Lets more of a message come, if it may: by another step, since whether it is waited for can change.
-async fn admit(connection: &Connection, meter: &Meter, room: &mut Room) -> Result<(), String> {
-    connection.heard();
+/// Allows the next part of a message if it is within its limit. In steps, since the limit can change meanwhile.
+async fn allow_more(connection: &Connection, meter: &Meter, limit: &mut SizeLimit) -> Result<(), String> {
+    connection.record_activity();
     let received = meter.received();
-    connection.make_room(room, received, None).await;
-    let limit = room.limit();
-    if received > limit + limit / OVERHEAD_DIVISOR {
-        connection.receive_oversized(&[], &[], None, room.excess());
-        return Err(too_large(limit));
+    connection.update_limit(limit, received, None).await;
+    let max_bytes = limit.max_bytes();
+    if received > max_bytes + max_bytes / OVERHEAD_DIVISOR {
+        connection.receive_oversized(&[], &[], None, limit.error());
+        return Err(too_large(max_bytes));
     }
-    meter.allow(received + SMALL_BYTES);
+    meter.allow(received + MAX_SMALL_BYTES);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The headers that let those on the way route a modern request without reading it (SEP-2243).
+//! Headers that let intermediaries route a modern request without reading its body (SEP-2243).
 
 use std::collections::HashMap;
 
@@ -9,25 +9,30 @@ use serde_json::Value;
 
 use crate::upstream::era::Era;
 
-/// More annotations than this in a schema are not followed.
+/// Limits for the annotations of one schema; further ones are ignored.
 const MAX_ANNOTATIONS: usize = 64;
 const MAX_DEPTH: usize = 16;
 
-/// Of each tool, the arguments that its schema wants as headers: their path and the header.
-pub(crate) type Promoted = HashMap<String, Vec<(Vec<String>, HeaderName)>>;
+/// For each tool, the arguments that its schema requires as headers: path of the argument, and name of the header.
+pub(crate) type HeaderParameters = HashMap<String, Vec<(Vec<String>, HeaderName)>>;
 
 pub(super) fn version(era: &Era) -> Option<HeaderValue> {
     HeaderValue::from_str(era.version()).ok()
 }
 
-/// The headers of one request.
-pub(super) fn of_request(method: &str, params: Option<&Value>, era: &Era, promoted: &Promoted) -> HeaderMap {
+/// Returns the headers of one request.
+pub(super) fn for_request(
+    method: &str,
+    params: Option<&Value>,
+    era: &Era,
+    header_parameters: &HeaderParameters,
+) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(version) = version(era) {
         headers.insert(HeaderName::from_static("mcp-protocol-version"), version);
     }
     let mut put = |name: HeaderName, text: &str| {
-        if let Ok(value) = HeaderValue::from_str(&encode(text)) {
+        if let Ok(value) = HeaderValue::from_str(&encode_value(text)) {
             headers.insert(name, value);
         }
     };
@@ -42,9 +47,10 @@ pub(super) fn of_request(method: &str, params: Option<&Value>, era: &Era, promot
     let Some(name) = params.get(key).and_then(Value::as_str) else { return headers };
     put(HeaderName::from_static("mcp-name"), name);
     if method == "tools/call" {
-        for (path, header) in promoted.get(name).into_iter().flatten() {
-            let argument = path.iter().try_fold(params.get("arguments"), |value, key| value.map(|it| it.get(key)));
-            if let Some(text) = argument.flatten().and_then(primitive) {
+        for (path, header) in header_parameters.get(name).into_iter().flatten() {
+            let argument =
+                path.iter().try_fold(params.get("arguments"), |value, key| value.map(|value| value.get(key)));
+            if let Some(text) = argument.flatten().and_then(primitive_text) {
                 put(header.clone(), &text);
             }
         }
@@ -52,7 +58,7 @@ pub(super) fn of_request(method: &str, params: Option<&Value>, era: &Era, promot
     headers
 }
 
-fn primitive(value: &Value) -> Option<String> {
+fn primitive_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
@@ -60,26 +66,26 @@ fn primitive(value: &Value) -> Option<String> {
     }
 }
 
-/// A header cannot carry every text: those it cannot are wrapped.
-fn encode(text: &str) -> String {
+/// Encodes text that is not valid in a header in Base64.
+fn encode_value(text: &str) -> String {
     let is_plain = text.bytes().all(|byte| (0x20..=0x7e).contains(&byte))
         && text.trim_matches([' ', '\t']) == text
         && !(text.starts_with("=?base64?") && text.ends_with("?="));
     if is_plain { text.to_owned() } else { format!("=?base64?{}?=", BASE64_STANDARD.encode(text)) }
 }
 
-/// Reads from the tools of a list which arguments they want as headers.
-pub(crate) fn promoted(tools: &[Value]) -> Promoted {
-    let mut promoted = Promoted::new();
+/// Collects the arguments that the schemas of these tools require as headers.
+pub(crate) fn header_parameters(tools: &[Value]) -> HeaderParameters {
+    let mut header_parameters = HeaderParameters::new();
     for tool in tools {
         let Some(name) = tool.get("name").and_then(Value::as_str) else { continue };
         let mut found = Vec::new();
         collect(tool.get("inputSchema"), &mut Vec::new(), &mut found);
         if !found.is_empty() {
-            promoted.insert(name.to_owned(), found);
+            header_parameters.insert(name.to_owned(), found);
         }
     }
-    promoted
+    header_parameters
 }
 
 fn collect(schema: Option<&Value>, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, HeaderName)>) {
@@ -110,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_names_its_method_its_tool_and_what_the_schema_wants() {
+    fn call_has_headers_for_method_tool_and_annotated_arguments() {
         let tools = [json!({"name": "t", "inputSchema": {"properties": {
             "region": {"type": "string", "x-mcp-header": "Region"},
             "deep": {"properties": {"n": {"type": "integer", "x-mcp-header": "N"}}},
@@ -118,7 +124,7 @@ mod tests {
         }}})];
         let params = json!({"name": "t", "arguments": {"region": "zürich", "deep": {"n": 4}}});
         let era = Era::Modern("2026-07-28".into());
-        let headers = of_request("tools/call", Some(&params), &era, &promoted(&tools));
+        let headers = for_request("tools/call", Some(&params), &era, &header_parameters(&tools));
         assert_eq!(text(&headers, "mcp-protocol-version").as_deref(), Some("2026-07-28"));
         assert_eq!(text(&headers, "mcp-method").as_deref(), Some("tools/call"));
         assert_eq!(text(&headers, "mcp-name").as_deref(), Some("t"));
@@ -128,9 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn no_text_breaks_a_header() {
+    fn every_text_becomes_a_valid_header_value() {
         for text in ["a\r\nb: c", " a", "=?base64?x?=", "\u{0}"] {
-            assert!(HeaderValue::from_str(&encode(text)).is_ok() && encode(text).starts_with("=?base64?"));
+            assert!(HeaderValue::from_str(&encode_value(text)).is_ok() && encode_value(text).starts_with("=?base64?"));
         }
     }
 }

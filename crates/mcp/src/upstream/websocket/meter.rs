@@ -1,6 +1,6 @@
-//! Counts what comes from a stream, and holds it up where more than was allowed wants to come.
+//! Counts the bytes read from a stream, and blocks the reader when an allowance is used up.
 //!
-//! The library that reads the frames gives messages only when they are whole, and takes the memory for them itself.
+//! This limits the memory of the WebSocket library, which collects a whole message before it returns it.
 
 use ringfence_core::sync::Mutex;
 use std::io;
@@ -24,13 +24,13 @@ pub(super) struct Meter {
 struct State {
     received: usize,
     allowed: usize,
-    held_up: Option<Waker>,
+    blocked_reader: Option<Waker>,
 }
 
 impl Meter {
-    /// Lets so many bytes through.
+    /// Creates a meter that allows this many bytes.
     pub(super) fn new(allowed: usize) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State { received: 0, allowed, held_up: None }), full: Notify::new() })
+        Arc::new(Self { state: Mutex::new(State { received: 0, allowed, blocked_reader: None }), full: Notify::new() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -41,26 +41,26 @@ impl Meter {
         self.state().received
     }
 
-    /// Waits until all that was allowed has come.
-    pub(super) async fn is_full(&self) {
+    /// Waits until the allowance is used up.
+    pub(super) async fn wait_until_full(&self) {
         self.full.notified().await;
     }
 
-    /// So much counts as not received.
-    pub(super) fn forget(&self, bytes: usize) {
+    /// Subtracts bytes from the count of received ones.
+    pub(super) fn subtract(&self, bytes: usize) {
         let mut state = self.state();
         state.received = state.received.saturating_sub(bytes);
     }
 
-    /// Lets more through, up to this altogether.
+    /// Sets the allowance and wakes a blocked reader.
     pub(super) fn allow(&self, allowed: usize) {
-        let held_up = {
+        let blocked_reader = {
             let mut state = self.state();
             state.allowed = allowed;
-            state.held_up.take()
+            state.blocked_reader.take()
         };
-        if let Some(held_up) = held_up {
-            held_up.wake();
+        if let Some(blocked_reader) = blocked_reader {
+            blocked_reader.wake();
         }
     }
 }
@@ -77,7 +77,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         {
             let mut state = this.meter.state();
             if state.received >= state.allowed {
-                state.held_up = Some(context.waker().clone());
+                state.blocked_reader = Some(context.waker().clone());
                 this.meter.full.notify_one();
                 return Poll::Pending;
             }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_more_comes_than_is_allowed_and_a_buffer() {
+    async fn reader_is_blocked_after_at_most_one_buffer_over_the_allowance() {
         let meter = Meter::new(100);
         let mut stream = Metered::new(tokio::io::repeat(b'x'), Arc::clone(&meter));
         let mut buffer = [0; 60];
@@ -119,13 +119,13 @@ mod tests {
         }
         tokio::select! {
             biased;
-            _ = stream.read(&mut buffer) => panic!("it is full"),
-            () = meter.is_full() => {}
+            _ = stream.read(&mut buffer) => panic!("the allowance is used up"),
+            () = meter.wait_until_full() => {}
         }
         assert_eq!(meter.received(), 120);
         let (read, ()) = tokio::join!(stream.read(&mut buffer), async { meter.allow(200) });
         assert_eq!((read.unwrap(), meter.received()), (60, 180));
-        meter.forget(100);
+        meter.subtract(100);
         assert_eq!(meter.received(), 80);
     }
 }

@@ -1,4 +1,4 @@
-//! JSON-RPC messages: read without looking into them further than needed, written without copying.
+//! JSON-RPC messages of a server: parsing, and serialization without copies of the values.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -6,51 +6,51 @@ use serde_json::Value;
 use crate::json_size;
 use crate::upstream::error::RpcError;
 
-/// The largest message in either direction.
+/// Maximum size of a message in either direction, except for raw results.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
-/// Parsed JSON takes many times the memory of its text: values of a message that is worth a count.
+/// Maximum number of values in a message, since parsed JSON needs many times the memory of its text.
 const MAX_VALUES: usize = 1_000_000;
 
 /// One message from a server.
 #[derive(Debug)]
 pub(super) enum Message {
-    Response { id: AnswerId, outcome: Result<Value, RpcError> },
+    Response { id: ResponseId, outcome: Result<Value, RpcError> },
     Request { id: Value, method: String, params: Option<Value> },
     Notification { method: String, params: Option<Value> },
 }
 
-/// Whose answer it is.
+/// The call that a response belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AnswerId {
-    Ours(u64),
-    /// `null`, none, or a text of the server's own: it could not tell which request it answers.
-    Unnamed,
+pub(super) enum ResponseId {
+    Call(u64),
+    /// The id is `null`, missing or not one of this side: the server did not recognize the request.
+    Unknown,
 }
 
-/// It is not JSON-RPC.
+/// The text is not a valid JSON-RPC message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
 #[derive(Deserialize)]
-struct Wire {
+struct RawMessage {
     #[serde(default)]
     id: Option<Value>,
     #[serde(default)]
     method: Option<String>,
     #[serde(default)]
     params: Option<Value>,
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "some_value")]
     result: Option<Value>,
     #[serde(default)]
     error: Option<Value>,
 }
 
-/// Tells `null` from nothing.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+/// Distinguishes `null` from a missing member.
+fn some_value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// Reads a message, or the messages of a batch; an element that is no message is left out, and counted.
+/// Parses a message or a batch. Returns the messages, and the number of invalid elements that were left out.
 pub(super) fn read(bytes: &[u8]) -> Result<(Vec<Message>, usize), Malformed> {
     if json_size::exceed(bytes, MAX_VALUES) {
         return Err(Malformed);
@@ -58,47 +58,45 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Vec<Message>, usize), Malformed> {
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         let batch: Vec<Value> = serde_json::from_slice(bytes).map_err(|_| Malformed)?;
         let total = batch.len();
-        let wires = batch.into_iter().filter_map(|value| serde_json::from_value::<Wire>(value).ok());
-        let messages: Vec<_> = wires.filter_map(|wire| classify(wire).ok()).collect();
+        let raws = batch.into_iter().filter_map(|value| serde_json::from_value::<RawMessage>(value).ok());
+        let messages: Vec<_> = raws.filter_map(|raw| classify(raw).ok()).collect();
         if messages.is_empty() {
             return Err(Malformed);
         }
         let left_out = total - messages.len();
         return Ok((messages, left_out));
     }
-    let wire: Wire = serde_json::from_slice(bytes).map_err(|_| Malformed)?;
-    Ok((vec![classify(wire)?], 0))
+    let raw: RawMessage = serde_json::from_slice(bytes).map_err(|_| Malformed)?;
+    Ok((vec![classify(raw)?], 0))
 }
 
-fn classify(wire: Wire) -> Result<Message, Malformed> {
-    if let Some(method) = wire.method {
-        return match wire.id {
-            Some(id @ (Value::String(_) | Value::Number(_))) => {
-                Ok(Message::Request { id, method, params: wire.params })
-            }
-            Some(Value::Null) | None => Ok(Message::Notification { method, params: wire.params }),
+fn classify(raw: RawMessage) -> Result<Message, Malformed> {
+    if let Some(method) = raw.method {
+        return match raw.id {
+            Some(id @ (Value::String(_) | Value::Number(_))) => Ok(Message::Request { id, method, params: raw.params }),
+            Some(Value::Null) | None => Ok(Message::Notification { method, params: raw.params }),
             Some(_) => Err(Malformed),
         };
     }
-    let outcome = match (wire.result, wire.error) {
-        (_, Some(error)) => Err(lenient(&error)),
+    let outcome = match (raw.result, raw.error) {
+        (_, Some(error)) => Err(parse_error(&error)),
         (Some(result), None) => Ok(result),
         (None, None) => return Err(Malformed),
     };
-    Ok(Message::Response { id: answer_id(wire.id.as_ref()), outcome })
+    Ok(Message::Response { id: response_id(raw.id.as_ref()), outcome })
 }
 
-/// An error is an error however it is spelt: a call must not wait for a better one.
-fn lenient(error: &Value) -> RpcError {
+/// Accepts a malformed error object too: the call would otherwise wait for another response.
+fn parse_error(error: &Value) -> RpcError {
     RpcError::deserialize(error).unwrap_or_else(|_| RpcError::new(RpcError::INTERNAL_ERROR, error.to_string()))
 }
 
-fn answer_id(id: Option<&Value>) -> AnswerId {
-    id.and_then(own_number).map_or(AnswerId::Unnamed, AnswerId::Ours)
+fn response_id(id: Option<&Value>) -> ResponseId {
+    id.and_then(call_id).map_or(ResponseId::Unknown, ResponseId::Call)
 }
 
-/// One of our numbers, as number or as text: some servers make texts of all ids.
-pub(super) fn own_number(value: &Value) -> Option<u64> {
+/// Returns the id of a call. Some servers turn numeric ids into strings.
+pub(super) fn call_id(value: &Value) -> Option<u64> {
     match value {
         Value::Number(number) => number.as_u64(),
         Value::String(text) if text.len() <= 20 => text.parse().ok(),
@@ -106,12 +104,12 @@ pub(super) fn own_number(value: &Value) -> Option<u64> {
     }
 }
 
-/// Which of our calls a message answers that is too large to be read: its first and last bytes tell.
-pub(super) fn id_of_oversized(head: &[u8], tail: &[u8]) -> Option<u64> {
+/// Finds the call of a response that is too large to be read, from its first and last bytes.
+pub(super) fn oversized_call_id(head: &[u8], tail: &[u8]) -> Option<u64> {
     id_at_start(head).or_else(|| id_at_end(tail))
 }
 
-/// The `id` among the leading members, up to the first that is an object or a list.
+/// Finds the `id` among the leading members, up to the first object or array.
 fn id_at_start(head: &[u8]) -> Option<u64> {
     let head = String::from_utf8_lossy(head);
     let members = head.trim_start().strip_prefix('{')?;
@@ -119,7 +117,7 @@ fn id_at_start(head: &[u8]) -> Option<u64> {
     leading.split(',').find_map(id_member)
 }
 
-/// The `id` among the trailing members, after the last that is an object or a list.
+/// Finds the `id` among the trailing members, after the last object or array.
 fn id_at_end(tail: &[u8]) -> Option<u64> {
     let tail = String::from_utf8_lossy(tail);
     let members = tail.trim_end().strip_suffix('}')?;
@@ -133,7 +131,7 @@ fn id_member(member: &str) -> Option<u64> {
 }
 
 #[derive(Serialize)]
-struct Sent<'a> {
+struct OutgoingMessage<'a> {
     jsonrpc: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a Value>,
@@ -147,23 +145,24 @@ struct Sent<'a> {
     error: Option<&'a RpcError>,
 }
 
-const EMPTY: Sent<'_> = Sent { jsonrpc: "2.0", id: None, method: None, params: None, result: None, error: None };
+const EMPTY: OutgoingMessage<'_> =
+    OutgoingMessage { jsonrpc: "2.0", id: None, method: None, params: None, result: None, error: None };
 
 pub(super) fn request(id: u64, method: &str, params: Option<&Value>) -> Vec<u8> {
-    write(&Sent { id: Some(&id.into()), method: Some(method), params, ..EMPTY })
+    write(&OutgoingMessage { id: Some(&id.into()), method: Some(method), params, ..EMPTY })
 }
 
 pub(super) fn notification(method: &str, params: Option<&Value>) -> Vec<u8> {
-    write(&Sent { method: Some(method), params, ..EMPTY })
+    write(&OutgoingMessage { method: Some(method), params, ..EMPTY })
 }
 
-pub(super) fn answer(id: &Value, outcome: &Result<Value, RpcError>) -> Vec<u8> {
+pub(super) fn response(id: &Value, outcome: &Result<Value, RpcError>) -> Vec<u8> {
     let (result, error) = (outcome.as_ref().ok(), outcome.as_ref().err());
-    write(&Sent { id: Some(id), result, error, ..EMPTY })
+    write(&OutgoingMessage { id: Some(id), result, error, ..EMPTY })
 }
 
-fn write(message: &Sent<'_>) -> Vec<u8> {
-    // Values have text keys only, so that writing them cannot fail.
+fn write(message: &OutgoingMessage<'_>) -> Vec<u8> {
+    // Serialization cannot fail: all keys are strings.
     serde_json::to_vec(message).unwrap_or_default()
 }
 
@@ -173,35 +172,35 @@ mod tests {
 
     use super::*;
 
-    fn one(text: &str) -> Message {
+    fn parse_one(text: &str) -> Message {
         let (mut messages, left_out) = read(text.as_bytes()).unwrap();
         assert_eq!((messages.len(), left_out), (1, 0));
         messages.remove(0)
     }
 
     #[test]
-    fn kinds_of_messages_are_told_apart() {
-        assert!(matches!(one(r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#), Message::Request { .. }));
-        assert!(matches!(one(r#"{"jsonrpc":"2.0","method":"m"}"#), Message::Notification { .. }));
-        let Message::Response { id, outcome } = one(r#"{"result":null,"id":"7"}"#) else { panic!() };
-        assert_eq!((id, outcome), (AnswerId::Ours(7), Ok(Value::Null)));
-        let Message::Response { id, outcome } = one(r#"{"id":null,"error":{"code":-1,"message":"x"}}"#) else {
+    fn kinds_of_messages_are_distinguished() {
+        assert!(matches!(parse_one(r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#), Message::Request { .. }));
+        assert!(matches!(parse_one(r#"{"jsonrpc":"2.0","method":"m"}"#), Message::Notification { .. }));
+        let Message::Response { id, outcome } = parse_one(r#"{"result":null,"id":"7"}"#) else { panic!() };
+        assert_eq!((id, outcome), (ResponseId::Call(7), Ok(Value::Null)));
+        let Message::Response { id, outcome } = parse_one(r#"{"id":null,"error":{"code":-1,"message":"x"}}"#) else {
             panic!()
         };
-        assert_eq!((id, outcome.unwrap_err().code), (AnswerId::Unnamed, -1));
+        assert_eq!((id, outcome.unwrap_err().code), (ResponseId::Unknown, -1));
         for bad in ["", "3", "{}", "[]", r#"{"id":1}"#, r#"{"id":{},"method":"m"}"#, "{", "[3]"] {
             assert!(read(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn a_batch_gives_each_of_its_messages() {
+    fn batch_returns_each_valid_message() {
         let (messages, left_out) = read(br#" [{"id":1,"result":{}},7,{"method":"m"}]"#).unwrap();
         assert_eq!((messages.len(), left_out), (2, 1));
     }
 
     #[test]
-    fn a_message_of_too_many_values_is_not_read() {
+    fn message_with_too_many_values_is_rejected() {
         let zeros = format!(r#"{{"id":1,"result":[{}0]}}"#, "0,".repeat(MAX_VALUES));
         assert!(read(zeros.as_bytes()).is_err());
         let text = format!(r#"{{"id":1,"result":"{}"}}"#, ",".repeat(2 * MAX_VALUES));
@@ -209,23 +208,23 @@ mod tests {
     }
 
     #[test]
-    fn the_id_of_an_oversized_answer_is_found_at_either_end() {
-        assert_eq!(id_of_oversized(br#"{"jsonrpc":"2.0", "id": 12 ,"result":{"a":"#, b"xxxx"), Some(12));
-        assert_eq!(id_of_oversized(br#"{"result":{"id":3,"#, br#""id":4}]},"jsonrpc":"2.0","id":13}"#), Some(13));
-        assert_eq!(id_of_oversized(br#"{"result":{"id":3,"#, br#""id":4}]}}"#), None);
-        assert_eq!(id_of_oversized(b"\xff\xfe", b"\xff}"), None);
+    fn id_of_oversized_response_is_found_at_either_end() {
+        assert_eq!(oversized_call_id(br#"{"jsonrpc":"2.0", "id": 12 ,"result":{"a":"#, b"xxxx"), Some(12));
+        assert_eq!(oversized_call_id(br#"{"result":{"id":3,"#, br#""id":4}]},"jsonrpc":"2.0","id":13}"#), Some(13));
+        assert_eq!(oversized_call_id(br#"{"result":{"id":3,"#, br#""id":4}]}}"#), None);
+        assert_eq!(oversized_call_id(b"\xff\xfe", b"\xff}"), None);
     }
 
     #[test]
-    fn messages_are_written_with_what_they_have_only() {
+    fn absent_members_are_not_serialized() {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         assert_eq!(text(request(4, "m", None)), r#"{"jsonrpc":"2.0","id":4,"method":"m"}"#);
         assert_eq!(
             text(notification("n", Some(&json!({"z":1,"a":2})))),
             r#"{"jsonrpc":"2.0","method":"n","params":{"z":1,"a":2}}"#
         );
-        assert_eq!(text(answer(&json!("q"), &Ok(json!({})))), r#"{"jsonrpc":"2.0","id":"q","result":{}}"#);
+        assert_eq!(text(response(&json!("q"), &Ok(json!({})))), r#"{"jsonrpc":"2.0","id":"q","result":{}}"#);
         let error = Err(RpcError::new(-1, "no"));
-        assert_eq!(text(answer(&json!(3), &error)), r#"{"jsonrpc":"2.0","id":3,"error":{"code":-1,"message":"no"}}"#);
+        assert_eq!(text(response(&json!(3), &error)), r#"{"jsonrpc":"2.0","id":3,"error":{"code":-1,"message":"no"}}"#);
     }
 }

@@ -1,17 +1,17 @@
-//! Servers of other people's: one in each of its three ways, and one of the modern era. `scripts/test` fetches them.
+//! Published servers: server-everything over three transports, and a Python server of the modern era. `scripts/test`
+//! downloads them.
 
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use ringfence_entries::RemoteSettings;
 use ringfence_testkit::{download_cache, skip};
 use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use super::loopback::{LONG, call, connect};
-use crate::upstream::{Incoming, Outgoing, Upstream, Wire};
+use super::http_servers::{LONG, call, connect, plain_target};
+use crate::upstream::{Incoming, OutgoingCall, Target, Upstream};
 
 /// Returns the program of server-everything in the package cache. Records a skip if it is missing.
 fn program(test: &str) -> Option<PathBuf> {
@@ -37,9 +37,9 @@ fn free_port() -> u16 {
 }
 
 /// Connects as soon as the server listens.
-async fn reach(wire: impl Fn() -> Wire) -> (Upstream, mpsc::Receiver<Incoming>) {
+async fn connect_when_ready(target: impl Fn() -> Target) -> (Upstream, mpsc::Receiver<Incoming>) {
     for _ in 0..300 {
-        if let (Ok(upstream), incoming) = connect(wire()).await {
+        if let (Ok(upstream), incoming) = connect(target()).await {
             return (upstream, incoming);
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -52,13 +52,13 @@ async fn assert_works(upstream: &Upstream) {
     assert!(tools.iter().any(|tool| tool["name"] == "echo"), "{tools:?}");
     let echo = call("tools/call", json!({"name": "echo", "arguments": {"message": "hello"}}));
     assert_eq!(upstream.call(echo).await.unwrap()["content"][0]["text"], "Echo: hello");
-    let (related, mut heard) = mpsc::channel(64);
+    let (related, mut messages) = mpsc::channel(64);
     let long = json!({"name": "trigger-long-running-operation", "arguments": {"duration": 1, "steps": 2},
         "_meta": {"progressToken": "mine"}});
-    let result = upstream.call(Outgoing { related: Some(related), ..call("tools/call", long) }).await.unwrap();
+    let result = upstream.call(OutgoingCall { related: Some(related), ..call("tools/call", long) }).await.unwrap();
     assert!(result.get("isError").is_none(), "{result}");
     let mut progress = 0;
-    while let Some(incoming) = heard.recv().await {
+    while let Some(incoming) = messages.recv().await {
         let Incoming::Notification { method, params } = incoming else { continue };
         if method == "notifications/progress" {
             assert_eq!(params.unwrap()["progressToken"], "mine");
@@ -70,13 +70,13 @@ async fn assert_works(upstream: &Upstream) {
 }
 
 #[tokio::test]
-async fn server_everything_over_lines() {
-    let Some(program) = program("upstream::server_everything_over_lines") else { return };
+async fn server_everything_over_stdio() {
+    let Some(program) = program("upstream::server_everything_over_stdio") else { return };
     let mut child = start(&program, "stdio", 0);
     let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
-    let (upstream, _incoming) = connect(Wire::Lines(Box::new(streams.0), Box::new(streams.1))).await;
+    let (upstream, _incoming) = connect(Target::Stdio(Box::new(streams.0), Box::new(streams.1))).await;
     assert_works(&upstream.unwrap()).await;
-    // The end of its input is the end of the server.
+    // The server exits when its input is closed.
     tokio::time::timeout(LONG, child.wait()).await.unwrap().unwrap();
 }
 
@@ -85,8 +85,8 @@ async fn server_everything_over_streamable_http() {
     let Some(program) = program("upstream::server_everything_over_streamable_http") else { return };
     let port = free_port();
     let _child = start(&program, "streamableHttp", port);
-    let settings = RemoteSettings::new(format!("http://127.0.0.1:{port}/mcp"));
-    let (upstream, _incoming) = reach(|| Wire::Remote(settings.clone())).await;
+    let remote = plain_target(format!("http://127.0.0.1:{port}/mcp"));
+    let (upstream, _incoming) = connect_when_ready(|| Target::Remote(remote.clone())).await;
     assert_works(&upstream).await;
     upstream.close().await;
 }
@@ -96,13 +96,13 @@ async fn server_everything_over_sse() {
     let Some(program) = program("upstream::server_everything_over_sse") else { return };
     let port = free_port();
     let _child = start(&program, "sse", port);
-    let settings = RemoteSettings::new(format!("http://127.0.0.1:{port}/sse"));
-    let (upstream, _incoming) = reach(|| Wire::Remote(settings.clone())).await;
+    let remote = plain_target(format!("http://127.0.0.1:{port}/sse"));
+    let (upstream, _incoming) = connect_when_ready(|| Target::Remote(remote.clone())).await;
     assert_works(&upstream).await;
     upstream.close().await;
 }
 
-/// A server of the newest Python package.
+/// A server that uses the newest Python package of MCP.
 const MODERN: &str = r#"
 import sys
 from mcp.server.mcpserver import MCPServer
@@ -133,21 +133,21 @@ async fn assert_modern(upstream: &Upstream) {
 }
 
 #[tokio::test]
-async fn a_modern_python_server_over_lines() {
-    let Some(mut child) = start_modern("upstream::a_modern_python_server_over_lines", "stdio") else { return };
+async fn modern_python_server_over_stdio() {
+    let Some(mut child) = start_modern("upstream::modern_python_server_over_stdio", "stdio") else { return };
     let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
-    let (upstream, _incoming) = connect(Wire::Lines(Box::new(streams.0), Box::new(streams.1))).await;
+    let (upstream, _incoming) = connect(Target::Stdio(Box::new(streams.0), Box::new(streams.1))).await;
     assert_modern(&upstream.unwrap()).await;
     tokio::time::timeout(LONG, child.wait()).await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_modern_python_server_over_http() {
+async fn modern_python_server_over_http() {
     let port = free_port();
-    let test = "upstream::a_modern_python_server_over_http";
+    let test = "upstream::modern_python_server_over_http";
     let Some(_child) = start_modern(test, &port.to_string()) else { return };
-    let settings = RemoteSettings::new(format!("http://127.0.0.1:{port}/mcp"));
-    let (upstream, _incoming) = reach(|| Wire::Http(settings.clone())).await;
+    let remote = plain_target(format!("http://127.0.0.1:{port}/mcp"));
+    let (upstream, _incoming) = connect_when_ready(|| Target::Http(remote.clone())).await;
     assert_modern(&upstream).await;
     upstream.close().await;
 }

@@ -1,127 +1,127 @@
-//! Server-sent events, as they come in pieces. Bounded: an event that is too large is skipped, not held.
+//! An incremental parser for server-sent events. An event over the limit is skipped without being stored.
 
 use std::time::Duration;
 
 use super::error::UpstreamError;
-use super::large_message_slots::Room;
-use super::raw::Received;
+use super::large_message_slots::SizeLimit;
+use super::received::ReceivedMessage;
 
-/// Names and ids beyond this are not believed.
+/// Maximum size of event names and ids; longer ones are ignored.
 const MAX_FIELD_BYTES: usize = 1024;
-/// Of an event that is too large, so much is kept of its beginning.
-const KEPT_BYTES: usize = 1024;
+/// Number of bytes that are reported of an event over the limit.
+const EXCERPT_BYTES: usize = 1024;
 const BOM: &[u8] = b"\xef\xbb\xbf";
 const DATA: &[u8] = b"data:";
 
 pub(super) enum Event<'a> {
     Message {
-        /// `message` unless the server said otherwise.
+        /// `message` unless the server set another name.
         name: &'a str,
-        data: Received<'static>,
+        data: ReceivedMessage<'static>,
     },
-    /// It is over the bound and will be skipped up to its end. Told once, when that is known.
-    TooLarge { head: &'a [u8], why: UpstreamError },
+    /// The event is over the limit and is skipped up to its end. Emitted once, as soon as this is known.
+    TooLarge { head: &'a [u8], error: UpstreamError },
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Parser {
-    /// A line that has not ended.
+pub(super) struct EventParser {
+    /// The current line, without its end.
     line: Vec<u8>,
     data: Option<Vec<u8>>,
-    /// The line is one of data, and what comes of it goes there at once: the largest part is not held twice.
+    /// The current line is a `data` line, whose bytes go directly to `data`, so that large data is stored only once.
     is_in_data: bool,
-    /// How large the event may become.
-    pub(super) room: Room,
+    /// The size limit of the current event.
+    pub(super) limit: SizeLimit,
     name: String,
     id: Option<String>,
     last_id: Option<String>,
     retry: Option<Duration>,
-    after_return: bool,
+    is_after_return: bool,
     is_past_start: bool,
     skipping: Skipping,
 }
 
-/// Whether the event is too large, so that only its end matters.
+/// Whether the current event is skipped because it is too large.
 #[derive(Debug, Default, Clone, Copy)]
 enum Skipping {
     #[default]
     No,
-    /// In a line that has no bytes so far: if it ends so, the event does.
+    /// The current line has no bytes so far; if it stays blank, it ends the event.
     BlankLine,
     Line,
 }
 
-impl Parser {
-    /// The id of the last event that had one: where a broken stream is taken up again.
+impl EventParser {
+    /// The id of the last event that had one. A broken stream is resumed after it.
     pub(super) fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
 
-    /// How long the server wants us to wait before that.
+    /// The delay before a reconnection that the server requested.
     pub(super) fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// Begins a new stream: what was unfinished is forgotten, the place is not.
-    pub(super) fn restart(&mut self) {
+    /// Prepares for a new stream: drops the unfinished event, and retains the last id and the delay.
+    pub(super) fn reset(&mut self) {
         *self = Self { last_id: self.last_id.take(), retry: self.retry, ..Self::default() };
     }
 
-    /// Takes the next piece and tells the events that it ends.
-    pub(super) fn feed(&mut self, mut chunk: &[u8], mut tell: impl FnMut(Event<'_>)) {
-        if self.after_return && !chunk.is_empty() {
-            self.after_return = false;
+    /// Parses the next chunk and emits the events that it completes.
+    pub(super) fn feed(&mut self, mut chunk: &[u8], mut emit: impl FnMut(Event<'_>)) {
+        if self.is_after_return && !chunk.is_empty() {
+            self.is_after_return = false;
             chunk = chunk.strip_prefix(b"\n").unwrap_or(chunk);
         }
         while !chunk.is_empty() {
             let Some(end) = chunk.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
-                return self.keep(chunk, &mut tell);
+                return self.append(chunk, &mut emit);
             };
-            self.keep(&chunk[..end], &mut tell);
-            self.end_line(&mut tell);
+            self.append(&chunk[..end], &mut emit);
+            self.end_line(&mut emit);
             let is_return = chunk[end] == b'\r';
             chunk = &chunk[end + 1..];
             if is_return {
                 match chunk.strip_prefix(b"\n") {
                     Some(rest) => chunk = rest,
-                    None => self.after_return = chunk.is_empty(),
+                    None => self.is_after_return = chunk.is_empty(),
                 }
             }
         }
     }
 
-    /// How much of the event is held.
-    pub(super) fn held(&self) -> usize {
+    /// The number of bytes stored of the current event.
+    pub(super) fn buffered_bytes(&self) -> usize {
         self.line.len() + self.data.as_ref().map_or(0, Vec::len)
     }
 
-    /// Gives an event up that is larger, with so much more, than there is room for.
-    pub(super) fn fit(&mut self, more: usize, tell: &mut impl FnMut(Event<'_>)) {
-        if self.held() + more <= self.room.limit() + MAX_FIELD_BYTES {
+    /// Starts to skip the current event if `more` bytes would exceed its limit.
+    pub(super) fn check_limit(&mut self, more: usize, emit: &mut impl FnMut(Event<'_>)) {
+        if self.buffered_bytes() + more <= self.limit.max_bytes() + MAX_FIELD_BYTES {
             return;
         }
         let head = self.data.as_deref().unwrap_or(&self.line);
-        tell(Event::TooLarge { head: &head[..head.len().min(KEPT_BYTES)], why: self.room.excess() });
+        emit(Event::TooLarge { head: &head[..head.len().min(EXCERPT_BYTES)], error: self.limit.error() });
         let is_in_line = more > 0 || self.is_in_data || !self.line.is_empty();
-        self.restart();
+        self.reset();
         self.is_past_start = true;
         self.skipping = if is_in_line { Skipping::Line } else { Skipping::BlankLine };
     }
 
-    fn keep(&mut self, part: &[u8], tell: &mut impl FnMut(Event<'_>)) {
+    fn append(&mut self, part: &[u8], emit: &mut impl FnMut(Event<'_>)) {
         if matches!(self.skipping, Skipping::No) {
-            self.fit(part.len(), tell);
+            self.check_limit(part.len(), emit);
         }
         match self.skipping {
-            Skipping::No => self.take(part),
+            Skipping::No => self.append_to_event(part),
             Skipping::BlankLine if !part.is_empty() => self.skipping = Skipping::Line,
             Skipping::BlankLine | Skipping::Line => {}
         }
     }
 
-    fn take(&mut self, part: &[u8]) {
+    fn append_to_event(&mut self, part: &[u8]) {
         if let Some(data) = self.data.as_mut().filter(|_| self.is_in_data) {
-            self.room.prepare(data);
+            self.limit.reserve(data);
             return data.extend_from_slice(part);
         }
         self.line.extend_from_slice(part);
@@ -131,7 +131,7 @@ impl Parser {
                 self.line.drain(..BOM.len());
             }
         }
-        // One byte more tells whether a space follows.
+        // The byte after the colon is needed too, since one space is stripped.
         if self.line.len() > DATA.len() && self.line.starts_with(DATA) {
             let line = std::mem::take(&mut self.line);
             let value = &line[DATA.len()..];
@@ -150,7 +150,7 @@ impl Parser {
         }
     }
 
-    fn end_line(&mut self, tell: &mut impl FnMut(Event<'_>)) {
+    fn end_line(&mut self, emit: &mut impl FnMut(Event<'_>)) {
         match self.skipping {
             Skipping::No => {}
             Skipping::BlankLine => return self.skipping = Skipping::No,
@@ -162,25 +162,25 @@ impl Parser {
         }
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
-            return self.end_event(tell);
+            return self.end_event(emit);
         }
         let colon = line.iter().position(|&byte| byte == b':').unwrap_or(line.len());
         let (field, value) = (&line[..colon], line.get(colon + 1..).unwrap_or_default());
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match field {
             b"data" => self.add_data(value),
-            b"event" => self.name = text(value).unwrap_or_default(),
-            b"id" if !value.contains(&0) => self.id = text(value),
+            b"event" => self.name = field_text(value).unwrap_or_default(),
+            b"id" if !value.contains(&0) => self.id = field_text(value),
             b"retry" => {
-                let millis = text(value).and_then(|value| value.parse().ok());
+                let millis = field_text(value).and_then(|value| value.parse().ok());
                 self.retry = millis.map(Duration::from_millis).or(self.retry);
             }
             _ => {}
         }
     }
 
-    fn end_event(&mut self, tell: &mut impl FnMut(Event<'_>)) {
-        let slot = self.room.leave();
+    fn end_event(&mut self, emit: &mut impl FnMut(Event<'_>)) {
+        let slot = self.limit.take_slot();
         if let Some(id) = self.id.take() {
             self.last_id = Some(id).filter(|id| !id.is_empty());
         }
@@ -190,12 +190,12 @@ impl Parser {
             if slot.is_some() {
                 data.shrink_to_fit();
             }
-            tell(Event::Message { name, data: Received::own(data, slot) });
+            emit(Event::Message { name, data: ReceivedMessage::owned(data, slot) });
         }
     }
 }
 
-fn text(value: &[u8]) -> Option<String> {
+fn field_text(value: &[u8]) -> Option<String> {
     let value = std::str::from_utf8(value).ok().filter(|value| value.len() <= MAX_FIELD_BYTES)?;
     Some(value.to_owned())
 }
@@ -205,9 +205,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::upstream::rpc::MAX_MESSAGE_BYTES;
+    use crate::upstream::connection::MAX_MESSAGE_BYTES;
 
-    fn events(parser: &mut Parser, chunks: &[&[u8]]) -> Vec<(String, String)> {
+    fn events(parser: &mut EventParser, chunks: &[&[u8]]) -> Vec<(String, String)> {
         let mut found = Vec::new();
         for chunk in chunks {
             parser.feed(chunk, |event| match event {
@@ -225,49 +225,49 @@ mod tests {
     }
 
     #[test]
-    fn fields_comments_and_several_lines_of_data() {
+    fn fields_comments_and_multi_line_data_are_parsed() {
         let stream = "\u{feff}: hello\nevent: endpoint\ndata: /a\n\ndata:x\ndata:  y\nid: 7\nretry: 250\n\nevent: lost\n\n\n\
                       id: 8\ndata\n\nunknown: 1\ndata: {}\n\ndata: unfinished\n";
-        let mut parser = Parser::default();
+        let mut parser = EventParser::default();
         let found = events(&mut parser, &[stream.as_bytes()]);
         assert_eq!(found, [("endpoint".to_owned(), "/a".to_owned()), message("x\n y"), message("{}")]);
         assert_eq!((parser.last_id(), parser.retry()), (Some("8"), Some(Duration::from_millis(250))));
     }
 
     #[test]
-    fn an_event_without_end_is_told_once_and_not_held() {
-        let mut parser = Parser::default();
+    fn endless_event_is_reported_once_and_not_stored() {
+        let mut parser = EventParser::default();
         let megabyte = vec![b'x'; 1024 * 1024];
-        let mut told = 0;
-        parser.feed(b"data: {\"id\":3", |_| told += 1);
+        let mut count = 0;
+        parser.feed(b"data: {\"id\":3", |_| count += 1);
         for _ in 0..64 {
             parser.feed(&megabyte, |event| {
                 let Event::TooLarge { head, .. } = event else { panic!() };
                 assert!(head.starts_with(b"{\"id\":3xx"));
-                told += 1;
+                count += 1;
             });
-            assert!(parser.held() <= MAX_MESSAGE_BYTES + MAX_FIELD_BYTES);
+            assert!(parser.buffered_bytes() <= MAX_MESSAGE_BYTES + MAX_FIELD_BYTES);
         }
-        assert_eq!(told, 1);
+        assert_eq!(count, 1);
         assert_eq!((parser.line.capacity(), &parser.data), (0, &None));
         let next = events(&mut parser, &[b"\ndata: still the same\n\ndata: next\n\n"]);
         assert_eq!(next, [message("next")]);
     }
 
     #[test]
-    fn endless_lines_of_data_are_bounded_too() {
-        let mut parser = Parser::default();
-        let mut told = 0;
+    fn endless_data_lines_are_limited() {
+        let mut parser = EventParser::default();
+        let mut count = 0;
         let line = [b"data: ".as_slice(), &[b'x'; 1000], b"\n"].concat();
         for _ in 0..20_000 {
-            parser.feed(&line, |_| told += 1);
+            parser.feed(&line, |_| count += 1);
         }
-        assert_eq!((told, parser.data), (1, None));
+        assert_eq!((count, parser.data), (1, None));
     }
 
     proptest! {
         #[test]
-        fn pieces_and_line_ends_do_not_matter(
+        fn chunk_borders_and_line_ends_do_not_matter(
             datas in prop::collection::vec("[^\r\n\u{0}]{1,30}", 1..8),
             end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
             cuts in prop::collection::vec(1_usize..7, 1..40),
@@ -282,12 +282,12 @@ mod tests {
                 rest = after;
             }
             let expected: Vec<_> = datas.iter().map(|data| message(data)).collect();
-            prop_assert_eq!(events(&mut Parser::default(), &chunks), expected);
+            prop_assert_eq!(events(&mut EventParser::default(), &chunks), expected);
         }
 
         #[test]
-        fn noise_is_no_harm(noise in prop::collection::vec(any::<u8>(), 0..400)) {
-            Parser::default().feed(&noise, |_| {});
+        fn arbitrary_bytes_do_not_panic(noise in prop::collection::vec(any::<u8>(), 0..400)) {
+            EventParser::default().feed(&noise, |_| {});
         }
     }
 }

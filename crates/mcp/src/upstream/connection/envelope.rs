@@ -1,7 +1,7 @@
-//! What kind of message a text is, found without building its values.
+//! Classifies a message and finds its result without parsing it into values.
 //!
-//! It is checked as a whole to be JSON that is not nested deeper than a parser with a stack can follow. Nothing of it
-//! is copied, so that a large message costs no more than itself.
+//! The whole text is checked to be valid JSON with limited nesting. Nothing is copied, so that a large message needs no
+//! further memory.
 
 use std::fmt;
 
@@ -10,29 +10,29 @@ use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::message::{AnswerId, Malformed, own_number};
+use super::message::{Malformed, ResponseId, call_id};
 
-/// The same as where values are built.
+/// Maximum nesting, the same as `serde_json` allows when it parses into values.
 const MAX_DEPTH: usize = 127;
-/// Longer names and ids are none that we look for, however they are spelt.
+/// Maximum size of a member name or id that can match, in escaped form.
 const MAX_NAME_BYTES: usize = 64;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Envelope<'a> {
-    Result(AnswerId, &'a [u8]),
-    Error(AnswerId),
+    Result(ResponseId, &'a [u8]),
+    Error(ResponseId),
     /// A request or a notification.
     Other,
 }
 
-/// What to make of a name that comes twice.
+/// Handling of a member that occurs twice.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Repeats {
-    Refused,
-    LastCounts,
+enum Duplicates {
+    Rejected,
+    LastWins,
 }
 
-/// The texts of a message, or of the messages of a batch.
+/// Returns the text of a message, or of each message of a batch.
 pub(super) fn messages(bytes: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
     if is_too_deep(bytes) {
         return Err(Malformed);
@@ -44,57 +44,58 @@ pub(super) fn messages(bytes: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
     Ok(batch.into_iter().map(|message| message.get().as_bytes()).collect())
 }
 
+/// Classifies one message.
 pub(super) fn read(text: &[u8]) -> Result<Envelope<'_>, Malformed> {
-    let [id, method, result, error] = pick(text, ["id", "method", "result", "error"], Repeats::Refused)?;
-    let is_given = |member: &RawValue| member.get() != "null";
-    if method.is_some_and(is_given) {
+    let [id, method, result, error] = select_members(text, ["id", "method", "result", "error"], Duplicates::Rejected)?;
+    let is_present = |member: &RawValue| member.get() != "null";
+    if method.is_some_and(is_present) {
         return Ok(Envelope::Other);
     }
     let id = id.filter(|id| id.get().len() <= MAX_NAME_BYTES);
-    let id = id.and_then(|id| own_number(&serde_json::from_str::<Value>(id.get()).ok()?));
-    let id = id.map_or(AnswerId::Unnamed, AnswerId::Ours);
-    match (result, error.filter(|error| is_given(error))) {
+    let id = id.and_then(|id| call_id(&serde_json::from_str::<Value>(id.get()).ok()?));
+    let id = id.map_or(ResponseId::Unknown, ResponseId::Call);
+    match (result, error.filter(|error| is_present(error))) {
         (_, Some(_)) => Ok(Envelope::Error(id)),
         (Some(result), None) => Ok(Envelope::Result(id, result.get().as_bytes())),
         (None, None) => Err(Malformed),
     }
 }
 
-/// What the result of a tool says of itself.
+/// Members of a tool result that decide how it is handled.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct ResultHead {
+pub struct ResultFlags {
     pub is_error: bool,
-    pub asks_for_input: bool,
+    pub is_input_required: bool,
 }
 
-pub(crate) fn head_of(result: &[u8]) -> ResultHead {
-    // What is no object says nothing.
-    let members = pick(result, ["isError", "resultType"], Repeats::LastCounts);
+pub(crate) fn result_flags(result: &[u8]) -> ResultFlags {
+    // A result that is not an object sets no flags.
+    let members = select_members(result, ["isError", "resultType"], Duplicates::LastWins);
     let [is_error, kind] = members.unwrap_or_default().map(|member| {
         let text = member.map(RawValue::get).filter(|text| text.len() <= MAX_NAME_BYTES);
         text.and_then(|text| serde_json::from_str::<Value>(text).ok()).unwrap_or_default()
     });
-    ResultHead { is_error: is_error == true, asks_for_input: kind == "input_required" }
+    ResultFlags { is_error: is_error == true, is_input_required: kind == "input_required" }
 }
 
-/// The values of an object that have one of these names.
-fn pick<'a, const N: usize>(
+/// Returns the values of the named members of an object.
+fn select_members<'a, const N: usize>(
     text: &'a [u8],
     names: [&str; N],
-    repeats: Repeats,
+    duplicates: Duplicates,
 ) -> Result<[Option<&'a RawValue>; N], Malformed> {
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let picked = reader.deserialize_map(Pick { names, repeats }).map_err(|_| Malformed)?;
+    let selected = reader.deserialize_map(MemberSelector { names, duplicates }).map_err(|_| Malformed)?;
     reader.end().map_err(|_| Malformed)?;
-    Ok(picked)
+    Ok(selected)
 }
 
-struct Pick<'n, const N: usize> {
+struct MemberSelector<'n, const N: usize> {
     names: [&'n str; N],
-    repeats: Repeats,
+    duplicates: Duplicates,
 }
 
-impl<'de, const N: usize> Visitor<'de> for Pick<'_, N> {
+impl<'de, const N: usize> Visitor<'de> for MemberSelector<'_, N> {
     type Value = [Option<&'de RawValue>; N];
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,29 +103,29 @@ impl<'de, const N: usize> Visitor<'de> for Pick<'_, N> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut picked = [None; N];
-        // As text: a name that is as long as the message is not unescaped into another buffer.
+        let mut selected = [None; N];
+        // Raw text: a very long name must not be unescaped into another buffer.
         while let Some(name) = map.next_key::<&RawValue>()? {
-            match self.names.iter().position(|wanted| is_name(name.get(), wanted)) {
-                Some(at) if picked[at].is_some() && self.repeats == Repeats::Refused => {
-                    return Err(A::Error::custom("a member that comes twice"));
+            match self.names.iter().position(|expected| is_name(name.get(), expected)) {
+                Some(at) if selected[at].is_some() && self.duplicates == Duplicates::Rejected => {
+                    return Err(A::Error::custom("a duplicate member"));
                 }
-                Some(at) => picked[at] = Some(map.next_value()?),
+                Some(at) => selected[at] = Some(map.next_value()?),
                 None => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        Ok(picked)
+        Ok(selected)
     }
 }
 
-fn is_name(text: &str, wanted: &str) -> bool {
+fn is_name(text: &str, expected: &str) -> bool {
     let plain = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
-    plain == Some(wanted)
+    plain == Some(expected)
         || (text.len() <= MAX_NAME_BYTES
             && text.contains('\\')
-            && serde_json::from_str::<String>(text).is_ok_and(|name| name == wanted))
+            && serde_json::from_str::<String>(text).is_ok_and(|name| name == expected))
 }
 
 fn is_too_deep(bytes: &[u8]) -> bool {
@@ -133,7 +134,7 @@ fn is_too_deep(bytes: &[u8]) -> bool {
         let found = rest[at];
         rest = &rest[at + 1..];
         match found {
-            b'"' => rest = after_text(rest),
+            b'"' => rest = after_string(rest),
             b'[' | b'{' => depth += 1,
             _ => depth = depth.saturating_sub(1),
         }
@@ -144,7 +145,7 @@ fn is_too_deep(bytes: &[u8]) -> bool {
     false
 }
 
-fn after_text(mut rest: &[u8]) -> &[u8] {
+fn after_string(mut rest: &[u8]) -> &[u8] {
     while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
         if rest[at] == b'"' {
             return &rest[at + 1..];
@@ -159,10 +160,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::upstream::rpc::message;
-    use crate::upstream::rpc::message::Message;
+    use crate::upstream::connection::message;
+    use crate::upstream::connection::message::Message;
 
-    fn result(text: &str) -> Option<(AnswerId, &str)> {
+    fn result(text: &str) -> Option<(ResponseId, &str)> {
         match read(text.as_bytes()) {
             Ok(Envelope::Result(id, result)) => Some((id, std::str::from_utf8(result).unwrap())),
             _ => None,
@@ -170,22 +171,22 @@ mod tests {
     }
 
     #[test]
-    fn the_result_is_found_wherever_it_stands_and_kept_as_it_is_written() {
+    fn result_is_found_at_any_position_and_returned_verbatim() {
         let odd = r#"{ "b" : 1.50, "a":[1e5, "\u00e4\/"] }"#;
         for text in [
             format!(r#"{{"jsonrpc":"2.0","id":7,"result":{odd}}}"#),
             format!(r#" {{"result": {odd} , "x":{{"id":8,"error":1}},"error":null,"id":"7"}} "#),
             format!(r#"{{"method":null,"res\u0075lt":{odd},"i\u0064":7}}"#),
         ] {
-            assert_eq!(result(&text), Some((AnswerId::Ours(7), odd)), "{text}");
+            assert_eq!(result(&text), Some((ResponseId::Call(7), odd)), "{text}");
         }
-        assert_eq!(result(r#"{"id":7,"result":null}"#), Some((AnswerId::Ours(7), "null")));
-        assert_eq!(result(r#"{"id":{"a":[]},"result":1}"#), Some((AnswerId::Unnamed, "1")));
+        assert_eq!(result(r#"{"id":7,"result":null}"#), Some((ResponseId::Call(7), "null")));
+        assert_eq!(result(r#"{"id":{"a":[]},"result":1}"#), Some((ResponseId::Unknown, "1")));
     }
 
     #[test]
-    fn errors_and_what_the_server_asks_are_told_apart() {
-        assert_eq!(read(br#"{"id":3,"error":{"code":1},"result":{}}"#), Ok(Envelope::Error(AnswerId::Ours(3))));
+    fn results_errors_and_requests_are_distinguished() {
+        assert_eq!(read(br#"{"id":3,"error":{"code":1},"result":{}}"#), Ok(Envelope::Error(ResponseId::Call(3))));
         assert_eq!(read(br#"{"id":3,"method":"m"}"#), Ok(Envelope::Other));
         for bad in [
             "",
@@ -206,34 +207,33 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_bounded_as_it_is_where_values_are_built() {
+    fn nesting_limit_equals_the_limit_of_the_value_parser() {
         for depth in [1, 126, 127, 128, 100_000] {
             let text = format!(r#"{{"id":1,"result":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
             assert_eq!(messages(text.as_bytes()).is_ok(), message::read(text.as_bytes()).is_ok(), "{depth}");
             assert_eq!(messages(text.as_bytes()).is_ok(), depth <= 126, "{depth}");
         }
-        // Brackets in texts are none.
+        // Brackets within strings do not count.
         let text = format!(r#"{{"id":1,"result":"{}\"{}\\"}}"#, "[".repeat(500), "{".repeat(500));
         assert!(messages(text.as_bytes()).is_ok());
     }
 
     #[test]
-    fn a_result_says_whether_it_is_an_error_or_a_question() {
-        let head = |text: &str| {
-            let ResultHead { is_error, asks_for_input } = head_of(text.as_bytes());
-            (is_error, asks_for_input)
+    fn flags_of_result_are_read() {
+        let flags = |text: &str| {
+            let ResultFlags { is_error, is_input_required } = result_flags(text.as_bytes());
+            (is_error, is_input_required)
         };
-        assert_eq!(head(r#"{"content":[{"isError":true,"resultType":"input_required"}]}"#), (false, false));
-        assert_eq!(head(r#"{"isError":false,"content":[],"isError":true}"#), (true, false));
-        assert_eq!(head(r#"{"resultType":"input_required","isError":"true"}"#), (false, true));
-        assert_eq!(head(r#"{"result\u0054ype":"input\u005frequired"}"#), (false, true));
-        assert_eq!((head("[true]"), head("null")), ((false, false), (false, false)));
+        assert_eq!(flags(r#"{"content":[{"isError":true,"resultType":"input_required"}]}"#), (false, false));
+        assert_eq!(flags(r#"{"isError":false,"content":[],"isError":true}"#), (true, false));
+        assert_eq!(flags(r#"{"resultType":"input_required","isError":"true"}"#), (false, true));
+        assert_eq!(flags(r#"{"result\u0054ype":"input\u005frequired"}"#), (false, true));
+        assert_eq!((flags("[true]"), flags("null")), ((false, false), (false, false)));
     }
 
     proptest! {
-        /// What is read here and what is read with values agree.
         #[test]
-        fn both_readers_agree(text in r#"[\[\]{}",:\\ 0-9a]{0,40}"#, wrap in any::<bool>()) {
+        fn envelope_and_value_parser_agree(text in r#"[\[\]{}",:\\ 0-9a]{0,40}"#, wrap in any::<bool>()) {
             let text = if wrap { format!(r#"{{"id":5,"result":{text}}}"#) } else { text };
             let values = match message::read(text.as_bytes()) {
                 Ok((mut messages, 0)) if messages.len() == 1 => messages.pop(),
@@ -242,10 +242,10 @@ mod tests {
             if let Some(Message::Response { outcome: Ok(value), .. }) = values
                 && !text.trim_start().starts_with('[')
             {
-                let (_, raw) = result(&text).expect("it is an answer");
+                let (_, raw) = result(&text).expect("the text is a response");
                 prop_assert_eq!(serde_json::from_str::<Value>(raw).unwrap(), value);
             } else if let Some((_, raw)) = result(&text) {
-                // Only half of a surrogate pair, or a number that is too large, tells them apart.
+                // They differ only for half of a surrogate pair and for numbers that are too large.
                 prop_assert!(serde_json::from_str::<Value>(raw).is_err());
             }
         }

@@ -1,5 +1,6 @@
-//! Servers on loopback: a streamable one with the manners of either era.
+//! HTTP servers on loopback, among them one for streamable HTTP in either era.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -12,26 +13,25 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::any;
 use futures_util::{Stream, StreamExt, stream};
-use ringfence_entries::RemoteSettings;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::peer::who;
+use super::scripted_server::client_identity;
+use crate::upstream::connection::ClientSide;
 use crate::upstream::large_message_slots::Slots;
-use crate::upstream::rpc::Side;
-use crate::upstream::{ConnectOptions, Eras, Incoming, Outgoing, Upstream, UpstreamError, Wire};
+use crate::upstream::{ConnectOptions, Eras, Incoming, OutgoingCall, RemoteTarget, Target, Upstream, UpstreamError};
 
-/// No limit of these tests' own: real time passes in them, on machines that may be busy.
+/// Timeout of tests that run in real time, on machines that may be busy.
 pub(super) const LONG: Duration = Duration::from_secs(300);
 
-/// A call that is not cut short.
-pub(super) fn call(method: &str, params: Value) -> Outgoing {
-    Outgoing { deadline: Some(LONG), ..super::peer::call(method, params) }
+/// A call with a long timeout.
+pub(super) fn call(method: &str, params: Value) -> OutgoingCall {
+    OutgoingCall { idle_timeout: Some(LONG), ..super::scripted_server::call(method, params) }
 }
 
-/// Serves until it is dropped.
+/// A server that runs until this is dropped.
 pub(super) struct Served {
     pub(super) address: SocketAddr,
     _stop: DropGuard,
@@ -48,26 +48,29 @@ pub(super) async fn serve(router: Router) -> Served {
     Served { address, _stop: stop.drop_guard() }
 }
 
-pub(super) fn settings(url: String) -> RemoteSettings {
-    let mut settings = RemoteSettings::new(url);
-    settings.headers.insert("x-secret".into(), "s3cret".into());
-    settings.timeout = LONG;
-    settings
+/// A target without headers.
+pub(super) fn plain_target(url: impl Into<String>) -> RemoteTarget {
+    RemoteTarget { url: url.into(), headers: BTreeMap::new(), timeout: LONG, read_timeout: LONG }
 }
 
-pub(super) async fn connect(wire: Wire) -> (Result<Upstream, UpstreamError>, mpsc::Receiver<Incoming>) {
-    connect_sharing(&Slots::shared(), wire).await
+pub(super) fn remote_target(url: String) -> RemoteTarget {
+    let headers = [("x-secret".into(), "s3cret".into())].into();
+    RemoteTarget { headers, ..plain_target(url) }
 }
 
-/// The same, with slots of the test's own.
-pub(super) async fn connect_sharing(
+pub(super) async fn connect(target: Target) -> (Result<Upstream, UpstreamError>, mpsc::Receiver<Incoming>) {
+    connect_with_slots(&Slots::shared(), target).await
+}
+
+/// Connects with slots of the test instead of the shared ones.
+pub(super) async fn connect_with_slots(
     slots: &Slots,
-    wire: Wire,
+    target: Target,
 ) -> (Result<Upstream, UpstreamError>, mpsc::Receiver<Incoming>) {
     let (unrelated, incoming) = mpsc::channel(8);
-    let options = ConnectOptions { deadline: LONG, eras: Eras::Auto };
-    let side = Side { who: who(), unrelated, slots: slots.clone() };
-    (Upstream::connect_as(wire, side, options).await, incoming)
+    let options = ConnectOptions { timeout: LONG, eras: Eras::Auto };
+    let side = ClientSide { client: client_identity(), unrelated, slots: slots.clone() };
+    (Upstream::connect_from(target, side, options).await, incoming)
 }
 
 pub(super) fn events(stream: impl Stream<Item = String> + Send + 'static) -> Response {
@@ -79,11 +82,11 @@ pub(super) fn event(message: &Value) -> String {
     format!("event: message\r\ndata: {message}\r\n\r\n")
 }
 
-pub(super) fn json_answer(id: &Value, result: &Value) -> Response {
+pub(super) fn json_response(id: &Value, result: &Value) -> Response {
     axum::Json(json!({"jsonrpc": "2.0", "id": id, "result": result})).into_response()
 }
 
-/// A request as the server saw it.
+/// A request that the server received.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) method: Method,
@@ -97,37 +100,37 @@ impl Seen {
     }
 }
 
-/// A streamable server.
+/// A server for streamable HTTP.
 #[derive(Clone)]
 pub(super) struct Streamable(Arc<Inner>);
 
 struct Inner {
     is_modern: bool,
-    /// How a session that is not known is told.
-    lost: StatusCode,
+    /// The status for requests with an unknown session.
+    lost_status: StatusCode,
     seen: Mutex<Vec<Seen>>,
     sessions: Mutex<usize>,
-    /// What is said outside of calls.
-    unasked: Mutex<Option<mpsc::Receiver<String>>>,
-    /// Cancelled when the stream of a call that hangs is closed by the client.
-    hung_up: CancellationToken,
+    /// The events of the notification stream.
+    notifications: Mutex<Option<mpsc::Receiver<String>>>,
+    /// Cancelled when the client closes the stream of a call to `hang`.
+    stream_closed: CancellationToken,
 }
 
 impl Streamable {
-    pub(super) fn new(is_modern: bool, lost: StatusCode) -> (Self, mpsc::Sender<String>) {
-        let (say, unasked) = mpsc::channel(8);
+    pub(super) fn new(is_modern: bool, lost_status: StatusCode) -> (Self, mpsc::Sender<String>) {
+        let (send, notifications) = mpsc::channel(8);
         let inner = Inner {
             is_modern,
-            lost,
+            lost_status,
             seen: Mutex::default(),
             sessions: Mutex::default(),
-            unasked: Mutex::new(Some(unasked)),
-            hung_up: CancellationToken::new(),
+            notifications: Mutex::new(Some(notifications)),
+            stream_closed: CancellationToken::new(),
         };
-        (Self(Arc::new(inner)), say)
+        (Self(Arc::new(inner)), send)
     }
 
-    pub(super) async fn serve(&self) -> (Served, RemoteSettings) {
+    pub(super) async fn serve(&self) -> (Served, RemoteTarget) {
         let served = serve(
             Router::new()
                 .route("/mcp", any(handle))
@@ -135,8 +138,8 @@ impl Streamable {
                 .with_state(self.clone()),
         )
         .await;
-        let settings = settings(format!("http://{}/mcp", served.address));
-        (served, settings)
+        let target = remote_target(format!("http://{}/mcp", served.address));
+        (served, target)
     }
 
     pub(super) fn seen(&self, method: &str) -> Vec<Seen> {
@@ -144,13 +147,13 @@ impl Streamable {
         seen.iter().filter(|seen| seen.body["method"] == method || seen.method == method).cloned().collect()
     }
 
-    pub(super) fn answers(&self) -> Vec<Value> {
+    pub(super) fn responses(&self) -> Vec<Value> {
         let seen = self.0.seen.lock().unwrap();
         seen.iter().filter(|seen| seen.body.get("result").is_some()).map(|seen| seen.body.clone()).collect()
     }
 
-    /// Waits until a message of that method has come.
-    pub(super) async fn until_seen(&self, method: &str) -> Seen {
+    /// Waits for a message with this method.
+    pub(super) async fn wait_for(&self, method: &str) -> Seen {
         loop {
             if let Some(seen) = self.seen(method).pop() {
                 return seen;
@@ -159,13 +162,13 @@ impl Streamable {
         }
     }
 
-    /// From now on no session is known.
-    pub(super) fn forget(&self) {
+    /// Forgets all sessions.
+    pub(super) fn forget_sessions(&self) {
         *self.0.sessions.lock().unwrap() += 1;
     }
 
-    pub(super) async fn hung_up(&self) {
-        self.0.hung_up.cancelled().await;
+    pub(super) async fn stream_closed(&self) {
+        self.0.stream_closed.cancelled().await;
     }
 }
 
@@ -178,7 +181,7 @@ async fn handle(State(server): State<Streamable>, method: Method, headers: Heade
     let unknown = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "No valid Session ID"}});
     match (method.as_str(), body["method"].as_str()) {
         ("POST", Some("server/discover")) if server.0.is_modern => {
-            json_answer(&body["id"], &json!({"supportedVersions": ["2026-07-28"], "capabilities": {}}))
+            json_response(&body["id"], &json!({"supportedVersions": ["2026-07-28"], "capabilities": {}}))
         }
         ("POST", Some("initialize")) if !server.0.is_modern => {
             let current = {
@@ -186,48 +189,50 @@ async fn handle(State(server): State<Streamable>, method: Method, headers: Heade
                 *sessions += 1;
                 format!("session-{sessions}")
             };
-            let answer = json_answer(&body["id"], &json!({"protocolVersion": "2025-11-25", "capabilities": {}}));
-            ([("mcp-session-id", current)], answer).into_response()
+            let response = json_response(&body["id"], &json!({"protocolVersion": "2025-11-25", "capabilities": {}}));
+            ([("mcp-session-id", current)], response).into_response()
         }
         ("POST", Some("server/discover")) => (StatusCode::BAD_REQUEST, axum::Json(unknown)).into_response(),
-        _ if !is_known => (server.0.lost, axum::Json(unknown)).into_response(),
+        _ if !is_known => (server.0.lost_status, axum::Json(unknown)).into_response(),
         ("POST", _) if body.get("id").is_none() || body.get("method").is_none() => StatusCode::ACCEPTED.into_response(),
-        ("POST", Some("tools/list")) => json_answer(
+        ("POST", Some("tools/list")) => json_response(
             &body["id"],
             &json!({"tools": [{"name": "region",
             "inputSchema": {"properties": {"where": {"type": "string", "x-mcp-header": "Region"}}}}]}),
         ),
         ("POST", _) => tool(&server, &body),
         ("GET", _) if seen.header("last-event-id") == Some("e-1") => {
-            events(stream::iter([event(&json!({"jsonrpc": "2.0", "id": seen_id(&server), "result": "resumed"}))]))
+            events(stream::iter([event(&json!({"jsonrpc": "2.0", "id": last_call_id(&server), "result": "resumed"}))]))
         }
         ("GET", _) if !server.0.is_modern => {
-            let Some(unasked) = server.0.unasked.lock().unwrap().take() else {
+            let Some(notifications) = server.0.notifications.lock().unwrap().take() else {
                 return StatusCode::METHOD_NOT_ALLOWED.into_response();
             };
-            events(stream::unfold(unasked, async |mut unasked| Some((unasked.recv().await?, unasked))))
+            events(stream::unfold(notifications, async |mut notifications| {
+                Some((notifications.recv().await?, notifications))
+            }))
         }
         ("DELETE", _) => StatusCode::OK.into_response(),
         _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
     }
 }
 
-/// The id of the last call.
-fn seen_id(server: &Streamable) -> Value {
+/// Returns the id of the last tool call.
+fn last_call_id(server: &Streamable) -> Value {
     server.seen("tools/call").last().unwrap().body["id"].clone()
 }
 
 fn tool(server: &Streamable, body: &Value) -> Response {
     let id = &body["id"];
-    let answer = json!({"jsonrpc": "2.0", "id": id, "result": {"streamed": true}});
+    let response = json!({"jsonrpc": "2.0", "id": id, "result": {"streamed": true}});
     match body["params"]["name"].as_str().unwrap_or_default() {
         "stream" => {
             let token = &body["params"]["_meta"]["progressToken"];
             let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress",
                 "params": {"progressToken": token, "progress": 1}});
             let log = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "log"}});
-            let ask = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}});
-            let parts = [": hello\n\n".to_owned(), event(&progress), event(&log), event(&ask), event(&answer)];
+            let request = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}});
+            let parts = [": hello\n\n".to_owned(), event(&progress), event(&log), event(&request), event(&response)];
             events(stream::iter(parts))
         }
         "break" => events(stream::iter([": hello\n\n".to_owned()])),
@@ -237,15 +242,15 @@ fn tool(server: &Streamable, body: &Value) -> Response {
             events(first.chain(stream::repeat_with(|| "x".repeat(1 << 20))))
         }
         "hang" => {
-            let guard = server.0.hung_up.clone().drop_guard();
+            let guard = server.0.stream_closed.clone().drop_guard();
             events(stream::iter([": hello\n\n".to_owned()]).chain(stream::pending().map(move |()| {
                 let _ = &guard;
                 String::new()
             })))
         }
         "sized" => {
-            let answer = format!("{{\"id\":{id},\"result\":\"{}\"}}", "x".repeat(size(body)));
-            ([(header::CONTENT_TYPE, "application/json")], answer).into_response()
+            let response = format!("{{\"id\":{id},\"result\":\"{}\"}}", "x".repeat(size(body)));
+            ([(header::CONTENT_TYPE, "application/json")], response).into_response()
         }
         "sized stream" => {
             let first = stream::iter([format!("id: 1\ndata: {{\"id\":{id},\"result\":\"")]);
@@ -256,20 +261,20 @@ fn tool(server: &Streamable, body: &Value) -> Response {
             let part = format!("data: {{\"id\":{id},\"result\":\"{}", "x".repeat(3_000_000));
             events(stream::iter([part]).chain(stream::pending()))
         }
-        "large" => json_answer(id, &json!("x".repeat(17 << 20))),
+        "large" => json_response(id, &json!("x".repeat(17 << 20))),
         "noise" => ([(header::CONTENT_TYPE, "application/json")], "<html>").into_response(),
-        "other" => json_answer(&json!(99_999), &json!({})),
+        "other" => json_response(&json!(99_999), &json!({})),
         "error" => StatusCode::BAD_GATEWAY.into_response(),
         "denied" => StatusCode::FORBIDDEN.into_response(),
         "invalid" => {
             let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "bad"}});
             (StatusCode::BAD_REQUEST, axum::Json(error)).into_response()
         }
-        name => json_answer(id, &json!({"name": name})),
+        name => json_response(id, &json!({"name": name})),
     }
 }
 
-/// How large an answer the caller wants, in bytes.
+/// Returns the requested size of the result in bytes.
 fn size(body: &Value) -> usize {
     usize::try_from(body["params"]["arguments"]["megabytes"].as_u64().unwrap()).unwrap() * 1_000_000
 }
