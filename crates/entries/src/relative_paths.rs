@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Makes the relative paths of an entry absolute, because an entry must not depend on the working directory.
 ///
-/// Paths that begin with `~` or `$` are left to [`expand`](crate::expand).
+/// Paths that begin with `~` or `$` are left to [`expand`](crate::expand()).
 pub fn resolve_relative_paths(entry: &mut Value, base: &Path) {
     let Ok(base) = std::path::absolute(base) else { return };
     for pointer in ["/cwd", "/box/host_path", "/box/image"] {

@@ -2,7 +2,7 @@
 //! conformance suite.
 //!
 //! Nothing here is part of the product. Like tests, the functions panic if something fails. A test that cannot run on
-//! the host calls [`skip`], so that it is not counted as passed.
+//! the host calls [`skip()`], so that it is not counted as passed.
 #![allow(clippy::print_stderr)] // test output
 
 pub mod conformance_server;
