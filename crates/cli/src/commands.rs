@@ -1,11 +1,9 @@
-//! One module a command.
+//! The commands: one file for each, one folder for each group of commands.
 
 pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod doctor;
-pub(crate) mod escape;
-pub(crate) mod launcher;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod server;

@@ -1,4 +1,4 @@
-//! What a person sees when something fails: `error:`, `caused by:`, `hint:`, and an exit code.
+//! The failure of a command as a person sees it: `error:`, `caused by:`, `hint:`, and an exit code.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -12,14 +12,7 @@ use ringfence_core::hidden_text::escape;
 use ringfence_sandbox::Error as SandboxError;
 use ringfence_store::StoreError;
 
-/// Exit codes as shells and container tools use them.
-pub(crate) const OWN_FAILURE: u8 = 125;
-pub(crate) const NOT_EXECUTABLE: u8 = 126;
-pub(crate) const NOT_FOUND: u8 = 127;
-pub(crate) const TIMED_OUT: u8 = 124;
-pub(crate) const SIGNAL_BASE: u8 = 128;
-/// `EX_TEMPFAIL` of sysexits(3).
-pub(crate) const GAVE_UP: u8 = 75;
+use crate::exit_code::{NOT_EXECUTABLE, NOT_FOUND, RINGFENCE_FAILED};
 
 /// A failure of ringfence itself, ready to be shown.
 #[derive(Debug)]
@@ -32,7 +25,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), causes: Vec::new(), hints: Vec::new(), exit_code: OWN_FAILURE }
+        Self { message: message.into(), causes: Vec::new(), hints: Vec::new(), exit_code: RINGFENCE_FAILED }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -40,12 +33,12 @@ impl Failure {
         self
     }
 
-    pub(crate) fn because(mut self, error: &dyn Error) -> Self {
+    pub(crate) fn caused_by(mut self, error: &dyn Error) -> Self {
         self.causes.push(error.to_string());
         self
     }
 
-    /// Shows it on standard error, and gives the exit code.
+    /// Writes the failure to standard error and returns its exit code.
     pub(crate) fn show(&self) -> ExitCode {
         let mut text = format!("error: {}\n", self.message);
         for cause in &self.causes {
@@ -54,20 +47,19 @@ impl Failure {
         for hint in &self.hints {
             let _ = writeln!(text, "hint: {hint}");
         }
-        // Nobody is left to tell if this fails.
+        // If this fails, there is no other way to report it.
         let _ = anstream::stderr().write_all(escape(&text).as_bytes());
         ExitCode::from(self.exit_code)
     }
-}
 
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Self {
+    /// Makes a failure of an error whose message does not repeat its direct cause.
+    fn of(error: &dyn Error, hints: Vec<String>) -> Self {
         let causes = error.source().map(ToString::to_string).into_iter().collect();
-        Self { message: error.to_string(), causes, hints: error.hints(), exit_code: OWN_FAILURE }
+        Self { message: error.to_string(), causes, hints, exit_code: RINGFENCE_FAILED }
     }
 }
 
-/// In one line, for a log.
+/// One line, for a log.
 impl std::fmt::Display for Failure {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(&self.message)?;
@@ -75,36 +67,28 @@ impl std::fmt::Display for Failure {
     }
 }
 
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::of(&error, error.hints())
+    }
+}
+
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        let causes = error.source().map(ToString::to_string).into_iter().collect();
-        Self { message: error.to_string(), causes, hints: error.hints(), exit_code: OWN_FAILURE }
+        Self::of(&error, error.hints())
     }
 }
 
 impl From<ScopeError> for Failure {
     fn from(error: ScopeError) -> Self {
-        let causes = error.source().map(ToString::to_string).into_iter().collect();
-        Self { message: error.to_string(), causes, hints: error.hints(), exit_code: OWN_FAILURE }
+        Self::of(&error, error.hints())
     }
 }
 
 impl From<NotUnpacked> for Failure {
     fn from(error: NotUnpacked) -> Self {
-        let hints = vec![error.hint().into()];
-        Self { message: error.to_string(), causes: causes(&error), hints, exit_code: OWN_FAILURE }
+        Self { causes: all_causes(&error), ..Self::of(&error, vec![error.hint().into()]) }
     }
-}
-
-/// What is behind an error, from the nearest to the last.
-fn causes(error: &dyn Error) -> Vec<String> {
-    let mut causes = Vec::new();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        causes.push(cause.to_string());
-        source = cause.source();
-    }
-    causes
 }
 
 impl From<SandboxError> for Failure {
@@ -112,18 +96,19 @@ impl From<SandboxError> for Failure {
         let exit_code = match error {
             SandboxError::CommandNotFound { .. } => NOT_FOUND,
             SandboxError::CommandNotExecutable { .. } => NOT_EXECUTABLE,
-            _ => OWN_FAILURE,
+            _ => RINGFENCE_FAILED,
         };
-        Self { message: error.to_string(), causes: causes(&error), hints: error.hints(), exit_code }
+        Self { causes: all_causes(&error), exit_code, ..Self::of(&error, error.hints()) }
     }
 }
 
-/// Says something to the person, beside what the command itself writes.
-pub(crate) fn notice(text: &str) {
-    let _ = writeln!(anstream::stderr(), "ringfence: {}", escape(text));
-}
-
-/// A next step, after a notice.
-pub(crate) fn hint(text: &str) {
-    let _ = writeln!(anstream::stderr(), "hint: {text}");
+/// Returns the sources of an error, the direct one first.
+fn all_causes(error: &dyn Error) -> Vec<String> {
+    let mut causes = Vec::new();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        causes.push(cause.to_string());
+        source = cause.source();
+    }
+    causes
 }

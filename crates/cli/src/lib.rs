@@ -1,8 +1,9 @@
-//! An MCP endpoint that stays up, for Rust programs that embed it: `ringfence up` as a library.
+//! `ringfence up` as a library: a supervised MCP endpoint for Rust programs that embed it.
 //!
-//! The program `ringfence` does the serving, in a process of its own; this library keeps it alive behind an endpoint
-//! that never changes and never refuses a connection. Sessions keep their variables when the process is replaced. A
-//! call that was under way is answered with an error that says that it may have run: ask again only what may run twice.
+//! The program `ringfence` serves in a separate process. This library replaces that process if it dies or hangs, behind
+//! an endpoint that never changes and never refuses a connection. Sessions keep their variables when the process is
+//! replaced. A call that was in progress fails with an error which says that it may have run: repeat only calls that may
+//! run twice.
 //!
 //! ```no_run
 //! use ringfence::{Health, Options, StartError, Supervisor};
@@ -12,9 +13,9 @@
 //!         expected_tools: vec!["execute_code".into()],
 //!         ..Options::new("ringfence")
 //!     })?;
-//!     // Give this to an agent.
+//!     // The endpoint that agents use.
 //!     assert!(supervisor.endpoint().starts_with("http://127.0.0.1:"));
-//!     // All of it works from any thread.
+//!     // All methods may be called from any thread.
 //!     std::thread::scope(|scope| {
 //!         scope.spawn(|| assert_eq!(supervisor.health(), Health::Healthy));
 //!         scope.spawn(|| assert_eq!(supervisor.restart_count(), 0));

@@ -1,12 +1,13 @@
-//! Option values as people write them.
+//! Values of options, as they are written on the command line.
 
 use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::str::FromStr;
 use std::time::Duration;
 
 use ringfence_config::parse_volume;
 use ringfence_core::{Volume, Weakness};
-use ringfence_egress::Rule;
+use ringfence_egress::{Rule, RuleError};
 
 /// `HOST:GUEST[:ro|rw]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,12 +38,18 @@ impl FromStr for NetworkOption {
         let rules = text
             .strip_prefix("allow=")
             .ok_or_else(|| format!("`{text}` is not a network; write `none` or `allow=HOST,…`"))?;
-        let parse = |rule: &str| rule.parse::<Rule>().map_err(|error| error.to_string());
+        let parse = |rule: &str| rule.parse::<Rule>().map_err(|error| with_cause_and_hint(&error));
         rules.split(',').map(parse).collect::<Result<_, _>>().map(Self::Allow)
     }
 }
 
-/// `K=V`, or `K` for the host's own value.
+/// Formats an error of a rule. clap shows it after `invalid value … for '--network …':`.
+fn with_cause_and_hint(error: &RuleError) -> String {
+    let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+    format!("{error}{cause}\nhint: {}", error.hint())
+}
+
+/// `NAME=VALUE`, or `NAME` for the value in the environment of ringfence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EnvironmentOption {
     pub(crate) name: String,
@@ -56,8 +63,9 @@ impl FromStr for EnvironmentOption {
         if let Some((name, value)) = text.split_once('=') {
             return Ok(Self { name: name.into(), value: value.into() });
         }
-        let value =
-            std::env::var(text).map_err(|_| format!("`{text}` is not set here; write {text}=VALUE to give it one"))?;
+        let value = std::env::var(text).map_err(|_| {
+            format!("the variable `{text}` is not set in this environment; write {text}=VALUE to set it in the sandbox")
+        })?;
         Ok(Self { name: text.into(), value })
     }
 }
@@ -75,18 +83,20 @@ impl FromStr for AcceptOption {
         }
         let parse = |name: &str| {
             let known = Weakness::ALL.into_iter().find(|weakness| weakness.name() == name);
-            known.ok_or_else(|| format!("`{name}` is no weakness; there are cgroup, own-uid and landlock, or none"))
+            known.ok_or_else(|| {
+                format!("unknown weakness `{name}`; write `none` or a list of `cgroup`, `own-uid` and `landlock`")
+            })
         };
         text.split(',').map(parse).collect::<Result<_, _>>().map(Self)
     }
 }
 
-/// A number of seconds, with a fraction if need be.
+/// Parses a number of seconds, which may have a fraction and the unit `s`.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    const MOST: f64 = 365.0 * 86_400.0;
+    const MAX_SECONDS: f64 = 365.0 * 86_400.0;
     match text.trim_end_matches('s').parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= MOST => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err(format!("`{text}` is not a time in seconds between 0 and a year")),
+        Ok(seconds) if seconds > 0.0 && seconds <= MAX_SECONDS => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!("`{text}` is not a number of seconds between 0 and a year")),
     }
 }
 
@@ -95,18 +105,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_named_weaknesses_are_accepted() {
+    fn only_known_weaknesses_are_accepted() {
         assert_eq!("none".parse::<AcceptOption>().unwrap().0.len(), 0);
         assert_eq!("cgroup,landlock".parse::<AcceptOption>().unwrap().0.len(), 2);
         assert!("all".parse::<AcceptOption>().unwrap_err().contains("own-uid"));
     }
 
     #[test]
-    fn times_are_positive() {
+    fn invalid_rule_is_reported_with_cause_and_hint() {
+        let error = |text: &str| text.parse::<NetworkOption>().unwrap_err();
+        assert_eq!(
+            error("allow=a.example,https://b.example"),
+            "egress rule \"https://b.example\" has an invalid host: the host contains the character '/'\n\
+             hint: write only the host, without scheme and path"
+        );
+        assert_eq!(
+            error("allow=a.example+public"),
+            "egress rule \"a.example+public\" has the unknown flag \"public\"\nhint: the only flag is +private"
+        );
+    }
+
+    #[test]
+    fn seconds_are_positive() {
         assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(seconds("30s"), Ok(Duration::from_secs(30)));
-        for bad in ["0", "-1", "soon", "inf", "nan", "1e300"] {
-            assert!(seconds(bad).is_err(), "{bad}");
+        for invalid in ["0", "-1", "soon", "inf", "nan", "1e300"] {
+            assert!(seconds(invalid).is_err(), "{invalid}");
         }
     }
 }

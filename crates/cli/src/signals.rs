@@ -1,4 +1,4 @@
-//! The signals that tell a server, or its supervisor, to end.
+//! The signals that stop a server or its supervisor.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -7,27 +7,28 @@ use crate::failure::Failure;
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// That the terminal is gone; not heard by one that was started not to mind, as by nohup(1).
+    /// SIGHUP: the terminal was closed. `None` if the process was started with the signal ignored, as by nohup(1).
     hangup: Option<Signal>,
 }
 
-/// What a signal says.
+/// The way in which a signal asks a server to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    ToEnd,
-    /// By a person who waits for it.
-    ToEndAtOnce,
+pub(crate) enum StopRequest {
+    /// SIGTERM or SIGHUP: requests in progress may finish.
+    Graceful,
+    /// SIGINT: a person is waiting at the terminal.
+    Immediate,
 }
 
 impl Signals {
     pub(crate) fn watch() -> Result<Self, Failure> {
-        let watch = |kind| signal(kind).map_err(|error| Failure::new("cannot watch for signals").because(&error));
+        let watch = |kind| signal(kind).map_err(|error| Failure::new("cannot watch for signals").caused_by(&error));
         let hangup = if is_hangup_ignored() { None } else { Some(watch(SignalKind::hangup())?) };
         Ok(Self { interrupt: watch(SignalKind::interrupt())?, terminate: watch(SignalKind::terminate())?, hangup })
     }
 
-    /// Waits for one of them.
-    pub(crate) async fn next(&mut self) -> Told {
+    /// Waits for the next signal.
+    pub(crate) async fn next(&mut self) -> StopRequest {
         let Self { interrupt, terminate, hangup } = self;
         let hung_up = async {
             match hangup {
@@ -36,14 +37,14 @@ impl Signals {
             }
         };
         tokio::select! {
-            _ = interrupt.recv() => Told::ToEndAtOnce,
-            _ = terminate.recv() => Told::ToEnd,
-            () = hung_up => Told::ToEnd,
+            _ = interrupt.recv() => StopRequest::Immediate,
+            _ = terminate.recv() => StopRequest::Graceful,
+            () = hung_up => StopRequest::Graceful,
         }
     }
 }
 
-/// See `proc_pid_status(5)`: the lowest bit is that of the first signal, SIGHUP.
+/// See `proc_pid_status(5)`: the lowest bit of the mask is SIGHUP, signal 1.
 fn is_hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -14,8 +14,9 @@ use std::process::{Command, ExitCode};
 use ringfence_config::{GuestWritable, GuestWritten};
 use ringfence_servers::read_write_volumes;
 
-use super::config::load;
 use super::server::registry::Registry;
+use crate::configuration::load;
+use crate::database;
 use crate::failure::Failure;
 
 pub(crate) use arguments::Arguments;
@@ -25,7 +26,7 @@ const PROGRAM: &str = "ringfence-bench";
 /// Replaces this process with the benchmark of this program. Returns only on failure.
 pub(crate) fn run() -> Result<ExitCode, Failure> {
     let ringfence = std::env::current_exe()
-        .map_err(|error| Failure::new("cannot determine the path of this program").because(&error))?;
+        .map_err(|error| Failure::new("cannot determine the path of this program").caused_by(&error))?;
     let program = find(&ringfence).ok_or_else(|| {
         Failure::new(format!("the benchmark program `{PROGRAM}` is not installed")).hint(format!(
             "build it with `cargo build --release -p {PROGRAM}`, then copy it beside `ringfence` or to a directory on PATH"
@@ -35,7 +36,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
     // The first two arguments are the name of this program and `bench`.
     let arguments = std::env::args_os().skip(2);
     let error = Command::new(&program).arg("--program").arg(ringfence).args(arguments).exec();
-    Err(Failure::new(format!("cannot execute {}", program.display())).because(&error))
+    Err(Failure::new(format!("cannot execute {}", program.display())).caused_by(&error))
 }
 
 /// Returns the benchmark program beside this program, else on PATH. Relative directories on PATH are ignored.
@@ -53,7 +54,7 @@ fn is_executable(path: &Path) -> bool {
 /// Refuses a program in a read-write volume of sessions or hosted servers: a guest could have written it.
 fn check_not_guest_writable(program: &Path) -> Result<(), Failure> {
     let configuration = load(None, Vec::new())?;
-    let has_store = configuration.state_directory().is_ok_and(|state| state.join("ringfence.db").exists());
+    let has_store = configuration.state_directory().is_ok_and(|state| database::exists(&state));
     let writable = if has_store {
         Registry::open(None)?.guest_writable()
     } else {
@@ -66,6 +67,6 @@ fn check_not_guest_writable(program: &Path) -> Result<(), Failure> {
         writable
     };
     writable.check(program).map_err(|error| {
-        Failure::new(format!("{} is not executed", program.display())).because(&error).hint(GuestWritten::HINT)
+        Failure::new(format!("{} is not executed", program.display())).caused_by(&error).hint(GuestWritten::HINT)
     })
 }

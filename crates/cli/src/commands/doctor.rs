@@ -1,21 +1,23 @@
-//! `ringfence doctor`: every protection, present or missing, with its remedy; then a real sandbox.
+//! `ringfence doctor`: checks the protections of this host, each with a remedy if it is missing, then starts a sandbox and
+//! tries to escape from it.
 
+pub(crate) mod escape;
 mod host;
 mod self_test;
 mod state;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::output::print;
 
-/// Check every protection of this host, start a sandbox, and try to get out of it.
+/// Check the protections of this host, start a sandbox, and try to escape from it.
 ///
-/// Exits with 0 when the default configuration can run here, and 1 when it cannot.
+/// Exits with 0 if the default configuration can run on this host, otherwise with 1.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Print JSON instead of text
@@ -23,12 +25,12 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// How it stands with a protection.
+/// The state of a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
     Ok,
-    /// Something less strong stands in; the default configuration accepts it.
+    /// A weaker protection replaces it. The default configuration accepts that.
     Weaker,
     Missing,
 }
@@ -53,8 +55,8 @@ impl Check {
 }
 
 #[derive(Debug, Serialize)]
-struct Findings {
-    /// Whether the default configuration can run.
+struct Report {
+    /// True if the default configuration can run on this host.
     can_run: bool,
     checks: Vec<Check>,
     self_test: self_test::Outcome,
@@ -66,19 +68,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     // After the self-test: the store starts a thread, and only a single-threaded process can start a sandbox.
     checks.push(state::check());
     let can_run = self_test.passed() && checks.iter().all(|check| check.state != State::Missing);
-    let findings = Findings { can_run, checks, self_test };
+    let report = Report { can_run, checks, self_test };
     let text = if arguments.json {
-        let json = serde_json::to_string_pretty(&findings);
-        json.map_err(|error| Failure::new("the findings cannot be shown as JSON").because(&error))? + "\n"
+        let json = serde_json::to_string_pretty(&report);
+        json.map_err(|error| Failure::new("cannot format the report as JSON").caused_by(&error))? + "\n"
     } else {
-        findings.to_text()
+        report.to_text()
     };
-    let shown = anstream::stdout().write_all(text.as_bytes());
-    shown.map_err(|error| Failure::new("the findings cannot be shown").because(&error))?;
+    print(&text)?;
     Ok(ExitCode::from(u8::from(!can_run)))
 }
 
-impl Findings {
+impl Report {
     fn to_text(&self) -> String {
         let mut text = String::new();
         let mut last_remedy = None;
@@ -89,7 +90,7 @@ impl Findings {
                 State::Missing => "MISSING",
             };
             let _ = writeln!(text, "{state:8} {:22} {}", check.name, check.detail);
-            // Neighbours with one remedy share one hint.
+            // Consecutive checks with the same remedy share one hint.
             if let Some(remedy) = &check.remedy
                 && last_remedy.replace(remedy) != Some(remedy)
             {
@@ -100,7 +101,7 @@ impl Findings {
         text += if self.can_run {
             "\nThe default configuration can run on this host.\n"
         } else {
-            "\nThe default configuration cannot run on this host: see what is missing above.\n"
+            "\nThe default configuration cannot run on this host: see the missing protections above.\n"
         };
         text
     }

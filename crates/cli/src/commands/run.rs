@@ -1,4 +1,10 @@
-//! `ringfence run`: one command in a fresh sandbox, as if it ran here.
+//! `ringfence run`: runs one command in a new sandbox, with the streams, signals and exit code of this process.
+
+mod attach;
+mod egress_proxy;
+mod outcome;
+mod pump;
+mod terminal;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,67 +22,67 @@ use ringfence_core::{Template, proxy_environment};
 use ringfence_sandbox::Stdio;
 use rustix::termios::{isatty, tcgetwinsize};
 
-use crate::attach;
-use crate::attach::{Egress, Logged};
+use crate::configuration::sources;
 use crate::failure::Failure;
 use crate::options::{AcceptOption, EnvironmentOption, NetworkOption, VolumeOption, seconds};
+use egress_proxy::{Egress, ShownDecisions};
 
-/// Run one command in a fresh sandbox.
+/// Run one command in a new sandbox.
 ///
-/// Standard streams, signals and the exit code are passed on, so that it can stand before any command,
-/// also before an MCP server in a client's configuration. The command sees the host's /usr read-only, an
-/// empty /workspace, no network, no other process, and none of the host's environment.
+/// Standard streams, signals and the exit code are passed through, so `ringfence run --` can be put before any command,
+/// for example before an MCP server in the configuration of a client. The command sees /usr of the host read-only and an
+/// empty /workspace. It has no network, sees no other processes, and gets no environment variables of the host.
 ///
-/// Exit codes: the command's own; 128+n when a signal ended it; 124 after the timeout; 125 when ringfence
-/// failed; 126 when the command cannot be executed; 127 when it is not found.
+/// Exit codes: that of the command; 128+n if signal n ended it; 124 after the timeout; 125 if ringfence failed; 126 if
+/// the command cannot be executed; 127 if it is not found.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// What the sandbox is for: python, node or bash
+    /// The template of the sandbox: python, node or bash
     #[arg(long, default_value = "python")]
     template: Template,
-    /// Its size: small (1 CPU, 1 GiB), medium (2, 2 GiB) or large (4, 4 GiB)
+    /// The size of the sandbox: small (1 CPU, 1 GiB), medium (2 CPUs, 2 GiB) or large (4 CPUs, 4 GiB)
     #[arg(long, default_value = "small")]
     flavor: Flavor,
-    /// Show a directory or file of the host, read-only unless `rw`
+    /// Mount a directory or file of the host in the sandbox, read-only unless `rw` is given
     #[arg(long = "volume", short = 'v', value_name = "HOST:GUEST[:ro|rw]")]
     volumes: Vec<VolumeOption>,
-    /// In read-write volumes, hold protected names that do not exist yet, and keep repositories read-only
+    /// In read-write volumes, also protect names that do not exist yet, and make git repositories read-only
     #[arg(long)]
     strict_volumes: bool,
-    /// `none`, or `allow=HOST[:PORT][+private],…`: hosts that may be reached through the egress proxy
+    /// The network access: `none`, or `allow=HOST[:PORT][+private],…` for hosts that the egress proxy allows
     #[arg(long, default_value = "none", value_name = "none|allow=HOST,…")]
     network: NetworkOption,
-    /// Memory of all processes together, such as 512M
+    /// Memory limit of all processes together, for example 512M
     #[arg(long, value_parser = bytes::parse)]
     memory: Option<u64>,
-    /// Processes and threads together
+    /// Maximum number of processes and threads together
     #[arg(long)]
     pids: Option<u32>,
-    /// CPUs, such as 0.5
+    /// CPU limit, for example 0.5
     #[arg(long)]
     cpus: Option<f64>,
-    /// Open files of each process; at most 512 in a sandbox that runs with your own uid
+    /// Maximum number of open files per process; at most 512 if the sandbox runs with your uid
     #[arg(long)]
     nofile: Option<u32>,
-    /// Size of all that is written to /workspace, /tmp and /dev/shm
+    /// Size limit of all files in /workspace, /tmp and /dev/shm together, for example 64M
     #[arg(long, value_parser = bytes::parse)]
     workspace: Option<u64>,
-    /// Files and directories there
+    /// Maximum number of files and directories in /workspace, /tmp and /dev/shm together
     #[arg(long)]
     workspace_inodes: Option<u64>,
-    /// End the command after so many seconds
+    /// Stop the command after this many seconds
     #[arg(long, value_parser = seconds)]
     timeout: Option<Duration>,
-    /// Set a variable, or pass on the host's own value
+    /// Set an environment variable; without a value, it is passed on from the host
     #[arg(long = "env", short = 'e', value_name = "NAME[=VALUE]")]
     environment: Vec<EnvironmentOption>,
-    /// Where the command starts [default: /workspace]
+    /// The working directory of the command [default: /workspace]
     #[arg(long)]
     workdir: Option<PathBuf>,
-    /// Log every decision of the egress proxy on standard error, not only refusals
+    /// Log all decisions of the egress proxy to standard error, not only refusals
     #[arg(long)]
     verbose: bool,
-    /// Weaknesses of the host that are acceptable: cgroup, own-uid, landlock, or none [default: cgroup,own-uid]
+    /// Accept a host without these protections: a list of cgroup, own-uid and landlock, or none [default: cgroup,own-uid]
     #[arg(long)]
     accept: Option<AcceptOption>,
     /// The command and its arguments
@@ -90,26 +96,27 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         _ => Stdio::Pipes,
     };
     let mut spec = arguments.spec(stdio);
-    spec.protected_paths = kept(&spec.volumes)?;
+    spec.protected_paths = protected_paths(&spec.volumes)?;
     if arguments.strict_volumes {
-        let configuration = ringfence_config::load(&super::config::sources(None, Vec::new()))?;
+        let configuration = ringfence_config::load(&sources(None, Vec::new()))?;
         spec.strict_volumes = Some(configuration.volume_locks()?);
     }
     let rules = match arguments.network {
         NetworkOption::None => Vec::new(),
         NetworkOption::Allow(rules) => rules,
     };
-    let logged = if arguments.verbose { Logged::Everything } else { Logged::Refusals };
-    attach::run(&spec, stdio, Egress { rules, logged }, arguments.timeout)
+    let shown = if arguments.verbose { ShownDecisions::All } else { ShownDecisions::Refusals };
+    attach::run(&spec, stdio, Egress { rules, shown }, arguments.timeout)
 }
 
-/// What of the volumes belongs to servers of this user, whose sockets lead to the host.
-fn kept(volumes: &[Volume]) -> Result<Vec<PathBuf>, Failure> {
+/// Returns the paths in the volumes that belong to servers of this user. Guests must not reach them: sockets among them
+/// give access to the host.
+fn protected_paths(volumes: &[Volume]) -> Result<Vec<PathBuf>, Failure> {
     if volumes.is_empty() {
         return Ok(Vec::new());
     }
-    let sources = super::config::sources(None, Vec::new());
-    // One that does not hold names no other places, and keeps no command from being run.
+    let sources = sources(None, Vec::new());
+    // An invalid configuration adds no paths, and does not prevent the command.
     let own = {
         let configuration = ringfence_config::load(&sources).ok();
         Own::of(&sources, configuration.as_ref(), client_files(configuration.as_ref()))
@@ -125,7 +132,7 @@ impl Arguments {
         limits.pids = self.pids.unwrap_or(limits.pids);
         limits.cpus = self.cpus.unwrap_or(limits.cpus);
         limits.open_files = self.nofile.unwrap_or(limits.open_files);
-        // A workspace that nobody asked for follows the memory down.
+        // A workspace of default size has at most half of the memory.
         let half = limits.memory_bytes / 2;
         spec.workspace.bytes = self.workspace.unwrap_or(spec.workspace.bytes.min(half));
         spec.workspace.inodes = self.workspace_inodes.unwrap_or(spec.workspace.inodes);
@@ -153,8 +160,8 @@ impl Arguments {
     }
 
     fn add_interpreters(&self, spec: &mut Spec) {
-        let wanted = [Some(self.template.language.interpreter()), self.command.first().and_then(|name| name.to_str())];
-        for name in wanted.into_iter().flatten() {
+        let names = [Some(self.template.language.interpreter()), self.command.first().and_then(|name| name.to_str())];
+        for name in names.into_iter().flatten() {
             let Some(found) = interpreter::find(name) else { continue };
             if !spec.volumes.iter().any(|volume| volume.guest == found.volume.guest) {
                 spec.volumes.push(found.volume);

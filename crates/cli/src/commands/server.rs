@@ -1,5 +1,5 @@
-//! `ringfence server`: the MCP servers that are hosted or reached.
-#![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
+//! `ringfence server`: the MCP servers that ringfence hosts or connects to.
+#![allow(clippy::doc_markdown)] // the doc comments of arguments are the text of `--help`
 
 mod add;
 mod box_option;
@@ -22,13 +22,14 @@ use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
 
-/// Add and see the MCP servers that ringfence hosts or reaches.
+/// Manage the MCP servers that ringfence hosts or connects to.
 ///
-/// Those that are added here are kept in the state directory; a server that runs takes them up within a second. Others
-/// are in the configuration, under [servers.NAME], or in the files that hosting.files names.
+/// Servers that are added with this command are stored in the state directory; a running ringfence server starts them
+/// within a second. Servers can also be defined in the configuration file under [servers.NAME], or in the files of the
+/// key hosting.files.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The configuration file [default: ringfence.toml here, or in ~/.config/ringfence]
+    /// The configuration file [default: ringfence.toml in the current directory, or in ~/.config/ringfence]
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     #[command(subcommand)]
@@ -57,8 +58,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Show(arguments) => show::run(arguments, config),
         Command::Add(arguments) => add::run(arguments, config),
         Command::Remove(arguments) => remove::run(arguments, config),
-        Command::Enable(arguments) => enable::run(&arguments.names, enable::Switch::On, config),
-        Command::Disable(arguments) => enable::run(&arguments.names, enable::Switch::Off, config),
+        Command::Enable(arguments) => enable::run(arguments, config),
+        Command::Disable(arguments) => disable::run(arguments, config),
         Command::Import(arguments) => import::run(arguments, config),
         Command::Tools(arguments) => tools::run(arguments),
         Command::Search(arguments) => search::run(arguments, config),

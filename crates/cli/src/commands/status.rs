@@ -1,4 +1,4 @@
-//! `ringfence status`: how the supervised endpoints of this user stand.
+//! `ringfence status`: the endpoints of this user's supervisors.
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
@@ -11,23 +11,24 @@ use ringfence_supervisor::{Reason, Status};
 use serde::Serialize;
 use serde_json::json;
 
-use super::config::load;
-use super::session::{print, print_json, table};
-use crate::damage;
+use crate::configuration::load;
+use crate::database;
 use crate::failure::Failure;
-use crate::state::Servers;
+use crate::output::{print, print_json, status};
+use crate::socket_directory::{Owners, SocketDirectory};
+use crate::table::{header, table};
 
-/// More than any status is long.
-const MOST_BYTES: u64 = 64 << 10;
+/// Maximum size of a status.
+const MAX_STATUS_BYTES: u64 = 64 << 10;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Show the endpoints that `ringfence up` keeps.
+/// Show the endpoints that `ringfence up` serves.
 ///
-/// All supervisors of this user are asked, over their sockets in the state directory.
+/// Queries all supervisors of this user over their sockets in the state directory.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The configuration file that they were started with, if it says where the state directory is
+    /// The configuration file of the supervisors, if it sets the state directory
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print JSON instead of text
@@ -35,12 +36,12 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What came of asking one.
+/// The result of querying one supervisor.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Found {
-    Told(Status),
-    Silent { pid: u32, error: &'static str },
+enum Queried {
+    Status(Status),
+    Unresponsive { pid: u32, error: &'static str },
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -49,18 +50,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return print_json(&json!(found));
     }
     if found.is_empty() {
-        return print("no supervisor runs\n");
+        status("no supervisors");
+        return Ok(ExitCode::SUCCESS);
     }
-    let titles = ["ENDPOINT", "HEALTH", "RESTARTS", "LAST REASON", "UP", "WORKER", "SUPERVISOR"];
-    let (mut rows, mut silent) = (vec![titles.map(String::from).to_vec()], Vec::new());
-    for found in found {
-        match found {
-            Found::Told(status) => rows.push(row(status)),
-            Found::Silent { pid, .. } => silent.push(format!("pid {pid} does not answer\n")),
+    let mut rows = vec![header(["ENDPOINT", "HEALTH", "RESTARTS", "LAST REASON", "UPTIME", "WORKER", "SUPERVISOR"])];
+    let mut unresponsive = String::new();
+    for queried in found {
+        match queried {
+            Queried::Status(status) => rows.push(row(status)),
+            Queried::Unresponsive { pid, error } => unresponsive += &format!("supervisor {pid}: {error}\n"),
         }
     }
-    let told = if rows.len() > 1 { table(&rows) } else { String::new() };
-    print(&(told + &silent.concat()))
+    let responsive = if rows.len() > 1 { table(&rows) } else { String::new() };
+    print(&(responsive + &unresponsive))
 }
 
 fn row(status: Status) -> Vec<String> {
@@ -73,44 +75,44 @@ fn row(status: Status) -> Vec<String> {
         json!(status.health).as_str().unwrap_or_default().to_owned(),
         status.restarts.to_string(),
         reason.to_owned(),
-        span(status.uptime_s),
+        duration(status.uptime_s),
         status.worker_pid.map_or("-".into(), |pid| pid.to_string()),
         status.pid.to_string(),
     ]
 }
 
-fn supervisors(config: Option<PathBuf>) -> Result<Vec<Found>, Failure> {
+fn supervisors(config: Option<PathBuf>) -> Result<Vec<Queried>, Failure> {
     let state = load(config, Vec::new())?.state_directory()?;
     let failed = |error: std::io::Error| {
-        Failure::new(format!("the state directory {} cannot be read", state.display())).because(&error)
+        Failure::new(format!("cannot read the state directory {}", state.display())).caused_by(&error)
     };
-    let tried = match Servers::open_for_supervisors(&state) {
-        Ok(servers) => servers.try_all().map_err(failed)?,
-        // None has ever run.
+    let attempts = match SocketDirectory::open(&state, Owners::Supervisors) {
+        Ok(supervisors) => supervisors.try_connect_all().map_err(failed)?,
+        // No supervisor has ever run.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(failed(error)),
     };
-    if tried.is_empty() {
-        damage::check(&state)?;
+    if attempts.is_empty() {
+        database::check(&state)?;
     }
-    damage::show_reports(&state);
-    let asked = tried.into_iter().filter_map(|(pid, connected)| match connected.and_then(ask) {
-        Ok(status) => status.map(Found::Told),
-        Err(_) => Some(Found::Silent { pid, error: "it does not answer" }),
+    database::show_reports(&state);
+    let queried = attempts.into_iter().filter_map(|(pid, connected)| match connected.and_then(read_status) {
+        Ok(status) => status.map(Queried::Status),
+        Err(_) => Some(Queried::Unresponsive { pid, error: "the supervisor does not respond" }),
     });
-    Ok(asked.collect())
+    Ok(queried.collect())
 }
 
-/// One that ends just now says nothing, and is none.
-fn ask(stream: UnixStream) -> std::io::Result<Option<Status>> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+/// Returns `None` for a supervisor that has just ended.
+fn read_status(stream: UnixStream) -> std::io::Result<Option<Status>> {
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let mut text = Vec::new();
-    stream.take(MOST_BYTES).read_to_end(&mut text)?;
+    stream.take(MAX_STATUS_BYTES).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text).ok())
 }
 
-/// A time as a person says it.
-fn span(seconds: u64) -> String {
+/// Formats a duration with its largest unit.
+fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
         60..3600 => format!("{}m", seconds / 60),

@@ -1,4 +1,4 @@
-//! What can be known about the host's protections without starting a sandbox.
+//! Checks of the host that need no sandbox.
 
 use std::fs;
 
@@ -8,12 +8,15 @@ use ringfence_sandbox::{IdMapping, MAX_OPEN_FILES_WITH_SHARED_UID, Supplementary
 
 use super::{Check, State};
 
-/// The oldest kernel that has all that is used: Landlock came with 5.13, counting processes in a user
-/// namespace with 5.14.
-const OLDEST_KERNEL: (u32, u32) = (5, 14);
+/// The oldest supported kernel: Landlock came with 5.13, process limits per user namespace with 5.14.
+const MIN_KERNEL: (u32, u32) = (5, 14);
+
+/// Name of the check of the sandboxes' uid.
+const DEDICATED_UID: &str = "dedicated uid";
 
 pub(super) fn checks() -> Vec<Check> {
-    let mut checks = vec![kernel(), user_namespaces(), namespaces(), private_proc(), seccomp(), landlock(), own_uid()];
+    let mut checks =
+        vec![kernel(), user_namespaces(), namespaces(), private_proc(), seccomp(), landlock(), dedicated_uid()];
     checks.extend(limits());
     checks.extend(Language::ALL.map(interpreter));
     checks
@@ -23,8 +26,8 @@ fn kernel() -> Check {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let version = numbers.next().zip(numbers.next());
-    if version.is_some_and(|version| version < OLDEST_KERNEL) {
-        let remedy = format!("use Linux {}.{} or later", OLDEST_KERNEL.0, OLDEST_KERNEL.1);
+    if version.is_some_and(|version| version < MIN_KERNEL) {
+        let remedy = format!("use Linux {}.{} or later", MIN_KERNEL.0, MIN_KERNEL.1);
         return Check::lacking("kernel", State::Missing, release, remedy);
     }
     Check::ok("kernel", format!("Linux {release}"))
@@ -32,8 +35,8 @@ fn kernel() -> Check {
 
 fn user_namespaces() -> Check {
     match host::user_namespace_restriction() {
-        Some((why, remedy)) => Check::lacking("user namespaces", State::Missing, why, remedy),
-        None => Check::ok("user namespaces", "nothing is known against them"),
+        Some((reason, remedy)) => Check::lacking("user namespaces", State::Missing, reason, remedy),
+        None => Check::ok("user namespaces", "no restriction found"),
     }
 }
 
@@ -45,34 +48,35 @@ fn namespaces() -> Check {
     if missing.is_empty() {
         return Check::ok("other namespaces", "mount, PID, network, IPC, UTS and cgroup");
     }
-    let detail = format!("the kernel has none for {}", missing.join(", "));
+    let detail = format!("the kernel lacks {}", missing.join(", "));
     Check::lacking("other namespaces", State::Missing, detail, "use a kernel with all namespaces built in")
 }
 
-/// A user namespace may have a /proc of its own only where no part of the existing one is covered.
+/// A new /proc can be mounted in a user namespace only if no part of the existing one is overmounted.
 fn private_proc() -> Check {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let point = |line: &str| line.split(' ').nth(4).map(ToOwned::to_owned);
-    let covered: Vec<String> = mounts.lines().filter_map(point).filter(|point| point.starts_with("/proc/")).collect();
-    // A mount on an empty directory made for it, as binfmt_misc's, covers nothing.
-    let covered: Vec<String> = covered.into_iter().filter(|point| !point.ends_with("/binfmt_misc")).collect();
-    if covered.is_empty() {
-        return Check::ok("private /proc", "no part of /proc is covered");
+    let overmounted: Vec<String> =
+        mounts.lines().filter_map(point).filter(|point| point.starts_with("/proc/")).collect();
+    // binfmt_misc is mounted on an empty directory made for it, which the kernel allows.
+    let overmounted: Vec<String> = overmounted.into_iter().filter(|point| !point.ends_with("/binfmt_misc")).collect();
+    if overmounted.is_empty() {
+        return Check::ok("private /proc", "no part of /proc is overmounted");
     }
-    let detail = format!("{} parts of /proc are covered, such as {}", covered.len(), covered[0]);
-    let remedy = "in a container: start it with `--security-opt systempaths=unconfined`";
-    // Root of the host may mount one all the same; the self-test tells.
+    let detail = format!("{} parts of /proc are overmounted, for example {}", overmounted.len(), overmounted[0]);
+    let remedy = "if this is a container, start it with `--security-opt systempaths=unconfined`";
+    // The host's root user may still be able to mount it; the self-test shows that.
     let state = if rustix::process::geteuid().is_root() { State::Weaker } else { State::Missing };
     Check::lacking("private /proc", state, detail, remedy)
 }
 
 fn seccomp() -> Check {
     let actions = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
-    let has = |wanted: &str| actions.split_whitespace().any(|action| action == wanted);
+    let has = |name: &str| actions.split_whitespace().any(|action| action == name);
     if has("errno") && has("user_notif") {
-        return Check::ok("seccomp", "filters are available");
+        return Check::ok("seccomp", "filters are supported");
     }
-    Check::lacking("seccomp", State::Missing, "no filters", "use a kernel with CONFIG_SECCOMP_FILTER=y")
+    Check::lacking("seccomp", State::Missing, "filters are not supported", "use a kernel with CONFIG_SECCOMP_FILTER=y")
 }
 
 fn landlock() -> Check {
@@ -80,63 +84,63 @@ fn landlock() -> Check {
         Some(1) => Check::lacking(
             "Landlock",
             State::Weaker,
-            "ABI 1: files cannot be moved from one directory to another (EXDEV); signals and abstract sockets are kept apart by the namespaces alone",
-            "Linux 5.19 or later has ABI 2, 6.12 or later ABI 6",
+            "ABI 1: files cannot be moved between directories (EXDEV); signals and abstract sockets are isolated only by namespaces",
+            "use Linux 5.19 or later for ABI 2, 6.12 or later for ABI 6",
         ),
         Some(abi @ 2..6) => Check::lacking(
             "Landlock",
             State::Weaker,
-            format!("ABI {abi}: files, but not signals and abstract sockets; the namespaces keep those apart"),
-            "Linux 6.12 or later has ABI 6",
+            format!("ABI {abi}: restricts files; signals and abstract sockets are isolated only by namespaces"),
+            "use Linux 6.12 or later for ABI 6",
         ),
         Some(abi) => Check::ok("Landlock", format!("ABI {abi}")),
-        None => Check::lacking("Landlock", State::Missing, "absent or switched off", host::LANDLOCK_REMEDY),
+        None => Check::lacking("Landlock", State::Missing, "not available or disabled", host::LANDLOCK_REMEDY),
     }
 }
 
-fn own_uid() -> Check {
+fn dedicated_uid() -> Check {
     match IdMapping::detect() {
         Err(error) => {
-            let detail = format!("it cannot be seen whether there is one: {error}");
-            Check::lacking("uid of its own", State::Missing, detail, host::SUBUID_REMEDY)
+            let detail = format!("cannot determine the uid of sandboxes: {error}");
+            Check::lacking(DEDICATED_UID, State::Missing, detail, host::SUBUID_REMEDY)
         }
-        Ok(IdMapping::Dedicated { .. }) => Check::ok("uid of its own", "each sandbox has a uid that nobody else has"),
+        Ok(IdMapping::Dedicated { .. }) => Check::ok(DEDICATED_UID, "each sandbox has a uid that no other process has"),
         Ok(IdMapping::Subordinate { .. }) => {
-            Check::ok("uid of its own", "one of your subordinate ids; your own where a volume is read-write")
+            Check::ok(DEDICATED_UID, "one of your subordinate uids; your uid if a volume is read-write")
         }
-        Ok(IdMapping::SharedWithUser { reason: why, groups }) => {
+        Ok(IdMapping::SharedWithUser { reason, groups }) => {
             let groups = match groups {
                 SupplementaryGroups::Retained => "keep your supplementary groups",
                 SupplementaryGroups::MapDirectly | SupplementaryGroups::ByHelper { .. } => {
-                    "leave your supplementary groups if the kernel allows it"
+                    "drop your supplementary groups if the kernel allows it"
                 }
             };
             let detail = format!(
-                "{why}: sandboxes run with your own uid, inside their namespaces, {groups}, \
-                 and have at most {MAX_OPEN_FILES_WITH_SHARED_UID} open files a process"
+                "{reason}: sandboxes run with your uid in their namespaces, {groups}, \
+                 and have at most {MAX_OPEN_FILES_WITH_SHARED_UID} open files per process"
             );
-            Check::lacking("uid of its own", State::Weaker, detail, host::SUBUID_REMEDY)
+            Check::lacking(DEDICATED_UID, State::Weaker, detail, host::SUBUID_REMEDY)
         }
     }
 }
 
 fn limits() -> Vec<Check> {
-    let place = CgroupParent::find();
-    let check = |(controller, name, instead): (Controller, &'static str, &str)| match &place {
+    let parent = CgroupParent::find();
+    let check = |(controller, name, replacement): (Controller, &'static str, &str)| match &parent {
         Ok(found) if found.has_controller(controller) => {
             let version = if matches!(found, CgroupParent::V2 { .. }) { "v2" } else { "v1" };
             Check::ok(name, format!("by cgroup {version}"))
         }
         other => {
-            let default = "the controller is not to be had".to_owned();
-            let why = other.as_ref().err().map_or(default, ToString::to_string);
-            Check::lacking(name, State::Weaker, format!("{instead} ({why})"), host::CGROUP_REMEDY)
+            let default = "the cgroup controller is not available".to_owned();
+            let reason = other.as_ref().err().map_or(default, ToString::to_string);
+            Check::lacking(name, State::Weaker, format!("{replacement} ({reason})"), host::CGROUP_REMEDY)
         }
     };
     [
-        (Controller::Memory, "memory limit", "by RLIMIT_DATA and a watchdog"),
+        (Controller::Memory, "memory limit", "by RLIMIT_DATA and periodic checks"),
         (Controller::Pids, "process limit", "by RLIMIT_NPROC"),
-        (Controller::Cpu, "CPU limit", "by affinity, rounded up to whole CPUs"),
+        (Controller::Cpu, "CPU limit", "by CPU affinity, rounded up to whole CPUs"),
     ]
     .map(check)
     .into()
@@ -157,7 +161,7 @@ fn interpreter(language: Language) -> Check {
         None => Check::lacking(
             name,
             State::Weaker,
-            format!("no {program} on this host"),
+            format!("{program} is not installed"),
             format!("install {program} to use this template"),
         ),
     }

@@ -1,4 +1,4 @@
-//! Starts a real sandbox with the default configuration and tries to get out of it.
+//! Starts a real sandbox with the default configuration and tries to escape from it.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -15,15 +15,15 @@ use ringfence_sandbox::{Stdio, Streams};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
-use crate::commands::escape::{ATTEMPTS, Attempt};
+use super::escape::{self, ATTEMPTS, Attempt};
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where the program that tries to escape is shown inside.
+/// Path of this program in the sandbox.
 const PROGRAM: &str = "/opt/ringfence";
 
-/// More than ten lines can fill; the rest of a report that is longer is not read.
-const MOST_OUTPUT: u64 = 64 << 10;
+/// Maximum size of the program's output, more than the lines of all attempts. The rest is not read.
+const MAX_OUTPUT_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
@@ -40,7 +40,7 @@ impl Outcome {
     }
 
     pub(super) fn write_text(&self, text: &mut String) {
-        *text += "\nSelf-test: a sandbox, and ten ways out of it\n";
+        *text += "\nSelf-test: ten attempts to escape from a sandbox\n";
         for Attempt { name, contained, saw } in &self.attempts {
             let state = if *contained { "ok" } else { "ESCAPED" };
             let _ = writeln!(text, "{state:8} {name}: {saw}");
@@ -58,29 +58,30 @@ pub(super) fn run() -> Outcome {
     match try_to_escape() {
         Ok(attempts) => {
             let complete = attempts.len() == ATTEMPTS;
-            let error = (!complete).then(|| format!("{} of {ATTEMPTS} attempts were reported", attempts.len()));
+            let error = (!complete).then(|| format!("only {} of {ATTEMPTS} attempts were reported", attempts.len()));
             Outcome { attempts, error, hints: Vec::new() }
         }
         Err((error, hints)) => Outcome { attempts: Vec::new(), error: Some(error), hints },
     }
 }
 
-type Refused = (String, Vec<String>);
+/// A message and hints.
+type SelfTestError = (String, Vec<String>);
 
-fn try_to_escape() -> Result<Vec<Attempt>, Refused> {
+fn try_to_escape() -> Result<Vec<Attempt>, SelfTestError> {
     let plain = |error: std::io::Error| (format!("cannot prepare the self-test: {error}"), Vec::new());
-    // Real marks on the host, so that reaching one is a real escape.
+    // Real objects on the host: to reach one of them is a real escape.
     let port = TcpListener::bind(("127.0.0.1", 0)).map_err(plain)?;
     let name = format!("ringfence-doctor-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).map_err(plain)?;
     let _socket = UnixListener::bind_addr(&address).map_err(plain)?;
     let host_port = port.local_addr().map_err(plain)?.port();
 
-    let command = [PROGRAM, "escape", "--host-pid", &std::process::id().to_string()].map(Into::into);
-    let marks = ["--host-port", &host_port.to_string(), "--host-socket", &name].map(Into::into);
+    let command = [PROGRAM, escape::ROLE, "--host-pid", &std::process::id().to_string()].map(Into::into);
+    let targets = ["--host-port", &host_port.to_string(), "--host-socket", &name].map(Into::into);
     let flavors = Flavors::default();
-    let flavor = flavors.iter().next().ok_or_else(|| ("there is no flavor".to_owned(), Vec::new()))?;
-    let mut spec = Template::builtin(Language::Bash).spec(flavor, command.into_iter().chain(marks).collect());
+    let flavor = flavors.iter().next().ok_or_else(|| ("no flavor is defined".to_owned(), Vec::new()))?;
+    let mut spec = Template::builtin(Language::Bash).spec(flavor, command.into_iter().chain(targets).collect());
     let program = std::env::current_exe().map_err(plain)?;
     spec.volumes.push(Volume { host: program, guest: PROGRAM.into(), access: Access::ReadOnly, allowed_root: None });
 
@@ -98,15 +99,15 @@ fn try_to_escape() -> Result<Vec<Attempt>, Refused> {
     Ok(output.lines().filter_map(|line| serde_json::from_str(line).ok()).take(ATTEMPTS).collect())
 }
 
-/// Everything that the program prints, until it ends or the time is over.
+/// Returns the output of the program until it ends or the timeout is reached.
 fn read_output(mut streams: Streams) -> std::io::Result<String> {
     let Some([_, stdout, _]) = streams.take_pipes() else { return Ok(String::new()) };
-    let deadline = Instant::now() + DEADLINE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut output = Vec::new();
-    let mut stdout = File::from(stdout).take(MOST_OUTPUT);
+    let mut stdout = File::from(stdout).take(MAX_OUTPUT_BYTES);
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).unwrap_or_default();
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(remaining).unwrap_or_default();
         if poll(&mut [PollFd::new(stdout.get_ref(), PollFlags::IN)], Some(&timeout))? == 0 {
             break;
         }

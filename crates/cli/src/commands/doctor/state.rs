@@ -6,8 +6,9 @@ use std::path::Path;
 use ringfence_store::{Store, damage_reports};
 
 use super::{Check, State};
-use crate::commands::config::load;
-use crate::commands::session::visible;
+use crate::configuration::load;
+use crate::database;
+use crate::output::visible;
 
 const NAME: &str = "state database";
 
@@ -23,8 +24,8 @@ pub(super) fn check() -> Check {
 }
 
 fn check_in(directory: &Path) -> Check {
-    if !directory.join("ringfence.db").exists() {
-        return Check::ok(NAME, format!("none yet in {}", directory.display()));
+    if !database::exists(directory) {
+        return Check::ok(NAME, format!("not created yet in {}", directory.display()));
     }
     if let Err(error) = Store::open(directory) {
         let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();

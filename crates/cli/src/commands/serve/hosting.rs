@@ -1,4 +1,4 @@
-//! The MCP servers that are hosted beside the sandboxes.
+//! Starts the hosting of MCP servers.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub(super) async fn start(
     own: Own,
 ) -> Result<Hosting, Failure> {
     let cache = cache_directory()
-        .ok_or_else(|| Failure::new("there is no directory for packages").hint("set RINGFENCE_CACHE_DIR, or HOME"))?;
+        .ok_or_else(|| Failure::new("no cache directory for packages").hint("set RINGFENCE_CACHE_DIR or HOME"))?;
     let guest_writable = sessions.guest_writable().clone();
     let following = Following::new(guest_writable.clone());
     if scope.is_some() {
@@ -40,7 +40,7 @@ pub(super) async fn start(
         own,
         ..HostSettings::new(program, cache)
     });
-    // None is started that nobody may use.
+    // A scope without this capability may use no server, so none is started.
     let source = if scope.is_none_or(|scope| scope.has(Capability::Servers)) {
         ServerSource::start(sources, configuration, store.clone(), following).await
     } else {

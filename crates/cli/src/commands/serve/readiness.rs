@@ -26,7 +26,7 @@ impl Readiness {
             if reported.as_ref() != Some(&failure.message) {
                 tracing::error!("not ready: {}; hint: {}", failure.message, failure.hints.join("; hint: "));
                 tracing::warn!(
-                    "/health answers 503 until a sandbox can be started; hosted servers are served {served}"
+                    "/health responds with 503 until a sandbox can be started; hosted servers are served {served}"
                 );
             }
             reported = Some(failure.message);

@@ -1,4 +1,4 @@
-//! The scope of the run that a server is started for, if it is for one.
+//! The scope of a server that serves a single run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,71 +10,77 @@ use ringfence_config::{SCOPE_DIGEST_VARIABLE, SCOPE_FILE_VARIABLE, Scope, ScopeF
 
 use crate::failure::Failure;
 
-pub(crate) struct Scoped {
+pub(crate) struct RunScope {
     pub(crate) scope: Arc<Scope>,
     file: ScopeFile,
-    is_ours: bool,
+    /// True if the server removes the file at the end.
+    is_owned: bool,
 }
 
-impl Scoped {
-    /// Reads it. One that is named by the option is this server's own; one that is named by the variable belongs to
-    /// whoever set that, and will start a next server with it if this one dies.
+impl RunScope {
+    /// Reads the scope file, if one is named. A file that the option names is removed at the end; a file that the variable
+    /// names is not, since the process that set the variable may start another server with it.
     pub(crate) fn load(option: Option<&Path>, environment: &Environment) -> Result<Option<Self>, Failure> {
         let variable = environment.get(SCOPE_FILE_VARIABLE).map(PathBuf::from);
         let Some(path) = option.map(Path::to_owned).or(variable) else { return Ok(None) };
         let (scope, file) = Scope::load(&path)?;
-        if let (None, Some(meant)) = (option, environment.get(SCOPE_DIGEST_VARIABLE)) {
-            scope.check_digest(meant, &file)?;
+        if let (None, Some(expected)) = (option, environment.get(SCOPE_DIGEST_VARIABLE)) {
+            scope.check_digest(expected, &file)?;
         }
-        Ok(Some(Self { scope: Arc::new(scope), file, is_ours: option.is_some() }))
+        Ok(Some(Self { scope: Arc::new(scope), file, is_owned: option.is_some() }))
     }
 
-    /// Wherever whoever reads it next may be.
+    /// Returns the absolute path of the file, for a process with another current directory.
     pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
-        let failed = |error: std::io::Error| Failure::new("the file of the scope cannot be named").because(&error);
+        let failed = |error: std::io::Error| {
+            Failure::new("cannot determine the absolute path of the scope file").caused_by(&error)
+        };
         std::path::absolute(self.file.path()).map_err(failed)
     }
 
-    /// Binds sessions to it.
-    pub(super) fn bind(&self, settings: Settings) -> Result<Settings, Failure> {
+    /// Restricts the settings of sessions to the scope.
+    pub(super) fn restrict(&self, settings: Settings) -> Result<Settings, Failure> {
         let before = settings.volumes.clone();
-        let bound = settings.within(&self.scope)?;
-        if let Some(file) = Own::new(Vec::new(), vec![self.path()?]).written_in(&bound.volumes) {
-            return Err(Failure::new(format!("guests could write the scope {}", file.display()))
-                .hint("put it where no volume that is `rw` shows it"));
+        let restricted = settings.within(&self.scope)?;
+        if let Some(file) = Own::new(Vec::new(), vec![self.path()?]).written_in(&restricted.volumes) {
+            return Err(Failure::new(format!(
+                "the scope file {} is in a volume that guests may write",
+                file.display()
+            ))
+            .hint("move it out of all `rw` volumes"));
         }
-        for (volume, given) in bound.volumes.iter().zip(&before).filter(|(bound, given)| bound.access != given.access) {
-            let (host, guest) = (given.host.display(), volume.guest.display());
-            tracing::warn!("{host} is shown at {guest} read-only: a parallel worker writes in its own directory alone");
+        let changed = restricted.volumes.iter().zip(&before).filter(|(after, before)| after.access != before.access);
+        for (after, before) in changed {
+            let (host, guest) = (before.host.display(), after.guest.display());
+            tracing::warn!("{host} is mounted read-only at {guest}: a parallel worker may write only to its directory");
         }
-        Ok(bound)
+        Ok(restricted)
     }
 
-    /// Its file is not for guests either.
-    pub(super) fn keep(&self, own: Own) -> Result<Own, Failure> {
+    /// Adds the scope file to the paths that are protected from guests.
+    pub(super) fn protect_file(&self, own: Own) -> Result<Own, Failure> {
         Ok(own.with_file(self.path()?))
     }
 
-    /// For the time that the server serves: what removes the file at its end.
-    pub(crate) fn removal(self) -> Option<Removal> {
-        self.is_ours.then(|| Removal(Some(self.file)))
+    /// Returns a guard that removes the file when it is dropped, if the server has to remove it.
+    pub(crate) fn remove_on_drop(self) -> Option<RemoveOnDrop> {
+        self.is_owned.then(|| RemoveOnDrop(Some(self.file)))
     }
 }
 
-/// Keeps from the guests of sessions what is not theirs.
-pub(crate) fn keep(settings: Settings, own: &Own) -> Result<Settings, Failure> {
-    let refused =
-        |why: String| Failure::new(why).hint("let guests write elsewhere, or keep the root file system elsewhere");
+/// Protects the paths of ringfence and of the host's user from the guests of sessions.
+pub(crate) fn protect(settings: Settings, own: &Own) -> Result<Settings, Failure> {
+    let refused = |reason: String| Failure::new(reason).hint("move the root file system or the `rw` volume");
     settings.check_roots(own).map_err(refused)?;
     settings.keeping(own).map_err(|error| Failure::new(error.to_string()).hint(NotKept::HINT))
 }
 
-pub(crate) struct Removal(Option<ScopeFile>);
+pub(crate) struct RemoveOnDrop(Option<ScopeFile>);
 
-impl Drop for Removal {
+impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
         if let Some(Err(error)) = self.0.take().map(ScopeFile::remove) {
-            tracing::warn!("the file of the scope cannot be removed: {error}");
+            tracing::warn!("cannot remove the scope file: {error}");
         }
     }
 }

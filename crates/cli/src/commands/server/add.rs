@@ -1,5 +1,5 @@
 //! `ringfence server add NAME … -- COMMAND ARGS…`.
-#![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
+#![allow(clippy::doc_markdown)] // the doc comments of arguments are the text of `--help`
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,13 +13,13 @@ use serde_json::{Map, Value, json};
 
 use super::box_option::BoxOption;
 use super::registry::Registry;
-use crate::commands::session::print;
-use crate::failure::{Failure, notice};
+use crate::failure::Failure;
+use crate::output::{notice, print};
 
-/// Add a server: a command that is started in a sandbox, or a URL.
+/// Add a server: a command that runs in a sandbox, or a URL.
 ///
-/// ${VAR}, ${env:VAR} and ${VAR:-DEFAULT} in any value are replaced when the server starts, and are stored as they are
-/// written here; mind your shell's quotes.
+/// ${VAR}, ${env:VAR} and ${VAR:-DEFAULT} in any value are stored unchanged and replaced when the server starts. Quote
+/// them, so that your shell does not replace them.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -27,44 +27,44 @@ Examples:
   ringfence server add github --env GITHUB_TOKEN --box allow=api.github.com -- npx -y @modelcontextprotocol/server-github
   ringfence server add docs --url https://docs.example/mcp --header 'Authorization=Bearer ${DOCS_TOKEN}'")]
 pub(crate) struct Arguments {
-    /// What the server is called here; its tools are NAME__TOOL
+    /// The name of the server; clients see its tools as NAME__TOOL
     name: String,
     /// The command and its arguments
     #[arg(last = true, value_name = "COMMAND", required_unless_present = "url", conflicts_with = "url")]
     command: Vec<String>,
-    /// A variable of the command; without a value it is taken from where ringfence is started
+    /// An environment variable of the command; without a value, it is taken from the environment of ringfence
     #[arg(long, value_name = "NAME[=VALUE]", conflicts_with = "url")]
     env: Vec<Pair>,
-    /// Where the command is started
+    /// The working directory of the command
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "url")]
     cwd: Option<String>,
-    /// The walls around it: allow=HOST[:PORT][+private],… (what it may reach), network=on|off (while its dependencies
-    /// are installed), host_path=PATH, host_path_mode=ro|rw, env.NAME=VALUE, memory_mb, cpus, pids_limit,
+    /// A setting of the sandbox: allow=HOST[:PORT][+private],… (hosts that the server may reach), network=on|off (network
+    /// during the installation of dependencies), host_path=PATH, host_path_mode=ro|rw, env.NAME=VALUE, memory_mb, cpus, pids_limit,
     /// startup_timeout_sec, read_only_rootfs, shared, image
     #[arg(long = "box", value_name = "KEY=VALUE", conflicts_with = "url")]
-    walls: Vec<BoxOption>,
-    /// Run the command on this host without any protection
+    box_options: Vec<BoxOption>,
+    /// Run the command on the host without a sandbox
     #[arg(long, conflicts_with = "url")]
     no_sandbox: bool,
-    /// Where a server elsewhere is
+    /// The URL of a remote server
     #[arg(long)]
     url: Option<String>,
-    /// How the server at the URL is spoken to [default: remote, which is http or else sse; websocket for ws:// URLs]
+    /// The transport to the URL [default: remote, which tries http, then sse; websocket for ws:// URLs]
     #[arg(long, value_enum, requires = "url")]
     mode: Option<ModeOption>,
-    /// A header of every request to the URL
+    /// A header to send with every request to the URL
     #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
     headers: Vec<Header>,
-    /// How long to wait for the server at the URL, in seconds [default: 10]
+    /// Timeout of the connection to the URL, in seconds [default: 10]
     #[arg(long, value_name = "SECONDS", requires = "url")]
     timeout: Option<f64>,
-    /// What the server is for
+    /// A description of the server
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// Do not start it yet
+    /// Add the server without starting it
     #[arg(long)]
     disabled: bool,
-    /// Replace a server of this name
+    /// Replace an existing server with this name
     #[arg(long)]
     replace: bool,
 }
@@ -77,7 +77,7 @@ enum ModeOption {
     Remote,
 }
 
-/// `NAME=VALUE`, or `NAME` for what it is where the server is started.
+/// `NAME=VALUE`, or `NAME` for the value in the environment in which the server is started.
 #[derive(Debug, Clone)]
 struct Pair(String, String);
 
@@ -93,7 +93,7 @@ impl FromStr for Pair {
     }
 }
 
-/// `NAME=VALUE`, or `NAME: VALUE` as in a request.
+/// `NAME=VALUE`, or `NAME: VALUE` as in HTTP.
 #[derive(Debug, Clone)]
 struct Header(String, String);
 
@@ -108,37 +108,37 @@ impl FromStr for Header {
 
 pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<ExitCode, Failure> {
     let mut value = arguments.entry();
-    let here =
-        std::env::current_dir().map_err(|error| Failure::new("there is no current directory").because(&error))?;
-    resolve_relative_paths(&mut value, &here);
-    let (entry, warnings) = entry_from_json(&arguments.name, &value).map_err(|error| refused(&error))?;
+    let directory = std::env::current_dir()
+        .map_err(|error| Failure::new("cannot determine the current directory").caused_by(&error))?;
+    resolve_relative_paths(&mut value, &directory);
+    let (entry, warnings) = entry_from_json(&arguments.name, &value).map_err(|error| invalid_entry(&error))?;
     for warning in &warnings {
         notice(&warning.to_string());
     }
     for variable in required_variables(&entry).iter().filter(|name| std::env::var_os(name).is_none()) {
-        notice(&format!("{variable} is not set here; it must be where ringfence is started"));
+        notice(&format!("{variable} is not set; set it in the environment in which ringfence is started"));
     }
     let registry = Registry::open(config)?;
     let writable = registry.guest_writable();
-    // Nothing is executed here. The read-write volumes of this entry count too.
+    // Nothing is registered as executed, so no volume is refused. The read-write volumes of this entry count too.
     let _ = writable.add(&read_write_volumes(&entry));
     check_installation(&entry, &writable)
         .map_err(|error| error.hints.iter().fold(Failure::new(&error.message), Failure::hint))?;
     let on_conflict = if arguments.replace { OnConflict::Replace } else { OnConflict::Refuse };
     let added = registry.wait(registry.store.add_server(entry, None, on_conflict)).map_err(|error| match error {
-        StoreError::NameTaken { name } => Failure::new(format!("there is a server `{name}` already"))
+        StoreError::NameTaken { name } => Failure::new(format!("the server `{name}` already exists"))
             .hint("choose another name, or replace it with --replace"),
         other => other.into(),
     })?;
     print(&format!("added {} ({})\n", added.name, added.transport.mode()))
 }
 
-fn refused(error: &EntryError) -> Failure {
+fn invalid_entry(error: &EntryError) -> Failure {
     error.hints().into_iter().fold(Failure::new(error.to_string()), Failure::hint)
 }
 
 impl Arguments {
-    /// The entry as a file would have it.
+    /// Returns the entry in the format of a configuration file.
     fn entry(&self) -> Value {
         let mut entry = Map::new();
         let table = |pairs: Vec<(&String, &String)>| -> Value {
@@ -166,9 +166,9 @@ impl Arguments {
             entry.insert("command".into(), self.command.clone().into());
             entry.insert("env".into(), table(self.env.iter().map(|Pair(name, value)| (name, value)).collect()));
             entry.extend(self.cwd.as_ref().map(|cwd| ("cwd".to_owned(), cwd.as_str().into())));
-            let mut walls = Map::new();
-            self.walls.iter().for_each(|option| option.put(&mut walls));
-            entry.insert("box".into(), walls.into());
+            let mut settings = Map::new();
+            self.box_options.iter().for_each(|option| option.insert_into(&mut settings));
+            entry.insert("box".into(), settings.into());
             entry.insert("sandbox".into(), (!self.no_sandbox).into());
         }
         entry.extend(self.description.as_ref().map(|text| ("description".to_owned(), text.as_str().into())));

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use ringfence_entries::check_box_key;
 use serde_json::{Map, Value, json};
 
+/// A key of the table `box`, with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BoxOption {
     key: String,
@@ -27,28 +28,28 @@ impl FromStr for BoxOption {
 }
 
 impl BoxOption {
-    /// Adds the setting to the table. Lists grow with every option; values are checked where entries are parsed.
-    pub(super) fn put(&self, walls: &mut Map<String, Value>) {
+    /// Adds the setting to the table `box`. Lists are extended by each option. Values are checked when the entry is parsed.
+    pub(super) fn insert_into(&self, settings: &mut Map<String, Value>) {
         if let Some(name) = self.key.strip_prefix("env.") {
-            let env = walls.entry("env").or_insert_with(|| json!({}));
+            let env = settings.entry("env").or_insert_with(|| json!({}));
             env[name] = self.value.as_str().into();
             return;
         }
         match self.key.as_str() {
             "allow" => {
                 let rules = self.value.split(',').map(str::trim).filter(|rule| !rule.is_empty());
-                if let Value::Array(list) = walls.entry("allow").or_insert_with(|| json!([])) {
+                if let Value::Array(list) = settings.entry("allow").or_insert_with(|| json!([])) {
                     list.extend(rules.map(Value::from));
                 }
             }
             "image" | "host_path" | "host_path_mode" | "network" => {
-                walls.insert(self.key.clone(), self.value.as_str().into());
+                settings.insert(self.key.clone(), self.value.as_str().into());
             }
             _ => {
                 let scalar = serde_json::from_str(&self.value)
                     .ok()
                     .filter(|value: &Value| value.is_number() || value.is_boolean());
-                walls.insert(self.key.clone(), scalar.unwrap_or_else(|| self.value.as_str().into()));
+                settings.insert(self.key.clone(), scalar.unwrap_or_else(|| self.value.as_str().into()));
             }
         }
     }
@@ -59,8 +60,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_come_to_a_table() {
-        let mut walls = Map::new();
+    fn options_become_a_table() {
+        let mut settings = Map::new();
         for text in [
             "allow=a.example,b.example:8443",
             "allow=c.example",
@@ -71,13 +72,13 @@ mod tests {
             "network=off",
             "env.A=b=c",
         ] {
-            text.parse::<BoxOption>().unwrap().put(&mut walls);
+            text.parse::<BoxOption>().unwrap().insert_into(&mut settings);
         }
         let expected = json!({
             "allow": ["a.example", "b.example:8443", "c.example"], "memory_mb": 512, "cpus": 0.5, "shared": true,
             "host_path": "123", "network": "off", "env": {"A": "b=c"},
         });
-        assert_eq!(Value::Object(walls), expected);
+        assert_eq!(Value::Object(settings), expected);
         assert!("memory_mb".parse::<BoxOption>().is_err());
     }
 

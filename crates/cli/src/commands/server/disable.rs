@@ -1,11 +1,21 @@
 //! `ringfence server disable NAME…`.
 
+use std::path::PathBuf;
+use std::process::ExitCode;
+
 use clap::Args;
 
-/// Stop servers, and do not start them until they are enabled again.
+use super::registry::{Registry, Switch};
+use crate::failure::Failure;
+
+/// Stop servers until they are enabled again.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The servers' names
+    /// The names of the servers
     #[arg(required = true, value_name = "NAME")]
-    pub(super) names: Vec<String>,
+    names: Vec<String>,
+}
+
+pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<ExitCode, Failure> {
+    Registry::open(config)?.switch(&arguments.names, Switch::Off)
 }

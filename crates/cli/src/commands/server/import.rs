@@ -1,8 +1,7 @@
 //! `ringfence server import`.
-#![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
+#![allow(clippy::doc_markdown)] // the doc comments of arguments are the text of `--help`
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,24 +12,25 @@ use ringfence_store::OnConflict;
 use serde_json::{Value, json};
 
 use super::registry::Registry;
-use crate::commands::session::{print, print_json, table, visible};
 use crate::failure::Failure;
+use crate::output::{hint, print, print_json, status, visible};
+use crate::table::{header, table};
 
-/// Import servers from the clients that are configured on this machine.
+/// Import servers from the configuration of MCP clients on this host.
 ///
-/// Every place where clients keep servers is looked at, in your home and in this directory. The first definition of a
-/// name wins. Nothing of the clients is changed, and ${VAR} is stored as it is written. What is imported runs in a
-/// sandbox, whatever its entry says. Files that guests may write (read-write volumes of the configuration and of other
+/// Reads all known configuration files of clients in your home directory and in the current directory. If a name is
+/// defined more than once, the first definition wins. The files are not changed; ${VAR} is stored unchanged. Imported
+/// servers always run in a sandbox. Files that guests may write (in read-write volumes of the configuration and of other
 /// servers) are skipped.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Look at one client only
+    /// Import from this client only
     #[arg(long, value_name = "CLIENT", value_parser = known_client)]
     from: Option<&'static Client>,
-    /// Tell what would be imported, and import nothing
+    /// Show what would be imported, but import nothing
     #[arg(long)]
     dry_run: bool,
-    /// Replace servers that are there already
+    /// Replace existing servers with the same names
     #[arg(long)]
     replace: bool,
     /// Print JSON instead of text
@@ -40,10 +40,10 @@ pub(crate) struct Arguments {
 
 fn known_client(id: &str) -> Result<&'static Client, String> {
     let ids: Vec<&str> = CLIENTS.iter().map(|client| client.id).collect();
-    client(id).ok_or_else(|| format!("there are {}", ids.join(", ")))
+    client(id).ok_or_else(|| format!("unknown client `{id}`; use one of {}", ids.join(", ")))
 }
 
-/// One server or file, and what became of it.
+/// The result for one server, or for one file that was skipped.
 struct Outcome {
     name: Option<String>,
     client: &'static str,
@@ -56,15 +56,15 @@ struct Outcome {
 
 pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<ExitCode, Failure> {
     let places = Places::of_process().ok_or_else(|| {
-        Failure::new("there is no home to look in").hint("set HOME to the home of whose clients are meant")
+        Failure::new("cannot determine the home directory").hint("set HOME to the home directory of the clients' user")
     })?;
     let registry = Registry::open(config)?;
     let import = scan(&places, Scope::UserAndProject, arguments.from, &registry.guest_writable());
-    let there: BTreeSet<String> =
+    let existing: BTreeSet<String> =
         registry.wait(registry.store.servers())?.into_iter().map(|server| server.name).collect();
     let mut outcomes = Vec::new();
     for found in import.found {
-        outcomes.push(take(found, arguments, &registry, &there)?);
+        outcomes.push(import_one(found, arguments, &registry, &existing)?);
     }
     outcomes.extend(import.skipped.into_iter().map(|skipped| Outcome {
         name: skipped.name,
@@ -78,17 +78,22 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     let files: Vec<(&str, &Path, usize)> =
         import.files.iter().map(|file| (file.client.title, file.path.as_path(), file.servers)).collect();
     if arguments.json {
-        print_json(&as_json(&outcomes, &files))
-    } else {
-        print(&as_text(&outcomes, &files, arguments, &places))
+        return print_json(&to_json(&outcomes, &files));
     }
+    if files.is_empty() && outcomes.is_empty() {
+        status("no configuration of a client with servers found");
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&to_text(&outcomes, &files, arguments, &places.home))?;
+    show_notes(&outcomes, &places.home);
+    Ok(ExitCode::SUCCESS)
 }
 
-fn take(
+fn import_one(
     found: Found,
     arguments: &Arguments,
     registry: &Registry,
-    there: &BTreeSet<String>,
+    existing: &BTreeSet<String>,
 ) -> Result<Outcome, Failure> {
     let Found { entry, client, path, notes } = found;
     let mut outcome = Outcome {
@@ -100,8 +105,8 @@ fn take(
         entry: Some(entry_to_redacted_json(&entry)),
         enable: entry.enable,
     };
-    if there.contains(&entry.name) && !arguments.replace {
-        let why = "there is a server of this name already".to_owned();
+    if existing.contains(&entry.name) && !arguments.replace {
+        let why = "a server with this name already exists".to_owned();
         outcome.skipped = Some(Reason { why, hint: Some("replace it with --replace".into()) });
     } else if !arguments.dry_run {
         let origin = format!("{}, {}", client.title, path.display());
@@ -110,17 +115,17 @@ fn take(
     Ok(outcome)
 }
 
-fn as_json(outcomes: &[Outcome], files: &[(&str, &Path, usize)]) -> Value {
-    let place = |outcome: &Outcome| json!({"name": outcome.name, "client": outcome.client, "path": outcome.path});
+fn to_json(outcomes: &[Outcome], files: &[(&str, &Path, usize)]) -> Value {
+    let origin = |outcome: &Outcome| json!({"name": outcome.name, "client": outcome.client, "path": outcome.path});
     let imported = outcomes.iter().filter(|outcome| outcome.skipped.is_none()).map(|outcome| {
-        let mut value = place(outcome);
+        let mut value = origin(outcome);
         value["entry"] = outcome.entry.clone().unwrap_or_default();
         value["notes"] = outcome.notes.clone().into();
         value
     });
     let skipped = outcomes.iter().filter_map(|outcome| {
         let Reason { why, hint } = outcome.skipped.as_ref()?;
-        let mut value = place(outcome);
+        let mut value = origin(outcome);
         value["reason"] = why.as_str().into();
         value["hint"] = hint.clone().into();
         Some(value)
@@ -133,44 +138,52 @@ fn as_json(outcomes: &[Outcome], files: &[(&str, &Path, usize)]) -> Value {
     })
 }
 
-fn as_text(outcomes: &[Outcome], files: &[(&str, &Path, usize)], arguments: &Arguments, places: &Places) -> String {
-    let short = |path: &Path| match path.strip_prefix(&places.home) {
-        Ok(rest) => format!("~/{}", rest.display()),
-        Err(_) => path.display().to_string(),
-    };
-    if files.is_empty() && outcomes.is_empty() {
-        return "no client here has servers\n".into();
-    }
-    let mut rows = vec![["FOUND IN", "FILE", "SERVERS"].map(String::from).to_vec()];
+fn to_text(outcomes: &[Outcome], files: &[(&str, &Path, usize)], arguments: &Arguments, home: &Path) -> String {
+    let mut rows = vec![header(["CLIENT", "FILE", "SERVERS"])];
     rows.extend(
-        files.iter().map(|(client, path, servers)| vec![(*client).to_owned(), short(path), servers.to_string()]),
+        files
+            .iter()
+            .map(|(client, path, servers)| vec![(*client).to_owned(), short_path(path, home), servers.to_string()]),
     );
-    let mut text = table(&rows) + "\n";
+    let files = table(&rows);
     let imported = if arguments.dry_run { "would be imported" } else { "imported" };
-    let mut rows = vec![["SERVER", "FROM", "OUTCOME"].map(String::from).to_vec()];
+    let mut rows = vec![header(["SERVER", "CLIENT", "OUTCOME"])];
     for outcome in outcomes {
         let result = match &outcome.skipped {
             Some(reason) => format!("skipped: {}", reason.why),
             None if outcome.enable => imported.to_owned(),
             None => format!("{imported}, disabled"),
         };
-        let name = outcome.name.clone().unwrap_or_else(|| short(&outcome.path));
-        rows.push(vec![name, outcome.client.to_owned(), result]);
+        rows.push(vec![outcome.name_or_path(home), outcome.client.to_owned(), result]);
     }
-    text += &table(&rows);
-    let name = |outcome: &Outcome| outcome.name.clone().unwrap_or_else(|| short(&outcome.path));
-    let mut remarks = String::new();
-    for outcome in outcomes {
-        for note in &outcome.notes {
-            let _ = writeln!(remarks, "note: {}: {}", visible(&name(outcome)), visible(note));
-        }
-        if let Some(hint) = outcome.skipped.as_ref().and_then(|reason| reason.hint.as_ref()) {
-            let _ = writeln!(remarks, "hint: {}: {}", visible(&name(outcome)), visible(hint));
-        }
-    }
-    if !remarks.is_empty() {
-        text.extend(["\n", &remarks]);
-    }
+    let servers = table(&rows);
     let skipped = outcomes.iter().filter(|outcome| outcome.skipped.is_some()).count();
-    text + &format!("\n{} {imported}, {skipped} skipped\n", outcomes.len() - skipped)
+    format!("{files}\n{servers}\n{} {imported}, {skipped} skipped\n", outcomes.len() - skipped)
+}
+
+/// Writes the notes and hints of all outcomes to standard error.
+fn show_notes(outcomes: &[Outcome], home: &Path) {
+    for outcome in outcomes {
+        let name = visible(&outcome.name_or_path(home));
+        for note in &outcome.notes {
+            status(&format!("note: {name}: {}", visible(note)));
+        }
+        if let Some(text) = outcome.skipped.as_ref().and_then(|reason| reason.hint.as_ref()) {
+            hint(&format!("{name}: {}", visible(text)));
+        }
+    }
+}
+
+impl Outcome {
+    fn name_or_path(&self, home: &Path) -> String {
+        self.name.clone().unwrap_or_else(|| short_path(&self.path, home))
+    }
+}
+
+/// Returns a path with `~` for the home directory.
+fn short_path(path: &Path, home: &Path) -> String {
+    match path.strip_prefix(home) {
+        Ok(rest) => format!("~/{}", rest.display()),
+        Err(_) => path.display().to_string(),
+    }
 }

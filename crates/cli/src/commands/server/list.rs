@@ -10,12 +10,16 @@ use ringfence_store::DamageReport;
 use serde_json::{Value, json};
 
 use super::registry::Registry;
-use crate::commands::session::{print, print_json, table, word};
-use crate::damage::INCOMPLETE;
-use crate::failure::{Failure, notice};
-use crate::operator;
+use crate::exit_code::INCOMPLETE;
+use crate::failure::Failure;
+use crate::operator_client::hosted_servers;
+use crate::output::{notice, print, print_json, status};
+use crate::table::{cell, header, shorten, table};
 
-/// List all servers, from all places, with what a server that runs says of them.
+/// Maximum length of a command or URL in the table.
+const MAX_TARGET_CHARS: usize = 60;
+
+/// List the servers of all sources, with their status in running ringfence servers.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Print JSON instead of text
@@ -28,10 +32,10 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     let listing = registry.listing();
     let damage: Vec<String> = registry.damage_reports.iter().map(DamageReport::message).collect();
     drop(registry);
-    let hosted = operator::hosted()?;
+    let hosted = hosted_servers()?;
     let code = if damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) };
     if arguments.json {
-        let servers: Vec<Value> = listing.servers.iter().map(|listed| known(listed, &hosted)).collect();
+        let servers: Vec<Value> = listing.servers.iter().map(|listed| describe(listed, &hosted)).collect();
         let problems: Vec<String> = listing.problems.iter().map(ToString::to_string).chain(damage).collect();
         print_json(&json!({"servers": servers, "problems": problems}))?;
         return Ok(code);
@@ -41,40 +45,39 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     }
     if listing.servers.is_empty() {
         // After the loss of a database, an empty list may be wrong.
-        print(if damage.is_empty() { "no servers\n" } else { "" })?;
+        if damage.is_empty() {
+            status("no servers");
+        }
         return Ok(code);
     }
-    let mut rows = vec![["NAME", "MODE", "STATUS", "TOOLS", "WHAT", "FROM"].map(String::from).to_vec()];
+    let mut rows = vec![header(["NAME", "MODE", "STATUS", "TOOLS", "COMMAND OR URL", "SOURCE"])];
     rows.extend(listing.servers.iter().map(|listed| row(listed, &hosted)));
     print(&table(&rows))?;
     Ok(code)
 }
 
 fn row(listed: &Listed, hosted: &[(u32, Value)]) -> Vec<String> {
-    let known = known(listed, hosted);
-    let what = match &listed.entry.transport {
+    let server = describe(listed, hosted);
+    let target = match &listed.entry.transport {
         Transport::Stdio(stdio) => {
-            let words: Vec<&str> = std::iter::once(&stdio.command).chain(&stdio.args).map(String::as_str).collect();
-            shorten(&words.join(" "))
+            let command: Vec<&str> = std::iter::once(&stdio.command).chain(&stdio.args).map(String::as_str).collect();
+            shorten(&command.join(" "), MAX_TARGET_CHARS)
         }
         Transport::Http(remote) | Transport::Sse(remote) | Transport::Websocket(remote) | Transport::Remote(remote) => {
-            shorten(&redact_url(&remote.url))
+            shorten(&redact_url(&remote.url), MAX_TARGET_CHARS)
         }
     };
-    let cell = |key: &str| word(&known[key]);
-    vec![cell("name"), cell("mode"), cell("status"), cell("tool_count"), what, listed.origin.to_string()]
+    let mut row = ["name", "mode", "status", "tool_count"].map(|key| cell(&server[key])).to_vec();
+    row.extend([target, listed.origin.to_string()]);
+    row
 }
 
-fn shorten(text: &str) -> String {
-    const MOST: usize = 60;
-    if text.chars().count() <= MOST { text.into() } else { text.chars().take(MOST - 1).chain(['…']).collect() }
-}
-
-/// The entry, and over it what the server that hosts it says. Without one it is only known whether it is to run.
-pub(super) fn known(listed: &Listed, hosted: &[(u32, Value)]) -> Value {
+/// Returns the entry, with the fields of the running ringfence server that hosts it. If none does, the status says only
+/// whether the entry is enabled.
+pub(super) fn describe(listed: &Listed, hosted: &[(u32, Value)]) -> Value {
     let entry = &listed.entry;
     let status = if entry.enable { "not running" } else { "disabled" };
-    let mut known = json!({
+    let mut server = json!({
         "name": entry.name,
         "uuid": entry.uuid,
         "enable": entry.enable,
@@ -83,11 +86,11 @@ pub(super) fn known(listed: &Listed, hosted: &[(u32, Value)]) -> Value {
         "entry": entry_to_redacted_json(entry),
         "status": status,
     });
-    let of_this = |(_, info): &&(u32, Value)| info["name"] == entry.name.as_str();
-    if let (Some((server, Value::Object(info))), Value::Object(known)) = (hosted.iter().find(of_this), &mut known) {
+    let has_name = |(_, info): &&(u32, Value)| info["name"] == entry.name.as_str();
+    if let (Some((pid, Value::Object(info))), Value::Object(fields)) = (hosted.iter().find(has_name), &mut server) {
         let new = info.iter().filter(|(key, _)| !matches!(key.as_str(), "name" | "uuid" | "enable" | "mode" | "entry"));
-        known.extend(new.map(|(key, value)| (key.clone(), value.clone())));
-        known.insert("server".into(), (*server).into());
+        fields.extend(new.map(|(key, value)| (key.clone(), value.clone())));
+        fields.insert("server".into(), (*pid).into());
     }
-    known
+    server
 }

@@ -5,28 +5,28 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::commands::session::print;
 use crate::failure::Failure;
-use crate::operator;
+use crate::operator_client::request_hosted;
+use crate::output::print;
 
-/// Accept what a server offers as it is now.
+/// Accept the present tools, prompts, resources and instructions of a server.
 ///
-/// Tools, prompts, resources and instructions that change afterwards, or are new, are held back until they are accepted
-/// again; `ringfence server show` and `server tools` show which are. Without options everything is accepted.
+/// If one of them changes later, or a new one appears, it is held until it is accepted; `ringfence server show` and
+/// `ringfence server tools` show which are held. Without TOOL and options, everything is accepted.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The server's name
+    /// The name of the server
     name: String,
-    /// Accept only these tools, and what the options name
+    /// Accept only these tools, and the items that options name
     #[arg(value_name = "TOOL")]
     tools: Vec<String>,
-    /// Accept only this prompt, and what else is named
+    /// Accept only this prompt, and the other named items
     #[arg(long = "prompt", value_name = "PROMPT")]
     prompts: Vec<String>,
-    /// Accept only this resource or resource template, and what else is named
+    /// Accept only this resource or resource template, and the other named items
     #[arg(long = "resource", value_name = "URI")]
     resources: Vec<String>,
-    /// Accept only the instructions, and what else is named
+    /// Accept only the instructions, and the other named items
     #[arg(long)]
     instructions: bool,
 }
@@ -42,22 +42,22 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if *instructions {
         body["instructions"] = true.into();
     }
-    let answer = operator::ask_hosted(name, "POST", "/pin", Some(&body))?;
-    print(&format!("accepted {} of {name}\n", accepted(&answer)))
+    let response = request_hosted(name, "POST", "/pin", Some(&body))?;
+    print(&format!("accepted {} of {name}\n", accepted(&response)))
 }
 
 /// Describes the items that were accepted.
-fn accepted(answer: &Value) -> String {
-    let count = |key: &str| answer[key].as_u64().or_else(|| answer[key].as_array()?.len().try_into().ok());
-    let counted = |key: &str, what: &str| match count(key)? {
+fn accepted(response: &Value) -> String {
+    let count = |key: &str| response[key].as_u64().or_else(|| response[key].as_array()?.len().try_into().ok());
+    let counted = |key: &str, noun: &str| match count(key)? {
         0 if key != "pinned" => None,
-        1 => Some(format!("1 {what}")),
-        count => Some(format!("{count} {what}s")),
+        1 => Some(format!("1 {noun}")),
+        count => Some(format!("{count} {noun}s")),
     };
     let mut parts = vec![counted("pinned", "tool").unwrap_or_else(|| "the tools".into())];
     parts.extend(counted("prompts", "prompt"));
     parts.extend(counted("resources", "resource"));
-    parts.extend((answer["instructions"] == true).then(|| "the instructions".to_owned()));
+    parts.extend((response["instructions"] == true).then(|| "the instructions".to_owned()));
     parts.join(", ")
 }
 
@@ -66,8 +66,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_accepted_is_counted() {
-        for (answer, expected) in [
+    fn accepted_items_are_counted() {
+        for (response, expected) in [
             (json!({"pinned": ["a", "b"]}), "2 tools"),
             (json!({"pinned": 1, "prompts": 0, "resources": 0, "instructions": false}), "1 tool"),
             (
@@ -76,7 +76,7 @@ mod tests {
             ),
             (json!({}), "the tools"),
         ] {
-            assert_eq!(accepted(&answer), expected);
+            assert_eq!(accepted(&response), expected);
         }
     }
 }

@@ -6,15 +6,15 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::registry::Registry;
-use crate::commands::session::print;
 use crate::failure::Failure;
+use crate::output::print;
 
-/// Forget servers, and what was accepted of their tools.
+/// Remove servers and their pins.
 ///
-/// One that runs is stopped within a second.
+/// A running server is stopped within a second.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The servers' names
+    /// The names of the servers
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 }
@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     let registry = Registry::open(config)?;
     for name in &arguments.names {
         if !registry.wait(registry.store.remove_server(name))? {
-            return Err(registry.missing(name));
+            return Err(registry.not_in_store(name));
         }
         print(&format!("removed {name}\n"))?;
     }

@@ -8,20 +8,24 @@ use ringfence_gateway::{Hit, KnownServers, stored_servers};
 use serde_json::{Value, json};
 
 use super::registry::Registry;
-use crate::commands::session::{print, print_json, visible};
-use crate::damage::INCOMPLETE;
-use crate::failure::{Failure, notice};
+use crate::exit_code::INCOMPLETE;
+use crate::failure::Failure;
+use crate::output::{notice, print, print_json, status, visible};
+use crate::table::shorten;
 
-/// Find tools of all servers by what they do.
+/// Maximum length of a description in the list.
+const MAX_DESCRIPTION_CHARS: usize = 120;
+
+/// Search the tools of all servers by a description.
 ///
-/// Nothing is started: what is searched is what enabled servers offered when they were last connected. Tools that are
-/// held back since they have changed are left out.
+/// No server is started: the search uses the tools that enabled servers offered when they were last connected. Tools that
+/// are held because they have changed are left out.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// What the tool should do, in your words
+    /// A description of what the tool should do
     #[arg(required = true)]
     query: Vec<String>,
-    /// How many tools to show
+    /// Maximum number of tools to show
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
     /// Print JSON instead of text, with the schemas
@@ -40,7 +44,7 @@ fn show(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure>
     let known = registry.wait(stored_servers(&registry.store, &registry.listing().entries()))?;
     let hits = known.search(&arguments.query.join(" "), arguments.limit.into());
     if arguments.json {
-        let tools: Vec<Value> = hits.iter().map(|hit| full(&known, *hit)).collect();
+        let tools: Vec<Value> = hits.iter().map(|hit| details(&known, *hit)).collect();
         return print_json(&json!({"tools": tools}));
     }
     let unknown: Vec<&str> = known
@@ -50,10 +54,11 @@ fn show(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure>
         .map(|server| server.name.as_str())
         .collect();
     if !unknown.is_empty() {
-        notice(&format!("no tools are known of {}; they are once it was connected", unknown.join(", ")));
+        notice(&format!("the tools of {} are unknown until the server has been connected once", unknown.join(", ")));
     }
     if hits.is_empty() {
-        return print("no tools found\n");
+        status("no tools found");
+        return Ok(ExitCode::SUCCESS);
     }
     print(&hits.iter().map(|hit| line(&known, *hit)).collect::<String>())
 }
@@ -62,18 +67,13 @@ fn line(known: &KnownServers, hit: Hit) -> String {
     let server = &known.servers()[hit.server];
     let tool = &server.tools[hit.tool];
     let description = tool["description"].as_str().unwrap_or_default();
-    let first = description.lines().map(str::trim).find(|line| !line.is_empty());
-    let first = first.map(|first| format!(" — {}", shorten(first))).unwrap_or_default();
+    let summary = description.lines().map(str::trim).find(|line| !line.is_empty());
+    let summary = summary.map(|line| format!(" — {}", shorten(line, MAX_DESCRIPTION_CHARS))).unwrap_or_default();
     let name = tool["name"].as_str().unwrap_or_default();
-    format!("{}\n", visible(&format!("{}.{name}{first}", server.name)))
+    format!("{}\n", visible(&format!("{}.{name}{summary}", server.name)))
 }
 
-fn shorten(text: &str) -> String {
-    const MOST: usize = 120;
-    if text.chars().count() <= MOST { text.into() } else { text.chars().take(MOST - 1).chain(['…']).collect() }
-}
-
-fn full(known: &KnownServers, hit: Hit) -> Value {
+fn details(known: &KnownServers, hit: Hit) -> Value {
     let server = &known.servers()[hit.server];
     let tool = &server.tools[hit.tool];
     json!({

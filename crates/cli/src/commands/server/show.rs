@@ -7,18 +7,19 @@ use clap::Args;
 use ringfence_entries::{entry_to_json, required_variables};
 use serde_json::Value;
 
-use super::list::known;
+use super::list::describe;
 use super::registry::Registry;
-use crate::commands::session::{print, print_json, table, word};
-use crate::failure::{Failure, notice};
-use crate::operator;
+use crate::failure::Failure;
+use crate::operator_client::hosted_servers;
+use crate::output::{notice, print, print_json};
+use crate::table::{cell, table};
 
-/// Show all that is known of a server.
+/// Show the details of a server.
 ///
-/// Values of variables and headers are not shown unless --reveal is given; references such as ${TOKEN} are.
+/// Values of variables and headers are hidden unless --reveal is given; references such as ${TOKEN} are always shown.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The server's name
+    /// The name of the server
     name: String,
     /// Print JSON instead of text
     #[arg(long)]
@@ -31,14 +32,14 @@ pub(crate) struct Arguments {
 pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<ExitCode, Failure> {
     let registry = Registry::open(config)?;
     let listing = registry.listing();
-    let Some(listed) = listing.find(&arguments.name) else { return Err(registry.missing(&arguments.name)) };
-    let mut server = known(listed, &operator::hosted()?);
+    let Some(listed) = listing.find(&arguments.name) else { return Err(registry.not_in_store(&arguments.name)) };
+    let mut server = describe(listed, &hosted_servers()?);
     if arguments.reveal {
         server["entry"] = entry_to_json(&listed.entry);
     }
-    let needed = required_variables(&listed.entry);
-    if !needed.is_empty() {
-        server["variables"] = needed.into();
+    let variables = required_variables(&listed.entry);
+    if !variables.is_empty() {
+        server["variables"] = variables.into();
     }
     for problem in listing.problems.iter().filter(|problem| problem.server.as_ref() == Some(&arguments.name)) {
         notice(&problem.to_string());
@@ -51,12 +52,12 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     print(&table(&rows))
 }
 
-/// A row for each value. Long lists have commands of their own.
+/// Adds a row for each value. Long lists, which have separate commands, are left out.
 fn flatten(name: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
     match value {
         Value::Object(fields) => {
-            for (part, value) in fields.iter().filter(|(part, _)| !matches!(part.as_str(), "stderr" | "tools")) {
-                let full = if name.is_empty() { part.clone() } else { format!("{name}.{part}") };
+            for (field, value) in fields.iter().filter(|(field, _)| !matches!(field.as_str(), "stderr" | "tools")) {
+                let full = if name.is_empty() { field.clone() } else { format!("{name}.{field}") };
                 flatten(&full, value, rows);
             }
         }
@@ -64,6 +65,6 @@ fn flatten(name: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
             let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
             rows.push(vec![name.to_owned(), items.join(" ")]);
         }
-        value => rows.push(vec![name.to_owned(), word(value)]),
+        value => rows.push(vec![name.to_owned(), cell(value)]),
     }
 }

@@ -1,5 +1,5 @@
 //! `ringfence session exec ID -- COMMAND…`.
-#![allow(clippy::doc_markdown)] // the comments on arguments are what `--help` shows
+#![allow(clippy::doc_markdown)] // the doc comments of arguments are the text of `--help`
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -11,28 +11,30 @@ use ringfence_core::hidden_text::escape;
 use ringfence_session::MOST_WHOLE_BYTES;
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, OWN_FAILURE, TIMED_OUT, notice};
-use crate::operator;
-use crate::operator::Found;
+use crate::exit_code::{RINGFENCE_FAILED, TIMED_OUT};
+use crate::failure::Failure;
+use crate::operator_client::{RemoteSession, find_session};
+use crate::output::notice;
 
-/// Run a command in a session; its output and exit code are passed on.
+/// Run a command in a session and pass on its output and exit code.
 ///
-/// One argument is a shell line; several are a program and its arguments. It has no input, and its output is shown when
-/// it has ended. On a terminal, control characters in it are escaped; redirected output is exact.
+/// A single argument is a shell command line; several arguments are a program and its arguments. The command has no
+/// standard input. Its output is shown after it has ended. Control characters in the output are escaped on a terminal,
+/// and unchanged if the output is redirected.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The session's id, or how it begins
+    /// The id of the session, or a unique prefix of it
     id: String,
     /// Run this code in the session's interpreter instead
     #[arg(long, conflicts_with = "command")]
     code: Option<String>,
-    /// Seconds until it is interrupted
+    /// Interrupt the command after this many seconds
     #[arg(long)]
     timeout: Option<f64>,
-    /// Pass control characters on to the terminal, which obeys them
+    /// Write control characters to the terminal, which interprets them
     #[arg(long)]
     raw: bool,
-    /// What to run
+    /// The command to run
     #[arg(last = true, required_unless_present = "code")]
     command: Vec<String>,
 }
@@ -40,77 +42,95 @@ pub(crate) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut request = match &arguments.code {
         Some(code) => json!({"code": code}),
-        None => json!({"command": shell_line(&arguments.command)}),
+        None => json!({"command": shell_command(&arguments.command)}),
     };
     if let Some(timeout) = arguments.timeout {
         request["timeout"] = timeout.into();
     }
-    let session = operator::find(&arguments.id)?;
-    let answer = session.ask("POST", "/exec", Some(&request))?;
-    let (mut stdout, mut errors) = (whole(&session, &answer, "stdout"), whole(&session, &answer, "stderr"));
-    if let Some(traceback) = answer["error"]["traceback"].as_str() {
-        errors.extend_from_slice(traceback.trim_end().as_bytes());
-        errors.push(b'\n');
+    let session = find_session(&arguments.id)?;
+    let response = session.request("POST", "/exec", Some(&request))?;
+    let mut stdout = full_output(&session, &response, "stdout");
+    let mut stderr = full_output(&session, &response, "stderr");
+    if let Some(traceback) = response["error"]["traceback"].as_str() {
+        stderr.extend_from_slice(traceback.trim_end().as_bytes());
+        stderr.push(b'\n');
     }
-    if let Some(result) = answer["result"].as_str() {
+    if let Some(result) = response["result"].as_str() {
         stdout.extend_from_slice(result.as_bytes());
         stdout.push(b'\n');
     }
-    let (stdout_escapes, stderr_escapes) =
-        (!arguments.raw && std::io::stdout().is_terminal(), !arguments.raw && std::io::stderr().is_terminal());
-    let written = std::io::stdout()
-        .write_all(&shown(stdout, stdout_escapes))
-        .and_then(|()| std::io::stderr().write_all(&shown(errors, stderr_escapes)));
-    written.map_err(|error| Failure::new("the output cannot be written").because(&error))?;
-    for said in answer["notices"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        notice(said);
+    let encoding = |is_terminal: bool| if is_terminal && !arguments.raw { Encoding::Escaped } else { Encoding::Raw };
+    let stdout = encode(stdout, encoding(std::io::stdout().is_terminal()));
+    let stderr = encode(stderr, encoding(std::io::stderr().is_terminal()));
+    let written = std::io::stdout().write_all(&stdout).and_then(|()| std::io::stderr().write_all(&stderr));
+    written.map_err(|error| Failure::new("cannot write the output").caused_by(&error))?;
+    for text in response["notices"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        notice(text);
     }
-    if answer["display"].as_array().is_some_and(|shown| !shown.is_empty()) {
-        notice("what it displayed is not shown here");
+    if response["display"].as_array().is_some_and(|display| !display.is_empty()) {
+        notice("displayed data, such as images, is not shown here");
     }
-    if answer["status"] == "timed_out" {
-        notice("its time was up, and it was ended; --timeout gives it more");
+    if response["status"] == "timed_out" {
+        notice("the command was stopped after its timeout (raise it with --timeout)");
     }
-    Ok(ExitCode::from(exit_code(&answer)))
+    Ok(ExitCode::from(exit_code(&response)))
 }
 
-/// The guest's bytes; for a terminal, text with control characters escaped.
-fn shown(bytes: Vec<u8>, escapes: bool) -> Vec<u8> {
-    if escapes { escape(&String::from_utf8_lossy(&bytes)).into_owned().into_bytes() } else { bytes }
+/// How the guest's output is written.
+#[derive(Clone, Copy)]
+enum Encoding {
+    /// Unchanged.
+    Raw,
+    /// As text with control characters escaped, for a terminal.
+    Escaped,
 }
 
-/// All of an output, also where its answer has only the beginning and the end of it.
-fn whole(session: &Found, answer: &Value, stream: &str) -> Vec<u8> {
-    let excerpt = || answer[stream].as_str().unwrap_or_default().as_bytes().to_owned();
-    if let Some(bytes) = answer[format!("{stream}_base64")].as_str().and_then(|text| STANDARD.decode(text).ok()) {
+fn encode(bytes: Vec<u8>, encoding: Encoding) -> Vec<u8> {
+    match encoding {
+        Encoding::Raw => bytes,
+        Encoding::Escaped => escape(&String::from_utf8_lossy(&bytes)).into_owned().into_bytes(),
+    }
+}
+
+/// Returns the full output of a stream. The response has only the beginning and the end of a long output; the rest is
+/// fetched from the server.
+fn full_output(session: &RemoteSession, response: &Value, stream: &str) -> Vec<u8> {
+    let excerpt = || response[stream].as_str().unwrap_or_default().as_bytes().to_owned();
+    if let Some(bytes) = response[format!("{stream}_base64")].as_str().and_then(|text| STANDARD.decode(text).ok()) {
         return bytes;
     }
-    let number = answer[format!("{stream}_resource")].as_str().and_then(|uri| uri.rsplit('/').next());
+    let number = response[format!("{stream}_resource")].as_str().and_then(|uri| uri.rsplit('/').next());
     let Some(number) = number else { return excerpt() };
-    let Ok(bytes) = session.output(number) else {
-        notice(&format!("{stream} is cut in its middle: the whole of it is not to be had any more"));
+    let Ok(bytes) = session.full_output(number) else {
+        notice(&format!("the middle of {stream} is missing: the server does not have the full output any more"));
         return excerpt();
     };
-    if answer[format!("{stream}_missing_bytes")] != 0 {
-        notice(&format!("{stream} is cut: no more than {} MiB of an output are kept", MOST_WHOLE_BYTES >> 20));
+    if response[format!("{stream}_missing_bytes")] != 0 {
+        notice(&format!(
+            "{stream} is incomplete: the server stores at most {} MiB of an output",
+            MOST_WHOLE_BYTES >> 20
+        ));
     }
     bytes
 }
 
-fn exit_code(answer: &Value) -> u8 {
-    match (answer["status"].as_str(), answer["exit_code"].as_u64()) {
+fn exit_code(response: &Value) -> u8 {
+    match (response["status"].as_str(), response["exit_code"].as_u64()) {
         (Some("timed_out"), _) => TIMED_OUT,
-        (Some("killed" | "cancelled"), None) => OWN_FAILURE,
-        (_, Some(code)) => u8::try_from(code & 0xff).unwrap_or(OWN_FAILURE),
+        (Some("killed" | "cancelled"), None) => RINGFENCE_FAILED,
+        (_, Some(code)) => u8::try_from(code & 0xff).unwrap_or(RINGFENCE_FAILED),
         (Some("ok"), None) => 0,
         _ => 1,
     }
 }
 
-fn shell_line(words: &[String]) -> String {
-    match words {
+fn shell_command(arguments: &[String]) -> String {
+    match arguments {
         [line] => line.clone(),
-        words => words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>().join(" "),
+        arguments => {
+            let quoted = arguments.iter().map(|argument| format!("'{}'", argument.replace('\'', "'\\''")));
+            quoted.collect::<Vec<_>>().join(" ")
+        }
     }
 }
 
@@ -119,29 +139,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_reach_the_program_as_they_are() {
-        let line = |words: &[&str]| shell_line(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+    fn arguments_are_quoted_for_the_shell() {
+        let line = |words: &[&str]| shell_command(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(line(&["echo a | cat"]), "echo a | cat");
         assert_eq!(line(&["echo", "it's", "$HOME; *"]), r"'echo' 'it'\''s' '$HOME; *'");
     }
 
     #[test]
-    fn a_terminal_is_not_controlled_and_other_readers_get_the_bytes() {
+    fn output_is_escaped_for_terminals_only() {
         let bytes = b"\x1b]52;c;eA==\x07ok\n\xff".to_vec();
-        assert_eq!(shown(bytes.clone(), false), bytes);
-        assert_eq!(shown(bytes, true), "\\u{1b}]52;c;eA==\\u{7}ok\n\u{fffd}".as_bytes());
+        assert_eq!(encode(bytes.clone(), Encoding::Raw), bytes);
+        assert_eq!(encode(bytes, Encoding::Escaped), "\\u{1b}]52;c;eA==\\u{7}ok\n\u{fffd}".as_bytes());
     }
 
     #[test]
-    fn every_end_has_its_code() {
-        for (answer, code) in [
+    fn each_status_has_an_exit_code() {
+        for (response, code) in [
             (json!({"status": "ok", "exit_code": 3}), 3),
             (json!({"status": "ok", "exit_code": null}), 0),
             (json!({"status": "error", "exit_code": null}), 1),
             (json!({"status": "timed_out", "exit_code": 143}), TIMED_OUT),
-            (json!({"status": "killed"}), OWN_FAILURE),
+            (json!({"status": "killed"}), RINGFENCE_FAILED),
         ] {
-            assert_eq!(exit_code(&answer), code, "{answer}");
+            assert_eq!(exit_code(&response), code, "{response}");
         }
     }
 }

@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 
-use super::{ago, print, print_json, table, word};
+use crate::exit_code::INCOMPLETE;
 use crate::failure::Failure;
-use crate::{damage, operator};
+use crate::operator_client;
+use crate::output::{print, print_json, status};
+use crate::table::{ago, cell, header, table};
 
 /// List the sessions of all servers.
 #[derive(Args)]
@@ -18,11 +20,11 @@ pub(crate) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let sessions = operator::sessions()?;
-    // A server cannot take over sessions that are missing from the restored database, so they are not listed.
-    let is_incomplete = !operator::damage_reports()?.is_empty();
+    let sessions = operator_client::sessions()?;
+    // A server cannot adopt sessions that are missing from the restored database, so they are not listed.
+    let is_incomplete = !operator_client::damage_reports()?.is_empty();
     let shown = show(arguments, sessions)?;
-    Ok(if is_incomplete { ExitCode::from(damage::INCOMPLETE) } else { shown })
+    Ok(if is_incomplete { ExitCode::from(INCOMPLETE) } else { shown })
 }
 
 fn show(arguments: &Arguments, sessions: Vec<(u32, Value)>) -> Result<ExitCode, Failure> {
@@ -34,13 +36,13 @@ fn show(arguments: &Arguments, sessions: Vec<(u32, Value)>) -> Result<ExitCode, 
         return print_json(&sessions.into_iter().map(with_server).collect());
     }
     if sessions.is_empty() {
-        return print("no sessions\n");
+        status("no sessions");
+        return Ok(ExitCode::SUCCESS);
     }
-    let titles = ["ID", "TEMPLATE", "FLAVOR", "STATUS", "PRINCIPAL", "USED", "SERVER"];
-    let mut rows = vec![titles.map(String::from).to_vec()];
+    let mut rows = vec![header(["ID", "TEMPLATE", "FLAVOR", "STATUS", "PRINCIPAL", "LAST USED", "SERVER"])];
     rows.extend(sessions.iter().map(|(server, session)| {
         let mut row: Vec<String> =
-            ["session_id", "template", "flavor", "status", "principal"].map(|name| word(&session[name])).to_vec();
+            ["session_id", "template", "flavor", "status", "principal"].map(|name| cell(&session[name])).to_vec();
         row.extend([ago(&session["last_used"]), server.to_string()]);
         row
     }));

@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 
-use super::{ago, print, print_json, table, word};
 use crate::failure::Failure;
-use crate::operator;
+use crate::operator_client::find_session;
+use crate::output::{print, print_json, status};
+use crate::table::{ago, cell, header, table};
 
 /// Show the last calls of a session.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The session's id, or how it begins
+    /// The id of the session, or a unique prefix of it
     id: String,
     /// Print JSON instead of text
     #[arg(long)]
@@ -20,17 +21,21 @@ pub(crate) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let calls = operator::find(&arguments.id)?.ask("GET", "/log", None)?["calls"].take();
+    let calls = find_session(&arguments.id)?.request("GET", "/log", None)?["calls"].take();
     if arguments.json {
         return print_json(&calls);
     }
-    let mut rows = vec![["TIME", "KIND", "STATUS", "CODE", "MS", "WHAT"].map(String::from).to_vec()];
+    let mut rows = vec![header(["TIME", "KIND", "STATUS", "EXIT CODE", "MS", "CONTENT"])];
     rows.extend(calls.as_array().into_iter().flatten().map(row));
-    print(&if rows.len() > 1 { table(&rows) } else { "no calls\n".into() })
+    if rows.len() == 1 {
+        status("no calls");
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&table(&rows))
 }
 
 fn row(call: &Value) -> Vec<String> {
     let mut row = vec![ago(&call["time"])];
-    row.extend(["kind", "status", "exit_code", "duration_ms", "what"].map(|name| word(&call[name])));
+    row.extend(["kind", "status", "exit_code", "duration_ms", "what"].map(|name| cell(&call[name])));
     row
 }

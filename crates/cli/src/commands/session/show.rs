@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 
-use super::{print, print_json, table, word};
 use crate::failure::Failure;
-use crate::operator;
+use crate::operator_client::find_session;
+use crate::output::{print, print_json};
+use crate::table::{cell, table};
 
-/// Show all that is known of a session.
+/// Show the details of a session.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The session's id, or how it begins
+    /// The id of the session, or a unique prefix of it
     id: String,
     /// Print JSON instead of text
     #[arg(long)]
@@ -20,25 +21,26 @@ pub(crate) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let found = operator::find(&arguments.id)?;
-    let mut session = found.ask("GET", "", None)?;
+    let found = find_session(&arguments.id)?;
+    let mut session = found.request("GET", "", None)?;
     session["server"] = found.server.into();
-    session["processes"] = found.ask("GET", "/processes", None)?["processes"].take();
+    session["processes"] = found.request("GET", "/processes", None)?["processes"].take();
     if arguments.json {
         return print_json(&session);
     }
     let processes = session["processes"].as_array().map_or(0, Vec::len);
     session["processes"] = processes.into();
     let rows: Vec<Vec<String>> =
-        session.as_object().into_iter().flatten().flat_map(|(name, value)| lines(name, value)).collect();
+        session.as_object().into_iter().flatten().flat_map(|(name, value)| rows_of(name, value)).collect();
     print(&table(&rows))
 }
 
-fn lines(name: &str, value: &Value) -> Vec<Vec<String>> {
+/// Returns a row for a value, or one for each field of an object.
+fn rows_of(name: &str, value: &Value) -> Vec<Vec<String>> {
     match value {
         Value::Object(fields) => {
-            fields.iter().map(|(part, value)| vec![format!("{name}.{part}"), word(value)]).collect()
+            fields.iter().map(|(field, value)| vec![format!("{name}.{field}"), cell(value)]).collect()
         }
-        value => vec![vec![name.to_owned(), word(value)]],
+        value => vec![vec![name.to_owned(), cell(value)]],
     }
 }

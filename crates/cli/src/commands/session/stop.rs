@@ -4,21 +4,21 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::print;
 use crate::failure::Failure;
-use crate::operator;
+use crate::operator_client::find_session;
+use crate::output::print;
 
-/// End sessions and free all they hold.
+/// Stop sessions and free their resources.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The sessions' ids, or how they begin
+    /// The ids of the sessions, or unique prefixes of them
     #[arg(required = true)]
     ids: Vec<String>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     for id in &arguments.ids {
-        let stopped = operator::find(id)?.ask("DELETE", "", None)?;
+        let stopped = find_session(id)?.request("DELETE", "", None)?;
         print(&format!("stopped {}\n", stopped["session_id"].as_str().unwrap_or_default()))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -1,29 +1,28 @@
-//! The file that names the endpoint while there is one.
+//! The file of `--endpoint-file`, which contains the endpoint while it is ready.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// Dropped, it is removed, unless somebody else has named another endpoint in it.
+/// The written file. It is removed when this value is dropped, unless another process has written to it since.
 pub(super) struct EndpointFile {
     path: PathBuf,
     line: String,
 }
 
 impl EndpointFile {
-    /// What one before has left there names an endpoint that is none any more, or another's.
-    pub(super) fn clear(path: &Path) -> Result<(), Failure> {
+    /// Removes a file of an earlier supervisor, whose endpoint is not valid any more.
+    pub(super) fn remove_stale(path: &Path) -> Result<(), Failure> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(Failure::new(format!("the endpoint of before cannot be removed from {}", path.display()))
-                    .because(&error))
+                Err(Failure::new(format!("cannot remove the old endpoint file {}", path.display())).caused_by(&error))
             }
             _ => Ok(()),
         }
     }
 
-    /// There with all that is in it, or not at all.
+    /// Writes the file atomically.
     pub(super) fn write(path: &Path, endpoint: &str) -> Result<Self, Failure> {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let line = format!("{endpoint}\n");
@@ -32,7 +31,7 @@ impl EndpointFile {
             file.persist(path).map_err(|error| error.error)
         });
         let failed = |error: std::io::Error| {
-            Failure::new(format!("the endpoint cannot be written to {}", path.display())).because(&error)
+            Failure::new(format!("cannot write the endpoint file {}", path.display())).caused_by(&error)
         };
         written.map_err(failed)?;
         Ok(Self { path: path.to_owned(), line })
@@ -41,7 +40,7 @@ impl EndpointFile {
 
 impl Drop for EndpointFile {
     fn drop(&mut self) {
-        if std::fs::read(&self.path).is_ok_and(|found| found == self.line.as_bytes()) {
+        if std::fs::read(&self.path).is_ok_and(|content| content == self.line.as_bytes()) {
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! The supervisor's socket in the state directory, for `ringfence status`: whoever connects is told how it stands.
+//! The supervisor's socket in the state directory, for `ringfence status`. Each connection gets the status as JSON.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,25 +10,28 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
-use crate::state::{Servers, SocketFile};
+use crate::socket_directory::{Owners, SocketDirectory, SocketFile};
 
-/// How long somebody may take to read the answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum time for a client to read the status.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Opens it until `end`. A supervisor whose state directory cannot be used supervises all the same, and says so.
+/// Pause after a failed accept; the process may have too many open files at the moment.
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Serves the socket until `end`. If the state directory cannot be used, logs a warning; the supervisor runs anyway.
 pub(super) fn open(state: &Path, supervisor: &Arc<Supervisor>, end: &CancellationToken) -> Option<SocketFile> {
     match listen(state, Arc::clone(supervisor), end.clone()) {
         Ok(file) => Some(file),
         Err(failure) => {
-            tracing::warn!("`ringfence status` will not find this supervisor: {failure}");
+            tracing::warn!("`ringfence status` cannot find this supervisor: {failure}");
             None
         }
     }
 }
 
 fn listen(state: &Path, supervisor: Arc<Supervisor>, end: CancellationToken) -> Result<SocketFile, Failure> {
-    let failed = |error: std::io::Error| Failure::new("its socket cannot be made").because(&error);
-    let (listener, file) = Servers::make_for_supervisors(state)?.listen().map_err(failed)?;
+    let failed = |error: std::io::Error| Failure::new("cannot create the status socket").caused_by(&error);
+    let (listener, file) = SocketDirectory::create(state, Owners::Supervisors)?.listen().map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let listener = UnixListener::from_std(listener).map_err(failed)?;
     tokio::spawn(async move {
@@ -36,10 +39,9 @@ fn listen(state: &Path, supervisor: Arc<Supervisor>, end: CancellationToken) -> 
             tokio::select! {
                 () = end.cancelled() => return,
                 accepted = listener.accept() => match accepted {
-                    // One after the other: only the owner of the directory gets here.
-                    Ok((stream, _)) => drop(tokio::time::timeout(PATIENCE, tell(stream, &supervisor)).await),
-                    // Too many files may be open just then.
-                    Err(_) => tokio::time::sleep(PATIENCE).await,
+                    // One connection at a time is enough: only the owner of the directory can connect.
+                    Ok((stream, _)) => drop(tokio::time::timeout(WRITE_TIMEOUT, write_status(stream, &supervisor)).await),
+                    Err(_) => tokio::time::sleep(ACCEPT_RETRY_PAUSE).await,
                 },
             }
         }
@@ -47,7 +49,7 @@ fn listen(state: &Path, supervisor: Arc<Supervisor>, end: CancellationToken) -> 
     Ok(file)
 }
 
-async fn tell(mut stream: UnixStream, supervisor: &Supervisor) {
+async fn write_status(mut stream: UnixStream, supervisor: &Supervisor) {
     if let Ok(status) = serde_json::to_vec(&supervisor.status()) {
         let _ = stream.write_all(&status).await;
     }

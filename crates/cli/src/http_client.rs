@@ -1,24 +1,25 @@
-//! HTTP/1.1 as a client: one connection, one request at a time, answers whose length is declared.
+//! A minimal HTTP/1.1 client for the servers' Unix sockets: one connection, one request at a time. Responses must
+//! declare their length.
 
 use std::io::{Error, ErrorKind, Read, Write};
 
-/// No answer has reason to be longer.
-const MOST_BYTES: usize = 64 << 20;
+/// Maximum size of a response.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
-const READ_AT_ONCE: usize = 64 << 10;
+const READ_BYTES: usize = 64 << 10;
 
-/// A connection that is kept from one request to the next.
+/// A connection for one request after the other.
 pub(crate) struct Connection<S> {
     stream: S,
     received: Vec<u8>,
 }
 
-/// What is asked. `head` is further headers, each with its end of line.
+/// A request. `headers` are further header lines, each with its CRLF.
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
     pub(crate) host: &'a str,
-    pub(crate) head: &'a str,
+    pub(crate) headers: &'a str,
     pub(crate) body: &'a str,
 }
 
@@ -27,19 +28,19 @@ impl<S: Read + Write> Connection<S> {
         Self { stream, received: Vec::new() }
     }
 
-    /// Gives the status and the body.
-    pub(crate) fn ask(&mut self, request: &Request<'_>) -> std::io::Result<(u16, Vec<u8>)> {
-        let Request { method, path, host, head, body } = request;
+    /// Sends a request; returns the status and the body of the response.
+    pub(crate) fn send(&mut self, request: &Request<'_>) -> std::io::Result<(u16, Vec<u8>)> {
+        let Request { method, path, host, headers, body } = request;
         let length = body.len();
-        // In one piece: a head that travels alone would wait to be acknowledged.
+        // In one write: a head sent alone would wait for its acknowledgement.
         let whole = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{head}\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
         );
         self.stream.write_all(whole.as_bytes())?;
         self.received.clear();
         let (end, status, length) = loop {
             if let Some(end) = self.received.windows(4).position(|window| window == b"\r\n\r\n") {
-                let (status, length) = parse(&self.received[..end]).ok_or_else(nonsense)?;
+                let (status, length) = parse_head(&self.received[..end]).ok_or_else(invalid_response)?;
                 break (end + 4, status, length);
             }
             self.read_some()?;
@@ -52,40 +53,40 @@ impl<S: Read + Write> Connection<S> {
 
     fn read_some(&mut self) -> std::io::Result<()> {
         let before = self.received.len();
-        if before > MOST_BYTES {
-            return Err(nonsense());
+        if before > MAX_RESPONSE_BYTES {
+            return Err(invalid_response());
         }
-        self.received.resize(before + READ_AT_ONCE, 0);
+        self.received.resize(before + READ_BYTES, 0);
         let length = self.stream.read(&mut self.received[before..])?;
         self.received.truncate(before + length);
         if length == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
     }
 }
 
-/// The status, and the length of the body.
-fn parse(head: &[u8]) -> Option<(u16, usize)> {
+/// Returns the status and the length of the body.
+fn parse_head(head: &[u8]) -> Option<(u16, usize)> {
     let mut lines = std::str::from_utf8(head).ok()?.split("\r\n");
     let status = lines.next()?.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
     let mut headers = lines.filter_map(|line| line.split_once(':'));
     let length = headers.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
     match length {
         Some((_, value)) => {
-            value.trim().parse().ok().filter(|length| *length <= MOST_BYTES).map(|length| (status, length))
+            value.trim().parse().ok().filter(|length| *length <= MAX_RESPONSE_BYTES).map(|length| (status, length))
         }
-        // The answers that have no body.
+        // Responses with these codes have no body.
         None => [202, 204, 304].contains(&status).then_some((status, 0)),
     }
 }
 
-fn nonsense() -> Error {
-    Error::new(ErrorKind::InvalidData, "its answer makes no sense")
+fn invalid_response() -> Error {
+    Error::new(ErrorKind::InvalidData, "the server sent an invalid HTTP response")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Says what it was told to, a few bytes at a time.
+    /// A stream that returns a prepared response, a few bytes at a time.
     struct Peer(Vec<u8>);
 
     impl Read for Peer {
@@ -107,28 +108,28 @@ mod tests {
         }
     }
 
-    fn ask(answer: &str) -> std::io::Result<(u16, Vec<u8>)> {
-        let request = Request { method: "GET", path: "/", host: "localhost", head: "", body: "" };
-        Connection::new(Peer(answer.into())).ask(&request)
+    fn send(response: &str) -> std::io::Result<(u16, Vec<u8>)> {
+        let request = Request { method: "GET", path: "/", host: "localhost", headers: "", body: "" };
+        Connection::new(Peer(response.into())).send(&request)
     }
 
     #[test]
-    fn an_answer_is_a_status_and_a_body() {
-        let answer = ask("HTTP/1.1 404 Not Found\r\nDate: now\r\ncontent-LENGTH: 7\r\n\r\n{\"a\":1}");
-        assert_eq!(answer.unwrap(), (404, b"{\"a\":1}".to_vec()));
-        assert_eq!(ask("HTTP/1.1 202 Accepted\r\n\r\n").unwrap(), (202, Vec::new()));
+    fn response_has_status_and_body() {
+        let response = send("HTTP/1.1 404 Not Found\r\nDate: now\r\ncontent-LENGTH: 7\r\n\r\n{\"a\":1}");
+        assert_eq!(response.unwrap(), (404, b"{\"a\":1}".to_vec()));
+        assert_eq!(send("HTTP/1.1 202 Accepted\r\n\r\n").unwrap(), (202, Vec::new()));
     }
 
     #[test]
-    fn what_is_cut_or_foreign_is_no_answer() {
-        for answer in [
+    fn truncated_and_foreign_responses_are_errors() {
+        for response in [
             "",
             "HTTP/1.1 200 OK\r\n\r\n",
             "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{\"a\"",
             "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{}",
             "SSH-2.0\r\nContent-Length: 2\r\n\r\n{}",
         ] {
-            assert!(ask(answer).is_err(), "{answer:?}");
+            assert!(send(response).is_err(), "{response:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The person's terminal, lent to the command: raw while it runs, as it was afterwards.
+//! The terminal of this process, in raw mode while the command runs.
 
 use std::os::fd::OwnedFd;
 
@@ -6,27 +6,28 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 
 use crate::failure::Failure;
 
-/// Dropped, it gives the terminal back.
-pub(super) struct Borrowed {
+/// The terminal in raw mode. Its previous mode is restored when this value is dropped.
+pub(super) struct RawTerminal {
     before: Termios,
     controlling: OwnedFd,
 }
 
-impl Borrowed {
-    /// Passes every key on as it is; the terminal inside makes sense of them.
-    pub(super) fn new(controlling: OwnedFd) -> Result<Self, Failure> {
-        let failed = |errno: rustix::io::Errno| Failure::new("cannot use the terminal").because(&errno);
+impl RawTerminal {
+    /// Enters raw mode: every key is passed on unchanged to the terminal in the sandbox, which interprets it.
+    /// `controlling` is the controlling side of that terminal.
+    pub(super) fn enter(controlling: OwnedFd) -> Result<Self, Failure> {
+        let failed = |errno: rustix::io::Errno| Failure::new("cannot use the terminal").caused_by(&errno);
         let before = tcgetattr(rustix::stdio::stdin()).map_err(failed)?;
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &raw).map_err(failed)?;
         let terminal = Self { before, controlling };
-        // It may have changed since the sandbox was begun.
+        // The size may have changed since the sandbox was started.
         terminal.resize();
         Ok(terminal)
     }
 
-    /// Tells the terminal inside how large the one outside is.
+    /// Gives the terminal in the sandbox the size of this one.
     pub(super) fn resize(&self) {
         if let Ok(size) = tcgetwinsize(rustix::stdio::stdin()) {
             let _ = tcsetwinsize(&self.controlling, size);
@@ -34,7 +35,7 @@ impl Borrowed {
     }
 }
 
-impl Drop for Borrowed {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.before);
     }

@@ -1,4 +1,4 @@
-//! Serves the sandbox's way out to the network from a thread of its own.
+//! Runs the egress proxy of the sandbox in a separate thread.
 
 use std::net::TcpListener;
 use std::thread;
@@ -6,39 +6,40 @@ use std::thread;
 use ringfence_egress::{Decision, DecisionLog, Policy, Proxy, Rule};
 use tokio::sync::oneshot;
 
-use crate::failure::{Failure, notice};
+use crate::failure::Failure;
+use crate::output::notice;
 
-/// Decisions that may wait to be shown; more are counted, not shown.
-const PENDING: usize = 64;
+/// Maximum number of decisions that wait to be shown. More are counted, but not shown.
+const MAX_PENDING_DECISIONS: usize = 64;
 
-/// What may leave the sandbox, and what is said about it.
-pub(crate) struct Egress {
-    pub(crate) rules: Vec<Rule>,
-    pub(crate) logged: Logged,
+/// The network access of the sandbox, and which decisions are shown.
+pub(super) struct Egress {
+    pub(super) rules: Vec<Rule>,
+    pub(super) shown: ShownDecisions,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Logged {
+pub(super) enum ShownDecisions {
     Refusals,
-    Everything,
+    All,
 }
 
-/// Dropped, the proxy stops, and with it all traffic.
-pub(super) struct Serving {
+/// The running proxy. It stops with all its connections when this value is dropped.
+pub(super) struct RunningProxy {
     _stop: oneshot::Sender<()>,
 }
 
-pub(super) fn serve(listener: TcpListener, egress: Egress) -> Result<Serving, Failure> {
-    let failed = |error: std::io::Error| Failure::new("cannot start the egress proxy").because(&error);
+pub(super) fn serve(listener: TcpListener, egress: Egress) -> Result<RunningProxy, Failure> {
+    let failed = |error: std::io::Error| Failure::new("cannot start the egress proxy").caused_by(&error);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let (log, mut decisions) = DecisionLog::bounded(PENDING);
+    let (log, mut decisions) = DecisionLog::bounded(MAX_PENDING_DECISIONS);
     let proxy = Proxy::new(Policy { rules: egress.rules }, log);
     let (stop, stopped) = oneshot::channel::<()>();
     let work = move || {
         runtime.block_on(async move {
             let show = async {
                 while let Some(decision) = decisions.recv().await {
-                    if !decision.is_allowed || egress.logged == Logged::Everything {
+                    if !decision.is_allowed || egress.shown == ShownDecisions::All {
                         notice(&describe(&decision));
                     }
                 }
@@ -48,12 +49,12 @@ pub(super) fn serve(listener: TcpListener, egress: Egress) -> Result<Serving, Fa
             });
             let (served, ()) = tokio::join!(serve, show);
             if let Err(error) = served {
-                notice(&format!("the egress proxy has stopped: {error}"));
+                notice(&format!("the egress proxy stopped: {error}"));
             }
         });
     };
     thread::Builder::new().name("egress".into()).spawn(work).map_err(failed)?;
-    Ok(Serving { _stop: stop })
+    Ok(RunningProxy { _stop: stop })
 }
 
 fn describe(decision: &Decision) -> String {

@@ -1,7 +1,7 @@
-//! Moves bytes from one descriptor to another, unchanged and without limit.
+//! Copies bytes from one descriptor to another, unchanged and without limit.
 //!
-//! A direction costs nothing until there is something to move; then it gets a thread of its own, so that
-//! a reader that is slow holds up nothing else.
+//! A pump starts its thread only when there are bytes to copy. Each has its own thread, so that a slow reader does not
+//! block the others.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
@@ -12,61 +12,62 @@ use rustix::pipe::{SpliceFlags, splice};
 
 use crate::failure::Failure;
 
-/// As much as one system call may move.
-const CHUNK: usize = 256 << 10;
+/// Maximum number of bytes that one system call copies.
+const CHUNK_BYTES: usize = 256 << 10;
 
-/// A direction in which bytes may move.
+/// A pair of descriptors between which bytes are copied once there are any.
 pub(super) struct Pump {
-    waiting: Option<Ends>,
+    /// `None` once the pump has started.
+    idle: Option<Ends>,
 }
 
 struct Ends {
     source: OwnedFd,
     sink: OwnedFd,
-    /// Held for as long as bytes may still move; nobody waits for a direction that has none.
+    /// Open for as long as bytes may still be copied. `None` if the exit of the program need not wait for this pump.
     _busy: Option<OwnedFd>,
 }
 
 impl Ends {
-    /// Takes itself whole, so that nothing of it is let go before the last byte has moved.
-    fn pump(self) {
-        pump(&self.source, &self.sink);
+    /// Consumes `self`, so that all descriptors stay open until the last byte is copied.
+    fn copy(self) {
+        copy_by_splice(&self.source, &self.sink);
     }
 }
 
 impl Pump {
     pub(super) fn new(source: OwnedFd, sink: OwnedFd, busy: Option<OwnedFd>) -> Self {
-        Self { waiting: Some(Ends { source, sink, _busy: busy }) }
+        Self { idle: Some(Ends { source, sink, _busy: busy }) }
     }
 
-    /// What to watch until the first bytes come.
+    /// Returns the source while the pump has not started, to wait for its first bytes.
     pub(super) fn source(&self) -> Option<BorrowedFd<'_>> {
-        self.waiting.as_ref().map(|ends| ends.source.as_fd())
+        self.idle.as_ref().map(|ends| ends.source.as_fd())
     }
 
-    /// Moves until the source ends or the sink is closed; then both are closed.
+    /// Copies in a thread until the source ends or the sink is closed, then closes both.
     ///
-    /// The thread is never joined: the process may end while it waits for input.
+    /// The thread is never joined: the process may exit while the thread waits for input.
     pub(super) fn start(&mut self) -> Result<(), Failure> {
-        let Some(ends) = self.waiting.take() else { return Ok(()) };
+        let Some(ends) = self.idle.take() else { return Ok(()) };
         let thread = thread::Builder::new().name("pump".into()).stack_size(64 << 10);
         thread
-            .spawn(move || ends.pump())
+            .spawn(move || ends.copy())
             .map(drop)
-            .map_err(|error| Failure::new("cannot start a thread").because(&error))
+            .map_err(|error| Failure::new("cannot start a thread").caused_by(&error))
     }
 
-    /// Starts if something is left to move, else closes both ends.
+    /// Starts the pump if its source has bytes, otherwise closes both ends.
     pub(super) fn finish(&mut self) -> Result<(), Failure> {
-        let left = self.source().is_some_and(|source| {
+        let has_bytes = self.source().is_some_and(|source| {
             let mut watched = [PollFd::from_borrowed_fd(source, PollFlags::IN)];
             poll(&mut watched, Some(&rustix::event::Timespec::default())).is_ok()
                 && watched[0].revents().contains(PollFlags::IN)
         });
-        if left {
+        if has_bytes {
             return self.start();
         }
-        self.waiting = None;
+        self.idle = None;
         Ok(())
     }
 }
@@ -75,7 +76,7 @@ pub(super) fn stdin() -> Result<OwnedFd, Failure> {
     duplicate(rustix::stdio::stdin())
 }
 
-/// Whether standard input is `/dev/null`, as services and many clients have it.
+/// Tells whether standard input is `/dev/null`, as in services and under many MCP clients.
 pub(super) fn stdin_is_null() -> bool {
     rustix::fs::fstat(rustix::stdio::stdin()).is_ok_and(|stat| {
         rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device() && stat.st_rdev == rustix::fs::makedev(1, 3)
@@ -91,17 +92,17 @@ pub(super) fn stderr() -> Result<OwnedFd, Failure> {
 }
 
 pub(super) fn duplicate(fd: impl AsFd) -> Result<OwnedFd, Failure> {
-    rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(|errno| Failure::new("cannot duplicate a stream").because(&errno))
+    rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(|errno| Failure::new("cannot duplicate a stream").caused_by(&errno))
 }
 
-fn pump(source: &OwnedFd, sink: &OwnedFd) {
+fn copy_by_splice(source: &OwnedFd, sink: &OwnedFd) {
     loop {
-        match splice(source, None, sink, None, CHUNK, SpliceFlags::MOVE) {
+        match splice(source, None, sink, None, CHUNK_BYTES, SpliceFlags::MOVE) {
             Ok(0) => return,
             Ok(_) | Err(Errno::INTR) => {}
-            // Neither end is a pipe, or the sink appends, or is a terminal.
-            Err(Errno::INVAL | Errno::NOSYS) => return copy(source, sink),
-            // Which of the two it was is not said.
+            // Neither end is a pipe, or the sink is a terminal or a file in append mode.
+            Err(Errno::INVAL | Errno::NOSYS) => return copy_by_read_write(source, sink),
+            // The error does not say which of the two is not ready.
             Err(Errno::AGAIN) => {
                 wait_for(source, PollFlags::IN);
                 wait_for(sink, PollFlags::OUT);
@@ -111,8 +112,8 @@ fn pump(source: &OwnedFd, sink: &OwnedFd) {
     }
 }
 
-fn copy(source: &OwnedFd, sink: &OwnedFd) {
-    let mut buffer = vec![0; CHUNK];
+fn copy_by_read_write(source: &OwnedFd, sink: &OwnedFd) {
+    let mut buffer = vec![0; CHUNK_BYTES];
     loop {
         let length = match rustix::io::read(source, &mut buffer) {
             Ok(0) => return,
@@ -122,7 +123,7 @@ fn copy(source: &OwnedFd, sink: &OwnedFd) {
                 wait_for(source, PollFlags::IN);
                 continue;
             }
-            // A terminal without a process behind it answers EIO: its end.
+            // EIO is the end of a terminal that no process has open any more.
             Err(_) => return,
         };
         let mut rest = &buffer[..length];
@@ -137,7 +138,8 @@ fn copy(source: &OwnedFd, sink: &OwnedFd) {
     }
 }
 
-/// A descriptor that we were given may be non-blocking; another process may depend on that, so it stays.
+/// Waits until the descriptor is ready. Inherited descriptors may be non-blocking, and are left so, since another process
+/// may depend on it.
 fn wait_for(fd: &OwnedFd, ready: PollFlags) {
     let _ = poll(&mut [PollFd::new(fd, ready)], None);
 }

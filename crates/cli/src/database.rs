@@ -1,22 +1,24 @@
-//! Reports a damaged state database on standard error, in every command.
+//! Opens the state database, and reports on standard error if it was damaged.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringfence_store::{DamageReport, Store, damage_reports};
 
-use crate::commands::session::visible;
-use crate::failure::{Failure, hint, notice};
-
-/// Exit code of a command whose output may be incomplete because the database was replaced.
-pub(crate) const INCOMPLETE: u8 = 1;
+use crate::failure::Failure;
+use crate::output::{hint, notice, visible};
 
 /// Maximum number of reports that are shown in full; the rest are only counted.
 const MAX_SHOWN: usize = 3;
 
 static IS_CHECKED: AtomicBool = AtomicBool::new(false);
 
-/// Opens the store and shows the reports.
+/// Tells whether a server has ever used this state directory.
+pub(crate) fn exists(state: &Path) -> bool {
+    state.join("ringfence.db").exists()
+}
+
+/// Opens the store and shows the reports of damage.
 pub(crate) fn open(state: &Path) -> Result<(Store, Vec<DamageReport>), Failure> {
     let store = Store::open(state)?;
     IS_CHECKED.store(true, Ordering::Relaxed);
@@ -25,7 +27,7 @@ pub(crate) fn open(state: &Path) -> Result<(Store, Vec<DamageReport>), Failure> 
 
 /// Opens the database once per process, so that damage or a newer format is detected even if no server runs.
 pub(crate) fn check(state: &Path) -> Result<(), Failure> {
-    if state.join("ringfence.db").exists() && !IS_CHECKED.load(Ordering::Relaxed) {
+    if exists(state) && !IS_CHECKED.load(Ordering::Relaxed) {
         open(state)?;
     }
     Ok(())

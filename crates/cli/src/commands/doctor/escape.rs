@@ -1,7 +1,7 @@
-//! Ten ways out of a sandbox, tried from inside it by `ringfence doctor`.
+//! Ten attempts to escape from a sandbox, made from inside it for `ringfence doctor`.
 //!
-//! Each is harmless where it is not contained: it reads, asks, or changes only itself. The full list of
-//! attempts is the escape suite under `tests/escape`.
+//! Each is harmless if it succeeds: it only reads, connects, or changes its own process. The full list of attacks is the
+//! escape suite under `tests/escape`.
 
 use std::fs;
 use std::io::Write;
@@ -21,21 +21,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// Marks on the host that must not be reachable from inside.
+/// First argument of this program in the role that tries to escape.
+pub(crate) const ROLE: &str = "escape";
+
+/// Objects on the host that must not be reachable from the sandbox.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// A process of the host
+    /// The id of a process on the host
     #[arg(long = "host-pid")]
     pid: i32,
     /// A TCP port on the host's loopback address
     #[arg(long = "host-port")]
     port: u16,
-    /// The name of an abstract socket of the host
+    /// The name of an abstract Unix socket on the host
     #[arg(long = "host-socket")]
     socket: String,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Attempt {
@@ -49,40 +52,41 @@ pub(crate) const ATTEMPTS: usize = 10;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let results: [(&str, Result<(), String>); ATTEMPTS] = [
-        ("read the host's password hashes", fs::read("/etc/shadow").map(drop).map_err(say)),
+        ("read the host's password hashes", fs::read("/etc/shadow").map(drop).map_err(text)),
         ("see a process of the host", see_process(arguments.pid)),
-        ("write outside of the workspace", fs::write("/usr/ringfence-escape", "").map_err(say)),
-        ("mount a file system", mount("none", "/tmp", "tmpfs", MountFlags::empty(), None).map_err(say)),
-        ("take a descriptor of the init", take_descriptor().map_err(say)),
-        ("read the init's environment", fs::read("/proc/1/environ").map_err(say).and_then(|bytes| non_empty(&bytes))),
-        ("make a device node", make_device().map_err(say)),
+        ("write outside of the workspace", fs::write("/usr/ringfence-escape", "").map_err(text)),
+        ("mount a file system", mount("none", "/tmp", "tmpfs", MountFlags::empty(), None).map_err(text)),
+        ("take a descriptor of the init", take_descriptor().map_err(text)),
+        ("read the init's environment", fs::read("/proc/1/environ").map_err(text).and_then(|bytes| non_empty(&bytes))),
+        ("make a device node", make_device().map_err(text)),
         ("connect to a port of the host", connect(arguments.port)),
-        ("connect to an abstract socket of the host", connect_abstract(&arguments.socket).map_err(say)),
-        // Last, because where it succeeds it changes what the others would find.
-        ("become root of a new user namespace", enter_user_namespace().map_err(say)),
+        ("connect to an abstract socket of the host", connect_abstract(&arguments.socket).map_err(text)),
+        // Last, because its success would change the results of the others.
+        ("become root of a new user namespace", enter_user_namespace().map_err(text)),
     ];
     let mut output = anstream::stdout();
     for (name, result) in results {
         let contained = result.is_err();
-        let saw = result.err().unwrap_or_else(|| "it succeeded".into());
+        let saw = result.err().unwrap_or_else(|| "the attempt succeeded".into());
         let line = serde_json::to_string(&Attempt { name: name.into(), contained, saw })
-            .map_err(|error| Failure::new("an attempt cannot be reported").because(&error))?;
-        writeln!(output, "{line}").map_err(|error| Failure::new("nobody reads the report").because(&error))?;
+            .map_err(|error| Failure::new("cannot format the result of an attempt").caused_by(&error))?;
+        writeln!(output, "{line}")
+            .map_err(|error| Failure::new("cannot write to standard output").caused_by(&error))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn say(error: impl std::fmt::Display) -> String {
+fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
 fn see_process(pid: i32) -> Result<(), String> {
     let visible = Path::new("/proc").join(pid.to_string()).exists();
-    if visible { Ok(()) } else { Err("it is not in /proc".into()) }
+    if visible { Ok(()) } else { Err("the process is not in /proc".into()) }
 }
 
 fn non_empty(bytes: &[u8]) -> Result<(), String> {
-    if bytes.is_empty() { Err("it is empty".into()) } else { Ok(()) }
+    if bytes.is_empty() { Err("the file is empty".into()) } else { Ok(()) }
 }
 
 fn take_descriptor() -> rustix::io::Result<()> {
@@ -100,7 +104,7 @@ fn make_device() -> rustix::io::Result<()> {
 }
 
 fn connect(port: u16) -> Result<(), String> {
-    TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(say)
+    TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(text)
 }
 
 fn connect_abstract(name: &str) -> Result<(), Errno> {

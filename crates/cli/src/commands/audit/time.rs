@@ -3,7 +3,7 @@
 const SECOND_MS: u64 = 1000;
 const DAY_S: i64 = 86_400;
 
-/// `1970-01-01T00:00:00.000Z`. The algorithm is Howard Hinnant's `civil_from_days`.
+/// Formats a time as `1970-01-01T00:00:00.000Z`. The algorithm is Howard Hinnant's `civil_from_days`.
 pub(crate) fn rfc3339(time_ms: u64) -> String {
     let seconds = i64::try_from(time_ms / SECOND_MS).unwrap_or(i64::MAX / 1000);
     let (days, second) = (seconds.div_euclid(DAY_S), seconds.rem_euclid(DAY_S));
@@ -19,18 +19,18 @@ pub(crate) fn rfc3339(time_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", time_ms % SECOND_MS)
 }
 
-/// Milliseconds since the epoch, from a time (`2026-01-31`, `2026-01-31T12:00:00Z`) or a duration before now (`90s`,
+/// Returns milliseconds since the epoch, from a time (`2026-01-31`, `2026-01-31T12:00:00Z`) or a duration before now (`90s`,
 /// `30m`, `12h`, `7d`).
 pub(crate) fn parse_since(text: &str, now_ms: u64) -> Result<u64, String> {
-    let wrong = || {
+    let invalid = || {
         format!(
-            "`{text}` is neither a duration before now, such as 30m, 12h or 7d, nor a time in UTC, such as 2026-01-31T12:00:00Z"
+            "`{text}` is neither a duration, such as 30m, 12h or 7d, nor a time in UTC, such as 2026-01-31T12:00:00Z"
         )
     };
     if let Some(seconds) = parse_duration(text) {
         return Ok(now_ms.saturating_sub(seconds.saturating_mul(SECOND_MS)));
     }
-    parse_time(text).ok_or_else(wrong)
+    parse_time(text).ok_or_else(invalid)
 }
 
 fn parse_duration(text: &str) -> Option<u64> {
@@ -61,7 +61,7 @@ fn parse_time(text: &str) -> Option<u64> {
     {
         return None;
     }
-    // `days_from_civil`, the inverse of the above.
+    // `days_from_civil`, the inverse of `civil_from_days`.
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year / 400, year % 400);
     let of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
@@ -70,8 +70,8 @@ fn parse_time(text: &str) -> Option<u64> {
     Some((((days * 24 + hour) * 60 + minute) * 60 + second) * SECOND_MS + milliseconds)
 }
 
-fn numbers(text: &str, between: char, lengths: [usize; 3]) -> Option<[u64; 3]> {
-    let parts: Vec<&str> = text.split(between).collect();
+fn numbers(text: &str, separator: char, lengths: [usize; 3]) -> Option<[u64; 3]> {
+    let parts: Vec<&str> = text.split(separator).collect();
     let parts: [&str; 3] = parts.try_into().ok()?;
     if parts.map(str::len) != lengths {
         return None;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_they_are_written() {
+    fn formatted_times_can_be_parsed() {
         for (time_ms, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400_123, "2000-02-29T00:00:00.123Z"),
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_before_now() {
+    fn durations_count_back_from_now() {
         let now_ms = 10 * 86_400_000;
         assert_eq!(parse_since("7d", now_ms), Ok(3 * 86_400_000));
         assert_eq!(parse_since("90s", now_ms), Ok(now_ms - 90_000));
         assert_eq!(parse_since("100000d", now_ms), Ok(0));
-        for wrong in ["", "d", "-1d", "+1d", "1w", "1.5h", "yesterday", "2026-13-01", "2026-01-01T00:00:00", "é"] {
-            assert!(parse_since(wrong, now_ms).is_err(), "{wrong}");
+        for invalid in ["", "d", "-1d", "+1d", "1w", "1.5h", "yesterday", "2026-13-01", "2026-01-01T00:00:00", "é"] {
+            assert!(parse_since(invalid, now_ms).is_err(), "{invalid}");
         }
     }
 }
