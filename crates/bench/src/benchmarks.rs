@@ -56,7 +56,7 @@ struct Entry {
     benchmark: Benchmark,
     title: &'static str,
     measure: fn(&Setup) -> Result<Section>,
-    /// Whether it is part of the group `sessions`.
+    /// True for the benchmarks of the group `sessions`.
     is_in_sessions: bool,
     needs_ringfence: bool,
 }

@@ -23,7 +23,7 @@ pub(crate) struct Report {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Section {
     pub(crate) rows: Vec<Row>,
-    /// What was not measured, with the reason.
+    /// Candidates that were not measured, with the reason.
     #[serde(rename = "left_out")]
     pub(crate) not_measured: Vec<String>,
 }

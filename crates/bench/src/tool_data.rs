@@ -28,7 +28,7 @@ pub(crate) struct Query {
     pub(crate) text: String,
     /// The right tools, as `server.tool`. One of them is enough.
     pub(crate) tools: Vec<String>,
-    /// Whether the query was not used to tune the search.
+    /// True if the query was not used to tune the search.
     #[serde(default, rename = "held_out")]
     pub(crate) is_held_out: bool,
 }

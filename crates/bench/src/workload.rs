@@ -1,4 +1,4 @@
-//! How much is measured.
+//! Numbers of samples and sessions of a run.
 
 use std::time::Duration;
 

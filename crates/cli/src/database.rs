@@ -13,7 +13,7 @@ const MAX_SHOWN: usize = 3;
 
 static IS_CHECKED: AtomicBool = AtomicBool::new(false);
 
-/// Tells whether a server has ever used this state directory.
+/// Returns true if the state directory has a database, which the first server or `ringfence server add` creates.
 pub(crate) fn exists(state: &Path) -> bool {
     state.join("ringfence.db").exists()
 }

@@ -16,7 +16,7 @@ use crate::socket_directory::{Owners, SocketDirectory};
 /// Longer than any call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// For requests that a server answers from memory.
+/// Timeout of requests to which a server responds from memory.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A session, and the server that runs it.

@@ -1,4 +1,4 @@
-//! How often a query finds a right tool, and how long a search takes.
+//! The recall of the tool search, and the time of a search.
 
 use std::time::{Duration, Instant};
 

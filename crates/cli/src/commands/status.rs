@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     for queried in found {
         match queried {
             Queried::Status(status) => rows.push(row(status)),
-            Queried::Unresponsive { pid, error } => unresponsive += &format!("supervisor {pid}: {error}\n"),
+            Queried::Unresponsive { pid, .. } => unresponsive += &format!("supervisor {pid} does not respond\n"),
         }
     }
     let responsive = if rows.len() > 1 { table(&rows) } else { String::new() };

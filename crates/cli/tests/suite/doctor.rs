@@ -33,12 +33,15 @@ fn weaknesses_are_shown_with_their_remedy() {
         return ringfence_testkit::skip("weaknesses_are_shown", &reason);
     }
     let text = doctor(User::Plain, &[]).text();
-    assert!(text.contains("weaker   uid of its own") && text.contains("hint: install the `uidmap` package"), "{text}");
+    assert!(text.contains("weaker   dedicated uid") && text.contains("hint: install the `uidmap` package"), "{text}");
     assert!(text.contains("keep your supplementary groups, and have at most 512 open files"), "{text}");
     assert!(text.contains("weaker   memory limit") && text.contains("systemd-run --user --scope"), "{text}");
     assert!(text.ends_with("The default configuration can run on this host.\n"), "{text}");
     let text = doctor(User::Root, &[]).text();
-    assert!(text.contains("ok       uid of its own         each sandbox has a uid that nobody else has"), "{text}");
+    assert!(
+        text.contains("ok       dedicated uid          each sandbox has a uid that no other process has"),
+        "{text}"
+    );
 }
 
 /// The ten attempts outside of any sandbox: were they not contained, the doctor would say so.

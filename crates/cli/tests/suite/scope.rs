@@ -122,7 +122,7 @@ fn a_scope_that_does_not_hold_is_refused_at_the_start() {
         let scope = desk.scope(&json!({"alowed_roots": []}));
         assert!(desk.refusal(&["--scope", &scope]).contains("unknown field `alowed_roots`"));
         let scope = desk.scope(&json!({"capability_profile": "none"}));
-        assert!(desk.refusal(&["--scope", &scope]).contains("there is no profile `none`"));
+        assert!(desk.refusal(&["--scope", &scope]).contains("unknown profile `none`"));
         let missing = desk::text(&desk.path("missing.json"));
         assert!(desk.refusal(&["--scope", &missing]).contains("cannot be read"));
     });

@@ -48,6 +48,13 @@ impl Desk {
         String::from_utf8(output.stdout).expect("it is text")
     }
 
+    /// Returns the standard error of a command that succeeds without a result on standard output.
+    fn reports(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success() && output.stdout.is_empty(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stderr).expect("it is text")
+    }
+
     fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.says(arguments)).expect("it is JSON")
     }
@@ -100,9 +107,9 @@ fn tools_are_found_while_no_server_runs() {
     let output = desk.run(&["search", "creating", "an", "isseu"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "git hub.create-issue — Opens an issue\\u{1b}[2J.\n");
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("no tools are known of new;") && !told.contains("off"), "{told}");
+    assert!(told.contains("the tools of new are unknown until") && !told.contains("off"), "{told}");
     assert_eq!(desk.says(&["search", "now"]), "clock.now\n");
-    assert_eq!(desk.says(&["search", "xylophone"]), "no tools found\n");
+    assert_eq!(desk.reports(&["search", "xylophone"]), "no tools found\n");
     assert_eq!(desk.says(&["search", "issue repository", "--limit", "1"]).lines().count(), 1);
     let found = desk.json(&["search", "new issue", "--json"])["tools"][0].take();
     assert!(found["score"].as_f64().is_some_and(|score| score > 0.0), "{found}");
@@ -116,7 +123,7 @@ fn tools_are_found_while_no_server_runs() {
 #[test]
 fn servers_are_added_seen_switched_and_removed() {
     let desk = Desk::new();
-    assert_eq!(desk.says(&["list"]), "no servers\n");
+    assert_eq!(desk.reports(&["list"]), "no servers\n");
     let options = ["--env", "TOKEN", "--env", "KEY=s3cret=", "--cwd", "here", "--description", "Tells the time"];
     let walls = [
         "--box",
@@ -172,7 +179,7 @@ fn servers_are_added_seen_switched_and_removed() {
     assert_eq!(desk.json(&["show", "time", "--json"])["uuid"], uuid, "it is still the same server");
 
     assert_eq!(desk.says(&["remove", "time", "far"]), "removed time\nremoved far\n");
-    assert_eq!(desk.says(&["list"]), "no servers\n");
+    assert_eq!(desk.reports(&["list"]), "no servers\n");
 }
 
 #[test]
@@ -200,7 +207,7 @@ fn unknown_box_key_is_refused_and_nothing_is_added() {
     let desk = Desk::new();
     let complaint = desk.complains(&["add", "a", "--box", "alow=h.example", "--", "x"]);
     assert!(complaint.contains("unknown key `alow`; did you mean `allow`?"), "{complaint}");
-    assert_eq!(desk.says(&["list"]), "no servers\n");
+    assert_eq!(desk.reports(&["list"]), "no servers\n");
 }
 
 #[test]
@@ -225,7 +232,7 @@ fn servers_of_all_places_are_listed_and_clashes_told() {
 #[test]
 fn clients_are_imported_with_a_reason_for_all_that_is_not() {
     let desk = Desk::new();
-    assert_eq!(desk.says(&["import"]), "no client here has servers\n");
+    assert_eq!(desk.reports(&["import"]), "no configuration of a client with servers found\n");
     desk.write(
         "home/.cursor/mcp.json",
         r#"{"mcpServers": { // as Cursor has it
@@ -240,7 +247,9 @@ fn clients_are_imported_with_a_reason_for_all_that_is_not() {
     desk.write("project/.vscode/mcp.json", r#"{"servers": {"asks": {"command": "x", "args": ["${input:key}"]}}}"#);
     desk.write("project/.mcp.json", "{broken");
 
-    let shown = desk.says(&["import", "--dry-run"]);
+    let output = desk.run(&["import", "--dry-run"]);
+    assert!(output.status.success(), "{output:?}");
+    let shown = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("it is text")).concat();
     let home = desk.at("home").display().to_string();
     let project = desk.at("project").canonicalize().expect("it is there").display().to_string();
     // Columns are as wide as the paths of this machine.
@@ -249,7 +258,7 @@ fn clients_are_imported_with_a_reason_for_all_that_is_not() {
         .lines()
         .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>().join("  "));
     insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
-    assert_eq!(desk.says(&["list"]), "no servers\n", "a dry run changes nothing");
+    assert_eq!(desk.reports(&["list"]), "no servers\n", "a dry run changes nothing");
 
     let imported = desk.json(&["import", "--from", "cursor", "--json"]);
     assert_eq!(imported["imported"][0]["name"], "github");

@@ -129,7 +129,7 @@ fn every_command_reports_a_damaged_database_until_it_is_acknowledged() {
         assert!(String::from_utf8_lossy(&list.stdout).contains("restored"), "{list:?}");
         let show = ringfence(state.path(), &["server", "show", "lost"]);
         assert_eq!(show.status.code(), Some(125), "{show:?}");
-        assert!(stderr(&show).contains("hint: it may have been lost"), "{show:?}");
+        assert!(stderr(&show).contains("hint: its entry may have been lost"), "{show:?}");
         let doctor = ringfence(state.path(), &["doctor"]);
         assert!(String::from_utf8_lossy(&doctor.stdout).contains("the state database was found damaged"), "{doctor:?}");
         acknowledge(state.path());

@@ -1,4 +1,4 @@
-//! How a sandbox ended: the messages for the person, and the exit code.
+//! The end of a sandbox: the messages for the user, and the exit code.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -76,7 +76,7 @@ pub(super) fn stdin() -> Result<OwnedFd, Failure> {
     duplicate(rustix::stdio::stdin())
 }
 
-/// Tells whether standard input is `/dev/null`, as in services and under many MCP clients.
+/// Returns true if standard input is `/dev/null`, as in services and under many MCP clients.
 pub(super) fn stdin_is_null() -> bool {
     rustix::fs::fstat(rustix::stdio::stdin()).is_ok_and(|stat| {
         rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device() && stat.st_rdev == rustix::fs::makedev(1, 3)

@@ -21,7 +21,7 @@ pub(crate) struct Registry {
     pub(crate) damage_reports: Vec<DamageReport>,
 }
 
-/// Whether a server is to run.
+/// The state to which a server is switched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Switch {
     On,

@@ -76,7 +76,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(exit_code(&response)))
 }
 
-/// How the guest's output is written.
+/// The form in which the guest's output is written.
 #[derive(Clone, Copy)]
 enum Encoding {
     /// Unchanged.
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn arguments_are_quoted_for_the_shell() {
-        let line = |words: &[&str]| shell_command(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let line = |arguments: &[&str]| shell_command(&arguments.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(line(&["echo a | cat"]), "echo a | cat");
         assert_eq!(line(&["echo", "it's", "$HOME; *"]), r"'echo' 'it'\''s' '$HOME; *'");
     }

@@ -222,5 +222,5 @@ fn a_scope_that_guests_could_write_is_refused() {
     let desk = Desk::of(User::Root);
     let scope = desk.scope(&json!({"allowed_roots": [desk.path("")]}));
     let said = desk.refusal(&["--scope", &scope, &format!("--volume={}:/shown:rw", desk.path("").display())]);
-    assert!(said.contains("guests could write the scope") && said.contains("hint: "), "{said}");
+    assert!(said.contains("is in a volume that guests may write") && said.contains("hint: "), "{said}");
 }

@@ -69,9 +69,11 @@ fn a_socket_that_is_passed_in_is_served_and_the_service_manager_is_told() {
 
 #[test]
 fn a_socket_that_cannot_be_served_is_refused() {
-    for (socket, why) in
-        [("udp", "it is not one of TCP"), ("silent", "it does not listen"), ("open", "refusing to listen on 0.0.0.0:")]
-    {
+    for (socket, why) in [
+        ("udp", "it is not a TCP socket"),
+        ("silent", "it is not listening"),
+        ("open", "refusing to listen on 0.0.0.0:"),
+    ] {
         for role in ["serve", "up"] {
             let state = tempfile::tempdir().expect("a directory");
             let output = activated(&state, socket, &[role]).stderr(Stdio::piped()).output().expect("it runs");

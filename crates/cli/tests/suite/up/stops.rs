@@ -183,7 +183,7 @@ fn a_supervisor_that_does_not_answer_is_told_of() {
     let shown = ask(&[]);
     let told: Value = serde_json::from_str(&ask(&["--json"])).expect("it is JSON");
     drop(halted);
-    assert!(shown.contains(&format!("pid {pid} does not answer")), "{shown}");
-    assert_eq!(told, json!([{"pid": pid, "error": "it does not answer"}]));
+    assert!(shown.contains(&format!("supervisor {pid} does not respond")), "{shown}");
+    assert_eq!(told, json!([{"pid": pid, "error": "the supervisor does not respond"}]));
     wait_until("it does not go on", || status(&server.state)["pid"] == pid);
 }
