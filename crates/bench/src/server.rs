@@ -143,5 +143,5 @@ impl Drop for Server {
 
 /// Returns the number of sandboxes in the pool of a template by default.
 fn default_pool_size(template: &str) -> usize {
-    ringfence_config::Settings::default().pool.get(template).copied().unwrap_or(0)
+    ringfence_config::SessionSettings::default().pool.get(template).copied().unwrap_or(0)
 }

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use ringfence_config::ConfigError;
-use ringfence_config::NotUnpacked;
+use ringfence_config::ImageUnpackError;
 use ringfence_config::ScopeError;
 use ringfence_core::hidden_text::escape;
 use ringfence_sandbox::Error as SandboxError;
@@ -85,8 +85,8 @@ impl From<ScopeError> for Failure {
     }
 }
 
-impl From<NotUnpacked> for Failure {
-    fn from(error: NotUnpacked) -> Self {
+impl From<ImageUnpackError> for Failure {
+    fn from(error: ImageUnpackError) -> Self {
         Self { causes: all_causes(&error), ..Self::of(&error, vec![error.hint().into()]) }
     }
 }

@@ -1,12 +1,12 @@
-//! The configuration file, for the fuzz target `client_configs`.
+//! Entry points of the fuzz target `client_configs`.
 
 use std::path::Path;
 
-use super::document;
+use crate::sources::parse_file;
 
-/// Asserts that a file that parses can be printed, and that the printed text is a valid configuration.
-pub fn own_file(text: &str) {
-    let Ok(values) = document::read(text, Path::new("ringfence.toml")) else { return };
+/// Asserts that the values of a file that parses form a valid configuration again.
+pub fn config_file(text: &str) {
+    let Ok(values) = parse_file(text, Path::new("ringfence.toml")) else { return };
     values.config().expect("a configuration");
     for (key, _) in values.iter() {
         assert!(!key.is_empty());

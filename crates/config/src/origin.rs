@@ -1,8 +1,9 @@
-//! Where a value came from.
+//! The origins of values.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// The source that set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Default,
@@ -12,8 +13,9 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// A path in a file is meant from where that file lies; any other from here.
-    pub(super) fn anchor(&self, path: &Path) -> PathBuf {
+    /// Resolves a relative path: one in a file is relative to the directory of that file, any other to the working
+    /// directory.
+    pub(crate) fn resolve_path(&self, path: &Path) -> PathBuf {
         match self {
             Self::File { path: file, .. } => file.parent().map_or_else(|| path.to_owned(), |parent| parent.join(path)),
             _ => path.to_owned(),
@@ -26,13 +28,13 @@ impl fmt::Display for Origin {
         match self {
             Self::Default => formatter.write_str("default"),
             Self::File { path, line } => write!(formatter, "{}:{line}", path.display()),
-            Self::Variable(name) => write!(formatter, "the variable {name}"),
+            Self::Variable(name) => write!(formatter, "environment variable {name}"),
             Self::Flag(name) => formatter.write_str(name),
         }
     }
 }
 
-/// The line, from one, in which a byte of a text lies.
-pub(super) fn line_of(text: &str, offset: usize) -> usize {
+/// Returns the line, counted from one, of a byte of the text.
+pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     1 + text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count()
 }

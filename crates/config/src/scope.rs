@@ -1,8 +1,8 @@
-//! A scope: what one endpoint may do for one run, given as a file by whoever starts it.
+//! The scope of a run: the capabilities and directories that one endpoint may use, from a file that an orchestrator
+//! writes.
 //!
-//! It is read once, from a file that nobody else could have read or written, and holds for as long as the server runs.
-//! `capability` names what can be allowed, `roots` binds what is shown of the host. It decides nothing itself: the
-//! gateway's policy asks it.
+//! A scope is read once, from a file that no other user can have read or written, and does not change while the server
+//! runs. This module makes no decision about requests: `authorize` in the gateway does.
 
 mod capability;
 mod document;
@@ -18,51 +18,52 @@ use std::time::Duration;
 pub use capability::Capability;
 pub use error::ScopeError;
 pub use file::ScopeFile;
-pub use roots::{Confinement, OutOfRoots};
+pub use roots::{Confinement, OutsideAllowedRoots};
 pub use run::{ModelIdentity, Run};
 
 use ringfence_core::Principal;
 
-/// The variable by which a supervisor tells a server of its scope.
+/// The variable by which a supervisor passes the path of the scope file to a server.
 pub const SCOPE_FILE_VARIABLE: &str = "RINGFENCE_SCOPE_FILE";
 
-/// The variable by which it tells which scope that was: a server that finds another in the file does not start.
+/// The variable by which a supervisor passes the digest of the scope. A server that finds a different scope in the file
+/// does not start.
 pub const SCOPE_DIGEST_VARIABLE: &str = "RINGFENCE_SCOPE_DIGEST";
 
-/// What one endpoint may do.
+/// The scope of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scope {
-    /// Whose work it is, for the audit and the log.
+    /// The identity of the run, for the audit and the log.
     pub run: Run,
     pub capabilities: BTreeSet<Capability>,
     pub confinement: Confinement,
-    /// How long calls under way are awaited at the end.
-    pub drain: Duration,
+    /// Maximum time for running calls to finish when the server stops.
+    pub drain_timeout: Duration,
     /// The only profile that is offered.
     pub profile: Option<String>,
-    /// Tells the sandboxes of one scope from those of another: they are never taken over by a server of another.
+    /// Identifies the sandboxes of the scope, so that a server never adopts sandboxes of another scope.
     pub tag: String,
-    /// The SHA-256 of all of the file, of which the tag is the beginning.
+    /// The SHA-256 digest of the file. The tag is its first characters.
     pub digest: String,
 }
 
 impl Scope {
-    /// Reads and checks a scope; nothing is done yet.
+    /// Reads and checks a scope file.
     pub fn load(path: &Path) -> Result<(Self, ScopeFile), ScopeError> {
         let (text, file) = file::read(path)?;
         Ok((document::parse(&text, path)?, file))
     }
 
-    /// Refuses one that has taken the place of the scope that was meant.
-    pub fn check_digest(&self, meant: &str, file: &ScopeFile) -> Result<(), ScopeError> {
-        if self.digest == meant { Ok(()) } else { Err(ScopeError::Changed { path: file.path().to_owned() }) }
+    /// Refuses a scope that replaced the expected one in the file.
+    pub fn check_digest(&self, expected: &str, file: &ScopeFile) -> Result<(), ScopeError> {
+        if self.digest == expected { Ok(()) } else { Err(ScopeError::Changed { path: file.path().to_owned() }) }
     }
 
-    pub fn has(&self, capability: Capability) -> bool {
+    pub fn allows(&self, capability: Capability) -> bool {
         self.capabilities.contains(&capability)
     }
 
-    /// Who a caller is here: one of its own in each namespace of parallel workers.
+    /// Returns the principal of a caller, which is a different one in each namespace of parallel workers.
     pub fn principal(&self, caller: Principal) -> Principal {
         match &self.run.worker_namespace {
             Some(namespace) => caller.in_namespace(namespace),

@@ -1,15 +1,15 @@
-//! Whole configurations: what they come to, and what is said of bad ones.
+//! Tests of complete configurations and of error messages.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::keys::KEYS;
 use super::*;
-use crate::Settings;
+use crate::sources::{KEYS, parse_file, values_from_environment};
 use ringfence_entries::ProfileMode;
 
-/// Loads a file of this text, with these variables and flags.
+/// Loads a file with this text, with variables and flags. Returns errors as the user sees them.
 fn load_text(text: &str, variables: &[(&str, &str)], flags: Vec<Flag>) -> Result<Configuration, String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ringfence.toml");
@@ -31,9 +31,9 @@ fn without_directory(shown: &str) -> String {
 }
 
 #[test]
-fn the_defaults_are_those_of_the_program() {
+fn default_file_matches_default_types() {
     let configuration = load_text("", &[], Vec::new()).unwrap();
-    assert_eq!(configuration.sessions, Settings::default());
+    assert_eq!(configuration.sessions, SessionSettings::default());
     assert_eq!(configuration.code, CodeSettings::default());
     assert_eq!(configuration.warnings, Vec::<String>::new());
     assert_eq!((configuration.server.host.to_string().as_str(), configuration.server.port), ("127.0.0.1", 8000));
@@ -42,7 +42,7 @@ fn the_defaults_are_those_of_the_program() {
 }
 
 #[test]
-fn a_flag_is_stronger_than_a_variable_and_that_than_the_file() {
+fn flags_override_variables_and_variables_override_file() {
     let text = "[server]\nhost = \"127.0.0.2\"\nport = 1\nenable_cors = true\n[sessions]\nidle_timeout_s = 60\n\
                 volumes = [\"data:/data\"]\nmax_timeout_s = 20\n\
                 [flavors.tiny]\ncpus = 0.5\nmemory = \"256M\"\n[flavors.small]\nmemory = \"512M\"\n\
@@ -67,11 +67,14 @@ fn a_flag_is_stronger_than_a_variable_and_that_than_the_file() {
     let names: Vec<&str> = configuration.sessions.flavors.iter().map(|flavor| &*flavor.name).collect();
     assert_eq!(names, ["tiny", "small", "medium", "large"]);
     let volume = &configuration.sessions.volumes[0];
-    assert!(volume.host.is_absolute() && volume.host.ends_with("data"), "a path is meant from where the file lies");
+    assert!(
+        volume.host.is_absolute() && volume.host.ends_with("data"),
+        "paths are relative to the directory of the file"
+    );
 }
 
 #[test]
-fn tokens_are_read_from_where_they_lie() {
+fn tokens_are_read_from_files_and_variables() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("secret");
     std::fs::write(&file, "from-a-file\n").unwrap();
@@ -80,14 +83,16 @@ fn tokens_are_read_from_where_they_lie() {
     let read: Vec<(&str, &str)> = tokens.iter().map(|token| (token.name.as_str(), token.secret.expose())).collect();
     assert_eq!(read, [("file", "from-a-file"), ("var", "from-a-variable")]);
     assert!(!format!("{tokens:?}").contains("from"));
-    for (variables, why) in [(vec![], "the variable S is not set"), (vec![("S", " ")], "the variable S is empty")] {
+    for (variables, problem) in
+        [(vec![], "the environment variable S is not set"), (vec![("S", " ")], "the environment variable S is empty")]
+    {
         let error = load_text(&text, &variables, Vec::new()).unwrap().tokens().unwrap_err();
-        assert!(error.to_string().contains(why), "{error}");
+        assert!(error.to_string().contains(problem), "{error}");
     }
 }
 
 #[test]
-fn servers_of_the_file_are_entries_like_all_others() {
+fn servers_become_entries() {
     let text = "[hosting]\nfiles = [\"more.json\"]\n\
                 [servers.git]\ncommand = \"uvx\"\nargs = [\"mcp-server-git\"]\ncwd = \"repo\"\nenv = { TOKEN = \"hush\", HOST = \"${HOST}\" }\n\
                 [servers.git.box]\nmemory_mb = 512\nallow = [\"git.example\"]\nnetwork = \"off\"\ncolour = 1\n\
@@ -104,8 +109,8 @@ fn servers_of_the_file_are_entries_like_all_others() {
     });
     insta::assert_snapshot!(shown.into_iter().map(Into::into).chain(entries).collect::<Vec<String>>().join("\n"));
     assert!(configuration.hosting.files[0].is_absolute());
-    let named = load_text(text, &[("MCP_SERVERS_CONFIG", "/a.json")], Vec::new()).unwrap();
-    assert_eq!(named.hosting.files, [PathBuf::from("/a.json")]);
+    let overridden = load_text(text, &[("MCP_SERVERS_CONFIG", "/a.json")], Vec::new()).unwrap();
+    assert_eq!(overridden.hosting.files, [PathBuf::from("/a.json")]);
 }
 
 fn without_directory_in(text: &str, configuration: &Configuration) -> String {
@@ -114,7 +119,7 @@ fn without_directory_in(text: &str, configuration: &Configuration) -> String {
 }
 
 #[test]
-fn bad_files_say_what_is_wrong_and_where() {
+fn errors_in_files_name_problem_and_line() {
     let bad = [
         "[server]\nport = 8000\n[sesions]\n",
         "[sessions]\n\ntime_out_s = 3\n",
@@ -180,13 +185,13 @@ fn bad_files_say_what_is_wrong_and_where() {
         "[servers.x]\ncommand = \"x\"\n[servers.x.box]\nallow = [\"a b\"]\n",
         "[servers.x]\nurl = \"ftp://h\"\n",
     ];
-    let said: Vec<String> =
+    let errors: Vec<String> =
         bad.iter().map(|text| format!("{text}=> {}\n", load_text(text, &[], Vec::new()).expect_err(text))).collect();
-    insta::assert_snapshot!(said.join("\n"));
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 #[test]
-fn bad_variables_and_flags_are_named() {
+fn errors_name_variable_or_flag() {
     let variables = [
         ("RINGFENCE_PORT", "many"),
         ("MCP_SERVER_PORT", "70000"),
@@ -203,32 +208,32 @@ fn bad_variables_and_flags_are_named() {
         ("MCP_BRIDGE_LOG_LEVEL", "LOUD"),
         ("RINGFENCE_PROFILE", "none"),
     ];
-    let mut said: Vec<String> = variables
+    let mut errors: Vec<String> = variables
         .iter()
         .map(|variable| load_text("", std::slice::from_ref(variable), Vec::new()).expect_err(variable.0))
         .collect();
     let flag = Flag::new("--max-sessions", "sessions.max_sessions", 0);
-    said.push(load_text("", &[], vec![flag]).unwrap_err());
-    insta::assert_snapshot!(said.join("\n"));
+    errors.push(load_text("", &[], vec![flag]).unwrap_err());
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 #[test]
-fn a_file_that_is_asked_for_must_be_there_and_others_need_not() {
+fn explicit_file_must_exist_and_default_file_need_not() {
     let home = tempfile::tempdir().unwrap();
     let home_path = home.path().to_str().unwrap();
-    let asked = Sources { file: Some(home.path().join("none.toml")), ..Sources::default() };
-    assert!(matches!(load(&asked), Err(ConfigError::Unreadable { .. })));
-    let usual = Sources { environment: Environment::new([("HOME", home_path)]), ..Sources::default() };
-    assert_eq!(load(&usual).unwrap().file, None);
-    let own = home.path().join(".config/ringfence");
-    std::fs::create_dir_all(&own).unwrap();
-    std::fs::write(own.join("ringfence.toml"), "[server]\nport = 9\n").unwrap();
-    let found = load(&usual).unwrap();
-    assert_eq!((found.server.port, found.file), (9, Some(own.join("ringfence.toml"))));
+    let explicit = Sources { file: Some(home.path().join("none.toml")), ..Sources::default() };
+    assert!(matches!(load(&explicit), Err(ConfigError::Unreadable { .. })));
+    let default = Sources { environment: Environment::new([("HOME", home_path)]), ..Sources::default() };
+    assert_eq!(load(&default).unwrap().file, None);
+    let directory = home.path().join(".config/ringfence");
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("ringfence.toml"), "[server]\nport = 9\n").unwrap();
+    let found = load(&default).unwrap();
+    assert_eq!((found.server.port, found.file), (9, Some(directory.join("ringfence.toml"))));
 }
 
 #[test]
-fn code_mode_is_set_by_the_file_and_by_variables_that_others_know() {
+fn code_mode_is_set_by_file_and_bridge_variables() {
     let text = "[code]\ntimeout_s = 5\npids = 64\ntemplate = \"python\"\n\
                 [templates.science]\nlanguage = \"python\"\n\
                 [profiles.review]\nmode = \"code\"\nservers = [\"git\"]\n[profiles.plain]\n";
@@ -248,7 +253,7 @@ fn code_mode_is_set_by_the_file_and_by_variables_that_others_know() {
     let configuration = load_text(text, &variables, flags).unwrap();
     let expected = CodeSettings {
         timeout: Duration::from_secs(10),
-        most_timeout: Duration::from_secs(600),
+        max_timeout: Duration::from_secs(600),
         memory_bytes: 256 << 20,
         pids: 64,
         cpus: 0.5,
@@ -258,7 +263,7 @@ fn code_mode_is_set_by_the_file_and_by_variables_that_others_know() {
     };
     assert_eq!(configuration.code, expected);
     assert_eq!(configuration.warnings, Vec::<String>::new());
-    assert_eq!(configuration.sessions.most_timeout, expected.most_timeout, "a default follows what was given");
+    assert_eq!(configuration.sessions.max_timeout, expected.max_timeout, "the default is adjusted");
     assert_eq!(
         (configuration.state_directory().unwrap(), configuration.log.level),
         ("/srv/state".into(), LogLevel::Warn)
@@ -271,11 +276,11 @@ fn code_mode_is_set_by_the_file_and_by_variables_that_others_know() {
     assert_eq!(modes, [("code", ProfileMode::Code), ("plain", ProfileMode::Direct), ("review", ProfileMode::Code)]);
     assert_eq!(configuration.profiles["code"].servers, None);
     let shown = configuration.show();
-    assert!(shown.contains("code.template = \"science\"  # the variable MCP_BRIDGE_IMAGE"), "{shown}");
+    assert!(shown.contains("code.template = \"science\"  # environment variable MCP_BRIDGE_IMAGE"), "{shown}");
 }
 
 #[test]
-fn settings_of_older_programs_are_understood_as_they_were_meant() {
+fn empty_variables_of_other_programs_are_ignored() {
     let variables = [
         ("MCP_SERVER_HOST", "localhost"),
         ("MCP_ENABLE_CORS", ""),
@@ -285,14 +290,17 @@ fn settings_of_older_programs_are_understood_as_they_were_meant() {
     ];
     let configuration = load_text("", &variables, Vec::new()).unwrap();
     assert_eq!(configuration.server.host, std::net::IpAddr::from([127, 0, 0, 1]));
-    assert_eq!((configuration.server.enable_cors, configuration.sessions.most_memory_bytes), (false, None));
+    assert_eq!((configuration.server.enable_cors, configuration.sessions.max_total_memory_bytes), (false, None));
     let shown = configuration.show();
     assert!(shown.contains("MSB_API_KEY") && !shown.contains("MCP_AUTH_TOKEN"), "{shown}");
-    assert!(load_text("", &[("RINGFENCE_HOST", "")], Vec::new()).is_err(), "ringfence's own mean something");
+    assert!(
+        load_text("", &[("RINGFENCE_HOST", "")], Vec::new()).is_err(),
+        "empty variables of ringfence are not ignored"
+    );
 }
 
 #[test]
-fn one_of_several_tokens_gets_a_share_of_the_sessions() {
+fn each_of_several_tokens_gets_share_of_sessions() {
     let one = "[server.tokens.one]\nenv = \"ONE\"\n";
     let two = "[server.tokens.one]\nenv = \"ONE\"\n[server.tokens.two]\nenv = \"TWO\"\n";
     let given = "[sessions]\nmax_sessions_per_principal = 64\n";
@@ -305,7 +313,7 @@ fn one_of_several_tokens_gets_a_share_of_the_sessions() {
         (format!("{two}{given}"), Some(64)),
     ] {
         let configuration = load_text(&text, &[], Vec::new()).unwrap();
-        assert_eq!(configuration.sessions.most_sessions_per_principal, share, "{text}");
+        assert_eq!(configuration.sessions.max_sessions_per_principal, share, "{text}");
         let shown = share.map_or("(not set)".to_owned(), |share| share.to_string());
         let line = format!("sessions.max_sessions_per_principal = {shown}  #");
         assert!(configuration.show().contains(&line), "{}", configuration.show());
@@ -313,46 +321,51 @@ fn one_of_several_tokens_gets_a_share_of_the_sessions() {
 }
 
 #[test]
-fn a_profile_of_ones_own_can_be_called_code() {
+fn profile_code_can_be_replaced() {
     let configuration = load_text("[profiles.code]\nservers = []\n", &[], Vec::new()).unwrap();
     assert_eq!((configuration.profiles.len(), configuration.profiles["code"].mode), (1, ProfileMode::Direct));
 }
 
 #[test]
-fn variables_without_a_counterpart_are_warned_about() {
+fn ignored_and_misspelt_variables_cause_warnings() {
     let warnings = |variables: &[(&str, &str)]| load_text("", variables, Vec::new()).unwrap().warnings;
     let docker = [("MCP_BRIDGE_IMAGE", "docker.io/python:3.14"), ("MCP_BRIDGE_RUNTIME", "podman")];
     let node = [("MCP_BRIDGE_IMAGE", "node")];
-    insta::assert_snapshot!([warnings(&docker), warnings(&node)].concat().join("\n"), @r"
-    MCP_BRIDGE_IMAGE is ignored: container images are not fetched here; name a template of Python, with an image on disk if need be: [templates.NAME]
-    MCP_BRIDGE_RUNTIME is ignored: sandboxes are native here, and need no container runtime
-    MCP_BRIDGE_IMAGE is ignored: the template `node` is not one of Python
-    ");
+    insta::assert_snapshot!([warnings(&docker), warnings(&node)].concat().join("\n"), @r#"
+    MCP_BRIDGE_IMAGE is ignored: ringfence does not pull container images; set it to the name of a Python template, which may use an image on disk (image = "PATH" in [templates.NAME])
+    MCP_BRIDGE_RUNTIME is ignored: sandboxes need no container runtime
+    MCP_BRIDGE_IMAGE is ignored: the template `node` is not a Python template
+    "#);
     assert_eq!(warnings(&[("MCP_BRIDGE_IMAGE", " "), ("MCP_BRIDGE_RUNTIME", "")]), Vec::<String>::new());
-    let slip = [("RINGFENCE_SESSIONS_MAX_SESSION", "1"), ("RINGFENCE_CI_TOKEN", "x"), ("RINGFENCE_CACHE_DIR", "/c")];
-    insta::assert_snapshot!(warnings(&slip).join("\n"), @"RINGFENCE_SESSIONS_MAX_SESSION is ignored: did you mean RINGFENCE_SESSIONS_MAX_SESSIONS?");
-    let own = [("MCP_BRIDGE_IMAGE", "science"), ("RINGFENCE_CODE_TEMPLATE", "python")];
+    let misspelt =
+        [("RINGFENCE_SESSIONS_MAX_SESSION", "1"), ("RINGFENCE_CI_TOKEN", "x"), ("RINGFENCE_CACHE_DIR", "/c")];
+    insta::assert_snapshot!(warnings(&misspelt).join("\n"), @"RINGFENCE_SESSIONS_MAX_SESSION is ignored: did you mean RINGFENCE_SESSIONS_MAX_SESSIONS?");
+    let both = [("MCP_BRIDGE_IMAGE", "science"), ("RINGFENCE_CODE_TEMPLATE", "python")];
     let science = "[templates.science]\nlanguage = \"python\"\n";
-    assert_eq!(load_text(science, &own, Vec::new()).unwrap().code.template, "python", "our own name is stronger");
-    assert_eq!(load_text(science, &own[..1], Vec::new()).unwrap().code.template, "science");
+    assert_eq!(
+        load_text(science, &both, Vec::new()).unwrap().code.template,
+        "python",
+        "the variable of the key takes precedence"
+    );
+    assert_eq!(load_text(science, &both[..1], Vec::new()).unwrap().code.template, "science");
 }
 
 #[test]
-fn defaults_of_code_mode_follow_what_was_given() {
+fn defaults_of_code_mode_are_adjusted_to_set_values() {
     let text = "[sessions]\nmax_timeout_s = 20\nmax_total_memory = \"256M\"\ndefault_flavor = \"tiny\"\n\
                 [flavors.tiny]\ncpus = 1.0\nmemory = \"64M\"\n";
     let code = load_text(text, &[], Vec::new()).unwrap().code;
-    let times = (code.timeout.as_secs(), code.most_timeout.as_secs());
+    let times = (code.timeout.as_secs(), code.max_timeout.as_secs());
     assert_eq!((times, code.memory_bytes), ((20, 20), 256 << 20));
 }
 
 #[test]
-fn times_that_enclose_each_other_follow_what_was_given() {
+fn default_timeouts_are_adjusted_to_set_values() {
     let times = |text: &str, variables: &[(&str, &str)]| {
         let configuration = load_text(text, variables, Vec::new()).unwrap();
-        let Times { request, drain, client } = configuration.server.times;
-        let call = configuration.sessions.most_timeout;
-        assert!(configuration.code.most_timeout <= call && configuration.sessions.timeout <= call);
+        let Timeouts { request, drain, client } = configuration.server.timeouts;
+        let call = configuration.sessions.max_timeout;
+        assert!(configuration.code.max_timeout <= call && configuration.sessions.timeout <= call);
         [call, request, drain, client].map(|time| time.as_secs())
     };
     assert_eq!(times("", &[]), [120, 150, 180, 300]);
@@ -363,7 +376,7 @@ fn times_that_enclose_each_other_follow_what_was_given() {
 }
 
 #[test]
-fn every_key_of_the_file_has_a_variable() {
+fn every_key_has_variable() {
     let schema = schema();
     for section in ["Server", "Sessions", "Code", "Hosting", "Log"] {
         let definition = &schema["$defs"][format!("{section}Config")]["properties"];
@@ -375,21 +388,21 @@ fn every_key_of_the_file_has_a_variable() {
 }
 
 #[test]
-fn the_schema_that_is_checked_in_is_the_programs() {
+fn checked_in_schema_is_current() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ringfence.schema.json");
-    let kept = std::fs::read_to_string(path).unwrap_or_default();
-    let now = format!("{}\n", serde_json::to_string_pretty(&schema()).unwrap());
-    assert!(kept == now, "write it anew: ringfence config schema > docs/ringfence.schema.json");
+    let checked_in = std::fs::read_to_string(path).unwrap_or_default();
+    let current = format!("{}\n", serde_json::to_string_pretty(&schema()).unwrap());
+    assert!(checked_in == current, "update it with: ringfence config schema > docs/ringfence.schema.json");
 }
 
 proptest! {
     #[test]
-    fn no_text_is_a_panic(text in "\\PC*|(\\[?[a-z_.]{1,12}\\]?( = [0-9\"\\[\\]a-z]{0,8})?\n){0,8}") {
-        let _ = document::read(&text, std::path::Path::new("ringfence.toml"));
+    fn parsing_never_panics(text in "\\PC*|(\\[?[a-z_.]{1,12}\\]?( = [0-9\"\\[\\]a-z]{0,8})?\n){0,8}") {
+        let _ = parse_file(&text, std::path::Path::new("ringfence.toml"));
     }
 
     #[test]
-    fn no_bytes_of_the_defaults_changed_are_a_panic(at in 0..3000_usize, byte in any::<u8>()) {
+    fn loading_changed_defaults_never_panics(at in 0..3000_usize, byte in any::<u8>()) {
         let mut bytes = include_bytes!("defaults.toml").to_vec();
         let length = bytes.len();
         bytes[at % length] = byte;
@@ -399,8 +412,8 @@ proptest! {
     }
 
     #[test]
-    fn no_variable_is_a_panic(key in 0..KEYS.len(), text in "\\PC*|[0-9,=\\[\\]\"a-z]{0,12}") {
+    fn parsing_variables_never_panics(key in 0..KEYS.len(), text in "\\PC*|[0-9,=\\[\\]\"a-z]{0,12}") {
         let name = KEYS[key].variables().next().unwrap();
-        let _ = keys::from_environment(&Environment::new([(name.as_str(), text.as_str())]));
+        let _ = values_from_environment(&Environment::new([(name.as_str(), text.as_str())]));
     }
 }

@@ -182,7 +182,7 @@ impl Authorizer {
     fn check_scope(&self, action: Action) -> Result<(), Failure> {
         let Some(scope) = &self.scope else { return Ok(()) };
         let needed = action.capabilities();
-        if needed.iter().any(|capability| scope.has(*capability)) {
+        if needed.iter().any(|capability| scope.allows(*capability)) {
             return Ok(());
         }
         if needed.is_empty() {

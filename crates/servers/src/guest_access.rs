@@ -32,7 +32,7 @@ pub fn read_write_volumes(entry: &ServerEntry) -> Vec<Volume> {
 
 /// What guests may write according to the configuration and the store: sessions and hosted servers.
 pub async fn guest_writable(configuration: &Configuration, volumes: &[Volume], store: &Store) -> GuestWritable {
-    let writable = GuestWritable::of(volumes);
+    let writable = GuestWritable::from_volumes(volumes);
     let stored = store.servers().await.unwrap_or_default().into_iter().filter_map(|row| row.entry.ok());
     let entries = stored.chain(configuration.servers.iter().map(|server| server.entry.clone()));
     let entries: Vec<ServerEntry> = entries.collect();

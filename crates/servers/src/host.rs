@@ -16,7 +16,7 @@ use super::progress::Progress;
 use super::shared::Lodgings;
 use ringfence_backend::Launchers;
 use ringfence_config::Confinement;
-use ringfence_config::{GuestWritable, Own};
+use ringfence_config::{GuestWritable, ProtectedPaths};
 use ringfence_core::default_accepted_weaknesses;
 use ringfence_entries::{ServerEntry, StdioSettings, Transport};
 use ringfence_store::Audit;
@@ -39,7 +39,7 @@ pub struct HostSettings {
     /// What servers may be shown of the host; without one, whatever their entries say.
     pub confinement: Option<Confinement>,
     /// What they are never shown.
-    pub own: Own,
+    pub own: ProtectedPaths,
     /// The paths that guests may write; the volumes of servers are added before they start. The host neither executes
     /// these files nor reads settings from them.
     pub guest_writable: GuestWritable,
@@ -59,7 +59,7 @@ impl HostSettings {
             cache,
             install_allow: Vec::new(),
             confinement: None,
-            own: Own::default(),
+            own: ProtectedPaths::default(),
             guest_writable: GuestWritable::default(),
             strict_volumes: None,
             audit: Audit::disabled(),

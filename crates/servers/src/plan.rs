@@ -9,8 +9,8 @@ use super::host_path::{self, Disk, Invocation, Refused, Shown};
 use super::phase::{Phase, StartFailure};
 use super::rewrite::{Moved, Moves};
 use super::shared::Lodger;
-use ringfence_config::{Confinement, OutOfRoots};
-use ringfence_config::{NotKept, Own};
+use ringfence_config::{Confinement, OutsideAllowedRoots};
+use ringfence_config::{ProtectedPaths, VolumeRefused};
 use ringfence_entries::{HostPathMode, ServerEntry, StdioSettings};
 
 /// An entry, thought through.
@@ -77,10 +77,11 @@ impl Plan {
 
     /// Binds all that it shows of the host to what a scope allows.
     pub(crate) fn confine(&mut self, confinement: &Confinement) -> Result<(), StartFailure> {
-        let refused =
-            |error: OutOfRoots| StartFailure::lasting(Phase::SessionCreate, error.to_string()).hint(OutOfRoots::HINT);
+        let refused = |error: OutsideAllowedRoots| {
+            StartFailure::lasting(Phase::SessionCreate, error.to_string()).hint(OutsideAllowedRoots::HINT)
+        };
         if let Some(project) = &mut self.project {
-            project.within = Some(confinement.find(&project.host).map_err(refused)?);
+            project.within = Some(confinement.find_root(&project.host).map_err(refused)?);
         }
         for volume in &mut self.volumes {
             confinement.confine(volume).map_err(refused)?;
@@ -91,13 +92,13 @@ impl Plan {
 
 impl Plan {
     /// What of all that it shows is kept from the server.
-    pub(crate) fn keep(&self, own: &Own) -> Result<Vec<PathBuf>, StartFailure> {
-        let refused = |message: String| StartFailure::lasting(Phase::SessionCreate, message).hint(NotKept::HINT);
+    pub(crate) fn keep(&self, own: &ProtectedPaths) -> Result<Vec<PathBuf>, StartFailure> {
+        let refused = |message: String| StartFailure::lasting(Phase::SessionCreate, message).hint(VolumeRefused::HINT);
         if let Some(project) = self.project.as_ref().filter(|project| own.overlaps(&project.host)) {
             let project = project.host.display();
             return Err(refused(format!("{project} holds what is ringfence's own, or lies in it")));
         }
-        own.keep(&self.volumes).map_err(|error| refused(error.to_string()))
+        own.protect(&self.volumes).map_err(|error| refused(error.to_string()))
     }
 }
 

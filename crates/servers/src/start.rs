@@ -198,7 +198,7 @@ fn check(entry: &ServerEntry, settings: &StdioSettings) -> Result<(), StartFailu
 /// The root file system that an entry names, if it is one that no guest can change.
 fn image(host: &Host, given: Option<&Path>) -> Result<Option<PathBuf>, StartFailure> {
     let settings = &host.0.settings;
-    let root = given.map(|given| settings.own.root(given, &settings.guest_writable)).transpose();
+    let root = given.map(|given| settings.own.check_root(given, &settings.guest_writable)).transpose();
     root.map_err(|why| {
         StartFailure::lasting(Phase::BoxUnavailable, format!("the image of its box: {why}"))
             .hint("give a directory that holds another root file system, outside of what guests may write")

@@ -7,7 +7,7 @@
 use ringfence_backend::LauncherSockets;
 use ringfence_backend::native::Orphan as OrphanInstance;
 use ringfence_backend::protected_names::ProtectedNames;
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_core::Principal;
 use ringfence_store::{SessionRecord, Store, StoreError};
 
@@ -31,7 +31,7 @@ pub(crate) struct Orphan {
 
 impl Keeping {
     /// Adopts every session whose server has died. Forgets the sessions that no launcher has any more.
-    pub(crate) async fn adopt(&self, settings: &Settings) -> Result<Vec<Orphan>, StoreError> {
+    pub(crate) async fn adopt(&self, settings: &SessionSettings) -> Result<Vec<Orphan>, StoreError> {
         let records = self.store.sessions().await?;
         let found = self.doors.find_orphans(settings.lease).await;
         let mut orphans = Vec::new();
@@ -51,7 +51,11 @@ impl Keeping {
 }
 
 /// Adopts one instance. An instance that the store does not know is adopted too, and then ends by being dropped.
-async fn adopt_one(instance: OrphanInstance, record: Option<&SessionRecord>, settings: &Settings) -> Option<Orphan> {
+async fn adopt_one(
+    instance: OrphanInstance,
+    record: Option<&SessionRecord>,
+    settings: &SessionSettings,
+) -> Option<Orphan> {
     let known = record.and_then(|record| {
         let template = settings.templates.find(&record.template).ok()?.clone();
         let flavor = settings.flavors.find(&record.flavor).ok()?.clone();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::prepare::{self, Interpreter, Prepared};
 use super::sessions::{Inner, Sessions};
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_core::Flavor;
 use ringfence_core::Template;
 use ringfence_core::{Failure, Kind};
@@ -129,7 +129,7 @@ impl Inner {
 
     /// Makes a sandbox without an interpreter, and removes it.
     async fn try_sandbox(&self) -> Result<(), Failure> {
-        let Settings { templates, flavors, default_template, default_flavor, .. } = &self.settings;
+        let SessionSettings { templates, flavors, default_template, default_flavor, .. } = &self.settings;
         let (Ok(template), Ok(flavor)) = (templates.find(default_template), flavors.find(default_flavor)) else {
             // Callers must name a template and a flavor, and get errors about those.
             *self.trouble() = None;

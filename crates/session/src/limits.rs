@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ringfence_core::bytes;
 
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_core::{Failure, Kind, Principal, SessionId};
 
 /// The limits of the service. What is `None` is not limited.
@@ -18,12 +18,12 @@ pub(crate) struct ServiceLimits {
     pub evict_idle: bool,
 }
 
-impl From<&Settings> for ServiceLimits {
-    fn from(settings: &Settings) -> Self {
+impl From<&SessionSettings> for ServiceLimits {
+    fn from(settings: &SessionSettings) -> Self {
         Self {
-            sessions: settings.most_sessions,
-            sessions_per_principal: settings.most_sessions_per_principal,
-            memory_bytes: settings.most_memory_bytes,
+            sessions: settings.max_sessions,
+            sessions_per_principal: settings.max_sessions_per_principal,
+            memory_bytes: settings.max_total_memory_bytes,
             evict_idle: settings.evict_idle,
         }
     }

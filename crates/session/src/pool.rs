@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::prepare::{self, Interpreter, Prepared};
 use ringfence_backend::Launchers;
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_core::Flavor;
 use ringfence_core::{Language, Template};
 
@@ -22,7 +22,7 @@ pub(crate) struct Pool(Arc<Inner>);
 
 struct Inner {
     launchers: Launchers,
-    settings: Settings,
+    settings: SessionSettings,
     shelves: Mutex<HashMap<Arc<str>, Shelf>>,
     /// Sandboxes that are being made for somebody who waits.
     wanted_now: watch::Sender<usize>,
@@ -86,7 +86,7 @@ impl Drop for Precedence<'_> {
 }
 
 impl Pool {
-    pub(crate) fn new(launchers: Launchers, settings: Settings) -> Self {
+    pub(crate) fn new(launchers: Launchers, settings: SessionSettings) -> Self {
         let (shelves, tasks, end) = (Mutex::default(), TaskTracker::new(), CancellationToken::new());
         Self(Arc::new(Inner { launchers, settings, shelves, wanted_now: watch::Sender::new(0), tasks, end }))
     }
@@ -225,7 +225,7 @@ impl Pool {
     /// For how many more than are configured: one that waits counts as a session.
     fn room(&self) -> usize {
         let settings = &self.0.settings;
-        settings.most_sessions.saturating_sub(settings.pool.values().sum())
+        settings.max_sessions.saturating_sub(settings.pool.values().sum())
     }
 
     fn shelves(&self) -> MutexGuard<'_, HashMap<Arc<str>, Shelf>> {

@@ -11,7 +11,7 @@ use ringfence_backend::Launchers;
 use ringfence_backend::interpreter;
 use ringfence_backend::protected_names;
 use ringfence_backend::protected_names::ProtectedNames;
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_core::Flavor;
 use ringfence_core::{Failure, Kind};
 use ringfence_core::{Language, Template};
@@ -48,7 +48,7 @@ pub(crate) async fn sandbox(
     launchers: &Launchers,
     template: &Template,
     flavor: &Flavor,
-    settings: &Settings,
+    settings: &SessionSettings,
     interpreter: Interpreter,
 ) -> Result<Prepared, Failure> {
     let mut spec = specify(template, flavor, settings);
@@ -81,15 +81,19 @@ pub(crate) async fn sandbox(
 }
 
 /// The variables that processes of a session have.
-pub(crate) fn environment(template: &Template, flavor: &Flavor, settings: &Settings) -> BTreeMap<String, String> {
+pub(crate) fn environment(
+    template: &Template,
+    flavor: &Flavor,
+    settings: &SessionSettings,
+) -> BTreeMap<String, String> {
     specify(template, flavor, settings).environment
 }
 
-fn specify(template: &Template, flavor: &Flavor, settings: &Settings) -> Spec {
+fn specify(template: &Template, flavor: &Flavor, settings: &SessionSettings) -> Spec {
     let mut spec = template.spec(flavor, Vec::new());
     spec.command = None;
     spec.volumes.clone_from(&settings.volumes);
-    spec.protected_paths.clone_from(&settings.kept);
+    spec.protected_paths.clone_from(&settings.protected_paths);
     spec.strict_volumes.clone_from(&settings.strict_volumes);
     spec.accept.clone_from(&settings.accept);
     // A root of its own brings its own interpreter.

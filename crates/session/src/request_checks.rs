@@ -7,7 +7,7 @@ use ringfence_core::bytes;
 use super::{Choice, Sessions};
 use crate::session_record::SessionDescriptor;
 use ringfence_config::CODE_FLAVOR;
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_core::Flavor;
 use ringfence_core::Template;
 use ringfence_core::{Failure, Kind, SessionId};
@@ -29,7 +29,7 @@ pub(crate) struct Wanted {
 impl Sessions {
     /// What callers may ask for.
     pub fn choice(&self) -> Choice {
-        let Settings { templates, flavors, default_template, default_flavor, .. } = &self.0.settings;
+        let SessionSettings { templates, flavors, default_template, default_flavor, .. } = &self.0.settings;
         let sizes = flavors.iter().map(|flavor| &*flavor.name).filter(|name| *name != CODE_FLAVOR);
         Choice {
             templates: offer(templates.iter().map(|template| &*template.name), default_template),
@@ -45,7 +45,10 @@ fn offer<'a>(names: impl Iterator<Item = &'a str>, default: &str) -> String {
 }
 
 /// What a new session is to be.
-pub(crate) fn choose<'a>(settings: &'a Settings, wanted: &Wanted) -> Result<(&'a Template, &'a Flavor), Failure> {
+pub(crate) fn choose<'a>(
+    settings: &'a SessionSettings,
+    wanted: &Wanted,
+) -> Result<(&'a Template, &'a Flavor), Failure> {
     let template = wanted.template.as_deref().unwrap_or(&settings.default_template);
     let flavor = wanted.flavor.as_deref().unwrap_or(&settings.default_flavor);
     let template = settings.templates.find(template).map_err(|error| unknown(&error))?;
@@ -53,7 +56,11 @@ pub(crate) fn choose<'a>(settings: &'a Settings, wanted: &Wanted) -> Result<(&'a
 }
 
 /// What is asked of a session that is another already, in words; a wish that cannot be one is refused.
-pub(crate) fn compare(settings: &Settings, wanted: &Wanted, has: &SessionDescriptor) -> Result<Vec<String>, Failure> {
+pub(crate) fn compare(
+    settings: &SessionSettings,
+    wanted: &Wanted,
+    has: &SessionDescriptor,
+) -> Result<Vec<String>, Failure> {
     let mut ignored = Vec::new();
     if wanted.template.is_none() && wanted.flavor.is_none() {
         return Ok(ignored);
@@ -76,8 +83,8 @@ pub(crate) fn unknown(error: &dyn std::error::Error) -> Failure {
         .hint("or let an administrator add it to the configuration")
 }
 
-pub(crate) fn check_timeout(settings: &Settings, wanted: Option<Duration>) -> Result<Duration, Failure> {
-    let most = settings.most_timeout;
+pub(crate) fn check_timeout(settings: &SessionSettings, wanted: Option<Duration>) -> Result<Duration, Failure> {
+    let most = settings.max_timeout;
     match wanted {
         None => Ok(settings.timeout.min(most)),
         Some(timeout) if !timeout.is_zero() && timeout <= most => Ok(timeout),

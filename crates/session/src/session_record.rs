@@ -24,7 +24,7 @@ use ringfence_backend::Meter;
 use ringfence_backend::Processes;
 use ringfence_backend::protected_names;
 use ringfence_backend::protected_names::ProtectedNames;
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_core::Flavor;
 use ringfence_core::Template;
 use ringfence_core::{Failure, Kind, Principal, SessionId};
@@ -70,7 +70,7 @@ pub(crate) struct Handle {
 impl Sessions {
     /// Begins the life of a session that has a sandbox and a place.
     pub(crate) fn settle(&self, descriptor: SessionDescriptor, prepared: Prepared, place: Place) -> Handle {
-        let (calls, receiver) = mpsc::channel(self.0.settings.most_queued_calls.max(1));
+        let (calls, receiver) = mpsc::channel(self.0.settings.max_queued_calls.max(1));
         let guest = &prepared.guest;
         let handle = Handle {
             enforcement: guest.enforcement,
@@ -218,7 +218,7 @@ impl Handle {
         prepared: Prepared,
         calls: mpsc::Receiver<Call>,
         owed_notice: Option<String>,
-        settings: &Settings,
+        settings: &SessionSettings,
     ) -> SessionTask {
         SessionTask {
             memory_kills: prepared.guest.memory_kills(),
@@ -230,7 +230,7 @@ impl Handle {
             shared: Arc::clone(&self.shared),
             calls,
             idle_timeout: settings.idle_timeout,
-            most_age: settings.most_age.map(|most| most.saturating_sub(self.descriptor.age())),
+            most_age: settings.max_age.map(|most| most.saturating_sub(self.descriptor.age())),
             owed_notice,
             was_used: false,
         }
@@ -241,7 +241,7 @@ impl Handle {
         principal.can_see(&self.descriptor.principal) && !self.shared.is_ending()
     }
 
-    pub(crate) fn describe(&self, settings: &Settings) -> SessionInfo {
+    pub(crate) fn describe(&self, settings: &SessionSettings) -> SessionInfo {
         let by = |cgroup: bool, otherwise| if cgroup { "cgroup" } else { otherwise };
         let SessionDescriptor { id, principal, template, flavor, created } = &*self.descriptor;
         let last_used = self.shared.last_used();
@@ -254,7 +254,7 @@ impl Handle {
             status: if is_busy { SessionStatus::Busy } else { SessionStatus::Idle },
             created: *created,
             last_used,
-            expires: expires(*created, last_used, settings.idle_timeout, settings.most_age),
+            expires: expires(*created, last_used, settings.idle_timeout, settings.max_age),
             memory_bytes: self.meter.memory_bytes(),
             memory_limit_bytes: flavor.limits.memory_bytes,
             limits: SessionLimits {

@@ -34,7 +34,7 @@ use ringfence_backend::native;
 use ringfence_backend::protected_names;
 use ringfence_backend::protected_names::Unchecked;
 use ringfence_config::GuestWritable;
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_core::AuditEvent;
 use ringfence_core::Flavor;
 use ringfence_core::Language;
@@ -48,7 +48,7 @@ use ringfence_store::{Store, StoreError};
 pub struct Sessions(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) settings: Settings,
+    pub(crate) settings: SessionSettings,
     pub(crate) launchers: Launchers,
     pub(crate) pool: Pool,
     places: Places,
@@ -62,19 +62,19 @@ pub(crate) struct Inner {
 
 impl Sessions {
     /// `program` is ringfence itself: sandboxes are made by a helper process of it.
-    pub fn new(settings: Settings, program: PathBuf) -> Self {
+    pub fn new(settings: SessionSettings, program: PathBuf) -> Self {
         Self::build(settings, program, Audit::disabled(), None)
     }
 
     /// The same, with an audit of all that happens.
-    pub fn audited(settings: Settings, program: PathBuf, audit: Audit) -> Self {
+    pub fn audited(settings: SessionSettings, program: PathBuf, audit: Audit) -> Self {
         Self::build(settings, program, audit, None)
     }
 
     /// Sessions that outlive a server that dies, for which `directory` is the place of the launchers' sockets; those
     /// that another has left behind are taken over.
     pub async fn kept(
-        settings: Settings,
+        settings: SessionSettings,
         program: PathBuf,
         store: Store,
         directory: PathBuf,
@@ -89,7 +89,7 @@ impl Sessions {
         Ok(sessions)
     }
 
-    fn build(settings: Settings, program: PathBuf, audit: Audit, keeping: Option<Keeping>) -> Self {
+    fn build(settings: SessionSettings, program: PathBuf, audit: Audit, keeping: Option<Keeping>) -> Self {
         let places = Places::new(ServiceLimits::from(&settings));
         // Volumes that contain programs of the host were refused earlier, where they were added.
         let _ = settings.guest_writable.add(&settings.volumes);
@@ -302,7 +302,7 @@ impl Sessions {
         let (measure, came) = ((kind, text.len()), ringfence_core::now_ms());
         handle.calls.try_send(Call { work, timeout, cancel, visit, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
-                let waiting = self.0.settings.most_queued_calls;
+                let waiting = self.0.settings.max_queued_calls;
                 Failure::new(Kind::Busy, format!("{waiting} calls wait in this session already"))
                     .with("rule", "sessions.max_queued_calls")
                     .hint("wait for the calls under way, or use another session")

@@ -145,7 +145,7 @@ mod tests {
         let check = |volume: &Path| {
             let host = volume.to_owned();
             let volume = Volume { host, guest: "/shown".into(), access: Access::ReadWrite, allowed_root: None };
-            GuestWritable::of(&[volume]).execute(&executed_parts(&python))
+            GuestWritable::from_volumes(&[volume]).register_executed(&executed_parts(&python))
         };
         for volume in [
             base.clone(),

@@ -36,7 +36,7 @@ pub fn python_zygote(python: &Path, preload: &[String]) -> Option<ZygoteConfig> 
 pub fn host_python(writable: &GuestWritable) -> Option<PathBuf> {
     let directory = interpreter::find(Language::Python.interpreter()).map(|found| found.directory);
     let python = find_program(Language::Python.interpreter(), directory.as_deref())?;
-    match writable.execute(&interpreter::executed_parts(&python)) {
+    match writable.register_executed(&interpreter::executed_parts(&python)) {
         Ok(()) => Some(python),
         Err(error) => {
             tracing::warn!(

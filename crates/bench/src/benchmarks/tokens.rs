@@ -1,7 +1,7 @@
 //! Tokens that the tools of servers cost an agent that has all of them in its context, compared with code mode.
 
 use anyhow::{Context as _, Result};
-use ringfence_config::{Environment, FILE_VARIABLE, Sources};
+use ringfence_config::{CONFIG_FILE_VARIABLE, Environment, Sources};
 use ringfence_gateway::{KnownServers, code_mode_tools, stored_servers};
 use ringfence_store::Store;
 use serde_json::{Map, Value};
@@ -81,8 +81,8 @@ fn configured_servers() -> Result<(Vec<ServerTools>, Vec<String>)> {
 
 /// Reads the servers of the configuration and the store, as `ringfence server list` does.
 fn read_known_servers() -> Result<KnownServers> {
-    let environment = Environment::of_process();
-    let file = environment.get(FILE_VARIABLE).filter(|path| !path.is_empty()).map(Into::into);
+    let environment = Environment::from_process();
+    let file = environment.get(CONFIG_FILE_VARIABLE).filter(|path| !path.is_empty()).map(Into::into);
     let sources = Sources { file, environment, flags: Vec::new() };
     let configuration = ringfence_config::load(&sources)?;
     let state = configuration.state_directory()?;

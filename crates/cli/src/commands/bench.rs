@@ -59,7 +59,7 @@ fn check_not_guest_writable(program: &Path) -> Result<(), Failure> {
         Registry::open(None)?.guest_writable()
     } else {
         // Opening the store would create it.
-        let writable = GuestWritable::of(&configuration.sessions.volumes);
+        let writable = GuestWritable::from_volumes(&configuration.sessions.volumes);
         for server in &configuration.servers {
             // Nothing is registered as executed, so no volume is refused.
             let _ = writable.add(&read_write_volumes(&server.entry));

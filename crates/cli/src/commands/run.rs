@@ -15,7 +15,7 @@ use clap::Args;
 use ringfence_backend::interpreter;
 use ringfence_servers::import::client_files;
 
-use ringfence_config::{NotKept, Own};
+use ringfence_config::{VolumeRefused, ProtectedPaths};
 use ringfence_core::Flavor;
 use ringfence_core::{Network, Spec, Volume, bytes};
 use ringfence_core::{Template, proxy_environment};
@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     spec.protected_paths = protected_paths(&spec.volumes)?;
     if arguments.strict_volumes {
         let configuration = ringfence_config::load(&sources(None, Vec::new()))?;
-        spec.strict_volumes = Some(configuration.volume_locks()?);
+        spec.strict_volumes = Some(configuration.volume_lock_directory()?);
     }
     let rules = match arguments.network {
         NetworkOption::None => Vec::new(),
@@ -117,11 +117,11 @@ fn protected_paths(volumes: &[Volume]) -> Result<Vec<PathBuf>, Failure> {
     }
     let sources = sources(None, Vec::new());
     // An invalid configuration adds no paths, and does not prevent the command.
-    let own = {
+    let protected = {
         let configuration = ringfence_config::load(&sources).ok();
-        Own::of(&sources, configuration.as_ref(), client_files(configuration.as_ref()))
+        ProtectedPaths::of_process(&sources, configuration.as_ref(), client_files(configuration.as_ref()))
     };
-    own.keep(volumes).map_err(|error| Failure::new(error.to_string()).hint(NotKept::HINT))
+    protected.protect(volumes).map_err(|error| Failure::new(error.to_string()).hint(VolumeRefused::HINT))
 }
 
 impl Arguments {

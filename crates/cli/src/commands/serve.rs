@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ringfence_config::Configuration;
-use ringfence_config::Own;
+use ringfence_config::ProtectedPaths;
 use ringfence_config::cache_directory;
 use ringfence_core::Volume;
 use ringfence_gateway::Gateway;
@@ -57,18 +57,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     // Checked before anything is written.
     let mut http = if arguments.stdio { None } else { Some(Http::new(arguments, &configuration, inherited)?) };
     if let (Some(http), Some(scope)) = (&mut http, &scope) {
-        http.options.drain_timeout = scope.drain;
+        http.options.drain_timeout = scope.drain_timeout;
     }
     let settings = run_scope
         .iter()
         .try_fold(configuration.sessions.clone(), |settings, run_scope| run_scope.restrict(settings))?;
     let own = run_scope
         .iter()
-        .try_fold(Own::of_server(&sources, &configuration, client_files(Some(&configuration))), |own, run_scope| {
+        .try_fold(ProtectedPaths::of_server(&sources, &configuration, client_files(Some(&configuration))), |own, run_scope| {
             run_scope.protect_file(own)
         })?;
     check_volumes(&settings.volumes)?;
-    let settings = protect(settings, &own)?.unpacked(cache_directory().as_deref())?;
+    let settings = protect(settings, &own)?.with_unpacked_images(cache_directory().as_deref())?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
     for report in damage_reports(&directory) {
@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             hosting::start(sources, &configuration, program, &sessions, &store, scope.as_deref(), own).await?;
         let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
         let gateway = gateway.with_code(configuration.code.clone());
-        let gateway = gateway.with_request_timeout(configuration.server.times.request);
+        let gateway = gateway.with_request_timeout(configuration.server.timeouts.request);
         let gateway = scope.iter().fold(gateway, |gateway, scope| gateway.within(Arc::clone(scope)));
         let scope_profile = scope.as_ref().and_then(|scope| scope.profile.as_ref());
         let gateway = match scope_profile.or(configuration.server.profile.as_ref()) {
@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             None => gateway,
         };
         let _scope_file = run_scope.and_then(RunScope::remove_on_drop);
-        let served = serve(http, configuration.server.most_requests, &directory, gateway.clone(), readiness).await;
+        let served = serve(http, configuration.server.max_concurrent_requests, &directory, gateway.clone(), readiness).await;
         tokio::join!(hosting.shut_down(), sessions.shut_down());
         gateway.end().await;
         store.close().await;

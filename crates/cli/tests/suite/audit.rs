@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ringfence_backend::ProcessRequest;
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_core::AuditEvent;
 use ringfence_core::{Principal, SessionId};
 use ringfence_session::{CodeRequest, FileRange, Sessions};
@@ -23,7 +23,7 @@ fn code(code: &str, template: &str, session_id: Option<&SessionId>) -> CodeReque
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_life_of_a_session_is_told_step_by_step() {
     let audit = Audit::in_memory();
-    let settings = Settings { most_sessions: 1, evict_idle: true, ..Settings::default() };
+    let settings = SessionSettings { max_sessions: 1, evict_idle: true, ..SessionSettings::default() };
     let sessions = Sessions::audited(settings, PathBuf::from(BINARY), audit.clone());
     let (one, other) = (Principal::named("one"), Principal::named("other"));
     let run =
@@ -57,7 +57,7 @@ async fn the_life_of_a_session_is_told_step_by_step() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_and_processes_are_told_as_well() {
     let audit = Audit::in_memory();
-    let sessions = Sessions::audited(Settings::default(), PathBuf::from(BINARY), audit.clone());
+    let sessions = Sessions::audited(SessionSettings::default(), PathBuf::from(BINARY), audit.clone());
     let (owner, stranger) = (Principal::named("owner"), Principal::named("stranger"));
     let id = sessions.create_session(&owner, Some("bash".into()), None).await.expect("there is room").session_id;
     let path = std::ffi::OsStr::new("secret-name");

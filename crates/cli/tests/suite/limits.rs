@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_core::{Failure, Kind, Principal, SessionId};
 use ringfence_session::{Answer, CommandRequest, Sessions};
 use tokio_util::sync::CancellationToken;
 
 use crate::BINARY;
 
-fn sessions(settings: Settings) -> Sessions {
+fn sessions(settings: SessionSettings) -> Sessions {
     Sessions::new(settings, PathBuf::from(BINARY))
 }
 
@@ -27,7 +27,7 @@ async fn echo(sessions: &Sessions, principal: &str, session_id: Option<&SessionI
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_more_than_the_limit_is_refused_however_they_come() {
-    let sessions = sessions(Settings { most_sessions: 2, ..Settings::default() });
+    let sessions = sessions(SessionSettings { max_sessions: 2, ..SessionSettings::default() });
     let asked = (0..6).map(|_| {
         let sessions = sessions.clone();
         tokio::spawn(async move { echo(&sessions, "a", None).await })
@@ -54,7 +54,8 @@ async fn one_more_than_the_limit_is_refused_however_they_come() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_session_makes_room_where_the_configuration_says_so() {
-    let settings = Settings { most_sessions_per_principal: Some(1), evict_idle: true, ..Settings::default() };
+    let settings =
+        SessionSettings { max_sessions_per_principal: Some(1), evict_idle: true, ..SessionSettings::default() };
     let sessions = sessions(settings);
     let theirs = echo(&sessions, "b", None).await.expect("there is room").session_id;
     let first = echo(&sessions, "a", None).await.expect("there is room").session_id;
@@ -67,7 +68,7 @@ async fn an_idle_session_makes_room_where_the_configuration_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_one_that_was_used_last_stays() {
-    let sessions = sessions(Settings { most_sessions: 2, evict_idle: true, ..Settings::default() });
+    let sessions = sessions(SessionSettings { max_sessions: 2, evict_idle: true, ..SessionSettings::default() });
     let mut kept = echo(&sessions, "a", None).await.expect("there is room").session_id;
     for _ in 0..8 {
         let other = echo(&sessions, "a", None).await.expect("there is room").session_id;
@@ -84,7 +85,7 @@ async fn the_one_that_was_used_last_stays() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_ends_of_age() {
     let age = Duration::from_secs(2);
-    let sessions = sessions(Settings { most_age: Some(age), ..Settings::default() });
+    let sessions = sessions(SessionSettings { max_age: Some(age), ..SessionSettings::default() });
     let id = echo(&sessions, "a", None).await.expect("there is room").session_id;
     let principal = Principal::named("a");
     let info = sessions.info(&principal, &id).await.expect("it is young");
@@ -101,7 +102,7 @@ async fn a_session_ends_of_age() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newcomers_do_not_evict_each_other_before_their_first_call() {
-    let sessions = sessions(Settings { most_sessions: 2, evict_idle: true, ..Settings::default() });
+    let sessions = sessions(SessionSettings { max_sessions: 2, evict_idle: true, ..SessionSettings::default() });
     let asked = (0..4).map(|_| {
         let sessions = sessions.clone();
         tokio::spawn(async move {

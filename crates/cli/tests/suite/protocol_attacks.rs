@@ -4,7 +4,7 @@
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_gateway::{AuthenticationOptions, Gateway, Token, serve_http};
 use ringfence_mcp::http::HttpOptions;
 use ringfence_session::Sessions;
@@ -193,7 +193,7 @@ fn case_57_an_impostor_of_the_kernel_is_not_heard() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_14_anothers_session_is_answered_like_one_that_never_was() {
-    let sessions = Sessions::new(Settings::default(), PathBuf::from(BINARY));
+    let sessions = Sessions::new(SessionSettings::default(), PathBuf::from(BINARY));
     let token = |name: &str| Token { principal: name.into(), secret: format!("secret-of-{name}") };
     let tokens = vec![token("a"), token("b")];
     let authentication = AuthenticationOptions { tokens, ..AuthenticationOptions::default() };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_core::{Failure, Kind, Principal, SessionId};
 use ringfence_session::{Answer, CodeRequest, CommandRequest, Sessions, Status};
 use tokio_util::sync::CancellationToken;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::BINARY;
 
 fn sessions() -> Sessions {
-    Sessions::new(Settings::default(), PathBuf::from(BINARY))
+    Sessions::new(SessionSettings::default(), PathBuf::from(BINARY))
 }
 
 /// A caller with one session, made by its first call.
@@ -128,7 +128,7 @@ async fn an_interpreter_that_dies_is_replaced_and_the_caller_told() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_nobody_uses_expires() {
-    let settings = Settings { idle_timeout: Duration::from_secs(1), ..Settings::default() };
+    let settings = SessionSettings { idle_timeout: Duration::from_secs(1), ..SessionSettings::default() };
     let sessions = Sessions::new(settings, PathBuf::from(BINARY));
     sessions.create_session(&Principal::local(), None, None).await.expect("it is made");
     while !sessions.list(&Principal::local()).await.is_empty() {

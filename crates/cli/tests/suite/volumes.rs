@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_config::Settings;
+use ringfence_config::SessionSettings;
 use ringfence_core::AuditKind;
 use ringfence_core::{Access, Volume};
 use ringfence_core::{Principal, SessionId};
@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::BINARY;
 
-fn settings(host: &Path) -> Settings {
+fn settings(host: &Path) -> SessionSettings {
     let volume = Volume { host: host.to_owned(), guest: "/data".into(), access: Access::ReadWrite, allowed_root: None };
-    Settings { volumes: vec![volume], pool: [("bash".to_owned(), 1)].into(), ..Settings::default() }
+    SessionSettings { volumes: vec![volume], pool: [("bash".to_owned(), 1)].into(), ..SessionSettings::default() }
 }
 
 async fn command(sessions: &Sessions, session: Option<&SessionId>, line: &str) -> Answer {
@@ -80,7 +80,7 @@ async fn a_protected_name_that_a_guest_creates_is_reported_once_and_recorded() {
 async fn strict_volumes_of_sessions_report_nothing_and_are_left_as_they_were() {
     let (directory, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let volume = directory.path().canonicalize().expect("it is there");
-    let settings = Settings { strict_volumes: Some(state.path().join("volumes")), ..settings(&volume) };
+    let settings = SessionSettings { strict_volumes: Some(state.path().join("volumes")), ..settings(&volume) };
     let sessions = Sessions::new(settings, PathBuf::from(BINARY));
     let answer = command(&sessions, None, "echo evil > /data/.envrc || echo refused").await;
     assert_eq!((&*stdout(&answer), answer.notices.len()), ("refused\n", 0), "{answer:?}");

@@ -1,23 +1,23 @@
-//! What a scope can allow, by name.
+//! The capabilities that a scope can grant.
 
 use ringfence_core::suggest::{closest, join};
 
-/// Something that a scope allows.
+/// A capability that a scope grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Capability {
     /// Code in a sandbox: `execute_code`, `run_python`.
     Code,
-    /// Programs in a sandbox: `execute_command`, and processes that stay.
+    /// Programs in a sandbox: `execute_command`, and background processes.
     Command,
-    /// Files of a session: `read_file`, `list_files`.
+    /// Reading files of a session: `read_file`, `list_files`.
     ReadFiles,
     /// `write_file`.
     WriteFiles,
-    /// Sessions seen and ended: `get_sessions`, `stop_session`, `get_volume_path`.
+    /// Listing and ending sessions: `get_sessions`, `stop_session`, `get_volume_path`.
     Sessions,
-    /// All that hosted servers offer, directly and from code: tools, prompts, resources, `search_tools`.
+    /// Everything that hosted servers offer, directly and from code: tools, prompts, resources, `search_tools`.
     Servers,
-    /// Tools and values that code keeps for later runs.
+    /// Tools and values that code stores for later runs.
     Memory,
 }
 
@@ -25,7 +25,7 @@ impl Capability {
     pub const ALL: [Self; 7] =
         [Self::Code, Self::Command, Self::ReadFiles, Self::WriteFiles, Self::Sessions, Self::Servers, Self::Memory];
 
-    /// As it is written in a scope.
+    /// The name in a scope file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Code => "code",
@@ -38,14 +38,14 @@ impl Capability {
         }
     }
 
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|capability| capability.name() == name)
     }
 }
 
-/// Which one was probably meant, and which there are.
-pub(super) fn advice(unknown: &str) -> String {
+/// Returns a hint for an unknown capability: a suggestion and the list of all names.
+pub(super) fn hint(unknown: &str) -> String {
     let known = || Capability::ALL.into_iter().map(Capability::name);
-    let all = format!("known are {}", join(known()));
-    closest(unknown, known()).map_or(all.clone(), |meant| format!("did you mean `{meant}`? {all}"))
+    let list = format!("known capabilities: {}", join(known()));
+    closest(unknown, known()).map_or(list.clone(), |suggestion| format!("did you mean `{suggestion}`? {list}"))
 }

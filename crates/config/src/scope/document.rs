@@ -1,4 +1,4 @@
-//! What stands in a scope, read strictly: what is not known is refused, since it may have been meant to forbid something.
+//! Parses scopes. Unknown fields are errors, because they may be intended as restrictions.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use sha2::{Digest as _, Sha256};
 use super::run::{ModelIdentity, Run};
 use super::{Capability, Confinement, Scope, ScopeError};
 
-/// Names and ids of one scope.
-const MOST_TEXT_BYTES: usize = 256;
+/// Maximum size of a name or id.
+const MAX_TEXT_BYTES: usize = 256;
 
-const MOST_ROOTS: usize = 64;
+const MAX_ROOTS: usize = 64;
 
-/// How long calls under way are awaited where no time is named: a supervisor gives ten seconds in all.
-const USUAL_DRAIN: Duration = Duration::from_secs(8);
+/// Drain timeout unless the scope sets one. A supervisor gives a server ten seconds in all.
+const DEFAULT_DRAIN: Duration = Duration::from_secs(8);
 
-/// The longest time that can be named, in seconds.
-const LONGEST_DRAIN: f64 = 3600.0;
+/// Maximum drain timeout.
+const MAX_DRAIN_SECONDS: f64 = 3600.0;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,9 +38,10 @@ struct ScopeParams {
     capability_profile: Option<String>,
 }
 
-/// Whether and how long calls under way are awaited; or the stage of the run, by name.
+/// Whether to wait for running calls when the server stops, the maximum time of this wait, or the name of a stage of
+/// the run.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "drain is true, false, a number of seconds, or the name of a stage")]
+#[serde(untagged, expecting = "drain must be true, false, a number of seconds, or the name of a stage")]
 enum DrainParams {
     Switch(bool),
     Seconds(f64),
@@ -50,11 +51,11 @@ enum DrainParams {
 pub(super) fn parse(text: &[u8], path: &Path) -> Result<Scope, ScopeError> {
     let malformed = |problem: String| ScopeError::Malformed { path: path.to_owned(), problem };
     let params: ScopeParams = serde_json::from_slice(text).map_err(|error| malformed(error.to_string()))?;
-    let (drain, stage) = drain(params.drain).map_err(malformed)?;
+    let (drain_timeout, stage) = drain_timeout(params.drain).map_err(malformed)?;
     let run = Run {
         session_id: params.session_id,
         run_id: params.run_id,
-        drain: stage,
+        stage,
         worker_namespace: params.worker_namespace,
         model_identity: params.model_identity,
     };
@@ -63,12 +64,12 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Scope, ScopeError> {
     for name in &params.capabilities {
         let unknown = || ScopeError::UnknownCapability {
             path: path.to_owned(),
-            name: name.chars().take(MOST_TEXT_BYTES).collect(),
+            name: name.chars().take(MAX_TEXT_BYTES).collect(),
         };
-        capabilities.insert(Capability::named(name).ok_or_else(unknown)?);
+        capabilities.insert(Capability::from_name(name).ok_or_else(unknown)?);
     }
-    if params.allowed_roots.len() > MOST_ROOTS {
-        return Err(malformed(format!("more than {MOST_ROOTS} allowed_roots")));
+    if params.allowed_roots.len() > MAX_ROOTS {
+        return Err(malformed(format!("allowed_roots has more than {MAX_ROOTS} entries")));
     }
     let roots = params.allowed_roots.iter().map(|root| root_directory(root, path));
     let roots = roots.collect::<Result<Vec<_>, _>>()?;
@@ -76,8 +77,8 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Scope, ScopeError> {
     let artifacts = match &params.worker_artifact_dir {
         Some(given) => {
             check_absolute("worker_artifact_dir", given, path)?;
-            let artifacts = beneath_real_root(given, &params.allowed_roots, &roots);
-            confinement.find(&artifacts)?;
+            let artifacts = with_real_root(given, &params.allowed_roots, &roots);
+            confinement.find_root(&artifacts)?;
             Some(
                 AllowedRoot::new(artifacts)
                     .map_err(|errno| unusable("worker_artifact_dir", given, path, &errno.into()))?,
@@ -89,71 +90,71 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Scope, ScopeError> {
         (Some(true), artifacts) => Confinement::of_parallel_worker(roots, artifacts),
         (_, None) => confinement,
         (_, Some(_)) => {
-            return Err(malformed("worker_artifact_dir is that of a parallel_worker, which this is not".into()));
+            return Err(malformed("worker_artifact_dir requires parallel_worker = true".into()));
         }
     };
     let digest = Sha256::digest(text);
     let half = |from: usize| u128::from_be_bytes(std::array::from_fn(|index| digest[from + index]));
     let digest = format!("{:032x}{:032x}", half(0), half(16));
-    // It stands in the names of sockets, which must be short.
+    // Short, because it becomes part of socket names.
     let tag = digest.chars().take(16).collect();
-    Ok(Scope { run, capabilities, confinement, drain, profile: params.capability_profile, tag, digest })
+    Ok(Scope { run, capabilities, confinement, drain_timeout, profile: params.capability_profile, tag, digest })
 }
 
-fn drain(given: DrainParams) -> Result<(Duration, Option<String>), String> {
+fn drain_timeout(given: DrainParams) -> Result<(Duration, Option<String>), String> {
     match given {
         DrainParams::Switch(false) => Ok((Duration::ZERO, None)),
-        DrainParams::Switch(true) => Ok((USUAL_DRAIN, None)),
-        DrainParams::Stage(stage) => Ok((USUAL_DRAIN, Some(stage))),
-        DrainParams::Seconds(seconds) if (0.0..=LONGEST_DRAIN).contains(&seconds) => {
+        DrainParams::Switch(true) => Ok((DEFAULT_DRAIN, None)),
+        DrainParams::Stage(stage) => Ok((DEFAULT_DRAIN, Some(stage))),
+        DrainParams::Seconds(seconds) if (0.0..=MAX_DRAIN_SECONDS).contains(&seconds) => {
             Ok((Duration::from_secs_f64(seconds), None))
         }
         DrainParams::Seconds(seconds) => {
-            Err(format!("drain is {seconds}, and not between 0 and {LONGEST_DRAIN} seconds"))
+            Err(format!("drain is {seconds}; it must be from 0 to {MAX_DRAIN_SECONDS} seconds"))
         }
     }
 }
 
-/// They stand in every event and every line of the log.
+/// Checks the texts that become part of every audit event and every log line.
 fn check_texts(run: &Run, profile: Option<&str>) -> Result<(), String> {
-    let named = [("session_id", Some(&*run.session_id)), ("run_id", Some(&*run.run_id))];
+    let required = [("session_id", Some(&*run.session_id)), ("run_id", Some(&*run.run_id))];
     let optional = [("worker_namespace", run.worker_namespace.as_deref()), ("capability_profile", profile)];
-    for (field, text) in named.into_iter().chain(optional) {
+    for (field, text) in required.into_iter().chain(optional) {
         if text.is_some_and(str::is_empty) {
             return Err(format!("{field} is empty"));
         }
     }
-    // Callers are told apart by NAME@NAMESPACE.
+    // The name of a principal is NAME@NAMESPACE.
     if run.worker_namespace.as_deref().is_some_and(|namespace| namespace.contains('@')) {
-        return Err("worker_namespace has an `@`, which stands between a caller and its namespace".into());
+        return Err("worker_namespace contains `@`, which separates a principal from its namespace".into());
     }
-    let drain = [("drain", run.drain.as_deref())];
-    let given = named.into_iter().chain(optional).chain(drain).filter_map(|(field, text)| Some((field, text?)));
+    let stage = [("drain", run.stage.as_deref())];
+    let given = required.into_iter().chain(optional).chain(stage).filter_map(|(field, text)| Some((field, text?)));
     for (field, text) in given.chain(run.model_identity.iter().flat_map(ModelIdentity::texts)) {
-        if text.len() > MOST_TEXT_BYTES {
-            return Err(format!("{field} is longer than {MOST_TEXT_BYTES} bytes"));
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(format!("{field} is longer than {MAX_TEXT_BYTES} bytes"));
         }
         if text.chars().any(char::is_control) {
-            return Err(format!("{field} has control characters"));
+            return Err(format!("{field} contains control characters"));
         }
     }
     Ok(())
 }
 
-/// A root by its real path: links in it are resolved once, now, since whoever wrote the scope is trusted.
+/// Opens a root by its real path. Links in the path are resolved once, here, because the author of the scope is trusted.
 fn root_directory(given: &Path, path: &Path) -> Result<AllowedRoot, ScopeError> {
     check_absolute("allowed_roots", given, path)?;
-    let failed = |why: std::io::Error| unusable("allowed_roots", given, path, &why);
+    let failed = |error: std::io::Error| unusable("allowed_roots", given, path, &error);
     let real = given.canonicalize().map_err(failed)?;
     AllowedRoot::new(real).map_err(|errno: Errno| failed(errno.into()))
 }
 
-/// What lies in a root may have been planted by a guest of an earlier run: only the links of the root itself are
-/// resolved, and any other is refused when it is opened.
-fn beneath_real_root(given: &Path, roots: &[PathBuf], real: &[AllowedRoot]) -> PathBuf {
-    let named = roots.iter().zip(real).filter_map(|(root, real)| Some((given.strip_prefix(root).ok()?, real)));
-    // The innermost leaves the least to be resolved.
-    match named.min_by_key(|(below, _)| below.components().count()) {
+/// Replaces the root of a path with its real path. Links below the root are not resolved, because a guest of an earlier
+/// run may have created them; they are refused when the path is opened.
+fn with_real_root(given: &Path, roots: &[PathBuf], real: &[AllowedRoot]) -> PathBuf {
+    let containing = roots.iter().zip(real).filter_map(|(root, real)| Some((given.strip_prefix(root).ok()?, real)));
+    // The innermost root has the shortest path below it.
+    match containing.min_by_key(|(below, _)| below.components().count()) {
         Some((below, real)) => real.path().join(below).components().collect(),
         None => given.to_owned(),
     }
@@ -164,19 +165,19 @@ fn check_absolute(field: &'static str, given: &Path, path: &Path) -> Result<(), 
         return Ok(());
     }
     let problem = format!("{} is not an absolute path", given.display());
-    Err(ScopeError::Directory { path: path.to_owned(), field, problem, hint: "give the whole path, from `/` on" })
+    Err(ScopeError::Directory { path: path.to_owned(), field, problem, hint: "write the complete path from `/`" })
 }
 
-fn unusable(field: &'static str, given: &Path, path: &Path, why: &std::io::Error) -> ScopeError {
-    let hint = match why.kind() {
-        std::io::ErrorKind::NotFound => "make the directory first; it is never created",
-        std::io::ErrorKind::NotADirectory => "give a directory",
-        _ => "check the path, and who may use it",
+fn unusable(field: &'static str, given: &Path, path: &Path, error: &std::io::Error) -> ScopeError {
+    let hint = match error.kind() {
+        std::io::ErrorKind::NotFound => "create the directory first; ringfence does not create it",
+        std::io::ErrorKind::NotADirectory => "write the path of a directory",
+        _ => "check the path and its permissions",
     };
     ScopeError::Directory {
         path: path.to_owned(),
         field,
-        problem: format!("{} cannot be used: {why}", given.display()),
+        problem: format!("cannot use {}: {error}", given.display()),
         hint,
     }
 }

@@ -1,42 +1,43 @@
-//! Why a scope is refused, and what to do about it.
+//! Errors of scopes, with hints.
 
 use std::path::PathBuf;
 
 use super::capability;
-use super::roots::OutOfRoots;
+use super::roots::OutsideAllowedRoots;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScopeError {
-    #[error("the scope {} cannot be read", path.display())]
+    #[error("cannot read the scope file {}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
-    /// It is not a file that only its user can have written.
-    #[error("the scope {} {problem}", path.display())]
+    /// Another user may have read or written the file.
+    #[error("scope file {} {problem}", path.display())]
     Untrusted { path: PathBuf, problem: String, hint: String },
-    /// It is another than the one that the endpoint was started for.
-    #[error("the scope {} is not the one that this endpoint was started for", path.display())]
+    /// The file contains another scope than the one that the endpoint was started with.
+    #[error("scope file {} has changed since this endpoint was started", path.display())]
     Changed { path: PathBuf },
-    /// It does not say what a scope says.
-    #[error("the scope {} does not hold: {problem}", path.display())]
+    #[error("invalid scope file {}: {problem}", path.display())]
     Malformed { path: PathBuf, problem: String },
-    #[error("the scope {} names an unknown capability, `{name}`", path.display())]
+    #[error("scope file {} contains the unknown capability `{name}`", path.display())]
     UnknownCapability { path: PathBuf, name: String },
-    #[error("{field} of the scope {}: {problem}", path.display())]
+    #[error("{field} in scope file {}: {problem}", path.display())]
     Directory { path: PathBuf, field: &'static str, problem: String, hint: &'static str },
-    /// The configuration shows more of the host than the scope allows.
+    /// The configuration mounts a directory that the scope does not allow.
     #[error(transparent)]
-    OutOfRoots(#[from] OutOfRoots),
+    OutsideAllowedRoots(#[from] OutsideAllowedRoots),
 }
 
 impl ScopeError {
     pub fn hints(&self) -> Vec<String> {
         vec![match self {
-            Self::Unreadable { .. } => "check the path, and who may read it".into(),
+            Self::Unreadable { .. } => "check the path and its permissions".into(),
             Self::Untrusted { hint, .. } => hint.clone(),
-            Self::Changed { .. } => "a scope holds for as long as its endpoint: leave the file as it was, or start a new endpoint for another".into(),
-            Self::Malformed { .. } => "docs/scopes.md lists what stands in a scope; nothing else may".into(),
-            Self::UnknownCapability { name, .. } => capability::advice(name),
+            Self::Changed { .. } => {
+                "the scope of an endpoint cannot change: restore the file, or start a new endpoint".into()
+            }
+            Self::Malformed { .. } => "docs/scopes.md lists the fields of a scope; others are not allowed".into(),
+            Self::UnknownCapability { name, .. } => capability::hint(name),
             Self::Directory { hint, .. } => (*hint).into(),
-            Self::OutOfRoots(_) => OutOfRoots::HINT.into(),
+            Self::OutsideAllowedRoots(_) => OutsideAllowedRoots::HINT.into(),
         }]
     }
 }

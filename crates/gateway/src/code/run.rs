@@ -73,7 +73,7 @@ impl CodeMode {
     }
 
     fn check_timeout(&self, wanted: Option<Duration>) -> Result<Duration, Failure> {
-        let most = self.0.settings.most_timeout;
+        let most = self.0.settings.max_timeout;
         let timeout = wanted.unwrap_or(self.0.settings.timeout.min(most));
         if timeout > most {
             let message = format!("a timeout of {} s is more than {} s", timeout.as_secs_f64(), most.as_secs());

@@ -111,8 +111,8 @@ impl CodeRun {
         let settings = self.mode.settings();
         let Some(seconds) = timeout else { return Ok(settings.call_timeout) };
         let timeout = Duration::try_from_secs_f64(seconds).ok();
-        timeout.filter(|timeout| !timeout.is_zero() && *timeout <= settings.most_timeout).ok_or_else(|| {
-            let max = settings.most_timeout.as_secs();
+        timeout.filter(|timeout| !timeout.is_zero() && *timeout <= settings.max_timeout).ok_or_else(|| {
+            let max = settings.max_timeout.as_secs();
             CallError::new(ErrorKind::Invalid, format!("the timeout must be between 0 and {max} seconds"))
         })
     }

@@ -86,7 +86,7 @@ mod tests {
     fn written(host: &Path) -> GuestWritable {
         let volume =
             Volume { host: host.to_owned(), guest: "/x".into(), access: Access::ReadWrite, allowed_root: None };
-        GuestWritable::of(&[volume])
+        GuestWritable::from_volumes(&[volume])
     }
 
     #[test]

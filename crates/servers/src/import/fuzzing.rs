@@ -38,7 +38,7 @@ pub fn client_configs(data: &[u8]) {
         0 => Syntax::Json,
         1 => Syntax::Toml,
         2 => Syntax::Yaml,
-        _ => return ringfence_config::fuzzing::own_file(text),
+        _ => return ringfence_config::fuzzing::config_file(text),
     };
     let Ok(document) = syntax::parse(text, syntax) else { return };
     for shape in SHAPES {

@@ -56,7 +56,7 @@ fn directories_and_certificates_that_guests_may_write_are_refused() {
     let wheels = host.join("wheels");
     std::fs::create_dir(&wheels).unwrap();
     let volume = Volume { host, guest: "/shown".into(), access: Access::ReadWrite, allowed_root: None };
-    let writable = GuestWritable::of(&[volume]);
+    let writable = GuestWritable::from_volumes(&[volume]);
     let links = PythonIndexes { find_links: vec![wheels.display().to_string()], ..PythonIndexes::default() };
     assert!(Registry::for_python(&links, &GuestWritable::default()).is_ok());
     assert!(Registry::for_python(&links, &writable).is_err());

@@ -10,7 +10,7 @@ use crate::file::Links;
 use crate::import;
 use crate::import::{Places, Scope, server_values};
 use crate::{read_write_volumes, syntax};
-use ringfence_config::{Configuration, ConfiguredServer, Hosting, Sources};
+use ringfence_config::{Configuration, ConfiguredServer, HostingSettings, Sources};
 use ringfence_config::{GuestWritable, GuestWritten};
 use ringfence_entries::{ServerEntry, entry_from_json, resolve_relative_paths};
 
@@ -18,7 +18,7 @@ use ringfence_entries::{ServerEntry, entry_from_json, resolve_relative_paths};
 pub(super) struct Files {
     sources: Sources,
     configured: Vec<ConfiguredServer>,
-    hosting: Hosting,
+    hosting: HostingSettings,
     /// Where the configuration is, if there is one.
     path: Option<PathBuf>,
     places: Option<Places>,
@@ -54,7 +54,7 @@ impl Files {
 
     /// Every file that is read, there or not.
     pub(super) fn watched(&self) -> Vec<PathBuf> {
-        let mut watched = self.sources.files();
+        let mut watched = self.sources.candidate_files();
         watched.extend(self.hosting.files.iter().cloned());
         if let Some(places) = self.places.as_ref().filter(|_| self.hosting.import) {
             watched.extend(import::watched_files(places, Scope::User));
@@ -95,7 +95,7 @@ impl Files {
         let loaded = ringfence_config::load(&self.sources);
         // Checked after it was read: a guest that gets the file later cannot have changed what was read. A file that
         // guests may write is protected from them if it existed at the start, but not once an editor has replaced it.
-        if let Some(error) = self.sources.files().iter().find_map(|file| self.writable.check(file).err()) {
+        if let Some(error) = self.sources.candidate_files().iter().find_map(|file| self.writable.check(file).err()) {
             if !std::mem::replace(&mut self.has_told, true) {
                 tracing::info!("the configuration is not read again until the next start: {error}");
             }
@@ -108,7 +108,8 @@ impl Files {
                 self.path = configuration.file;
             }
             Err(error) => {
-                let path = self.path.clone().or_else(|| self.sources.files().into_iter().next()).unwrap_or_default();
+                let path =
+                    self.path.clone().or_else(|| self.sources.candidate_files().into_iter().next()).unwrap_or_default();
                 problems.push(problem(&path, None, &format!("{error}; what it had before stays")));
             }
         }

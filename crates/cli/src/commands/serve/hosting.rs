@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ringfence_config::Own;
+use ringfence_config::ProtectedPaths;
 use ringfence_config::cache_directory;
 use ringfence_config::{Capability, Scope};
 use ringfence_config::{Configuration, Sources};
@@ -20,7 +20,7 @@ pub(super) async fn start(
     sessions: &Sessions,
     store: &Store,
     scope: Option<&Scope>,
-    own: Own,
+    own: ProtectedPaths,
 ) -> Result<Hosting, Failure> {
     let cache = cache_directory()
         .ok_or_else(|| Failure::new("no cache directory for packages").hint("set RINGFENCE_CACHE_DIR or HOME"))?;
@@ -41,7 +41,7 @@ pub(super) async fn start(
         ..HostSettings::new(program, cache)
     });
     // A scope without this capability may use no server, so none is started.
-    let source = if scope.is_none_or(|scope| scope.has(Capability::Servers)) {
+    let source = if scope.is_none_or(|scope| scope.allows(Capability::Servers)) {
         ServerSource::start(sources, configuration, store.clone(), following).await
     } else {
         ServerSource::none()

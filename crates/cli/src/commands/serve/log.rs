@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write;
 
 use ringfence_config::Run;
-use ringfence_config::{Log, LogFormat};
+use ringfence_config::{LogFormat, LogSettings};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{Format, Writer};
@@ -13,7 +13,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Starts logging to `writer`, which is standard error or a substitute.
 pub(crate) fn start<W: Write + 'static>(
-    settings: &Log,
+    settings: &LogSettings,
     run: Option<&Run>,
     writer: impl Fn() -> W + Send + Sync + 'static,
 ) {

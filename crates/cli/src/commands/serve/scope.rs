@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfence_config::Environment;
-use ringfence_config::Settings;
-use ringfence_config::{NotKept, Own};
+use ringfence_config::SessionSettings;
+use ringfence_config::{VolumeRefused, ProtectedPaths};
 use ringfence_config::{SCOPE_DIGEST_VARIABLE, SCOPE_FILE_VARIABLE, Scope, ScopeFile};
 
 use crate::failure::Failure;
@@ -39,10 +39,10 @@ impl RunScope {
     }
 
     /// Restricts the settings of sessions to the scope.
-    pub(super) fn restrict(&self, settings: Settings) -> Result<Settings, Failure> {
+    pub(super) fn restrict(&self, settings: SessionSettings) -> Result<SessionSettings, Failure> {
         let before = settings.volumes.clone();
-        let restricted = settings.within(&self.scope)?;
-        if let Some(file) = Own::new(Vec::new(), vec![self.path()?]).written_in(&restricted.volumes) {
+        let restricted = settings.confined_to(&self.scope)?;
+        if let Some(file) = ProtectedPaths::new(Vec::new(), vec![self.path()?]).find_writable_file(&restricted.volumes) {
             return Err(Failure::new(format!(
                 "the scope file {} is in a volume that guests may write",
                 file.display()
@@ -58,8 +58,8 @@ impl RunScope {
     }
 
     /// Adds the scope file to the paths that are protected from guests.
-    pub(super) fn protect_file(&self, own: Own) -> Result<Own, Failure> {
-        Ok(own.with_file(self.path()?))
+    pub(super) fn protect_file(&self, protected: ProtectedPaths) -> Result<ProtectedPaths, Failure> {
+        Ok(protected.with_file(self.path()?))
     }
 
     /// Returns a guard that removes the file when it is dropped, if the server has to remove it.
@@ -69,10 +69,10 @@ impl RunScope {
 }
 
 /// Protects the paths of ringfence and of the host's user from the guests of sessions.
-pub(crate) fn protect(settings: Settings, own: &Own) -> Result<Settings, Failure> {
+pub(crate) fn protect(settings: SessionSettings, protected: &ProtectedPaths) -> Result<SessionSettings, Failure> {
     let refused = |reason: String| Failure::new(reason).hint("move the root file system or the `rw` volume");
-    settings.check_roots(own).map_err(refused)?;
-    settings.keeping(own).map_err(|error| Failure::new(error.to_string()).hint(NotKept::HINT))
+    protected.check_template_roots(&settings).map_err(refused)?;
+    protected.protect_sessions(settings).map_err(|error| Failure::new(error.to_string()).hint(VolumeRefused::HINT))
 }
 
 pub(crate) struct RemoveOnDrop(Option<ScopeFile>);

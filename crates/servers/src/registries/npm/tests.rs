@@ -25,7 +25,7 @@ impl Machine {
         };
         let volumes: Vec<Volume> = written.iter().map(volume).collect();
         let installation = Installation { package: Some(self.at("npm")), prefix: Some(self.at("prefix")) };
-        NpmRegistries::load(&all, &installation, &GuestWritable::of(&volumes))
+        NpmRegistries::load(&all, &installation, &GuestWritable::from_volumes(&volumes))
     }
 
     fn registry(&self, variables: &[(&str, &str)]) -> Option<String> {

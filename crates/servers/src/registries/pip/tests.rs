@@ -35,7 +35,12 @@ impl Machine {
             allowed_root: None,
         };
         let volumes: Vec<Volume> = written.iter().map(volume).collect();
-        PythonIndexes::load(&self.variables, Some(&self.at("prefix")), &self.at("etc"), &GuestWritable::of(&volumes))
+        PythonIndexes::load(
+            &self.variables,
+            Some(&self.at("prefix")),
+            &self.at("etc"),
+            &GuestWritable::from_volumes(&volumes),
+        )
     }
 
     fn index(&self) -> Option<String> {

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::writable::visited;
+use super::paths::visited;
 
-const NAME: &str = "guest-volumes.jsonl";
+const FILE_NAME: &str = "guest-volumes.jsonl";
 
 /// Volumes that no longer exist are dropped beyond this size.
 const MAX_BYTES: u64 = 1 << 20;
@@ -32,16 +32,16 @@ enum Line {
 
 /// The record of one state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record(PathBuf);
+pub(crate) struct VolumeRecord(PathBuf);
 
-impl Record {
+impl VolumeRecord {
     pub(crate) fn in_directory(state: &Path) -> Self {
-        Self(state.join(NAME))
+        Self(state.join(FILE_NAME))
     }
 
-    /// Records volumes by their real paths, before guests get them. `present` are configuration files that guests
-    /// cannot write, `named` is one that the user has named.
-    pub(super) fn note(&self, volumes: &[PathBuf], present: &[PathBuf], named: Option<&Path>) -> std::io::Result<()> {
+    /// Adds volumes by their real paths, before guests get them. `present` are configuration files that guests cannot
+    /// write; `named` is the one that the user named explicitly.
+    pub(crate) fn add(&self, volumes: &[PathBuf], present: &[PathBuf], named: Option<&Path>) -> std::io::Result<()> {
         let known = self.read()?;
         let mut new = Vec::new();
         for volume in volumes {
@@ -57,11 +57,11 @@ impl Record {
         if new.is_empty() { Ok(()) } else { self.append(known, &new) }
     }
 
-    /// The volume by which a guest could have created or changed this configuration file.
+    /// Returns the volume through which a guest could have created or changed this configuration file, if there is one.
     pub(crate) fn written_by_guest(&self, file: &Path) -> Option<PathBuf> {
         let steps = visited(file);
         let end = steps.last()?;
-        // A record that cannot be read may name this directory.
+        // An unreadable record may contain this directory.
         let Ok(lines) = self.read() else { return end.parent().map(Path::to_owned) };
         if lines.contains(&Line::Approved { path: end.clone() }) {
             return None;
@@ -75,7 +75,7 @@ impl Record {
         })
     }
 
-    /// Without a record there were no volumes.
+    /// Reads the record. A missing file means that there were no volumes.
     fn read(&self) -> std::io::Result<Vec<Line>> {
         let mut bytes = Vec::new();
         match File::open(&self.0).and_then(|file| file.take(4 * MAX_BYTES).read_to_end(&mut bytes)) {
@@ -89,13 +89,13 @@ impl Record {
         let encode = |lines: &[Line]| -> String {
             lines.iter().filter_map(|line| serde_json::to_string(line).ok()).map(|line| line + "\n").collect()
         };
-        if fs::metadata(&self.0).is_ok_and(|found| found.len() > MAX_BYTES) {
-            let is_there = |line: &Line| match line {
+        if fs::metadata(&self.0).is_ok_and(|metadata| metadata.len() > MAX_BYTES) {
+            let exists = |line: &Line| match line {
                 Line::Volume { path, .. } | Line::Approved { path } => path.exists(),
             };
-            let kept: Vec<Line> = known.into_iter().filter(is_there).collect();
+            let remaining: Vec<Line> = known.into_iter().filter(exists).collect();
             let next = self.0.with_extension(format!("{}.new", std::process::id()));
-            fs::write(&next, encode(&kept))?;
+            fs::write(&next, encode(&remaining))?;
             fs::rename(&next, &self.0)?;
         }
         if let Some(directory) = self.0.parent() {
@@ -112,16 +112,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_that_appeared_in_a_volume_is_not_obeyed_unless_it_is_named() {
+    fn configuration_that_appeared_in_volume_is_refused_unless_user_named_it() {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path().canonicalize().unwrap();
         for name in ["state", "shown/below", "other"] {
             fs::create_dir_all(base.join(name)).unwrap();
         }
-        let record = Record::in_directory(&base.join("state"));
+        let record = VolumeRecord::in_directory(&base.join("state"));
         let (volume, present) = (base.join("shown"), base.join("shown/present.toml"));
         assert_eq!(record.written_by_guest(&base.join("shown/ringfence.toml")), None);
-        record.note(std::slice::from_ref(&volume), std::slice::from_ref(&present), None).unwrap();
+        record.add(std::slice::from_ref(&volume), std::slice::from_ref(&present), None).unwrap();
         assert_eq!(record.written_by_guest(&present), None);
         assert_eq!(record.written_by_guest(&base.join("other/ringfence.toml")), None);
         let planted = [base.join("shown/ringfence.toml"), base.join("shown/below/ringfence.toml")];
@@ -129,27 +129,27 @@ mod tests {
             assert_eq!(record.written_by_guest(file), Some(volume.clone()), "{}", file.display());
         }
         // A later start must not treat it as a file that existed before.
-        record.note(std::slice::from_ref(&volume), &planted, None).unwrap();
+        record.add(std::slice::from_ref(&volume), &planted, None).unwrap();
         assert_eq!(record.written_by_guest(&planted[0]), Some(volume.clone()));
         for _ in 0..2 {
-            record.note(std::slice::from_ref(&volume), &[], Some(&planted[0])).unwrap();
+            record.add(std::slice::from_ref(&volume), &[], Some(&planted[0])).unwrap();
         }
         assert_eq!(record.written_by_guest(&planted[0]), None);
         assert_eq!(record.written_by_guest(&planted[1]), Some(volume));
-        assert_eq!(fs::read_to_string(base.join("state").join(NAME)).unwrap().lines().count(), 4);
+        assert_eq!(fs::read_to_string(base.join("state").join(FILE_NAME)).unwrap().lines().count(), 4);
         // A file that was absent at one start is not trusted when it appears again.
         assert_eq!(record.written_by_guest(&present), Some(base.join("shown")));
     }
 
     #[test]
-    fn volumes_that_are_gone_are_dropped_from_a_large_record() {
+    fn deleted_volumes_are_dropped_from_large_record() {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path().canonicalize().unwrap();
-        let record = Record::in_directory(&base);
-        let gone: Vec<PathBuf> = (0..20_000).map(|number| format!("/gone/{number:0>60}").into()).collect();
-        record.note(&gone, &[], None).unwrap();
-        record.note(std::slice::from_ref(&base), &[], None).unwrap();
-        assert!(fs::metadata(base.join(NAME)).unwrap().len() < 1000);
+        let record = VolumeRecord::in_directory(&base);
+        let deleted: Vec<PathBuf> = (0..20_000).map(|number| format!("/deleted/{number:0>60}").into()).collect();
+        record.add(&deleted, &[], None).unwrap();
+        record.add(std::slice::from_ref(&base), &[], None).unwrap();
+        assert!(fs::metadata(base.join(FILE_NAME)).unwrap().len() < 1000);
         assert_eq!(record.written_by_guest(&base.join("ringfence.toml")), Some(base));
     }
 }

@@ -1,12 +1,12 @@
-//! A configuration as a person reads it: every value, and where it came from.
+//! Prints a configuration: every value with its origin, without secrets.
 
 use std::fmt::Write as _;
 
 use serde_json::json;
 
-use super::keys::KEYS;
-use super::origin::Origin;
-use super::resolve::Configuration;
+use super::Configuration;
+use crate::origin::Origin;
+use crate::sources::KEYS;
 use ringfence_entries::{redact, redact_url};
 
 const SET: &str = "(set)";
@@ -15,13 +15,14 @@ const TOKENS: &str = "server.tokens.";
 
 struct Line {
     key: String,
-    /// Nothing where no value is given and there is no default.
+    /// `None` if no value is set and there is no default.
     value: Option<toml::Value>,
     origin: Origin,
 }
 
 impl Configuration {
-    /// `key = value  # origin`, a line each: TOML itself but for secrets and what is not set.
+    /// Returns one line `key = value  # origin` for each key. The text is valid TOML except for keys that are not set;
+    /// secrets are replaced.
     pub fn show(&self) -> String {
         let mut text = match &self.file {
             Some(path) => format!("# {}\n", path.display()),
@@ -53,17 +54,17 @@ impl Configuration {
 
     fn lines(&self) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
-        for (key, given) in self.values.iter() {
-            // Where a secret lies is nobody's business either.
+        for (key, found) in self.values.iter() {
+            // The location of a secret is not shown either.
             let token =
                 key.strip_prefix(TOKENS).and_then(|rest| rest.rsplit_once('.')).map(|(name, _)| name.to_owned());
             let (key, value) = if let Some(name) = token {
                 (format!("{TOKENS}{name}"), if self.has_secret(&name) { SET } else { NOT_SET }.into())
             } else {
-                let value = shown(&key, &given.value);
+                let value = redacted(&key, &found.value);
                 (key, value)
             };
-            lines.push(Line { key, value: Some(value), origin: given.origin.clone() });
+            lines.push(Line { key, value: Some(value), origin: found.origin.clone() });
         }
         for key in KEYS {
             let is_table = key.name.starts_with(TOKENS) || key.name == "sessions.pool";
@@ -73,13 +74,13 @@ impl Configuration {
                 lines.push(Line { key: key.name.into(), value, origin: Origin::Default });
             }
         }
-        lines.sort_by(|one, other| one.key.cmp(&other.key));
+        lines.sort_by(|a, b| a.key.cmp(&b.key));
         lines
     }
 }
 
-/// Variables, headers and URLs of servers may hold secrets.
-fn shown(key: &str, value: &toml::Value) -> toml::Value {
+/// Returns a value for output. Variables, headers and URLs of servers may contain secrets.
+fn redacted(key: &str, value: &toml::Value) -> toml::Value {
     let (true, Some(text)) = (key.starts_with("servers."), value.as_str()) else { return value.clone() };
     if key.rsplit('.').next() == Some("url") {
         return redact_url(text).into();

@@ -1,20 +1,24 @@
 //! The paths that guests may write. The host must neither execute such files nor read settings from them.
 //!
+//! `GuestWritable` is the set of this process; `VolumeRecord` stores the read-write volumes for later processes.
+//!
 //! A path counts as written by guests if it, or any symbolic link on the way to it, lies in a volume that a guest has
 //! read-write. The file need not exist: a path counts if a guest can create it. The set only grows, because files that
 //! a guest wrote remain after the guest has ended.
 
-use ringfence_core::sync::Mutex;
-use std::ffi::OsString;
-use std::path::{Component, Path, PathBuf};
+mod paths;
+mod volume_record;
+
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
 
+use ringfence_core::sync::Mutex;
 use ringfence_core::{Access, Volume};
 
-use super::{absolute, real};
+pub(crate) use paths::{absolute, real};
+pub(crate) use volume_record::VolumeRecord;
 
-/// Maximum number of links in one path, as in the kernel (`path_resolution(7)`).
-const MAX_LINKS: usize = 40;
+use paths::visited;
 
 /// The read-write volumes of all guests. Clones share one set.
 #[derive(Debug, Clone, Default)]
@@ -38,10 +42,10 @@ pub struct GuestWritten {
 
 impl GuestWritten {
     pub const HINT: &str =
-        "mount the volume read-only (`ro`), or mount a smaller directory that holds no programs or settings";
+        "mount the volume read-only (`ro`), or mount a smaller directory without programs and settings";
 }
 
-/// A volume that would let guests write what the host executes.
+/// A volume that would let guests write a path that the host executes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the volume {} cannot be read-write: the host executes {}", volume.display(), path.display())]
 pub struct HostExecutes {
@@ -50,10 +54,10 @@ pub struct HostExecutes {
 }
 
 impl GuestWritable {
-    /// The volumes of sessions, of which only the read-write ones count.
-    pub fn of(volumes: &[Volume]) -> Self {
+    /// Creates the set from the volumes of sessions. Only read-write volumes count.
+    pub fn from_volumes(volumes: &[Volume]) -> Self {
         let writable = Self::default();
-        // Nothing is executed yet.
+        // Cannot fail: no executed path is registered yet.
         let _ = writable.add(volumes);
         writable
     }
@@ -81,7 +85,7 @@ impl GuestWritable {
         written.map_or(Ok(()), |volume| Err(GuestWritten { path: path.to_owned(), volume }))
     }
 
-    /// Checks the same of a path and of everything beneath it.
+    /// Checks a path and everything below it.
     pub fn check_tree(&self, path: &Path) -> Result<(), GuestWritten> {
         self.check(path)?;
         let top = real(path);
@@ -93,7 +97,7 @@ impl GuestWritable {
 
     /// Checks trees that the host executes from now on, and registers them, so that later volumes that contain them are
     /// refused.
-    pub fn execute(&self, trees: &[PathBuf]) -> Result<(), GuestWritten> {
+    pub fn register_executed(&self, trees: &[PathBuf]) -> Result<(), GuestWritten> {
         trees.iter().try_for_each(|tree| self.check_tree(tree))?;
         let mut inner = self.inner();
         for tree in trees {
@@ -124,39 +128,8 @@ impl Inner {
     }
 }
 
-fn overlap(one: &Path, other: &Path) -> bool {
-    one.starts_with(other) || other.starts_with(one)
-}
-
-/// Every name that is looked up while a path is resolved, each in its real directory; the last one is the target.
-pub(super) fn visited(path: &Path) -> Vec<PathBuf> {
-    let components = |path: &Path| path.components().rev().map(own_component).collect::<Vec<OsString>>();
-    let mut pending = components(&absolute(path));
-    let (mut at, mut steps, mut links) = (PathBuf::from("/"), Vec::new(), 0);
-    while let Some(name) = pending.pop() {
-        match Path::new(&name).components().next() {
-            Some(Component::RootDir) => at = PathBuf::from("/"),
-            Some(Component::ParentDir) => drop(at.pop()),
-            Some(Component::Normal(name)) => {
-                let next = at.join(name);
-                steps.push(next.clone());
-                match std::fs::read_link(&next) {
-                    Ok(target) if links < MAX_LINKS => {
-                        links += 1;
-                        pending.extend(components(&target));
-                    }
-                    _ => at = next,
-                }
-            }
-            Some(Component::CurDir | Component::Prefix(_)) | None => {}
-        }
-    }
-    steps.push(at);
-    steps
-}
-
-fn own_component(component: Component<'_>) -> OsString {
-    component.as_os_str().to_owned()
+fn overlap(a: &Path, b: &Path) -> bool {
+    a.starts_with(b) || b.starts_with(a)
 }
 
 #[cfg(test)]
@@ -179,9 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn files_in_read_write_volumes_are_written_by_guests_also_before_they_exist() {
+    fn paths_in_read_write_volumes_count_even_before_they_exist() {
         let (_directory, base) = directory(&["rw/below", "ro", "other"]);
-        let writable = GuestWritable::of(&[
+        let writable = GuestWritable::from_volumes(&[
             volume(&base.join("rw"), Access::ReadWrite),
             volume(&base.join("ro"), Access::ReadOnly),
             volume(&base.join("later/file.json"), Access::ReadWrite),
@@ -194,12 +167,12 @@ mod tests {
         }
         let error = writable.check(&base.join("rw/x")).unwrap_err();
         assert_eq!(error.volume, base.join("rw"));
-        assert!(writable.check_tree(&base).is_err(), "a part of it is written");
+        assert!(writable.check_tree(&base).is_err(), "guests may write a part of it");
         assert_eq!(writable.check_tree(&base.join("other")), Ok(()));
     }
 
     #[test]
-    fn every_link_on_the_way_counts() {
+    fn links_on_the_way_count() {
         let (_directory, base) = directory(&["rw", "safe", "entry"]);
         std::fs::write(base.join("safe/file"), "").unwrap();
         // The path and the target are safe, but a guest can replace the link between them.
@@ -208,30 +181,30 @@ mod tests {
         symlink("../safe", base.join("entry/directory")).unwrap();
         symlink("../rw", base.join("entry/into")).unwrap();
         symlink("loop", base.join("entry/loop")).unwrap();
-        let writable = GuestWritable::of(&[volume(&base.join("rw"), Access::ReadWrite)]);
+        let writable = GuestWritable::from_volumes(&[volume(&base.join("rw"), Access::ReadWrite)]);
         assert!(writable.check(&base.join("entry/name")).is_err());
         assert!(writable.check(&base.join("entry/into/missing")).is_err());
         assert_eq!(writable.check(&base.join("entry/directory/file")), Ok(()));
         assert_eq!(writable.check(&base.join("entry/loop")), Ok(()));
         // The volume itself may be named through a link.
-        let named = GuestWritable::of(&[volume(&base.join("entry/into"), Access::ReadWrite)]);
+        let named = GuestWritable::from_volumes(&[volume(&base.join("entry/into"), Access::ReadWrite)]);
         assert!(named.check(&base.join("rw/x")).is_err());
     }
 
     #[test]
-    fn volumes_that_show_what_the_host_executes_are_refused() {
+    fn volumes_with_executed_paths_are_refused() {
         let (_directory, base) = directory(&["prefix/bin", "prefix/lib", "data", "links"]);
         symlink(base.join("prefix/bin"), base.join("links/bin")).unwrap();
-        let writable = GuestWritable::of(&[volume(&base.join("data"), Access::ReadWrite)]);
-        assert_eq!(writable.execute(&[base.join("links/bin"), base.join("prefix/lib")]), Ok(()));
+        let writable = GuestWritable::from_volumes(&[volume(&base.join("data"), Access::ReadWrite)]);
+        assert_eq!(writable.register_executed(&[base.join("links/bin"), base.join("prefix/lib")]), Ok(()));
         for refused in ["prefix", "prefix/bin", "prefix/lib/below", "links", ""] {
             let volumes = [volume(&base.join(refused), Access::ReadWrite)];
             assert!(writable.clone().add(&volumes).is_err(), "{refused}");
         }
         let fresh = GuestWritable::default();
-        fresh.execute(&[base.join("prefix/bin")]).unwrap();
+        fresh.register_executed(&[base.join("prefix/bin")]).unwrap();
         assert_eq!(fresh.add(&[volume(&base.join("prefix/share"), Access::ReadWrite)]), Ok(()));
         assert_eq!(fresh.add(&[volume(&base, Access::ReadOnly)]), Ok(()));
-        assert!(writable.execute(&[base.join("data/bin")]).is_err());
+        assert!(writable.register_executed(&[base.join("data/bin")]).is_err());
     }
 }

@@ -1,0 +1,106 @@
+//! The resolved configuration, as the other crates use it.
+//!
+//! A `Configuration` is complete and consistent: every default is applied, and values do not contradict each other. The
+//! module `resolve` builds it. Secrets are not in it; [`Configuration::tokens`] reads them.
+
+mod code_settings;
+mod server_settings;
+mod session_settings;
+mod show;
+mod tokens;
+mod unpack_images;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ringfence_entries::{Profile, ServerEntry, Warning};
+
+pub use code_settings::{CODE_FLAVOR, CodeSettings};
+pub use server_settings::{ServerSettings, Timeouts};
+pub use session_settings::SessionSettings;
+pub use tokens::{Secret, Token};
+pub(crate) use tokens::{SecretLocation, TokenSource};
+pub use unpack_images::ImageUnpackError;
+
+use crate::document::{LogFormat, LogLevel};
+use crate::error::ConfigError;
+use crate::sources::Environment;
+use crate::values::Values;
+
+/// A complete and consistent configuration.
+#[derive(Debug)]
+pub struct Configuration {
+    /// The file that was read, if there is one.
+    pub file: Option<PathBuf>,
+    pub server: ServerSettings,
+    pub sessions: SessionSettings,
+    pub code: CodeSettings,
+    pub hosting: HostingSettings,
+    /// The servers in the configuration file.
+    pub servers: Vec<ConfiguredServer>,
+    /// The profiles that are served at `/mcp/NAME`: those of the file, and `code`.
+    pub profiles: BTreeMap<String, Profile>,
+    pub log: LogSettings,
+    /// Warnings about settings that are ignored, for the log.
+    pub warnings: Vec<String>,
+    pub(crate) values: Values,
+    pub(crate) state_directory: Option<PathBuf>,
+    pub(crate) tokens: Vec<TokenSource>,
+    pub(crate) environment: Environment,
+}
+
+/// Further sources of MCP servers, and settings of all hosted servers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostingSettings {
+    /// Files in the `mcpServers` format.
+    pub files: Vec<PathBuf>,
+    /// Also host the servers in the settings of MCP clients.
+    pub import: bool,
+    /// Accept everything that a server offers at its first connection.
+    pub pin_on_first_use: bool,
+    /// Hosts that installations may connect to besides the registries.
+    pub install_allow: Vec<String>,
+}
+
+/// A server in the configuration file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConfiguredServer {
+    pub entry: ServerEntry,
+    pub warnings: Vec<Warning>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSettings {
+    pub level: LogLevel,
+    pub format: LogFormat,
+}
+
+impl Configuration {
+    /// Returns the files that contain the secrets of tokens.
+    pub(crate) fn token_files(&self) -> Vec<PathBuf> {
+        self.tokens.iter().filter_map(|token| token.file().map(PathBuf::from)).collect()
+    }
+
+    /// Reads the secrets of all tokens.
+    pub fn tokens(&self) -> Result<Vec<Token>, ConfigError> {
+        self.tokens.iter().map(|token| token.read(&self.environment)).collect()
+    }
+
+    fn has_secret(&self, name: &str) -> bool {
+        self.tokens.iter().any(|token| token.name == name && token.read(&self.environment).is_ok())
+    }
+
+    /// The directory for the locks of strict volumes.
+    pub fn volume_lock_directory(&self) -> Result<PathBuf, ConfigError> {
+        self.state_directory().map(|state| volume_lock_directory(&state))
+    }
+
+    /// The directory for sessions, servers and the audit log.
+    pub fn state_directory(&self) -> Result<PathBuf, ConfigError> {
+        self.state_directory.clone().ok_or(ConfigError::NoStateDirectory)
+    }
+}
+
+pub(crate) fn volume_lock_directory(state_directory: &Path) -> PathBuf {
+    state_directory.join("volumes")
+}

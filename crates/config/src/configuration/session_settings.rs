@@ -1,0 +1,94 @@
+//! Settings of sandbox sessions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_core::{Flavors, Templates, Volume, Weakness, default_accepted_weaknesses};
+
+use super::unpack_images::{ImageUnpackError, unpack_images};
+use crate::guest_writable::GuestWritable;
+use crate::scope::{Scope, ScopeError};
+
+/// The settings of a server's sessions. A limit that is `None` does not apply.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionSettings {
+    pub templates: Templates,
+    pub flavors: Flavors,
+    pub default_template: String,
+    pub default_flavor: String,
+    pub volumes: Vec<Volume>,
+    /// Paths in the volumes that are hidden from guests or read-only for them; see
+    /// [`ProtectedPaths`](crate::ProtectedPaths).
+    pub protected_paths: Vec<PathBuf>,
+    /// The paths that guests of sessions and of hosted servers may write. The host executes nothing there.
+    pub guest_writable: GuestWritable,
+    /// The directory for the locks of strict volumes; `None` if volumes are not strict.
+    pub strict_volumes: Option<PathBuf>,
+    pub accept: BTreeSet<Weakness>,
+    pub timeout: Duration,
+    pub max_timeout: Duration,
+    pub max_sessions: usize,
+    pub max_sessions_per_principal: Option<usize>,
+    /// Maximum sum of the memory limits of all sessions.
+    pub max_total_memory_bytes: Option<u64>,
+    /// Maximum number of calls in the queue of one session.
+    pub max_queued_calls: usize,
+    pub idle_timeout: Duration,
+    pub max_age: Option<Duration>,
+    /// At a limit, end the least recently used idle session instead of refusing the new one.
+    pub evict_idle: bool,
+    /// The time for which sessions survive the death of the server that owns them.
+    pub lease: Duration,
+    /// Number of sandboxes that are started in advance, by template.
+    pub pool: BTreeMap<String, usize>,
+    /// Python modules that are imported before a session starts.
+    pub preload: Vec<String>,
+    /// The scope of the only run that the sessions are for, if there is one.
+    pub scope: Option<Arc<Scope>>,
+}
+
+impl SessionSettings {
+    /// Restricts the sessions to one run: volumes must lie in the roots of its scope.
+    pub fn confined_to(mut self, scope: &Arc<Scope>) -> Result<Self, ScopeError> {
+        self.volumes = scope.confinement.session_volumes(self.volumes)?;
+        self.scope = Some(Arc::clone(scope));
+        Ok(self)
+    }
+
+    /// Unpacks the images of templates into the cache directory, which sessions need. May take long.
+    pub fn with_unpacked_images(mut self, cache: Option<&Path>) -> Result<Self, ImageUnpackError> {
+        self.templates = unpack_images(&self.templates, cache)?;
+        Ok(self)
+    }
+}
+
+impl Default for SessionSettings {
+    fn default() -> Self {
+        Self {
+            templates: Templates::default(),
+            flavors: Flavors::default(),
+            default_template: "python".into(),
+            default_flavor: "small".into(),
+            volumes: Vec::new(),
+            protected_paths: Vec::new(),
+            guest_writable: GuestWritable::default(),
+            strict_volumes: None,
+            accept: default_accepted_weaknesses(),
+            timeout: Duration::from_secs(30),
+            max_timeout: Duration::from_secs(120),
+            max_sessions: 64,
+            max_sessions_per_principal: None,
+            max_total_memory_bytes: None,
+            max_queued_calls: 32,
+            idle_timeout: Duration::from_secs(1800),
+            max_age: None,
+            evict_idle: false,
+            lease: Duration::from_secs(60),
+            pool: [("python", 4), ("node", 1), ("bash", 1)].map(|(name, size)| (name.to_owned(), size)).into(),
+            preload: ["numpy", "pandas", "matplotlib.pyplot"].map(ToOwned::to_owned).into(),
+            scope: None,
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Converts `[sessions]`.
+
+use ringfence_core::Volume;
+
+use super::sandboxes::{flavors, templates};
+use super::volume::parse_volume;
+use crate::configuration::SessionSettings;
+use crate::document::{Config, Count, Seconds};
+use crate::error::ConfigError;
+use crate::values::Values;
+
+pub(super) fn resolve(config: &Config, values: &Values) -> Result<SessionSettings, ConfigError> {
+    let default = SessionSettings::default();
+    let sessions = &config.sessions;
+    Ok(SessionSettings {
+        templates: templates(config, values)?,
+        flavors: flavors(config, values)?,
+        default_template: sessions.default_template.clone().unwrap_or(default.default_template),
+        default_flavor: sessions.default_flavor.clone().unwrap_or(default.default_flavor),
+        volumes: volumes(sessions.volumes.iter().flatten(), values)?,
+        protected_paths: default.protected_paths,
+        guest_writable: default.guest_writable,
+        strict_volumes: default.strict_volumes,
+        accept: sessions.accept.iter().flatten().map(|weakness| (*weakness).into()).collect(),
+        timeout: sessions.timeout_s.map_or(default.timeout, Seconds::duration),
+        max_timeout: sessions.max_timeout_s.map_or(default.max_timeout, Seconds::duration),
+        max_sessions: sessions.max_sessions.map_or(default.max_sessions, Count::get),
+        max_sessions_per_principal: sessions.max_sessions_per_principal.map(Count::get),
+        max_total_memory_bytes: sessions.max_total_memory.map(|size| size.0),
+        max_queued_calls: sessions.max_queued_calls.map_or(default.max_queued_calls, Count::get),
+        idle_timeout: sessions.idle_timeout_s.map_or(default.idle_timeout, Seconds::duration),
+        max_age: sessions.max_age_s.map(Seconds::duration),
+        evict_idle: sessions.evict_idle.unwrap_or(default.evict_idle),
+        lease: sessions.lease_s.map_or(default.lease, Seconds::duration),
+        pool: sessions.pool.clone().unwrap_or(default.pool),
+        preload: sessions.preload.clone().unwrap_or(default.preload),
+        scope: None,
+    })
+}
+
+fn volumes<'a>(texts: impl Iterator<Item = &'a String>, values: &Values) -> Result<Vec<Volume>, ConfigError> {
+    let origin = values.origin(&["sessions", "volumes"]);
+    let parse = |text: &String| {
+        let invalid = |problem| ConfigError::Invalid { origin: origin.clone(), problem, hint: None };
+        let mut volume = parse_volume(text).map_err(invalid)?;
+        volume.host = origin.resolve_path(&volume.host);
+        Ok(volume)
+    };
+    texts.map(parse).collect()
+}
