@@ -177,10 +177,10 @@ async fn supervise(
         signals.next().await;
         tracing::info!("ending once the calls under way have ended, soon; a second signal ends at once");
         manager.is_stopping();
-        supervisor.ask_to_stop();
+        supervisor.request_stop();
         signals.next().await;
         tracing::info!("ending");
-        supervisor.ask_to_stop_at_once();
+        supervisor.request_immediate_stop();
         std::future::pending::<()>().await;
     };
     let announced = async {
@@ -190,7 +190,7 @@ async fn supervise(
         Ok(ending.unwrap_or(Ending::Stopped))
     };
     let awake = async {
-        manager.keep_awake_while(&end, || supervisor.is_awake()).await;
+        manager.keep_awake_while(&end, || supervisor.is_responsive()).await;
         std::future::pending::<()>().await;
     };
     let ending = tokio::select! {
