@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use ringfence_mcp::handover::WorkerSetup;
 use ringfence_sandbox::take_inherited_descriptor;
-use ringfence_supervisor::{SUPERVISOR_VARIABLE, lead_session};
+use ringfence_supervisor::{SUPERVISOR_VARIABLE, become_session_leader};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -22,7 +22,7 @@ pub(crate) enum InheritedSocket {
 /// Takes the inherited socket, if there is one. Call this before any descriptor is opened or any thread started.
 pub(crate) fn take() -> Result<Option<InheritedSocket>, Failure> {
     if let Some(supervisor) = number(SUPERVISOR_VARIABLE)? {
-        lead_session();
+        become_session_leader();
         die_with(supervisor)?;
         let setup = take_stdin().and_then(|socket| WorkerSetup::receive(socket).map_err(|error| no_supervisor(&error)));
         return setup.map(InheritedSocket::Supervisor).map(Some);

@@ -51,6 +51,31 @@ impl<T: ?Sized> RwLock<T> {
     }
 }
 
+/// A [`std::sync::Condvar`] that ignores poisoning.
+#[derive(Debug, Default)]
+pub struct Condvar(sync::Condvar);
+
+impl Condvar {
+    /// Returns a condition variable without waiting threads.
+    pub const fn new() -> Self {
+        Self(sync::Condvar::new())
+    }
+
+    /// Waits while the condition is true. The guard must be that of a [`Mutex`] of this module.
+    pub fn wait_while<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        condition: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'a, T> {
+        self.0.wait_while(guard, condition).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes all waiting threads.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Mutex, RwLock};

@@ -159,6 +159,7 @@ mod tests {
     use rustix::net::sockopt::set_socket_send_buffer_size;
 
     use super::*;
+
     const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn table() -> ConnectionTable {

@@ -1,120 +1,121 @@
-//! Keeps an MCP endpoint alive: owns its listening socket, and under it a serving process that can die.
+//! Keeps an MCP endpoint available although the process that serves it, the worker, can crash.
 //!
-//! Connections are accepted here and handed to one worker after the other (`connections`), so that the endpoint never changes
-//! and no connection is refused while there is none: it waits. One on which nothing was asked does not notice that its
-//! worker has died; on any other the client is told that its call may have run, or may not.
+//! The supervisor owns the listening socket and accepts all connections, so the endpoint never changes and connections
+//! wait while there is no worker. It passes each connection to the current worker and retains a descriptor of it
+//! (`connection_table`). If the worker dies, connections without a pending request continue with the next worker; on the
+//! others the client receives an error that says that its call may have run.
 //!
-//! `life` decides, `keep` does: it starts a `worker`, probes it (`probe`), ends and replaces it. Sandboxes are not here:
-//! they outlive a worker by their lease, and the next one takes them over.
+//! `restart_policy` decides, `supervisor_task` acts: it starts a `worker`, probes it (`probe`), ends and replaces it. The
+//! supervisor does not manage sandboxes: they outlive a worker by their lease, and the next worker adopts them.
 
 mod connection_table;
+mod http_request;
 mod listen;
 mod options;
 mod probe;
-mod request;
-mod state_machine;
+mod restart_policy;
 mod status;
 mod stderr_tail;
-mod supervise;
+mod supervisor_task;
 mod worker;
 
-use ringfence_core::sync::Mutex;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use ringfence_core::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 pub use options::{Listen, Options, TokenSource, WorkerLog};
 pub use status::{Ending, GaveUp, Health, Reason, Status};
-pub use worker::{SUPERVISOR_VARIABLE, lead_session};
+pub use worker::{SUPERVISOR_VARIABLE, become_session_leader};
 
 use connection_table::ConnectionTable;
 use ringfence_config::{SCOPE_DIGEST_VARIABLE, Scope, ScopeError};
-use status::Board;
-use supervise::Keeper;
+use status::SharedStatus;
+use supervisor_task::SupervisorTask;
 
-/// Why there is no endpoint.
+/// The reason why the endpoint was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
     Scope(#[from] ScopeError),
-    #[error("the endpoint cannot listen")]
+    #[error("cannot listen on the address of the endpoint")]
     Listen(#[source] std::io::Error),
-    #[error("the supervisor cannot run")]
+    #[error("cannot start the supervisor thread")]
     Thread(#[source] std::io::Error),
-    #[error("the worker cannot be started: {}", .0.detail)]
+    #[error("cannot start the worker: {}", .0.detail)]
     GaveUp(Box<GaveUp>),
-    #[error("it was stopped before it was ready")]
+    #[error("the supervisor was stopped before the worker was ready")]
     Stopped,
 }
 
-/// A supervised endpoint. All methods may be called from any thread; dropped, it is stopped.
+/// A supervised endpoint. All methods may be called from any thread. It is stopped when it is dropped.
 pub struct Supervisor {
-    board: Arc<Board>,
+    status: Arc<SharedStatus>,
     stop: CancellationToken,
-    hurry: CancellationToken,
+    stop_now: CancellationToken,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Supervisor {
-    /// Starts the endpoint, and gives it once the worker has passed its preflight.
+    /// Starts the endpoint and waits until the first worker has passed its preflight.
     pub fn start(options: Options) -> Result<Self, StartError> {
         let supervisor = Self::launch(options)?;
         supervisor.ready()?;
         Ok(supervisor)
     }
 
-    /// Starts the endpoint without waiting for the worker: connections wait for it.
+    /// Starts the endpoint without waiting for the worker. Connections wait for it.
     pub fn launch(mut options: Options) -> Result<Self, StartError> {
-        let (stop, hurry) = (CancellationToken::new(), CancellationToken::new());
+        let (stop, stop_now) = (CancellationToken::new(), CancellationToken::new());
         let scope = options.scope_file.as_deref().map(Scope::load).transpose()?.map(|(scope, _)| scope);
-        // Every worker serves within this one, whatever becomes of the file.
+        // Pins the scope for all workers: one that finds another content in the file refuses to start.
         options.variables.extend(scope.iter().map(|scope| (SCOPE_DIGEST_VARIABLE.into(), scope.digest.clone().into())));
-        let (keeper, listener, board) =
-            Keeper::new(options, scope, stop.clone(), hurry.clone()).map_err(StartError::Listen)?;
-        let shown = Arc::clone(&board);
-        let (failed, failure) = std::sync::mpsc::channel();
+        let (task, listener, status) =
+            SupervisorTask::new(options, scope, stop.clone(), stop_now.clone()).map_err(StartError::Listen)?;
+        let thread_status = Arc::clone(&status);
+        let (error_sender, error_receiver) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("ringfence-supervisor".into()).spawn(move || {
-            // However it ends: whoever waits must not wait for ever.
-            let _ended = shown.ends_with_this();
-            // Made where it is dropped: whoever launches may be in another, which would not have that.
+            // Also if this thread panics: threads that wait for the end must wake up.
+            let _end_on_drop = thread_status.end_on_drop();
+            // Created on this thread, since the caller may be within another runtime, where dropping it would panic.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let made = runtime.and_then(|runtime| {
-                let within = runtime.enter();
+            let created = runtime.and_then(|runtime| {
+                let context = runtime.enter();
                 let connections = ConnectionTable::new(listener)?;
-                drop(within);
+                drop(context);
                 Ok((runtime, connections))
             });
-            let (runtime, connections) = match made {
-                Ok(made) => made,
-                Err(error) => return drop(failed.send(error)),
+            let (runtime, connections) = match created {
+                Ok(created) => created,
+                Err(error) => return drop(error_sender.send(error)),
             };
-            drop(failed);
-            let ending = runtime.block_on(keeper.run(connections));
-            // A launcher that does not answer is not waited for.
+            drop(error_sender);
+            let ending = runtime.block_on(task.run(connections));
+            // Does not wait for a launcher that does not respond.
             runtime.shutdown_background();
-            shown.end(ending);
+            thread_status.end(ending);
         });
         let thread = thread.map_err(StartError::Thread)?;
-        // Nothing is said if all is well.
-        failure.recv().map_or(Ok(()), |error| Err(StartError::Thread(error)))?;
-        Ok(Self { board, stop, hurry, thread: Mutex::new(Some(thread)) })
+        // Without an error the thread drops its sender.
+        error_receiver.recv().map_or(Ok(()), |error| Err(StartError::Thread(error)))?;
+        Ok(Self { status, stop, stop_now, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Waits until the first worker has passed its preflight, and gives the names of its tools.
+    /// Waits until the first worker has passed its preflight. Returns the names of its tools.
     pub fn ready(&self) -> Result<Vec<String>, StartError> {
-        self.board.wait_ready().map_err(|ending| match ending {
+        self.status.wait_ready().map_err(|ending| match ending {
             Ending::Stopped => StartError::Stopped,
-            Ending::GaveUp(why) => StartError::GaveUp(why),
+            Ending::GaveUp(gave_up) => StartError::GaveUp(gave_up),
         })
     }
 
-    /// The URL, the same for as long as this lives.
+    /// The URL of the endpoint. It never changes.
     pub fn endpoint(&self) -> &str {
-        self.board.endpoint()
+        self.status.endpoint()
     }
 
-    /// How many workers have taken the place of another.
+    /// The number of workers that replaced another.
     pub fn restart_count(&self) -> u32 {
         self.status().restarts
     }
@@ -124,33 +125,33 @@ impl Supervisor {
     }
 
     pub fn status(&self) -> Status {
-        self.board.status()
+        self.status.snapshot()
     }
 
-    /// Asks it to stop, and does not wait for that.
-    pub fn ask_to_stop(&self) {
+    /// Requests a stop and returns at once. Running calls may finish.
+    pub fn request_stop(&self) {
         self.stop.cancel();
     }
 
-    /// Asks it to stop, and not to let calls under way finish; does not wait for that.
-    pub fn ask_to_stop_at_once(&self) {
-        self.hurry.cancel();
+    /// Requests a stop that does not wait for running calls, and returns at once.
+    pub fn request_immediate_stop(&self) {
+        self.stop_now.cancel();
         self.stop.cancel();
     }
 
-    /// Whether it still looks after its worker. One that does not for ten seconds hangs.
-    pub fn is_awake(&self) -> bool {
-        self.board.is_awake()
+    /// Whether the supervisor thread has run within the last ten seconds. Otherwise it hangs.
+    pub fn is_responsive(&self) -> bool {
+        self.status.is_responsive()
     }
 
-    /// Waits until it has been stopped, or has given up.
+    /// Waits until the supervisor has stopped or given up.
     pub fn wait(&self) -> Ending {
-        self.board.wait_ended()
+        self.status.wait_ended()
     }
 
-    /// Lets calls under way finish, then ends the worker and its sandboxes: within ten seconds.
+    /// Lets running calls finish, then ends the worker and its sandboxes. Takes at most ten seconds.
     pub fn stop(&self) -> Ending {
-        self.ask_to_stop();
+        self.request_stop();
         let ending = self.wait();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {

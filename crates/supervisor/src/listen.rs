@@ -1,4 +1,4 @@
-//! The socket that outlives every worker.
+//! The listening socket, which outlives every worker.
 
 use std::io::Result;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -7,11 +7,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen,
 
 use super::options::Listen;
 
-/// Connections that may wait while there is no worker. The host may allow fewer (`net.core.somaxconn`).
-const WAITING: i32 = 4096;
+/// Length of the queue of unaccepted connections. The host may allow fewer (`net.core.somaxconn`).
+const BACKLOG: i32 = 4096;
 
-pub(crate) fn open(wanted: Listen) -> Result<TcpListener> {
-    let address = match wanted {
+pub(crate) fn open(listen_on: Listen) -> Result<TcpListener> {
+    let address = match listen_on {
         Listen::Address(address) => address,
         Listen::Socket(listener) => return Ok(listener),
     };
@@ -19,11 +19,11 @@ pub(crate) fn open(wanted: Listen) -> Result<TcpListener> {
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::TCP))?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &address)?;
-    listen(&socket, WAITING)?;
+    listen(&socket, BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Where this host reaches what listens on an address.
+/// Returns the address at which this host reaches a listening socket.
 pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -38,14 +38,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_listens_everywhere_is_reached_here() {
-        for (address, reached) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.5:1", "10.0.0.5:1")] {
-            assert_eq!(reachable(address.parse().unwrap()), reached.parse().unwrap());
+    fn unspecified_address_is_reached_on_loopback() {
+        for (address, expected) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.5:1", "10.0.0.5:1")] {
+            assert_eq!(reachable(address.parse().unwrap()), expected.parse().unwrap());
         }
     }
 
     #[test]
-    fn a_port_that_is_taken_is_refused() {
+    fn port_in_use_is_an_error() {
         let first = open(Listen::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
         let second = open(Listen::Address(first.local_addr().unwrap()));
         assert_eq!(second.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);

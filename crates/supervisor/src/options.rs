@@ -1,4 +1,4 @@
-//! What is supervised, and how closely.
+//! The options of a supervisor.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the endpoint is.
+/// The socket of the endpoint.
 #[derive(Debug)]
 pub enum Listen {
-    /// Port 0 for any that is free.
+    /// An address to listen on. Port 0 selects any free port.
     Address(SocketAddr),
-    /// A socket that listens already.
+    /// A socket that is already listening.
     Socket(TcpListener),
 }
 
@@ -25,19 +25,19 @@ impl Listen {
     }
 }
 
-/// Takes what workers write to standard error, as it comes.
+/// Receives the stderr of workers.
 #[derive(Clone)]
-pub struct WorkerLog(Arc<Take>);
+pub struct WorkerLog(Arc<WriteFn>);
 
-type Take = dyn Fn(&[u8]) + Send + Sync;
+type WriteFn = dyn Fn(&[u8]) + Send + Sync;
 
 impl WorkerLog {
-    /// `take` must not block: the worker is not looked after meanwhile.
-    pub fn new(take: impl Fn(&[u8]) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(take))
+    /// `write` must not block: it runs on the supervisor thread.
+    pub fn new(write: impl Fn(&[u8]) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(write))
     }
 
-    pub(crate) fn take(&self, bytes: &[u8]) {
+    pub(crate) fn write(&self, bytes: &[u8]) {
         (self.0)(bytes);
     }
 }
@@ -48,15 +48,14 @@ impl fmt::Debug for WorkerLog {
     }
 }
 
-/// Gives the bearer token with which a worker is probed, for each worker anew: it may lie in a file that changes, and
-/// every worker reads it for itself.
+/// Returns the bearer token for probes. It is read again for each worker, since each worker reads its token file again.
 #[derive(Clone)]
-pub struct TokenSource(Arc<Read>);
+pub struct TokenSource(Arc<ReadFn>);
 
-type Read = dyn Fn() -> Option<String> + Send + Sync;
+type ReadFn = dyn Fn() -> Option<String> + Send + Sync;
 
 impl TokenSource {
-    /// While `read` gives none, the last that it gave is used.
+    /// If `read` returns None, the last token is used.
     pub fn new(read: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
@@ -72,35 +71,34 @@ impl From<String> for TokenSource {
     }
 }
 
-/// What a [`Supervisor`](super::Supervisor) is started with.
+/// The options of a [`Supervisor`](super::Supervisor).
 pub struct Options {
     /// The `ringfence` program.
     pub program: PathBuf,
-    /// Its arguments, `serve` first. Where it listens is not among them.
+    /// The arguments of the worker, `serve` first, without a listening address.
     pub arguments: Vec<OsString>,
-    /// Variables of the worker beside those of this process.
+    /// Environment variables of the worker, in addition to those of this process.
     pub variables: Vec<(OsString, OsString)>,
     pub listen: Listen,
-    /// The bearer token with which workers are probed, if they ask for one.
+    /// The bearer token for probes, if workers require one.
     pub token: Option<TokenSource>,
-    /// The worker's state directory. With it, [`stop`](super::Supervisor::stop) also ends the sandboxes of a worker
-    /// that had to be killed; without it they end with their lease.
+    /// The worker's state directory. If it is set, [`stop`](super::Supervisor::stop) also ends the sandboxes of a worker
+    /// that had to be killed; otherwise they end with their lease.
     pub state_directory: Option<PathBuf>,
-    /// The file of the scope that the worker is to serve within. Whoever gives it removes it at the end: every worker
-    /// reads it.
+    /// The scope file of the workers. The caller removes it at the end, since every worker reads it.
     pub scope_file: Option<PathBuf>,
-    /// Tools that must be offered before a worker is taken to be ready.
+    /// Tools that a worker must offer before it is ready.
     pub expected_tools: Vec<String>,
     pub max_restarts: u32,
     pub probe_interval: Duration,
     pub probe_timeout: Duration,
     pub preflight_timeout: Duration,
-    /// What workers write to standard error is dropped without one, but for its last lines.
+    /// Receives the stderr of workers. Without it only the last lines are stored.
     pub log: Option<WorkerLog>,
 }
 
 impl Options {
-    /// On any free port of the loopback address, with the defaults of `ringfence up`.
+    /// Returns the defaults of `ringfence up`, on any free port of the loopback address.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -120,7 +118,7 @@ impl Options {
     }
 }
 
-/// Without the token and the values of variables.
+/// Omits the token and the values of variables.
 impl fmt::Debug for Options {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Options").field("program", &self.program).finish_non_exhaustive()

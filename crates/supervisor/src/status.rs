@@ -1,17 +1,18 @@
-//! How a supervised endpoint stands, for whoever asks from another thread.
+//! The status of a supervised endpoint, readable from any thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
+use ringfence_core::sync::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
-/// Why a worker was lost.
+/// The reason for the loss of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     #[serde(rename = "exited")]
     Exited,
-    /// A preflight is the first probe.
+    /// A probe or the preflight failed.
     #[serde(rename = "probe failed")]
     ProbeFailed,
 }
@@ -24,38 +25,38 @@ pub enum Health {
     Healthy,
     /// The last probe failed.
     Failing,
-    /// Another worker takes the place of one that was lost; connections wait.
+    /// A lost worker is being replaced; connections wait.
     Restarting,
     Ended,
 }
 
-/// How it stands now.
+/// The current status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     pub endpoint: String,
-    /// The supervisor's.
+    /// The process of the supervisor.
     pub pid: u32,
     pub health: Health,
     pub worker_pid: Option<u32>,
     pub restarts: u32,
-    /// Why the last worker was lost that was.
+    /// The reason for the last loss of a worker.
     pub last_reason: Option<Reason>,
     pub last_detail: Option<String>,
     pub uptime_s: u64,
 }
 
-/// Why nothing is tried any more.
+/// The reason why the supervisor gave up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GaveUp {
     #[serde(rename = "error")]
     pub detail: String,
     pub reason: Reason,
-    /// Restarts that were tried.
+    /// Number of restarts.
     #[serde(rename = "count")]
     pub restarts: u32,
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
-    /// What the last worker last said.
+    /// The last lines of the last worker's stderr.
     pub stderr: Vec<String>,
     pub endpoint: String,
 }
@@ -66,38 +67,38 @@ pub enum Ending {
     GaveUp(Box<GaveUp>),
 }
 
-/// A keeper that says nothing for so long hangs.
-const SLEEPS: Duration = Duration::from_secs(10);
+/// Time without a heartbeat after which the supervisor thread is considered blocked.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the keeper writes, and others read.
-pub(crate) struct Board {
+/// The status, written by the supervisor thread and read by others.
+pub(crate) struct SharedStatus {
     endpoint: String,
     started: Instant,
-    /// When the keeper last said that it is awake, in milliseconds since it was started.
-    awake_ms: AtomicU64,
-    shown: Mutex<Shown>,
+    /// Time of the last heartbeat, in milliseconds since `started`.
+    last_heartbeat_ms: AtomicU64,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
-pub(crate) struct Shown {
+pub(crate) struct State {
     pub(crate) health: Health,
     pub(crate) worker_pid: Option<u32>,
     pub(crate) restarts: u32,
     pub(crate) last: Option<(Reason, String)>,
-    /// Known once a worker was ready.
+    /// Set once a worker is ready.
     pub(crate) tools: Option<Vec<String>>,
     ending: Option<Ending>,
 }
 
-impl Board {
+impl SharedStatus {
     pub(crate) fn new(endpoint: String) -> Arc<Self> {
-        let shown =
-            Shown { health: Health::Starting, worker_pid: None, restarts: 0, last: None, tools: None, ending: None };
+        let state =
+            State { health: Health::Starting, worker_pid: None, restarts: 0, last: None, tools: None, ending: None };
         Arc::new(Self {
             endpoint,
             started: Instant::now(),
-            awake_ms: AtomicU64::new(0),
-            shown: Mutex::new(shown),
+            last_heartbeat_ms: AtomicU64::new(0),
+            state: Mutex::new(state),
             changed: Condvar::new(),
         })
     }
@@ -106,73 +107,73 @@ impl Board {
         &self.endpoint
     }
 
-    /// Said by the keeper, from its own thread, for as long as that goes on.
-    pub(crate) fn say_awake(&self) {
+    /// Called periodically on the supervisor thread.
+    pub(crate) fn record_heartbeat(&self) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.awake_ms.store(now, Ordering::Relaxed);
+        self.last_heartbeat_ms.store(now, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_awake(&self) -> bool {
-        let last = Duration::from_millis(self.awake_ms.load(Ordering::Relaxed));
-        self.started.elapsed().saturating_sub(last) < SLEEPS
+    pub(crate) fn is_responsive(&self) -> bool {
+        let last = Duration::from_millis(self.last_heartbeat_ms.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(last) < HEARTBEAT_TIMEOUT
     }
 
-    pub(crate) fn show(&self, change: impl FnOnce(&mut Shown)) {
+    pub(crate) fn update(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }
 
-    pub(crate) fn status(&self) -> Status {
-        let shown = self.lock();
+    pub(crate) fn snapshot(&self) -> Status {
+        let state = self.lock();
         Status {
             endpoint: self.endpoint.clone(),
             pid: std::process::id(),
-            health: shown.health,
-            worker_pid: shown.worker_pid,
-            restarts: shown.restarts,
-            last_reason: shown.last.as_ref().map(|(reason, _)| *reason),
-            last_detail: shown.last.as_ref().map(|(_, detail)| detail.clone()),
+            health: state.health,
+            worker_pid: state.worker_pid,
+            restarts: state.restarts,
+            last_reason: state.last.as_ref().map(|(reason, _)| *reason),
+            last_detail: state.last.as_ref().map(|(_, detail)| detail.clone()),
             uptime_s: self.started.elapsed().as_secs(),
         }
     }
 
     pub(crate) fn wait_ready(&self) -> Result<Vec<String>, Ending> {
-        let is_open = |shown: &mut Shown| shown.tools.is_none() && shown.ending.is_none();
-        let shown = self.changed.wait_while(self.lock(), is_open).unwrap_or_else(PoisonError::into_inner);
-        match (&shown.ending, &shown.tools) {
+        let is_starting = |state: &mut State| state.tools.is_none() && state.ending.is_none();
+        let state = self.changed.wait_while(self.lock(), is_starting);
+        match (&state.ending, &state.tools) {
             (Some(ending), _) => Err(ending.clone()),
             (None, tools) => Ok(tools.clone().unwrap_or_default()),
         }
     }
 
     pub(crate) fn wait_ended(&self) -> Ending {
-        let runs = |shown: &mut Shown| shown.ending.is_none();
-        let shown = self.changed.wait_while(self.lock(), runs).unwrap_or_else(PoisonError::into_inner);
-        shown.ending.clone().unwrap_or(Ending::Stopped)
+        let is_running = |state: &mut State| state.ending.is_none();
+        let state = self.changed.wait_while(self.lock(), is_running);
+        state.ending.clone().unwrap_or(Ending::Stopped)
     }
 
-    /// The first ending stays.
+    /// Sets the ending, unless one is set already.
     pub(crate) fn end(&self, ending: Ending) {
-        self.show(|shown| {
-            shown.health = Health::Ended;
-            shown.worker_pid = None;
-            shown.ending.get_or_insert(ending);
+        self.update(|state| {
+            state.health = Health::Ended;
+            state.worker_pid = None;
+            state.ending.get_or_insert(ending);
         });
     }
 
-    pub(crate) fn ends_with_this(self: &Arc<Self>) -> EndsWith {
-        EndsWith(Arc::clone(self))
+    pub(crate) fn end_on_drop(self: &Arc<Self>) -> EndOnDrop {
+        EndOnDrop(Arc::clone(self))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 }
 
-/// Dropped, nobody waits any more.
-pub(crate) struct EndsWith(Arc<Board>);
+/// Sets the ending when it is dropped, so that waiting threads wake up.
+pub(crate) struct EndOnDrop(Arc<SharedStatus>);
 
-impl Drop for EndsWith {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end(Ending::Stopped);
     }
@@ -183,12 +184,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_keeper_that_says_nothing_for_too_long_sleeps() {
-        let mut board = Arc::into_inner(Board::new(String::new())).unwrap();
-        assert!(board.is_awake());
-        board.started = Instant::now().checked_sub(SLEEPS).unwrap();
-        assert!(!board.is_awake());
-        board.say_awake();
-        assert!(board.is_awake());
+    fn supervisor_without_heartbeat_is_not_responsive() {
+        let mut status = Arc::into_inner(SharedStatus::new(String::new())).unwrap();
+        assert!(status.is_responsive());
+        status.started = Instant::now().checked_sub(HEARTBEAT_TIMEOUT).unwrap();
+        assert!(!status.is_responsive());
+        status.record_heartbeat();
+        assert!(status.is_responsive());
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker says on standard error: passed on as it comes, its last lines kept.
+//! Reads the stderr of a worker: forwards it to the log, and stores the last lines for error reports.
 
 use ringfence_core::sync::Mutex;
 use std::collections::VecDeque;
@@ -13,89 +13,89 @@ use tokio::task::JoinHandle;
 
 use super::options::WorkerLog;
 
-const KEPT_LINES: usize = 20;
-const KEPT_BYTES_OF_A_LINE: usize = 2000;
+const MAX_LINES: usize = 20;
+const MAX_LINE_BYTES: usize = 2000;
 
-/// Something that a dead worker has started may hold the pipe open.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// Maximum time to read after the worker has exited, since processes that it started may keep the pipe open.
+const FINAL_READ_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Dropped, it listens no more.
-pub(crate) struct Said {
+/// Reads in a task that ends when this is dropped.
+pub(crate) struct StderrReader {
     tail: Arc<Mutex<Tail>>,
-    listening: Option<JoinHandle<()>>,
+    task: Option<JoinHandle<()>>,
 }
 
-impl Said {
-    pub(crate) fn listen(stderr: Option<OwnedFd>, log: Option<WorkerLog>) -> Result<Self> {
+impl StderrReader {
+    pub(crate) fn start(stderr: Option<OwnedFd>, log: Option<WorkerLog>) -> Result<Self> {
         let tail = Arc::new(Mutex::new(Tail::default()));
-        let Some(stderr) = stderr else { return Ok(Self { tail, listening: None }) };
+        let Some(stderr) = stderr else { return Ok(Self { tail, task: None }) };
         let mut pipe = Receiver::from_owned_fd(stderr)?;
         let shared = Arc::clone(&tail);
-        let listening = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let mut bytes = [0; 8192];
             while let Ok(length @ 1..) = pipe.read(&mut bytes).await {
-                let said = &bytes[..length];
+                let chunk = &bytes[..length];
                 if let Some(log) = &log {
-                    log.take(said);
+                    log.write(chunk);
                 }
-                shared.lock().hear(said);
+                shared.lock().append(chunk);
             }
         });
-        Ok(Self { tail, listening: Some(listening) })
+        Ok(Self { tail, task: Some(task) })
     }
 
-    /// The last lines of a worker that has ended.
+    /// Returns the last lines of a worker that has exited.
     pub(crate) async fn last_lines(&mut self) -> Vec<String> {
-        if let Some(listening) = &mut self.listening {
-            let _ = tokio::time::timeout(LAST_WORDS, listening).await;
+        if let Some(task) = &mut self.task {
+            let _ = tokio::time::timeout(FINAL_READ_TIMEOUT, task).await;
         }
-        self.heard()
+        self.lines()
     }
 
-    pub(crate) fn heard(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.tail.lock().lines()
     }
 }
 
-impl Drop for Said {
+impl Drop for StderrReader {
     fn drop(&mut self) {
-        if let Some(listening) = &self.listening {
-            listening.abort();
+        if let Some(task) = &self.task {
+            task.abort();
         }
     }
 }
 
 #[derive(Default)]
 struct Tail {
-    whole: VecDeque<String>,
-    /// The line that has not ended.
-    open: Vec<u8>,
+    complete: VecDeque<String>,
+    /// The current line, without a line feed.
+    partial: Vec<u8>,
 }
 
 impl Tail {
-    fn hear(&mut self, bytes: &[u8]) {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let (text, is_whole) = piece.strip_suffix(b"\n").map_or((piece, false), |text| (text, true));
-            let room = KEPT_BYTES_OF_A_LINE.saturating_sub(self.open.len());
-            self.open.extend(&text[..text.len().min(room)]);
-            if is_whole {
-                let line = readable(&self.open);
-                self.open.clear();
-                self.whole.push_back(line);
-                if self.whole.len() > KEPT_LINES {
-                    self.whole.pop_front();
+    fn append(&mut self, bytes: &[u8]) {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (text, is_complete) = part.strip_suffix(b"\n").map_or((part, false), |text| (text, true));
+            let free = MAX_LINE_BYTES.saturating_sub(self.partial.len());
+            self.partial.extend(&text[..text.len().min(free)]);
+            if is_complete {
+                let line = readable(&self.partial);
+                self.partial.clear();
+                self.complete.push_back(line);
+                if self.complete.len() > MAX_LINES {
+                    self.complete.pop_front();
                 }
             }
         }
     }
 
     fn lines(&self) -> Vec<String> {
-        let open = (!self.open.is_empty()).then(|| readable(&self.open));
-        self.whole.iter().cloned().chain(open).collect()
+        let partial = (!self.partial.is_empty()).then(|| readable(&self.partial));
+        self.complete.iter().cloned().chain(partial).collect()
     }
 }
 
-/// Without what a terminal would obey.
+/// Removes control characters, which a terminal would interpret.
 fn readable(line: &[u8]) -> String {
     String::from_utf8_lossy(line).chars().filter(|char| !char.is_control() || *char == '\t').collect()
 }
@@ -105,18 +105,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_kept_and_long_ones_cut() {
+    fn last_lines_are_stored_and_long_lines_are_cut() {
         let mut tail = Tail::default();
         for number in 0..50 {
-            tail.hear(format!("line {number}\n").as_bytes());
+            tail.append(format!("line {number}\n").as_bytes());
         }
-        tail.hear(b"in ");
-        tail.hear("x".repeat(10_000).as_bytes());
-        tail.hear(b"\x1b[31m\nnot ended");
+        tail.append(b"in ");
+        tail.append("x".repeat(10_000).as_bytes());
+        tail.append(b"\x1b[31m\nnot ended");
         let lines = tail.lines();
-        assert_eq!(lines.len(), KEPT_LINES + 1);
+        assert_eq!(lines.len(), MAX_LINES + 1);
         assert_eq!(lines[0], "line 31");
-        assert_eq!(lines[KEPT_LINES - 1].len(), KEPT_BYTES_OF_A_LINE);
-        assert_eq!(lines[KEPT_LINES], "not ended");
+        assert_eq!(lines[MAX_LINES - 1].len(), MAX_LINE_BYTES);
+        assert_eq!(lines[MAX_LINES], "not ended");
     }
 }

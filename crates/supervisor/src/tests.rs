@@ -1,4 +1,4 @@
-//! With a worker of a few lines; with the real one it is tested beside the program.
+//! Tests with a minimal worker in Python. The suite of the cli crate tests the real worker.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,12 +8,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
 
-/// Serves one tool, in the modern era, on connections that come over its standard input.
+/// Serves one tool, in the modern era, on connections that it receives over its stdin.
 const WORKER: &str = r#"
 import json, os, socket, struct, sys, threading
 channel = socket.socket(fileno=0)
 channel.setblocking(True)
-_, (wills,), _, _ = socket.recv_fds(channel, 128, 1)
+_, (records,), _, _ = socket.recv_fds(channel, 128, 1)
 print("worker", os.getpid(), file=sys.stderr, flush=True)
 
 def serve(number, connection):
@@ -24,8 +24,8 @@ def serve(number, connection):
                 if line.lower().startswith(b"content-length:"):
                     length = int(line.split(b":")[1])
             method = json.loads(stream.read(length))["method"]
-            will = struct.pack("<QQQQH", 2**64 - 1, 0, 0, 0, 4) + b"lost"
-            os.pwrite(wills, will, 1024 * int.from_bytes(number, "little"))
+            record = struct.pack("<QQQQH", 2**64 - 1, 0, 0, 0, 4) + b"lost"
+            os.pwrite(records, record, 1024 * int.from_bytes(number, "little"))
             if method == "crash":
                 os._exit(7)
             if os.path.exists(os.environ.get("BUSY_WHILE", "")):
@@ -34,7 +34,7 @@ def serve(number, connection):
             body = json.dumps({"result": {"tools": [{"name": "only"}], "pid": os.getpid()}}).encode()
             stream.write(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     except (OSError, ValueError):
-        pass  # Whoever asked is gone.
+        pass  # The client has disconnected.
     finally:
         channel.send(number)
 
@@ -60,20 +60,20 @@ fn connect(supervisor: &Supervisor) -> TcpStream {
 }
 
 fn send(supervisor: &Supervisor, method: &str) -> String {
-    ask(&mut connect(supervisor), method)
+    send_on(&mut connect(supervisor), method)
 }
 
-fn ask(stream: &mut TcpStream, method: &str) -> String {
+fn send_on(stream: &mut TcpStream, method: &str) -> String {
     let body = format!(r#"{{"method":"{method}"}}"#);
     write!(stream, "POST /mcp HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-    let mut answer = String::new();
-    let _ = stream.read_to_string(&mut answer);
-    answer
+    let mut response = String::new();
+    let _ = stream.read_to_string(&mut response);
+    response
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+fn eventually(what: &str, mut is_met: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
+    while !is_met() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -84,17 +84,17 @@ fn is_gone(pid: u32) -> bool {
 }
 
 #[test]
-fn a_worker_that_exits_is_replaced_behind_the_same_endpoint() {
+fn exited_worker_is_replaced_behind_same_endpoint() {
     let supervisor = Supervisor::start(options(WORKER)).unwrap();
     let (endpoint, first) = (supervisor.endpoint().to_owned(), supervisor.status().worker_pid);
     assert_eq!((supervisor.health(), supervisor.restart_count()), (Health::Healthy, 0));
     for count in 1..4 {
         assert_eq!(send(&supervisor, "crash"), "lost");
-        // Sent at once: it waits for the next worker.
+        // Sent while there is no worker: waits for the next one.
         assert!(send(&supervisor, "tools/list").contains("only"));
-        eventually("it is not counted", || supervisor.restart_count() == count);
+        eventually("the restart is not counted", || supervisor.restart_count() == count);
     }
-    eventually("it is not healthy", || supervisor.health() == Health::Healthy);
+    eventually("the worker is not healthy", || supervisor.health() == Health::Healthy);
     let status = supervisor.status();
     assert_eq!((status.endpoint, status.last_reason), (endpoint, Some(Reason::Exited)));
     assert_eq!(status.last_detail.as_deref(), Some("the worker exited with code 7"));
@@ -105,63 +105,63 @@ fn a_worker_that_exits_is_replaced_behind_the_same_endpoint() {
 }
 
 #[test]
-fn a_connection_on_which_nothing_was_asked_goes_on_with_the_next_worker() {
+fn idle_connection_continues_with_next_worker() {
     let supervisor = Supervisor::start(options(WORKER)).unwrap();
     let mut idle = connect(&supervisor);
-    // Accepted before the next, which is answered.
+    // This connection is accepted before the next one, which gets a response.
     assert!(send(&supervisor, "tools/list").contains("only"));
     assert_eq!(send(&supervisor, "crash"), "lost");
-    eventually("it is not counted", || supervisor.restart_count() == 1);
-    assert!(ask(&mut idle, "tools/list").contains("only"));
+    eventually("the restart is not counted", || supervisor.restart_count() == 1);
+    assert!(send_on(&mut idle, "tools/list").contains("only"));
 }
 
 #[test]
-fn a_worker_that_hangs_is_killed_and_replaced() {
+fn hanging_worker_is_killed_and_replaced() {
     let supervisor = Supervisor::start(options(WORKER)).unwrap();
     let pid = supervisor.status().worker_pid.unwrap();
     kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::STOP).unwrap();
-    eventually("it is not replaced", || supervisor.restart_count() == 1);
+    eventually("the worker is not replaced", || supervisor.restart_count() == 1);
     assert!(is_gone(pid));
     assert_eq!(supervisor.status().last_reason, Some(Reason::ProbeFailed));
     assert!(send(&supervisor, "tools/list").contains("only"));
 }
 
 #[test]
-fn a_worker_that_cannot_start_is_reported_with_its_last_words() {
+fn worker_that_cannot_start_is_reported_with_its_stderr() {
     let start = Supervisor::start(options("import sys; print('no such thing', file=sys.stderr); sys.exit(9)"));
-    let Err(StartError::GaveUp(why)) = start else { panic!("it started") };
-    assert_eq!((why.reason, why.exit_code, why.restarts), (Reason::Exited, Some(9), 0));
-    assert_eq!(why.stderr, ["no such thing"]);
-    assert!(why.endpoint.starts_with("http://127.0.0.1:"), "{}", why.endpoint);
+    let Err(StartError::GaveUp(gave_up)) = start else { panic!("the supervisor started") };
+    assert_eq!((gave_up.reason, gave_up.exit_code, gave_up.restarts), (Reason::Exited, Some(9), 0));
+    assert_eq!(gave_up.stderr, ["no such thing"]);
+    assert!(gave_up.endpoint.starts_with("http://127.0.0.1:"), "{}", gave_up.endpoint);
     let missing = Supervisor::start(Options::new("/nonexistent/ringfence"));
-    assert!(matches!(missing, Err(StartError::GaveUp(why)) if why.detail.contains("/nonexistent/ringfence")));
+    assert!(matches!(missing, Err(StartError::GaveUp(gave_up)) if gave_up.detail.contains("/nonexistent/ringfence")));
 }
 
 #[test]
-fn a_tool_that_is_missing_is_named() {
+fn missing_tool_is_named_in_error() {
     let expected_tools = vec!["only".into(), "other".into()];
     let start =
         Supervisor::start(Options { expected_tools, preflight_timeout: Duration::from_secs(2), ..options(WORKER) });
-    let Err(StartError::GaveUp(why)) = start else { panic!("it started") };
-    assert_eq!(why.reason, Reason::ProbeFailed);
-    assert!(why.detail.ends_with("expected tools are missing: `other`"), "{}", why.detail);
-    assert!(why.stderr[0].starts_with("worker "), "{:?}", why.stderr);
+    let Err(StartError::GaveUp(gave_up)) = start else { panic!("the supervisor started") };
+    assert_eq!(gave_up.reason, Reason::ProbeFailed);
+    assert!(gave_up.detail.ends_with("expected tools are missing: `other`"), "{}", gave_up.detail);
+    assert!(gave_up.stderr[0].starts_with("worker "), "{:?}", gave_up.stderr);
 }
 
 #[test]
-fn after_the_last_restart_it_gives_up_and_says_why() {
+fn supervisor_gives_up_after_last_restart_and_reports_reason() {
     let supervisor = Supervisor::start(Options { max_restarts: 1, ..options(WORKER) }).unwrap();
     send(&supervisor, "crash");
     send(&supervisor, "crash");
-    let Ending::GaveUp(why) = supervisor.wait() else { panic!("it was stopped") };
-    assert_eq!((why.reason, why.exit_code, why.restarts), (Reason::Exited, Some(7), 1));
-    let line = serde_json::to_value(&*why).unwrap();
+    let Ending::GaveUp(gave_up) = supervisor.wait() else { panic!("the supervisor was stopped") };
+    assert_eq!((gave_up.reason, gave_up.exit_code, gave_up.restarts), (Reason::Exited, Some(7), 1));
+    let line = serde_json::to_value(&*gave_up).unwrap();
     assert_eq!((&line["reason"], &line["count"]), (&"exited".into(), &1.into()), "{line}");
     assert_eq!(supervisor.health(), Health::Ended);
 }
 
 #[test]
-fn it_can_be_stopped_while_it_starts_and_by_another_thread() {
+fn supervisor_can_be_stopped_during_start_by_another_thread() {
     let supervisor = Arc::new(Supervisor::launch(options("import time; time.sleep(1000)")).unwrap());
     eventually("no worker starts", || supervisor.status().worker_pid.is_some());
     let pid = supervisor.status().worker_pid.unwrap();
@@ -172,8 +172,8 @@ fn it_can_be_stopped_while_it_starts_and_by_another_thread() {
     assert!(is_gone(pid));
 }
 
-/// A worker that has too much to do for as long as the file is there.
-fn at_times_busy(file: &std::path::Path) -> Options {
+/// Options of a worker that is overloaded while the file exists.
+fn options_with_busy_file(file: &std::path::Path) -> Options {
     Options {
         variables: vec![("BUSY_WHILE".into(), file.into())],
         preflight_timeout: Duration::from_secs(2),
@@ -182,71 +182,73 @@ fn at_times_busy(file: &std::path::Path) -> Options {
 }
 
 #[test]
-fn a_worker_that_has_too_much_to_do_from_its_first_moment_is_not_killed() {
+fn later_worker_that_is_overloaded_from_start_is_not_killed() {
     let directory = tempfile::tempdir().unwrap();
     let busy = directory.path().join("busy");
-    let supervisor = Supervisor::start(at_times_busy(&busy)).unwrap();
+    let supervisor = Supervisor::start(options_with_busy_file(&busy)).unwrap();
     std::fs::write(&busy, "").unwrap();
-    // Not answered with its end: all it says is that it is busy.
+    // The next worker is overloaded from its start.
     let first = supervisor.status().worker_pid.unwrap();
     kill_process(Pid::from_raw(first.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
-    eventually("it is not ready", || supervisor.restart_count() > 0 && supervisor.health() == Health::Healthy);
+    eventually("the worker is not ready", || supervisor.restart_count() > 0 && supervisor.health() == Health::Healthy);
     let second = supervisor.status().worker_pid;
-    assert_eq!(supervisor.ready().unwrap(), ["only"], "what it offers is known from before");
+    assert_eq!(supervisor.ready().unwrap(), ["only"], "the tools are those of the previous worker");
     std::fs::remove_file(&busy).unwrap();
     assert!(send(&supervisor, "tools/list").contains("only"));
     assert_eq!((supervisor.restart_count(), supervisor.status().worker_pid), (1, second));
 }
 
 #[test]
-fn a_first_worker_that_has_too_much_to_do_is_not_announced() {
+fn first_worker_that_is_overloaded_is_not_ready() {
     let directory = tempfile::tempdir().unwrap();
     let busy = directory.path().join("busy");
     std::fs::write(&busy, "").unwrap();
-    let Err(StartError::GaveUp(why)) = Supervisor::start(at_times_busy(&busy)) else { panic!("it started") };
-    assert!(why.detail.ends_with("it is too busy to answer"), "{}", why.detail);
+    let Err(StartError::GaveUp(gave_up)) = Supervisor::start(options_with_busy_file(&busy)) else {
+        panic!("the supervisor started")
+    };
+    assert!(gave_up.detail.ends_with("the worker is too busy to respond"), "{}", gave_up.detail);
 }
 
-/// Ends only when it is told so for the second time.
-const RELUCTANT: &str = "
+/// Exits only after a second SIGTERM.
+const NEEDS_TWO_SIGTERMS: &str = "
 import signal, sys, threading
 again, ended = threading.Event(), threading.Event()
-def told(*_):
+def on_sigterm(*_):
     if again.is_set():
         sys.exit(0)
     again.set()
-    print('told', file=sys.stderr, flush=True)
-signal.signal(signal.SIGTERM, told)
+    print('stopping', file=sys.stderr, flush=True)
+signal.signal(signal.SIGTERM, on_sigterm)
 print('ready', file=sys.stderr, flush=True)
 while True:
     signal.pause()
 ";
 
 #[test]
-fn whoever_is_in_a_hurry_does_not_wait_for_calls_under_way() {
-    let said = Arc::new(Mutex::new(String::new()));
-    let heard = Arc::clone(&said);
-    let take = move |bytes: &[u8]| heard.lock().push_str(&String::from_utf8_lossy(bytes));
-    let log = Some(WorkerLog::new(take));
-    let supervisor = Supervisor::launch(Options { log, ..options(RELUCTANT) }).unwrap();
-    eventually("it does not start", || said.lock().contains("ready"));
-    let asked = Instant::now();
-    supervisor.ask_to_stop();
-    eventually("it is not told", || said.lock().contains("told"));
-    supervisor.ask_to_stop_at_once();
+fn immediate_stop_does_not_wait_for_running_calls() {
+    let stderr = Arc::new(Mutex::new(String::new()));
+    let sink = Arc::clone(&stderr);
+    let write = move |bytes: &[u8]| sink.lock().push_str(&String::from_utf8_lossy(bytes));
+    let log = Some(WorkerLog::new(write));
+    let supervisor = Supervisor::launch(Options { log, ..options(NEEDS_TWO_SIGTERMS) }).unwrap();
+    eventually("the worker does not start", || stderr.lock().contains("ready"));
+    let requested = Instant::now();
+    supervisor.request_stop();
+    eventually("the worker gets no SIGTERM", || stderr.lock().contains("stopping"));
+    supervisor.request_immediate_stop();
     assert_eq!(supervisor.wait(), Ending::Stopped);
-    assert!(asked.elapsed() < supervise::DRAIN, "it has waited for {:?}", asked.elapsed());
+    assert!(requested.elapsed() < supervisor_task::DRAIN_TIMEOUT, "the stop took {:?}", requested.elapsed());
 }
 
 #[test]
-fn every_worker_is_probed_with_the_token_of_its_time() {
-    let guarded = WORKER.replace(
+fn each_worker_is_probed_with_its_current_token() {
+    let protected = WORKER.replace(
         r#"if line.lower().startswith(b"content-length:"):"#,
         r#"if line.lower().startswith(b"authorization:"):
                     token = line.split()[-1]
                 if line.lower().startswith(b"content-length:"):"#,
     );
-    let guarded = guarded.replace(
+    let protected = protected.replace(
         r#"if method == "crash":"#,
         r#"if method != "crash" and token.decode() != open(os.environ["TOKEN"]).read():
                 stream.write(b"HTTP/1.0 401 No\r\nContent-Length: 0\r\n\r\n")
@@ -259,16 +261,18 @@ fn every_worker_is_probed_with_the_token_of_its_time() {
     let read = file.clone();
     let token = TokenSource::new(move || std::fs::read_to_string(&read).ok());
     let variables = vec![("TOKEN".into(), file.clone().into())];
-    let supervisor = Supervisor::start(Options { token: Some(token), variables, ..options(&guarded) }).unwrap();
+    let supervisor = Supervisor::start(Options { token: Some(token), variables, ..options(&protected) }).unwrap();
     std::fs::write(&file, "second").unwrap();
     send(&supervisor, "crash");
-    eventually("it is not replaced", || supervisor.restart_count() == 1 && supervisor.health() == Health::Healthy);
+    eventually("the worker is not replaced", || {
+        supervisor.restart_count() == 1 && supervisor.health() == Health::Healthy
+    });
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_told_also_where_nothing_may_block() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen = Listen::Address(taken.local_addr().unwrap());
+async fn port_in_use_is_reported_within_async_context() {
+    let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = Listen::Address(occupied.local_addr().unwrap());
     let launched = Supervisor::launch(Options { listen, ..options(WORKER) });
     assert!(matches!(launched, Err(StartError::Listen(error)) if error.kind() == std::io::ErrorKind::AddrInUse));
 }

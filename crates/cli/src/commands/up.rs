@@ -166,10 +166,10 @@ async fn supervise(
         signals.next().await;
         tracing::info!("stopping the server once the calls in progress have finished; a second signal stops it now");
         manager.notify_stopping();
-        supervisor.ask_to_stop();
+        supervisor.request_stop();
         signals.next().await;
         tracing::info!("stopping the server");
-        supervisor.ask_to_stop_at_once();
+        supervisor.request_immediate_stop();
         std::future::pending::<()>().await;
     };
     let announced = async {
@@ -179,7 +179,7 @@ async fn supervise(
         Ok(ending.unwrap_or(Ending::Stopped))
     };
     let watchdog = async {
-        manager.feed_watchdog_while(&end, || supervisor.is_awake()).await;
+        manager.feed_watchdog_while(&end, || supervisor.is_responsive()).await;
         std::future::pending::<()>().await;
     };
     let ending = tokio::select! {

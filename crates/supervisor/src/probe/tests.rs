@@ -5,12 +5,12 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// Answers as it is told, and remembers what it was asked.
-async fn peer(answer: fn(&str, &Value) -> (u16, String)) -> (Probe, Arc<Mutex<Vec<String>>>) {
+/// Starts a server that responds with `respond` and records the requests.
+async fn server(respond: fn(&str, &Value) -> (u16, String)) -> (Probe, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&asked);
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&requests);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = Vec::new();
@@ -26,16 +26,17 @@ async fn peer(answer: fn(&str, &Value) -> (u16, String)) -> (Probe, Arc<Mutex<Ve
             let message: Value = serde_json::from_str(&body).unwrap_or_default();
             let verb = head.split(' ').next().unwrap();
             log.lock().unwrap().push(format!("{verb} {}", message["method"].as_str().unwrap_or("-")));
-            let (status, body) = answer(&head, &message);
+            let (status, body) = respond(&head, &message);
             let length = body.len();
-            let answer = format!("HTTP/1.0 {status} X\r\nMcp-Session-Id: s1\r\nContent-Length: {length}\r\n\r\n{body}");
-            stream.write_all(answer.as_bytes()).await.unwrap();
+            let response =
+                format!("HTTP/1.0 {status} X\r\nMcp-Session-Id: s1\r\nContent-Length: {length}\r\n\r\n{body}");
+            stream.write_all(response.as_bytes()).await.unwrap();
         }
     });
-    (Probe { address, token: Some("secret".into()) }, asked)
+    (Probe { address, token: Some("secret".into()) }, requests)
 }
 
-fn answered(result: &Value) -> (u16, String) {
+fn result_of(result: &Value) -> (u16, String) {
     (200, json!({"jsonrpc": "2.0", "id": 1, "result": result}).to_string())
 }
 
@@ -44,36 +45,36 @@ fn names(tools: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn a_modern_worker_is_asked_without_leaving_a_trace() {
-    let (probe, asked) = peer(|head, message| {
+async fn modern_worker_is_probed_without_session() {
+    let (probe, requests) = server(|head, message| {
         assert!(head.contains("Authorization: Bearer secret") && head.contains("MCP-Protocol-Version: 2026-07-28"));
         assert!(head.contains(&format!("Mcp-Method: {}", message["method"].as_str().unwrap())));
         assert_eq!(message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], MODERN);
         match message["params"]["cursor"].as_str() {
-            _ if message["method"] == "server/discover" => answered(&json!({})),
-            None => answered(&json!({"tools": [{"name": "a"}], "nextCursor": "2"})),
-            Some(_) => answered(&json!({"tools": [{"name": "b"}]})),
+            _ if message["method"] == "server/discover" => result_of(&json!({})),
+            None => result_of(&json!({"tools": [{"name": "a"}], "nextCursor": "2"})),
+            Some(_) => result_of(&json!({"tools": [{"name": "b"}]})),
         }
     })
     .await;
     assert_eq!(probe.run(Depth::AllPages).await, Ok(names(&["a", "b"])));
     assert_eq!(probe.run(Depth::FirstPage).await, Ok(names(&["a"])));
-    let asked = asked.lock().unwrap();
+    let requests = requests.lock().unwrap();
     assert_eq!(
-        *asked,
+        *requests,
         ["POST server/discover", "POST tools/list", "POST tools/list", "POST server/discover", "POST tools/list"]
     );
 }
 
 #[tokio::test]
-async fn a_legacy_worker_is_greeted_and_told_that_it_is_over() {
-    let (probe, asked) = peer(|head, message| match message["method"].as_str() {
+async fn session_of_legacy_worker_is_deleted() {
+    let (probe, requests) = server(|head, message| match message["method"].as_str() {
         Some("server/discover") => (404, json!({"error": {"code": -32601, "message": "no"}}).to_string()),
-        Some("initialize") => answered(&json!({"protocolVersion": LEGACY})),
+        Some("initialize") => result_of(&json!({"protocolVersion": LEGACY})),
         Some("notifications/initialized") => (202, String::new()),
         Some(_) => {
             assert!(head.contains("Mcp-Session-Id: s1"));
-            answered(&json!({"tools": [{"name": "a"}]}))
+            result_of(&json!({"tools": [{"name": "a"}]}))
         }
         None => (204, String::new()),
     })
@@ -82,40 +83,42 @@ async fn a_legacy_worker_is_greeted_and_told_that_it_is_over() {
     let expected = ["server/discover", "initialize", "notifications/initialized", "tools/list"];
     let mut expected: Vec<String> = expected.iter().map(|method| format!("POST {method}")).collect();
     expected.push("DELETE -".into());
-    assert_eq!(*asked.lock().unwrap(), expected);
+    assert_eq!(*requests.lock().unwrap(), expected);
 }
 
 #[tokio::test]
-async fn too_much_to_do_is_no_failure_but_nonsense_is() {
-    let (busy, _) = peer(|_, _| (503, "{}".into())).await;
-    assert_eq!(busy.run(Depth::FirstPage).await, Err(Trouble::Busy));
-    let (guarded, _) = peer(|_, _| (401, "{}".into())).await;
-    let why = guarded.run(Depth::FirstPage).await.unwrap_err();
-    assert_eq!(why, Trouble::Failed("the worker asks for a token".into()));
-    for nonsense in [|_: &str, _: &Value| (200, "[]".to_owned()), |_: &str, _: &Value| answered(&json!({"tools": 1}))] {
-        let (probe, _) = peer(nonsense).await;
-        assert!(matches!(probe.run(Depth::FirstPage).await, Err(Trouble::Failed(_))));
+async fn overload_is_not_a_failure_but_an_invalid_response_is() {
+    let (busy, _) = server(|_, _| (503, "{}".into())).await;
+    assert_eq!(busy.run(Depth::FirstPage).await, Err(ProbeError::Busy));
+    let (protected, _) = server(|_, _| (401, "{}".into())).await;
+    let error = protected.run(Depth::FirstPage).await.unwrap_err();
+    assert_eq!(error, ProbeError::Failed("the worker requires a token".into()));
+    for nonsense in [|_: &str, _: &Value| (200, "[]".to_owned()), |_: &str, _: &Value| result_of(&json!({"tools": 1}))]
+    {
+        let (probe, _) = server(nonsense).await;
+        assert!(matches!(probe.run(Depth::FirstPage).await, Err(ProbeError::Failed(_))));
     }
 }
 
-/// Says something to whoever connects, once that has asked, reads nothing of it, and hangs up: what was sent to it is
-/// answered with a reset.
-async fn hurried(says: &'static str) -> Probe {
+/// Starts a server that responds without reading the request and then closes the connection, which resets it.
+async fn respond_without_reading(response: &'static str) -> Probe {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             stream.readable().await.unwrap();
-            stream.write_all(says.as_bytes()).await.unwrap();
+            stream.write_all(response.as_bytes()).await.unwrap();
         }
     });
     Probe { address, token: None }
 }
 
 #[tokio::test]
-async fn one_that_is_too_busy_to_read_the_question_is_busy_but_one_that_says_nothing_fails() {
-    let busy = hurried("HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n").await;
-    assert_eq!(busy.run(Depth::FirstPage).await, Err(Trouble::Busy));
-    let silent = hurried("").await;
-    assert!(matches!(silent.run(Depth::FirstPage).await, Err(Trouble::Failed(_))));
+async fn worker_that_responds_503_without_reading_is_busy_and_a_silent_one_fails() {
+    let busy =
+        respond_without_reading("HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")
+            .await;
+    assert_eq!(busy.run(Depth::FirstPage).await, Err(ProbeError::Busy));
+    let silent = respond_without_reading("").await;
+    assert!(matches!(silent.run(Depth::FirstPage).await, Err(ProbeError::Failed(_))));
 }

@@ -1,4 +1,4 @@
-//! One HTTP request on a connection of its own. The answer is bounded; the time is the caller's.
+//! Sends one HTTP request on a new connection. The size of the response is limited; the caller sets the timeout.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The status of one that has no time to answer.
+/// The status of an overloaded worker.
 pub(crate) const BUSY: u16 = 503;
 
-/// A list of a great many tools is shorter.
-const MOST_BYTES: u64 = 16 << 20;
+/// Maximum size of a response, more than any list of tools needs.
+const MAX_RESPONSE_BYTES: u64 = 16 << 20;
 
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -25,8 +25,8 @@ impl Response {
     }
 }
 
-/// `headers` are further ones, each with its end of line. Version 1.0: the end of the connection is that of the answer.
-pub(crate) async fn ask(address: SocketAddr, method: &str, headers: &str, body: &str) -> Result<Response> {
+/// Sends a request to `/mcp`. Each line of `headers` ends with CRLF. With HTTP/1.0 the response ends with the connection.
+pub(crate) async fn send_request(address: SocketAddr, method: &str, headers: &str, body: &str) -> Result<Response> {
     let mut stream = TcpStream::connect(address).await?;
     let length = body.len();
     let request = format!(
@@ -34,50 +34,50 @@ pub(crate) async fn ask(address: SocketAddr, method: &str, headers: &str, body: 
          Content-Length: {length}\r\n{headers}\r\n{body}"
     );
     let sent = stream.write_all(request.as_bytes()).await;
-    let mut answer = Vec::new();
-    let read = stream.take(MOST_BYTES + 1).read_to_end(&mut answer).await;
-    // Said before the question was read, and then the connection is reset.
-    if is_busy(&answer) {
+    let mut bytes = Vec::new();
+    let read = stream.take(MAX_RESPONSE_BYTES + 1).read_to_end(&mut bytes).await;
+    // An overloaded worker responds without reading the request, which resets the connection.
+    if is_busy(&bytes) {
         return Ok(Response { status: BUSY, head: String::new(), body: Vec::new() });
     }
     sent.and(read)?;
-    if answer.is_empty() {
-        return Err(Error::new(ErrorKind::UnexpectedEof, "the connection was cut"));
+    if bytes.is_empty() {
+        return Err(Error::new(ErrorKind::UnexpectedEof, "the worker closed the connection without a response"));
     }
-    parse(answer).ok_or_else(|| Error::new(ErrorKind::InvalidData, "the answer makes no sense"))
+    parse(bytes).ok_or_else(|| Error::new(ErrorKind::InvalidData, "the response is not valid HTTP"))
 }
 
-/// The reason from `/health` if the worker cannot start sandboxes; none for any other answer.
-pub(crate) async fn ill_health(address: SocketAddr) -> Option<String> {
+/// Returns the reason from `/health` if the worker cannot start sandboxes, and None for any other response.
+pub(crate) async fn health_failure(address: SocketAddr) -> Option<String> {
     const MAX_BYTES: u64 = 64 << 10;
     const MAX_CHARS: usize = 500;
     let mut stream = TcpStream::connect(address).await.ok()?;
     stream.write_all(format!("GET /health HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await.ok()?;
-    let mut answer = Vec::new();
-    stream.take(MAX_BYTES).read_to_end(&mut answer).await.ok()?;
-    let response = parse(answer).filter(|response| response.status == BUSY)?;
+    let mut bytes = Vec::new();
+    stream.take(MAX_BYTES).read_to_end(&mut bytes).await.ok()?;
+    let response = parse(bytes).filter(|response| response.status == BUSY)?;
     let health: serde_json::Value = serde_json::from_slice(&response.body).ok()?;
     let reason = health["reason"].as_str().filter(|_| health["status"] == "down")?;
     Some(reason.chars().take(MAX_CHARS).collect())
 }
 
-/// Whether there is too much to do. The status alone tells so, whatever follows.
-fn is_busy(answer: &[u8]) -> bool {
-    answer.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(1..5)) == Some(b" 503")
+/// Whether the status is 503. The rest of the response may be missing.
+fn is_busy(bytes: &[u8]) -> bool {
+    bytes.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(1..5)) == Some(b" 503")
 }
 
-fn parse(mut answer: Vec<u8>) -> Option<Response> {
-    if answer.len() as u64 > MOST_BYTES {
+fn parse(mut bytes: Vec<u8>) -> Option<Response> {
+    if bytes.len() as u64 > MAX_RESPONSE_BYTES {
         return None;
     }
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let body = answer.split_off(end + 4);
-    let head = String::from_utf8(answer).ok()?;
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let body = bytes.split_off(end + 4);
+    let head = String::from_utf8(bytes).ok()?;
     let status = head.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()?;
     let response = Response { status, head, body };
     let length = response.header("content-length").map(str::parse::<usize>);
     match length {
-        // What was cut short is no answer.
+        // The response is truncated.
         Some(length) if length != Ok(response.body.len()) => None,
         _ => Some(response),
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_whole_or_none() {
+    fn truncated_and_invalid_responses_are_rejected() {
         let response = parse(b"HTTP/1.0 200 OK\r\nMcp-Session-Id: x\r\ncontent-length: 2\r\n\r\n{}".to_vec()).unwrap();
         assert_eq!((response.status, response.header("mcp-session-id")), (200, Some("x")));
         assert_eq!(response.body, b"{}");
@@ -98,12 +98,12 @@ mod tests {
     }
 
     #[test]
-    fn that_there_is_too_much_to_do_is_heard_though_the_rest_is_cut() {
+    fn overload_is_recognized_in_truncated_response() {
         for busy in ["HTTP/1.1 503 Service Unavailable\r\nContent-Length: 30\r\n\r\n{", "HTTP/1.0 503"] {
             assert!(is_busy(busy.as_bytes()), "{busy}");
         }
-        for other in ["", "HTTP/1.1 50", "HTTP/1.1 200 503\r\n\r\n", "SSH-2.0 503"] {
-            assert!(!is_busy(other.as_bytes()), "{other}");
+        for invalid in ["", "HTTP/1.1 50", "HTTP/1.1 200 503\r\n\r\n", "SSH-2.0 503"] {
+            assert!(!is_busy(invalid.as_bytes()), "{invalid}");
         }
     }
 }
