@@ -47,7 +47,7 @@ pub fn code_mode_tools() -> Vec<Value> {
     let run_python = tool(
         RUN_PYTHON,
         "Run Python in your own sandbox, which keeps variables, functions and imports from call to call; top-level \
-         await works. MCP servers named in `servers` are async functions: `await \
+         await works. MCP servers named in `servers` have async functions: `await \
          mcp_<server>.<tool>(arg=...)`, with plain Python as result; asyncio.gather runs calls at once. Find tools with \
          search_tools, or in the code: `import mcp.runtime; mcp.runtime.search_tool_docs_sync(query)`. Print what you want \
          to see. More: resource://ringfence/capabilities",

@@ -11,7 +11,7 @@ use super::Gateway;
 const INSTRUCTIONS: &str = "Runs code in isolated sandboxes. Pass the session_id of a result to keep its state.";
 
 const CODE_INSTRUCTIONS: &str =
-    "Runs Python in an isolated sandbox, where MCP servers are available as async functions.";
+    "Runs Python in an isolated sandbox, where the tools of MCP servers are async functions.";
 
 /// Maximum number of servers in the instructions.
 const MAX_SHOWN_SERVERS: usize = 50;
