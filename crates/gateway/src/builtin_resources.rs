@@ -1,4 +1,4 @@
-//! Resources of our own: outputs that were too long for their answer, and what code mode can do.
+//! The built-in resources: outputs that were too long for their result, and the description of code mode.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,7 @@ pub(crate) fn output_template() -> Value {
     json!({
         "uriTemplate": format!("{PREFIX}{{session_id}}/outputs/{{number}}"),
         "name": "output",
-        "description": "A long output in full, up to 8 MiB; answers name it where they had to drop something.",
+        "description": "A long output in full, up to 8 MiB; results with dropped bytes name it.",
     })
 }
 
@@ -29,20 +29,21 @@ pub(crate) fn capabilities() -> Value {
     json!({
         "uri": CAPABILITIES_URI,
         "name": "capabilities",
-        "description": "What code in run_python can use.",
+        "description": "Functions for code in run_python.",
         "mimeType": "text/markdown",
     })
 }
 
+/// Whether a URI belongs to this server, even if there is no such resource.
 pub(crate) fn is_builtin(uri: &str) -> bool {
     uri.starts_with(PREFIX) || is_capabilities(uri)
 }
 
-/// Whether it is the one that explains code mode.
 pub(crate) fn is_capabilities(uri: &str) -> bool {
     uri == CAPABILITIES_URI
 }
 
+/// The URI of an output.
 pub(crate) fn uri(session: &SessionId, whole: &Whole) -> String {
     format!("{PREFIX}{session}/outputs/{}", whole.number)
 }
@@ -53,7 +54,8 @@ pub(crate) async fn read(sessions: &Sessions, principal: &Principal, uri: &str) 
         return Ok(read_result([ResourceContents::text(uri, "text/markdown", CAPABILITIES)]));
     }
     let (session, number) = parse(uri).ok_or_else(|| {
-        Failure::new(Kind::NotFound, "there is no such resource").hint("resources/templates/list says what there is")
+        Failure::new(Kind::NotFound, "unknown resource")
+            .hint("resources/templates/list lists the resources of this server")
     })?;
     let session = arguments::session_id(session.to_owned())?;
     let (bytes, missing) = sessions.read_output(principal, &session, number).await?;
@@ -65,7 +67,7 @@ pub(crate) async fn read(sessions: &Sessions, principal: &Principal, uri: &str) 
     };
     // A separate item, so that the guest's output cannot imitate it.
     let note = (missing > 0).then(|| {
-        ResourceContents::text(format!("{uri}#missing"), "text/plain", format!("{missing} more bytes were not kept"))
+        ResourceContents::text(format!("{uri}#missing"), "text/plain", format!("{missing} more bytes were not stored"))
     });
     Ok(read_result([Some(contents), note].into_iter().flatten()))
 }
@@ -88,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_template_says_is_a_resource() {
+    fn only_uris_of_the_template_are_outputs() {
         assert_eq!(parse("ringfence://sessions/session-1/outputs/3"), Some(("session-1", 3)));
         for uri in ["", "file:///etc/passwd", "ringfence://sessions/x", "ringfence://sessions/x/outputs/-1"] {
             assert_eq!(parse(uri), None, "{uri}");

@@ -3,12 +3,12 @@
 //! The code is not trusted: `authorize` decides about each of its requests. `run` runs code, `host_calls` handles its
 //! requests while it runs, and `caller_sessions` finds the session that `run_python` uses.
 
+mod call_error;
 mod caller_sessions;
-mod failure;
 mod host_calls;
+mod params;
 mod per_server_limit;
 mod preface;
-mod requests;
 mod run;
 mod saved;
 mod search;
@@ -24,22 +24,22 @@ use ringfence_session::Sessions;
 use ringfence_store::Store;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use search::Found;
+pub(crate) use search::FoundTool;
 
 use caller_sessions::CallerSessions;
 use per_server_limit::PerServerLimit;
-use preface::Prefaces;
+use preface::SavedTools;
 
 use crate::authorize::{Authorizer, Grants};
 use crate::hosting::Hosting;
 
-/// The capabilities of code mode, for models.
+/// A description of code mode for models, as Markdown.
 pub(crate) const CAPABILITIES: &str = include_str!("code/capabilities.md");
 
 /// Maximum time for calls of code to end at shutdown.
 const SHUTDOWN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Clones share their state.
+/// Runs code that may call servers. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct CodeMode(Arc<Inner>);
 
@@ -50,7 +50,7 @@ struct Inner {
     grants: Grants,
     caller_sessions: CallerSessions,
     per_server_limit: PerServerLimit,
-    prefaces: Prefaces,
+    saved_tools: SavedTools,
     tasks: TaskTracker,
 }
 
@@ -78,7 +78,7 @@ impl CodeMode {
             per_server_limit: PerServerLimit::new(settings.calls_per_server),
             grants: Grants::new(store.clone()),
             caller_sessions: CallerSessions::new(store),
-            prefaces: Prefaces::default(),
+            saved_tools: SavedTools::default(),
             tasks: TaskTracker::new(),
             hosting,
             sessions,
@@ -90,7 +90,7 @@ impl CodeMode {
         &self.0.settings
     }
 
-    /// Waits a little for the calls of code. The sessions have ended, so their results are not needed.
+    /// Waits a limited time for tool calls of code. The sessions have ended, so the results are not needed.
     pub(crate) async fn end(&self) {
         self.0.tasks.close();
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, self.0.tasks.wait()).await;

@@ -1,6 +1,6 @@
-//! The REST routes for whoever runs the server, over a Unix socket, with sight of all sessions.
+//! The REST API for the operator, over a Unix socket. The operator sees all sessions.
 //!
-//! The kernel says who connects: only the server's own user and root are heard.
+//! The kernel authenticates clients (`SO_PEERCRED`): only the user of the server and root are accepted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,43 +12,43 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::serve::Listener;
 use ringfence_core::Principal;
+use ringfence_mcp::fair_pool::Principals;
+use ringfence_mcp::http::refuse;
 use tokio::net::unix::SocketAddr;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Gateway, rest};
-use ringfence_mcp::fair_pool::Principals;
-use ringfence_mcp::http::refuse;
 
-const MOST_REQUESTS: usize = 64;
-const MOST_BODY_BYTES: usize = 4 << 20;
+const MAX_REQUESTS: usize = 64;
+const MAX_BODY_BYTES: usize = 4 << 20;
 
-/// How long to rest when no connection can be accepted, for want of descriptors.
-const REST: Duration = Duration::from_millis(100);
+/// Time to wait after `accept` failed, for example because of too many open files.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// How long answers under way may still take once the server is told to end; the sessions are ended after it.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Maximum time for open requests to finish at shutdown. The sessions end after it.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves until `shutdown`. Those with the user id `owner`, and root, are let in.
+/// Serves until `shutdown`. Accepts clients with the user id `owner` and root.
 pub async fn serve_operator(listener: UnixListener, owner: u32, gateway: Gateway, shutdown: CancellationToken) {
-    let room = Arc::new(Semaphore::new(MOST_REQUESTS));
-    let app = rest::routes(gateway, MOST_BODY_BYTES, Principals::One, &shutdown)
+    let permits = Arc::new(Semaphore::new(MAX_REQUESTS));
+    let app = rest::routes(gateway, MAX_BODY_BYTES, Principals::One, &shutdown)
         .layer(Extension(Principal::operator()))
-        .layer(from_fn_with_state(room, pass));
+        .layer(from_fn_with_state(permits, limit_requests));
     let server =
         axum::serve(OwnerOnly { listener, owner }, app).with_graceful_shutdown(shutdown.clone().cancelled_owned());
     tokio::select! {
         served = async { server.await } => if let Err(error) = served {
-            tracing::warn!("the operator's socket is no longer served: {error}");
+            tracing::warn!("the operator socket stopped serving: {error}");
         },
-        () = async { shutdown.cancelled().await; tokio::time::sleep(FAREWELL).await } => {}
+        () = async { shutdown.cancelled().await; tokio::time::sleep(SHUTDOWN_TIMEOUT).await } => {}
     }
 }
 
-async fn pass(State(room): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
-    let Ok(_permit) = room.try_acquire() else {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many requests at a time", "try again shortly");
+async fn limit_requests(State(permits): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+    let Ok(_permit) = permits.try_acquire() else {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests", "try again shortly");
     };
     next.run(request).await
 }
@@ -67,10 +67,10 @@ impl Listener for OwnerOnly {
             match self.listener.accept().await {
                 Ok((stream, address)) => match stream.peer_cred() {
                     Ok(peer) if peer.uid() == self.owner || peer.uid() == 0 => return (stream, address),
-                    Ok(peer) => tracing::warn!("uid {} was turned away at the operator's socket", peer.uid()),
+                    Ok(peer) => tracing::warn!("refused a connection of uid {} to the operator socket", peer.uid()),
                     Err(_) => {}
                 },
-                Err(_) => tokio::time::sleep(REST).await,
+                Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
             }
         }
     }

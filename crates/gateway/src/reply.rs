@@ -1,19 +1,19 @@
-//! The only place that shapes what an agent sees.
+//! Renders the results of the built-in tools for agents. No other module does.
 //!
-//! `run_python` has rules of its own (`code`). Elsewhere each source has a content block of its own: stdout, stderr,
-//! result, traceback, then what the code displayed. The last block is always the host's, so that nothing a guest writes
-//! can pass for it.
-//! The fields of `structuredContent` come from the host; guest text stays inside its own strings.
-//! Everything is bounded here, whatever the runtime hands over.
+//! Each source has a separate content block: stdout, stderr, result, traceback, then the displayed items. The last block
+//! is always written by the host, so that guest output cannot imitate it. `run_python` uses a different format, see
+//! `python`.
+//! The host chooses the fields of `structuredContent`; guest text only appears in string values.
+//! All sizes are limited here, independently of the limits of sessions.
 
-mod code;
 mod display;
+mod excerpt;
 mod files;
-mod found;
-mod output;
+mod found_tools;
+mod python;
 mod terminal;
 mod tool_result;
-mod unfinished;
+mod unfinished_calls;
 
 use std::fmt::Write as _;
 
@@ -22,45 +22,45 @@ use ringfence_core::{Access, Volume, bytes};
 use ringfence_session::{Answer, SessionInfo, SessionStatus, Status, Stopped};
 use serde_json::{Map, Value, json};
 
-pub(crate) use code::{code_answer, validation_answer};
-pub(crate) use files::{directory, directory_fields, file, written};
-pub(crate) use found::found_tools;
-use output::Excerpt;
+use excerpt::Excerpt;
+pub(crate) use files::{directory, directory_fields, file, written_file};
+pub(crate) use found_tools::found_tools;
+pub(crate) use python::{python_result, python_validation_error};
 pub(crate) use tool_result::ToolResult;
-use unfinished::Unfinished;
+use unfinished_calls::UnfinishedCalls;
 
 use crate::builtin_resources;
 use crate::content::ContentBlock;
 
-/// Of what came of running something, if nothing is wrong with it.
-const USUAL_FIELDS: usize = 9;
+/// Number of fields of a successful run.
+const COMMON_FIELDS: usize = 9;
 
-/// Of what an interpreter has cut itself. What is printed is kept whole.
-const SHORTENED: &str = "the result or the error is shortened: print what you need of it";
+/// The note for a result or error that the interpreter itself has shortened. Printed output is not shortened there.
+const SHORTENED_NOTE: &str = "the result or the error is shortened: print the part that you need";
 
-/// Renders what came of running something.
-pub(crate) fn answer(answer: &Answer) -> ToolResult {
-    let stdout = Excerpt::of(&answer.stdout);
-    let stderr = Excerpt::of(&answer.stderr);
-    let result = answer.result.as_deref().map(Excerpt::of_text);
+/// Renders the result of code or of a command.
+pub(crate) fn run_result(answer: &Answer) -> ToolResult {
+    let stdout = Excerpt::from_output(&answer.stdout);
+    let stderr = Excerpt::from_output(&answer.stderr);
+    let result = answer.result.as_deref().map(Excerpt::from_text);
     let traceback = answer.error.as_ref().map(|error| match error.traceback.trim_end() {
-        "" => Excerpt::of_text(&format!("{}: {}", error.name, error.message)),
-        traceback => Excerpt::of_text(traceback),
+        "" => Excerpt::from_text(&format!("{}: {}", error.name, error.message)),
+        traceback => Excerpt::from_text(traceback),
     });
 
     let mut content = Vec::new();
-    content.extend(stdout.plain().map(ContentBlock::text));
-    content.extend(stderr.plain().map(|text| ContentBlock::text(format!("stderr:\n{text}"))));
-    content.extend(result.as_ref().and_then(Excerpt::plain).map(ContentBlock::text));
-    content.extend(traceback.as_ref().and_then(Excerpt::plain).map(ContentBlock::text));
+    content.extend(stdout.to_plain_text().map(ContentBlock::text));
+    content.extend(stderr.to_plain_text().map(|text| ContentBlock::text(format!("stderr:\n{text}"))));
+    content.extend(result.as_ref().and_then(Excerpt::to_plain_text).map(ContentBlock::text));
+    content.extend(traceback.as_ref().and_then(Excerpt::to_plain_text).map(ContentBlock::text));
     let displayed = display::blocks(answer);
     content.extend(displayed.blocks);
-    content.push(ContentBlock::text(closing(answer, &stdout, &stderr, displayed.left_out)));
+    content.push(ContentBlock::text(status_line(answer, &stdout, &stderr, displayed.left_out)));
 
     let excerpts = [Some(&stdout), Some(&stderr), result.as_ref(), traceback.as_ref()];
     let is_cut = excerpts.into_iter().flatten().any(|excerpt| excerpt.dropped_bytes > 0);
     let truncated = answer.is_cut || is_cut || displayed.left_out > 0;
-    let mut fields = Map::with_capacity(USUAL_FIELDS);
+    let mut fields = Map::with_capacity(COMMON_FIELDS);
     let mut field = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     field("session_id", answer.session_id.as_str().into());
     field("session_created", answer.session_created.into());
@@ -73,8 +73,8 @@ pub(crate) fn answer(answer: &Answer) -> ToolResult {
     field("truncated", truncated.into());
     if let Some(error) = &answer.error {
         let error = json!({
-            "name": Excerpt::of_text(&error.name).text,
-            "message": Excerpt::of_text(&error.message).text,
+            "name": Excerpt::from_text(&error.name).text,
+            "message": Excerpt::from_text(&error.message).text,
             "traceback": traceback.map(|excerpt| excerpt.text),
         });
         field("error", error);
@@ -85,22 +85,22 @@ pub(crate) fn answer(answer: &Answer) -> ToolResult {
         }
     }
     if !answer.notices.is_empty() {
-        field("notices", answer.notices.iter().map(|notice| Excerpt::of_text(notice).text).collect());
+        field("notices", answer.notices.iter().map(|notice| Excerpt::from_text(notice).text).collect());
     }
-    if let Some(unfinished) = Unfinished::of(&answer.open_calls).fields() {
-        field("unfinished_calls", unfinished);
+    if let Some(calls) = UnfinishedCalls::new(&answer.open_calls).fields() {
+        field("unfinished_calls", calls);
     }
     let is_error = answer.status != Status::Ok || answer.exit_code.is_some_and(|code| code != 0);
     ToolResult { content, fields: Value::Object(fields), is_error }
 }
 
-/// What the code displayed: pictures, tables and the like.
+/// Renders the items that the code displayed, such as images and tables.
 pub(crate) fn displayed(answer: &Answer) -> Value {
     display::blocks(answer).blocks.into_iter().map(Value::from).collect()
 }
 
-/// The host's own words about a call.
-fn closing(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize) -> String {
+/// The last block: the host's summary of a call.
+fn status_line(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize) -> String {
     let mut line = String::from("[");
     match (answer.status, answer.exit_code) {
         (Status::Ok, Some(code)) if code != 0 => drop(write!(line, "exit code {code}")),
@@ -118,17 +118,17 @@ fn closing(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize)
             let _ = write!(line, ", {} bytes of {name} dropped", excerpt.dropped_bytes);
         }
         if let Some(whole) = &output.whole {
-            let what = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
+            let part = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
             let _ = write!(
                 line,
-                " ({what}, {} bytes, is {})",
+                " ({part}, {} bytes, is {})",
                 whole.bytes,
                 builtin_resources::uri(&answer.session_id, whole)
             );
         }
     }
     if answer.is_cut {
-        let _ = write!(line, ", {SHORTENED}");
+        let _ = write!(line, ", {SHORTENED_NOTE}");
     }
     if left_out > 0 {
         let _ = write!(line, ", {left_out} displayed items left out as too large or malformed");
@@ -137,16 +137,16 @@ fn closing(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize)
         let _ = write!(line, "; new session_id {}", answer.session_id);
     }
     for notice in &answer.notices {
-        let _ = write!(line, "; {}", terminal::plain(&Excerpt::of_text(notice).text));
+        let _ = write!(line, "; {}", terminal::to_plain_text(&Excerpt::from_text(notice).text));
     }
-    for note in Unfinished::of(&answer.open_calls).notes() {
+    for note in UnfinishedCalls::new(&answer.open_calls).notes() {
         let _ = write!(line, "; {note}");
     }
     line.push(']');
     line
 }
 
-/// Renders live sessions.
+/// Renders the live sessions of a caller.
 pub(crate) fn sessions(sessions: &[SessionInfo]) -> ToolResult {
     let mut text = String::new();
     for info in sessions {
@@ -156,13 +156,13 @@ pub(crate) fn sessions(sessions: &[SessionInfo]) -> ToolResult {
         };
         let SessionInfo { session_id, template, flavor, memory_bytes, memory_limit_bytes, limits, .. } = info;
         let _ = write!(text, "{session_id} {template} {flavor} {status}");
-        let shares = [
+        let resources = [
             (*memory_bytes, "memory", *memory_limit_bytes),
             (info.usage.and_then(|usage| usage.workspace_bytes), "workspace", limits.workspace_bytes),
         ];
-        for (used, what, limit) in shares {
+        for (used, name, limit) in resources {
             if let Some(used) = used {
-                let _ = write!(text, ", {what} {} of {}", bytes::format(used), bytes::format(limit));
+                let _ = write!(text, ", {name} {} of {}", bytes::format(used), bytes::format(limit));
             }
         }
         if let Some(usage) = info.usage {
@@ -176,29 +176,29 @@ pub(crate) fn sessions(sessions: &[SessionInfo]) -> ToolResult {
 
 /// Renders the end of a session.
 pub(crate) fn stopped(id: &SessionId, stopped: Stopped) -> ToolResult {
-    let what = if stopped.was_running { "stopped; a call was running in it" } else { "stopped; it was idle" };
+    let text = if stopped.was_running { "stopped; a call was running" } else { "stopped; it was idle" };
     let fields = json!({"session_id": id, "was_running": stopped.was_running});
-    ToolResult::success(vec![ContentBlock::text(what)], fields)
+    ToolResult::success(vec![ContentBlock::text(text)], fields)
 }
 
-/// Renders what of the host sandboxes are shown.
+/// Renders the host directories that are shared with sandboxes.
 pub(crate) fn volumes(volumes: &[Volume]) -> ToolResult {
-    let mut text = Vec::new();
-    let mut rows = Vec::new();
+    let mut lines = Vec::new();
+    let mut fields = Vec::new();
     for volume in volumes {
         let access = match volume.access {
             Access::ReadOnly => "ro",
             Access::ReadWrite => "rw",
         };
-        text.push(format!("{}:{}:{access}", volume.host.display(), volume.guest.display()));
-        rows.push(json!({
+        lines.push(format!("{}:{}:{access}", volume.host.display(), volume.guest.display()));
+        fields.push(json!({
             "host": volume.host.to_string_lossy(),
             "guest": volume.guest.to_string_lossy(),
             "access": access,
         }));
     }
-    let text = if text.is_empty() { "no volumes are shared".to_owned() } else { text.join("\n") };
-    ToolResult::success(vec![ContentBlock::text(text)], json!({"volumes": rows}))
+    let text = if lines.is_empty() { "no volumes are shared".to_owned() } else { lines.join("\n") };
+    ToolResult::success(vec![ContentBlock::text(text)], json!({"volumes": fields}))
 }
 
 #[cfg(test)]

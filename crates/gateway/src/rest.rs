@@ -1,16 +1,17 @@
-//! The same sessions over plain HTTP and JSON, for programs that embed ringfence.
+//! The REST API: sessions and hosted servers over plain HTTP and JSON, for programs that embed ringfence.
 //!
-//! Who may ask is decided before: a request comes with its `Principal`. Errors carry the fields of the error table.
+//! The caller of [`routes`] authenticates requests and attaches the `Principal` of each. Errors have the fields of the
+//! error table.
 
 mod body;
 mod exec;
 mod files;
 mod path;
+mod process_socket;
 mod processes;
 mod query;
 mod servers;
 mod sessions;
-mod socket;
 
 use std::sync::Arc;
 
@@ -30,8 +31,8 @@ use crate::Gateway;
 use crate::authorize::{Action, Object, Subject};
 use crate::hosting::Hosting;
 
-/// Files that may be on their way in at a time; each is held in memory.
-const UPLOADS_AT_ONCE: usize = 8;
+/// Maximum number of concurrent uploads. Each file is buffered in memory.
+const MAX_UPLOADS: usize = 8;
 
 #[derive(Clone)]
 struct Rest {
@@ -52,7 +53,8 @@ impl Rest {
 
     fn hosting(&self) -> Result<&Hosting, Failure> {
         self.gateway.hosting().ok_or_else(|| {
-            Failure::new(Kind::NotFound, "no servers are hosted here").hint("`ringfence server add` adds one")
+            Failure::new(Kind::NotFound, "this gateway hosts no servers")
+                .hint("add a server with `ringfence server add`")
         })
     }
 }
@@ -63,7 +65,7 @@ pub(crate) fn routes(
     principals: Principals,
     shutdown: &CancellationToken,
 ) -> Router {
-    let uploads = Arc::new(Pool::new(UPLOADS_AT_ONCE, principals));
+    let uploads = Arc::new(Pool::new(MAX_UPLOADS, principals));
     let rest = Rest { gateway, max_body_bytes, uploads, shutdown: shutdown.clone() };
     Router::new()
         .route("/v1/sessions", get(sessions::list).post(sessions::create))
@@ -76,15 +78,16 @@ pub(crate) fn routes(
         .route("/v1/sessions/{id}/files/{*path}", get(files::get).put(files::put))
         .route("/v1/sessions/{id}/processes", get(processes::list).post(processes::start))
         .route("/v1/sessions/{id}/processes/{pid}", get(processes::show).delete(processes::stop))
-        .route("/v1/sessions/{id}/processes/{pid}/ws", get(socket::open))
+        .route("/v1/sessions/{id}/processes/{pid}/ws", get(process_socket::open))
         .route("/v1/servers", get(servers::list).post(servers::add))
         .route("/v1/servers/{name}", get(servers::show).patch(servers::edit).delete(servers::remove))
         .route("/v1/servers/{name}/tools", get(servers::tools))
         .route("/v1/servers/{name}/pin", post(servers::pin).delete(servers::unpin))
         .route("/v1/servers/{name}/restart", post(servers::restart))
-        .route(query::FALLBACK, any(async || Refusal::from(nothing_here())))
-        .method_not_allowed_fallback(async || Refusal {
-            failure: Failure::new(Kind::Validation, "this cannot be done here").hint("the README lists the requests"),
+        .route(query::FALLBACK, any(async || RestError::from(unknown_path())))
+        .method_not_allowed_fallback(async || RestError {
+            failure: Failure::new(Kind::Validation, "method not allowed for this path")
+                .hint("the README lists the requests"),
             status: Some(StatusCode::METHOD_NOT_ALLOWED),
         })
         .layer(from_fn_with_state(rest.clone(), check))
@@ -96,13 +99,13 @@ async fn check(State(rest): State<Rest>, request: Request, next: Next) -> Respon
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let authorized = match request.extensions().get::<Principal>() {
         Some(principal) => rest.authorize(principal, action(request.method(), route)),
-        None => Err(Failure::new(Kind::Policy, "the sender of this request is unknown").hint("send a token")),
+        None => Err(Failure::new(Kind::Policy, "the request has no principal").hint("send a token")),
     };
     if let Err(failure) = authorized {
-        return Refusal::from(failure).into_response();
+        return RestError::from(failure).into_response();
     }
     if let Err(failure) = query::check(request.method(), route, request.uri()) {
-        return Refusal::from(failure).into_response();
+        return RestError::from(failure).into_response();
     }
     next.run(request).await
 }
@@ -111,7 +114,7 @@ async fn check(State(rest): State<Rest>, request: Request, next: Next) -> Respon
 fn action(method: &Method, route: &str) -> Action {
     let (is_read, is_write) = (matches!(*method, Method::GET | Method::HEAD), *method == Method::PUT);
     let Some(route) = route.strip_prefix("/v1/") else { return Action::Other };
-    let Some(of_session) = route.strip_prefix("sessions/{id}") else {
+    let Some(session_route) = route.strip_prefix("sessions/{id}") else {
         return match route {
             "sessions" if is_read => Action::ManageSessions,
             "sessions" => Action::CreateSession,
@@ -119,37 +122,37 @@ fn action(method: &Method, route: &str) -> Action {
             _ => Action::Other,
         };
     };
-    match of_session {
+    match session_route {
         "" | "/log" => Action::ManageSessions,
         "/exec" => Action::Run,
         "/outputs/{number}" => Action::ReadOutput,
-        _ if of_session.starts_with("/processes") => Action::RunCommand,
-        _ if of_session.starts_with("/files") && is_read => Action::ReadFiles,
-        _ if of_session.starts_with("/files") && is_write => Action::WriteFiles,
+        _ if session_route.starts_with("/processes") => Action::RunCommand,
+        _ if session_route.starts_with("/files") && is_read => Action::ReadFiles,
+        _ if session_route.starts_with("/files") && is_write => Action::WriteFiles,
         _ => Action::Other,
     }
 }
 
-fn nothing_here() -> Failure {
-    Failure::new(Kind::NotFound, "nothing is here").hint("sessions are at /v1/sessions, servers at /v1/servers")
+fn unknown_path() -> Failure {
+    Failure::new(Kind::NotFound, "unknown path").hint("sessions are at /v1/sessions, servers at /v1/servers")
 }
 
-type Answer = Result<Response, Refusal>;
+type HandlerResult = Result<Response, RestError>;
 
-/// A failure on its way to an HTTP client.
-struct Refusal {
+/// A failure as an HTTP response.
+struct RestError {
     failure: Failure,
-    /// Where the kind of failure alone does not say it.
+    /// The HTTP status, if it is not the one of the failure's kind.
     status: Option<StatusCode>,
 }
 
-impl From<Failure> for Refusal {
+impl From<Failure> for RestError {
     fn from(failure: Failure) -> Self {
         Self { failure, status: None }
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for RestError {
     fn into_response(self) -> Response {
         let is_busy = self.failure.kind == Kind::Busy;
         let (status, body) = failure::render_http(self.failure);
@@ -164,23 +167,23 @@ mod tests {
 
     #[test]
     fn every_route_has_an_action() {
-        let of_session = |rest: &str| format!("/v1/sessions/{{id}}{rest}");
+        let session = |rest: &str| format!("/v1/sessions/{{id}}{rest}");
         for (method, route, expected) in [
             (Method::GET, "/v1/sessions".into(), Action::ManageSessions),
             (Method::HEAD, "/v1/sessions".into(), Action::ManageSessions),
             (Method::POST, "/v1/sessions".into(), Action::CreateSession),
-            (Method::DELETE, of_session(""), Action::ManageSessions),
-            (Method::GET, of_session("/log"), Action::ManageSessions),
-            (Method::POST, of_session("/exec"), Action::Run),
-            (Method::GET, of_session("/outputs/{number}"), Action::ReadOutput),
-            (Method::GET, of_session("/files"), Action::ReadFiles),
-            (Method::HEAD, of_session("/files/{*path}"), Action::ReadFiles),
-            (Method::PUT, of_session("/files/{*path}"), Action::WriteFiles),
-            (Method::GET, of_session("/processes"), Action::RunCommand),
-            (Method::POST, of_session("/processes"), Action::RunCommand),
-            (Method::GET, of_session("/processes/{pid}/ws"), Action::RunCommand),
+            (Method::DELETE, session(""), Action::ManageSessions),
+            (Method::GET, session("/log"), Action::ManageSessions),
+            (Method::POST, session("/exec"), Action::Run),
+            (Method::GET, session("/outputs/{number}"), Action::ReadOutput),
+            (Method::GET, session("/files"), Action::ReadFiles),
+            (Method::HEAD, session("/files/{*path}"), Action::ReadFiles),
+            (Method::PUT, session("/files/{*path}"), Action::WriteFiles),
+            (Method::GET, session("/processes"), Action::RunCommand),
+            (Method::POST, session("/processes"), Action::RunCommand),
+            (Method::GET, session("/processes/{pid}/ws"), Action::RunCommand),
             (Method::GET, "/v1/servers/{name}/tools".into(), Action::UseServers),
-            (Method::DELETE, of_session("/files/{*path}"), Action::Other),
+            (Method::DELETE, session("/files/{*path}"), Action::Other),
             (Method::GET, "/v1/{*rest}".into(), Action::Other),
         ] {
             assert_eq!(action(&method, &route), expected, "{method} {route}");

@@ -63,7 +63,7 @@ pub struct Gateway {
     clients: Clients,
     hosting: Option<Hosting>,
     profile: Arc<Profile>,
-    /// The key under which the offer of the profile is cached.
+    /// The key under which the view of the profile is cached.
     profile_name: Arc<str>,
     authorizer: Authorizer,
     request_timeout: Duration,
@@ -160,7 +160,7 @@ impl Gateway {
         self.hosting.as_ref()
     }
 
-    /// Waits a little for the calls of code that are in progress.
+    /// Waits a limited time for tool calls of code that are in progress.
     pub async fn end(&self) {
         if let Some(code) = &self.code {
             code.end().await;
@@ -175,7 +175,7 @@ impl Gateway {
         }
     }
 
-    /// The same, including the failure of the last sandbox.
+    /// Like [`Self::health`], but includes the failure of the last sandbox launch.
     pub(crate) fn backend_state(&self) -> Result<(), String> {
         self.health()?;
         match &self.backend {
@@ -199,12 +199,12 @@ impl Gateway {
         }
     }
 
-    /// The offer of the servers; None in code mode, where code calls them.
+    /// The tools, prompts and resources of the servers; None in code mode, where only code calls them.
     fn view(&self) -> Option<Arc<View>> {
         if self.profile.mode == ProfileMode::Code {
             return None;
         }
-        // All of them, whether the scope shows them or not: no tool of a server may take such a name.
+        // Includes tools that the scope hides: no tool of a server may have the name of a built-in one.
         let reserved = self.builtin_tools().iter().map(|tool| &*tool.name).collect();
         Some(self.servers()?.view(&self.profile_name, &self.profile, &reserved))
     }

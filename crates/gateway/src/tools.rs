@@ -20,7 +20,7 @@ pub(crate) const LIST_FILES: &str = "list_files";
 pub(crate) const RUN_PYTHON: &str = "run_python";
 pub(crate) const SEARCH_TOOLS: &str = "search_tools";
 
-/// The action of a built-in tool.
+/// The action that a built-in tool needs.
 pub(crate) fn action(tool: &str) -> Option<Action> {
     Some(match tool {
         EXECUTE_CODE | RUN_PYTHON => Action::RunCode,
@@ -36,6 +36,9 @@ pub(crate) fn action(tool: &str) -> Option<Action> {
 /// The encodings of file contents.
 pub(crate) const ENCODINGS: [&str; 2] = ["utf-8", "base64"];
 
+/// Number of tools that a search returns by default.
+pub(crate) const DEFAULT_FOUND_TOOLS: usize = 5;
+
 /// Maximum number of tools that a search returns.
 pub(crate) const MAX_FOUND_TOOLS: usize = 20;
 
@@ -44,14 +47,14 @@ pub fn code_mode_tools() -> Vec<Value> {
     let run_python = tool(
         RUN_PYTHON,
         "Run Python in your own sandbox, which keeps variables, functions and imports from call to call; top-level \
-         await works. MCP servers named in `servers` are there as async functions: `await \
+         await works. MCP servers named in `servers` have async functions: `await \
          mcp_<server>.<tool>(arg=...)`, with plain Python as result; asyncio.gather runs calls at once. Find tools with \
          search_tools, or in the code: `import mcp.runtime; mcp.runtime.search_tool_docs_sync(query)`. Print what you want \
          to see. More: resource://ringfence/capabilities",
         input_schema(
             json!({
                 "code": {"type": "string", "minLength": 1},
-                "servers": {"type": "array", "items": {"type": "string"}, "description": "stay for later calls"},
+                "servers": {"type": "array", "items": {"type": "string"}, "description": "usable in later calls too"},
                 "timeout": {"type": "integer", "minimum": 1, "description": "seconds; 30 by default"},
             }),
             &["code"],
@@ -87,7 +90,7 @@ pub(crate) fn session_tools(choice: &Choice) -> Vec<Value> {
         ),
         tool(
             EXECUTE_COMMAND,
-            "Run a shell line in a sandbox, with pipes and redirections.",
+            "Run a shell command in a sandbox, with pipes and redirections.",
             run_input_schema("command", choice),
             Some(run_output_schema()),
             run_hints(),
@@ -101,7 +104,7 @@ pub(crate) fn session_tools(choice: &Choice) -> Vec<Value> {
         ),
         tool(
             STOP_SESSION,
-            "End a session and free all it holds.",
+            "End a session and free its resources.",
             input_schema(json!({"session_id": {"type": "string"}}), &["session_id"]),
             Some(object_schema(
                 json!({"session_id": {"type": "string"}, "was_running": {"type": "boolean"}}),
@@ -140,7 +143,7 @@ pub(crate) fn session_tools(choice: &Choice) -> Vec<Value> {
         ),
         tool(
             WRITE_FILE,
-            "Write a file of a session; missing directories are made.",
+            "Write a file of a session; missing directories are created.",
             file_input_schema(
                 json!({
                     "content": {"type": "string"},
@@ -287,18 +290,18 @@ mod tests {
     }
 
     #[test]
-    fn the_list() {
+    fn session_tools_list() {
         insta::assert_json_snapshot!(session_tools(&choice()));
     }
 
     #[test]
-    fn the_list_is_cheap() {
+    fn session_tools_list_is_small() {
         let bytes = serde_json::to_string(&session_tools(&choice())).unwrap().len();
         assert!(bytes < 6144, "{bytes} bytes");
     }
 
     #[test]
-    fn the_list_of_code_mode() {
+    fn code_mode_tools_list() {
         insta::assert_json_snapshot!(code_mode_tools());
     }
 
@@ -311,10 +314,10 @@ mod tests {
     }
 
     #[test]
-    fn every_listed_tool_is_known() {
+    fn every_listed_tool_is_parsed() {
         for name in names() {
             let refusal = ToolCall::parse(&name, None).err().map(|failure| failure.message).unwrap_or_default();
-            assert!(!refusal.contains("no such tool"), "{name}");
+            assert!(!refusal.contains("unknown tool"), "{name}");
         }
     }
 }

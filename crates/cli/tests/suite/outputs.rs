@@ -55,7 +55,7 @@ fn even_that_is_bounded() {
     let first = flood["structuredContent"]["stdout_resource"].as_str().expect("it says where");
     let contents = read(&server, first).expect("it is read");
     assert_eq!(contents[0]["text"].as_str().map(str::len), Some(8 << 20));
-    assert_eq!(contents[1]["text"], format!("{} more bytes were not kept", 20_000_000 - (8 << 20)));
+    assert_eq!(contents[1]["text"], format!("{} more bytes were not stored", 20_000_000 - (8 << 20)));
 
     let odd = run(&server, session, "head -c 200000 /dev/zero | tr '\\0' '\\377'");
     let contents = read(&server, odd["structuredContent"]["stdout_resource"].as_str().expect("it says where"));

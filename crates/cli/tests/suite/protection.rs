@@ -127,7 +127,7 @@ fn a_sole_server_that_is_not_there_does_not_keep_this_one_from_answering() {
     let answer: Value = serde_json::from_str(&answer).expect("JSON");
     assert_eq!((status, &answer["result"]["serverInfo"]["name"]), (200, &json!("ringfence")), "{answer}");
     assert_eq!(
-        answer["result"]["instructions"], "The server off is not there just now. Calls of its tools say why.",
+        answer["result"]["instructions"], "The server off is not connected now. Calls of its tools report the reason.",
         "{answer}"
     );
 }

@@ -111,7 +111,7 @@ fn one_token_cannot_take_all_uploads() {
             agent.server.http(&format!("PUT /v1/sessions/{session}/files/y"), &agent.headers(), "content")
         };
         ringfence_testkit::wait_until("one token takes all uploads", || {
-            put(&one, &sessions[0]).1.contains("your token has 6 uploads under way")
+            put(&one, &sessions[0]).1.contains("your token has 6 uploads in progress")
         });
         let (status, body) = put(&other, &sessions[1]);
         assert_eq!(status, 200, "{body}");

@@ -1,5 +1,5 @@
-//! The session in which `run_python` runs the code of a caller: one for each caller and profile. A server that was started
-//! after a crash finds it again.
+//! The session in which `run_python` runs the code of a caller: one for each caller and profile. After a crash, a new
+//! server process finds it again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl CallerSessions {
         Arc::clone(self.sessions.lock().entry(key).or_default())
     }
 
-    /// Returns a session of a server that died, if it was adopted.
+    /// Returns the caller's session that was adopted from a crashed server process, if there is one.
     async fn adopted(&self, caller: &Caller, sessions: &Sessions) -> Result<Option<SessionId>, StoreError> {
         let stored = self.store.code_sessions(caller.principal.name(), &caller.profile_name).await?;
         Ok(stored.into_iter().rev().find(|session| sessions.has(&caller.principal, session)))
@@ -62,8 +62,8 @@ impl CodeMode {
     }
 }
 
-/// A failure of the database, which is reported under an incident id.
-#[allow(clippy::needless_pass_by_value)] // so that it can be mapped with
+/// Converts an error of the database, which is reported to the caller with an incident id only.
+#[allow(clippy::needless_pass_by_value, reason = "used with map_err")]
 pub(super) fn store_failure(error: StoreError) -> Failure {
     Failure::new(Kind::Internal, format!("the store failed: {error}"))
 }

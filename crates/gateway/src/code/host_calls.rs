@@ -1,4 +1,4 @@
-//! Handles the requests of one piece of code while it runs.
+//! Handles the requests that code sends to the host while it runs.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use ringfence_guest::HostResponse;
 use ringfence_session::{Asked, HostCall, HostCalls};
 use serde_json::Value;
 
-use super::failure::{CallError, ErrorKind};
+use super::call_error::CallError;
 use super::{Caller, CodeMode, Target};
 use crate::authorize::{Action, Object, SessionGrants, Subject};
 
-/// One piece of code that runs.
+/// One execution of code, with its permissions.
 pub(super) struct CodeRun {
     pub(super) mode: CodeMode,
     pub(super) caller: Caller,
@@ -25,7 +25,7 @@ impl CodeRun {
         Self { mode, caller, target, grants }
     }
 
-    /// Converts this into the handler of a session.
+    /// Converts this into the handler that a session calls.
     pub(super) fn into_host_calls(self, preface: Option<Arc<str>>) -> HostCalls {
         let run = Arc::new(self);
         HostCalls { preface, ask: Arc::new(move |asked| Self::on_request(&run, asked)) }
@@ -74,7 +74,7 @@ impl CodeRun {
                 }
             },
         };
-        reply.send(result.unwrap_or_else(CallError::into_answer)).await;
+        reply.send(result.unwrap_or_else(CallError::into_response)).await;
     }
 
     fn authorize(&self, method: &str) -> Result<(), CallError> {
@@ -87,21 +87,7 @@ impl CodeRun {
     }
 }
 
-/// Returns a result for code.
+/// Encodes a result for code.
 pub(super) fn result(value: &Value) -> HostResponse {
     HostResponse::result(value)
-}
-
-impl From<Failure> for CallError {
-    fn from(refusal: Failure) -> Self {
-        let kind = match refusal.kind {
-            Kind::Policy => ErrorKind::Refused,
-            Kind::ResourceLimit | Kind::Busy => ErrorKind::Limit,
-            Kind::NotFound | Kind::SessionNotFound => ErrorKind::NotFound,
-            Kind::Validation => ErrorKind::Invalid,
-            _ => ErrorKind::Internal,
-        };
-        let message = [refusal.message].into_iter().chain(refusal.hints).collect::<Vec<_>>().join("; ");
-        refusal.context.into_iter().fold(Self::new(kind, message), |error, (key, value)| error.with(&key, value))
-    }
 }

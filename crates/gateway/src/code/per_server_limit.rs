@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(super) struct PerServerLimit {
     limit: usize,
-    /// By caller and server uuid, as long as a call runs or waits.
+    /// By caller and server UUID. An entry is dead when no call runs or waits.
     semaphores: Mutex<HashMap<(Principal, String), Weak<Semaphore>>>,
 }
 
@@ -41,15 +41,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn limit_applies_to_each_caller_and_server() {
         let limit = PerServerLimit::new(2);
-        let (one, other) = (Principal::named("one"), Principal::named("other"));
-        let held = [limit.acquire(&one, "a").await, limit.acquire(&one, "a").await];
+        let (alice, bob) = (Principal::named("alice"), Principal::named("bob"));
+        let permits = [limit.acquire(&alice, "a").await, limit.acquire(&alice, "a").await];
         let timeout = std::time::Duration::from_secs(1);
-        assert!(tokio::time::timeout(timeout, limit.acquire(&one, "a")).await.is_err());
-        let _others = (limit.acquire(&one, "b").await, limit.acquire(&other, "a").await);
-        drop(held);
-        assert!(tokio::time::timeout(timeout, limit.acquire(&one, "a")).await.is_ok());
+        assert!(tokio::time::timeout(timeout, limit.acquire(&alice, "a")).await.is_err());
+        let _others = (limit.acquire(&alice, "b").await, limit.acquire(&bob, "a").await);
+        drop(permits);
+        assert!(tokio::time::timeout(timeout, limit.acquire(&alice, "a")).await.is_ok());
         assert_eq!(limit.semaphores.lock().len(), 3);
-        let _last = limit.acquire(&one, "c").await;
+        let _last = limit.acquire(&alice, "c").await;
         assert_eq!(limit.semaphores.lock().len(), 3, "unused entries are removed");
     }
 }

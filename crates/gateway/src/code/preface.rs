@@ -1,64 +1,59 @@
-//! What an interpreter is told before code runs in it: which servers it may call, and what its caller has saved.
+//! The preface, which an interpreter receives before code: the servers that the code may call and the saved tools of
+//! its caller.
+
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use ringfence_core::sync::Mutex;
-use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard};
-
-use ringfence_core::Language;
-use ringfence_core::Principal;
+use ringfence_core::{Language, Principal};
 use ringfence_store::{Store, StoreError};
 use serde_json::{Value, json};
 
 use crate::catalogue::KnownServer;
 
-/// Of what is told of a saved tool, in characters; the rest comes with its source.
-const MOST_DOC: usize = 200;
+/// Maximum length of the documentation of a saved tool in the preface. Its source has all of it.
+const MAX_DOC_CHARS: usize = 200;
 
-/// Callers whose saved tools are remembered.
-const MOST_CALLERS: usize = 1024;
+/// Maximum number of cached lists.
+const MAX_CACHED: usize = 1024;
 
-/// What callers have saved, as it is told; read once, and again when it changes here.
+/// A cache of the saved tools of callers, as JSON for the preface.
 #[derive(Default)]
-pub(super) struct Prefaces(Mutex<Saved>);
+pub(super) struct SavedTools(Mutex<HashMap<(Principal, Language), Arc<Vec<Value>>>>);
 
-type Saved = HashMap<(Principal, Language), Arc<Vec<Value>>>;
-
-impl Prefaces {
-    pub(super) async fn saved(
+impl SavedTools {
+    pub(super) async fn get(
         &self,
         store: &Store,
         principal: &Principal,
         language: Language,
     ) -> Result<Arc<Vec<Value>>, StoreError> {
         let key = (principal.clone(), language);
-        if let Some(saved) = self.known().get(&key) {
+        if let Some(saved) = self.0.lock().get(&key) {
             return Ok(Arc::clone(saved));
         }
         let tools = Box::pin(store.saved_tools(principal.name(), language)).await?;
-        let told = tools.iter().map(|tool| {
-            let doc: String = tool.doc.lines().next().unwrap_or_default().chars().take(MOST_DOC).collect();
+        let described = tools.iter().map(|tool| {
+            let doc: String = tool.doc.lines().next().unwrap_or_default().chars().take(MAX_DOC_CHARS).collect();
             json!({"name": tool.name, "version": tool.version, "doc": doc})
         });
-        let saved = Arc::new(told.collect::<Vec<_>>());
-        let mut known = self.known();
-        if known.len() >= MOST_CALLERS {
-            known.clear();
+        let saved = Arc::new(described.collect::<Vec<_>>());
+        let mut cache = self.0.lock();
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
         }
-        known.insert(key, Arc::clone(&saved));
+        cache.insert(key, Arc::clone(&saved));
         Ok(saved)
     }
 
-    /// Something was saved or deleted.
-    pub(super) fn forget(&self, principal: &Principal, language: Language) {
-        self.known().remove(&(principal.clone(), language));
-    }
-
-    fn known(&self) -> MutexGuard<'_, Saved> {
-        self.0.lock()
+    /// Removes a list from the cache, because a tool was saved or deleted.
+    pub(super) fn invalidate(&self, principal: &Principal, language: Language) {
+        self.0.lock().remove(&(principal.clone(), language));
     }
 }
 
-pub(super) fn compose<'a>(servers: impl Iterator<Item = &'a KnownServer>, saved: &[Value]) -> Arc<str> {
+/// Builds the preface.
+pub(super) fn build<'a>(servers: impl Iterator<Item = &'a KnownServer>, saved: &[Value]) -> Arc<str> {
     let servers: Vec<Value> = servers
         .map(|server| {
             json!({

@@ -1,4 +1,4 @@
-//! Code with servers: the session it runs in, what it may call there, and what came of it.
+//! Runs code that may call servers: finds or creates its session, grants it the servers, and executes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,51 +11,50 @@ use tokio_util::sync::CancellationToken;
 use super::caller_sessions::store_failure;
 use super::host_calls::CodeRun;
 use super::{Caller, CodeMode, Inner, Target, preface};
-use crate::authorize::Action;
-use crate::authorize::SessionGrants;
+use crate::authorize::{Action, SessionGrants};
 use crate::catalogue::KnownServer;
 
-/// How long code waits for servers that are started for the first time.
-const FIRST_START: Duration = Duration::from_secs(20);
+/// Maximum time that code waits for the tools of servers that start for the first time.
+const FIRST_START_TIMEOUT: Duration = Duration::from_secs(20);
 
-fn is_named(named: &[String], server: &KnownServer) -> bool {
-    named.iter().any(|name| *name == server.name || *name == server.alias)
+fn is_named(server_names: &[String], server: &KnownServer) -> bool {
+    server_names.iter().any(|name| *name == server.name || *name == server.alias)
 }
 
-/// Whether an interpreter is told what there is also where there is nothing: it then has the helpers at hand.
+/// When an interpreter receives a preface. With one, even an empty one, it loads the helpers of code mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Telling {
+enum PrefacePolicy {
     Always,
-    IfAny,
+    IfNotEmpty,
 }
 
-/// Servers that one call may name.
-pub(crate) const MOST_NAMED: usize = 64;
+/// Maximum number of servers in the arguments of one call.
+const MAX_SERVERS: usize = 64;
 
 impl CodeMode {
-    /// Runs code in the caller's own session.
-    pub(crate) async fn run(
+    /// Runs code in the session of its caller for `run_python`.
+    pub(crate) async fn run_python(
         &self,
         caller: &Caller,
         code: String,
-        named: &[String],
+        server_names: &[String],
         timeout: Option<Duration>,
         cancel: CancellationToken,
     ) -> Result<Answer, Failure> {
-        let servers = self.resolve(caller, named).await?;
+        let servers = self.find_servers(caller, server_names).await?;
         let timeout = self.check_timeout(timeout)?;
-        let mut is_second = false;
+        let mut is_retry = false;
         loop {
             let (session, is_new_session) = self.caller_session(caller).await?;
             let language = match self.0.sessions.language(&caller.principal, &session) {
-                Err(_) if !is_second => {
-                    is_second = true;
+                Err(_) if !is_retry => {
+                    is_retry = true;
                     continue;
                 }
                 language => language?,
             };
             let target = Target { session: Some(session.clone()), language };
-            let host = self.host_calls(caller, target, &servers, Telling::Always).await?;
+            let host = self.host_calls(caller, target, &servers, PrefacePolicy::Always).await?;
             let request = CodeRequest {
                 code: code.clone(),
                 template: None,
@@ -65,39 +64,39 @@ impl CodeMode {
                 host: Some(host),
             };
             match self.0.sessions.execute(&caller.principal, request, cancel.clone()).await {
-                // It has expired in between; nothing ran.
-                Err(failure) if failure.kind == Kind::SessionNotFound && !is_second => is_second = true,
-                answered => return answered.map(|answer| Answer { session_created: is_new_session, ..answer }),
+                // The session has expired in the meantime; nothing has run.
+                Err(failure) if failure.kind == Kind::SessionNotFound && !is_retry => is_retry = true,
+                result => return result.map(|answer| Answer { session_created: is_new_session, ..answer }),
             }
         }
     }
 
-    fn check_timeout(&self, wanted: Option<Duration>) -> Result<Duration, Failure> {
-        let most = self.0.settings.max_timeout;
-        let timeout = wanted.unwrap_or(self.0.settings.timeout.min(most));
-        if timeout > most {
-            let message = format!("a timeout of {} s is more than {} s", timeout.as_secs_f64(), most.as_secs());
+    fn check_timeout(&self, requested: Option<Duration>) -> Result<Duration, Failure> {
+        let max = self.0.settings.max_timeout;
+        let timeout = requested.unwrap_or(self.0.settings.timeout.min(max));
+        if timeout > max {
+            let message = format!("timeout of {} s exceeds the maximum of {} s", timeout.as_secs_f64(), max.as_secs());
             let failure = Failure::new(Kind::Validation, message).with("field", "timeout");
             return Err(failure.with("rule", "code.max_timeout_s").hint(format!(
-                "ask for at most {} s; whoever runs the server can allow more with code.max_timeout_s",
-                most.as_secs()
+                "request at most {} s; the operator can raise the limit with code.max_timeout_s",
+                max.as_secs()
             )));
         }
         Ok(timeout)
     }
 
-    /// Runs code in whichever session it asks for.
-    pub(crate) async fn execute(
+    /// Runs code in the session that the request names, or in a new one.
+    pub(crate) async fn execute_code(
         &self,
         caller: &Caller,
         mut request: CodeRequest,
-        named: &[String],
+        server_names: &[String],
         cancel: CancellationToken,
     ) -> Result<Answer, Failure> {
-        let servers = self.resolve(caller, named).await?;
+        let servers = self.find_servers(caller, server_names).await?;
         let Inner { sessions, .. } = &*self.0;
         let language = if let Some(session) = &request.session_id {
-            // Before anything is granted to it: it must be the caller's.
+            // Fails if the session is not the caller's. Must come before any grant to it.
             sessions.language(&caller.principal, session)?
         } else {
             let language = sessions.template_language(request.template.as_deref());
@@ -105,22 +104,22 @@ impl CodeMode {
         };
         let mut is_new = false;
         if !servers.is_empty() && request.session_id.is_none() {
-            // What it may call is written down with the session, so that has to be there first.
+            // Grants are stored with the session, so it is created first.
             let (template, flavor) = (request.template.take(), request.flavor.take());
-            let made = Box::pin(sessions.create_session(&caller.principal, template, flavor)).await?;
-            request.session_id = Some(made.session_id);
+            let created = Box::pin(sessions.create_session(&caller.principal, template, flavor)).await?;
+            request.session_id = Some(created.session_id);
             is_new = true;
         }
         let target = Target { session: request.session_id.clone(), language };
-        let (made, gone) = (target.session.clone().filter(|_| is_new), cancel.clone());
+        let (new_session, caller_left) = (target.session.clone().filter(|_| is_new), cancel.clone());
         let run = async {
-            request.host = Some(self.host_calls(caller, target, &servers, Telling::IfAny).await?);
+            request.host = Some(self.host_calls(caller, target, &servers, PrefacePolicy::IfNotEmpty).await?);
             sessions.execute(&caller.principal, request, cancel).await
         };
         let mut answer = run.await;
-        // One of which nobody was told would only take a place.
-        if let Some(made) = made.filter(|_| answer.is_err() || gone.is_cancelled()) {
-            let _ = sessions.stop(&caller.principal, &made).await;
+        // The caller does not learn the id of the new session then, so it could not use it.
+        if let Some(session) = new_session.filter(|_| answer.is_err() || caller_left.is_cancelled()) {
+            let _ = sessions.stop(&caller.principal, &session).await;
         }
         if let Ok(answer) = &mut answer {
             answer.session_created |= is_new;
@@ -128,72 +127,74 @@ impl CodeMode {
         answer
     }
 
-    /// The servers that a caller has named.
-    async fn resolve(&self, caller: &Caller, named: &[String]) -> Result<Vec<KnownServer>, Failure> {
-        if named.is_empty() {
+    /// Finds the servers that a call names.
+    async fn find_servers(&self, caller: &Caller, server_names: &[String]) -> Result<Vec<KnownServer>, Failure> {
+        if server_names.is_empty() {
             return Ok(Vec::new());
         }
-        // Boxed, as what else is done seldom: a call is moved about, with room for all that may be done in it.
-        Box::pin(self.find_servers(caller, named)).await
+        // Boxed: otherwise the future of every call would have the size of this rare one.
+        Box::pin(self.find_named_servers(caller, server_names)).await
     }
 
-    async fn find_servers(&self, caller: &Caller, named: &[String]) -> Result<Vec<KnownServer>, Failure> {
-        let refused = |failure: Failure| self.0.sessions.refused(&caller.principal, None, failure);
-        if named.len() > MOST_NAMED {
-            let message = format!("more than {MOST_NAMED} servers are named");
-            return Err(refused(Failure::new(Kind::Validation, message).with("field", "servers")));
+    async fn find_named_servers(&self, caller: &Caller, server_names: &[String]) -> Result<Vec<KnownServer>, Failure> {
+        let refuse = |failure: Failure| self.0.sessions.refused(&caller.principal, None, failure);
+        if server_names.len() > MAX_SERVERS {
+            let message = format!("servers has more than {MAX_SERVERS} names");
+            return Err(refuse(Failure::new(Kind::Validation, message).with("field", "servers")));
         }
         let mut known = self.0.hosting.known_servers(&caller.profile).await;
-        // One that was never there before has no tools yet that code could see.
-        let until = Instant::now() + FIRST_START;
-        for server in known.servers().iter().filter(|server| server.tools.is_empty() && is_named(named, server)) {
-            self.0.hosting.wait_for_tools(&server.name, until).await;
+        // A server that has never been connected has no known tools yet.
+        let deadline = Instant::now() + FIRST_START_TIMEOUT;
+        for server in known.servers().iter().filter(|server| server.tools.is_empty() && is_named(server_names, server))
+        {
+            self.0.hosting.wait_for_tools(&server.name, deadline).await;
         }
         known = self.0.hosting.known_servers(&caller.profile).await;
         let find = |name: &String| {
             super::tool_call::find(&known, name).cloned().map_err(|error| {
                 let failure = Failure::new(Kind::Validation, error.message).with("field", "servers");
-                refused(failure.hint("search_tools finds tools of all servers, and names the server of each"))
+                refuse(failure.hint("search_tools finds tools of all servers and shows the server of each"))
             })
         };
-        named.iter().map(find).collect()
+        server_names.iter().map(find).collect()
     }
 
+    /// Grants servers to a session and returns the handler of its requests.
     async fn host_calls(
         &self,
         caller: &Caller,
         target: Target,
-        named: &[KnownServer],
-        telling: Telling,
+        servers: &[KnownServer],
+        preface_policy: PrefacePolicy,
     ) -> Result<HostCalls, Failure> {
         let grants = match &target.session {
             None => SessionGrants::default(),
-            Some(session) => self.grant(session, named).await?,
+            Some(session) => self.grant(session, servers).await?,
         };
         let saved = if caller.authorizer.allows_action(Action::UseMemory) {
-            self.0.prefaces.saved(self.store(), &caller.principal, target.language).await.map_err(store_failure)?
+            self.0.saved_tools.get(self.store(), &caller.principal, target.language).await.map_err(store_failure)?
         } else {
             Arc::default()
         };
-        let binds = caller.profile.grants_servers_to_code();
-        let has_servers = caller.authorizer.allows_action(Action::UseServers) && (binds || !grants.is_empty());
+        let grants_all = caller.profile.grants_servers_to_code();
+        let has_servers = caller.authorizer.allows_action(Action::UseServers) && (grants_all || !grants.is_empty());
         let preface = if has_servers {
             let known = Box::pin(self.0.hosting.known_servers(&caller.profile)).await;
-            let mine = known.servers().iter().filter(|server| binds || grants.contains(&server.uuid));
-            Some(preface::compose(mine, &saved))
-        } else if telling == Telling::Always || !saved.is_empty() {
-            Some(preface::compose(std::iter::empty(), &saved))
+            let granted = known.servers().iter().filter(|server| grants_all || grants.contains(&server.uuid));
+            Some(preface::build(granted, &saved))
+        } else if preface_policy == PrefacePolicy::Always || !saved.is_empty() {
+            Some(preface::build(std::iter::empty(), &saved))
         } else {
             None
         };
         Ok(CodeRun::new(self.clone(), caller.clone(), target, grants).into_host_calls(preface))
     }
 
-    async fn grant(&self, session: &SessionId, named: &[KnownServer]) -> Result<SessionGrants, Failure> {
+    async fn grant(&self, session: &SessionId, servers: &[KnownServer]) -> Result<SessionGrants, Failure> {
         let is_live = |session: &SessionId| self.0.sessions.is_live(session);
         let grants = self.0.grants.of_session(session, is_live).await.map_err(store_failure)?;
-        if !named.is_empty() {
-            let servers = named.iter().map(|server| server.uuid.clone()).collect();
+        if !servers.is_empty() {
+            let servers = servers.iter().map(|server| server.uuid.clone()).collect();
             Box::pin(self.0.grants.add(session, &grants, servers)).await.map_err(store_failure)?;
         }
         Ok(grants)

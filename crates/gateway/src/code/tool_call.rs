@@ -14,9 +14,9 @@ use ringfence_store::PinKind;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::failure::{CallError, ErrorKind};
+use super::call_error::{CallError, ErrorKind};
 use super::host_calls::{CodeRun, result};
-use super::requests::{ServerParams, ToolCallParams, invalid, read};
+use super::params::{ServerParams, ToolCallParams, invalid, parse};
 use crate::authorize::{Action, Object};
 use crate::catalogue::{KnownServer, KnownServers, Route};
 use crate::relay::{Call, CallFailure, Deadline};
@@ -94,7 +94,7 @@ impl CodeRun {
         self.caller.authorizer.allows(self.subject(), Action::UseServers, object)
     }
 
-    /// The context of a request without a client, so that no messages can be sent.
+    /// The context of a request without a client: servers can send no messages to it.
     fn context(&self, cancel: &CancellationToken) -> Context {
         Context {
             principal: self.caller.principal.clone(),
@@ -118,7 +118,7 @@ impl CodeRun {
     }
 
     pub(super) async fn list_tools(&self, params: &str) -> Result<HostResponse, CallError> {
-        let ServerParams { server } = read(params)?;
+        let ServerParams { server } = parse(params)?;
         let servers = self.servers().await;
         let server = find(&servers, &server)?;
         let tools: Vec<Value> = server
@@ -189,7 +189,7 @@ fn kind(failure: &CallFailure) -> ErrorKind {
 fn explain(server: &KnownServer, failure: CallFailure) -> CallError {
     let kind = kind(&failure);
     let effect = match (kind, failure.may_have_run()) {
-        // These say themselves what happened to the call.
+        // These messages already tell whether the call has run.
         (ErrorKind::Upstream | ErrorKind::Refused | ErrorKind::NotFound, _) => "",
         (_, true) => "; the call may have run",
         (_, false) => "; the call has not run",

@@ -1,52 +1,52 @@
-//! What code displays: images, tables, markup, data.
+//! Items that code displays: images, tables, markup, data.
 
 use ringfence_guest::{DisplayItem, is_json};
 use ringfence_session::Answer;
 
-use super::output::Excerpt;
+use super::excerpt::Excerpt;
 use super::terminal;
 use crate::content::{ContentBlock, ResourceContents};
 
 const MAX_ITEMS: usize = 32;
 const MAX_TOTAL_BYTES: usize = 8 << 20;
 
-/// Displayed items as content, and how many there was no room for.
 pub(super) struct Displayed {
     pub(super) blocks: Vec<ContentBlock>,
+    /// Number of items that were invalid or over a limit.
     pub(super) left_out: usize,
 }
 
-/// Each has an address of its own in its session.
+/// Renders the displayed items of a call. Each has a URI in its session.
 pub(super) fn blocks(Answer { session_id, number, display: items, .. }: &Answer) -> Displayed {
-    let mut room = MAX_TOTAL_BYTES;
+    let mut remaining_bytes = MAX_TOTAL_BYTES;
     let blocks: Vec<_> = items
         .iter()
         .take(MAX_ITEMS)
         .enumerate()
         .filter_map(|(index, item)| {
-            block(&format!("ringfence://sessions/{session_id}/displays/{number}/{index}"), item, &mut room)
+            block(&format!("ringfence://sessions/{session_id}/displays/{number}/{index}"), item, &mut remaining_bytes)
         })
         .collect();
     let left_out = items.len() - blocks.len();
     Displayed { blocks, left_out }
 }
 
-/// The guest chooses the type, so it is checked as much as the data.
-fn block(uri: &str, item: &DisplayItem, room: &mut usize) -> Option<ContentBlock> {
+/// Renders one item. The guest chooses the MIME type, so it is checked as well as the data.
+fn block(uri: &str, item: &DisplayItem, remaining_bytes: &mut usize) -> Option<ContentBlock> {
     let mime = item.mime.as_str();
     if !is_mime(mime) {
         return None;
     }
     let data = item.data.as_ref()?;
     if mime == "application/json" {
-        return Some(ContentBlock::text(terminal::plain(&Excerpt::of_text(data).text)));
+        return Some(ContentBlock::text(terminal::to_plain_text(&Excerpt::from_text(data).text)));
     }
     if mime == "text/plain" {
-        return Some(ContentBlock::text(Excerpt::of_text(data).plain()?));
+        return Some(ContentBlock::text(Excerpt::from_text(data).to_plain_text()?));
     }
-    *room = room.checked_sub(data.len())?;
+    *remaining_bytes = remaining_bytes.checked_sub(data.len())?;
     if mime.starts_with("text/") || is_json(mime) {
-        return Some(ContentBlock::Resource(ResourceContents::text(uri, mime, terminal::plain(data))));
+        return Some(ContentBlock::Resource(ResourceContents::text(uri, mime, terminal::to_plain_text(data))));
     }
     if !is_base64(data) {
         return None;

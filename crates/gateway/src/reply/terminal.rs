@@ -1,4 +1,4 @@
-//! Turns what was written for a terminal into plain text.
+//! Converts terminal output to plain text.
 
 use std::borrow::Cow;
 use std::iter::Peekable;
@@ -8,41 +8,41 @@ use ringfence_core::hidden_text::escape_content;
 
 const ESCAPE: char = '\u{1b}';
 
-/// Leaves out escape sequences and control characters, and of a line that was overwritten (as progress
-/// bars do) keeps what a person would still see. Bidirectional controls and tag characters are escaped.
-pub(super) fn plain(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+/// Removes escape sequences and control characters. Of a line that was overwritten, as by a progress bar, the last
+/// version is left. Bidirectional controls and tag characters are escaped.
+pub(super) fn to_plain_text(text: &str) -> String {
+    let mut output = String::with_capacity(text.len());
     let mut line_start = 0;
-    let mut returned = false;
+    let mut is_overwriting = false;
     let mut chars = text.chars().peekable();
     while let Some(char) = chars.next() {
         match char {
             ESCAPE => skip_escape(&mut chars),
             // The one-character form of `ESC [`.
             '\u{9b}' => skip_control_sequence(&mut chars),
-            '\r' => returned = true,
+            '\r' => is_overwriting = true,
             '\n' => {
-                shown.push('\n');
-                line_start = shown.len();
-                returned = false;
+                output.push('\n');
+                line_start = output.len();
+                is_overwriting = false;
             }
             _ if char.is_control() && char != '\t' => {}
             _ => {
-                if returned {
-                    shown.truncate(line_start);
-                    returned = false;
+                if is_overwriting {
+                    output.truncate(line_start);
+                    is_overwriting = false;
                 }
-                shown.push(char);
+                output.push(char);
             }
         }
     }
-    match escape_content(&shown) {
+    match escape_content(&output) {
         Cow::Owned(escaped) => escaped,
-        Cow::Borrowed(_) => shown,
+        Cow::Borrowed(_) => output,
     }
 }
 
-/// ECMA-48: CSI, the string sequences (OSC, DCS, SOS, PM, APC) and the short ones.
+/// Skips an escape sequence of ECMA-48: CSI, the string sequences (OSC, DCS, SOS, PM, APC) and the short ones.
 fn skip_escape(chars: &mut Peekable<Chars>) {
     match chars.peek().copied() {
         Some('[') => {
@@ -69,7 +69,7 @@ fn skip_control_sequence(chars: &mut Peekable<Chars>) {
     chars.next_if(|char| matches!(char, '@'..='~'));
 }
 
-/// Up to BEL or `ESC \`. One that is never closed ends with its line, so that it hides no more than that.
+/// Skips a string sequence up to BEL or `ESC \`. An unterminated one ends with its line, so that it cannot hide more.
 fn skip_string(chars: &mut Peekable<Chars>) {
     while let Some(char) = chars.next_if(|char| *char != '\n') {
         if char == '\u{7}' || (char == ESCAPE && chars.next_if_eq(&'\\').is_some()) {
@@ -78,9 +78,9 @@ fn skip_string(chars: &mut Peekable<Chars>) {
     }
 }
 
-/// A text that somebody else may have had a hand in, without line breaks.
-pub(super) fn one_line(text: &str) -> String {
-    plain(text).split(['\n', '\u{2028}', '\u{2029}']).map(str::trim).collect::<Vec<_>>().join(" ")
+/// Converts untrusted text to plain text without line breaks.
+pub(super) fn to_one_line(text: &str) -> String {
+    to_plain_text(text).split(['\n', '\u{2028}', '\u{2029}']).map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -88,8 +88,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_text_is_left() {
-        for (written, shown) in [
+    fn control_sequences_are_removed() {
+        for (input, expected) in [
             ("a\tb\nc", "a\tb\nc"),
             ("\u{1b}[1;31mred\u{1b}[0m", "red"),
             ("\u{1b}]0;title\u{7}x\u{1b}]8;;http://a\u{1b}\\link", "xlink"),
@@ -103,7 +103,7 @@ mod tests {
             ("\u{1b}[31", ""),
             ("a\u{202e}b\u{e0041}c\u{200b}", "a\\u{202e}b\\u{e0041}c\u{200b}"),
         ] {
-            assert_eq!(plain(written), shown, "{written:?}");
+            assert_eq!(to_plain_text(input), expected, "{input:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a client sends: bounded in size and time, and checked strictly.
+//! Reads request bodies, within a limit of size and time. Unknown JSON fields are errors.
 
 use std::time::Duration;
 
@@ -9,45 +9,49 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::Refusal;
+use super::RestError;
 use crate::tools::arguments;
 
-/// How long a client may take to send its request.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time for a client to send its request.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(super) async fn bytes(body: Body, most: usize) -> Result<Bytes, Refusal> {
-    match timeout(PATIENCE, to_bytes(body, most)).await {
+pub(super) async fn read_bytes(body: Body, max_bytes: usize) -> Result<Bytes, RestError> {
+    match timeout(READ_TIMEOUT, to_bytes(body, max_bytes)).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => Err(Refusal {
-            failure: Failure::new(Kind::Validation, format!("the request is larger than the limit of {most} bytes"))
-                .hint("send less at a time")
-                .with("limit", most.to_string()),
+        Ok(Err(_)) => Err(RestError {
+            failure: Failure::new(Kind::Validation, format!("request body exceeds the limit of {max_bytes} bytes"))
+                .hint("send a smaller body")
+                .with("limit", max_bytes.to_string()),
             status: Some(StatusCode::PAYLOAD_TOO_LARGE),
         }),
-        Err(_) => Err(Refusal {
-            failure: Failure::new(Kind::Validation, "the request did not arrive in time").hint("try again"),
+        Err(_) => Err(RestError {
+            failure: Failure::new(Kind::Validation, "request body was not received in time").hint("try again"),
             status: Some(StatusCode::REQUEST_TIMEOUT),
         }),
     }
 }
 
-/// An object of JSON with the fields of `P` and no others. No body at all is an empty object.
-pub(super) async fn json<P: DeserializeOwned>(headers: &HeaderMap, body: Body, most: usize) -> Result<P, Refusal> {
-    let bytes = bytes(body, most).await?;
+/// Reads a JSON object with the fields of `P` and no others. An empty body is an empty object.
+pub(super) async fn read_json<P: DeserializeOwned>(
+    headers: &HeaderMap,
+    body: Body,
+    max_bytes: usize,
+) -> Result<P, RestError> {
+    let bytes = read_bytes(body, max_bytes).await?;
     if bytes.is_empty() {
-        return Ok(arguments::read("request", serde_json::json!({}))?);
+        return Ok(arguments::parse("request", serde_json::json!({}))?);
     }
-    let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if !declared.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
-        let failure = Failure::new(Kind::Validation, "the request is not declared to be JSON")
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !content_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
+        let failure = Failure::new(Kind::Validation, "request body is not declared as JSON")
             .hint("send `Content-Type: application/json`");
-        return Err(Refusal { failure, status: Some(StatusCode::UNSUPPORTED_MEDIA_TYPE) });
+        return Err(RestError { failure, status: Some(StatusCode::UNSUPPORTED_MEDIA_TYPE) });
     }
-    let invalid = |message: String| Failure::new(Kind::Validation, message).hint("send one object of JSON");
+    let invalid = |message: String| Failure::new(Kind::Validation, message).hint("send a JSON object");
     let value: Value =
-        serde_json::from_slice(&bytes).map_err(|error| invalid(format!("the request is not JSON: {error}")))?;
+        serde_json::from_slice(&bytes).map_err(|error| invalid(format!("request body is not JSON: {error}")))?;
     if !value.is_object() {
-        return Err(invalid("the request is not an object of JSON".into()).into());
+        return Err(invalid("request body is not a JSON object".into()).into());
     }
-    Ok(arguments::read("request", value)?)
+    Ok(arguments::parse("request", value)?)
 }

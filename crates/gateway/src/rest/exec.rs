@@ -1,4 +1,4 @@
-//! `POST /v1/sessions/{id}/exec`: code, or one shell line.
+//! `POST /v1/sessions/{id}/exec`: runs code or a shell command. `GET …/outputs/{number}`: reads a long output.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -12,12 +12,12 @@ use ringfence_session::{CodeRequest, CommandRequest};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::path::{OfNumber, OfSession};
-use super::{Answer, Refusal, Rest, body};
+use super::path::{NumberPath, SessionPath};
+use super::{HandlerResult, Rest, RestError, body};
 use crate::authorize::{Action, Subject};
 use crate::detach_on_drop::DetachOnDrop;
 use crate::reply;
-use crate::tools::arguments::{either, not_blank, timeout};
+use crate::tools::arguments::{exactly_one_of, not_blank, timeout};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,11 +30,11 @@ struct ExecParams {
 pub(super) async fn run(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    OfSession(id): OfSession,
+    SessionPath(id): SessionPath,
     request: Request,
-) -> Answer {
+) -> HandlerResult {
     let (parts, content) = request.into_parts();
-    let params: ExecParams = body::json(&parts.headers, content, rest.max_body_bytes).await?;
+    let params: ExecParams = body::read_json(&parts.headers, content, rest.max_body_bytes).await?;
     let timeout = params.timeout.map(timeout).transpose()?;
     let action = if params.command.is_some() { Action::RunCommand } else { Action::RunCode };
     rest.authorize(&principal, action)?;
@@ -42,8 +42,8 @@ pub(super) async fn run(
     let sessions = rest.sessions()?.clone();
     let caller = principal.clone();
     let cancel = rest.shutdown.child_token();
-    // A client that goes away drops this, and the call ends.
-    let _gone = cancel.clone().drop_guard();
+    // Dropped when the client disconnects, which cancels the call.
+    let _cancel_guard = cancel.clone().drop_guard();
     let (template, flavor) = (None, None);
     let call = async {
         match (params.code, params.command) {
@@ -57,22 +57,22 @@ pub(super) async fn run(
                 let request = CommandRequest { command, template, flavor, session_id, timeout };
                 DetachOnDrop::new(async move { sessions.run_command(&principal, request, cancel).await }).await
             }
-            _ => Err(either("code", "command")),
+            _ => Err(exactly_one_of("code", "command")),
         }
     };
     let timeout = rest.gateway.request_timeout();
-    let Ok(answer) = tokio::time::timeout(timeout, call).await else {
+    let Ok(result) = tokio::time::timeout(timeout, call).await else {
         let failure = rest.gateway.authorizer().refuse(Subject::principal(&caller), failure::timed_out(timeout));
-        return Err(Refusal { failure, status: Some(StatusCode::GATEWAY_TIMEOUT) });
+        return Err(RestError { failure, status: Some(StatusCode::GATEWAY_TIMEOUT) });
     };
-    let answer = answer?;
-    let mut fields = reply::answer(&answer).fields;
+    let answer = result?;
+    let mut fields = reply::run_result(&answer).fields;
     fields["notices"] = json!(answer.notices);
     fields["display"] = reply::displayed(&answer);
     for (name, output) in [("stdout", &answer.stdout), ("stderr", &answer.stderr)] {
         match &output.whole {
             Some(whole) => fields[format!("{name}_missing_bytes")] = whole.missing_bytes.into(),
-            // What is no text has lost something where it stands as text.
+            // Invalid UTF-8 was replaced in the text, so the bytes are added.
             None if output.dropped_bytes == 0 && str::from_utf8(&output.head).is_err() => {
                 fields[format!("{name}_base64")] = STANDARD.encode(&output.head).into();
             }
@@ -82,12 +82,12 @@ pub(super) async fn run(
     Ok(Json(fields).into_response())
 }
 
-/// An output that was too long for its answer.
+/// Returns an output that was too long for its result.
 pub(super) async fn output(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    OfNumber(id, number): OfNumber<u64>,
-) -> Answer {
+    NumberPath(id, number): NumberPath<u64>,
+) -> HandlerResult {
     let (bytes, missing) = rest.sessions()?.read_output(&principal, &id, number).await?;
     let mut response = super::files::attachment(bytes);
     response.headers_mut().insert("x-missing-bytes", missing.into());

@@ -1,4 +1,4 @@
-//! `/v1/sessions/{id}/files/{path}`: a file's bytes. A path that ends with a slash, or none, lists a directory.
+//! `/v1/sessions/{id}/files/{path}`: reads and writes files. A path that is empty or ends with a slash lists a directory.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -7,14 +7,14 @@ use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use ringfence_core::{Failure, Kind, Principal};
+use ringfence_mcp::fair_pool::Full;
 use ringfence_session::{FileRange, MOST_FILE_BYTES};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::path::OfSession;
-use super::{Answer, Rest, body, path};
+use super::path::SessionPath;
+use super::{HandlerResult, Rest, body, path};
 use crate::reply;
-use ringfence_mcp::fair_pool::Full;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,9 +27,9 @@ struct RangeParams {
 pub(super) async fn get(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    OfSession(id): OfSession,
+    SessionPath(id): SessionPath,
     uri: Uri,
-) -> Answer {
+) -> HandlerResult {
     let Query(RangeParams { offset, length }) = Query::try_from_uri(&uri).map_err(|rejection| {
         Failure::new(Kind::Validation, rejection.body_text()).hint("send ?offset=BYTES&length=BYTES, or neither")
     })?;
@@ -37,7 +37,7 @@ pub(super) async fn get(
     let is_part = uri.query().is_some_and(|query| !query.is_empty());
     if path.is_empty() || path.as_bytes().ends_with(b"/") {
         if is_part {
-            let failure = Failure::new(Kind::Validation, "a directory listing takes no offset or length");
+            let failure = Failure::new(Kind::Validation, "offset and length are not allowed for a directory");
             return Err(failure.hint("list the directory without query parameters").into());
         }
         let directory = sessions.list_files(&principal, &id, &path).await?;
@@ -49,7 +49,7 @@ pub(super) async fn get(
     Ok(response)
 }
 
-/// The guest's bytes must never be taken for a page of this server's.
+/// Returns bytes of a guest. The headers stop a browser from showing them as a page of this server.
 pub(super) fn attachment(bytes: Vec<u8>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
@@ -62,26 +62,26 @@ pub(super) fn attachment(bytes: Vec<u8>) -> Response {
 pub(super) async fn put(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    OfSession(id): OfSession,
+    SessionPath(id): SessionPath,
     request: Request,
-) -> Answer {
+) -> HandlerResult {
     let path = path::file(request.uri())?;
     // A PUT replaces the whole file; RFC 9110, section 14.5, has a server refuse a part that it cannot store as one.
     if request.headers().contains_key(header::CONTENT_RANGE) {
         let failure = Failure::new(Kind::Validation, "a file can only be written as a whole, without Content-Range");
         return Err(failure.hint("send the whole file").into());
     }
-    // Before the body is read: a caller that does not own this session must not take an upload slot.
+    // Before the body is read, so that a caller who does not own the session cannot occupy an upload slot.
     let sessions = rest.sessions()?;
     sessions.language(&principal, &id)?;
-    let _room = rest.uploads.try_acquire(&principal).map_err(|full| {
-        let why = match full {
-            Full::Pool => "too many uploads at a time".into(),
-            Full::Share(share) => format!("your token has {share} uploads under way, its maximum"),
+    let _permit = rest.uploads.try_acquire(&principal).map_err(|full| {
+        let message = match full {
+            Full::Pool => "too many concurrent uploads".into(),
+            Full::Share(share) => format!("your token has {share} uploads in progress, its maximum"),
         };
-        Failure::new(Kind::ResourceLimit, why).with("rule", "uploads").hint("try again shortly")
+        Failure::new(Kind::ResourceLimit, message).with("rule", "uploads").hint("try again shortly")
     })?;
-    let content = body::bytes(request.into_body(), usize::try_from(MOST_FILE_BYTES).unwrap_or(usize::MAX)).await?;
+    let content = body::read_bytes(request.into_body(), usize::try_from(MOST_FILE_BYTES).unwrap_or(usize::MAX)).await?;
     let written = sessions.write_file(&principal, &id, &path, content.into()).await?;
     Ok(Json(json!({"path": written.path, "size": written.size})).into_response())
 }

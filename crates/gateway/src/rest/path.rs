@@ -1,4 +1,4 @@
-//! What of a URL names something: a session, a process, a file.
+//! Path parameters: sessions, numbers of processes and outputs, paths of files.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -9,40 +9,43 @@ use axum::http::Uri;
 use axum::http::request::Parts;
 use ringfence_core::{Failure, Kind, SessionId};
 
-use super::Refusal;
+use super::RestError;
 use crate::tools::arguments;
 
-/// `/v1/sessions/{id}…`. Taken from the URL itself: refusals of axum's own extractor are no JSON.
-pub(super) struct OfSession(pub(super) SessionId);
+/// The session in `/v1/sessions/{id}…`. Parsed here, because rejections of axum's extractor are not JSON.
+pub(super) struct SessionPath(pub(super) SessionId);
 
-/// `/v1/sessions/{id}/…/{number}…`: a process, or an output.
-pub(super) struct OfNumber<N>(pub(super) SessionId, pub(super) N);
+/// The session and the number of a process or output in `/v1/sessions/{id}/…/{number}…`.
+pub(super) struct NumberPath<N>(pub(super) SessionId, pub(super) N);
 
-impl<S: Sync> FromRequestParts<S> for OfSession {
-    type Rejection = Refusal;
+impl<S: Sync> FromRequestParts<S> for SessionPath {
+    type Rejection = RestError;
 
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, RestError> {
         Ok(Self(session(&parts.uri)?))
     }
 }
 
-impl<S: Sync, N: FromStr> FromRequestParts<S> for OfNumber<N> {
-    type Rejection = Refusal;
+impl<S: Sync, N: FromStr> FromRequestParts<S> for NumberPath<N> {
+    type Rejection = RestError;
 
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, RestError> {
         let number = parts.uri.path().split('/').nth(5).and_then(|number| number.parse().ok());
-        let not_found = || Failure::new(Kind::NotFound, "it is named by a number").hint("list what the session has");
+        let not_found = || {
+            Failure::new(Kind::NotFound, "the path has no valid process or output number")
+                .hint("list the processes of the session")
+        };
         Ok(Self(session(&parts.uri)?, number.ok_or_else(not_found)?))
     }
 }
 
-/// As strict as with tools; what is no id at all is as unknown as any other.
+/// Parses the session id. An invalid one gets the same error as an unknown one.
 fn session(uri: &Uri) -> Result<SessionId, Failure> {
     let text = uri.path().split('/').nth(3).unwrap_or_default();
     arguments::session_id(text.to_owned())
 }
 
-/// The path of a file, from the URL itself: names need not be UTF-8, so they are decoded as bytes.
+/// Returns the path of a file. It is decoded as bytes, because names need not be UTF-8.
 pub(super) fn file(uri: &Uri) -> Result<OsString, Failure> {
     let encoded = uri.path().split_once("/files").map_or("", |(_, path)| path).trim_start_matches('/');
     decode(encoded.as_bytes()).map(OsString::from_vec).ok_or_else(|| {
@@ -52,11 +55,11 @@ pub(super) fn file(uri: &Uri) -> Result<OsString, Failure> {
 
 fn decode(encoded: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(encoded.len());
-    let mut rest = encoded.iter();
-    while let Some(byte) = rest.next() {
+    let mut input = encoded.iter();
+    while let Some(byte) = input.next() {
         decoded.push(match byte {
             b'%' => {
-                let mut digit = || char::from(*rest.next()?).to_digit(16);
+                let mut digit = || char::from(*input.next()?).to_digit(16);
                 u8::try_from(digit()? * 16 + digit()?).ok()?
             }
             byte => *byte,
@@ -70,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_decoded_as_bytes() {
+    fn file_path_is_decoded_as_bytes() {
         let path = |uri: &str| file(&uri.parse().unwrap()).ok().map(OsString::into_vec);
         for (uri, expected) in [
             ("/v1/sessions/s/files/a/b%20c", Some(b"a/b c".to_vec())),

@@ -1,4 +1,4 @@
-//! `/v1/sessions/{id}/processes`: long-lived processes.
+//! `/v1/sessions/{id}/processes`: starts, lists, shows and stops long-lived processes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use ringfence_core::Principal;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::path::{OfNumber, OfSession};
-use super::{Answer, Rest, body};
+use super::path::{NumberPath, SessionPath};
+use super::{HandlerResult, Rest, body};
 use crate::detach_on_drop::DetachOnDrop;
-use crate::tools::arguments::{either, not_blank};
+use crate::tools::arguments::{exactly_one_of, not_blank};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,15 +30,15 @@ struct StartParams {
 pub(super) async fn start(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    OfSession(id): OfSession,
+    SessionPath(id): SessionPath,
     request: Request,
-) -> Answer {
+) -> HandlerResult {
     let (parts, content) = request.into_parts();
-    let params: StartParams = body::json(&parts.headers, content, rest.max_body_bytes).await?;
+    let params: StartParams = body::read_json(&parts.headers, content, rest.max_body_bytes).await?;
     let argv = match (params.argv, params.command) {
         (Some(argv), None) => argv.into_iter().map(Into::into).collect(),
         (None, Some(command)) => vec!["bash".into(), "-c".into(), not_blank("command", command)?.into()],
-        _ => return Err(either("argv", "command").into()),
+        _ => return Err(exactly_one_of("argv", "command").into()),
     };
     let request = ProcessRequest { argv, environment: params.env, workdir: params.workdir };
     let sessions = rest.sessions()?.clone();
@@ -51,8 +51,8 @@ pub(super) async fn start(
 pub(super) async fn list(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    OfSession(id): OfSession,
-) -> Answer {
+    SessionPath(id): SessionPath,
+) -> HandlerResult {
     let processes = rest.sessions()?.list_processes(&principal, &id)?;
     Ok(Json(json!({"processes": processes})).into_response())
 }
@@ -60,8 +60,8 @@ pub(super) async fn list(
 pub(super) async fn show(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    OfNumber(id, pid): OfNumber<u32>,
-) -> Answer {
+    NumberPath(id, pid): NumberPath<u32>,
+) -> HandlerResult {
     let process = rest.sessions()?.process(&principal, &id, pid)?;
     Ok(Json(process).into_response())
 }
@@ -69,8 +69,8 @@ pub(super) async fn show(
 pub(super) async fn stop(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    OfNumber(id, pid): OfNumber<u32>,
-) -> Answer {
+    NumberPath(id, pid): NumberPath<u32>,
+) -> HandlerResult {
     let sessions = rest.sessions()?.clone();
     let process = DetachOnDrop::new(async move { sessions.stop_process(&principal, &id, pid).await }).await?;
     Ok(Json(process).into_response())

@@ -1,4 +1,4 @@
-//! `/v1/sessions`: made, listed, shown, ended.
+//! `/v1/sessions`: creates, lists, shows and stops sessions.
 
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::path::OfSession;
-use super::{Answer, Rest, body};
+use super::path::SessionPath;
+use super::{HandlerResult, Rest, body};
 use crate::detach_on_drop::DetachOnDrop;
 
 #[derive(Deserialize)]
@@ -24,52 +24,52 @@ pub(super) async fn create(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
     request: Request,
-) -> Answer {
+) -> HandlerResult {
     let (parts, content) = request.into_parts();
-    let CreateParams { template, flavor } = body::json(&parts.headers, content, rest.max_body_bytes).await?;
+    let CreateParams { template, flavor } = body::read_json(&parts.headers, content, rest.max_body_bytes).await?;
     let sessions = rest.sessions()?.clone();
-    let gone = CancellationToken::new();
-    let _gone = gone.clone().drop_guard();
-    let making = async move {
+    let disconnected = CancellationToken::new();
+    let _disconnect_guard = disconnected.clone().drop_guard();
+    let creation = async move {
         let session = sessions.create_session(&principal, template, flavor).await?;
-        // One of whose making nobody is told ends.
-        if gone.is_cancelled() {
+        // The client does not learn the id any more, so it could not use the session.
+        if disconnected.is_cancelled() {
             let _ = sessions.stop(&principal, &session.session_id).await;
         }
         Ok::<_, Failure>(session)
     };
-    let session = DetachOnDrop::new(making).await?;
+    let session = DetachOnDrop::new(creation).await?;
     let location = format!("/v1/sessions/{}", session.session_id);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(session)).into_response())
 }
 
-pub(super) async fn list(State(rest): State<Rest>, Extension(principal): Extension<Principal>) -> Answer {
+pub(super) async fn list(State(rest): State<Rest>, Extension(principal): Extension<Principal>) -> HandlerResult {
     Ok(Json(json!({"sessions": rest.sessions()?.list(&principal).await})).into_response())
 }
 
 pub(super) async fn show(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    OfSession(id): OfSession,
-) -> Answer {
+    SessionPath(id): SessionPath,
+) -> HandlerResult {
     Ok(Json(rest.sessions()?.info(&principal, &id).await?).into_response())
 }
 
 pub(super) async fn stop(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    OfSession(id): OfSession,
-) -> Answer {
+    SessionPath(id): SessionPath,
+) -> HandlerResult {
     let sessions = rest.sessions()?.clone();
-    let stopping = id.clone();
-    let stopped = DetachOnDrop::new(async move { sessions.stop(&principal, &stopping).await }).await?;
+    let session = id.clone();
+    let stopped = DetachOnDrop::new(async move { sessions.stop(&principal, &session).await }).await?;
     Ok(Json(json!({"session_id": id, "was_running": stopped.was_running})).into_response())
 }
 
 pub(super) async fn log(
     State(rest): State<Rest>,
     Extension(principal): Extension<Principal>,
-    OfSession(id): OfSession,
-) -> Answer {
+    SessionPath(id): SessionPath,
+) -> HandlerResult {
     Ok(Json(json!({"calls": rest.sessions()?.log(&principal, &id)?})).into_response())
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ringfence_core::{Failure, Kind};
+use ringfence_mcp::client::Context;
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval_at};
 
@@ -10,7 +11,6 @@ use super::Gateway;
 use crate::detach_on_drop::DetachOnDrop;
 use crate::reply::{self, ToolResult};
 use crate::tools::arguments::{RunPython, SearchTools, ToolCall};
-use ringfence_mcp::client::Context;
 
 /// Time between two progress notifications.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
@@ -31,20 +31,22 @@ impl Gateway {
                         return Err(no_servers());
                     }
                     let work = DetachOnDrop::new(async move { sessions.execute(&principal, request, cancel).await });
-                    return with_progress(work, progress_token, context).await.map(|answer| reply::answer(&answer));
+                    return with_progress(work, progress_token, context).await.map(|answer| reply::run_result(&answer));
                 };
                 let caller = self.caller(context);
-                let work = DetachOnDrop::new(async move { code.execute(&caller, request, &servers, cancel).await });
-                with_progress(work, progress_token, context).await.map(|answer| reply::answer(&answer))
+                let work =
+                    DetachOnDrop::new(async move { code.execute_code(&caller, request, &servers, cancel).await });
+                with_progress(work, progress_token, context).await.map(|answer| reply::run_result(&answer))
             }
             ToolCall::RunPython(RunPython { code, servers, timeout }) => {
                 let mode = self.code.clone().ok_or_else(no_servers)?;
                 let (output_mode, caller) = (mode.settings().output_mode, self.caller(context));
-                let work = DetachOnDrop::new(async move { mode.run(&caller, code, &servers, timeout, cancel).await });
+                let work =
+                    DetachOnDrop::new(async move { mode.run_python(&caller, code, &servers, timeout, cancel).await });
                 match with_progress(work, progress_token, context).await {
-                    Ok(answer) => Ok(reply::code_answer(&answer, output_mode)),
+                    Ok(answer) => Ok(reply::python_result(&answer, output_mode)),
                     Err(failure) if failure.kind == Kind::Validation => {
-                        Ok(reply::validation_answer(&failure, output_mode))
+                        Ok(reply::python_validation_error(&failure, output_mode))
                     }
                     Err(failure) => Err(failure),
                 }
@@ -55,7 +57,7 @@ impl Gateway {
             }
             ToolCall::ExecuteCommand(request) => {
                 let work = DetachOnDrop::new(async move { sessions.run_command(&principal, request, cancel).await });
-                with_progress(work, progress_token, context).await.map(|answer| reply::answer(&answer))
+                with_progress(work, progress_token, context).await.map(|answer| reply::run_result(&answer))
             }
             ToolCall::GetSessions(None) => Ok(reply::sessions(&Box::pin(sessions.list(&principal)).await)),
             ToolCall::GetSessions(Some(id)) => Ok(reply::sessions(&[Box::pin(sessions.info(&principal, &id)).await?])),
@@ -69,7 +71,7 @@ impl Gateway {
                 Ok(reply::file(&id, Box::pin(sessions.read_file(&principal, &id, &path, range)).await?))
             }
             ToolCall::WriteFile(id, path, content) => {
-                Ok(reply::written(&Box::pin(sessions.write_file(&principal, &id, &path, content)).await?))
+                Ok(reply::written_file(&Box::pin(sessions.write_file(&principal, &id, &path, content)).await?))
             }
             ToolCall::ListFiles(id, path) => {
                 Ok(reply::directory(&Box::pin(sessions.list_files(&principal, &id, &path)).await?))
@@ -84,7 +86,7 @@ fn no_servers() -> Failure {
         .hint("omit `servers`, or add a server with `ringfence server add`")
 }
 
-/// Waits for a call, and sends progress notifications if the client wants them.
+/// Waits for a call, and sends progress notifications if the client has requested them.
 async fn with_progress<T: Send + 'static>(
     mut work: DetachOnDrop<T>,
     progress_token: Option<Value>,
@@ -95,7 +97,7 @@ async fn with_progress<T: Send + 'static>(
     let mut ticks = interval_at(start + PROGRESS_PERIOD, PROGRESS_PERIOD);
     loop {
         tokio::select! {
-            answer = &mut work => return answer,
+            result = &mut work => return result,
             now = ticks.tick() => {
                 let elapsed = now.duration_since(start).as_secs();
                 let message = format!("running for {elapsed} s");

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::Gateway;
 
-const INSTRUCTIONS: &str = "Runs code in isolated sandboxes. Pass the session_id of an answer to keep its state.";
+const INSTRUCTIONS: &str = "Runs code in isolated sandboxes. Pass the session_id of a result to keep its state.";
 
-const CODE_INSTRUCTIONS: &str = "Runs Python in an isolated sandbox, where MCP servers are there as async functions.";
+const CODE_INSTRUCTIONS: &str =
+    "Runs Python in an isolated sandbox, where the tools of MCP servers are async functions.";
 
 /// Maximum number of servers in the instructions.
 const MAX_SHOWN_SERVERS: usize = 50;
@@ -35,7 +36,7 @@ impl Gateway {
     }
 
     pub(super) async fn initialize(&self, params: &Value, context: &Context) -> Outcome {
-        let invalid = |what: &str| RpcError::new(RpcError::INVALID_PARAMS, format!("initialize needs {what}"));
+        let invalid = |field: &str| RpcError::new(RpcError::INVALID_PARAMS, format!("initialize needs {field}"));
         let requested = params["protocolVersion"].as_str().ok_or_else(|| invalid("a `protocolVersion`"))?;
         if !params["capabilities"].is_object() {
             return Err(invalid("an object of `capabilities`"));
@@ -77,7 +78,8 @@ impl Gateway {
         if let (Some(hosting), Some(server)) = (hosting, sole) {
             let Some(about) = hosting.describe(server, era).await else {
                 // The response must not depend on the state of the server; later calls report why it is down.
-                let instructions = format!("The server {server} is not connected now. Calls of its tools say why.");
+                let instructions =
+                    format!("The server {server} is not connected now. Calls of its tools report the reason.");
                 let capabilities = capabilities_of_any();
                 return Ok(Description { capabilities, server_info: own, instructions: Some(instructions.into()) });
             };

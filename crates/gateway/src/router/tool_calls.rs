@@ -22,8 +22,8 @@ impl Gateway {
             let subject = Subject::principal(&context.principal);
             self.authorizer.authorize(subject, action, Object::BuiltinTool(&name)).map_err(failure::render)
         };
-        // Before the arguments are looked at: a refused caller learns nothing about them. A tool that is not built in
-        // could be one of a server.
+        // Before the arguments are checked, so that a refused caller learns nothing about them. A tool that is not built
+        // in may belong to a server.
         let action = if is_builtin { tools::action(&name) } else { Some(Action::UseServers) };
         action.map_or(Ok(()), &authorize)?;
         if params.get("arguments").is_some_and(|arguments| !arguments.is_object() && !arguments.is_null()) {
@@ -54,7 +54,7 @@ impl Gateway {
             Err(refusal) if is_builtin && name == tools::RUN_PYTHON => {
                 let refusal = self.authorizer.refuse(Subject::principal(&context.principal), refusal);
                 let mode = self.code.as_ref().map(|code| code.settings().output_mode);
-                return Ok(reply::validation_answer(&refusal, mode.unwrap_or_default()).into_json());
+                return Ok(reply::python_validation_error(&refusal, mode.unwrap_or_default()).into_json());
             }
             Err(refusal) => return Err(self.refuse(context, refusal)),
         };

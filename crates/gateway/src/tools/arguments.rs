@@ -1,4 +1,4 @@
-//! What a caller sends to a tool, checked strictly before anything is done with it.
+//! Parses and validates the arguments of built-in tools. Unknown fields are errors.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -14,16 +14,13 @@ use serde_json::{Map, Value};
 use crate::authorize::Action;
 use crate::tools;
 
-/// Longer than any id that was ever handed out; keeps what is echoed in an error short.
+/// Maximum length of a session id: more than any real one has, and short enough to repeat in an error.
 const MAX_SESSION_ID_BYTES: usize = 128;
 
-/// Tools that a search gives unless more are asked for.
-const USUALLY_FOUND: usize = 5;
-
-/// A tool call whose arguments hold.
+/// A call of a built-in tool with valid arguments.
 #[derive(Debug)]
 pub(crate) enum ToolCall {
-    /// With the servers that the code may call.
+    /// The names are those of the servers that the code may call.
     ExecuteCode(CodeRequest, Vec<String>),
     RunPython(RunPython),
     SearchTools(SearchTools),
@@ -72,7 +69,7 @@ struct RunPythonParams {
 #[serde(deny_unknown_fields)]
 struct SearchToolsParams {
     query: String,
-    limit: Option<Whole>,
+    limit: Option<UnsignedInteger>,
 }
 
 #[derive(Deserialize)]
@@ -106,23 +103,23 @@ struct GetVolumePathParams {}
 struct ReadFileParams {
     session_id: String,
     path: String,
-    offset: Option<Whole>,
-    length: Option<Whole>,
+    offset: Option<UnsignedInteger>,
+    length: Option<UnsignedInteger>,
 }
 
-/// As JSON Schema has it, `3.0` is a whole number too.
+/// A non-negative integer. `3.0` is one too, as in JSON Schema.
 #[derive(Clone, Copy)]
-struct Whole(u64);
+struct UnsignedInteger(u64);
 
-impl<'de> Deserialize<'de> for Whole {
+impl<'de> Deserialize<'de> for UnsignedInteger {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// Up to here every whole number is one of a double, too.
-        const MOST: f64 = (1_u64 << 53) as f64;
+        /// All integers up to this one are exact as `f64`.
+        const MAX_EXACT: f64 = (1_u64 << 53) as f64;
         let number = serde_json::Number::deserialize(deserializer)?;
-        let float = || number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..=MOST).contains(float));
-        let whole = number.as_u64().or_else(|| float().map(|float| float as u64));
-        whole.map(Self).ok_or_else(|| D::Error::custom(format!("{number} is not a whole number from 0 on")))
+        let float = || number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..=MAX_EXACT).contains(float));
+        let integer = number.as_u64().or_else(|| float().map(|float| float as u64));
+        integer.map(Self).ok_or_else(|| D::Error::custom(format!("{number} is not a non-negative integer")))
     }
 }
 
@@ -151,7 +148,7 @@ struct ListFilesParams {
 }
 
 impl ToolCall {
-    /// All that it would do.
+    /// All actions that the call needs.
     pub(crate) fn actions(&self) -> Vec<Action> {
         match self {
             Self::ExecuteCode(_, servers) | Self::RunPython(RunPython { servers, .. }) if !servers.is_empty() => {
@@ -170,8 +167,8 @@ impl ToolCall {
         let arguments = Value::Object(arguments.unwrap_or_default());
         match tool {
             tools::EXECUTE_CODE => {
-                // Where something is wrong is found out only if something is.
-                let params = ExecuteCodeParams::deserialize(&arguments).or_else(|_| read(tool, arguments))?;
+                // The most frequent call: the path to an error is only tracked if there is one.
+                let params = ExecuteCodeParams::deserialize(&arguments).or_else(|_| parse(tool, arguments))?;
                 let request = CodeRequest {
                     code: not_blank("code", params.code)?,
                     template: params.template,
@@ -183,7 +180,7 @@ impl ToolCall {
                 Ok(Self::ExecuteCode(request, params.servers.unwrap_or_default()))
             }
             tools::RUN_PYTHON => {
-                let params: RunPythonParams = read(tool, arguments)?;
+                let params: RunPythonParams = parse(tool, arguments)?;
                 Ok(Self::RunPython(RunPython {
                     code: not_blank("code", params.code)?,
                     servers: params.servers.unwrap_or_default(),
@@ -191,17 +188,19 @@ impl ToolCall {
                 }))
             }
             tools::SEARCH_TOOLS => {
-                let SearchToolsParams { query, limit } = read(tool, arguments)?;
-                let limit = limit.map_or(USUALLY_FOUND, |Whole(limit)| usize::try_from(limit).unwrap_or(usize::MAX));
+                let SearchToolsParams { query, limit } = parse(tool, arguments)?;
+                let limit = limit.map_or(tools::DEFAULT_FOUND_TOOLS, |UnsignedInteger(limit)| {
+                    usize::try_from(limit).unwrap_or(usize::MAX)
+                });
                 if !(1..=tools::MAX_FOUND_TOOLS).contains(&limit) {
-                    let message = format!("limit is not between 1 and {}", tools::MAX_FOUND_TOOLS);
+                    let message = format!("limit must be between 1 and {}", tools::MAX_FOUND_TOOLS);
                     let failure = Failure::new(Kind::Validation, message).with("field", "limit");
-                    return Err(failure.hint("leave it out, or send a number of that range"));
+                    return Err(failure.hint("omit it, or send a number in that range"));
                 }
                 Ok(Self::SearchTools(SearchTools { query: not_blank("query", query)?, limit }))
             }
             tools::EXECUTE_COMMAND => {
-                let params: ExecuteCommandParams = read(tool, arguments)?;
+                let params: ExecuteCommandParams = parse(tool, arguments)?;
                 Ok(Self::ExecuteCommand(CommandRequest {
                     command: not_blank("command", params.command)?,
                     template: params.template,
@@ -211,58 +210,60 @@ impl ToolCall {
                 }))
             }
             tools::GET_SESSIONS => {
-                let params: GetSessionsParams = read(tool, arguments)?;
+                let params: GetSessionsParams = parse(tool, arguments)?;
                 Ok(Self::GetSessions(params.session_id.map(session_id).transpose()?))
             }
             tools::STOP_SESSION => {
-                let params: StopSessionParams = read(tool, arguments)?;
+                let params: StopSessionParams = parse(tool, arguments)?;
                 Ok(Self::StopSession(session_id(params.session_id)?))
             }
             tools::GET_VOLUME_PATH => {
-                let GetVolumePathParams {} = read(tool, arguments)?;
+                let GetVolumePathParams {} = parse(tool, arguments)?;
                 Ok(Self::GetVolumePath)
             }
             tools::READ_FILE => {
-                let ReadFileParams { session_id: id, path, offset, length } = read(tool, arguments)?;
-                let range = FileRange { offset: offset.map_or(0, |it| it.0), length: length.map(|it| it.0) };
+                let ReadFileParams { session_id: id, path, offset, length } = parse(tool, arguments)?;
+                let range =
+                    FileRange { offset: offset.map_or(0, |offset| offset.0), length: length.map(|length| length.0) };
                 Ok(Self::ReadFile(session_id(id)?, not_blank("path", path)?.into(), range))
             }
             tools::WRITE_FILE => {
-                let WriteFileParams { session_id: id, path, content, encoding } = read(tool, arguments)?;
+                let WriteFileParams { session_id: id, path, content, encoding } = parse(tool, arguments)?;
                 let content = decode(content, encoding.unwrap_or(Encoding::Utf8))?;
                 Ok(Self::WriteFile(session_id(id)?, not_blank("path", path)?.into(), content))
             }
             tools::LIST_FILES => {
-                let ListFilesParams { session_id: id, path } = read(tool, arguments)?;
+                let ListFilesParams { session_id: id, path } = parse(tool, arguments)?;
                 Ok(Self::ListFiles(session_id(id)?, path.unwrap_or_else(|| ".".into()).into()))
             }
-            _ => Err(Failure::new(Kind::Validation, "there is no such tool").hint("tools/list names those there are")),
+            _ => Err(Failure::new(Kind::Validation, "unknown tool").hint("tools/list lists the tools")),
         }
     }
 }
 
-pub(crate) fn read<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<P, Failure> {
+/// Deserializes the arguments of a tool or the body of a request; errors name the field.
+pub(crate) fn parse<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result<P, Failure> {
     serde_path_to_error::deserialize(arguments).map_err(|error| {
         let message = match error.path().to_string().as_str() {
             "." => format!("{tool}: {}", error.inner()),
             field => format!("{tool}: {field}: {}", error.inner()),
         };
         Failure::new(Kind::Validation, message)
-            .hint("send the fields that it has, with values of their types, and no others")
-            .hint("tools/list shows those of a tool in its inputSchema")
+            .hint("send only known fields, with values of the right types")
+            .hint("the inputSchema of a tool in tools/list shows its fields")
     })
 }
 
-/// Of two fields none was sent, or both were.
-pub(crate) fn either(one: &str, other: &str) -> Failure {
-    Failure::new(Kind::Validation, format!("send either `{one}` or `{other}`"))
-        .hint(format!("send one of the two fields, not both and not neither: `{one}` or `{other}`"))
+/// The failure of a request with none or both of two exclusive fields.
+pub(crate) fn exactly_one_of(first: &str, second: &str) -> Failure {
+    Failure::new(Kind::Validation, format!("exactly one of `{first}` and `{second}` is required"))
+        .hint(format!("send `{first}` or `{second}`, not both"))
 }
 
 pub(crate) fn not_blank(field: &str, text: String) -> Result<String, Failure> {
     if text.trim().is_empty() {
         let failure = Failure::new(Kind::Validation, format!("{field} is empty"));
-        return Err(failure.with("field", field).hint(format!("send a {field} with something in it")));
+        return Err(failure.with("field", field).hint(format!("send a non-empty {field}")));
     }
     Ok(text)
 }
@@ -270,16 +271,16 @@ pub(crate) fn not_blank(field: &str, text: String) -> Result<String, Failure> {
 fn decode(content: String, encoding: Encoding) -> Result<Vec<u8>, Failure> {
     match encoding {
         Encoding::Utf8 => Ok(content.into_bytes()),
-        // In lines, as most programs write it.
+        // Most programs break base64 into lines.
         Encoding::Base64 => STANDARD.decode(content.replace(['\n', '\r', ' '], "")).map_err(|error| {
             Failure::new(Kind::Validation, format!("content is not base64: {error}"))
                 .with("field", "content")
-                .hint("encode it as RFC 4648 says, with padding; text can be sent as it is, without `encoding`")
+                .hint("encode content as in RFC 4648, with padding, or send text without `encoding`")
         }),
     }
 }
 
-/// One that cannot be is answered as any other that there is not.
+/// Parses a session id. An invalid one gets the same error as an unknown one.
 pub(crate) fn session_id(text: String) -> Result<SessionId, Failure> {
     if (1..=MAX_SESSION_ID_BYTES).contains(&text.len()) {
         return Ok(SessionId::from_caller(text));
@@ -290,9 +291,9 @@ pub(crate) fn session_id(text: String) -> Result<SessionId, Failure> {
 
 pub(crate) fn timeout(seconds: f64) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
-        Failure::new(Kind::Validation, "timeout is not a number of seconds above zero")
+        Failure::new(Kind::Validation, "timeout must be a number of seconds greater than 0")
             .with("field", "timeout")
-            .hint("leave it out, or send seconds as a number, such as 30")
+            .hint("omit it, or send seconds as a number, such as 30")
     })
 }
 
@@ -302,27 +303,28 @@ mod tests {
 
     use super::*;
 
-    fn parse(tool: &str, arguments: Value) -> Result<ToolCall, Failure> {
+    fn parse_call(tool: &str, arguments: Value) -> Result<ToolCall, Failure> {
         let Value::Object(arguments) = arguments else { panic!("not an object") };
         ToolCall::parse(tool, Some(arguments))
     }
 
     #[test]
-    fn good_arguments_become_a_request() {
-        let call = parse("execute_code", json!({"code": "1", "timeout": 2.5, "session_id": null})).unwrap();
+    fn valid_arguments_become_a_request() {
+        let call = parse_call("execute_code", json!({"code": "1", "timeout": 2.5, "session_id": null})).unwrap();
         insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None }, [])"#);
         assert!(matches!(ToolCall::parse("get_volume_path", None), Ok(ToolCall::GetVolumePath)));
-        let call = parse("run_python", json!({"code": "1", "servers": ["a"], "timeout": 5})).unwrap();
+        let call = parse_call("run_python", json!({"code": "1", "servers": ["a"], "timeout": 5})).unwrap();
         insta::assert_compact_debug_snapshot!(call, @r#"RunPython(RunPython { code: "1", servers: ["a"], timeout: Some(5s) })"#);
-        let call = parse("read_file", json!({"session_id": "s", "path": "a", "offset": 3.0, "length": 4})).unwrap();
+        let call =
+            parse_call("read_file", json!({"session_id": "s", "path": "a", "offset": 3.0, "length": 4})).unwrap();
         assert!(matches!(call, ToolCall::ReadFile(_, _, FileRange { offset: 3, length: Some(4) })));
-        let call = parse("search_tools", json!({"query": "x"})).unwrap();
+        let call = parse_call("search_tools", json!({"query": "x"})).unwrap();
         insta::assert_compact_debug_snapshot!(call, @r#"SearchTools(SearchTools { query: "x", limit: 5 })"#);
     }
 
     #[test]
-    fn bad_arguments_say_why() {
-        let bad = [
+    fn invalid_arguments_are_explained() {
+        let calls = [
             ("execute_code", json!({})),
             ("execute_code", json!({"code": " \n"})),
             ("execute_code", json!({"code": 5})),
@@ -345,8 +347,8 @@ mod tests {
             ("write_file", json!({"session_id": "s", "path": "a", "content": "", "encoding": "latin1"})),
             ("rm", json!({})),
         ];
-        let said: Vec<_> =
-            bad.into_iter().map(|(tool, arguments)| parse(tool, arguments).unwrap_err().message).collect();
-        insta::assert_snapshot!(said.join("\n"));
+        let messages: Vec<_> =
+            calls.into_iter().map(|(tool, arguments)| parse_call(tool, arguments).unwrap_err().message).collect();
+        insta::assert_snapshot!(messages.join("\n"));
     }
 }

@@ -1,21 +1,22 @@
-//! What code is told of a call that came to nothing.
+//! The error that code receives for a failed request to the host.
 
+use ringfence_core::{Failure, Kind};
 use ringfence_guest::HostResponse;
 use ringfence_store::StoreError;
 use serde_json::{Map, Value, json};
 
-/// By which code can tell what happened.
+/// The kind of an error, by which code can distinguish errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ErrorKind {
-    /// It may not.
+    /// The code lacks a permission.
     Refused,
     NotFound,
     Invalid,
     Limit,
-    /// The server answered with an error.
+    /// The server responded with an error.
     Upstream,
     Timeout,
-    /// The server was not there, or was lost.
+    /// The server was not connected, or the connection was lost.
     Lost,
     Cancelled,
     Internal,
@@ -41,23 +42,23 @@ impl ErrorKind {
 pub(super) struct CallError {
     pub(super) kind: ErrorKind,
     pub(super) message: String,
-    more: Map<String, Value>,
+    details: Map<String, Value>,
 }
 
 impl CallError {
     pub(super) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), more: Map::new() }
+        Self { kind, message: message.into(), details: Map::new() }
     }
 
     pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
-        self.more.insert(key.into(), value.into());
+        self.details.insert(key.into(), value.into());
         self
     }
 
-    pub(super) fn into_answer(self) -> HostResponse {
+    pub(super) fn into_response(self) -> HostResponse {
         let mut error =
             Map::from_iter([("kind".to_owned(), json!(self.kind.name())), ("message".to_owned(), json!(self.message))]);
-        error.extend(self.more);
+        error.extend(self.details);
         HostResponse::Error(Value::Object(error))
     }
 }
@@ -70,10 +71,24 @@ impl From<StoreError> for CallError {
                 Self::new(kind, format!("{reason}; {}", reason.hint()))
             }
             error => {
-                // What is wrong with the host's disk is not the guest's business.
-                tracing::error!("the store failed a call from code: {error}");
-                Self::new(ErrorKind::Internal, "the host could not do it; its log says why")
+                // The details are about the host's disk, which the guest must not learn about.
+                tracing::error!("the store failed to handle a request from code: {error}");
+                Self::new(ErrorKind::Internal, "the host failed to handle the request; see the log of the server")
             }
         }
+    }
+}
+
+impl From<Failure> for CallError {
+    fn from(failure: Failure) -> Self {
+        let kind = match failure.kind {
+            Kind::Policy => ErrorKind::Refused,
+            Kind::ResourceLimit | Kind::Busy => ErrorKind::Limit,
+            Kind::NotFound | Kind::SessionNotFound => ErrorKind::NotFound,
+            Kind::Validation => ErrorKind::Invalid,
+            _ => ErrorKind::Internal,
+        };
+        let message = [failure.message].into_iter().chain(failure.hints).collect::<Vec<_>>().join("; ");
+        failure.context.into_iter().fold(Self::new(kind, message), |error, (key, value)| error.with(&key, value))
     }
 }

@@ -1,8 +1,8 @@
-//! What an agent sees of `run_python`: as little as says it all.
+//! The result of `run_python`, in as few tokens as possible.
 //!
-//! All text is in one block. In it, a line that begins with a label (`status:`, `exit:`, `stderr:`, `error:`, `note:`) is
-//! the host's: where a guest's would, it is moved in by a space. In TOON a guest's text has no lines at all, only strings.
-//! `isError` and the fields of `structuredContent` come from the host, as everywhere.
+//! All text is in one block, in which only the host writes lines that begin with a label (`status:`, `exit:`, `stderr:`,
+//! `error:`, `note:`): a line of the guest that begins with one is indented by a space. In TOON, guest text only appears
+//! in strings. The host chooses `isError` and the fields of `structuredContent`.
 
 mod compact;
 mod toon;
@@ -12,18 +12,17 @@ use ringfence_core::Failure;
 use ringfence_session::{Answer, Output, Status};
 use serde_json::{Map, Value, json};
 
-use super::ToolResult;
-use super::display;
-use super::output::Excerpt;
-use super::terminal::one_line;
-use super::unfinished::Unfinished;
+use super::excerpt::Excerpt;
+use super::terminal::to_one_line;
+use super::unfinished_calls::UnfinishedCalls;
+use super::{ToolResult, display};
 use crate::builtin_resources;
 use crate::content::ContentBlock;
 
 const SUCCESS: &str = "success";
 
-/// What there is to say; what is empty is not said.
-struct Said {
+/// The parts of a reply. Empty ones are omitted.
+struct Reply {
     status: &'static str,
     exit_code: Option<i32>,
     stdout: Option<String>,
@@ -31,34 +30,33 @@ struct Said {
     result: Option<String>,
     stderr: Option<String>,
     error: Option<String>,
-    /// The host's own words.
+    /// Notes of the host.
     notes: Vec<String>,
-    unfinished: Unfinished,
-    /// Further fields for programs.
+    unfinished_calls: UnfinishedCalls,
+    /// Additional fields of `structuredContent`.
     details: Map<String, Value>,
 }
 
-/// Renders what came of code that may call tools.
-pub(crate) fn code_answer(answer: &Answer, mode: OutputMode) -> ToolResult {
-    let (stdout, stderr) = (Excerpt::of(&answer.stdout), Excerpt::of(&answer.stderr));
-    let result = answer.result.as_deref().map(Excerpt::of_text);
-    let error = error(answer).map(|text| Excerpt::of_text(&text));
+/// Renders the result of `run_python`.
+pub(crate) fn python_result(answer: &Answer, mode: OutputMode) -> ToolResult {
+    let (stdout, stderr) = (Excerpt::from_output(&answer.stdout), Excerpt::from_output(&answer.stderr));
+    let result = answer.result.as_deref().map(Excerpt::from_text);
+    let error = error(answer).map(|text| Excerpt::from_text(&text));
     let displayed = display::blocks(answer);
-    let unfinished = Unfinished::of(&answer.open_calls);
 
     let mut notes = Vec::new();
     notes.extend(answer.session_created.then(|| "this is a new session".to_owned()));
-    // Where the code itself was heard last, this is not said yet.
+    // Without an error of the code, `error` already has the interruption.
     notes.extend(answer.error.as_ref().and_then(|_| interruption(answer)));
-    notes.extend(answer.notices.iter().map(|notice| Excerpt::of_text(notice).text));
+    notes.extend(answer.notices.iter().map(|notice| Excerpt::from_text(notice).text));
     let mut details = Map::new();
     for (name, excerpt, output) in [("stdout", &stdout, &answer.stdout), ("stderr", &stderr, &answer.stderr)] {
-        notes.extend(dropped(answer, name, excerpt, output));
+        notes.extend(dropped_note(answer, name, excerpt, output));
         if let Some(whole) = &output.whole {
             details.insert(format!("{name}_resource"), builtin_resources::uri(&answer.session_id, whole).into());
         }
     }
-    notes.extend(answer.is_cut.then(|| super::SHORTENED.to_owned()));
+    notes.extend(answer.is_cut.then(|| super::SHORTENED_NOTE.to_owned()));
     if displayed.left_out > 0 {
         notes.push(format!("{} displayed items were left out as too large or malformed", displayed.left_out));
     }
@@ -72,41 +70,41 @@ pub(crate) fn code_answer(answer: &Answer, mode: OutputMode) -> ToolResult {
         details.insert("session_created".into(), true.into());
     }
     let exit_code = answer.exit_code.filter(|code| *code != 0);
-    let said = Said {
+    let reply = Reply {
         status: match (answer.status, exit_code) {
             (Status::Ok, None) => SUCCESS,
             (Status::TimedOut, _) => "timeout",
             (Status::Ok | Status::Error | Status::Cancelled | Status::Killed, _) => "error",
         },
         exit_code,
-        stdout: stdout.plain(),
-        result: result.and_then(|excerpt| excerpt.plain()),
-        stderr: stderr.plain(),
-        error: error.and_then(|excerpt| excerpt.plain()),
+        stdout: stdout.to_plain_text(),
+        result: result.and_then(|excerpt| excerpt.to_plain_text()),
+        stderr: stderr.to_plain_text(),
+        error: error.and_then(|excerpt| excerpt.to_plain_text()),
         notes,
-        unfinished,
+        unfinished_calls: UnfinishedCalls::new(&answer.open_calls),
         details,
     };
-    said.render(mode, displayed.blocks)
+    reply.render(mode, displayed.blocks)
 }
 
-/// Renders a refusal of what was sent to `run_python`, before any of it ran. Not for what went wrong inside.
-pub(crate) fn validation_answer(failure: &Failure, mode: OutputMode) -> ToolResult {
-    let said = Said {
+/// Renders the refusal of a `run_python` call whose arguments are invalid. No code has run.
+pub(crate) fn python_validation_error(failure: &Failure, mode: OutputMode) -> ToolResult {
+    let reply = Reply {
         status: "validation_error",
         exit_code: None,
         stdout: None,
         result: None,
         stderr: None,
-        error: Excerpt::of_text(&failure.message).plain(),
+        error: Excerpt::from_text(&failure.message).to_plain_text(),
         notes: failure.hints.clone(),
-        unfinished: Unfinished::default(),
+        unfinished_calls: UnfinishedCalls::default(),
         details: Map::new(),
     };
-    said.render(mode, Vec::new())
+    reply.render(mode, Vec::new())
 }
 
-/// What the code raised, or else the host's words for an end that it did not come to by itself.
+/// The exception that the code raised, or the host's reason if the code was stopped.
 fn error(answer: &Answer) -> Option<String> {
     if let Some(error) = &answer.error {
         let traceback = error.traceback.trim_end();
@@ -118,31 +116,31 @@ fn error(answer: &Answer) -> Option<String> {
     }
     match answer.status {
         Status::Ok => None,
-        Status::Error => Some("the code failed, and did not say why".into()),
+        Status::Error => Some("the code failed without an error message".into()),
         Status::TimedOut | Status::Cancelled => interruption(answer),
         Status::Killed => Some("the interpreter ended before the code did".into()),
     }
 }
 
 fn interruption(answer: &Answer) -> Option<String> {
-    let why = match answer.status {
+    let reason = match answer.status {
         Status::TimedOut => "interrupted at the time limit",
         Status::Cancelled => "cancelled by the caller",
         Status::Ok | Status::Error | Status::Killed => return None,
     };
-    Some(format!("{why}, after {:.1} s; variables are kept", answer.duration.as_secs_f64()))
+    Some(format!("{reason}, after {:.1} s; variables are kept", answer.duration.as_secs_f64()))
 }
 
-fn dropped(answer: &Answer, name: &str, excerpt: &Excerpt, output: &Output) -> Option<String> {
+fn dropped_note(answer: &Answer, name: &str, excerpt: &Excerpt, output: &Output) -> Option<String> {
     let whole = output.whole.as_ref().map(|whole| {
-        let what = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
-        format!("; {what}, {} bytes, is {}", whole.bytes, builtin_resources::uri(&answer.session_id, whole))
+        let part = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
+        format!("; {part}, {} bytes, is {}", whole.bytes, builtin_resources::uri(&answer.session_id, whole))
     });
-    let is_told = excerpt.dropped_bytes > 0 || whole.is_some();
-    is_told.then(|| format!("{} bytes of {name} dropped{}", excerpt.dropped_bytes, whole.unwrap_or_default()))
+    let has_note = excerpt.dropped_bytes > 0 || whole.is_some();
+    has_note.then(|| format!("{} bytes of {name} dropped{}", excerpt.dropped_bytes, whole.unwrap_or_default()))
 }
 
-impl Said {
+impl Reply {
     fn render(self, mode: OutputMode, displayed: Vec<ContentBlock>) -> ToolResult {
         let fields = self.fields();
         let text = match mode {
@@ -150,7 +148,7 @@ impl Said {
             OutputMode::Toon => toon::text(&fields).unwrap_or_else(|| compact::text(&self)),
         };
         let mut content = vec![ContentBlock::text(text)];
-        content.extend(displayed.into_iter().map(guarded));
+        content.extend(displayed.into_iter().map(without_labels));
         ToolResult { content, fields, is_error: self.status != SUCCESS }
     }
 
@@ -166,18 +164,18 @@ impl Said {
         {
             put(name, text.clone().map(Into::into));
         }
-        let notes: Vec<String> = self.notes.iter().map(|note| one_line(note)).collect();
+        let notes: Vec<String> = self.notes.iter().map(|note| to_one_line(note)).collect();
         put("notes", (!notes.is_empty()).then(|| notes.into()));
-        put("unfinished_calls", self.unfinished.fields());
+        put("unfinished_calls", self.unfinished_calls.fields());
         fields.extend(self.details.clone());
         Value::Object(fields)
     }
 }
 
-/// What a guest displays as text is held to the same rule as what it prints.
-fn guarded(block: ContentBlock) -> ContentBlock {
+/// Applies the rule for labels to displayed text too.
+fn without_labels(block: ContentBlock) -> ContentBlock {
     match block {
-        ContentBlock::Text(text) => ContentBlock::Text(compact::of_guest(&text)),
+        ContentBlock::Text(text) => ContentBlock::Text(compact::guest_text(&text)),
         block => block,
     }
 }

@@ -1,11 +1,12 @@
-//! What code may say in its requests, read strictly.
+//! The parameters of requests from code.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::failure::{CallError, ErrorKind};
+use super::call_error::{CallError, ErrorKind};
+use crate::tools::DEFAULT_FOUND_TOOLS;
 
 #[derive(Deserialize)]
 pub(super) struct ToolCallParams<'a> {
@@ -24,14 +25,14 @@ pub(super) struct ServerParams {
 #[derive(Deserialize)]
 pub(super) struct SearchParams {
     pub(super) query: String,
-    #[serde(default = "few")]
+    #[serde(default = "default_limit")]
     pub(super) limit: usize,
     #[serde(default)]
     pub(super) detail: Detail,
 }
 
-fn few() -> usize {
-    5
+fn default_limit() -> usize {
+    DEFAULT_FOUND_TOOLS
 }
 
 #[derive(Deserialize, Default, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +60,7 @@ pub(super) struct SavedToolParams {
 #[derive(Deserialize)]
 pub(super) struct SaveMemoryParams {
     pub(super) key: String,
-    /// As the guest wrote it: numbers keep their digits.
+    /// The JSON as the guest wrote it, so that numbers are not rounded.
     pub(super) value: Box<RawValue>,
     pub(super) metadata: Option<Map<String, Value>>,
 }
@@ -69,10 +70,10 @@ pub(super) struct MemoryParams {
     pub(super) key: String,
 }
 
-pub(super) fn read<T: DeserializeOwned>(params: &str) -> Result<T, CallError> {
+pub(super) fn parse<T: DeserializeOwned>(params: &str) -> Result<T, CallError> {
     serde_json::from_str(params).map_err(|error| invalid(&error))
 }
 
 pub(super) fn invalid(error: &serde_json::Error) -> CallError {
-    CallError::new(ErrorKind::Invalid, format!("the arguments do not hold: {error}"))
+    CallError::new(ErrorKind::Invalid, format!("invalid arguments: {error}"))
 }
