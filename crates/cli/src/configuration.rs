@@ -13,7 +13,7 @@ pub(crate) fn load(file: Option<PathBuf>, flags: Vec<Flag>) -> Result<Configurat
 
 /// Returns the sources of the configuration: the file, the environment and the flags.
 pub(crate) fn sources(file: Option<PathBuf>, flags: Vec<Flag>) -> Sources {
-    let environment = Environment::of_process();
-    let named = environment.get(ringfence_config::FILE_VARIABLE).filter(|path| !path.is_empty());
+    let environment = Environment::from_process();
+    let named = environment.get(ringfence_config::CONFIG_FILE_VARIABLE).filter(|path| !path.is_empty());
     Sources { file: file.or_else(|| named.map(PathBuf::from)), environment, flags }
 }

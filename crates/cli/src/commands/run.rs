@@ -15,7 +15,7 @@ use clap::Args;
 use ringfence_backend::interpreter;
 use ringfence_servers::import::client_files;
 
-use ringfence_config::{VolumeRefused, ProtectedPaths};
+use ringfence_config::{ProtectedPaths, VolumeRefused};
 use ringfence_core::Flavor;
 use ringfence_core::{Network, Spec, Volume, bytes};
 use ringfence_core::{Template, proxy_environment};

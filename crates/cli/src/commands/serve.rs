@@ -62,11 +62,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let settings = run_scope
         .iter()
         .try_fold(configuration.sessions.clone(), |settings, run_scope| run_scope.restrict(settings))?;
-    let own = run_scope
-        .iter()
-        .try_fold(ProtectedPaths::of_server(&sources, &configuration, client_files(Some(&configuration))), |own, run_scope| {
-            run_scope.protect_file(own)
-        })?;
+    let own = run_scope.iter().try_fold(
+        ProtectedPaths::of_server(&sources, &configuration, client_files(Some(&configuration))),
+        |own, run_scope| run_scope.protect_file(own),
+    )?;
     check_volumes(&settings.volumes)?;
     let settings = protect(settings, &own)?.with_unpacked_images(cache_directory().as_deref())?;
     let directory = configuration.state_directory()?;
@@ -98,7 +97,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             None => gateway,
         };
         let _scope_file = run_scope.and_then(RunScope::remove_on_drop);
-        let served = serve(http, configuration.server.max_concurrent_requests, &directory, gateway.clone(), readiness).await;
+        let served =
+            serve(http, configuration.server.max_concurrent_requests, &directory, gateway.clone(), readiness).await;
         tokio::join!(hosting.shut_down(), sessions.shut_down());
         gateway.end().await;
         store.close().await;

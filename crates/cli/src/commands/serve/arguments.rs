@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(in crate::commands) config: Option<PathBuf>,
     /// The address to listen on [default: 127.0.0.1] [env: RINGFENCE_HOST, MCP_SERVER_HOST]
-    #[arg(long, value_parser = ringfence_config::host)]
+    #[arg(long, value_parser = ringfence_config::parse_host)]
     host: Option<IpAddr>,
     /// The port to listen on; 0 for any free port [default: 8000] [env: RINGFENCE_PORT, MCP_SERVER_PORT]
     #[arg(long)]
@@ -74,7 +74,7 @@ enum LogFormatOption {
 }
 
 fn level(text: &str) -> Result<tracing::Level, String> {
-    ringfence_config::level(text)
+    ringfence_config::normalize_log_level(text)
         .parse()
         .map_err(|_| format!("unknown level `{text}`; use error, warn, info, debug or trace"))
 }

@@ -113,9 +113,9 @@ pub(in crate::commands) fn http_options(
     let options = HttpOptions {
         allowed_hosts: server.allowed_hosts.clone(),
         enable_cors: server.enable_cors,
-        max_requests: server.most_requests,
-        max_connections: server.most_connections,
-        drain_timeout: server.times.drain,
+        max_requests: server.max_concurrent_requests,
+        max_connections: server.max_connections,
+        drain_timeout: server.timeouts.drain,
         ..HttpOptions::default()
     };
     check_listen_address(address, &authentication)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringfence_config::Environment;
 use ringfence_config::SessionSettings;
-use ringfence_config::{VolumeRefused, ProtectedPaths};
+use ringfence_config::{ProtectedPaths, VolumeRefused};
 use ringfence_config::{SCOPE_DIGEST_VARIABLE, SCOPE_FILE_VARIABLE, Scope, ScopeFile};
 
 use crate::failure::Failure;
@@ -42,7 +42,8 @@ impl RunScope {
     pub(super) fn restrict(&self, settings: SessionSettings) -> Result<SessionSettings, Failure> {
         let before = settings.volumes.clone();
         let restricted = settings.confined_to(&self.scope)?;
-        if let Some(file) = ProtectedPaths::new(Vec::new(), vec![self.path()?]).find_writable_file(&restricted.volumes) {
+        if let Some(file) = ProtectedPaths::new(Vec::new(), vec![self.path()?]).find_writable_file(&restricted.volumes)
+        {
             return Err(Failure::new(format!(
                 "the scope file {} is in a volume that guests may write",
                 file.display()
