@@ -13,7 +13,7 @@ use ringfence_mcp::clients::Clients;
 use ringfence_mcp::era::Era;
 use ringfence_mcp::rpc::Outcome;
 use ringfence_mcp::sanitize;
-use ringfence_servers::{Host, Listing, ServerSource};
+use ringfence_servers::{Host, Listing, ListingWatcher};
 use ringfence_store::{Audit, Store, StoreError};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -59,7 +59,7 @@ struct Inner {
     profiles: BTreeMap<String, Arc<Profile>>,
     pins: Arc<Pins>,
     store: Store,
-    source: ServerSource,
+    source: ListingWatcher,
     notifications: Arc<Semaphore>,
     clients: Clients,
     /// The last catalogues of servers, offered while they are restarted.
@@ -81,7 +81,7 @@ pub struct HostingOptions {
     /// The store of pins and added servers.
     pub store: Store,
     /// The entries of all servers.
-    pub source: ServerSource,
+    pub source: ListingWatcher,
     /// Whether everything that a server offers at its first connection is accepted; later changes are withheld.
     pub pin_on_first_use: bool,
 }

@@ -1,4 +1,4 @@
-//! A running server: its streams, how it ends, and its end.
+//! A running server: its streams, its resource usage, and how to stop it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,130 +10,145 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::bare::{Bare, BareStreams};
-use super::shared::Lodger;
-use super::tail::Tail;
-use crate::server_sandbox::{Cell, Ended, Inmate, InmateHandle};
+use crate::host_process::{HostProcess, HostProcessStreams};
+use crate::server_sandbox::shared::Tenant;
+use crate::server_sandbox::{Process, ProcessExit, ProcessHandle, ServerSandbox, StderrTail};
 
-/// For a clean end, before everything is killed.
-const GRACE: Duration = Duration::from_secs(5);
+/// Time between SIGTERM and SIGKILL when a server is stopped.
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
-/// A running server. Dropped, everything in its sandbox is killed, and all it had is freed.
-pub struct Hosted {
-    place: Place,
+/// A running server. Dropping it kills its processes and frees everything that it used.
+pub struct HostedServer {
+    placement: Placement,
     memory_limit: Option<u64>,
-    tail: Arc<Tail>,
+    stderr_tail: Arc<StderrTail>,
     streams: Option<(ServerInput, ServerOutput)>,
-    _stderr: AbortOnDropHandle<()>,
+    _stderr_task: AbortOnDropHandle<()>,
 }
 
-enum Place {
-    Alone(Cell, InmateHandle),
-    /// In a sandbox with others.
-    Lodging(Lodger),
-    /// On the host, because its entry says so.
-    Bare(Bare),
+/// Where the server runs.
+enum Placement {
+    Sandbox(ServerSandbox, ProcessHandle),
+    SharedSandbox(Tenant),
+    /// On the host, because its entry has `sandbox = false`.
+    Host(HostProcess),
 }
 
-/// What the server reads.
+/// The server's standard input.
 #[derive(Debug)]
 pub struct ServerInput(Sender);
 
-/// What the server writes.
+/// The server's standard output.
 #[derive(Debug)]
 pub struct ServerOutput(Receiver);
 
-/// What a server holds now.
+/// The resources that a server uses now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Of all in its sandbox, where that is counted.
+    /// Memory of all processes in its sandbox, if it is measured.
     pub memory_bytes: Option<u64>,
     pub memory_limit_bytes: Option<u64>,
-    /// Where that is counted.
+    /// Number of processes in its sandbox, if they are counted.
     pub processes: Option<u64>,
 }
 
-impl Hosted {
-    pub(crate) fn alone(cell: Cell, inmate: Inmate, memory_limit: u64, tail: Arc<Tail>) -> Self {
-        let handle = inmate.handle();
-        cell.live_for(&handle);
-        let Inmate { stdin, stdout, stderr, .. } = inmate;
-        Self::new(Place::Alone(cell, handle), Some(memory_limit), tail, (stdin, stdout, stderr))
+impl HostedServer {
+    pub(crate) fn in_sandbox(
+        sandbox: ServerSandbox,
+        process: Process,
+        memory_limit: u64,
+        stderr_tail: Arc<StderrTail>,
+    ) -> Self {
+        let handle = process.handle();
+        sandbox.set_main_process(&handle);
+        let Process { stdin, stdout, stderr, .. } = process;
+        let placement = Placement::Sandbox(sandbox, handle);
+        Self::new(placement, Some(memory_limit), stderr_tail, (stdin, stdout, stderr))
     }
 
-    pub(crate) fn lodging(lodger: Lodger, inmate: Inmate, memory_limit: u64, tail: Arc<Tail>) -> Self {
-        let Inmate { stdin, stdout, stderr, .. } = inmate;
-        Self::new(Place::Lodging(lodger), Some(memory_limit), tail, (stdin, stdout, stderr))
+    pub(crate) fn in_shared_sandbox(
+        tenant: Tenant,
+        process: Process,
+        memory_limit: u64,
+        stderr_tail: Arc<StderrTail>,
+    ) -> Self {
+        let Process { stdin, stdout, stderr, .. } = process;
+        Self::new(Placement::SharedSandbox(tenant), Some(memory_limit), stderr_tail, (stdin, stdout, stderr))
     }
 
-    pub(crate) fn bare(bare: Bare, streams: BareStreams) -> Self {
-        let BareStreams { stdin, stdout, stderr } = streams;
-        Self::new(Place::Bare(bare), None, Arc::default(), (stdin, stdout, stderr))
+    pub(crate) fn on_host(process: HostProcess, streams: HostProcessStreams) -> Self {
+        let HostProcessStreams { stdin, stdout, stderr } = streams;
+        Self::new(Placement::Host(process), None, Arc::default(), (stdin, stdout, stderr))
     }
 
-    fn new(place: Place, memory_limit: Option<u64>, tail: Arc<Tail>, streams: (Sender, Receiver, Receiver)) -> Self {
+    fn new(
+        placement: Placement,
+        memory_limit: Option<u64>,
+        stderr_tail: Arc<StderrTail>,
+        streams: (Sender, Receiver, Receiver),
+    ) -> Self {
         let (stdin, stdout, stderr) = streams;
-        let reader = Arc::clone(&tail);
-        let stderr = AbortOnDropHandle::new(tokio::spawn(async move { reader.read(stderr).await }));
+        let reader = Arc::clone(&stderr_tail);
+        let stderr_task = AbortOnDropHandle::new(tokio::spawn(async move { reader.read(stderr).await }));
         let streams = Some((ServerInput(stdin), ServerOutput(stdout)));
-        Self { place, memory_limit, tail, streams, _stderr: stderr }
+        Self { placement, memory_limit, stderr_tail, streams, _stderr_task: stderr_task }
     }
 
-    /// Its input and output, once.
+    /// Returns the server's input and output at the first call, `None` at later ones.
     pub fn take_streams(&mut self) -> Option<(ServerInput, ServerOutput)> {
         self.streams.take()
     }
 
-    /// Waits until its process has ended.
-    pub async fn ended(&self) -> Ended {
-        match &self.place {
-            Place::Alone(_, process) => process.ended().await,
-            Place::Lodging(lodger) => lodger.ended().await,
-            Place::Bare(bare) => bare.ended().await,
+    /// Waits until the server's process has exited.
+    pub async fn wait_for_exit(&self) -> ProcessExit {
+        match &self.placement {
+            Placement::Sandbox(_, process) => process.wait_for_exit().await,
+            Placement::SharedSandbox(tenant) => tenant.wait_for_exit().await,
+            Placement::Host(process) => process.wait_for_exit().await,
         }
     }
 
-    /// The last lines that it wrote to standard error, 500 at most.
+    /// Returns the last lines of standard error, 500 at most.
     pub fn stderr_tail(&self) -> Vec<String> {
-        self.tail.lines_so_far()
+        self.stderr_tail.lines()
     }
 
     pub fn usage(&self) -> Usage {
-        let memory_bytes = match &self.place {
-            Place::Alone(cell, _) => cell.memory_bytes(),
-            Place::Lodging(lodger) => lodger.cell().and_then(Cell::memory_bytes),
-            Place::Bare(_) => None,
+        let memory_bytes = match &self.placement {
+            Placement::Sandbox(sandbox, _) => sandbox.memory_bytes(),
+            Placement::SharedSandbox(tenant) => tenant.sandbox().and_then(ServerSandbox::memory_bytes),
+            Placement::Host(_) => None,
         };
         Usage { memory_bytes, memory_limit_bytes: self.memory_limit, processes: None }
     }
 
-    /// By which a person finds its sandbox: the number of its first process on the host.
+    /// Returns the process ID of the sandbox's init on the host, so that a person can find the sandbox.
     pub fn sandbox_id(&self) -> String {
-        match &self.place {
-            Place::Alone(cell, _) => cell.id(),
-            Place::Lodging(lodger) => lodger.cell().map(Cell::id).unwrap_or_default(),
-            Place::Bare(bare) => bare.id(),
+        match &self.placement {
+            Placement::Sandbox(sandbox, _) => sandbox.id(),
+            Placement::SharedSandbox(tenant) => tenant.sandbox().map(ServerSandbox::id).unwrap_or_default(),
+            Placement::Host(process) => process.id(),
         }
     }
 
-    /// Ends it: politely for five seconds, then by force. Afterwards nothing of it is left.
+    /// Stops the server: SIGTERM, and SIGKILL after five seconds. When this returns, nothing of the server is left.
     ///
-    /// Whoever has taken its input should have closed it before.
+    /// A caller that has taken the streams should drop the input first, since most servers exit at its end.
     pub async fn stop(self) {
-        let Self { place, streams, .. } = self;
+        let Self { placement, streams, .. } = self;
         drop(streams);
-        match place {
-            Place::Alone(cell, process) => {
-                cell.signal(&process, Signal::TERM);
-                let _ = tokio::time::timeout(GRACE, process.ended()).await;
-                cell.end().await;
+        match placement {
+            Placement::Sandbox(sandbox, process) => {
+                sandbox.signal(&process, Signal::TERM);
+                let _ = tokio::time::timeout(GRACE_PERIOD, process.wait_for_exit()).await;
+                sandbox.end().await;
             }
-            Place::Lodging(lodger) => lodger.leave(GRACE).await,
-            Place::Bare(bare) => {
-                bare.signal(Signal::TERM);
-                if tokio::time::timeout(GRACE, bare.ended()).await.is_err() {
-                    bare.signal(Signal::KILL);
-                    bare.ended().await;
+            Placement::SharedSandbox(tenant) => tenant.stop(GRACE_PERIOD).await,
+            Placement::Host(process) => {
+                process.signal(Signal::TERM);
+                if tokio::time::timeout(GRACE_PERIOD, process.wait_for_exit()).await.is_err() {
+                    process.signal(Signal::KILL);
+                    process.wait_for_exit().await;
                 }
             }
         }

@@ -1,20 +1,20 @@
-//! Finds the servers that people already have: in the files of their clients.
+//! Finds the servers that users have already configured in other MCP clients.
 //!
-//! Nothing is started, written or expanded. A file that cannot be read or understood is a reason and not a failure, and
-//! everything that is not taken has one. The first definition of a name wins.
+//! A scan starts nothing, writes nothing and expands no variables. Every server that is not imported, and every file that
+//! cannot be read, is reported with a reason; neither makes the scan fail. The first definition of a name wins.
 //!
-//! A file that guests may write is not read, whether it existed before or not: a guest could have planted it.
+//! A file that guests may write is not read, even if it existed before: a guest could have planted it.
 //!
-//! What a file asks for is not simply granted: an entry is never imported with `sandbox = false`, and one that a
-//! project brings along does not set its own walls.
+//! Files do not decide about isolation: an entry is never imported with `sandbox = false`, and an entry of a project is
+//! imported without its `box`.
 
 mod clients;
+mod formats;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod own;
-mod placeholder;
-mod places;
-mod shapes;
+mod locations;
+mod placeholders;
+mod self_reference;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,62 +22,62 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 pub use clients::{CLIENTS, Client};
-pub use places::{Os, Places};
-pub use shapes::Reason;
-pub(crate) use shapes::server_values;
+pub use formats::SkipReason;
+pub(crate) use formats::server_values;
+pub use locations::{Os, UserDirectories};
 
-use super::file::{self, Links};
-use super::syntax;
+use crate::syntax;
+use crate::text_file::{self, Links};
 use clients::Location;
-use places::Base;
+use formats::{Format, Item};
+use locations::Base;
 use ringfence_config::{Configuration, GuestWritable, GuestWritten};
 use ringfence_entries::sanitize_name;
 use ringfence_entries::{ServerEntry, entry_from_json, resolve_relative_paths};
-use shapes::{Item, Shape};
 
-/// Of one file; more is a mistake or worse.
-const MOST_SERVERS: usize = 1000;
+/// Maximum number of servers in one file.
+const MAX_SERVERS: usize = 1000;
 
-/// What was found, and what of it is of no use.
+/// The result of a scan.
 #[derive(Debug, Default)]
-pub struct Import {
-    /// The files that there are, in the order in which they were read.
-    pub files: Vec<ReadFile>,
-    pub found: Vec<Found>,
+pub struct ScanResult {
+    /// The existing files, in the order in which they were read.
+    pub files: Vec<ScannedFile>,
+    pub found: Vec<FoundServer>,
     pub skipped: Vec<Skipped>,
 }
 
 #[derive(Debug)]
-pub struct ReadFile {
+pub struct ScannedFile {
     pub client: Client,
     pub path: PathBuf,
-    /// How many servers it defines, of use or not.
+    /// The number of servers that it defines, including those that are skipped.
     pub servers: usize,
 }
 
-/// A server that can be taken over.
+/// A server that can be imported.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundServer {
     pub entry: ServerEntry,
     pub client: Client,
     pub path: PathBuf,
-    /// What of it is lost or changed.
+    /// Settings that are lost or changed by the import.
     pub notes: Vec<String>,
 }
 
-/// A server, or a whole file, that cannot.
+/// A server that cannot be imported, or a whole file if it has no name.
 #[derive(Debug)]
 pub struct Skipped {
     pub name: Option<String>,
     pub client: Client,
     pub path: PathBuf,
-    pub reason: Reason,
-    /// Whether it was skipped because guests may write it.
+    pub reason: SkipReason,
+    /// Whether the file was skipped because guests may write it.
     pub is_guest_written: bool,
 }
 
-impl Import {
-    /// Drops the entries of files that guests may write by now.
+impl ScanResult {
+    /// Removes the entries of files that guests may write by now.
     pub(crate) fn recheck(&mut self, writable: &GuestWritable) {
         let mut errors: BTreeMap<PathBuf, (Client, GuestWritten)> = BTreeMap::new();
         self.found.retain(|found| match writable.check(&found.path) {
@@ -92,163 +92,173 @@ impl Import {
 }
 
 fn guest_written(client: Client, path: &Path, error: &GuestWritten) -> Skipped {
-    let reason = Reason::new(format!("its servers are not used: {error}")).hint(GuestWritten::HINT);
+    let reason = SkipReason::new(format!("the servers in this file are not used: {error}")).hint(GuestWritten::HINT);
     Skipped { name: None, client, path: path.to_owned(), reason, is_guest_written: true }
 }
 
-/// Whose files are looked at.
+/// Selects the files of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of this user.
+    /// Files of this user.
     User,
-    /// Also those that lie in the directory one is in, which a stranger may have put there.
+    /// Also files in the working directory, which somebody else may have written.
     UserAndProject,
 }
 
 impl Scope {
-    fn has(self, location: &Location) -> bool {
+    fn includes(self, location: &Location) -> bool {
         self == Self::UserAndProject || location.base != Base::Project
     }
 }
 
-/// Looks at all places of all clients, or of one, but not at files that guests may write.
-pub fn scan(places: &Places, scope: Scope, only: Option<&Client>, writable: &GuestWritable) -> Import {
-    let mut scan = Scan { places, writable, seen: BTreeSet::new(), import: Import::default() };
+/// Scans the files of all clients, or of one client, except for files that guests may write.
+pub fn scan(
+    directories: &UserDirectories,
+    scope: Scope,
+    only: Option<&Client>,
+    writable: &GuestWritable,
+) -> ScanResult {
+    let mut scan = Scan { directories, writable, seen: BTreeSet::new(), result: ScanResult::default() };
     for client in CLIENTS.iter().filter(|client| only.is_none_or(|only| only.id == client.id)) {
-        for location in client.locations.iter().filter(|location| scope.has(location)) {
-            for path in location.base.files(location.pattern, places) {
-                scan.file(*client, location, &path);
+        for location in client.locations.iter().filter(|location| scope.includes(location)) {
+            for path in location.base.files(location.pattern, directories) {
+                scan.scan_file(*client, location, &path);
             }
         }
     }
-    scan.import
+    scan.result
 }
 
-/// The client of this name.
-pub fn client(id: &str) -> Option<&'static Client> {
+/// Returns the client with this ID.
+pub fn find_client(id: &str) -> Option<&'static Client> {
     CLIENTS.iter().find(|client| client.id == id)
 }
 
-/// Every file that a scan would look at, there or not.
-pub fn watched_files(places: &Places, scope: Scope) -> Vec<PathBuf> {
-    let locations = CLIENTS.iter().flat_map(|client| client.locations).filter(|location| scope.has(location));
-    locations.flat_map(|location| location.base.files(location.pattern, places)).collect()
+/// Returns all files that a scan would read, whether they exist or not.
+pub fn watched_files(directories: &UserDirectories, scope: Scope) -> Vec<PathBuf> {
+    let locations = CLIENTS.iter().flat_map(|client| client.locations).filter(|location| scope.includes(location));
+    locations.flat_map(|location| location.base.files(location.pattern, directories)).collect()
 }
 
-/// The settings files of the user's MCP clients, if the configuration imports from them.
+/// Returns the settings files of the user's MCP clients, if the configuration imports from them.
 pub fn client_files(configuration: Option<&Configuration>) -> Vec<PathBuf> {
     let is_imported = configuration.is_none_or(|configuration| configuration.hosting.import);
-    let places = Places::of_process().filter(|_| is_imported);
-    places.map(|places| watched_files(&places, Scope::User)).unwrap_or_default()
+    let directories = UserDirectories::of_process().filter(|_| is_imported);
+    directories.map(|directories| watched_files(&directories, Scope::User)).unwrap_or_default()
 }
 
 struct Scan<'a> {
-    places: &'a Places,
+    directories: &'a UserDirectories,
     writable: &'a GuestWritable,
-    /// A home may be a project too.
+    /// Canonical paths of scanned files: the home directory may also be the working directory.
     seen: BTreeSet<PathBuf>,
-    import: Import,
+    result: ScanResult,
 }
 
 impl Scan<'_> {
-    fn file(&mut self, client: Client, location: &Location, path: &Path) {
+    fn scan_file(&mut self, client: Client, location: &Location, path: &Path) {
         let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if self.seen.contains(&canonical) {
             return;
         }
         if let Err(error) = self.writable.check(path) {
-            // For files with arbitrary names only the directory is reported: a guest can create any number of them.
-            let is_listed = location.pattern.contains('*');
-            let shown = if is_listed { path.parent().unwrap_or(path) } else { path };
-            if path.symlink_metadata().is_ok() && self.seen.insert(shown.to_owned()) {
-                self.import.skipped.push(guest_written(client, shown, &error));
+            // For a pattern only the directory is reported: a guest can create any number of matching files.
+            let is_pattern = location.pattern.contains('*');
+            let reported = if is_pattern { path.parent().unwrap_or(path) } else { path };
+            if path.symlink_metadata().is_ok() && self.seen.insert(reported.to_owned()) {
+                self.result.skipped.push(guest_written(client, reported, &error));
             }
             return;
         }
         let skip =
-            |reason: Reason| Skipped { name: None, client, path: path.to_owned(), reason, is_guest_written: false };
+            |reason: SkipReason| Skipped { name: None, client, path: path.to_owned(), reason, is_guest_written: false };
         let items = match self.read(location, path, &canonical) {
             Ok(None) => return,
             Ok(Some(items)) => items,
             Err(reason) => {
-                self.import.skipped.push(skip(reason));
-                self.import.files.push(ReadFile { client, path: path.to_owned(), servers: 0 });
+                self.result.skipped.push(skip(reason));
+                self.result.files.push(ScannedFile { client, path: path.to_owned(), servers: 0 });
                 return;
             }
         };
         self.seen.insert(canonical);
-        self.import.files.push(ReadFile { client, path: path.to_owned(), servers: items.len() });
-        if items.len() > MOST_SERVERS {
-            self.import.skipped.push(skip(Reason::new(format!("it has more than {MOST_SERVERS} servers"))));
+        self.result.files.push(ScannedFile { client, path: path.to_owned(), servers: items.len() });
+        if items.len() > MAX_SERVERS {
+            self.result.skipped.push(skip(SkipReason::new(format!("the file has more than {MAX_SERVERS} servers"))));
             return;
         }
         for item in items {
-            self.item(client, location, path, item);
+            self.add_item(client, location, path, item);
         }
     }
 
-    fn read(&self, location: &Location, path: &Path, canonical: &Path) -> Result<Option<Vec<Item>>, Reason> {
+    fn read(&self, location: &Location, path: &Path, canonical: &Path) -> Result<Option<Vec<Item>>, SkipReason> {
         let links = if location.base == Base::Project { Links::Refuse } else { Links::Follow };
-        let Some(text) = file::read(path, links).map_err(Reason::new)? else {
-            // One that somebody has named is expected to be there.
+        let Some(text) = text_file::read(path, links).map_err(SkipReason::new)? else {
+            // A file that a variable names is expected to exist.
             let is_named = matches!(location.base, Base::File(_));
-            return if is_named { Err(Reason::new("there is no such file")) } else { Ok(None) };
+            return if is_named { Err(SkipReason::new("no such file")) } else { Ok(None) };
         };
-        let within = self.places.cwd.canonicalize().is_ok_and(|project| canonical.starts_with(project));
-        if links == Links::Refuse && !within {
-            return Err(Reason::new("a link leads out of the project"));
+        let is_in_project = self.directories.cwd.canonicalize().is_ok_and(|project| canonical.starts_with(project));
+        if links == Links::Refuse && !is_in_project {
+            return Err(SkipReason::new("a symbolic link leads out of the project"));
         }
-        let document = syntax::parse(&text, location.syntax).map_err(Reason::new)?;
+        let document = syntax::parse(&text, location.syntax).map_err(SkipReason::new)?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         if document.is_null() {
             return Ok(Some(Vec::new()));
         }
-        location.shape.items(&document, &stem).map(Some)
+        location.format.items(&document, &stem).map(Some)
     }
 
-    fn item(&mut self, client: Client, location: &Location, path: &Path, item: Item) {
+    fn add_item(&mut self, client: Client, location: &Location, path: &Path, item: Item) {
         let name = item.name.clone();
-        match self.found(client, location, path, item) {
-            Ok(found) => self.import.found.push(found),
+        match self.import_item(client, location, path, item) {
+            Ok(found) => self.result.found.push(found),
             Err(reason) => {
                 let path = path.to_owned();
                 let skipped = Skipped { name: Some(name), client, path, reason, is_guest_written: false };
-                self.import.skipped.push(skipped);
+                self.result.skipped.push(skipped);
             }
         }
     }
 
-    fn found(&self, client: Client, location: &Location, path: &Path, item: Item) -> Result<Found, Reason> {
+    fn import_item(
+        &self,
+        client: Client,
+        location: &Location,
+        path: &Path,
+        item: Item,
+    ) -> Result<FoundServer, SkipReason> {
         let Item { name, entry, project, mut notes } = item;
         let mut value = entry?;
-        own::check(&name, &value, self.places)?;
-        let project = project.or_else(|| (location.base == Base::Project).then(|| self.places.cwd.clone()));
-        placeholder::settle(&mut value, self.places, project.as_deref())?;
-        notes.extend(guard(&mut value, location));
-        resolve_relative_paths(&mut value, project.as_deref().unwrap_or(&self.places.home));
+        self_reference::check(&name, &value, self.directories)?;
+        let project = project.or_else(|| (location.base == Base::Project).then(|| self.directories.cwd.clone()));
+        placeholders::resolve(&mut value, self.directories, project.as_deref())?;
+        notes.extend(remove_client_settings(&mut value, location));
+        resolve_relative_paths(&mut value, project.as_deref().unwrap_or(&self.directories.home));
         let usable = sanitize_name(&name)
-            .ok_or_else(|| Reason::new("its name cannot be used").hint("give it another name in the client"))?;
+            .ok_or_else(|| SkipReason::new("invalid server name").hint("rename the server in the client"))?;
         if usable != name {
-            notes.push(format!("there it is called `{}`", name.escape_debug()));
+            notes.push(format!("renamed from `{}`, which is not a valid server name", name.escape_debug()));
         }
         let (entry, warnings) = entry_from_json(&usable, &value).map_err(|error| {
-            let reason = Reason::new(error.to_string());
-            error.hints().into_iter().fold(reason, Reason::hint)
+            let reason = SkipReason::new(error.to_string());
+            error.hints().into_iter().fold(reason, SkipReason::hint)
         })?;
         notes.extend(warnings.into_iter().map(|warning| warning.0));
-        if let Some(first) = self.import.found.iter().find(|found| found.entry.name == usable) {
-            let (same, place) = (first.entry == entry, first.path.display());
-            let why = if same { "the same is in" } else { "another of this name is in" };
-            return Err(Reason::new(format!("{why} {place}, which was read first")));
+        if let Some(first) = self.result.found.iter().find(|found| found.entry.name == usable) {
+            let kind = if first.entry == entry { "the same server" } else { "another server of this name" };
+            return Err(SkipReason::new(format!("{kind} was already found in {}", first.path.display())));
         }
-        Ok(Found { entry, client, path: path.to_owned(), notes })
+        Ok(FoundServer { entry, client, path: path.to_owned(), notes })
     }
 }
 
-/// Takes out of an entry what is the client's own business, and what nobody but this user may ask for.
-fn guard(value: &mut Value, location: &Location) -> Vec<String> {
-    /// What the client asks before it calls a tool, and how it shows it.
-    const OF_CLIENTS: [&str; 12] = [
+/// Removes settings of the client from an entry, and settings that only the user may choose. Returns notes about them.
+fn remove_client_settings(value: &mut Value, location: &Location) -> Vec<String> {
+    /// Approval of tool calls, and how the client displays the server.
+    const CLIENT_KEYS: [&str; 12] = [
         "alwaysAllow",
         "autoApprove",
         "trust",
@@ -262,40 +272,40 @@ fn guard(value: &mut Value, location: &Location) -> Vec<String> {
         "isActive",
         "schema",
     ];
-    /// Which of its tools the client uses.
-    const FILTERS: [&str; 7] =
+    /// Filters of the server's tools.
+    const TOOL_FILTERS: [&str; 7] =
         ["disabledTools", "includeTools", "excludeTools", "enabled_tools", "disabled_tools", "toolFilter", "tools"];
-    const SIGN_IN: [&str; 4] = ["oauth", "auth", "authProviderType", "oauth_resource"];
+    const AUTHENTICATION_KEYS: [&str; 4] = ["oauth", "auth", "authProviderType", "oauth_resource"];
     let Value::Object(entry) = value else { return Vec::new() };
     let mut notes = Vec::new();
-    for key in OF_CLIENTS {
+    for key in CLIENT_KEYS {
         entry.shift_remove(key);
     }
     if entry.get("tools").is_some_and(|tools| *tools == serde_json::json!(["*"])) {
         entry.shift_remove("tools");
     }
-    for filter in FILTERS {
+    for filter in TOOL_FILTERS {
         if entry.shift_remove(filter).is_some_and(|tools| tools.as_array().is_none_or(|tools| !tools.is_empty())) {
-            notes.push(format!("`{filter}` is not imported: all its tools are offered"));
+            notes.push(format!("`{filter}` is not imported: all tools of the server are offered"));
         }
     }
-    for key in SIGN_IN {
+    for key in AUTHENTICATION_KEYS {
         if entry.shift_remove(key).is_some() {
-            notes.push(format!("`{key}` is not imported: give what it needs to sign in as a header"));
+            notes.push(format!("`{key}` is not imported: set the credentials in `headers`"));
         }
     }
     if entry.shift_remove("envFile").is_some() {
-        notes.push("`envFile` is not imported: give its variables in `env`".into());
+        notes.push("`envFile` is not imported: set its variables in `env`".into());
     }
-    if location.shape != Shape::Own {
-        // In seconds here and in milliseconds there, and of calls, which it is not with us.
+    if location.format != Format::Ringfence {
+        // Clients use seconds or milliseconds, and limit the time of a call; for ringfence the key has another meaning.
         entry.shift_remove("timeout");
     }
     if entry.shift_remove("sandbox") == Some(Value::Bool(false)) {
-        notes.push("`sandbox = false` is not imported: it runs in a sandbox".into());
+        notes.push("`sandbox = false` is not imported: the server runs in a sandbox".into());
     }
     if location.base == Base::Project && entry.shift_remove("box").is_some() {
-        notes.push("`box` is not imported from a project: it gets the usual walls".into());
+        notes.push("`box` is not imported from a project: the server runs in a sandbox with default settings".into());
     }
     notes
 }

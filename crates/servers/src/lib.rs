@@ -1,40 +1,29 @@
-//! Other people's MCP servers: what is known of each, where that comes from, and how one is started in a sandbox.
+//! Hosted MCP servers: lists their entries from all sources, imports entries from other MCP clients, installs their
+//! packages, and starts them in sandboxes. README.md has the map of the modules.
 
-mod bare;
-mod file;
+mod context;
 mod guest_access;
 mod host;
-mod host_path;
+mod host_process;
 mod hosted;
 pub mod import;
 mod install;
-mod interpreters;
-mod manifests;
-mod needs;
-mod packages;
+mod launch;
+mod listing;
 mod phase;
 mod plan;
-mod programs;
-mod progress;
-mod registries;
-mod rewrite;
 mod server_sandbox;
-mod shared;
-mod source;
-mod stage;
-mod start;
+mod staging;
 mod syntax;
-mod tail;
-mod tool;
-mod written_names;
+mod text_file;
 
+pub use context::HostSettings;
 pub use guest_access::{check_installation, guest_writable, read_write_volumes};
-pub use host::{Host, HostSettings};
-pub use hosted::{Hosted, ServerInput, ServerOutput, Usage};
-pub use phase::{Phase, StartFailure};
-pub use progress::Progress;
-pub use server_sandbox::Ended;
-pub use source::{EntryOrigin, Following, Listed, Listing, Problem, ServerSource, list};
+pub use host::Host;
+pub use hosted::{HostedServer, ServerInput, ServerOutput, Usage};
+pub use listing::{EntryOrigin, FileTrust, ListedServer, Listing, ListingWatcher, Problem, list};
+pub use phase::{Phase, Progress, StartFailure};
+pub use server_sandbox::ProcessExit;
 
 #[cfg(fuzzing)]
 pub use import::fuzzing;

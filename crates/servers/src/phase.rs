@@ -1,8 +1,9 @@
-//! Where on its way a server failed, and what to do about it.
+//! The phases of a server's start: how a start reports its progress, and how it fails.
 
 use std::fmt;
+use std::sync::Arc;
 
-/// A part of a server's way from its entry to an answer.
+/// A phase between a server's entry and a response of its tools. The names are part of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
     SessionCreate,
@@ -12,7 +13,7 @@ pub enum Phase {
     McpInit,
     Runtime,
     ToolCall,
-    /// No sandbox can be made here; trying again does not help.
+    /// This host cannot run the sandbox; a retry does not help.
     BoxUnavailable,
 }
 
@@ -28,7 +29,7 @@ impl Phase {
         Self::BoxUnavailable,
     ];
 
-    /// As it is written in answers.
+    /// Returns the name that responses contain.
     pub fn name(self) -> &'static str {
         match self {
             Self::SessionCreate => "session_create",
@@ -49,7 +50,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// A server that could not be started.
+/// The reason why a server could not be started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StartFailure {
@@ -61,12 +62,12 @@ pub struct StartFailure {
 }
 
 impl StartFailure {
-    /// One that stays until something is changed.
-    pub fn lasting(phase: Phase, message: impl Into<String>) -> Self {
+    /// A failure that every retry repeats until the entry, the host or the package changes.
+    pub fn permanent(phase: Phase, message: impl Into<String>) -> Self {
         Self { phase, message: message.into(), hints: Vec::new(), is_transient: false }
     }
 
-    /// One that may not come again.
+    /// A failure that a retry may not meet again.
     pub fn transient(phase: Phase, message: impl Into<String>) -> Self {
         Self { phase, message: message.into(), hints: Vec::new(), is_transient: true }
     }
@@ -75,5 +76,24 @@ impl StartFailure {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
+    }
+}
+
+/// Receives each step of a start. The default discards them.
+#[derive(Clone, Default)]
+pub struct Progress(Option<Arc<OnStep>>);
+
+type OnStep = dyn Fn(Phase, &str) + Send + Sync;
+
+impl Progress {
+    /// `on_step` is called with the phase and a short text, such as `installing mcp-server-time`. It must not block.
+    pub fn new(on_step: impl Fn(Phase, &str) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(on_step)))
+    }
+
+    pub(crate) fn report(&self, phase: Phase, step: &str) {
+        if let Some(on_step) = &self.0 {
+            on_step(phase, step);
+        }
     }
 }

@@ -1,113 +1,129 @@
-//! What becomes of an entry inside its sandbox: what is shown of the host, and the command as it is there.
+//! How a server runs in its sandbox: the directories of the host that it sees, its command with the paths inside, and
+//! the dependencies to install first.
+//!
+//! Planning reads files of the host, but writes nothing and starts nothing.
+
+mod dependencies;
+mod host_paths;
+mod manifests;
+mod package_runner;
+mod path_map;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ringfence_core::{Access, Volume, WORKSPACE};
 
-use super::host_path::{self, Disk, Invocation, Refused, Shown};
-use super::phase::{Phase, StartFailure};
-use super::rewrite::{Moved, Moves};
-use super::shared::Lodger;
+use crate::phase::{Phase, StartFailure};
+use crate::server_sandbox::shared::Tenant;
 use ringfence_config::{Confinement, OutsideAllowedRoots};
 use ringfence_config::{ProtectedPaths, VolumeRefused};
 use ringfence_entries::{HostPathMode, ServerEntry, StdioSettings};
 
-/// An entry, thought through.
+pub(crate) use dependencies::{Dependency, Ecosystem, LaunchCommand, NODE_MANIFESTS, PYTHON_MANIFESTS, Program};
+use host_paths::{Disk, Invocation, PathRefused, VisiblePaths};
+pub(crate) use host_paths::{interpreter_name, is_in_every_sandbox, path_in_argument};
+pub(crate) use manifests::ManifestDirectory;
+pub(crate) use path_map::MappedDirectory;
+use path_map::PathMap;
+
+/// The plan for an entry.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// The command as it is written in the entry, with paths of the sandbox.
+    /// The command and arguments of the entry, with paths inside the sandbox.
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
     pub(crate) workdir: PathBuf,
-    /// The entry's own.
+    /// The variables of the entry.
     pub(crate) environment: BTreeMap<String, String>,
-    /// The project on the host and where it is inside.
-    pub(crate) project: Option<Moved>,
+    /// The project's directory on the host and inside.
+    pub(crate) project: Option<MappedDirectory>,
     pub(crate) mode: HostPathMode,
-    /// What is mounted besides a project that is copied.
+    /// The mounted directories and files. A project that is copied is not among them.
     pub(crate) volumes: Vec<Volume>,
 }
 
 impl Plan {
-    /// Looks at the host's files; may block.
+    /// Plans how to run an entry. Reads files; may block.
     pub(crate) fn of(entry: &ServerEntry, settings: &StdioSettings) -> Result<Self, StartFailure> {
-        let walls = &settings.sandbox_settings;
+        let sandbox = &settings.sandbox_settings;
         let invocation = Invocation { command: &settings.command, args: &settings.args, cwd: settings.cwd.as_deref() };
-        let Shown { project, others } = host_path::infer(&invocation, walls.host_path.as_deref(), &Disk)
-            .map_err(|refused| StartFailure::lasting(Phase::SessionCreate, refused.to_string()).hint(Refused::HINT))?;
+        let VisiblePaths { project, others } = host_paths::infer(&invocation, sandbox.host_path.as_deref(), &Disk)
+            .map_err(|refused| {
+                StartFailure::permanent(Phase::SessionCreate, refused.to_string()).hint(PathRefused::HINT)
+            })?;
         let mut volumes =
             others.iter().map(|path| volume(path, path, Access::ReadOnly)).collect::<Result<Vec<_>, _>>()?;
-        let mut moves = Moves::default();
-        let mut moved = None;
+        let mut paths = PathMap::default();
+        let mut mapped_project = None;
         if let Some(project) = project {
-            let guest = place(entry, walls.shared, walls.host_path_mode, &project);
-            let real = real(&project)?;
-            // It may be named through a link, or as it is.
-            moves.0.push(Moved { host: project, guest: guest.clone(), within: None });
-            moves.0.push(Moved { host: real.clone(), guest: guest.clone(), within: None });
-            if walls.host_path_mode == HostPathMode::ReadWrite {
+            let guest = guest_directory(entry, sandbox.shared, sandbox.host_path_mode, &project);
+            let real = canonicalize(&project)?;
+            // The entry may contain the path as the user wrote it, or with links resolved.
+            paths.add(MappedDirectory { host: project, guest: guest.clone(), allowed_root: None });
+            paths.add(MappedDirectory { host: real.clone(), guest: guest.clone(), allowed_root: None });
+            if sandbox.host_path_mode == HostPathMode::ReadWrite {
                 volumes.push(volume(&real, &guest, Access::ReadWrite)?);
             }
-            moved = Some(Moved { host: real, guest, within: None });
+            mapped_project = Some(MappedDirectory { host: real, guest, allowed_root: None });
         }
-        if walls.shared && !volumes.is_empty() {
+        if sandbox.shared && !volumes.is_empty() {
             let names: Vec<String> = volumes.iter().map(|volume| volume.host.display().to_string()).collect();
-            let message = format!("a shared sandbox cannot mount what one server needs: {}", names.join(", "));
-            return Err(StartFailure::lasting(Phase::SessionCreate, message)
-                .hint("leave `shared` out of the entry's box, or keep all that it needs in one directory"));
+            let message = format!("a shared sandbox cannot mount the directories of one server: {}", names.join(", "));
+            return Err(StartFailure::permanent(Phase::SessionCreate, message).hint(
+                "remove `shared` from the entry's box, or put all files that the server needs in one directory",
+            ));
         }
-        let home = || PathBuf::from(if walls.shared { Lodger::area(&entry.uuid) } else { WORKSPACE.into() });
+        let home = || PathBuf::from(if sandbox.shared { Tenant::directory(&entry.uuid) } else { WORKSPACE.into() });
         let workdir = match &settings.cwd {
-            Some(cwd) if cwd.is_absolute() => moves.path(cwd),
-            _ => moved.as_ref().map_or_else(home, |moved| moved.guest.clone()),
+            Some(cwd) if cwd.is_absolute() => paths.map_path(cwd),
+            _ => mapped_project.as_ref().map_or_else(home, |project| project.guest.clone()),
         };
-        let mut environment = moves.environment(&settings.env);
-        environment.extend(moves.environment(&walls.env));
+        let mut environment = paths.map_environment(&settings.env);
+        environment.extend(paths.map_environment(&sandbox.env));
         Ok(Self {
-            command: moves.command(&settings.command),
-            args: settings.args.iter().map(|argument| moves.argument(argument)).collect(),
+            command: paths.map_command(&settings.command),
+            args: settings.args.iter().map(|argument| paths.map_argument(argument)).collect(),
             workdir,
             environment,
-            project: moved,
-            mode: walls.host_path_mode,
+            project: mapped_project,
+            mode: sandbox.host_path_mode,
             volumes,
         })
     }
 
-    /// Binds all that it shows of the host to what a scope allows.
+    /// Confines all directories of the host that the server sees to the allowed roots of a scope.
     pub(crate) fn confine(&mut self, confinement: &Confinement) -> Result<(), StartFailure> {
         let refused = |error: OutsideAllowedRoots| {
-            StartFailure::lasting(Phase::SessionCreate, error.to_string()).hint(OutsideAllowedRoots::HINT)
+            StartFailure::permanent(Phase::SessionCreate, error.to_string()).hint(OutsideAllowedRoots::HINT)
         };
         if let Some(project) = &mut self.project {
-            project.within = Some(confinement.find_root(&project.host).map_err(refused)?);
+            project.allowed_root = Some(confinement.find_root(&project.host).map_err(refused)?);
         }
         for volume in &mut self.volumes {
             confinement.confine(volume).map_err(refused)?;
         }
         Ok(())
     }
-}
 
-impl Plan {
-    /// What of all that it shows is kept from the server.
-    pub(crate) fn keep(&self, own: &ProtectedPaths) -> Result<Vec<PathBuf>, StartFailure> {
-        let refused = |message: String| StartFailure::lasting(Phase::SessionCreate, message).hint(VolumeRefused::HINT);
-        if let Some(project) = self.project.as_ref().filter(|project| own.overlaps(&project.host)) {
+    /// Returns the paths in the volumes that must be hidden from the server because they are files of ringfence.
+    pub(crate) fn protected_paths(&self, protected: &ProtectedPaths) -> Result<Vec<PathBuf>, StartFailure> {
+        let refused =
+            |message: String| StartFailure::permanent(Phase::SessionCreate, message).hint(VolumeRefused::HINT);
+        if let Some(project) = self.project.as_ref().filter(|project| protected.overlaps(&project.host)) {
             let project = project.host.display();
-            return Err(refused(format!("{project} holds what is ringfence's own, or lies in it")));
+            return Err(refused(format!("{project} contains files of ringfence itself, or is inside its directories")));
         }
-        own.protect(&self.volumes).map_err(|error| refused(error.to_string()))
+        protected.protect(&self.volumes).map_err(|error| refused(error.to_string()))
     }
 }
 
-/// Where a project is inside: a copy is the workspace itself; what is mounted keeps its name there, because the
-/// workspace is the sandbox's own.
-fn place(entry: &ServerEntry, shared: bool, mode: HostPathMode, project: &Path) -> PathBuf {
+/// Returns the project's directory inside the sandbox. A copy is the workspace itself. A mounted project is a directory
+/// of the same name in the workspace, because the workspace is a tmpfs of the sandbox.
+fn guest_directory(entry: &ServerEntry, is_shared: bool, mode: HostPathMode, project: &Path) -> PathBuf {
     let workspace = Path::new(WORKSPACE);
     match mode {
-        HostPathMode::ReadOnly if shared => Path::new(&Lodger::area(&entry.uuid)).join("workspace"),
+        HostPathMode::ReadOnly if is_shared => Path::new(&Tenant::directory(&entry.uuid)).join("workspace"),
         HostPathMode::ReadOnly => workspace.to_owned(),
         HostPathMode::ReadWrite => {
             project.file_name().map_or_else(|| workspace.join("project"), |name| workspace.join(name))
@@ -116,12 +132,12 @@ fn place(entry: &ServerEntry, shared: bool, mode: HostPathMode, project: &Path) 
 }
 
 fn volume(host: &Path, guest: &Path, access: Access) -> Result<Volume, StartFailure> {
-    Ok(Volume { host: real(host)?, guest: guest.to_owned(), access, allowed_root: None })
+    Ok(Volume { host: canonicalize(host)?, guest: guest.to_owned(), access, allowed_root: None })
 }
 
-/// A person may name a directory through links; what is mounted is what they lead to.
-fn real(path: &Path) -> Result<PathBuf, StartFailure> {
+/// Resolves links: users may name a directory through them, but volumes need the real path.
+fn canonicalize(path: &Path) -> Result<PathBuf, StartFailure> {
     std::fs::canonicalize(path).map_err(|error| {
-        StartFailure::lasting(Phase::SessionCreate, format!("{} cannot be used: {error}", path.display()))
+        StartFailure::permanent(Phase::SessionCreate, format!("{} cannot be used: {error}", path.display()))
     })
 }

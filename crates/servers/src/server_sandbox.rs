@@ -1,7 +1,14 @@
-//! One sandbox for servers: starts processes in it, hears how they end, and serves its way out.
+//! A sandbox for hosted servers: starts processes in it, tracks how they exit, and serves its egress proxy.
 //!
-//! Dropped, everything in it is killed. Its launcher has no door: when this process dies, whatever way, its launcher
-//! ends at once, and every such sandbox with it. None is ever taken over by another server.
+//! Dropping a [`ServerSandbox`] kills everything in it. Its launcher has no socket for reconnecting: when this process
+//! dies, for whatever reason, the launcher ends at once, and all these sandboxes end with it. Another ringfence process
+//! never takes one over.
+
+mod egress;
+mod process;
+pub(crate) mod shared;
+mod spec;
+mod stderr_tail;
 
 use ringfence_core::sync::Mutex;
 use std::collections::BTreeMap;
@@ -14,154 +21,97 @@ use ringfence_backend::{Event, ExitStatus, SignalTarget};
 use ringfence_core::{Command, Spec};
 use rustix::process::Signal;
 use tokio::net::unix::pipe::{Receiver, Sender};
-use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::phase::{Phase, StartFailure};
-use super::tail::Tail;
+use crate::phase::{Phase, StartFailure};
 use ringfence_backend::Instance;
 use ringfence_backend::Launchers;
 use ringfence_core::Kind;
-use ringfence_egress::{DecisionLog, Policy, Proxy, Rule};
+use ringfence_egress::Rule;
 
-/// Decisions of the proxy that may wait to be noted.
-const PENDING: usize = 64;
+pub use process::ProcessExit;
+pub(crate) use process::{Process, ProcessHandle, read_head};
+use process::{ProcessState, ProcessTable};
+pub(crate) use spec::{add_interpreters, egress_rules, sandbox_spec};
+pub(crate) use stderr_tail::StderrTail;
 
-/// How a server's process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    Exited(i32),
-    Killed {
-        signal: i32,
-        for_memory: bool,
-    },
-    /// It went with its sandbox.
-    Lost {
-        for_memory: bool,
-    },
-}
-
-impl std::fmt::Display for Ended {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Exited(code) => write!(f, "exited with code {code}"),
-            Self::Killed { for_memory: true, .. } | Self::Lost { for_memory: true } => {
-                f.write_str("was killed for going over its memory limit")
-            }
-            Self::Killed { signal, .. } => write!(f, "was ended by signal {signal}"),
-            Self::Lost { .. } => f.write_str("was lost with its sandbox"),
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Life {
-    Starting,
-    Running,
-    Refused(String),
-    Ended(Ended),
-}
-
-/// A sandbox with the processes that were started in it.
-pub(crate) struct Cell {
+/// A running sandbox with the processes that were started in it.
+pub(crate) struct ServerSandbox {
     inner: Arc<Inner>,
-    _listening: AbortOnDropHandle<()>,
-    _proxy: Option<AbortOnDropHandle<()>>,
+    _event_task: AbortOnDropHandle<()>,
+    _proxy_task: Option<AbortOnDropHandle<()>>,
 }
 
 struct Inner {
     guest: Instance,
-    table: Mutex<Table>,
+    processes: Mutex<ProcessTable>,
 }
 
-#[derive(Default)]
-struct Table {
-    last: u32,
-    living: BTreeMap<u32, watch::Sender<Life>>,
-    /// When this one ends, so does everything.
-    main: Option<u32>,
-    is_lost: bool,
-}
-
-/// A process in a cell, with the host's ends of its pipes.
-pub(crate) struct Inmate {
-    number: u32,
-    pub(crate) life: watch::Receiver<Life>,
-    pub(crate) stdin: Sender,
-    pub(crate) stdout: Receiver,
-    pub(crate) stderr: Receiver,
-}
-
-/// A process whose pipes are somebody else's.
-#[derive(Clone)]
-pub(crate) struct InmateHandle {
-    number: u32,
-    life: watch::Receiver<Life>,
-}
-
-impl Cell {
-    /// Makes one. What its proxy refuses is noted in `tail`.
-    pub(crate) async fn make(
+impl ServerSandbox {
+    /// Launches a sandbox. Connections that its proxy refuses are added to `stderr_tail`.
+    pub(crate) async fn launch(
         launchers: &Launchers,
         spec: Spec,
         rules: Vec<Rule>,
-        tail: Option<Arc<Tail>>,
+        stderr_tail: Option<Arc<StderrTail>>,
     ) -> Result<Self, StartFailure> {
         let launchers = launchers.clone();
-        // Goes on if nobody waits for it any more: only so is the sandbox that it makes ended, too.
+        // In a separate task: if the caller gives up, the launch still completes, and the sandbox is then dropped and
+        // killed instead of being left behind.
         let launching = tokio::spawn(async move { launch(&launchers, spec).await });
         let (guest, listener) =
             launching.await.map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??;
-        let proxy = listener.map(|listener| AbortOnDropHandle::new(serve(listener, rules, tail)));
-        let inner = Arc::new(Inner { guest, table: Mutex::default() });
-        let listening = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&inner).listen()));
-        Ok(Self { inner, _listening: listening, _proxy: proxy })
+        let proxy_task =
+            listener.map(|listener| AbortOnDropHandle::new(egress::spawn_proxy(listener, rules, stderr_tail)));
+        let inner = Arc::new(Inner { guest, processes: Mutex::default() });
+        let event_task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&inner).handle_events()));
+        Ok(Self { inner, _event_task: event_task, _proxy_task: proxy_task })
     }
 
-    /// Orders the start of a process; its life says what comes of it.
+    /// Requests the start of a process. [`ProcessHandle::wait_until_started`] returns the result.
     pub(crate) fn start(
         &self,
         command: &Command,
         environment: &BTreeMap<String, String>,
-    ) -> Result<Inmate, StartFailure> {
+    ) -> Result<Process, StartFailure> {
         let failed = |error: String| {
             StartFailure::transient(Phase::ProcessStart, format!("the process cannot be started: {error}"))
         };
         let streams = pipe::standard_streams().map_err(|errno| failed(errno.to_string()))?;
         let (theirs, [to_stdin, from_stdout, from_stderr]) = streams;
         let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| failed(error.to_string()));
-        let (number, life) = self.inner.table().admit();
-        let inmate = Inmate {
+        let (number, state) = self.inner.processes().add();
+        let process = Process {
             number,
-            life,
+            state,
             stdin: Sender::from_owned_fd(to_stdin).map_err(|error| failed(error.to_string()))?,
             stdout: receive(from_stdout)?,
             stderr: receive(from_stderr)?,
         };
         let descriptors = theirs.each_ref().map(AsFd::as_fd);
         self.inner.guest.control().spawn(number, command, environment, &descriptors).map_err(|error| {
-            self.inner.table().living.remove(&number);
+            self.inner.processes().remove(number);
             failed(error.to_string())
         })?;
-        Ok(inmate)
+        Ok(process)
     }
 
-    /// Ends the whole sandbox when this process ends.
-    pub(crate) fn live_for(&self, process: &InmateHandle) {
-        self.inner.table().main = Some(process.number);
-        if matches!(*process.life.borrow(), Life::Ended(_) | Life::Refused(_)) {
+    /// Kills the whole sandbox when this process exits.
+    pub(crate) fn set_main_process(&self, process: &ProcessHandle) {
+        self.inner.processes().main = Some(process.number);
+        if process.has_exited() {
             self.kill();
         }
     }
 
-    /// Kills a process and its group unless it has ended by then.
-    pub(crate) fn kill_at_last<'a>(&'a self, process: &InmateHandle) -> KillAtLast<'a> {
-        KillAtLast { cell: self, process: process.clone() }
+    /// Returns a guard that kills a process and its descendants when it is dropped, if the process still runs then.
+    pub(crate) fn kill_on_drop<'a>(&'a self, process: &ProcessHandle) -> KillOnDrop<'a> {
+        KillOnDrop { sandbox: self, process: process.clone() }
     }
 
-    pub(crate) fn signal(&self, process: &InmateHandle, signal: Signal) {
-        // A sandbox that is gone says so by itself.
+    pub(crate) fn signal(&self, process: &ProcessHandle, signal: Signal) {
         let target = if signal == Signal::KILL { SignalTarget::ProcessTree } else { SignalTarget::ProcessGroup };
+        // An error means that the sandbox has ended, which `handle_events` reports.
         let _ = self.inner.guest.control().signal(process.number, signal, target);
     }
 
@@ -170,10 +120,10 @@ impl Cell {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.inner.table().is_lost
+        self.inner.processes().is_lost
     }
 
-    /// The init's number on the host: a person finds the sandbox by it.
+    /// Returns the process ID of the sandbox's init on the host, so that a person can find the sandbox.
     pub(crate) fn id(&self) -> String {
         self.inner.guest.pid().as_raw_nonzero().to_string()
     }
@@ -182,7 +132,7 @@ impl Cell {
         self.inner.guest.gauge().map(|gauge| gauge.bytes())
     }
 
-    /// Kills everything in it, and waits until nothing of it is left.
+    /// Kills everything in the sandbox, and waits until its processes have exited and its resources are freed.
     pub(crate) async fn end(self) {
         self.kill();
         self.inner.guest.witness().gone().await;
@@ -190,118 +140,61 @@ impl Cell {
     }
 }
 
-/// Dropped, it kills a process that has not ended: whoever waited for it has given up.
-pub(crate) struct KillAtLast<'a> {
-    cell: &'a Cell,
-    process: InmateHandle,
+/// Kills a process that still runs when this is dropped, because its caller has stopped waiting.
+pub(crate) struct KillOnDrop<'a> {
+    sandbox: &'a ServerSandbox,
+    process: ProcessHandle,
 }
 
-impl Drop for KillAtLast<'_> {
+impl Drop for KillOnDrop<'_> {
     fn drop(&mut self) {
-        self.cell.signal(&self.process, Signal::KILL);
+        self.sandbox.signal(&self.process, Signal::KILL);
     }
 }
 
-impl Drop for Cell {
+impl Drop for ServerSandbox {
     fn drop(&mut self) {
-        // The task that listens holds the guest too, for a moment more.
+        // The event task owns the instance too and may be dropped a little later.
         self.kill();
     }
 }
 
-impl Inmate {
-    pub(crate) fn handle(&self) -> InmateHandle {
-        InmateHandle { number: self.number, life: self.life.clone() }
-    }
-}
-
-impl InmateHandle {
-    /// Waits until it runs.
-    pub(crate) async fn started(&mut self) -> Result<(), String> {
-        match self.life.wait_for(|life| *life != Life::Starting).await.map(|life| life.clone()) {
-            Ok(Life::Refused(why)) => Err(why),
-            Ok(_) => Ok(()),
-            Err(_) => Err("its sandbox was lost".into()),
-        }
-    }
-
-    /// Waits until it has ended.
-    pub(crate) async fn ended(&self) -> Ended {
-        let mut life = self.life.clone();
-        let ended = life.wait_for(|life| matches!(life, Life::Ended(_) | Life::Refused(_))).await;
-        match ended.as_deref() {
-            Ok(Life::Ended(ended)) => *ended,
-            _ => Ended::Lost { for_memory: false },
-        }
-    }
-}
-
 impl Inner {
-    async fn listen(self: Arc<Self>) {
+    async fn handle_events(self: Arc<Self>) {
         loop {
             match self.guest.event().await {
-                Event::Started { process } => self.table().change(process, Life::Running),
+                Event::Started { process } => self.processes().set_state(process, ProcessState::Running),
                 Event::StartFailed { process, errno } => {
-                    self.table().change(process, Life::Refused(errno.to_string()));
-                    self.end_with(process);
+                    self.processes().set_state(process, ProcessState::StartFailed(errno.to_string()));
+                    self.kill_if_main(process);
                 }
                 Event::Ended { process, status: end } => {
-                    let ended = match end {
-                        ExitStatus::Exited(code) => Ended::Exited(code),
+                    let exit = match end {
+                        ExitStatus::Exited(code) => ProcessExit::Exited(code),
                         ExitStatus::Killed(signal) => {
-                            let for_memory = signal == Signal::KILL.as_raw() && self.guest.memory_kills() > 0;
-                            Ended::Killed { signal, for_memory }
+                            let is_out_of_memory = signal == Signal::KILL.as_raw() && self.guest.memory_kills() > 0;
+                            ProcessExit::Killed { signal, is_out_of_memory }
                         }
                     };
-                    self.table().change(process, Life::Ended(ended));
-                    self.end_with(process);
+                    self.processes().set_state(process, ProcessState::Exited(exit));
+                    self.kill_if_main(process);
                 }
                 Event::Lost => break,
             }
         }
-        // The limit may have been kept by a cgroup that killed the init itself.
-        let for_memory = self.guest.memory_kills() > 0 || self.guest.is_breached().await;
-        self.table().lose(Ended::Lost { for_memory });
+        // The memory cgroup may have killed the init itself.
+        let is_out_of_memory = self.guest.memory_kills() > 0 || self.guest.is_breached().await;
+        self.processes().set_lost(ProcessExit::SandboxLost { is_out_of_memory });
     }
 
-    fn end_with(&self, process: u32) {
-        if self.table().main == Some(process) {
+    fn kill_if_main(&self, process: u32) {
+        if self.processes().main == Some(process) {
             self.guest.kill();
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock()
-    }
-}
-
-impl Table {
-    fn admit(&mut self) -> (u32, watch::Receiver<Life>) {
-        self.last += 1;
-        let (sender, life) = watch::channel(Life::Starting);
-        if self.is_lost {
-            sender.send_replace(Life::Ended(Ended::Lost { for_memory: false }));
-        } else {
-            self.living.insert(self.last, sender);
-        }
-        (self.last, life)
-    }
-
-    fn change(&mut self, process: u32, life: Life) {
-        let ends = life != Life::Running;
-        if let Some(sender) = self.living.get(&process) {
-            sender.send_replace(life);
-        }
-        if ends {
-            self.living.remove(&process);
-        }
-    }
-
-    fn lose(&mut self, ended: Ended) {
-        self.is_lost = true;
-        for sender in std::mem::take(&mut self.living).into_values() {
-            sender.send_replace(Life::Ended(ended));
-        }
+    fn processes(&self) -> MutexGuard<'_, ProcessTable> {
+        self.processes.lock()
     }
 }
 
@@ -309,38 +202,15 @@ async fn launch(launchers: &Launchers, spec: Spec) -> Result<(Instance, Option<T
     let environment = spec.environment.clone();
     let (mut launched, launcher) = launchers.launch(spec, false, None).await.map_err(|failure| {
         let made = match failure.kind {
-            // The launcher was not to be had.
+            // The launcher process was not available; a later attempt may find one.
             Kind::Connection => StartFailure::transient(Phase::SessionCreate, failure.message),
-            _ => StartFailure::lasting(Phase::BoxUnavailable, failure.message),
+            _ => StartFailure::permanent(Phase::BoxUnavailable, failure.message),
         };
         failure.hints.into_iter().fold(made, StartFailure::hint)
     })?;
     let listener = launched.listener.take();
     let guest = Instance::new(launched, launcher, environment).map_err(|error| {
-        StartFailure::transient(Phase::SessionCreate, format!("the sandbox cannot be spoken to: {error}"))
+        StartFailure::transient(Phase::SessionCreate, format!("the connection to the sandbox failed: {error}"))
     })?;
     Ok((guest, listener))
-}
-
-/// Serves the way out until it is aborted.
-fn serve(listener: TcpListener, rules: Vec<Rule>, tail: Option<Arc<Tail>>) -> tokio::task::JoinHandle<()> {
-    let (log, mut decisions) = DecisionLog::bounded(PENDING);
-    let proxy = Proxy::new(Policy { rules }, log);
-    tokio::spawn(async move {
-        let note = async {
-            while let Some(decision) = decisions.recv().await {
-                let host = decision.host.map_or_else(|| "an unknown host".into(), |host| host.to_string());
-                let port = decision.port.map_or_else(String::new, |port| format!(":{port}"));
-                let text = format!("ringfence: egress to {host}{port}: {}", decision.reason);
-                tracing::debug!("{text}");
-                if let Some(tail) = tail.as_ref().filter(|_| !decision.is_allowed) {
-                    tail.note(&text);
-                }
-            }
-        };
-        let (served, ()) = tokio::join!(proxy.serve(listener, std::future::pending()), note);
-        if let Err(error) = served {
-            tracing::warn!("the egress proxy of a server has stopped: {error}");
-        }
-    })
 }

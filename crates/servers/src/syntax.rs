@@ -1,17 +1,17 @@
-//! JSON with comments, TOML and YAML, all as one kind of value.
+//! Parses JSON with comments, TOML and YAML into JSON values.
 
 use jsonc_parser::ParseOptions;
 use serde_json::Value;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Syntax {
-    /// With comments and trailing commas: most clients allow them, and nobody is served by our being strict.
+    /// With comments and trailing commas, which most clients allow.
     Json,
     Toml,
     Yaml,
 }
 
-/// An empty document is null. Errors tell where, and not what is there: it may be a secret.
+/// Parses a document; an empty one is `null`. Errors contain the line number but not the text, which may be a secret.
 pub(crate) fn parse(text: &str, syntax: Syntax) -> Result<Value, String> {
     let text = text.trim_start_matches('\u{feff}');
     match syntax {
@@ -19,14 +19,14 @@ pub(crate) fn parse(text: &str, syntax: Syntax) -> Result<Value, String> {
         Syntax::Toml => {
             let value: toml::Table = toml::from_str(text).map_err(|error| {
                 let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
-                let place = line.map(|line| format!(" on line {line}")).unwrap_or_default();
-                format!("it is not TOML: an error{place}")
+                let position = line.map(|line| format!(" on line {line}")).unwrap_or_default();
+                format!("invalid TOML{position}")
             })?;
-            serde_json::to_value(value).map_err(|_| "it is not TOML that can be used".into())
+            serde_json::to_value(value).map_err(|_| "the TOML has values that JSON does not have".into())
         }
         Syntax::Yaml => serde_saphyr::from_str(text).map_err(|error| {
-            let place = error.location().map(|location| format!(" on line {}", location.line()));
-            format!("it is not YAML: an error{}", place.unwrap_or_default())
+            let position = error.location().map(|location| format!(" on line {}", location.line()));
+            format!("invalid YAML{}", position.unwrap_or_default())
         }),
     }
 }
@@ -45,7 +45,7 @@ fn json(text: &str) -> Result<Value, String> {
         allow_extended_string_escapes: false,
     };
     jsonc_parser::parse_to_serde_value(text, &options)
-        .map_err(|error| format!("it is not JSON: an error on line {}", error.line_display()))
+        .map_err(|error| format!("invalid JSON on line {}", error.line_display()))
 }
 
 #[cfg(test)]
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_syntax_comes_to_the_same() {
+    fn all_syntaxes_give_the_same_value() {
         let expected = json!({"a": {"b": ["x", 1, true]}, "c": null});
         let json = "\u{feff}// a comment\n{\"a\": {\"b\": [\"x\", 1, true,],}, /* and */ \"c\": null,}\n";
         assert_eq!(parse(json, Syntax::Json), Ok(expected.clone()));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_tells_the_line_and_nothing_of_what_is_there() {
+    fn errors_have_line_number_but_no_content() {
         for (syntax, text) in [
             (Syntax::Json, "{\"a\":\n \"s3cret\" \"s3cret\"}"),
             (Syntax::Json, "{\"a\":\n 's3cret'}"),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deep_or_multiplies_is_refused_in_time() {
+    fn deep_nesting_and_alias_expansion_are_refused() {
         let deep = "[".repeat(20_000);
         for syntax in [Syntax::Json, Syntax::Yaml] {
             assert!(parse(&deep, syntax).is_err());

@@ -240,7 +240,7 @@ fn client_files_that_a_guest_made_are_never_a_source_of_servers() {
         assert_eq!(servers(&server), Vec::<Value>::new());
         drop(server);
         for log in [first_log, machine.log()] {
-            assert!(log.contains("settings.json: its servers are not used: guests may write"), "{log}");
+            assert!(log.contains("settings.json: the servers in this file are not used: guests may write"), "{log}");
         }
         // Nor imported.
         let imported = machine.server_command(&["import", "--json"]);

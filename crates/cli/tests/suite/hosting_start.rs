@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use ringfence_core::AuditKind;
 use ringfence_entries::{HostPathMode, ServerEntry, StdioSettings, Transport};
-use ringfence_servers::{Ended, Host, HostSettings, Hosted, Phase, Progress, ServerInput, ServerOutput, StartFailure};
+use ringfence_servers::{
+    Host, HostSettings, HostedServer, Phase, ProcessExit, Progress, ServerInput, ServerOutput, StartFailure,
+};
 use ringfence_store::Audit;
 use ringfence_testkit::{User, for_each_user, process, skip, wait_until};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -34,7 +36,7 @@ fn stdio(command: &str, args: &[&str]) -> StdioSettings {
     settings
 }
 
-async fn start(host: &Host, settings: StdioSettings) -> Result<Hosted, StartFailure> {
+async fn start(host: &Host, settings: StdioSettings) -> Result<HostedServer, StartFailure> {
     tokio::time::timeout(PATIENCE, host.start(&entry(settings), &Progress::default())).await.expect("it starts in time")
 }
 
@@ -45,7 +47,7 @@ struct Talk {
 }
 
 impl Talk {
-    fn with(server: &mut Hosted) -> Self {
+    fn with(server: &mut HostedServer) -> Self {
         let (input, output) = server.take_streams().expect("its streams");
         Self { input, output: BufReader::new(output) }
     }
@@ -84,8 +86,8 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path that is text")
 }
 
-async fn ended(server: &Hosted) -> Ended {
-    tokio::time::timeout(PATIENCE, server.ended()).await.expect("it ends")
+async fn ended(server: &HostedServer) -> ProcessExit {
+    tokio::time::timeout(PATIENCE, server.wait_for_exit()).await.expect("it ends")
 }
 
 #[tokio::test]
@@ -212,7 +214,7 @@ async fn a_server_that_will_not_end_is_ended_with_all_that_it_started() {
     // Its daemons do not outlive it either.
     let short = script.replace("while True: signal.pause()", "sys.exit(7)");
     let server = start(&host, stdio("python3", &["-c", &short])).await.expect("it starts");
-    assert_eq!(ended(&server).await, Ended::Exited(7));
+    assert_eq!(ended(&server).await, ProcessExit::Exited(7));
     wait_until("a daemon is left", || !process::is_running(&word));
     host.shut_down().await;
 }
@@ -240,7 +242,13 @@ async fn a_server_over_its_memory_says_so() {
     let server = start(&host, settings).await.expect("it starts");
     assert_eq!(server.usage().memory_limit_bytes, Some(64 << 20));
     let how = ended(&server).await;
-    assert!(matches!(how, Ended::Killed { for_memory: true, .. } | Ended::Lost { for_memory: true }), "{how:?}");
+    assert!(
+        matches!(
+            how,
+            ProcessExit::Killed { is_out_of_memory: true, .. } | ProcessExit::SandboxLost { is_out_of_memory: true }
+        ),
+        "{how:?}"
+    );
     host.shut_down().await;
 }
 
@@ -405,7 +413,7 @@ async fn a_server_reaches_what_its_entry_allows_and_nothing_else() {
 }
 
 /// Speaks the first words of the protocol, and gives the server's name.
-async fn initialize(server: &mut Hosted) -> String {
+async fn initialize(server: &mut HostedServer) -> String {
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
     let mut talk = Talk::with(server);
     let answer = talk.ask(request).await;
@@ -434,7 +442,11 @@ fn counting() -> (Progress, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
     (progress, count)
 }
 
-async fn start_counted(host: &Host, settings: StdioSettings, progress: &Progress) -> Result<Hosted, StartFailure> {
+async fn start_counted(
+    host: &Host,
+    settings: StdioSettings,
+    progress: &Progress,
+) -> Result<HostedServer, StartFailure> {
     tokio::time::timeout(Duration::from_secs(300), host.start(&entry(settings), progress))
         .await
         .expect("it starts in time")
@@ -630,7 +642,7 @@ async fn many_starts_stops_and_crashes_leave_nothing() {
         assert_eq!(talk.ask("1 + 1").await, "2");
         if number.is_multiple_of(2) {
             talk.input.write_all(b"os.kill(os.getpid(), 9)\n").await.expect("it reads");
-            assert!(matches!(ended(&server).await, Ended::Killed { signal: 9, .. }));
+            assert!(matches!(ended(&server).await, ProcessExit::Killed { signal: 9, .. }));
         }
         drop(talk);
         server.stop().await;

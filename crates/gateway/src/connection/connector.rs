@@ -8,7 +8,7 @@ use ringfence_entries::{RemoteSettings, ServerEntry, Transport, expand};
 use ringfence_mcp::upstream::{
     ClientIdentity, ConnectOptions, Eras, Incoming, RemoteTarget, Target, Upstream, UpstreamError,
 };
-use ringfence_servers::{Host, Hosted, Phase, Progress, StartFailure};
+use ringfence_servers::{Host, HostedServer, Phase, Progress, StartFailure};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::task::AbortOnDropHandle;
@@ -47,7 +47,7 @@ impl Connector {
     }
 
     /// Returns the target to connect to, and the process of the server if one was started.
-    async fn open(&self, entry: &ServerEntry, stage: &Stage) -> Result<(Target, Option<Hosted>), ConnectFailure> {
+    async fn open(&self, entry: &ServerEntry, stage: &Stage) -> Result<(Target, Option<HostedServer>), ConnectFailure> {
         match &entry.transport {
             Transport::Stdio(_) => {
                 let reporter = stage.clone();
@@ -189,8 +189,8 @@ fn start_failure(failure: StartFailure) -> ConnectFailure {
     ConnectFailure { phase, message, hints, is_transient, stderr: Vec::new() }
 }
 
-async fn handshake_failure(error: &UpstreamError, hosted: Option<Hosted>) -> ConnectFailure {
-    let stderr = hosted.as_ref().map(Hosted::stderr_tail).unwrap_or_default();
+async fn handshake_failure(error: &UpstreamError, hosted: Option<HostedServer>) -> ConnectFailure {
+    let stderr = hosted.as_ref().map(HostedServer::stderr_tail).unwrap_or_default();
     let phase = match error {
         UpstreamError::Rpc(_) | UpstreamError::TimedOut => Phase::McpInit,
         _ if hosted.is_none() => Phase::RelayConnect,
@@ -198,7 +198,7 @@ async fn handshake_failure(error: &UpstreamError, hosted: Option<Hosted>) -> Con
     };
     let mut failure = ConnectFailure::new(phase, error.to_string());
     if let Some(hosted) = hosted
-        && let Ok(ended) = tokio::time::timeout(EXIT_STATUS_TIMEOUT, hosted.ended()).await
+        && let Ok(ended) = tokio::time::timeout(EXIT_STATUS_TIMEOUT, hosted.wait_for_exit()).await
     {
         failure.phase = Phase::ProcessStart;
         failure.message = format!("it ended before the handshake: {ended}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringfence_core::sync::Mutex;
 use ringfence_mcp::era::Era;
 use ringfence_mcp::upstream::{ConnectOptions, Eras, Incoming, Target, Upstream};
-use ringfence_servers::Hosted;
+use ringfence_servers::HostedServer;
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc};
 use tokio::time::Instant;
@@ -31,7 +31,7 @@ pub(crate) struct ServerLink {
     pub(crate) upstream: Upstream,
     /// For a remote server of the modern era: a second conversation in the legacy era, for clients of that era.
     legacy: Option<LegacyConversation>,
-    hosted: Mutex<Option<Arc<Hosted>>>,
+    hosted: Mutex<Option<Arc<HostedServer>>>,
     catalogue: Arc<Mutex<Arc<Catalogue>>>,
     last_check: Mutex<Instant>,
     /// Receives the messages of the server that belong to no request.
@@ -41,7 +41,7 @@ pub(crate) struct ServerLink {
 impl ServerLink {
     pub(super) fn new(
         upstream: Upstream,
-        hosted: Option<Hosted>,
+        hosted: Option<HostedServer>,
         catalogue: Arc<Mutex<Arc<Catalogue>>>,
         listener: AbortOnDropHandle<()>,
         legacy: Option<LegacyConversation>,
@@ -63,7 +63,7 @@ impl ServerLink {
         Arc::clone(&self.catalogue.lock())
     }
 
-    fn hosted(&self) -> Option<Arc<Hosted>> {
+    fn hosted(&self) -> Option<Arc<HostedServer>> {
         self.hosted.lock().clone()
     }
 }
@@ -95,10 +95,10 @@ impl Link for ServerLink {
         };
         let message = tokio::select! {
             biased;
-            ended = hosted.ended() => ended.to_string(),
+            ended = hosted.wait_for_exit() => ended.to_string(),
             reason = self.upstream.ended() => {
                 // A process that ends closes its streams first; its exit status says more.
-                match tokio::time::timeout(EXIT_STATUS_TIMEOUT, hosted.ended()).await {
+                match tokio::time::timeout(EXIT_STATUS_TIMEOUT, hosted.wait_for_exit()).await {
                     Ok(ended) => ended.to_string(),
                     Err(_) => reason.to_string(),
                 }

@@ -1,61 +1,65 @@
-//! The clients, where each keeps its servers, and in which shape. What comes first wins.
+//! The supported clients, with the locations and formats of their files, in order of precedence.
 
-use super::places::Base::{self, Applications, Config, Directory, File, Home, Project};
-use super::shapes::Shape;
+use super::formats::Format;
+use super::locations::Base::{self, Applications, Config, Directory, File, Home, Project};
 use crate::syntax::Syntax;
 use crate::syntax::Syntax::{Json, Toml, Yaml};
 
-/// A program whose servers can be imported.
+/// An MCP client whose servers can be imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
-    /// As one names it on the command line.
+    /// The name on the command line.
     pub id: &'static str,
     pub title: &'static str,
     pub(super) locations: &'static [Location],
 }
 
+/// The files of a client at one location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Location {
     pub(super) base: Base,
     pub(super) pattern: &'static str,
     pub(super) syntax: Syntax,
-    pub(super) shape: Shape,
+    pub(super) format: Format,
 }
 
-const fn at(base: Base, pattern: &'static str, syntax: Syntax, shape: Shape) -> Location {
-    Location { base, pattern, syntax, shape }
+const fn at(base: Base, pattern: &'static str, syntax: Syntax, format: Format) -> Location {
+    Location { base, pattern, syntax, format }
 }
 
-/// What most clients have.
-const USUAL: Shape = Shape::Table(&["mcpServers"]);
-const VSCODE: Shape = Shape::Table(&["servers"]);
-const VSCODE_SETTINGS: Shape = Shape::Table(&["mcp", "servers"]);
+/// The format of most clients.
+const MCP_SERVERS: Format = Format::Table(&["mcpServers"]);
+const VSCODE: Format = Format::Table(&["servers"]);
+const VSCODE_SETTINGS: Format = Format::Table(&["mcp", "servers"]);
 
 pub const CLIENTS: &[Client] = &[
     Client {
         id: "claude-desktop",
         title: "Claude Desktop",
-        locations: &[at(Applications, "Claude/claude_desktop_config.json", Json, USUAL)],
+        locations: &[at(Applications, "Claude/claude_desktop_config.json", Json, MCP_SERVERS)],
     },
     Client {
         id: "claude-code",
         title: "Claude Code",
         locations: &[
-            at(Directory("CLAUDE_CONFIG_DIR", ""), ".claude.json", Json, Shape::ClaudeCode),
-            at(Project, ".mcp.json", Json, USUAL),
+            at(Directory("CLAUDE_CONFIG_DIR", ""), ".claude.json", Json, Format::ClaudeCode),
+            at(Project, ".mcp.json", Json, MCP_SERVERS),
         ],
     },
     Client {
         id: "cursor",
         title: "Cursor",
-        locations: &[at(Home, ".cursor/mcp.json", Json, USUAL), at(Project, ".cursor/mcp.json", Json, USUAL)],
+        locations: &[
+            at(Home, ".cursor/mcp.json", Json, MCP_SERVERS),
+            at(Project, ".cursor/mcp.json", Json, MCP_SERVERS),
+        ],
     },
     Client {
         id: "windsurf",
         title: "Windsurf",
         locations: &[
-            at(Home, ".codeium/windsurf/mcp_config.json", Json, USUAL),
-            at(Home, ".codeium/mcp_config.json", Json, USUAL),
+            at(Home, ".codeium/windsurf/mcp_config.json", Json, MCP_SERVERS),
+            at(Home, ".codeium/mcp_config.json", Json, MCP_SERVERS),
         ],
     },
     Client {
@@ -75,37 +79,37 @@ pub const CLIENTS: &[Client] = &[
         id: "opencode",
         title: "OpenCode",
         locations: &[
-            at(File("OPENCODE_CONFIG"), "", Json, Shape::OpenCode),
-            at(Config, "opencode/opencode.json", Json, Shape::OpenCode),
-            at(Config, "opencode/opencode.jsonc", Json, Shape::OpenCode),
-            at(Project, "opencode.json", Json, Shape::OpenCode),
-            at(Project, "opencode.jsonc", Json, Shape::OpenCode),
+            at(File("OPENCODE_CONFIG"), "", Json, Format::OpenCode),
+            at(Config, "opencode/opencode.json", Json, Format::OpenCode),
+            at(Config, "opencode/opencode.jsonc", Json, Format::OpenCode),
+            at(Project, "opencode.json", Json, Format::OpenCode),
+            at(Project, "opencode.jsonc", Json, Format::OpenCode),
         ],
     },
     Client {
         id: "gemini-cli",
         title: "Gemini CLI",
         locations: &[
-            at(Home, ".gemini/settings.json", Json, Shape::Dollars),
-            at(Project, ".gemini/settings.json", Json, Shape::Dollars),
+            at(Home, ".gemini/settings.json", Json, Format::DollarVariables),
+            at(Project, ".gemini/settings.json", Json, Format::DollarVariables),
         ],
     },
     Client {
         id: "codex",
         title: "Codex",
         locations: &[
-            at(Directory("CODEX_HOME", ".codex"), "config.toml", Toml, Shape::Codex),
-            at(Project, ".codex/config.toml", Toml, Shape::Codex),
+            at(Directory("CODEX_HOME", ".codex"), "config.toml", Toml, Format::Codex),
+            at(Project, ".codex/config.toml", Toml, Format::Codex),
         ],
     },
     Client {
         id: "antigravity",
         title: "Antigravity",
         locations: &[
-            at(Home, ".gemini/config/mcp_config.json", Json, USUAL),
-            at(Home, ".gemini/antigravity/mcp_config.json", Json, USUAL),
-            at(Home, ".gemini/antigravity-cli/mcp_config.json", Json, USUAL),
-            at(Project, ".agents/mcp_config.json", Json, USUAL),
+            at(Home, ".gemini/config/mcp_config.json", Json, MCP_SERVERS),
+            at(Home, ".gemini/antigravity/mcp_config.json", Json, MCP_SERVERS),
+            at(Home, ".gemini/antigravity-cli/mcp_config.json", Json, MCP_SERVERS),
+            at(Project, ".agents/mcp_config.json", Json, MCP_SERVERS),
         ],
     },
     Client {
@@ -116,10 +120,10 @@ pub const CLIENTS: &[Client] = &[
                 Applications,
                 "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
                 Json,
-                USUAL,
+                MCP_SERVERS,
             ),
-            at(File("CLINE_MCP_SETTINGS_PATH"), "", Json, USUAL),
-            at(Home, ".cline/data/settings/cline_mcp_settings.json", Json, USUAL),
+            at(File("CLINE_MCP_SETTINGS_PATH"), "", Json, MCP_SERVERS),
+            at(Home, ".cline/data/settings/cline_mcp_settings.json", Json, MCP_SERVERS),
         ],
     },
     Client {
@@ -130,80 +134,80 @@ pub const CLIENTS: &[Client] = &[
                 Applications,
                 "Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
                 Json,
-                USUAL,
+                MCP_SERVERS,
             ),
-            at(Project, ".roo/mcp.json", Json, USUAL),
+            at(Project, ".roo/mcp.json", Json, MCP_SERVERS),
         ],
     },
     Client {
         id: "zed",
         title: "Zed",
         locations: &[
-            at(Config, "zed/settings.json", Json, Shape::Zed),
-            at(Project, ".zed/settings.json", Json, Shape::Zed),
+            at(Config, "zed/settings.json", Json, Format::Zed),
+            at(Project, ".zed/settings.json", Json, Format::Zed),
         ],
     },
-    Client { id: "goose", title: "Goose", locations: &[at(Config, "goose/config.yaml", Yaml, Shape::Goose)] },
+    Client { id: "goose", title: "Goose", locations: &[at(Config, "goose/config.yaml", Yaml, Format::Goose)] },
     Client {
         id: "amp",
         title: "Amp",
         locations: &[
-            at(Config, "amp/settings.json", Json, Shape::Table(&["amp.mcpServers"])),
-            at(Config, "amp/settings.jsonc", Json, Shape::Table(&["amp.mcpServers"])),
-            at(Project, ".amp/settings.json", Json, Shape::Table(&["amp.mcpServers"])),
-            at(Project, ".amp/settings.jsonc", Json, Shape::Table(&["amp.mcpServers"])),
+            at(Config, "amp/settings.json", Json, Format::Table(&["amp.mcpServers"])),
+            at(Config, "amp/settings.jsonc", Json, Format::Table(&["amp.mcpServers"])),
+            at(Project, ".amp/settings.json", Json, Format::Table(&["amp.mcpServers"])),
+            at(Project, ".amp/settings.jsonc", Json, Format::Table(&["amp.mcpServers"])),
         ],
     },
     Client {
         id: "kiro",
         title: "Kiro",
         locations: &[
-            at(Home, ".kiro/settings/mcp.json", Json, USUAL),
-            at(Project, ".kiro/settings/mcp.json", Json, USUAL),
+            at(Home, ".kiro/settings/mcp.json", Json, MCP_SERVERS),
+            at(Project, ".kiro/settings/mcp.json", Json, MCP_SERVERS),
         ],
     },
-    Client { id: "lm-studio", title: "LM Studio", locations: &[at(Home, ".lmstudio/mcp.json", Json, USUAL)] },
+    Client { id: "lm-studio", title: "LM Studio", locations: &[at(Home, ".lmstudio/mcp.json", Json, MCP_SERVERS)] },
     Client {
         id: "trae",
         title: "Trae",
         locations: &[
-            at(Applications, "Trae/User/mcp.json", Json, USUAL),
-            at(Applications, "Trae CN/User/mcp.json", Json, USUAL),
-            at(Project, ".trae/mcp.json", Json, USUAL),
+            at(Applications, "Trae/User/mcp.json", Json, MCP_SERVERS),
+            at(Applications, "Trae CN/User/mcp.json", Json, MCP_SERVERS),
+            at(Project, ".trae/mcp.json", Json, MCP_SERVERS),
         ],
     },
     Client {
         id: "continue",
         title: "Continue",
         locations: &[
-            at(Home, ".continue/config.yaml", Yaml, Shape::Continue),
-            at(Home, ".continue/config.json", Json, Shape::Continue),
-            at(Home, ".continue/mcpServers/*.yaml", Yaml, Shape::Continue),
-            at(Home, ".continue/mcpServers/*.json", Json, Shape::Loose),
-            at(Project, ".continue/mcpServers/*.yaml", Yaml, Shape::Continue),
-            at(Project, ".continue/mcpServers/*.json", Json, Shape::Loose),
+            at(Home, ".continue/config.yaml", Yaml, Format::Continue),
+            at(Home, ".continue/config.json", Json, Format::Continue),
+            at(Home, ".continue/mcpServers/*.yaml", Yaml, Format::Continue),
+            at(Home, ".continue/mcpServers/*.json", Json, Format::AnyTable),
+            at(Project, ".continue/mcpServers/*.yaml", Yaml, Format::Continue),
+            at(Project, ".continue/mcpServers/*.json", Json, Format::AnyTable),
         ],
     },
     Client {
         id: "copilot-cli",
         title: "Copilot CLI",
         locations: &[
-            at(Directory("COPILOT_HOME", ".copilot"), "mcp-config.json", Json, Shape::Dollars),
-            at(Project, ".github/mcp.json", Json, Shape::Dollars),
+            at(Directory("COPILOT_HOME", ".copilot"), "mcp-config.json", Json, Format::DollarVariables),
+            at(Project, ".github/mcp.json", Json, Format::DollarVariables),
         ],
     },
     Client {
         id: "directories",
         title: "Directories of servers",
         locations: &[
-            at(Home, "MCPs/*.json", Json, Shape::Own),
-            at(Config, "mcp/servers/*.json", Json, Shape::Own),
-            at(Project, "mcp-servers/*.json", Json, Shape::Own),
+            at(Home, "MCPs/*.json", Json, Format::Ringfence),
+            at(Config, "mcp/servers/*.json", Json, Format::Ringfence),
+            at(Project, "mcp-servers/*.json", Json, Format::Ringfence),
         ],
     },
     Client {
         id: "variable",
         title: "MCP_SERVERS_CONFIG",
-        locations: &[at(File("MCP_SERVERS_CONFIG"), "", Json, Shape::Own)],
+        locations: &[at(File("MCP_SERVERS_CONFIG"), "", Json, Format::Ringfence)],
     },
 ];

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::clients::{CLIENTS, Location};
-use super::places::{Base, Os, Places};
-use super::shapes::Shape;
-use super::{Found, Import, Scan};
+use super::formats::Format;
+use super::locations::{Base, Os, UserDirectories};
+use super::{FoundServer, Scan, ScanResult};
 use crate::syntax;
 use crate::syntax::Syntax;
 use ringfence_config::GuestWritable;
@@ -16,21 +16,21 @@ use ringfence_entries::{
     SandboxSettings, Transport, check_name, entry_from_json, entry_to_json, entry_to_redacted_json,
 };
 
-const SHAPES: [Shape; 11] = [
-    Shape::Table(&["mcpServers"]),
-    Shape::Table(&["mcp", "servers"]),
-    Shape::Dollars,
-    Shape::Loose,
-    Shape::Own,
-    Shape::ClaudeCode,
-    Shape::OpenCode,
-    Shape::Codex,
-    Shape::Zed,
-    Shape::Goose,
-    Shape::Continue,
+const FORMATS: [Format; 11] = [
+    Format::Table(&["mcpServers"]),
+    Format::Table(&["mcp", "servers"]),
+    Format::DollarVariables,
+    Format::AnyTable,
+    Format::Ringfence,
+    Format::ClaudeCode,
+    Format::OpenCode,
+    Format::Codex,
+    Format::Zed,
+    Format::Goose,
+    Format::Continue,
 ];
 
-/// Reads a hostile file in every shape that clients have. The first byte selects the syntax.
+/// Reads a hostile file in the formats of all clients. The first byte selects the syntax.
 pub fn client_configs(data: &[u8]) {
     let Some((syntax, bytes)) = data.split_first() else { return };
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -41,16 +41,16 @@ pub fn client_configs(data: &[u8]) {
         _ => return ringfence_config::fuzzing::config_file(text),
     };
     let Ok(document) = syntax::parse(text, syntax) else { return };
-    for shape in SHAPES {
+    for format in FORMATS {
         for base in [Base::Home, Base::Project] {
-            import(&document, &Location { base, pattern: "", syntax, shape });
+            import(&document, &Location { base, pattern: "", syntax, format });
         }
     }
 }
 
-/// Takes every server of a document, as a scan does with a file.
+/// Imports all servers of a document, as a scan does with a file.
 fn import(document: &Value, location: &Location) {
-    let places = Places {
+    let directories = UserDirectories {
         home: PathBuf::from("/home/user"),
         cwd: PathBuf::from("/project"),
         config_dir: PathBuf::from("/home/user/.config"),
@@ -58,22 +58,23 @@ fn import(document: &Value, location: &Location) {
         env: BTreeMap::new(),
     };
     let writable = GuestWritable::default();
-    let mut scan = Scan { places: &places, writable: &writable, seen: BTreeSet::new(), import: Import::default() };
-    let Ok(items) = location.shape.items(document, "stem") else { return };
+    let mut scan =
+        Scan { directories: &directories, writable: &writable, seen: BTreeSet::new(), result: ScanResult::default() };
+    let Ok(items) = location.format.items(document, "stem") else { return };
     let count = items.len();
     for item in items {
-        scan.item(CLIENTS[0], location, Path::new("/home/user/file"), item);
+        scan.add_item(CLIENTS[0], location, Path::new("/home/user/file"), item);
     }
-    assert_eq!(scan.import.found.len() + scan.import.skipped.len(), count, "nothing is dropped without a reason");
-    let names: BTreeSet<&str> = scan.import.found.iter().map(|found| found.entry.name.as_str()).collect();
-    assert_eq!(names.len(), scan.import.found.len(), "names are unique");
-    for found in &scan.import.found {
+    assert_eq!(scan.result.found.len() + scan.result.skipped.len(), count, "nothing is dropped without a reason");
+    let names: BTreeSet<&str> = scan.result.found.iter().map(|found| found.entry.name.as_str()).collect();
+    assert_eq!(names.len(), scan.result.found.len(), "names are unique");
+    for found in &scan.result.found {
         check(found, location);
     }
 }
 
 /// Asserts that an entry of a file cannot set its own permissions, and is unchanged after it is stored and loaded.
-fn check(Found { entry, .. }: &Found, location: &Location) {
+fn check(FoundServer { entry, .. }: &FoundServer, location: &Location) {
     check_name(&entry.name).expect("a name");
     if let Transport::Stdio(settings) = &entry.transport {
         assert!(settings.sandbox, "imported without a sandbox");

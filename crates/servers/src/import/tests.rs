@@ -1,4 +1,4 @@
-//! A home full of clients: what is found in it, and why the rest is not.
+//! Scans of a home directory with the files of all clients.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use ringfence_entries::entry_to_json;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/import");
 
-/// A copy of the fixtures, laid out as on one system.
+/// A copy of the fixtures, in the directories of one operating system.
 struct Machine {
     directory: tempfile::TempDir,
-    places: Places,
+    directories: UserDirectories,
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -29,19 +29,19 @@ fn copy(from: &Path, to: &Path) {
 }
 
 impl Machine {
-    fn bare(os: Os) -> Self {
+    fn empty(os: Os) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
         let (home, cwd) = (at("home"), at("project"));
         fs::create_dir_all(&home).unwrap();
         fs::create_dir_all(&cwd).unwrap();
-        let places = Places { config_dir: home.join(".config"), home, cwd, os, env: BTreeMap::new() };
-        Self { directory, places }
+        let directories = UserDirectories { config_dir: home.join(".config"), home, cwd, os, env: BTreeMap::new() };
+        Self { directory, directories }
     }
 
-    fn full(os: Os) -> Self {
-        let mut machine = Self::bare(os);
-        let (home, cwd) = (machine.places.home.clone(), machine.places.cwd.clone());
+    fn with_fixtures(os: Os) -> Self {
+        let mut machine = Self::empty(os);
+        let (home, cwd) = (machine.directories.home.clone(), machine.directories.cwd.clone());
         let applications = match os {
             Os::Linux => home.join(".config"),
             Os::Macos => home.join("Library/Application Support"),
@@ -51,7 +51,7 @@ impl Machine {
         for (part, target) in targets {
             copy(&Path::new(FIXTURES).join(part), target);
         }
-        machine.places.env.insert("MCP_SERVERS_CONFIG".into(), "servers-of-variable.json".into());
+        machine.directories.env.insert("MCP_SERVERS_CONFIG".into(), "servers-of-variable.json".into());
         machine
     }
 
@@ -61,81 +61,87 @@ impl Machine {
         fs::write(path, text).unwrap();
     }
 
-    /// All that a scan tells, with no trace of this machine.
-    fn told(&self) -> String {
-        let import = scan(&self.places, Scope::UserAndProject, None, &GuestWritable::default());
+    /// Describes the result of a scan, without the path of the temporary directory.
+    fn scan_report(&self) -> String {
+        let result = scan(&self.directories, Scope::UserAndProject, None, &GuestWritable::default());
         let mut text = String::new();
-        for file in &import.files {
+        for file in &result.files {
             writeln!(text, "{}: {} ({})", file.client.id, file.path.display(), file.servers).unwrap();
-            for found in import.found.iter().filter(|found| found.path == file.path) {
+            for found in result.found.iter().filter(|found| found.path == file.path) {
                 writeln!(text, "  {} = {}", found.entry.name, entry_to_json(&found.entry)).unwrap();
                 found.notes.iter().for_each(|note| writeln!(text, "    note: {note}").unwrap());
             }
-            for skipped in import.skipped.iter().filter(|skipped| skipped.path == file.path) {
+            for skipped in result.skipped.iter().filter(|skipped| skipped.path == file.path) {
                 let name = skipped.name.as_deref().unwrap_or("(all)");
-                writeln!(text, "  {name} skipped: {}", skipped.reason.why).unwrap();
+                writeln!(text, "  {name} skipped: {}", skipped.reason.message).unwrap();
                 skipped.reason.hint.iter().for_each(|hint| writeln!(text, "    hint: {hint}").unwrap());
             }
         }
-        let accounted = import.found.len() + import.skipped.iter().filter(|skipped| skipped.name.is_some()).count();
-        assert_eq!(accounted, import.files.iter().map(|file| file.servers).sum::<usize>(), "nothing is lost silently");
+        let accounted = result.found.len() + result.skipped.iter().filter(|skipped| skipped.name.is_some()).count();
+        assert_eq!(
+            accounted,
+            result.files.iter().map(|file| file.servers).sum::<usize>(),
+            "every server is found or skipped"
+        );
         text.replace(&*self.directory.path().canonicalize().unwrap().to_string_lossy(), "")
     }
 }
 
 #[test]
-fn every_client_is_understood() {
-    let machine = Machine::full(Os::Linux);
-    insta::assert_snapshot!(machine.told());
-    let read: BTreeSet<&str> = scan(&machine.places, Scope::UserAndProject, None, &GuestWritable::default())
+fn imports_from_all_clients() {
+    let machine = Machine::with_fixtures(Os::Linux);
+    insta::assert_snapshot!(machine.scan_report());
+    let read: BTreeSet<&str> = scan(&machine.directories, Scope::UserAndProject, None, &GuestWritable::default())
         .files
         .iter()
         .map(|file| file.client.id)
         .collect();
-    assert_eq!(read, CLIENTS.iter().map(|client| client.id).collect(), "there is a fixture for each");
+    assert_eq!(read, CLIENTS.iter().map(|client| client.id).collect(), "each client has a fixture");
 }
 
 #[test]
-fn the_same_is_found_on_a_mac() {
+fn finds_the_same_servers_on_macos() {
     let entries = |os| {
-        let machine = Machine::full(os);
-        let found = scan(&machine.places, Scope::UserAndProject, None, &GuestWritable::default()).found.into_iter();
+        let machine = Machine::with_fixtures(os);
+        let found =
+            scan(&machine.directories, Scope::UserAndProject, None, &GuestWritable::default()).found.into_iter();
         found.map(|found| (found.entry.name, found.client.id)).collect::<Vec<_>>()
     };
     assert_eq!(entries(Os::Macos), entries(Os::Linux));
 }
 
 #[test]
-fn one_client_can_be_asked_alone() {
-    let machine = Machine::full(Os::Linux);
-    let import = scan(&machine.places, Scope::UserAndProject, client("codex"), &GuestWritable::default());
-    assert!(import.found.iter().all(|found| found.client.id == "codex") && !import.found.is_empty());
-    assert!(client("nobody").is_none());
+fn scan_can_be_limited_to_one_client() {
+    let machine = Machine::with_fixtures(Os::Linux);
+    let result = scan(&machine.directories, Scope::UserAndProject, find_client("codex"), &GuestWritable::default());
+    assert!(result.found.iter().all(|found| found.client.id == "codex") && !result.found.is_empty());
+    assert!(find_client("unknown").is_none());
 }
 
 #[test]
-fn a_project_is_only_looked_at_if_asked_for() {
-    let machine = Machine::full(Os::Linux);
-    let import = scan(&machine.places, Scope::User, None, &GuestWritable::default());
-    let of_project = |path: &Path| path.starts_with(&machine.places.cwd);
-    // The variable names a file there, and is this user's own.
+fn project_files_are_read_only_in_project_scope() {
+    let machine = Machine::with_fixtures(Os::Linux);
+    let result = scan(&machine.directories, Scope::User, None, &GuestWritable::default());
+    let is_in_project = |path: &Path| path.starts_with(&machine.directories.cwd);
+    // The variable of this user names a file in the project.
     let found: Vec<&str> =
-        import.found.iter().filter(|found| of_project(&found.path)).map(|found| found.client.id).collect();
+        result.found.iter().filter(|found| is_in_project(&found.path)).map(|found| found.client.id).collect();
     assert_eq!(found, ["variable"]);
     assert!(
-        watched_files(&machine.places, Scope::User).len() < watched_files(&machine.places, Scope::UserAndProject).len()
+        watched_files(&machine.directories, Scope::User).len()
+            < watched_files(&machine.directories, Scope::UserAndProject).len()
     );
 }
 
 #[test]
-fn an_empty_home_has_nothing_and_that_is_no_failure() {
-    let machine = Machine::bare(Os::Linux);
-    assert_eq!(machine.told(), "");
+fn empty_home_has_no_servers() {
+    let machine = Machine::empty(Os::Linux);
+    assert_eq!(machine.scan_report(), "");
 }
 
 #[test]
-fn ringfence_itself_is_imported_only_if_that_is_said() {
-    let mut machine = Machine::bare(Os::Linux);
+fn ringfence_itself_is_imported_only_if_variable_allows_it() {
+    let mut machine = Machine::empty(Os::Linux);
     machine.write(
         "home/.cursor/mcp.json",
         r#"{"mcpServers": {
@@ -146,26 +152,26 @@ fn ringfence_itself_is_imported_only_if_that_is_said() {
             "fenced": {"command": "x", "args": ["ringfenced", "/srv/ringfence/x"]}
         }}"#,
     );
-    let names = |places: &Places| -> Vec<String> {
-        scan(places, Scope::UserAndProject, None, &GuestWritable::default())
+    let names = |directories: &UserDirectories| -> Vec<String> {
+        scan(directories, Scope::UserAndProject, None, &GuestWritable::default())
             .found
             .into_iter()
             .map(|found| found.entry.name)
             .collect()
     };
-    assert_eq!(names(&machine.places), ["fenced"]);
+    assert_eq!(names(&machine.directories), ["fenced"]);
     for (variable, value) in [("RINGFENCE_ALLOW_SELF_SERVER", "1"), ("MCP_BRIDGE_ALLOW_SELF_SERVER", "True")] {
-        machine.places.env.insert(variable.into(), "0".into());
-        assert_eq!(names(&machine.places), ["fenced"]);
-        machine.places.env.insert(variable.into(), value.into());
-        assert_eq!(names(&machine.places), ["Ringfence", "a", "b", "c", "fenced"]);
-        machine.places.env.clear();
+        machine.directories.env.insert(variable.into(), "0".into());
+        assert_eq!(names(&machine.directories), ["fenced"]);
+        machine.directories.env.insert(variable.into(), value.into());
+        assert_eq!(names(&machine.directories), ["Ringfence", "a", "b", "c", "fenced"]);
+        machine.directories.env.clear();
     }
 }
 
 #[test]
-fn variables_move_the_places() {
-    let mut machine = Machine::bare(Os::Linux);
+fn variables_change_locations_of_files() {
+    let mut machine = Machine::empty(Os::Linux);
     let entry = |name: &str| format!(r#"{{"mcpServers": {{"{name}": {{"command": "x"}}}}}}"#);
     machine.write("elsewhere/.claude.json", &entry("claude"));
     machine.write("elsewhere/config.toml", "[mcp_servers.codex]\ncommand = \"x\"\n");
@@ -173,18 +179,18 @@ fn variables_move_the_places() {
     machine.write("home/.claude.json", &entry("not-this"));
     let elsewhere = machine.directory.path().join("elsewhere").to_string_lossy().into_owned();
     for variable in ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME"] {
-        machine.places.env.insert(variable.into(), elsewhere.clone());
+        machine.directories.env.insert(variable.into(), elsewhere.clone());
     }
-    machine.places.env.insert("MCP_SERVERS_CONFIG".into(), format!("{elsewhere}/none.json"));
-    let import = scan(&machine.places, Scope::UserAndProject, None, &GuestWritable::default());
-    let names: Vec<&str> = import.found.iter().map(|found| found.entry.name.as_str()).collect();
+    machine.directories.env.insert("MCP_SERVERS_CONFIG".into(), format!("{elsewhere}/none.json"));
+    let result = scan(&machine.directories, Scope::UserAndProject, None, &GuestWritable::default());
+    let names: Vec<&str> = result.found.iter().map(|found| found.entry.name.as_str()).collect();
     assert_eq!(names, ["claude", "codex", "copilot"]);
-    assert_eq!(import.skipped[0].reason.why, "there is no such file", "one that was named is missed");
+    assert_eq!(result.skipped[0].reason.message, "no such file", "a file in a variable must exist");
 }
 
 #[test]
-fn a_project_does_not_decide_what_else_is_read() {
-    let machine = Machine::bare(Os::Linux);
+fn links_of_project_are_not_followed() {
+    let machine = Machine::empty(Os::Linux);
     machine.write("secret.json", r#"{"mcpServers": {"secret": {"command": "x"}}}"#);
     machine.write("outside/mcp.json", r#"{"mcpServers": {"outside": {"command": "x"}}}"#);
     let at = |path: &str| machine.directory.path().join(path);
@@ -193,12 +199,12 @@ fn a_project_does_not_decide_what_else_is_read() {
     std::os::unix::fs::symlink(at("secret.json"), at("home/.lmstudio")).unwrap();
     fs::create_dir(at("home/.cursor")).unwrap();
     std::os::unix::fs::symlink(at("secret.json"), at("home/.cursor/mcp.json")).unwrap();
-    insta::assert_snapshot!(machine.told());
+    insta::assert_snapshot!(machine.scan_report());
 }
 
 #[test]
-fn what_cannot_be_read_is_a_reason() {
-    let machine = Machine::bare(Os::Linux);
+fn unreadable_files_are_skipped_with_reason() {
+    let machine = Machine::empty(Os::Linux);
     machine.write("home/.cursor/mcp.json", "not JSON");
     machine.write("home/.kiro/settings/mcp.json", r#"{"mcpServers": []}"#);
     machine.write("home/.gemini/settings.json", "");
@@ -206,11 +212,11 @@ fn what_cannot_be_read_is_a_reason() {
     machine.write("home/.config/goose/config.yaml", "extensions: [a, b]\n");
     machine.write("home/.continue/config.yaml", "a: b: c\n");
     machine.write("home/.lmstudio/mcp.json/directory", "");
-    let many: Vec<String> = (0..=MOST_SERVERS).map(|number| format!(r#""s{number}": {{"command": "x"}}"#)).collect();
+    let many: Vec<String> = (0..=MAX_SERVERS).map(|number| format!(r#""s{number}": {{"command": "x"}}"#)).collect();
     machine.write("home/MCPs/many.json", &format!("{{{}}}", many.join(",")));
-    let import = scan(&machine.places, Scope::UserAndProject, None, &GuestWritable::default());
-    assert!(import.found.is_empty());
-    let told: Vec<String> =
-        import.skipped.iter().map(|skipped| format!("{}: {}", skipped.client.id, skipped.reason.why)).collect();
-    insta::assert_snapshot!(told.join("\n"));
+    let result = scan(&machine.directories, Scope::UserAndProject, None, &GuestWritable::default());
+    assert!(result.found.is_empty());
+    let reasons: Vec<String> =
+        result.skipped.iter().map(|skipped| format!("{}: {}", skipped.client.id, skipped.reason.message)).collect();
+    insta::assert_snapshot!(reasons.join("\n"));
 }

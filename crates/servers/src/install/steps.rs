@@ -1,105 +1,107 @@
-//! The commands of an installation, as they are run inside.
+//! The commands of an installation, which are run inside its sandbox.
 
 use std::path::{Path, PathBuf};
 
-use super::super::manifests::Manifests;
-use super::super::needs::Need;
-use super::super::registries::Installer;
+use super::registries::PythonInstaller;
+use crate::plan::{Dependency, ManifestDirectory};
 
-/// One thing to do.
+/// One step of an installation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Several where one may not work for every project; the first that does counts.
-    pub(super) ways: Vec<Vec<String>>,
+    /// Commands that do the same, because one alone does not work for every project. They are tried in order until one
+    /// succeeds.
+    pub(super) alternatives: Vec<Vec<String>>,
     pub(super) workdir: Option<PathBuf>,
 }
 
-/// What is being installed, for a person.
-pub(super) fn name(need: &Need) -> String {
-    match need {
-        Need::Npm { packages } => packages.join(", "),
-        Need::Pip { requirements } => requirements.join(", "),
-        Need::PythonProject { root, .. } | Need::NodeProject { root, .. } => {
-            format!("what {} needs", root.directory().display())
+/// Returns the name of a dependency for messages.
+pub(super) fn display_name(dependency: &Dependency) -> String {
+    match dependency {
+        Dependency::NpmPackages { packages } => packages.join(", "),
+        Dependency::PipPackages { requirements } => requirements.join(", "),
+        Dependency::PythonProject { root, .. } | Dependency::NodeProject { root, .. } => {
+            format!("the dependencies of {}", root.path().display())
         }
     }
 }
 
-/// What meets a need, into `prefix`. Reads a project's manifests; may block.
-pub(super) fn of(need: &Need, prefix: &Path, installer: &Installer) -> Vec<Step> {
+/// Returns the steps that install a dependency into `prefix`. Reads manifests; may block.
+pub(super) fn plan(dependency: &Dependency, prefix: &Path, installer: &PythonInstaller) -> Vec<Step> {
     let prefix_text = prefix.display().to_string();
-    match need {
-        Need::Npm { packages } => {
+    match dependency {
+        Dependency::NpmPackages { packages } => {
             let install = strings(&["npm", "install", "--prefix", &prefix_text, "--"]);
             vec![step([install, packages.clone()].concat())]
         }
-        Need::NodeProject { guest, .. } => node_project(guest, &prefix_text),
-        Need::Pip { requirements } => {
-            vec![environment(&prefix_text), step(install(prefix, installer, requirements))]
+        Dependency::NodeProject { guest, .. } => node_project(guest, &prefix_text),
+        Dependency::PipPackages { requirements } => {
+            vec![create_virtualenv(&prefix_text), step(pip_install(prefix, installer, requirements))]
         }
-        Need::PythonProject { root, guest, requirements } => {
-            let mut steps = vec![environment(&prefix_text)];
-            steps.extend(package(root, guest).map(|ways| Step {
-                ways: ways.into_iter().map(|what| install(prefix, installer, &what)).collect(),
+        Dependency::PythonProject { root, guest, requirements } => {
+            let mut steps = vec![create_virtualenv(&prefix_text)];
+            steps.extend(project_arguments(root, guest).map(|alternatives| Step {
+                alternatives: alternatives.iter().map(|arguments| pip_install(prefix, installer, arguments)).collect(),
                 workdir: Some(guest.clone()),
             }));
-            let mut further = Vec::new();
+            let mut additional = Vec::new();
             if read(root, "requirements.txt").is_some() {
-                further.extend(strings(&["-r", "requirements.txt"]));
+                additional.extend(strings(&["-r", "requirements.txt"]));
             }
-            further.extend(requirements.clone());
-            if !further.is_empty() {
-                let ways = vec![install(prefix, installer, &further)];
-                steps.push(Step { ways, workdir: Some(guest.clone()) });
+            additional.extend(requirements.clone());
+            if !additional.is_empty() {
+                let alternatives = vec![pip_install(prefix, installer, &additional)];
+                steps.push(Step { alternatives, workdir: Some(guest.clone()) });
             }
             steps
         }
     }
 }
 
-/// A virtual environment that holds the packages; pip is not part of it.
-fn environment(prefix: &str) -> Step {
+/// Creates the virtual environment for the packages, without pip.
+fn create_virtualenv(prefix: &str) -> Step {
     step(strings(&["python3", "-m", "venv", "--without-pip", prefix]))
 }
 
-fn install(prefix: &Path, installer: &Installer, what: &[String]) -> Vec<String> {
+fn pip_install(prefix: &Path, installer: &PythonInstaller, arguments: &[String]) -> Vec<String> {
     let python = prefix.join("bin/python").display().to_string();
     let mut argv = match installer {
-        Installer::Pip => strings(&[&python, "-m", "pip", "install", "--use-pep517", "--quiet"]),
-        Installer::Uv => strings(&["uv", "pip", "install", "--python", &python]),
+        PythonInstaller::Pip => strings(&[&python, "-m", "pip", "install", "--use-pep517", "--quiet"]),
+        PythonInstaller::Uv => strings(&["uv", "pip", "install", "--python", &python]),
     };
-    argv.extend(what.iter().cloned());
+    argv.extend(arguments.iter().cloned());
     argv
 }
 
-/// The ways to install a project that is a package. So that its code is always the copy that the server is shown, it
-/// is linked to, not copied, where it can be.
-fn package(root: &Manifests, guest: &Path) -> Option<Vec<Vec<String>>> {
+/// Returns the alternative arguments of `pip install` for a project, or `None` if the project is no package. An editable
+/// installation is preferred: the server then runs the code of the current copy of the project, not that of the
+/// installation.
+fn project_arguments(root: &ManifestDirectory, guest: &Path) -> Option<Vec<Vec<String>>> {
     let guest = guest.display().to_string();
     let manifest = read(root, "pyproject.toml").and_then(|text| text.parse::<toml::Table>().ok());
     let table = manifest.unwrap_or_default();
     let is_built = table.contains_key("build-system") || read(root, "setup.py").is_some();
     let is_poetry = table.get("tool").and_then(|tool| tool.get("poetry")).is_some();
     if !is_built && !is_poetry && !table.contains_key("project") {
-        // Settings of tools, no package.
+        // The file only has settings of tools.
         return None;
     }
-    let mut ways = vec![strings(&["--editable", &guest]), vec![guest]];
+    let mut alternatives = vec![strings(&["--editable", &guest]), vec![guest]];
     let dependencies = table.get("project").and_then(|project| project.get("dependencies")?.as_array());
     if !is_built {
-        // Many only list what their scripts need, and cannot be built.
-        let listed = dependencies.into_iter().flatten().filter_map(|one| one.as_str()).map(Into::into);
+        // Many projects only list the dependencies of their scripts, and cannot be built.
+        let listed = dependencies.into_iter().flatten().filter_map(|dependency| dependency.as_str()).map(Into::into);
         let listed: Vec<String> = listed.collect();
         match listed.is_empty() {
             true if !is_poetry => return None,
             true => {}
-            false => ways = vec![listed],
+            false => alternatives = vec![listed],
         }
     }
-    Some(ways)
+    Some(alternatives)
 }
 
-/// Scripts of the packages are run, those of the project itself are not: its files are elsewhere.
+/// Installs the packages of a Node project from a copy of its manifests. Install scripts of the packages are run, but not
+/// those of the project, because its other files are not in the copy.
 fn node_project(guest: &Path, prefix: &str) -> Vec<Step> {
     let copy = "for name in package.json package-lock.json npm-shrinkwrap.json; do \
                 if [ -f \"$1/$name\" ]; then cp \"$1/$name\" \"$2/$name\" || exit 1; fi; done; mkdir -p \"$2/node_modules\"";
@@ -107,20 +109,20 @@ fn node_project(guest: &Path, prefix: &str) -> Vec<Step> {
     let npm = |command: &str| strings(&["npm", command, "--prefix", prefix, "--ignore-scripts"]);
     vec![
         step(strings(&["sh", "-c", copy, "copy", &guest, prefix])),
-        Step { ways: vec![npm("ci"), npm("install")], workdir: None },
+        Step { alternatives: vec![npm("ci"), npm("install")], workdir: None },
         step(strings(&["npm", "rebuild", "--prefix", prefix])),
     ]
 }
 
 fn step(argv: Vec<String>) -> Step {
-    Step { ways: vec![argv], workdir: None }
+    Step { alternatives: vec![argv], workdir: None }
 }
 
 fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.into()).collect()
 }
 
-fn read(root: &Manifests, name: &str) -> Option<String> {
+fn read(root: &ManifestDirectory, name: &str) -> Option<String> {
     String::from_utf8(root.read(name, 1 << 20).ok()??).ok()
 }
 
@@ -128,24 +130,24 @@ fn read(root: &Manifests, name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn ways(files: &[(&str, &str)]) -> Option<Vec<Vec<String>>> {
+    fn arguments(files: &[(&str, &str)]) -> Option<Vec<Vec<String>>> {
         let root = tempfile::tempdir().unwrap();
         for (name, content) in files {
             std::fs::write(root.path().join(name), content).unwrap();
         }
-        package(&Manifests::new(root.path().into(), None), Path::new("/workspace"))
+        project_arguments(&ManifestDirectory::new(root.path().into(), None), Path::new("/workspace"))
     }
 
     #[test]
-    fn a_package_is_installed_and_a_list_of_dependencies_taken_as_one() {
+    fn packages_are_installed_and_other_projects_only_get_their_dependencies() {
         let built = "[build-system]\nrequires = ['x']\n[project]\nname = 'x'\ndependencies = ['a']";
         let package = vec![strings(&["--editable", "/workspace"]), strings(&["/workspace"])];
-        assert_eq!(ways(&[("pyproject.toml", built)]), Some(package.clone()));
-        assert_eq!(ways(&[("setup.py", "")]), Some(package.clone()));
-        assert_eq!(ways(&[("pyproject.toml", "[tool.poetry]\nname = 'x'")]), Some(package));
+        assert_eq!(arguments(&[("pyproject.toml", built)]), Some(package.clone()));
+        assert_eq!(arguments(&[("setup.py", "")]), Some(package.clone()));
+        assert_eq!(arguments(&[("pyproject.toml", "[tool.poetry]\nname = 'x'")]), Some(package));
         let listed = "[project]\nname = 'x'\nversion = '1'\ndependencies = ['a>=1', 'b']";
-        assert_eq!(ways(&[("pyproject.toml", listed)]), Some(vec![strings(&["a>=1", "b"])]));
-        assert_eq!(ways(&[("pyproject.toml", "[tool.ruff]\nx = 1")]), None);
-        assert_eq!(ways(&[("pyproject.toml", "no toml")]), None);
+        assert_eq!(arguments(&[("pyproject.toml", listed)]), Some(vec![strings(&["a>=1", "b"])]));
+        assert_eq!(arguments(&[("pyproject.toml", "[tool.ruff]\nx = 1")]), None);
+        assert_eq!(arguments(&[("pyproject.toml", "no toml")]), None);
     }
 }

@@ -7,7 +7,7 @@ use ringfence_config::cache_directory;
 use ringfence_config::{Capability, Scope};
 use ringfence_config::{Configuration, Sources};
 use ringfence_gateway::{Hosting, HostingOptions};
-use ringfence_servers::{Following, Host, HostSettings, ServerSource};
+use ringfence_servers::{FileTrust, Host, HostSettings, ListingWatcher};
 use ringfence_session::Sessions;
 use ringfence_store::Store;
 
@@ -20,14 +20,14 @@ pub(super) async fn start(
     sessions: &Sessions,
     store: &Store,
     scope: Option<&Scope>,
-    own: ProtectedPaths,
+    protected_paths: ProtectedPaths,
 ) -> Result<Hosting, Failure> {
     let cache = cache_directory()
         .ok_or_else(|| Failure::new("no cache directory for packages").hint("set RINGFENCE_CACHE_DIR or HOME"))?;
     let guest_writable = sessions.guest_writable().clone();
-    let following = Following::new(guest_writable.clone());
+    let trust = FileTrust::new(guest_writable.clone());
     if scope.is_some() {
-        following.end();
+        trust.freeze();
     }
     let host = Host::new(HostSettings {
         accept: configuration.sessions.accept.clone(),
@@ -36,15 +36,15 @@ pub(super) async fn start(
         guest_writable,
         strict_volumes: configuration.sessions.strict_volumes.clone(),
         audit: sessions.audit().clone(),
-        tag: scope.map(|scope| scope.tag.clone()),
-        own,
+        scope_tag: scope.map(|scope| scope.tag.clone()),
+        protected_paths,
         ..HostSettings::new(program, cache)
     });
     // A scope without this capability may use no server, so none is started.
     let source = if scope.is_none_or(|scope| scope.allows(Capability::Servers)) {
-        ServerSource::start(sources, configuration, store.clone(), following).await
+        ListingWatcher::start(sources, configuration, store.clone(), trust).await
     } else {
-        ServerSource::none()
+        ListingWatcher::empty()
     };
     Ok(Hosting::start(HostingOptions {
         host,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_entries::entry_to_redacted_json;
-use ringfence_servers::import::{CLIENTS, Client, Found, Places, Reason, Scope, client, scan};
+use ringfence_servers::import::{CLIENTS, Client, FoundServer, Scope, SkipReason, UserDirectories, find_client, scan};
 use ringfence_store::OnConflict;
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
 
 fn known_client(id: &str) -> Result<&'static Client, String> {
     let ids: Vec<&str> = CLIENTS.iter().map(|client| client.id).collect();
-    client(id).ok_or_else(|| format!("unknown client `{id}`; use one of {}", ids.join(", ")))
+    find_client(id).ok_or_else(|| format!("unknown client `{id}`; use one of {}", ids.join(", ")))
 }
 
 /// The result for one server, or for one file that was skipped.
@@ -48,18 +48,18 @@ struct Outcome {
     name: Option<String>,
     client: &'static str,
     path: PathBuf,
-    skipped: Option<Reason>,
+    skipped: Option<SkipReason>,
     notes: Vec<String>,
     entry: Option<Value>,
     enable: bool,
 }
 
 pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<ExitCode, Failure> {
-    let places = Places::of_process().ok_or_else(|| {
+    let directories = UserDirectories::of_process().ok_or_else(|| {
         Failure::new("cannot determine the home directory").hint("set HOME to the home directory of the clients' user")
     })?;
     let registry = Registry::open(config)?;
-    let import = scan(&places, Scope::UserAndProject, arguments.from, &registry.guest_writable());
+    let import = scan(&directories, Scope::UserAndProject, arguments.from, &registry.guest_writable());
     let existing: BTreeSet<String> =
         registry.wait(registry.store.servers())?.into_iter().map(|server| server.name).collect();
     let mut outcomes = Vec::new();
@@ -84,18 +84,18 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
         status("no configuration of a client with servers found");
         return Ok(ExitCode::SUCCESS);
     }
-    print(&to_text(&outcomes, &files, arguments, &places.home))?;
-    show_notes(&outcomes, &places.home);
+    print(&to_text(&outcomes, &files, arguments, &directories.home))?;
+    show_notes(&outcomes, &directories.home);
     Ok(ExitCode::SUCCESS)
 }
 
 fn import_one(
-    found: Found,
+    found: FoundServer,
     arguments: &Arguments,
     registry: &Registry,
     existing: &BTreeSet<String>,
 ) -> Result<Outcome, Failure> {
-    let Found { entry, client, path, notes } = found;
+    let FoundServer { entry, client, path, notes } = found;
     let mut outcome = Outcome {
         name: Some(entry.name.clone()),
         client: client.title,
@@ -106,8 +106,8 @@ fn import_one(
         enable: entry.enable,
     };
     if existing.contains(&entry.name) && !arguments.replace {
-        let why = "a server with this name already exists".to_owned();
-        outcome.skipped = Some(Reason { why, hint: Some("replace it with --replace".into()) });
+        let message = "a server with this name already exists".to_owned();
+        outcome.skipped = Some(SkipReason { message, hint: Some("replace it with --replace".into()) });
     } else if !arguments.dry_run {
         let origin = format!("{}, {}", client.title, path.display());
         registry.wait(registry.store.add_server(entry, Some(origin), OnConflict::Replace))?;
@@ -124,9 +124,9 @@ fn to_json(outcomes: &[Outcome], files: &[(&str, &Path, usize)]) -> Value {
         value
     });
     let skipped = outcomes.iter().filter_map(|outcome| {
-        let Reason { why, hint } = outcome.skipped.as_ref()?;
+        let SkipReason { message, hint } = outcome.skipped.as_ref()?;
         let mut value = origin(outcome);
-        value["reason"] = why.as_str().into();
+        value["reason"] = message.as_str().into();
         value["hint"] = hint.clone().into();
         Some(value)
     });
@@ -150,7 +150,7 @@ fn to_text(outcomes: &[Outcome], files: &[(&str, &Path, usize)], arguments: &Arg
     let mut rows = vec![header(["SERVER", "CLIENT", "OUTCOME"])];
     for outcome in outcomes {
         let result = match &outcome.skipped {
-            Some(reason) => format!("skipped: {}", reason.why),
+            Some(reason) => format!("skipped: {}", reason.message),
             None if outcome.enable => imported.to_owned(),
             None => format!("{imported}, disabled"),
         };

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_entries::{Transport, entry_to_redacted_json, redact_url};
-use ringfence_servers::Listed;
+use ringfence_servers::ListedServer;
 use ringfence_store::DamageReport;
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     Ok(code)
 }
 
-fn row(listed: &Listed, hosted: &[(u32, Value)]) -> Vec<String> {
+fn row(listed: &ListedServer, hosted: &[(u32, Value)]) -> Vec<String> {
     let server = describe(listed, hosted);
     let target = match &listed.entry.transport {
         Transport::Stdio(stdio) => {
@@ -74,7 +74,7 @@ fn row(listed: &Listed, hosted: &[(u32, Value)]) -> Vec<String> {
 
 /// Returns the entry, with the fields of the running ringfence server that hosts it. If none does, the status says only
 /// whether the entry is enabled.
-pub(super) fn describe(listed: &Listed, hosted: &[(u32, Value)]) -> Value {
+pub(super) fn describe(listed: &ListedServer, hosted: &[(u32, Value)]) -> Value {
     let entry = &listed.entry;
     let status = if entry.enable { "not running" } else { "disabled" };
     let mut server = json!({
