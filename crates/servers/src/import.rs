@@ -101,7 +101,7 @@ fn guest_written(client: Client, path: &Path, error: &GuestWritten) -> Skipped {
 pub enum Scope {
     /// Files of this user.
     User,
-    /// Also files in the working directory, which somebody else may have written.
+    /// Also files in the working directory, which another user may have written.
     UserAndProject,
 }
 

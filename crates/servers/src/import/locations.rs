@@ -52,7 +52,7 @@ pub(super) enum Base {
     Home,
     Config,
     Applications,
-    /// The working directory. Its files are not trusted, because somebody else may have written them.
+    /// The working directory. Its files are not trusted, because another user may have written them.
     Project,
     /// The directory in an environment variable, else one in the home directory.
     Directory(&'static str, &'static str),
