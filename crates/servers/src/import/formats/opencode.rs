@@ -15,7 +15,7 @@ pub(super) fn items(document: &Value) -> Result<Vec<Item>, SkipReason> {
             continue;
         }
         placeholders::for_each_text(entry, &mut |text| {
-            *text = placeholders::replace_delimiters(text, "{env:", "}", "${", "}")
+            *text = placeholders::replace_delimiters(text, "{env:", "}", "${", "}");
         });
         let mut reads_file = false;
         placeholders::for_each_text(entry, &mut |text| reads_file |= text.contains("{file:"));
