@@ -29,7 +29,7 @@ pub(crate) use programs::{check_program_exists, default_npm_program};
 pub(crate) use registries::check_settings as check_registry_settings;
 
 /// Timeout for a whole installation.
-const INSTALLATION_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+const INSTALLATION_TIMEOUT: Duration = Duration::from_mins(15);
 
 /// An installed dependency.
 #[derive(Debug, Clone, PartialEq, Eq)]
