@@ -91,7 +91,7 @@ impl CodeMode {
     }
 
     /// Waits a limited time for tool calls of code. The sessions have ended, so the results are not needed.
-    pub(crate) async fn end(&self) {
+    pub(crate) async fn finish_calls(&self) {
         self.0.tasks.close();
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, self.0.tasks.wait()).await;
     }

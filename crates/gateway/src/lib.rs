@@ -1,7 +1,7 @@
 //! The MCP gateway: sandbox sessions and the tools of other MCP servers, offered as one server.
 //!
-//! A request takes one way: transport → principal → `router` → `authorize` → session, or `relay` → server → `reply`. The
-//! transports are in the `mcp` crate; `http`, `rest` and `operator` add the routes of this product.
+//! Every request follows one path: transport → principal → `router` → `authorize` → session, or `relay` → server →
+//! `reply`. The transports are in the `mcp` crate; `http`, `rest` and `operator` add the routes of this product.
 
 mod authorize;
 mod builtin_resources;

@@ -76,7 +76,7 @@ impl Gateway {
         Self::with_backend(Backend::Ready(sessions))
     }
 
-    /// A gateway that refuses every call, for a host on which no sandbox can be created.
+    /// Creates a gateway that refuses every call, for a host on which no sandbox can be created.
     pub fn without_backend(reason: impl Into<Arc<str>>) -> Self {
         Self::with_backend(Backend::Down(reason.into()))
     }
@@ -126,7 +126,7 @@ impl Gateway {
 
     /// Restricts all principals but the operator to a scope.
     #[must_use]
-    pub fn within(self, scope: Arc<Scope>) -> Self {
+    pub fn with_scope(self, scope: Arc<Scope>) -> Self {
         Self { authorizer: self.authorizer.with_scope(scope), ..self }
     }
 
@@ -161,9 +161,9 @@ impl Gateway {
     }
 
     /// Waits a limited time for tool calls of code that are in progress.
-    pub async fn end(&self) {
+    pub async fn finish_calls(&self) {
         if let Some(code) = &self.code {
-            code.end().await;
+            code.finish_calls().await;
         }
     }
 

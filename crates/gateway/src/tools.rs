@@ -179,7 +179,8 @@ fn tool(
     output_schema: Option<Map<String, Value>>,
     hints: Value,
 ) -> Value {
-    let mut tool = json!({"name": name, "description": description, "inputSchema": input_schema});
+    let mut tool = json!({"name": name, "description": description});
+    tool["inputSchema"] = Value::Object(input_schema);
     if let Some(schema) = output_schema {
         tool["outputSchema"] = Value::Object(schema);
     }

@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
         let gateway = gateway.with_code(configuration.code.clone());
         let gateway = gateway.with_request_timeout(configuration.server.timeouts.request);
-        let gateway = scope.iter().fold(gateway, |gateway, scope| gateway.within(Arc::clone(scope)));
+        let gateway = scope.iter().fold(gateway, |gateway, scope| gateway.with_scope(Arc::clone(scope)));
         let scope_profile = scope.as_ref().and_then(|scope| scope.profile.as_ref());
         let gateway = match scope_profile.or(configuration.server.profile.as_ref()) {
             Some(profile) => gateway.with_profile(profile).ok_or_else(|| unknown_profile(profile, &configuration))?,
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let served =
             serve(http, configuration.server.max_concurrent_requests, &directory, gateway.clone(), readiness).await;
         tokio::join!(hosting.shut_down(), sessions.shut_down());
-        gateway.end().await;
+        gateway.finish_calls().await;
         store.close().await;
         served.map(|()| ExitCode::SUCCESS)
     });

@@ -19,7 +19,9 @@ const MAX_CACHED: usize = 1024;
 
 /// A cache of the saved tools of callers, as JSON for the preface.
 #[derive(Default)]
-pub(super) struct SavedTools(Mutex<HashMap<(Principal, Language), Arc<Vec<Value>>>>);
+pub(super) struct SavedTools(Mutex<HashMap<(Principal, Language), ToolList>>);
+
+type ToolList = Arc<Vec<Value>>;
 
 impl SavedTools {
     pub(super) async fn get(
@@ -27,7 +29,7 @@ impl SavedTools {
         store: &Store,
         principal: &Principal,
         language: Language,
-    ) -> Result<Arc<Vec<Value>>, StoreError> {
+    ) -> Result<ToolList, StoreError> {
         let key = (principal.clone(), language);
         if let Some(saved) = self.0.lock().get(&key) {
             return Ok(Arc::clone(saved));

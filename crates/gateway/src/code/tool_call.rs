@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn failures_have_the_kinds_that_code_knows() {
         let deadline = Duration::from_secs(60);
-        let shown = [
+        let messages = [
             CallFailure::Upstream(RpcError::new(-32602, "bad arguments")),
             CallFailure::Cancelled { may_have_run: true },
             CallFailure::TimedOut { deadline, may_have_run: true },
@@ -232,7 +232,7 @@ mod tests {
             CallFailure::Unreachable("HTTP 403".into()),
         ]
         .map(|failure| format!("{}, {}: {failure}", kind(&failure).name(), failure.may_have_run()));
-        insta::assert_snapshot!(shown.join("\n"), @r"
+        insta::assert_snapshot!(messages.join("\n"), @r"
         upstream, true: bad arguments
         cancelled, true: the call was cancelled
         timeout, true: no response within 60 s

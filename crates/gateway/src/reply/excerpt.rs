@@ -102,9 +102,9 @@ mod tests {
         for (head, tail) in [(3 * MAX_END_BYTES, 0), (3 * MAX_END_BYTES, 3 * MAX_END_BYTES), (10, 3 * MAX_END_BYTES)] {
             let excerpt = Excerpt::from_output(&output(&vec![b'x'; head], &vec![b'y'; tail], 1));
             assert!(excerpt.text.len() <= 2 * MAX_END_BYTES + 64);
-            let kept = excerpt.text.bytes().filter(|byte| matches!(byte, b'x' | b'y')).count();
+            let retained = excerpt.text.bytes().filter(|byte| matches!(byte, b'x' | b'y')).count();
             // The note about dropped bytes contains one `y`, in `bytes`.
-            assert_eq!(excerpt.dropped_bytes, (head + tail + 2 - kept) as u64);
+            assert_eq!(excerpt.dropped_bytes, (head + tail + 2 - retained) as u64);
         }
     }
 

@@ -69,8 +69,8 @@ pub(crate) fn written_file(written: &FileWritten) -> ToolResult {
 pub(crate) fn directory(directory: &Directory) -> ToolResult {
     let lines: Vec<String> = directory.entries.iter().map(line).collect();
     let count = directory.entries.len();
-    let shown = if is_cut(directory) { format!("the first {count} of ") } else { String::new() };
-    let summary = format!("[{}: {shown}{} entries]", quote_if_unsafe(&directory.path), directory.total);
+    let part = if is_cut(directory) { format!("the first {count} of ") } else { String::new() };
+    let summary = format!("[{}: {part}{} entries]", quote_if_unsafe(&directory.path), directory.total);
     let mut content = Vec::new();
     content.extend((!lines.is_empty()).then(|| ContentBlock::text(lines.join("\n"))));
     content.push(ContentBlock::text(summary));

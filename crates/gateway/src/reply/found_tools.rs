@@ -73,10 +73,10 @@ mod tests {
             alias: "create_issue".into(),
             score: 1.0,
         };
-        let shown = found_tools(&[found]).into_json();
+        let json = found_tools(&[found]).into_json();
         let text = "mcp_git_hub.create_issue(title, body?) — Open an issue.\nservers: [\"git hub\"]";
-        assert_eq!(shown["content"][0]["text"], text);
-        assert_eq!(shown["structuredContent"]["tools"][0]["tool"], "create-issue");
+        assert_eq!(json["content"][0]["text"], text);
+        assert_eq!(json["structuredContent"]["tools"][0]["tool"], "create-issue");
         let none = found_tools(&[]).into_json();
         assert_eq!(none["content"][0]["text"], "no tools found; try other words");
     }

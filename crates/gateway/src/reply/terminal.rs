@@ -97,7 +97,7 @@ mod tests {
             ("a\0b\u{8}c\u{7f}", "abc"),
             ("10%\r50%\r100%\n", "100%\n"),
             ("dos\r\nlines\r\n", "dos\nlines\n"),
-            ("kept\r", "kept"),
+            ("unchanged\r", "unchanged"),
             ("\u{1b}]open\nnext", "\nnext"),
             ("\u{1b}", ""),
             ("\u{1b}[31", ""),

@@ -52,7 +52,7 @@ mod tests {
         assert!(check(Method::GET, file, "/v1/sessions/s/files/a?offset=1&length=2").is_ok());
         assert!(check(Method::GET, file, "/v1/sessions/s/files/a?").is_ok());
         assert!(check(Method::PUT, file, "/v1/sessions/s/files/a").is_ok());
-        assert!(check(Method::GET, FALLBACK, "/v1/nothing?a=b").is_ok(), "answered with 404");
+        assert!(check(Method::GET, FALLBACK, "/v1/nothing?a=b").is_ok(), "the fallback responds with 404");
         let refused = check(Method::PUT, file, "/v1/sessions/s/files/a?offset=1").unwrap_err();
         assert_eq!(refused.message, "unknown query parameter `offset`");
         for (method, route, uri) in [

@@ -73,7 +73,7 @@ impl Gateway {
 
     /// Describes this server, or the single server of the profile.
     async fn description(&self, era: Era) -> Result<Description, RpcError> {
-        let own = json!({"name": "ringfence", "version": env!("CARGO_PKG_VERSION")});
+        let ringfence = json!({"name": "ringfence", "version": env!("CARGO_PKG_VERSION")});
         let (hosting, sole) = (self.servers(), self.profile.sole_server());
         if let (Some(hosting), Some(server)) = (hosting, sole) {
             let Some(about) = hosting.describe(server, era).await else {
@@ -81,12 +81,16 @@ impl Gateway {
                 let instructions =
                     format!("The server {server} is not connected now. Calls of its tools report the reason.");
                 let capabilities = capabilities_of_any();
-                return Ok(Description { capabilities, server_info: own, instructions: Some(instructions.into()) });
+                return Ok(Description {
+                    capabilities,
+                    server_info: ringfence,
+                    instructions: Some(instructions.into()),
+                });
             };
             let info = about.get("serverInfo").or_else(|| about["_meta"].get(SERVER_INFO_KEY)).cloned();
             return Ok(Description {
                 capabilities: about["capabilities"].clone(),
-                server_info: info.unwrap_or(own),
+                server_info: info.unwrap_or(ringfence),
                 instructions: about.get("instructions").cloned(),
             });
         }
@@ -99,7 +103,7 @@ impl Gateway {
             ProfileMode::Code => Some(self.code_instructions().await.into()),
             ProfileMode::Direct => self.profile.builtin_tools.then(|| INSTRUCTIONS.into()),
         };
-        Ok(Description { capabilities, server_info: own, instructions })
+        Ok(Description { capabilities, server_info: ringfence, instructions })
     }
 }
 

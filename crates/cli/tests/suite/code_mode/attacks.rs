@@ -27,7 +27,7 @@ fn a_server_that_was_not_granted_is_not_reached() {
         &["tools"],
     );
     assert_eq!(ran.stdout(), "refused\nnot_found", "{ran:?}");
-    endpoint.assert_refused(&["policy", "`more` is not loaded here"]);
+    endpoint.assert_refused(&["policy", "server `more` is not loaded in this session"]);
     let ran = endpoint.run_with("(await mcp_more.report())['recorded']", &["more"]);
     assert_eq!(ran.text(), "[]", "{ran:?}");
 }
@@ -54,7 +54,7 @@ fn forged_and_replayed_requests_do_nothing() {
     let other = serde_json::json!({"code": code, "servers": ["tools", "more"]});
     let seen = endpoint.server.call("execute_code", &other);
     assert_eq!(seen["result"]["structuredContent"]["stdout"], "[] []\n", "{seen}");
-    endpoint.assert_refused(&["is not loaded here", "another piece of code", "used again", "nothing of that name"]);
+    endpoint.assert_refused(&["is not loaded in this session", "another piece of code", "used again", "unknown method of the host"]);
 }
 
 #[test]
