@@ -134,6 +134,11 @@ impl Authorizer {
         self.check_scope(action).is_ok()
     }
 
+    /// Whether code with these grants may call any server at all.
+    pub(crate) fn allows_any_server(&self, grants: &SessionGrants) -> bool {
+        self.allows_action(Action::UseServers) && (self.profile.grants_servers_to_code() || !grants.is_empty())
+    }
+
     /// Records a refusal, and returns it.
     pub(crate) fn refuse(&self, subject: Subject<'_>, refusal: Failure) -> Failure {
         self.refusals.record(subject.principal, subject.session, &refusal);

@@ -1,5 +1,7 @@
 //! The MCP servers behind this one: the fleet that runs them, their combined catalogues, and the relay of calls to them.
 
+mod description;
+mod known_servers;
 mod notifications;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -10,23 +12,19 @@ use ringfence_core::sync::Mutex;
 use ringfence_entries::{Profile, ServerEntry, TOOL_SEPARATOR, tool_prefix};
 use ringfence_mcp::client::Context;
 use ringfence_mcp::clients::Clients;
-use ringfence_mcp::era::Era;
 use ringfence_mcp::rpc::Outcome;
-use ringfence_mcp::sanitize;
 use ringfence_servers::{Host, Listing, ListingWatcher};
-use ringfence_store::{Audit, Store, StoreError};
+use ringfence_store::{Audit, Store};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use known_servers::stored_servers;
 pub(crate) use notifications::Changes;
 
 use crate::authorize::{Action, Authorizer, Object, Pins, Subject};
-use crate::catalogue::{
-    Candidate, Catalogue, CatalogueCache, CatalogueStore, KnownServers, Member, Revision, Route, View, Withheld,
-    name_of,
-};
+use crate::catalogue::{Catalogue, CatalogueCache, CatalogueStore, Member, Route, View, Withheld, name_of};
 use crate::connection::{Connector, ServerLink};
 use crate::fleet::{Fleet, FleetOptions, ServerInfo, Status};
 use crate::relay::Relay;
@@ -34,18 +32,10 @@ use crate::relay::Relay;
 /// Time after the start in which lists wait for servers that have not been tried yet.
 const FIRST_START_WAIT: Duration = Duration::from_secs(5);
 
-/// Time after the start in which `initialize` waits for the only server of a profile, and the time later on: a server that
-/// is down must not keep this one from responding.
-const FIRST_DESCRIBE_WAIT: Duration = Duration::from_secs(20);
-const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Maximum time for the stored catalogues to be loaded after the start; it takes milliseconds.
-const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Maximum number of notifications to servers that are being sent.
+/// Maximum number of concurrent notifications to servers.
 const MAX_NOTIFICATIONS: usize = 64;
 
-/// Maximum number of messages of servers that wait to be forwarded.
+/// Maximum number of queued messages of servers.
 const MAX_QUEUED_MESSAGES: usize = 64;
 
 /// All hosted and remote servers. Clones share their state.
@@ -74,6 +64,7 @@ struct Inner {
     tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
 }
 
+/// The parts and settings of [`Hosting`].
 pub struct HostingOptions {
     pub host: Host,
     pub profiles: BTreeMap<String, Profile>,
@@ -165,7 +156,7 @@ impl Hosting {
         self.0.changes.subscribe()
     }
 
-    /// Waits a little for servers that have just been started: many clients read lists only once.
+    /// Waits until all servers were tried once or `FIRST_START_WAIT` is over: many clients read lists only once.
     pub(crate) async fn wait_for_first_starts(&self) {
         let remaining = (self.0.started + FIRST_START_WAIT).saturating_duration_since(Instant::now());
         if remaining.is_zero() {
@@ -177,7 +168,7 @@ impl Hosting {
         let _ = tokio::time::timeout(remaining, changes.wait_for(|changes| changes.fleet >= current)).await;
     }
 
-    /// The current offer of a profile. `reserved` are the names of our own tools.
+    /// The current offer of a profile. `reserved` are the names of the built-in tools.
     pub(crate) fn view(&self, key: &str, profile: &Profile, reserved: &HashSet<&str>) -> Arc<View> {
         let version = self.0.changes.borrow().version;
         if let Some((cached, view)) = self.0.views.lock().get(key)
@@ -191,13 +182,6 @@ impl Hosting {
         }
         self.0.views.lock().insert(key.to_owned(), (version, Arc::clone(&view)));
         view
-    }
-
-    /// All servers of a profile with their tools, whether they run or not. Cached until something changes.
-    pub async fn known_servers(&self, profile: &Profile) -> Arc<KnownServers> {
-        let mut changes = self.0.changes.subscribe();
-        let _ = tokio::time::timeout(LOAD_TIMEOUT, changes.wait_for(|changes| changes.fleet > 0)).await;
-        self.0.known_servers(profile)
     }
 
     /// Waits for a server that is being started, and for its tools to be known.
@@ -236,31 +220,6 @@ impl Hosting {
     /// The withheld items of a server, if it is connected.
     pub(crate) fn withheld(&self, server: &str, uuid: &str) -> Option<Withheld> {
         Some(self.0.pins.withheld(uuid, &self.0.fleet.link(server)?.catalogue()))
-    }
-
-    /// The `initialize` result of a server, from its current or last connection, with the accepted instructions.
-    pub(crate) async fn describe(&self, server: &str, era: Era) -> Option<Value> {
-        let mut description = self.current_or_last_description(server, era).await?;
-        sanitize::listed(&mut description, "");
-        let uuid = self.0.fleet.info(server)?.uuid;
-        let instructions = self.0.pins.instructions(&uuid, description["instructions"].as_str());
-        if let Value::Object(fields) = &mut description {
-            match instructions {
-                Some(instructions) => fields.insert("instructions".into(), instructions.into()),
-                None => fields.shift_remove("instructions"),
-            };
-        }
-        Some(description)
-    }
-
-    async fn current_or_last_description(&self, server: &str, era: Era) -> Option<Value> {
-        let first_wait = (self.0.started + FIRST_DESCRIBE_WAIT).saturating_duration_since(Instant::now());
-        let link = self.0.fleet.await_link(server, first_wait.max(DESCRIBE_TIMEOUT)).await;
-        let key = (server.to_owned(), era == Era::Modern);
-        let Ok(link) = link else { return self.0.descriptions.lock().get(&key).cloned() };
-        let description = link.upstream_for(era).await.description().clone();
-        self.0.descriptions.lock().insert(key, description.clone());
-        Some(description)
     }
 
     /// Notifies every connected server of the legacy era; the modern era has no such notifications.
@@ -325,92 +284,5 @@ impl Inner {
             members.push(Member { name: info.name, uuid: info.uuid, catalogue, withheld });
         }
         members
-    }
-
-    fn known_servers(&self, profile: &Profile) -> Arc<KnownServers> {
-        // Read before anything else: a change in the meantime makes the cached entry invalid.
-        let changes = *self.changes.borrow();
-        let revision = Revision {
-            lists: changes.version,
-            fleet: *self.fleet.changes().borrow(),
-            pins: changes.fleet,
-            stored: self.catalogues.revision(),
-        };
-        if let Some(known) = self.cache.lock().get(revision, profile) {
-            return known;
-        }
-        let listing = self.source.current();
-        let statuses: HashMap<String, Status> =
-            self.fleet.all().into_iter().map(|info| (info.name, info.status)).collect();
-        let candidates: Vec<Candidate<'_>> = listing
-            .servers
-            .iter()
-            .map(|listed| {
-                // Entries over the limit of the fleet have no status.
-                let status = statuses.get(&listed.entry.name).copied().unwrap_or(Status::Stopped);
-                candidate(&listed.entry, status.name(), &self.catalogues, &self.pins)
-            })
-            .collect();
-        let known = Arc::new(KnownServers::new(profile, &candidates));
-        self.cache.lock().insert(revision, profile, &known);
-        known
-    }
-
-    /// Updates the stored catalogues of connected servers in memory. Returns the servers whose tools have changed.
-    fn update_catalogues(&self) -> Vec<String> {
-        let listing = self.source.current();
-        let is_listed = |uuid: &str| listing.servers.iter().any(|listed| listed.entry.uuid == uuid);
-        let has_changed = |link: &ServerLink, uuid: &str| self.catalogues.update(uuid, &link.catalogue().tools);
-        let connected = self.fleet.connected().into_iter();
-        let changed = connected.filter(|(entry, link)| is_listed(&entry.uuid) && has_changed(link, &entry.uuid));
-        changed.map(|(entry, _)| entry.uuid.clone()).collect()
-    }
-}
-
-fn candidate<'a>(
-    entry: &'a ServerEntry,
-    status: &'static str,
-    catalogues: &CatalogueStore,
-    pins: &Pins,
-) -> Candidate<'a> {
-    let list = catalogues.get(&entry.uuid);
-    let withheld = list.as_ref().map(|list| pins.withheld_tools(&entry.uuid, list.tools())).unwrap_or_default();
-    Candidate { entry, status, list, withheld }
-}
-
-/// Returns the servers with their stored tools, without running any. `entries` must be all entries.
-pub async fn stored_servers(store: &Store, entries: &[ServerEntry]) -> Result<KnownServers, StoreError> {
-    let uuids: Vec<String> = entries.iter().map(|entry| entry.uuid.clone()).collect();
-    let (catalogues, pins) = (CatalogueStore::new(store.clone()), Pins::new(store.clone(), false));
-    catalogues.load(&uuids).await?;
-    pins.refresh(&uuids).await?;
-    let status = |entry: &ServerEntry| if entry.enable { "not running" } else { "disabled" };
-    let candidates: Vec<Candidate<'_>> =
-        entries.iter().map(|entry| candidate(entry, status(entry), &catalogues, &pins)).collect();
-    Ok(KnownServers::new(&Profile::default(), &candidates))
-}
-
-#[cfg(test)]
-mod tests {
-    use ringfence_entries::entry_from_json;
-    use ringfence_store::OnConflict;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn stored_servers_have_their_accepted_tools() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(&directory.path().join("state")).unwrap();
-        let entry = entry_from_json("a", &json!({"command": "x"})).unwrap().0;
-        let entry = store.add_server(entry, None, OnConflict::Refuse).await.unwrap();
-        let [seen, changed] = [json!({"name": "seen"}), json!({"name": "changed", "description": "was"})];
-        store.set_catalogue(&entry.uuid, &[seen.clone(), changed.clone()]).await.unwrap();
-        let accepted = Catalogue { tools: vec![seen.clone(), changed], ..Catalogue::default() };
-        Pins::new(store.clone(), false).accept(&entry.uuid, &accepted, None).await.unwrap();
-        store.set_catalogue(&entry.uuid, &[seen, json!({"name": "changed", "description": "is"})]).await.unwrap();
-        let known = stored_servers(&store, &[entry]).await.unwrap();
-        let server = &known.servers()[0];
-        assert_eq!(server.tools.iter().map(name_of).collect::<Vec<_>>(), ["seen"]);
-        assert_eq!(server.status, "not running");
     }
 }

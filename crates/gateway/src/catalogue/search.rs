@@ -1,10 +1,10 @@
-//! Finds tools by what they are for.
+//! Full-text search over the tools of all servers.
 //!
-//! Ranked by BM25 over several fields: a tool's name, what its description says first and what it says further, the
-//! names of its parameters and what these are for, and its server. Not every word need match. A word that nothing has
-//! stands for those that are one slip of the finger away. The same question gets the same answer, in the same order.
+//! Tools are ranked by BM25 over several fields: the name, the first sentence of the description and the rest of it, the
+//! names and descriptions of the parameters, and the server. Not every word must match. A word that occurs in no tool is
+//! replaced by words that are one edit apart. Results are deterministic.
 //!
-//! Servers write what is searched and guests ask, so both are bounded. Nothing here starts or calls anything.
+//! Tools come from servers and queries from guests, so the size of both is limited. A search starts and calls no server.
 
 mod edit_distance;
 mod fields;
@@ -22,66 +22,66 @@ use fields::{FIELDS, Fields};
 use synonyms::{expand_abbreviations, synonyms_of};
 use words::for_each_word;
 
-/// What is searched of one server.
+/// Maximum number of searched tools of one server; further ones are ignored.
 const MAX_TOOLS_PER_SERVER: usize = 2000;
 
-/// What is read of a question.
+/// Maximum size of a query; the rest is ignored.
 const MAX_QUERY_BYTES: usize = 1024;
 const MAX_QUERY_TERMS: usize = 32;
 
-/// Words of a question that nothing has, for each of which all known words are looked through.
+/// Maximum number of unknown words of a query that are corrected: each is compared with all words of the index.
 const MAX_CORRECTED_TERMS: usize = 8;
 
-/// Words that one slip can stand for.
+/// Maximum number of words that replace an unknown one.
 const MAX_CORRECTIONS: usize = 6;
 
-/// Words that one can be the beginning of.
+/// Maximum number of words that complete a prefix.
 const MAX_COMPLETIONS: usize = 16;
 
-/// Shorter words are a slip away from too many, and begin too many.
+/// Minimum length of words that are corrected, and of prefixes: shorter ones match too many words.
 const MIN_CORRECTED_CHARS: usize = 4;
 const MIN_PREFIX_CHARS: usize = 4;
 
-/// How soon more of the same word counts for less.
+/// The parameter `k1` of BM25: how soon further occurrences of a word stop counting.
 const SATURATION: f64 = 1.2;
 
-/// What a word counts that was not asked for, but may be meant.
+/// Weights of words that are not in the query, relative to a word of the query.
 const SYNONYM_WEIGHT: f64 = 0.6;
 const PREFIX_WEIGHT: f64 = 0.5;
 const CORRECTION_WEIGHT: f64 = 0.8;
 
-/// What is left to a tool that has hardly any of the words.
+/// Factor for the score of a tool that matches none of the words; it grows to 1 with the share of matched words.
 const MIN_MATCH_FACTOR: f64 = 0.5;
 
-/// The tools of one server, to be searched.
+/// A server whose tools are searched.
 #[derive(Debug, Clone, Copy)]
 pub struct SearchableServer<'a> {
     pub name: &'a str,
-    /// What the server is for, if that is known.
+    /// Empty if the server has none.
     pub description: &'a str,
-    /// As the server lists them.
+    /// The tools as the server lists them.
     pub tools: &'a [Value],
 }
 
 /// A tool that was found.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hit {
-    /// The place of its server among those that are searched.
+    /// The index of its server.
     pub server: usize,
-    /// Its place among the server's tools.
+    /// Its index in the tools of the server.
     pub tool: usize,
-    /// Comparable within one answer only.
+    /// Comparable only within the results of one query.
     pub score: f64,
 }
 
-/// All tools, ready to be searched. It does not change: for other tools, make another.
+/// An immutable search index over all tools.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// In the order in which equally good ones are given: by server, then by name.
+    /// Sorted by server and name, which is the order of tools with the same score.
     tools: Vec<ToolPosition>,
-    /// For each word the tools that have it, and what it counts there.
+    /// The tools that contain each word, with the weight of the word in each.
     postings: BTreeMap<Box<str>, Vec<(usize, f64)>>,
-    /// All words by their length.
+    /// All words by their number of characters.
     words: BTreeMap<usize, Vec<Box<str>>>,
 }
 
@@ -94,16 +94,20 @@ struct ToolPosition {
 impl Index {
     pub fn new(servers: &[SearchableServer<'_>]) -> Self {
         let mut tools: Vec<ToolPosition> = Vec::new();
-        for (server, searched) in servers.iter().enumerate() {
-            tools.extend((0..searched.tools.len().min(MAX_TOOLS_PER_SERVER)).map(|tool| ToolPosition { server, tool }));
+        for (index, server) in servers.iter().enumerate() {
+            let count = server.tools.len().min(MAX_TOOLS_PER_SERVER);
+            tools.extend((0..count).map(|tool| ToolPosition { server: index, tool }));
         }
-        let name = |place: &ToolPosition| {
-            let searched = &servers[place.server];
-            (searched.name, searched.tools[place.tool].get("name").and_then(Value::as_str).unwrap_or_default())
+        let name = |position: &ToolPosition| {
+            let server = &servers[position.server];
+            (server.name, server.tools[position.tool].get("name").and_then(Value::as_str).unwrap_or_default())
         };
-        tools.sort_by(|one, other| name(one).cmp(&name(other)));
-        let read = |place: &ToolPosition| Fields::of(&servers[place.server], &servers[place.server].tools[place.tool]);
-        let documents: Vec<Fields> = tools.iter().map(read).collect();
+        tools.sort_by(|a, b| name(a).cmp(&name(b)));
+        let fields = |position: &ToolPosition| {
+            let server = &servers[position.server];
+            Fields::new(server, &server.tools[position.tool])
+        };
+        let documents: Vec<Fields> = tools.iter().map(fields).collect();
         let postings = weigh_words(&documents);
         let mut words: BTreeMap<usize, Vec<Box<str>>> = BTreeMap::new();
         for word in postings.keys() {
@@ -115,22 +119,22 @@ impl Index {
         Self { tools, postings, words }
     }
 
-    /// The best tools for a question, the best first.
+    /// Returns the best tools for a query, the best first.
     pub fn search(&self, query: &str, limit: usize) -> Vec<Hit> {
-        let asked = query_terms(query);
-        if asked.is_empty() {
+        let terms = query_terms(query);
+        if terms.is_empty() {
             return Vec::new();
         }
         let mut scores = vec![0.0; self.tools.len()];
         let mut matched = vec![0_u32; self.tools.len()];
-        let mut slips = 0;
-        for term in &asked {
-            // Of the words that one may stand for, the one that counts most: many must not count more than one.
+        let mut corrected = 0;
+        for term in &terms {
+            // Only the best of the expanded words counts, so that a term with many expansions has no advantage.
             let mut best: HashMap<usize, f64> = HashMap::new();
-            for (word, share) in self.expand_term(term, &mut slips) {
+            for (word, term_weight) in self.expand_term(term, &mut corrected) {
                 for (tool, weight) in self.postings.get(&*word).into_iter().flatten() {
                     let score = best.entry(*tool).or_default();
-                    *score = score.max(weight * share);
+                    *score = score.max(weight * term_weight);
                 }
             }
             for (tool, score) in best {
@@ -138,40 +142,40 @@ impl Index {
                 matched[tool] += 1;
             }
         }
-        // Who has more of what was asked for comes before who has one word of it often.
+        // A tool that matches more of the words ranks before one that contains a single word often.
         for (score, matched) in scores.iter_mut().zip(matched) {
-            *score *= MIN_MATCH_FACTOR + (1.0 - MIN_MATCH_FACTOR) * f64::from(matched) / to_f64(asked.len());
+            *score *= MIN_MATCH_FACTOR + (1.0 - MIN_MATCH_FACTOR) * f64::from(matched) / to_f64(terms.len());
         }
         let mut found: Vec<usize> = (0..scores.len()).filter(|tool| scores[*tool] > 0.0).collect();
-        found.sort_by(|one, other| scores[*other].total_cmp(&scores[*one]).then(one.cmp(other)));
+        found.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
         found.truncate(limit);
         let hit =
             |tool: usize| Hit { server: self.tools[tool].server, tool: self.tools[tool].tool, score: scores[tool] };
         found.into_iter().map(hit).collect()
     }
 
-    /// The known words that a term stands for, and what each counts.
-    fn expand_term(&self, term: &Term, slips: &mut usize) -> Vec<(Box<str>, f64)> {
-        let mut meant: Vec<(Box<str>, f64)> = Vec::new();
+    /// Returns the words of the index that match a term, with their weights. `corrected` counts the corrected terms.
+    fn expand_term(&self, term: &Term, corrected: &mut usize) -> Vec<(Box<str>, f64)> {
+        let mut words: Vec<(Box<str>, f64)> = Vec::new();
         if self.postings.contains_key(&*term.stem) {
-            meant.push((term.stem.clone(), 1.0));
+            words.push((term.stem.clone(), 1.0));
         }
-        let others = synonyms_of(&term.stem).filter(|other| self.postings.contains_key(*other));
-        meant.extend(others.map(|other| (other.into(), SYNONYM_WEIGHT)));
-        if term.letters >= MIN_PREFIX_CHARS {
+        let synonyms = synonyms_of(&term.stem).filter(|synonym| self.postings.contains_key(*synonym));
+        words.extend(synonyms.map(|synonym| (synonym.into(), SYNONYM_WEIGHT)));
+        if term.chars >= MIN_PREFIX_CHARS {
             let longer = (Bound::Excluded(&*term.stem), Bound::Unbounded);
             let longer = self.postings.range::<str, _>(longer).take_while(|(word, _)| word.starts_with(&*term.stem));
-            meant.extend(longer.map(|(word, _)| (word.clone(), PREFIX_WEIGHT)).take(MAX_COMPLETIONS));
+            words.extend(longer.map(|(word, _)| (word.clone(), PREFIX_WEIGHT)).take(MAX_COMPLETIONS));
         }
-        if meant.is_empty() && term.letters >= MIN_CORRECTED_CHARS && *slips < MAX_CORRECTED_TERMS {
-            *slips += 1;
-            meant.extend(
+        if words.is_empty() && term.chars >= MIN_CORRECTED_CHARS && *corrected < MAX_CORRECTED_TERMS {
+            *corrected += 1;
+            words.extend(
                 self.words_one_edit_apart(&term.stem)
                     .map(|word| (word.clone(), CORRECTION_WEIGHT))
                     .take(MAX_CORRECTIONS),
             );
         }
-        meant
+        words
     }
 
     fn words_one_edit_apart<'a>(&'a self, word: &'a str) -> impl Iterator<Item = &'a Box<str>> {
@@ -182,29 +186,29 @@ impl Index {
     }
 }
 
-/// A word of a question.
+/// A word of a query.
 struct Term {
     stem: Box<str>,
-    letters: usize,
+    chars: usize,
 }
 
-/// What is asked for, each word once.
+/// Returns the words of a query, each once, without stop words.
 fn query_terms(query: &str) -> Vec<Term> {
     let end = (0..=query.len().min(MAX_QUERY_BYTES)).rev().find(|end| query.is_char_boundary(*end)).unwrap_or(0);
     let mut all: Vec<(Term, bool)> = Vec::new();
     let mut seen = HashSet::new();
     for_each_word(&expand_abbreviations(&query[..end]), |word, stem| {
         if all.len() < MAX_QUERY_TERMS && seen.insert(stem.to_owned()) {
-            let term = Term { stem: stem.into(), letters: word.chars().count() };
+            let term = Term { stem: stem.into(), chars: word.chars().count() };
             all.push((term, words::is_stop_word(word)));
         }
     });
-    // A question of nothing but such words is meant as it is.
-    let is_all = all.iter().all(|(_, says_little)| *says_little);
-    all.into_iter().filter(|(_, says_little)| is_all || !says_little).map(|(term, _)| term).collect()
+    // A query that has only stop words is a search for them.
+    let has_only_stop_words = all.iter().all(|(_, is_stop_word)| *is_stop_word);
+    all.into_iter().filter(|(_, is_stop_word)| has_only_stop_words || !is_stop_word).map(|(term, _)| term).collect()
 }
 
-/// What every word counts in every tool that has it.
+/// Computes the BM25 weight of every word in every tool that contains it.
 fn weigh_words(documents: &[Fields]) -> BTreeMap<Box<str>, Vec<(usize, f64)>> {
     let count = to_f64(documents.len());
     let average = |field: usize| {
@@ -213,20 +217,20 @@ fn weigh_words(documents: &[Fields]) -> BTreeMap<Box<str>, Vec<(usize, f64)>> {
     };
     let averages: Vec<f64> = (0..FIELDS.len()).map(average).collect();
     let mut postings: BTreeMap<Box<str>, Vec<(usize, f64)>> = BTreeMap::new();
-    for (place, document) in documents.iter().enumerate() {
+    for (index, document) in documents.iter().enumerate() {
         for (word, counts) in &document.words {
             let mut frequency = 0.0;
-            for (index, field) in FIELDS.iter().enumerate() {
-                let length = f64::from(document.lengths[index]) / averages[index];
-                frequency += field.weight * f64::from(counts[index])
+            for (number, field) in FIELDS.iter().enumerate() {
+                let length = f64::from(document.lengths[number]) / averages[number];
+                frequency += field.weight * f64::from(counts[number])
                     / (1.0 - field.length_normalization + field.length_normalization * length);
             }
-            postings.entry(word.clone()).or_default().push((place, frequency));
+            postings.entry(word.clone()).or_default().push((index, frequency));
         }
     }
     for list in postings.values_mut() {
-        let having = to_f64(list.len());
-        let rarity = (1.0 + (count - having + 0.5) / (having + 0.5)).ln();
+        let containing = to_f64(list.len());
+        let rarity = (1.0 + (count - containing + 0.5) / (containing + 0.5)).ln();
         for (_, weight) in list {
             *weight = rarity * *weight * (SATURATION + 1.0) / (*weight + SATURATION);
         }

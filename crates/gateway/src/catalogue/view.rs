@@ -31,6 +31,8 @@ pub(crate) struct Route {
     pub(crate) name: String,
 }
 
+/// The combined lists of a profile, with the servers behind their items. The lists only show what is offered; `authorize`
+/// decides about each use.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     pub(crate) tools: Vec<Value>,
@@ -53,7 +55,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Combines the catalogues of the members. `reserved` are the names of our own tools.
+    /// Combines the catalogues of the members. `reserved` are the names of the built-in tools.
     pub(crate) fn new(profile: &Profile, members: &[Member], reserved: &HashSet<&str>) -> Self {
         let mut view = Self::default();
         for member in members.iter().filter(|member| profile.has_server(&member.name, &member.uuid)) {
@@ -206,7 +208,7 @@ mod tests {
     use super::*;
 
     fn member(name: &str, tools: &[&str]) -> Member {
-        let tools = tools.iter().map(|tool| json!({"name": tool, "x-kept": [1, {"z": 1, "a": 2}]})).collect();
+        let tools = tools.iter().map(|tool| json!({"name": tool, "x-extra": [1, {"z": 1, "a": 2}]})).collect();
         let catalogue = Catalogue {
             tools,
             resources: vec![json!({"uri": format!("{name}://r"), "name": "r"})],
@@ -223,9 +225,9 @@ mod tests {
     }
 
     #[test]
-    fn tools_carry_the_name_of_their_server_and_all_else_unchanged() {
+    fn tools_have_the_prefix_of_their_server_and_are_otherwise_unchanged() {
         let view = View::new(&Profile::default(), &[member("my git", &["log"])], &HashSet::new());
-        assert_eq!(view.tools[0].to_string(), r#"{"name":"my_git__log","x-kept":[1,{"z":1,"a":2}]}"#);
+        assert_eq!(view.tools[0].to_string(), r#"{"name":"my_git__log","x-extra":[1,{"z":1,"a":2}]}"#);
         assert_eq!(
             view.tool("my_git__log"),
             Some(&Route { server: "my git".into(), uuid: "uuid-my git".into(), name: "log".into() })

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::caller_sessions::store_failure;
 use super::host_calls::CodeRun;
 use super::{Caller, CodeMode, Inner, Target, preface};
-use crate::authorize::{Action, SessionGrants};
+use crate::authorize::{Action, Object, SessionGrants, Subject};
 use crate::catalogue::KnownServer;
 
 /// Maximum time that code waits for the tools of servers that start for the first time.
@@ -176,11 +176,14 @@ impl CodeMode {
         } else {
             Arc::default()
         };
-        let grants_all = caller.profile.grants_servers_to_code();
-        let has_servers = caller.authorizer.allows_action(Action::UseServers) && (grants_all || !grants.is_empty());
-        let preface = if has_servers {
+        let preface = if caller.authorizer.allows_any_server(&grants) {
             let known = Box::pin(self.0.hosting.known_servers(&caller.profile)).await;
-            let granted = known.servers().iter().filter(|server| grants_all || grants.contains(&server.uuid));
+            let session = target.session.as_ref();
+            let subject = Subject { principal: &caller.principal, session, grants: Some(&grants) };
+            let granted = known.servers().iter().filter(|server| {
+                let object = Object::Server { name: &server.name, uuid: &server.uuid };
+                caller.authorizer.allows(subject, Action::UseServers, object)
+            });
             Some(preface::build(granted, &saved))
         } else if preface_policy == PrefacePolicy::Always || !saved.is_empty() {
             Some(preface::build(std::iter::empty(), &saved))

@@ -29,7 +29,7 @@ const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A message of a server that belongs to no request.
 pub(crate) enum ServerMessage {
-    /// A list of its catalogue has changed, and was read again.
+    /// A list of the server has changed, and was read again.
     ListChanged(ListKind),
     Other(Incoming),
 }
@@ -78,12 +78,12 @@ impl Connector {
         };
         stage.reached(Phase::McpInit);
         let catalogue = Catalogue::read(&upstream).await.map_err(|error| {
-            let message = format!("cannot read its lists: {error}");
+            let message = format!("cannot read the lists of the server: {error}");
             AttemptError::Failed(ConnectFailure::new(Phase::McpInit, message))
         })?;
         // Before the server can be called: everything is withheld until its pins are loaded.
         self.pins.on_connect(&entry.uuid, &catalogue).await.map_err(|error| {
-            let message = format!("cannot load or save its pins: {error}");
+            let message = format!("cannot load or save the pins of the server: {error}");
             AttemptError::Failed(ConnectFailure::new(Phase::McpInit, message))
         })?;
         let catalogue = Arc::new(Mutex::new(Arc::new(catalogue)));
@@ -136,7 +136,7 @@ impl Connect for Connector {
         }
         .map_err(|error| match error {
             AttemptError::Failed(failure) => failure,
-            AttemptError::RetryAsLegacy => ConnectFailure::new(Phase::McpInit, "it ended during the handshake"),
+            AttemptError::RetryAsLegacy => ConnectFailure::new(Phase::McpInit, "the server ended during the handshake"),
         })
     }
 }
@@ -201,8 +201,8 @@ async fn handshake_failure(error: &UpstreamError, hosted: Option<HostedServer>) 
         && let Ok(ended) = tokio::time::timeout(EXIT_STATUS_TIMEOUT, hosted.wait_for_exit()).await
     {
         failure.phase = Phase::ProcessStart;
-        failure.message = format!("it ended before the handshake: {ended}");
+        failure.message = format!("the process ended before the handshake: {ended}");
     }
-    failure.hints.extend(stderr.last().map(|line| format!("the last line of its stderr: {line}")));
+    failure.hints.extend(stderr.last().map(|line| format!("last line of stderr: {line}")));
     ConnectFailure { stderr, ..failure }
 }

@@ -27,6 +27,7 @@ const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 const STOP_ATTEMPTS: usize = 200;
 const STOP_RETRY_DELAY: Duration = Duration::from_millis(5);
 
+/// A connected server. Dropped, its process is killed and its connections are closed.
 pub(crate) struct ServerLink {
     pub(crate) upstream: Upstream,
     /// For a remote server of the modern era: a second conversation in the legacy era, for clients of that era.
@@ -104,7 +105,7 @@ impl Link for ServerLink {
                 }
             }
         };
-        LinkEnd { message, hints: vec!["`ringfence server logs` shows the last lines of its stderr".into()] }
+        LinkEnd { message, hints: vec!["see the last lines of its stderr with `ringfence server logs`".into()] }
     }
 
     fn is_silent(&self) -> bool {
@@ -123,7 +124,7 @@ impl Link for ServerLink {
         }
         self.upstream.close().await;
         let Some(mut hosted) = self.hosted.lock().take() else { return };
-        // Another task may be reading its state at this moment; that is short, and no new reader can follow.
+        // Another task may be reading the state of the process. That is short, and no new reader can start.
         for _ in 0..STOP_ATTEMPTS {
             match Arc::try_unwrap(hosted) {
                 Ok(hosted) => return hosted.stop().await,

@@ -25,7 +25,7 @@ pub(super) async fn about(State(gateway): State<Gateway>) -> Json<Value> {
     }))
 }
 
-/// Cancelled once the server is to end.
+/// Cancelled when the server starts to shut down.
 #[derive(Clone)]
 pub(super) struct Draining(pub(super) CancellationToken);
 

@@ -1,4 +1,4 @@
-//! The deadline of a call, and what the call shows about its server.
+//! The deadline of a call, and its effect on the circuit breaker of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::connection::{Connector, ServerLink};
 use crate::fleet::{CallEnd, Fleet, NoResponse};
 
-/// Time that a server must be given before its silence counts as a failure.
-pub(super) const MIN_FAIR_WAIT: Duration = Duration::from_secs(30);
+/// Minimum time without a response that counts as a failure of the server.
+pub(super) const MIN_RESPONSE_TIME: Duration = Duration::from_secs(30);
 
 /// Maximum duration of any call, whatever its deadline and however long its client needs for input.
 const MAX_DURATION: Duration = Duration::from_secs(3600);
@@ -42,7 +42,7 @@ impl Deadline {
     }
 }
 
-/// What has happened in a call before its result.
+/// The messages of a call before its result.
 #[derive(Default)]
 pub(super) struct CallProgress {
     has_messages: AtomicBool,
@@ -130,7 +130,7 @@ impl Drop for TrackedCall {
 fn verdict(end: Option<CallEnd>, duration: Duration, has_messages: bool) -> Option<CallEnd> {
     const LATE: CallEnd = CallEnd::NoResponse(NoResponse::TimedOut);
     // A server that has sent messages is slow, not silent.
-    end.or_else(|| (duration >= MIN_FAIR_WAIT).then_some(LATE)).filter(|end| *end != LATE || !has_messages)
+    end.or_else(|| (duration >= MIN_RESPONSE_TIME).then_some(LATE)).filter(|end| *end != LATE || !has_messages)
 }
 
 #[cfg(test)]
@@ -138,9 +138,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_counts_only_after_a_fair_wait() {
+    fn missing_response_counts_only_after_the_minimum_time() {
         let late = Some(CallEnd::NoResponse(NoResponse::TimedOut));
-        let (short, long) = (MIN_FAIR_WAIT / 2, MIN_FAIR_WAIT * 2);
+        let (short, long) = (MIN_RESPONSE_TIME / 2, MIN_RESPONSE_TIME * 2);
         assert_eq!((verdict(None, short, false), verdict(None, long, false)), (None, late));
         assert_eq!(verdict(None, long, true), None, "the server was working");
         assert_eq!((verdict(late, short, false), verdict(late, long, true)), (late, None));
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(start.elapsed(), seconds(5 + 100 + 100 + 10));
 
         let (start, deadline) = (Instant::now(), Deadline::after(seconds(10)));
-        let _never_answered = progress.request_to_client();
+        let _without_response = progress.request_to_client();
         tokio::join!(progress.expired(deadline), async { drop(progress.request_to_client()) });
         assert_eq!(start.elapsed(), MAX_DURATION);
     }

@@ -7,7 +7,7 @@ use ringfence_mcp::failure;
 use ringfence_mcp::rpc::RpcError;
 use ringfence_mcp::upstream::{MAX_RAW_BYTES, UpstreamError};
 
-use super::call_deadline::{Deadline, MIN_FAIR_WAIT};
+use super::call_deadline::{Deadline, MIN_RESPONSE_TIME};
 use crate::fleet::{CallEnd, LinkMissing, NoResponse};
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -19,7 +19,7 @@ pub(crate) enum CallFailure {
     /// The server responded with an error.
     #[error("{}", .0.message)]
     Upstream(RpcError),
-    #[error("the server asks for input, which code cannot give")]
+    #[error("the server requests input, which code cannot give")]
     NeedsInput,
     #[error("no response within {} s", deadline.as_secs_f32())]
     TimedOut { deadline: Duration, may_have_run: bool },
@@ -71,14 +71,14 @@ impl CallFailure {
         }
     }
 
-    /// What the failure says about the server; None if the server had no fair chance to respond.
+    /// What the failure shows about the server; None if the server had too little time to respond.
     pub(super) fn call_end(&self) -> Option<CallEnd> {
         match self {
             Self::Upstream(_) | Self::NeedsInput | Self::TooLarge | Self::Busy => Some(CallEnd::Responded),
             Self::Lost { .. } => Some(CallEnd::NoResponse(NoResponse::ConnectionLost)),
             Self::Unreachable(_) => Some(CallEnd::NoResponse(NoResponse::Unreachable)),
             Self::TimedOut { deadline, .. } => {
-                (*deadline >= MIN_FAIR_WAIT).then_some(CallEnd::NoResponse(NoResponse::TimedOut))
+                (*deadline >= MIN_RESPONSE_TIME).then_some(CallEnd::NoResponse(NoResponse::TimedOut))
             }
             Self::Refused(_) | Self::NotConnected(_) | Self::Cancelled { .. } => None,
         }
@@ -103,8 +103,8 @@ impl CallFailure {
             Self::Upstream(error) => return error,
             Self::Cancelled { .. } => return RpcError::new(RpcError::INTERNAL_ERROR, "the call was cancelled"),
             Self::TimedOut { .. } => format!("no response within {} s", deadline.duration().as_secs()),
-            Self::TooLarge | Self::Busy => "its response is too large".to_owned(),
-            Self::NeedsInput => "it asks for input".to_owned(),
+            Self::TooLarge | Self::Busy => "the response is too large".to_owned(),
+            Self::NeedsInput => "the server requests input".to_owned(),
             Self::Lost { reason, .. } | Self::Unreachable(reason) => reason,
         };
         let effect = if may_have_run { "the call may have run" } else { "the call has not run" };

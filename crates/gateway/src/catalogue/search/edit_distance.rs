@@ -1,10 +1,10 @@
-//! One slip of the finger: a letter too many, too few, another, or two that have changed places.
+//! Compares words for a single typing error: one character inserted, deleted or replaced, or two neighbors swapped.
 
-pub(super) fn is_one_edit_apart(one: &str, other: &str) -> bool {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let (short, long) = if one.len() <= other.len() { (&one, &other) } else { (&other, &one) };
-    let same = short.iter().zip(long.iter()).take_while(|(a, b)| a == b).count();
-    let (short, long) = (&short[same..], &long[same..]);
+pub(super) fn is_one_edit_apart(a: &str, b: &str) -> bool {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let (short, long) = if a.len() <= b.len() { (&a, &b) } else { (&b, &a) };
+    let common_prefix = short.iter().zip(long.iter()).take_while(|(a, b)| a == b).count();
+    let (short, long) = (&short[common_prefix..], &long[common_prefix..]);
     match long.len() - short.len() {
         0 => match (short, long) {
             ([_, short @ ..], [_, long @ ..]) if short == long => true,
@@ -21,8 +21,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips() {
-        for (one, other, expected) in [
+    fn words_one_edit_apart() {
+        for (a, b, expected) in [
             ("commit", "comit", true),
             ("branch", "brnach", true),
             ("search", "saerch", true),
@@ -38,8 +38,8 @@ mod tests {
             ("été", "etés", false),
             ("été", "étés", true),
         ] {
-            assert_eq!(is_one_edit_apart(one, other), expected, "{one} {other}");
-            assert_eq!(is_one_edit_apart(other, one), expected, "{other} {one}");
+            assert_eq!(is_one_edit_apart(a, b), expected, "{a} {b}");
+            assert_eq!(is_one_edit_apart(b, a), expected, "{b} {a}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What words have in common that differ in their ending: `files`, `file`; `creating`, `created`, `creation`, `create`.
+//! Reduces English words to a stem: `files` and `file`; `creating`, `created`, `creation` and `create`.
 //!
-//! Both sides of a comparison go through it, so a stem need not be a word.
+//! Both sides of a comparison are stemmed, so a stem need not be a word.
 
 use std::borrow::Cow;
 
@@ -24,8 +24,8 @@ fn singular(word: &str) -> Cow<'_, str> {
     if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() >= 2) {
         return Cow::Owned(format!("{stem}y"));
     }
-    let hisses = |stem: &&str| ["s", "x", "z", "ch", "sh"].iter().any(|end| stem.ends_with(end));
-    if let Some(stem) = word.strip_suffix("es").filter(hisses) {
+    let has_sibilant_end = |stem: &&str| ["s", "x", "z", "ch", "sh"].iter().any(|end| stem.ends_with(end));
+    if let Some(stem) = word.strip_suffix("es").filter(has_sibilant_end) {
         return Cow::Borrowed(stem);
     }
     match word.strip_suffix('s') {
@@ -38,7 +38,7 @@ fn has_vowel(stem: &str) -> bool {
     stem.contains(['a', 'e', 'i', 'o', 'u', 'y'])
 }
 
-/// `runn` of `running` is `run`; `call` of `calling` stays.
+/// Removes a doubled last letter: `runn` of `running` becomes `run`, but `call` of `calling` stays.
 fn undoubled(stem: &str) -> &str {
     let mut ends = stem.bytes().rev();
     match (ends.next(), ends.next()) {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_meet_that_differ_in_their_ending() {
+    fn inflected_forms_have_the_same_stem() {
         for group in [
             &["file", "files"][..],
             &["create", "creates", "creating", "created", "creation"],
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ending_stays() {
+    fn words_without_a_known_ending_do_not_change() {
         for word in ["status", "class", "this", "string", "need", "bus", "id", "v2s", "été", "thing"] {
             assert_eq!(stem(word), word);
         }
@@ -81,7 +81,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn nothing_is_too_odd(word in "\\PC{0,12}|[a-z]{0,4}(ing|ed|ies|es|s|ion)") {
+        fn any_text_can_be_stemmed(word in "\\PC{0,12}|[a-z]{0,4}(ing|ed|ies|es|s|ion)") {
             let _ = stem(&word);
         }
     }

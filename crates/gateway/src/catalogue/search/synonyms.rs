@@ -1,11 +1,11 @@
-//! Words that those who write tools and those who look for them use for the same thing.
+//! Synonyms: words that descriptions of tools and queries use for the same thing.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::stem::stem;
 
-/// Each word of a line may stand for the others. Only what holds whichever servers there are.
+/// The words of a line are synonyms of each other. Only words that are synonyms for any set of servers.
 const GROUPS: [&str; 58] = [
     "create add make new insert append",
     "delete remove drop erase destroy clear forget",
@@ -67,28 +67,28 @@ const GROUPS: [&str; 58] = [
     "memory remember",
 ];
 
-/// Short forms, and what they are short for.
+/// Abbreviations with their long forms.
 const ABBREVIATIONS: [(&str, &str); 4] =
     [("pr", "pull request"), ("mr", "merge request"), ("ci", "status check"), ("env", "environment")];
 
 static SYNONYMS: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
-    let mut alike: HashMap<String, Vec<String>> = HashMap::new();
+    let mut synonyms: HashMap<String, Vec<String>> = HashMap::new();
     for group in GROUPS {
         let stems: Vec<String> = group.split(' ').map(|word| stem(word).into_owned()).collect();
         for word in &stems {
             let others = stems.iter().filter(|other| *other != word).cloned();
-            alike.entry(word.clone()).or_default().extend(others);
+            synonyms.entry(word.clone()).or_default().extend(others);
         }
     }
-    alike
+    synonyms
 });
 
-/// The stems of words that may be meant by a word, by its stem.
+/// Returns the stems of the synonyms of a stem.
 pub(super) fn synonyms_of(stem: &str) -> impl Iterator<Item = &'static str> {
     SYNONYMS.get(stem).into_iter().flatten().map(String::as_str)
 }
 
-/// A question in which short forms are followed by what they are short for.
+/// Inserts the long form after each abbreviation in a query.
 pub(super) fn expand_abbreviations(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for word in text.split_inclusive(|char: char| !char.is_alphanumeric()) {
@@ -109,16 +109,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_of_a_group_stands_for_the_others() {
+    fn words_of_a_group_are_synonyms_of_each_other() {
         let of = |word: &str| synonyms_of(word).collect::<Vec<_>>();
         assert_eq!(of("folder"), ["directory", "dir"]);
         assert_eq!(of("dir"), ["folder", "directory"]);
-        assert!(of("show").contains(&"list") && of("show").contains(&"get"), "it is in two groups");
+        assert!(of("show").contains(&"list") && of("show").contains(&"get"), "the word is in two groups");
         assert_eq!(of("xylophone"), [] as [&str; 0]);
     }
 
     #[test]
-    fn short_forms_are_written_out() {
+    fn long_forms_follow_abbreviations() {
         assert_eq!(expand_abbreviations("merge PRs, now"), "merge PRs, pull request  now");
         assert_eq!(expand_abbreviations("prune"), "prune");
     }

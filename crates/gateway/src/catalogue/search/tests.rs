@@ -1,4 +1,4 @@
-//! What is found, in which order, and what odd questions do.
+//! The results of queries, their order, and unusual queries.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ fn tool(name: &str, description: &str) -> Value {
     json!({"name": name, "description": description})
 }
 
-/// Names of what is found among these tools of one server.
+/// Returns the names of the tools of one server that a query finds.
 fn found(tools: &[Value], query: &str) -> Vec<String> {
     let index = Index::new(&[SearchableServer { name: "srv", description: "", tools }]);
     let name = |hit: Hit| tools[hit.tool]["name"].as_str().unwrap().to_owned();
@@ -19,7 +19,7 @@ fn found(tools: &[Value], query: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_best_comes_first_and_not_every_word_need_match() {
+fn best_tool_comes_first_and_not_every_word_must_match() {
     let tools = [
         tool("delete_branch", "Deletes a branch of a repository"),
         tool("create_issue", "Opens an issue in a repository"),
@@ -50,44 +50,44 @@ fn parameters_and_servers_are_searched_too() {
 }
 
 #[test]
-fn one_slip_is_forgiven_in_words_of_four_letters() {
+fn one_typing_error_is_corrected_in_words_of_four_letters() {
     let tools = [tool("commit", "Records changes"), tool("branch", "Lists branches"), tool("tag", "Names a version")];
     for query in ["comit", "commmit", "cmomit", "cammit", "COMIT"] {
         assert_eq!(found(&tools, query), ["commit"], "{query}");
     }
     assert_eq!(found(&tools, "brnach"), ["branch"]);
     assert_eq!(found(&tools, "tga"), [] as [&str; 0], "too short");
-    assert_eq!(found(&tools, "cmmoit"), [] as [&str; 0], "two slips");
+    assert_eq!(found(&tools, "cmmoit"), [] as [&str; 0], "two errors");
 }
 
 #[test]
-fn a_word_that_is_known_is_not_taken_for_a_slip() {
+fn known_word_is_not_corrected() {
     let tools = [tool("read_mail", "Mail"), tool("read_main", "Main")];
     assert_eq!(found(&tools, "mail"), ["read_mail"]);
 }
 
 #[test]
-fn a_beginning_stands_for_the_word() {
+fn prefix_matches_the_word() {
     let tools = [tool("find", "Users that are assignable"), tool("get", "Users that are away")];
     assert_eq!(found(&tools, "assign"), ["find"]);
     assert_eq!(found(&tools, "ass"), [] as [&str; 0]);
 }
 
 #[test]
-fn equally_good_ones_are_in_the_order_of_their_names() {
+fn tools_with_the_same_score_are_sorted_by_name() {
     let [one, two] = [[tool("b", "same"), tool("a", "same")], [tool("d", "same"), tool("c", "same")]];
     let servers = [
         SearchableServer { name: "z", description: "", tools: &one },
         SearchableServer { name: "y", description: "", tools: &two },
     ];
     let found = Index::new(&servers).search("same", 10);
-    let places: Vec<(usize, usize)> = found.iter().map(|hit| (hit.server, hit.tool)).collect();
-    assert_eq!(places, [(1, 1), (1, 0), (0, 1), (0, 0)]);
+    let positions: Vec<(usize, usize)> = found.iter().map(|hit| (hit.server, hit.tool)).collect();
+    assert_eq!(positions, [(1, 1), (1, 0), (0, 1), (0, 0)]);
     assert_eq!(Index::new(&servers).search("same", 3), found[..3]);
 }
 
 #[test]
-fn nothing_is_found_where_nothing_is_asked_or_there() {
+fn empty_query_or_index_finds_nothing() {
     let tools = [tool("a", "Reads files")];
     for query in ["", " ", "?!", "\0\u{202e}", "日本語", "zzzzzz"] {
         assert_eq!(found(&tools, query), [] as [&str; 0], "{query:?}");
@@ -99,22 +99,22 @@ fn nothing_is_found_where_nothing_is_asked_or_there() {
 }
 
 #[test]
-fn words_that_say_little_count_only_alone() {
+fn stop_words_count_only_alone() {
     let tools = [tool("a", "what it does for you"), tool("b", "reads files")];
     assert_eq!(found(&tools, "what does it do to files"), ["b"]);
     assert_eq!(found(&tools, "what for"), ["a"]);
 }
 
 #[test]
-fn a_question_without_end_is_cut() {
+fn long_query_is_cut() {
     let tools = [tool("a", "last"), tool("b", "first")];
-    let begun = Instant::now();
+    let start = Instant::now();
     assert_eq!(found(&tools, &format!("first {} last", "é ".repeat(4 << 20))), ["b"]);
-    assert!(begun.elapsed().as_secs() < 5);
+    assert!(start.elapsed().as_secs() < 5);
 }
 
 #[test]
-fn a_server_of_very_many_tools_hides_no_other() {
+fn server_with_very_many_tools_does_not_hide_others() {
     let many: Vec<Value> = (0..MAX_TOOLS_PER_SERVER + 10).map(|number| tool(&format!("t{number}"), "floods")).collect();
     let few = [tool("read", "rare floods")];
     let servers = [
@@ -128,7 +128,7 @@ fn a_server_of_very_many_tools_hides_no_other() {
 
 proptest! {
     #[test]
-    fn nothing_is_too_odd(name in "\\PC{0,20}", description in "\\PC{0,200}", query in "\\PC{0,60}|[a-z ]{0,60}") {
+    fn any_text_can_be_searched(name in "\\PC{0,20}", description in "\\PC{0,200}", query in "\\PC{0,60}|[a-z ]{0,60}") {
         let tools = [json!({"name": name, "description": description}), json!([description]), json!(null)];
         let index = Index::new(&[SearchableServer { name: &name, description: &query, tools: &tools }]);
         for hit in index.search(&query, 5) {

@@ -1,56 +1,58 @@
-//! From a text to the words that are compared.
+//! Splits text into the words that are indexed and searched.
 
 use super::stem::stem;
 
-/// Longer runs of letters are no words.
+/// Maximum length of a word; longer runs of letters are ignored.
 const MAX_WORD_CHARS: usize = 40;
 
-/// Words of a question that say nothing of what is looked for.
+/// Words of a query that do not say what is searched for.
 const STOP_WORDS: &str = "\
     a about according all an and any are as at be by can could did do does for from give has have how i in \
     into is it its let me my need of on or our please should so some something that the their them there \
     these this those to tool want was we what when where which with you";
 
 pub(super) fn is_stop_word(word: &str) -> bool {
-    STOP_WORDS.split(' ').any(|little| little == word)
+    STOP_WORDS.split(' ').any(|stop_word| stop_word == word)
 }
 
-/// Hands over every word of a text, in lower case, and its stem. Names are taken apart: `getUserID`, `list-all_files`.
-pub(super) fn for_each_word(text: &str, mut take: impl FnMut(&str, &str)) {
+/// Calls `visit` with every word of a text in lower case, and its stem. Names such as `getUserID` and `list-all_files` are
+/// split into their words.
+pub(super) fn for_each_word(text: &str, mut visit: impl FnMut(&str, &str)) {
     let mut word = String::new();
     let mut letters = 0;
-    let mut hand_over = |word: &mut String, letters: &mut usize| {
+    let mut finish_word = |word: &mut String, letters: &mut usize| {
         if (1..=MAX_WORD_CHARS).contains(letters) {
-            take(word, &stem(word));
+            visit(word, &stem(word));
         }
         word.clear();
         *letters = 0;
     };
-    let mut before = None;
+    let mut previous = None;
     let mut chars = text.chars();
     while let Some(char) = chars.next() {
         if !char.is_alphanumeric() {
-            hand_over(&mut word, &mut letters);
-            before = None;
+            finish_word(&mut word, &mut letters);
+            previous = None;
             continue;
         }
-        let begins = char.is_uppercase()
-            && before.is_some_and(|before: char| {
-                before.is_lowercase() || before.is_uppercase() && starts_lowercase_word(chars.as_str())
+        let starts_word = char.is_uppercase()
+            && previous.is_some_and(|previous: char| {
+                previous.is_lowercase() || previous.is_uppercase() && starts_lowercase_word(chars.as_str())
             });
-        if begins {
-            hand_over(&mut word, &mut letters);
+        if starts_word {
+            finish_word(&mut word, &mut letters);
         }
         if letters <= MAX_WORD_CHARS {
             word.extend(char.to_lowercase());
             letters += 1;
         }
-        before = Some(char);
+        previous = Some(char);
     }
-    hand_over(&mut word, &mut letters);
+    finish_word(&mut word, &mut letters);
 }
 
-/// Whether what follows a capital belongs to it, as in `HTTPRequest`, and is not the plural of capitals, as in `URLs`.
+/// Whether a capital starts a word with the text after it, as in `HTTPRequest`, and is not followed by a plural `s`, as in
+/// `URLs`.
 fn starts_lowercase_word(following: &str) -> bool {
     let mut following = following.strip_prefix('s').unwrap_or(following).chars();
     following.next().is_some_and(char::is_lowercase)
@@ -67,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_apart() {
+    fn names_are_split_into_words() {
         for (text, expected) in [
             ("create_issue", &["create", "issue"][..]),
             ("list-all.files/now", &["list", "all", "files", "now"]),
@@ -83,12 +85,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_word_is_passed_over() {
+    fn overlong_words_are_ignored() {
         assert_eq!(words(&format!("a {} b", "x".repeat(100_000))), ["a", "b"]);
     }
 
     #[test]
-    fn some_words_say_little() {
+    fn common_words_are_stop_words() {
         assert!(is_stop_word("a") && is_stop_word("you") && !is_stop_word("repository") && !is_stop_word(""));
     }
 }
