@@ -14,6 +14,6 @@ pub(crate) fn load(file: Option<PathBuf>, flags: Vec<Flag>) -> Result<Configurat
 /// Returns the sources of the configuration: the file, the environment and the flags.
 pub(crate) fn sources(file: Option<PathBuf>, flags: Vec<Flag>) -> Sources {
     let environment = Environment::from_process();
-    let named = environment.get(ringfence_config::CONFIG_FILE_VARIABLE).filter(|path| !path.is_empty());
-    Sources { file: file.or_else(|| named.map(PathBuf::from)), environment, flags }
+    let from_environment = environment.get(ringfence_config::CONFIG_FILE_VARIABLE).filter(|path| !path.is_empty());
+    Sources { file: file.or_else(|| from_environment.map(PathBuf::from)), environment, flags }
 }

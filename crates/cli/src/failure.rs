@@ -5,9 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use ringfence_config::ConfigError;
-use ringfence_config::ImageUnpackError;
-use ringfence_config::ScopeError;
+use ringfence_config::{ConfigError, ImageUnpackError, ScopeError};
 use ringfence_core::hidden_text::escape;
 use ringfence_sandbox::Error as SandboxError;
 use ringfence_store::StoreError;

@@ -16,9 +16,7 @@ use ringfence_backend::interpreter;
 use ringfence_servers::import::client_files;
 
 use ringfence_config::{ProtectedPaths, VolumeRefused};
-use ringfence_core::Flavor;
-use ringfence_core::{Network, Spec, Volume, bytes};
-use ringfence_core::{Template, proxy_environment};
+use ringfence_core::{Flavor, Network, Spec, Template, Volume, bytes, proxy_environment};
 use ringfence_sandbox::Stdio;
 use rustix::termios::{isatty, tcgetwinsize};
 

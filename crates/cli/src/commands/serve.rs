@@ -12,9 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ringfence_config::Configuration;
-use ringfence_config::ProtectedPaths;
-use ringfence_config::cache_directory;
+use ringfence_config::{Configuration, ProtectedPaths, cache_directory};
 use ringfence_core::Volume;
 use ringfence_gateway::Gateway;
 use ringfence_mcp::stdio;

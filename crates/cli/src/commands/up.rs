@@ -15,9 +15,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-use ringfence_config::ProtectedPaths;
-use ringfence_config::cache_directory;
-use ringfence_config::{Configuration, Sources};
+use ringfence_config::{Configuration, ProtectedPaths, Sources, cache_directory};
 use ringfence_servers::import::client_files;
 use ringfence_supervisor::{Ending, Options, StartError, Supervisor, TokenSource};
 use serde_json::json;

@@ -109,7 +109,7 @@ fn tools_are_found_while_no_server_runs() {
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("the tools of new are unknown until") && !told.contains("off"), "{told}");
     assert_eq!(desk.says(&["search", "now"]), "clock.now\n");
-    assert_eq!(desk.reports(&["search", "xylophone"]), "no tools found\n");
+    assert!(desk.reports(&["search", "xylophone"]).ends_with("\nno tools found\n"));
     assert_eq!(desk.says(&["search", "issue repository", "--limit", "1"]).lines().count(), 1);
     let found = desk.json(&["search", "new issue", "--json"])["tools"][0].take();
     assert!(found["score"].as_f64().is_some_and(|score| score > 0.0), "{found}");

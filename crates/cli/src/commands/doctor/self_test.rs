@@ -8,9 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 
-use ringfence_core::Flavors;
-use ringfence_core::{Access, Volume};
-use ringfence_core::{Language, Template};
+use ringfence_core::{Access, Flavors, Language, Template, Volume};
 use ringfence_sandbox::{Stdio, Streams};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;

@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use ringfence_config::ProtectedPaths;
-use ringfence_config::cache_directory;
-use ringfence_config::{Capability, Scope};
-use ringfence_config::{Configuration, Sources};
+use ringfence_config::{Capability, Configuration, ProtectedPaths, Scope, Sources, cache_directory};
 use ringfence_gateway::{Hosting, HostingOptions};
 use ringfence_servers::{FileTrust, Host, HostSettings, ListingWatcher};
 use ringfence_session::Sessions;

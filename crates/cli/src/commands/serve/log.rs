@@ -3,8 +3,7 @@
 use std::fmt;
 use std::io::Write;
 
-use ringfence_config::Run;
-use ringfence_config::{LogFormat, LogSettings};
+use ringfence_config::{LogFormat, LogSettings, Run};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{Format, Writer};

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_config::Environment;
-use ringfence_config::SessionSettings;
-use ringfence_config::{ProtectedPaths, VolumeRefused};
-use ringfence_config::{SCOPE_DIGEST_VARIABLE, SCOPE_FILE_VARIABLE, Scope, ScopeFile};
+use ringfence_config::{
+    Environment, ProtectedPaths, SCOPE_DIGEST_VARIABLE, SCOPE_FILE_VARIABLE, Scope, ScopeFile, SessionSettings,
+    VolumeRefused,
+};
 
 use crate::failure::Failure;
 

@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     /// A header to send with every request to the URL
     #[arg(long = "header", value_name = "NAME=VALUE", requires = "url")]
     headers: Vec<Header>,
-    /// Timeout of the connection to the URL, in seconds [default: 10]
+    /// Maximum time to wait for the server at the URL, in seconds [default: 10]
     #[arg(long, value_name = "SECONDS", requires = "url")]
     timeout: Option<f64>,
     /// A description of the server

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ringfence_config::GuestWritable;
-use ringfence_config::{Configuration, Sources};
+use ringfence_config::{Configuration, GuestWritable, Sources};
 use ringfence_servers::{EntryOrigin, Listing, guest_writable, list};
 use ringfence_store::{DamageReport, Store};
 use tokio::runtime::Runtime;
