@@ -1,370 +1,318 @@
-//! A session's sandbox, as seen from asynchronous code.
+//! One instance, as seen from asynchronous code.
+//!
+//! Every backend has the same init in its instances, which is reached through [`Control`]: processes, signals, events
+//! and files work alike. [`Platform`] is the part that differs.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_core::{Command, WORKSPACE};
-use ringfence_sandbox::cgroup::MemoryGauge;
-use ringfence_sandbox::launcher::{BackgroundStreams, InitialProcess, Launched};
-use ringfence_sandbox::{Control, Enforcement, Error, Event, SignalTarget, pipe};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, pidfd_send_signal};
+use ringfence_sandbox::launcher::BackgroundStreams;
+use ringfence_sandbox::{Control, Error, Event, SignalTarget, pipe};
+use rustix::process::Signal;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::net::unix::pipe::Receiver;
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::{sleep, timeout};
 
-use super::meter::Meter;
-use super::processes::Processes;
+use crate::background_output::BackgroundOutput;
+use crate::files::InstanceFiles;
 use crate::kernel_socket::KernelSocket;
-use crate::native::background_output::BackgroundOutput;
-use crate::native::launcher::{LauncherHandle, Told};
-use crate::native::launcher_sockets::address;
+use crate::limits::{Enforcement, Meter};
+use crate::monitor::{EndWatch, KillHandle, Monitor};
+use crate::native::NativeInstance;
+use crate::process::{InterpreterProcess, PipedProcess, Process};
+use crate::processes::Processes;
 
-/// The sandbox. Dropped, it is killed.
+/// An instance. Dropping it kills every process in it.
 pub struct Instance {
+    platform: Platform,
+    monitor: Monitor,
     control: Arc<Control>,
-    /// The same socket once more, to be told when it has something to say.
-    told: UnixStream,
-    pidfd: Arc<OwnedFd>,
-    pid: Pid,
-    gauge: Option<Arc<MemoryGauge>>,
-    pub enforcement: Enforcement,
-    /// Its interpreter can be forked. Only once, and before anything of the guest's has run.
+    /// A duplicate of the control socket, through which the runtime reports that it is readable.
+    control_readiness: UnixStream,
+    /// Whether its interpreter can be forked: only once, and before any other process of the guest has run.
     is_warm: bool,
-    launcher: LauncherHandle,
     environment: BTreeMap<String, String>,
     processes: Arc<Processes>,
-    leftovers: BackgroundOutput,
+    background_output: BackgroundOutput,
     last_process: u32,
 }
 
-/// Each owner has numbers of its own for its processes, below those of managed ones.
-const OWNER_SHIFT: u32 = 16;
-const OWNERS: u32 = 0x3fff;
+/// The part of an instance that its backend implements.
+pub(crate) enum Platform {
+    Native(NativeInstance),
+}
 
-/// How a process begins.
-enum Beginning {
+/// Each owner of an instance numbers its processes from here on, below the numbers of managed processes.
+const OWNER_SHIFT: u32 = 16;
+const MAX_OWNERS: u32 = 0x3fff;
+
+/// Far more time than an init needs for a request.
+const INIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Pause before a request is repeated for which the init's queue had no space.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+enum Start {
     Fork,
     Exec(Vec<OsString>),
 }
 
-/// Far more than an init takes for an order.
-const INIT_PATIENCE: Duration = Duration::from_secs(5);
-
-/// When it has no room for a question.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
-
-/// How long somebody waits for a launcher to have what a next server would need. It has been asked by then, and takes it
-/// whenever it comes to it.
-const KEEP_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Streams on their way to the launcher.
-pub struct Kept(Told);
-
-impl Kept {
-    /// Waits until the launcher has them, unless it takes too long.
-    pub async fn confirm(self) -> Result<(), String> {
-        let Ok(kept) = timeout(KEEP_PATIENCE, self.0).await else { return Err("the launcher does not answer".into()) };
-        kept.unwrap_or(Err(Error::LauncherLost)).map_err(|error| error.to_string())
-    }
-}
-
-/// The process that a sandbox is to start with: its ends of all that it is given, and copies of the host's, which the
-/// launcher keeps for a next server.
-pub struct Opening {
-    pub first: InitialProcess,
-    theirs: [OwnedFd; InitialProcess::DESCRIPTORS],
-    kept: [OwnedFd; 3],
-}
-
-/// Its number in a new sandbox.
-const FIRST: u32 = 1;
-
-impl Opening {
-    /// Prepares it, with the host's ends: the process and its control channel.
-    pub fn new(
-        argv: Vec<OsString>,
-        environment: BTreeMap<String, String>,
-    ) -> std::io::Result<(Self, Process, KernelSocket)> {
-        let ([stdin, stdout, stderr], [_, from_stdout, from_stderr]) = pipe::standard_streams()?;
-        let (control, their_control) = KernelSocket::new()?;
-        let kept = [control.as_fd(), from_stdout.as_fd(), from_stderr.as_fd()].map(|fd| fd.try_clone_to_owned());
-        let [kept_control, kept_stdout, kept_stderr] = kept;
-        let first =
-            InitialProcess { process: FIRST, command: Command { argv, workdir: WORKSPACE.into() }, environment };
-        let opening = Self {
-            first,
-            theirs: [stdin, stdout, stderr, their_control],
-            kept: [kept_control?, kept_stdout?, kept_stderr?],
-        };
-        let (stdout, stderr) = (Receiver::from_owned_fd(from_stdout)?, Receiver::from_owned_fd(from_stderr)?);
-        Ok((opening, Process { number: FIRST, stdout, stderr }, control))
-    }
-
-    /// In the order in which the launcher takes them.
-    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        self.theirs.iter().chain(&self.kept).map(AsFd::as_fd).collect()
-    }
-}
-
-pub struct Killer(Arc<OwnedFd>);
-
-impl Killer {
-    pub fn kill(&self) {
-        let _ = pidfd_send_signal(&self.0, Signal::KILL);
-    }
-}
-
-/// A process of the guest, with the host's ends of what it was given.
-pub struct Process {
-    pub number: u32,
-    pub stdout: Receiver,
-    pub stderr: Receiver,
-}
-
 impl Instance {
-    pub fn new(
-        launched: Launched,
-        launcher: LauncherHandle,
+    /// Takes ownership of a running instance, which is killed if this fails.
+    pub(crate) fn new(
+        platform: Platform,
+        control: Control,
         environment: BTreeMap<String, String>,
+        is_warm: bool,
     ) -> std::io::Result<Self> {
-        let pidfd = Arc::new(launched.pidfd);
-        // Nobody else would end one that cannot be listened to.
-        let told = listen(&launched.control).inspect_err(|_| Killer(Arc::clone(&pidfd)).kill())?;
-        let control = Arc::new(launched.control);
+        let Platform::Native(native) = &platform;
+        let monitor = Monitor::Native(native.init().clone());
+        let control_readiness = duplicate(&control).inspect_err(|_| monitor.kill())?;
+        let control = Arc::new(control);
         Ok(Self {
             processes: Processes::new(Arc::clone(&control), environment.clone()),
+            platform,
+            monitor,
             control,
-            told,
-            pidfd,
-            pid: launched.pid,
-            gauge: launched.gauge.map(Arc::new),
-            enforcement: launched.enforcement,
-            is_warm: launched.is_warm,
-            launcher,
+            control_readiness,
+            is_warm,
             environment,
-            leftovers: BackgroundOutput::default(),
+            background_output: BackgroundOutput::default(),
             last_process: 0,
         })
     }
 
-    /// Numbers processes from where no owner before has.
-    pub fn count_from(&mut self, generation: u32) {
-        self.last_process = generation.min(OWNERS) << OWNER_SHIFT;
-        self.processes.count_from(self.last_process);
+    /// Numbers processes after this one, which was started together with the instance.
+    pub(crate) fn number_processes_after(&mut self, process: u32) {
+        self.last_process = process;
     }
 
-    /// The sandbox has been started with a process, which may have been its one fork.
-    pub fn count_first(&mut self) {
-        (self.last_process, self.is_warm) = (FIRST, false);
+    /// Numbers processes from where no previous owner has.
+    pub(crate) fn number_processes_of_owner(&mut self, generation: u32) {
+        self.last_process = generation.min(MAX_OWNERS) << OWNER_SHIFT;
+        self.processes.number_after(self.last_process);
     }
 
-    /// How a next server finds it.
+    /// Reads the output of processes that a previous owner's commands have left running.
+    pub(crate) fn resume_background_output(&mut self, streams: Vec<BackgroundStreams>) {
+        for streams in streams {
+            self.background_output.resume(streams);
+        }
+    }
+
+    /// The name under which the next server finds the instance.
     pub fn address(&self) -> String {
-        address(self.launcher.door(), self.pid)
+        let Platform::Native(native) = &self.platform;
+        native.address()
     }
 
-    /// Whether the sandbox has not ended.
+    /// The name under which an operator finds the instance: the pid of its init.
+    pub fn id(&self) -> String {
+        let Platform::Native(native) = &self.platform;
+        native.init().pid().as_raw_nonzero().to_string()
+    }
+
+    /// Whether the instance has not ended.
     pub fn is_alive(&self) -> bool {
-        is_alive(&self.pidfd)
+        self.monitor.is_alive()
     }
 
-    pub fn gauge(&self) -> Option<Arc<MemoryGauge>> {
-        self.gauge.clone()
+    /// Returns the mechanism that enforces each limit.
+    pub fn enforcement(&self) -> Enforcement {
+        let Platform::Native(native) = &self.platform;
+        native.enforcement().into()
     }
 
-    /// By which others see what it uses.
-    pub fn meter(&self, most_tasks: u32) -> Meter {
-        let (pidfd, control) = (Arc::clone(&self.pidfd), Arc::clone(&self.control));
-        Meter::new(self.pid, pidfd, self.gauge(), control, most_tasks)
+    /// Returns a handle that reads the usage of the instance while another task owns it.
+    pub fn meter(&self, max_tasks: u32) -> Meter {
+        Meter::new(self.monitor.clone(), Arc::clone(&self.control), max_tasks)
     }
 
-    /// Processes that were killed for want of memory.
+    /// The memory that the instance uses; cheap. None on hosts where no cgroup counts it.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.monitor.memory_bytes()
+    }
+
+    /// The number of processes that were killed because the memory limit was exceeded.
     pub fn memory_kills(&self) -> u64 {
-        self.gauge.as_ref().map_or(0, |gauge| gauge.kills())
+        self.monitor.memory_kills()
     }
 
-    /// Whether the whole sandbox was killed for its memory, where no cgroup keeps that limit.
-    pub async fn is_breached(&self) -> bool {
-        !self.enforcement.memory_by_cgroup && self.launcher.is_breached(self.pid).await
+    /// Whether the whole instance was killed for its memory. Always false where [`Self::memory_kills`] counts.
+    pub async fn has_exceeded_memory(&self) -> bool {
+        let Platform::Native(native) = &self.platform;
+        native.has_exceeded_memory().await
     }
 
-    /// Ends every process in it, without waiting for that.
+    /// Kills every process in it, without waiting for their end.
     pub fn kill(&self) {
-        self.killer().kill();
+        self.monitor.kill();
     }
 
-    /// By which its end is seen when it is dropped.
-    pub fn witness(&self) -> Witness {
-        Witness(Arc::clone(&self.pidfd))
+    /// Kills every process in it, and waits until the host has freed its resources.
+    pub async fn stop(&self) {
+        self.kill();
+        self.end_watch().ended().await;
+        let Platform::Native(native) = &self.platform;
+        native.freed().await;
     }
 
-    /// By which it can be ended while it is lent.
-    pub fn killer(&self) -> Killer {
-        Killer(Arc::clone(&self.pidfd))
+    /// Returns a handle that kills the instance while another task uses it.
+    pub fn kill_handle(&self) -> KillHandle {
+        KillHandle::new(self.monitor.clone())
     }
 
-    /// The init's number on the host.
-    pub fn pid(&self) -> Pid {
-        self.pid
+    /// Returns a handle that waits for the end of the instance after it was dropped.
+    pub fn end_watch(&self) -> EndWatch {
+        EndWatch::new(self.monitor.clone())
     }
 
-    /// Once it has ended, waits until its launcher has freed what it had: a launcher reaps before it answers.
-    pub async fn freed(&self) {
-        let _ = self.launcher.is_breached(self.pid).await;
+    /// Returns a handle on its files.
+    pub fn files(&self) -> InstanceFiles {
+        InstanceFiles::new(Arc::clone(&self.control))
     }
 
-    /// Leaves an interpreter's streams with the launcher, from whom a next server gets them.
-    pub fn keep(&self, process: &Process, control: &KernelSocket) -> Result<Kept, String> {
-        let streams = [control.as_fd(), process.stdout.as_fd(), process.stderr.as_fd()];
-        let owned = streams.into_iter().map(|fd| fd.try_clone_to_owned()).collect::<Result<_, _>>();
-        let owned = owned.map_err(|error| error.to_string())?;
-        self.launcher.keep(self.pid, process.number, owned).map(Kept).map_err(|error| error.to_string())
-    }
-
-    /// Orders to the init besides those of the session's own task.
-    pub fn control(&self) -> Arc<Control> {
-        Arc::clone(&self.control)
-    }
-
-    /// Processes that outlive the calls, which the session's task does not look after.
+    /// Its long-lived processes, which are independent of the calls in it.
     pub fn processes(&self) -> Arc<Processes> {
         Arc::clone(&self.processes)
     }
 
-    /// The next thing that the sandbox has to say. Cancel-safe: nothing is read before it is there.
+    /// Waits for the next event. Cancel-safe: nothing is read before an event is complete. Only one task may wait.
     pub async fn event(&self) -> Event {
         loop {
-            if self.told.readable().await.is_err() {
+            if self.control_readiness.readable().await.is_err() {
                 return Event::Lost;
             }
             if self.control.has_event() {
-                match self.processes.hear(self.control.next_event()) {
+                match self.processes.handle_event(self.control.next_event()) {
                     Some(event) => return event,
                     None => continue,
                 }
             }
-            // Nothing yet: say so, to be told again.
-            let nothing = || Err::<(), _>(std::io::ErrorKind::WouldBlock.into());
-            let _ = self.told.try_io(Interest::READABLE, nothing);
+            // Clears the readiness, so that the next wait is a real one.
+            let not_ready = || Err::<(), _>(std::io::ErrorKind::WouldBlock.into());
+            let _ = self.control_readiness.try_io(Interest::READABLE, not_ready);
         }
     }
 
-    /// Forks the interpreter of a warm sandbox, if this is one, with `control` as descriptor 3.
-    pub fn fork(&mut self, control: &OwnedFd) -> Option<Result<Process, String>> {
-        let is_warm = std::mem::take(&mut self.is_warm);
-        is_warm.then(|| self.begin(Beginning::Fork, Some(control)))
+    /// Starts an interpreter with a socket for code as descriptor 3: forks the warm one, if there is one, else executes
+    /// `argv`. Its streams are stored for the next server meanwhile.
+    pub fn start_interpreter(&mut self, argv: Vec<OsString>) -> Result<InterpreterProcess, String> {
+        let (socket, guest_socket) = KernelSocket::new().map_err(|error| error.to_string())?;
+        let is_forked = std::mem::take(&mut self.is_warm);
+        let start = if is_forked { Start::Fork } else { Start::Exec(argv) };
+        let process = self.start(start, Some(&guest_socket))?;
+        // While this process has the guest's end, it does not see that the interpreter closes it.
+        drop(guest_socket);
+        let Platform::Native(native) = &self.platform;
+        let pending_store = Some(native.store_interpreter(&process, &socket)?);
+        Ok(InterpreterProcess { process, socket, is_forked, pending_store })
     }
 
-    /// Starts a process with its output on pipes, its input at its end, and `control` as descriptor 3.
-    pub fn spawn(&mut self, argv: Vec<OsString>, control: Option<&OwnedFd>) -> Result<Process, String> {
+    /// Starts a process in the workspace, with its output on pipes and its standard input at its end. An event reports
+    /// the result.
+    pub fn spawn(&mut self, argv: Vec<OsString>) -> Result<Process, String> {
         self.is_warm = false;
-        self.begin(Beginning::Exec(argv), control)
+        self.start(Start::Exec(argv), None)
     }
 
-    fn begin(&mut self, beginning: Beginning, control: Option<&OwnedFd>) -> Result<Process, String> {
-        let streams = pipe::standard_streams().map_err(|errno| format!("no pipe: {errno}"))?;
-        let (theirs, [_, from_stdout, from_stderr]) = streams;
-        let descriptors: Vec<_> = theirs.iter().chain(control).map(AsFd::as_fd).collect();
+    fn start(&mut self, start: Start, socket: Option<&OwnedFd>) -> Result<Process, String> {
+        let streams = pipe::standard_streams().map_err(|errno| format!("cannot create a pipe: {errno}"))?;
+        let (guest_ends, [_, from_stdout, from_stderr]) = streams;
+        let descriptors: Vec<_> = guest_ends.iter().chain(socket).map(AsFd::as_fd).collect();
         self.last_process += 1;
         let (process, environment) = (self.last_process, &self.environment);
-        let ordered = match beginning {
-            Beginning::Fork => self.control.fork_interpreter(process, Path::new(WORKSPACE), environment, &descriptors),
-            Beginning::Exec(argv) => {
+        let sent = match start {
+            Start::Fork => self.control.fork_interpreter(process, Path::new(WORKSPACE), environment, &descriptors),
+            Start::Exec(argv) => {
                 let command = Command { argv, workdir: WORKSPACE.into() };
                 self.control.spawn(process, &command, environment, &descriptors)
             }
         };
-        ordered.map_err(|error| error.to_string())?;
+        sent.map_err(|error| error.to_string())?;
         let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| error.to_string());
         Ok(Process { number: self.last_process, stdout: receive(from_stdout)?, stderr: receive(from_stderr)? })
     }
 
-    /// Waits until the init has done all that it was told; not for long: one that does not is stuck, since a guest can
-    /// keep it from that, and the sandbox is then ended. Whether it was so.
+    /// Starts a process with pipes for its three standard streams. An event reports the result.
+    ///
+    /// The caller chooses the number: an instance whose processes are started this way has no others.
+    pub fn spawn_piped(
+        &self,
+        process: u32,
+        command: &Command,
+        environment: &BTreeMap<String, String>,
+    ) -> Result<PipedProcess, String> {
+        let streams = pipe::standard_streams().map_err(|errno| errno.to_string())?;
+        let (guest_ends, [to_stdin, from_stdout, from_stderr]) = streams;
+        let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| error.to_string());
+        let stdin = Sender::from_owned_fd(to_stdin).map_err(|error| error.to_string())?;
+        let piped = PipedProcess { stdin, stdout: receive(from_stdout)?, stderr: receive(from_stderr)? };
+        let descriptors = guest_ends.each_ref().map(AsFd::as_fd);
+        self.control.spawn(process, command, environment, &descriptors).map_err(|error| error.to_string())?;
+        Ok(piped)
+    }
+
+    /// Sends a signal to a process. If the instance has ended, an event says so.
+    pub fn signal(&self, process: u32, signal: Signal, target: SignalTarget) {
+        let _ = self.control.signal(process, signal, target);
+    }
+
+    /// Waits until the init has handled all earlier requests. A guest can prevent that; then the instance is killed
+    /// after a timeout, and the result is true.
     pub async fn kill_if_stuck(&self) -> bool {
-        let is_stuck = timeout(INIT_PATIENCE, self.orders_carried_out()).await.is_err();
+        let is_stuck = timeout(INIT_TIMEOUT, self.requests_handled()).await.is_err();
         if is_stuck {
             self.kill();
         }
         is_stuck
     }
 
-    async fn orders_carried_out(&self) {
+    async fn requests_handled(&self) {
         loop {
             match self.control.request_barrier() {
-                Ok(answer) => {
-                    if let Ok(answer) = Receiver::from_owned_fd_unchecked(answer) {
-                        let _ = answer.readable().await;
+                Ok(reply) => {
+                    if let Ok(reply) = Receiver::from_owned_fd_unchecked(reply) {
+                        let _ = reply.readable().await;
                     }
                     return;
                 }
-                Err(Error::SandboxBusy) => sleep(ASK_AGAIN).await,
-                // It is gone, or cannot be asked for want of descriptors, which is not its fault.
+                Err(Error::SandboxBusy) => sleep(RETRY_INTERVAL).await,
+                // The instance has ended, or this process has no free descriptors, which is not the guest's fault.
                 Err(_) => return,
             }
         }
     }
 
-    pub fn signal(&self, process: u32, signal: Signal, target: SignalTarget) {
-        // A sandbox that is gone says so by itself.
-        let _ = self.control.signal(process, signal, target);
-    }
-
-    /// Lets go of a process that has ended; what it has left running can write on.
-    pub async fn leave(&mut self, process: Process) {
-        if let Some(leftover) = self.leftovers.take(process)
-            && let Ok(kept) = self.launcher.keep_leftover(self.pid, leftover)
+    /// Releases the streams of a process that has ended. Processes that it left running can still write to them: the
+    /// output is read and discarded, also by the next server.
+    pub async fn release(&mut self, process: Process) {
+        let Platform::Native(native) = &self.platform;
+        if let Some(copies) = self.background_output.add(process)
+            && let Ok(pending) = native.store_background_streams(copies)
         {
-            // Where it cannot be kept for a next owner, it goes on with this one all the same.
-            let _ = Kept(kept).confirm().await;
-        }
-    }
-
-    /// Goes on with what an owner before has left running.
-    pub fn resume(&mut self, leftovers: Vec<BackgroundStreams>) {
-        for leftover in leftovers {
-            self.leftovers.resume(leftover);
+            // Streams that cannot be stored are read as long as this server lives.
+            let _ = pending.confirm().await;
         }
     }
 }
 
-/// Whether a process has not ended.
-pub(crate) fn is_alive(pidfd: &OwnedFd) -> bool {
-    poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&Timespec::default())) == Ok(0)
-}
-
-/// The socket of a sandbox once more, for the runtime.
-fn listen(control: &Control) -> std::io::Result<UnixStream> {
-    let told = std::os::unix::net::UnixStream::from(control.as_fd().try_clone_to_owned()?);
-    told.set_nonblocking(true)?;
-    UnixStream::from_std(told)
-}
-
-/// Sees whether a sandbox is gone.
-pub struct Witness(Arc<OwnedFd>);
-
-/// More than a kernel takes to free what a guest had.
-const GONE_WITHIN: Duration = Duration::from_secs(5);
-
-impl Witness {
-    /// Waits until every process of the sandbox has ended; not for ever.
-    pub async fn gone(self) {
-        let pidfd = self.0.try_clone().and_then(Receiver::from_owned_fd_unchecked);
-        if let Ok(pidfd) = pidfd {
-            let _ = timeout(GONE_WITHIN, pidfd.readable()).await;
-        }
-    }
+/// Duplicates the control socket for the runtime.
+fn duplicate(control: &Control) -> std::io::Result<UnixStream> {
+    let socket = std::os::unix::net::UnixStream::from(control.as_fd().try_clone_to_owned()?);
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
 }
 
 impl Drop for Instance {
     fn drop(&mut self) {
         self.kill();
-        self.processes.lose();
+        self.processes.end_all();
     }
 }

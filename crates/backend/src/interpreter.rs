@@ -1,8 +1,8 @@
-//! Interpreters that live outside of `/usr` (pyenv, nvm, a home directory): found on the host's PATH,
-//! and shown to the guest read-only at the same place.
+//! Interpreters of the host: those outside of `/usr` (pyenv, nvm, a home directory) are found on the host's PATH and
+//! mounted read-only at the same path in the guest.
 //!
-//! Only what belongs to the interpreter is shown: its installation prefix where it has the shape of
-//! one, else the program file alone. Never a home directory.
+//! Only files of the interpreter are mounted: its installation prefix if the directory has the layout of one, else the
+//! program file alone. Never a home directory.
 
 mod parts;
 
@@ -11,17 +11,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use parts::{executed_parts, prefixes, versions};
-use ringfence_core::{Access, Volume};
+use ringfence_config::{GuestWritable, GuestWritten};
+use ringfence_core::{Access, Language, PATH, Volume};
 
-/// Programs for which this is done; any other must be mounted by whoever wants it.
-const KNOWN: [&str; 10] = ["python3", "python", "pip", "node", "npm", "npx", "uv", "uvx", "deno", "bun"];
+/// Programs that are mounted. Users must mount others themselves.
+const KNOWN_PROGRAMS: [&str; 10] = ["python3", "python", "pip", "node", "npm", "npx", "uv", "uvx", "deno", "bun"];
 
-/// Programs that are one file and need nothing beside it.
+/// Programs that consist of a single file.
 const SINGLE_FILES: [&str; 4] = ["uv", "uvx", "deno", "bun"];
 
-/// What an installation of Python or Node has at its top, and below `share`. A directory with anything else,
-/// such as `~/.local`, holds more than that.
-const INSTALLED: [&str; 14] = [
+/// The entries at the top of an installation of Python or Node. A directory with any other entry, such as `~/.local`,
+/// contains more than an installation.
+const INSTALLATION_ENTRIES: [&str; 14] = [
     "bin",
     "etc",
     "include",
@@ -37,17 +38,19 @@ const INSTALLED: [&str; 14] = [
     "README.md",
     "pyvenv.cfg",
 ];
-const INSTALLED_SHARE: [&str; 6] = ["doc", "info", "locale", "man", "systemtap", "terminfo"];
 
-/// What must be added to a sandbox for a program to be found in it.
+/// The entries of `share` in an installation.
+const SHARE_ENTRIES: [&str; 6] = ["doc", "info", "locale", "man", "systemtap", "terminfo"];
+
+/// The changes to a sandbox with which it finds a program.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Interpreter {
     pub volume: Volume,
-    /// To be put before the guest's PATH.
+    /// To prepend to the guest's PATH.
     pub directory: PathBuf,
 }
 
-/// Finds `program` on the host, unless the guest has it anyway.
+/// Finds a program on the host's PATH. `None` if every guest has it, or it is not a known interpreter.
 pub fn find(program: &str) -> Option<Interpreter> {
     let home = env::var_os("HOME").map(PathBuf::from);
     let search = env::var_os("PATH")?;
@@ -56,7 +59,7 @@ pub fn find(program: &str) -> Option<Interpreter> {
 }
 
 fn find_in(program: &str, directories: &[PathBuf], home: Option<&Path>) -> Option<Interpreter> {
-    if !KNOWN.contains(&program) || in_view(program) {
+    if !KNOWN_PROGRAMS.contains(&program) || is_in_every_guest(program) {
         return None;
     }
     locate(program, directories, home)
@@ -71,22 +74,22 @@ fn locate(program: &str, directories: &[PathBuf], home: Option<&Path>) -> Option
         }
         let is_safe = |prefix: &PathBuf| home.is_none_or(|home| !home.starts_with(prefix)) && is_installation(prefix);
         let prefix = prefix_of(&found, &real).filter(|prefix| !SINGLE_FILES.contains(&program) && is_safe(prefix));
-        let (shown, directory) = match prefix {
+        let (mounted, directory) = match prefix {
             Some(prefix) => (prefix.clone(), prefix.join("bin")),
             None => (real.clone(), real.parent()?.to_owned()),
         };
         Some(Interpreter {
-            volume: Volume { host: shown.clone(), guest: shown, access: Access::ReadOnly, allowed_root: None },
+            volume: Volume { host: mounted.clone(), guest: mounted, access: Access::ReadOnly, allowed_root: None },
             directory,
         })
     })
 }
 
-fn in_view(program: &str) -> bool {
-    ringfence_core::PATH.split(':').any(|directory| Path::new(directory).join(program).exists())
+fn is_in_every_guest(program: &str) -> bool {
+    PATH.split(':').any(|directory| Path::new(directory).join(program).exists())
 }
 
-/// The installation that a program belongs to: `PREFIX/bin/PROGRAM` beside `PREFIX/lib/{python3.*,node_modules}`.
+/// The installation of a program: `PREFIX/bin/PROGRAM` beside `PREFIX/lib/{python3.*,node_modules}`.
 fn prefix_of(found: &Path, real: &Path) -> Option<PathBuf> {
     let bin = [real, found].into_iter().filter_map(Path::parent).find(|bin| bin.ends_with("bin"))?;
     let prefix = fs::canonicalize(bin.parent()?).ok()?;
@@ -99,15 +102,15 @@ fn prefix_of(found: &Path, real: &Path) -> Option<PathBuf> {
 }
 
 fn is_installation(prefix: &Path) -> bool {
-    let holds_only = |directory: &Path, known: &[&str]| {
+    let has_only = |directory: &Path, known: &[&str]| {
         let Ok(mut entries) = fs::read_dir(directory) else { return true };
         entries.all(|entry| entry.is_ok_and(|entry| known.iter().any(|name| entry.file_name() == *name)))
     };
-    holds_only(prefix, &INSTALLED) && holds_only(&prefix.join("share"), &INSTALLED_SHARE)
+    has_only(prefix, &INSTALLATION_ENTRIES) && has_only(&prefix.join("share"), &SHARE_ENTRIES)
 }
 
-/// A compiled program, or a script that node runs (npx is a link to one); not a shell shim as pyenv's,
-/// which only finds its way outside.
+/// Whether the file is a compiled program, or a script of node (npx is a link to one). The shell shims of pyenv are
+/// not: they work only on the host.
 fn is_program(path: &Path) -> bool {
     let start = fs::File::open(path).and_then(|mut file| {
         let mut start = [0; 64];
@@ -117,11 +120,34 @@ fn is_program(path: &Path) -> bool {
     start.is_ok_and(|start| start.starts_with(b"\x7fELF") || start.starts_with(b"#!/usr/bin/env node"))
 }
 
+/// Returns the Python of sessions if the host may execute it: guests must not have been able to write any part of it.
+pub fn host_python(writable: &GuestWritable) -> Option<PathBuf> {
+    let directory = find(Language::Python.interpreter()).map(|found| found.directory);
+    let python = find_program(Language::Python.interpreter(), directory.as_deref())?;
+    match writable.register_executed(&executed_parts(&python)) {
+        Ok(()) => Some(python),
+        Err(error) => {
+            tracing::warn!(
+                "{} is not executed on the host, so Python sessions start cold: {error}; hint: {}",
+                python.display(),
+                GuestWritten::HINT
+            );
+            None
+        }
+    }
+}
+
+/// Finds the file that a session would execute: the host's directories have the same paths in the guest.
+fn find_program(program: &str, first: Option<&Path>) -> Option<PathBuf> {
+    let directories = first.into_iter().chain(PATH.split(':').map(Path::new));
+    directories.map(|directory| directory.join(program)).find(|path| path.is_file())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A program with a name that the guest does not have anyway.
+    /// A program that no guest has by default.
     const NAME: &str = "npx-of-a-test";
 
     fn program(path: &Path) {
@@ -129,12 +155,12 @@ mod tests {
         fs::write(path, b"\x7fELF...").unwrap();
     }
 
-    fn shown(name: &str, directories: &[PathBuf], home: &Path) -> Option<PathBuf> {
+    fn mounted(name: &str, directories: &[PathBuf], home: &Path) -> Option<PathBuf> {
         locate(name, directories, Some(home)).map(|found| found.volume.host)
     }
 
     #[test]
-    fn an_installation_in_a_home_is_shown_and_nothing_more() {
+    fn only_the_installation_in_a_home_directory_is_mounted() {
         let home = tempfile::tempdir().unwrap();
         let home = fs::canonicalize(home.path()).unwrap();
         let prefix = home.join(".nvm/versions/v1");
@@ -144,13 +170,13 @@ mod tests {
         let shims = home.join("shims");
         fs::create_dir(&shims).unwrap();
         fs::write(shims.join(NAME), b"#!/bin/sh\nexec elsewhere").unwrap();
-        assert_eq!(shown(NAME, &[shims.clone(), prefix.join("bin")], &home), Some(prefix.clone()));
-        assert_eq!(shown(NAME, &[shims], &home), None, "a shim is no interpreter");
+        assert_eq!(mounted(NAME, &[shims.clone(), prefix.join("bin")], &home), Some(prefix.clone()));
+        assert_eq!(mounted(NAME, &[shims], &home), None, "a shim is not an interpreter");
         assert_eq!(find_in("passwd", &[prefix.join("bin")], Some(&home)), None, "not a known interpreter");
     }
 
     #[test]
-    fn what_holds_more_than_an_installation_is_not_shown() {
+    fn directory_with_other_files_is_not_mounted() {
         let home = tempfile::tempdir().unwrap();
         let home = fs::canonicalize(home.path()).unwrap();
         for prefix in [home.clone(), home.join(".local")] {
@@ -159,7 +185,7 @@ mod tests {
         }
         fs::create_dir_all(home.join(".local/share/keyrings")).unwrap();
         for directory in [home.join("bin"), home.join(".local/bin")] {
-            assert_eq!(shown(NAME, std::slice::from_ref(&directory), &home), Some(directory.join(NAME)));
+            assert_eq!(mounted(NAME, std::slice::from_ref(&directory), &home), Some(directory.join(NAME)));
         }
     }
 }

@@ -1,27 +1,41 @@
-//! Where guests run: instances of sandboxes, and the API by which sessions and hosted servers use them.
+//! Backends: create instances (isolated environments for guests) and give the rest of the program one API for them.
 //!
-//! `native` makes instances with the sandbox crate, through a launcher process. Nothing above this crate knows the
-//! sandbox crate.
+//! [`Backend`] creates, lists and adopts instances; [`Instance`] runs processes in one, signals them, reads its limits
+//! and usage, and transfers files. Code above this crate uses only the names of this root, which are the same for
+//! every backend. README.md has the map of the modules.
 
+mod backend;
+mod background_output;
+mod config;
+mod error;
+mod files;
 mod instance;
 pub mod interpreter;
 mod kernel_socket;
-mod meter;
-pub mod native;
+mod limits;
+mod monitor;
+mod native;
+mod process;
 pub mod process_table;
 mod processes;
 pub mod protected_names;
 mod streams;
-mod supervisor_identity;
+mod supervisor_id;
 
-pub use instance::{Instance, Kept, Killer, Opening, Process, Witness};
+pub use backend::{Adopted, Backend, Created, InstanceRequest, Orphan, Orphans};
+pub use config::{BackendConfig, Persistence, WarmPython};
+pub use error::CreateError;
+pub use files::InstanceFiles;
+pub use instance::Instance;
 pub use kernel_socket::KernelSocket;
-pub use meter::{Meter, Usage, WorkspaceRequest};
-pub use native::{LAUNCHER_ROLE, LauncherSockets, Launchers, ZYGOTE_LIBRARY, end_orphans};
-pub use processes::{Managed, ProcessInfo, ProcessRequest, ProcessStatus, Processes, State};
+pub use limits::{Enforcement, Meter, Usage, WorkspaceRequest};
+pub use monitor::{EndWatch, KillHandle};
+pub use native::{LAUNCHER_ROLE, end_orphans, run_launcher};
+pub use process::{InterpreterProcess, PendingStore, PipedProcess, Process};
+pub use processes::{ManagedProcess, ProcessInfo, ProcessRequest, ProcessState, ProcessStatus, Processes};
 pub use ringfence_sandbox::{
-    Control, DirectoryEntry, Enforcement, Error, Event, ExitStatus, FileAccess, FileError, FileKind, GuestPath,
-    NameChange, SignalTarget, WorkspaceUsage, ZygoteConfig, pipe,
+    DirectoryEntry, Event, ExitStatus, FileAccess, FileError, FileKind, GuestPath, Listing, NameChange, SignalTarget,
+    WorkspaceUsage,
 };
-pub use streams::{Input, LineTooLong, Lines, MOST_LINE_BYTES, Streams};
-pub use supervisor_identity::{IDENTITY_VARIABLE, Identity};
+pub use streams::{Input, LineTooLong, Lines, MAX_LINE_BYTES, Streams};
+pub use supervisor_id::{SUPERVISOR_ID_VARIABLE, SupervisorId};

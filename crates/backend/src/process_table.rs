@@ -1,28 +1,31 @@
-//! Where a process of the host stands among others, as `proc_pid_stat(5)` tells.
+//! Reads the processes of the host from /proc; see `proc_pid_stat(5)`.
 
-/// Of one moment.
+/// A process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct ProcessEntry {
     pub pid: i32,
+    /// The pid of its session leader.
     pub session: i32,
-    /// When it was started, in ticks since the boot: with its number, it is told from all others of this boot.
+    /// The start time in ticks since the boot. Together with the pid it identifies the process until the next boot.
     pub started: u64,
     pub is_alive: bool,
 }
 
-pub fn see(pid: i32) -> Option<Seen> {
+/// Reads one process. `None` if there is none with this pid.
+pub fn read_process(pid: i32) -> Option<ProcessEntry> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, which may hold anything, ends with the last bracket.
+    // The name can contain anything; it ends at the last bracket.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let is_alive = !["Z", "X"].contains(&fields.next()?);
     let session = fields.nth(2)?.parse().ok()?;
     let started = fields.nth(15)?.parse().ok()?;
-    Some(Seen { pid, session, started, is_alive })
+    Some(ProcessEntry { pid, session, started, is_alive })
 }
 
-pub fn see_all() -> Vec<Seen> {
+/// Reads all processes.
+pub fn read_processes() -> Vec<ProcessEntry> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| see(entry.file_name().to_str()?.parse().ok()?)).collect()
+    entries.flatten().filter_map(|entry| read_process(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 #[cfg(test)]
@@ -33,19 +36,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_seen_as_it_is() {
+    fn own_process_is_read() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
-        let seen = see(own).unwrap();
-        assert!(seen.is_alive);
-        // It is younger than the first of all.
-        assert!(see(1).is_some_and(|first| first.started < seen.started));
-        assert!(see_all().contains(&seen));
-        assert_eq!(see(i32::MAX), None);
+        let entry = read_process(own).unwrap();
+        assert!(entry.is_alive);
+        assert!(read_process(1).is_some_and(|init| init.started < entry.started));
+        assert!(read_processes().contains(&entry));
+        assert_eq!(read_process(i32::MAX), None);
     }
 
     #[test]
-    fn who_leads_a_session_is_seen_with_it() {
-        // One of its own: that of this process may have been made outside of its process namespace, and has no number then.
+    fn session_leader_has_its_own_pid_as_session() {
+        // A new session: that of this process may be outside of its pid namespace, and has no number then.
         let mut leader = Command::new("setsid")
             .args(["sh", "-c", "echo; read _"])
             .stdin(Stdio::piped())
@@ -54,7 +56,7 @@ mod tests {
             .unwrap();
         leader.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
         let pid = leader.id().cast_signed();
-        assert_eq!(see(pid).map(|seen| seen.session), Some(pid));
+        assert_eq!(read_process(pid).map(|entry| entry.session), Some(pid));
         drop(leader.stdin.take());
         leader.wait().unwrap();
     }

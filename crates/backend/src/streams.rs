@@ -1,15 +1,15 @@
-//! A process's standard input and output, a line at a time.
+//! The standard input and output of a process, line by line.
 
-use ringfence_core::sync::Mutex;
 use std::os::fd::OwnedFd;
 use std::sync::MutexGuard;
 
+use ringfence_core::sync::Mutex;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// No line of a protocol has reason to be longer.
-pub const MOST_LINE_BYTES: usize = 1 << 20;
+/// Maximum length of a line. No protocol needs longer ones.
+pub const MAX_LINE_BYTES: usize = 1 << 20;
 
-const READ_AT_ONCE: usize = 64 << 10;
+const READ_BYTES: usize = 64 << 10;
 
 /// The host's ends of the pipes.
 pub struct Streams {
@@ -20,20 +20,21 @@ pub struct Streams {
 impl Streams {
     pub fn new(stdin: OwnedFd, stdout: OwnedFd) -> std::io::Result<Self> {
         let lines =
-            Lines { stdout: Receiver::from_owned_fd(stdout)?, buffer: Vec::new(), searched: 0, skipping: false };
+            Lines { stdout: Receiver::from_owned_fd(stdout)?, buffer: Vec::new(), searched: 0, is_skipping: false };
         Ok(Self { input: Input { stdin: Sender::from_owned_fd(stdin)?, unwritten: Mutex::default() }, lines })
     }
 }
 
-/// What is written here the process reads.
+/// The standard input of the process.
 pub struct Input {
     stdin: Sender,
-    /// The rest of a line whose writer has left: without it the next one would be a part of it.
+    /// The rest of a line whose writer was cancelled. It is written before the next line, which would otherwise be
+    /// appended to the incomplete one.
     unwritten: Mutex<Vec<u8>>,
 }
 
 impl Input {
-    /// Writes one line; waits as long as the process does not read.
+    /// Writes one line. Waits while the process does not read.
     pub async fn write_line(&self, line: &str) -> std::io::Result<()> {
         self.write_out().await?;
         *self.unwritten() = format!("{line}\n").into_bytes();
@@ -58,21 +59,23 @@ impl Input {
     }
 }
 
-/// What the process writes, line by line. What is not asked for stays in the pipe.
+/// The standard output of the process. Lines that are not requested stay in the pipe.
 pub struct Lines {
     stdout: Receiver,
     buffer: Vec<u8>,
+    /// The part of the buffer that has no end of a line.
     searched: usize,
-    skipping: bool,
+    /// Whether the rest of a line that is too long is being discarded.
+    is_skipping: bool,
 }
 
-/// A line longer than [`MOST_LINE_BYTES`]; what follows it can still be read.
+/// A line is longer than [`MAX_LINE_BYTES`]. The lines after it can still be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a line is longer than 1 MiB")]
 pub struct LineTooLong;
 
 impl Lines {
-    /// The next line without its end, or none at the end of output. Cancel-safe.
+    /// Returns the next line without its line feed; `None` at the end of the output. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, LineTooLong> {
         loop {
             if let Some(line) = self.take_line()? {
@@ -81,9 +84,9 @@ impl Lines {
             if self.stdout.readable().await.is_err() {
                 return Ok(None);
             }
-            self.buffer.reserve(READ_AT_ONCE);
+            self.buffer.reserve(READ_BYTES);
             match self.stdout.try_read_buf(&mut self.buffer) {
-                Ok(0) if self.buffer.is_empty() || self.skipping => return Ok(None),
+                Ok(0) if self.buffer.is_empty() || self.is_skipping => return Ok(None),
                 Ok(0) => {
                     self.searched = 0;
                     return Ok(Some(std::mem::take(&mut self.buffer)));
@@ -100,22 +103,22 @@ impl Lines {
             let found = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
             let Some(end) = found.map(|end| self.searched + end) else {
                 self.searched = self.buffer.len();
-                if self.skipping {
+                if self.is_skipping {
                     self.buffer.clear();
                     self.searched = 0;
-                } else if self.buffer.len() > MOST_LINE_BYTES {
-                    self.skipping = true;
+                } else if self.buffer.len() > MAX_LINE_BYTES {
+                    self.is_skipping = true;
                     return Err(LineTooLong);
                 }
                 return Ok(None);
             };
             let mut line: Vec<u8> = self.buffer.drain(..=end).collect();
             self.searched = 0;
-            if std::mem::take(&mut self.skipping) {
+            if std::mem::take(&mut self.is_skipping) {
                 continue;
             }
             line.pop();
-            if line.len() > MOST_LINE_BYTES {
+            if line.len() > MAX_LINE_BYTES {
                 return Err(LineTooLong);
             }
             return Ok(Some(line));
@@ -137,13 +140,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_whose_writer_leaves_stays_a_line() {
+    async fn line_of_cancelled_writer_is_completed() {
         let (stdin, to_stdin) = rustix::pipe::pipe().unwrap();
         let (from_stdout, _stdout) = rustix::pipe::pipe().unwrap();
         let Streams { input, .. } = Streams::new(to_stdin, from_stdout).unwrap();
         let long = "x".repeat(300_000);
-        let left = tokio::time::timeout(std::time::Duration::from_millis(50), input.write_line(&long)).await;
-        assert!(left.is_err(), "nobody reads");
+        let written = tokio::time::timeout(std::time::Duration::from_millis(50), input.write_line(&long)).await;
+        assert!(written.is_err(), "the pipe is full");
         let reading = std::thread::spawn(move || {
             let mut lines = std::io::BufRead::lines(std::io::BufReader::new(std::fs::File::from(stdin)));
             [lines.next().unwrap().unwrap(), lines.next().unwrap().unwrap()]
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_come_one_by_one_and_the_last_without_its_end() {
+    async fn lines_are_separated_and_the_last_needs_no_line_feed() {
         let (mut stdout, mut lines) = lines();
         stdout.write_all(b"one\n\ntwo\xff\nlast").unwrap();
         drop(stdout);
@@ -163,15 +166,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_without_end_is_given_up_and_the_next_is_read() {
+    async fn too_long_line_is_skipped_and_the_next_is_read() {
         let (mut stdout, mut lines) = lines();
         let writer = std::thread::spawn(move || {
-            stdout.write_all(&vec![b'x'; 3 * MOST_LINE_BYTES]).unwrap();
+            stdout.write_all(&vec![b'x'; 3 * MAX_LINE_BYTES]).unwrap();
             stdout.write_all(b"\nnext\n").unwrap();
         });
         assert_eq!(lines.next().await, Err(LineTooLong));
         assert_eq!(lines.next().await.unwrap().as_deref(), Some(b"next".as_slice()));
         writer.join().unwrap();
-        assert!(lines.buffer.capacity() < 2 * MOST_LINE_BYTES + READ_AT_ONCE);
+        assert!(lines.buffer.capacity() < 2 * MAX_LINE_BYTES + READ_BYTES);
     }
 }

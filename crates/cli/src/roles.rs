@@ -32,6 +32,6 @@ pub(crate) fn launch_sandboxes() -> Result<ExitCode, Failure> {
     set_process_name();
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
         .map_err(|errno| Failure::new("the launcher has no socket on standard input").caused_by(&errno))?;
-    ringfence_sandbox::launcher::serve(socket, ringfence_backend::ZYGOTE_LIBRARY)?;
+    ringfence_backend::run_launcher(socket)?;
     Ok(ExitCode::SUCCESS)
 }

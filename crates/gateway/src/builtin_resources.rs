@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_core::hidden_text::escape_content;
 use ringfence_core::{Failure, Kind, Principal, SessionId};
-use ringfence_session::{Sessions, Whole};
+use ringfence_session::{FullOutput, Sessions};
 use serde_json::{Value, json};
 
 use crate::code::CAPABILITIES;
@@ -44,7 +44,7 @@ pub(crate) fn is_capabilities(uri: &str) -> bool {
 }
 
 /// The URI of an output.
-pub(crate) fn uri(session: &SessionId, whole: &Whole) -> String {
+pub(crate) fn uri(session: &SessionId, whole: &FullOutput) -> String {
     format!("{PREFIX}{session}/outputs/{}", whole.number)
 }
 

@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 
 use ringfence_core::SessionId;
 use ringfence_core::{Access, Volume, bytes};
-use ringfence_session::{Answer, SessionInfo, SessionStatus, Status, Stopped};
+use ringfence_session::{CallResult, SessionInfo, SessionStatus, Status, Stopped};
 use serde_json::{Map, Value, json};
 
 use excerpt::Excerpt;
@@ -39,7 +39,7 @@ const COMMON_FIELDS: usize = 9;
 const SHORTENED_NOTE: &str = "the result or the error is shortened: print the part that you need";
 
 /// Renders the result of code or of a command.
-pub(crate) fn run_result(answer: &Answer) -> ToolResult {
+pub(crate) fn run_result(answer: &CallResult) -> ToolResult {
     let stdout = Excerpt::from_output(&answer.stdout);
     let stderr = Excerpt::from_output(&answer.stderr);
     let result = answer.result.as_deref().map(Excerpt::from_text);
@@ -59,7 +59,7 @@ pub(crate) fn run_result(answer: &Answer) -> ToolResult {
 
     let excerpts = [Some(&stdout), Some(&stderr), result.as_ref(), traceback.as_ref()];
     let is_cut = excerpts.into_iter().flatten().any(|excerpt| excerpt.dropped_bytes > 0);
-    let truncated = answer.is_cut || is_cut || displayed.left_out > 0;
+    let truncated = answer.is_truncated || is_cut || displayed.left_out > 0;
     let mut fields = Map::with_capacity(COMMON_FIELDS);
     let mut field = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     field("session_id", answer.session_id.as_str().into());
@@ -80,7 +80,7 @@ pub(crate) fn run_result(answer: &Answer) -> ToolResult {
         field("error", error);
     }
     for (name, output) in [("stdout_resource", &answer.stdout), ("stderr_resource", &answer.stderr)] {
-        if let Some(whole) = &output.whole {
+        if let Some(whole) = &output.full {
             field(name, builtin_resources::uri(&answer.session_id, whole).into());
         }
     }
@@ -95,12 +95,12 @@ pub(crate) fn run_result(answer: &Answer) -> ToolResult {
 }
 
 /// Renders the items that the code displayed, such as images and tables.
-pub(crate) fn displayed(answer: &Answer) -> Value {
+pub(crate) fn displayed(answer: &CallResult) -> Value {
     display::blocks(answer).blocks.into_iter().map(Value::from).collect()
 }
 
 /// The last block: the host's summary of a call.
-fn status_line(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: usize) -> String {
+fn status_line(answer: &CallResult, stdout: &Excerpt, stderr: &Excerpt, left_out: usize) -> String {
     let mut line = String::from("[");
     match (answer.status, answer.exit_code) {
         (Status::Ok, Some(code)) if code != 0 => drop(write!(line, "exit code {code}")),
@@ -117,7 +117,7 @@ fn status_line(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: us
         if excerpt.dropped_bytes > 0 {
             let _ = write!(line, ", {} bytes of {name} dropped", excerpt.dropped_bytes);
         }
-        if let Some(whole) = &output.whole {
+        if let Some(whole) = &output.full {
             let part = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
             let _ = write!(
                 line,
@@ -127,7 +127,7 @@ fn status_line(answer: &Answer, stdout: &Excerpt, stderr: &Excerpt, left_out: us
             );
         }
     }
-    if answer.is_cut {
+    if answer.is_truncated {
         let _ = write!(line, ", {SHORTENED_NOTE}");
     }
     if left_out > 0 {

@@ -20,7 +20,7 @@ use ringfence_mcp::clients::Clients;
 use ringfence_mcp::era::Era;
 use ringfence_mcp::failure;
 use ringfence_mcp::rpc::{Outcome, RpcError};
-use ringfence_session::{Choice, Sessions};
+use ringfence_session::{SessionOptions, Sessions};
 use ringfence_store::{Audit, PinKind};
 use serde_json::{Value, json};
 
@@ -83,8 +83,8 @@ impl Gateway {
 
     fn with_backend(backend: Backend) -> Self {
         let (choice, audit) = match &backend {
-            Backend::Ready(sessions) => (sessions.choice(), sessions.audit().clone()),
-            Backend::Down(_) => (Choice::default(), Audit::disabled()),
+            Backend::Ready(sessions) => (sessions.options(), sessions.audit().clone()),
+            Backend::Down(_) => (SessionOptions::default(), Audit::disabled()),
         };
         let tools = tools::session_tools(&choice).into_iter().map(BuiltinTool::new).collect();
         Self {
@@ -179,7 +179,7 @@ impl Gateway {
     pub(crate) fn backend_state(&self) -> Result<(), String> {
         self.health()?;
         match &self.backend {
-            Backend::Ready(sessions) => sessions.trouble().map_or(Ok(()), Err),
+            Backend::Ready(sessions) => sessions.sandbox_failure().map_or(Ok(()), Err),
             Backend::Down(_) => Ok(()),
         }
     }

@@ -4,7 +4,7 @@
 
 pub(crate) mod arguments;
 
-use ringfence_session::Choice;
+use ringfence_session::SessionOptions;
 use serde_json::{Map, Value, json};
 
 use crate::authorize::Action;
@@ -79,7 +79,7 @@ pub fn code_mode_tools() -> Vec<Value> {
 }
 
 /// The tools for sessions, in the order in which they are listed.
-pub(crate) fn session_tools(choice: &Choice) -> Vec<Value> {
+pub(crate) fn session_tools(choice: &SessionOptions) -> Vec<Value> {
     vec![
         tool(
             EXECUTE_CODE,
@@ -202,7 +202,7 @@ fn write_hints() -> Value {
     json!({"readOnlyHint": false, "destructiveHint": true, "idempotentHint": true, "openWorldHint": false})
 }
 
-fn run_input_schema(field: &str, choice: &Choice) -> Map<String, Value> {
+fn run_input_schema(field: &str, choice: &SessionOptions) -> Map<String, Value> {
     let properties = json!({
         field: {"type": "string", "minLength": 1},
         "template": {"type": "string", "description": choice.templates},
@@ -213,7 +213,7 @@ fn run_input_schema(field: &str, choice: &Choice) -> Map<String, Value> {
     input_schema(properties, &[field])
 }
 
-fn code_input_schema(choice: &Choice) -> Map<String, Value> {
+fn code_input_schema(choice: &SessionOptions) -> Map<String, Value> {
     let mut schema = run_input_schema("code", choice);
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         let servers = json!({"type": "array", "items": {"type": "string"}, "description": "MCP servers for the code"});
@@ -281,8 +281,11 @@ mod tests {
     use super::arguments::ToolCall;
     use super::*;
 
-    fn choice() -> Choice {
-        Choice { templates: "python (default), node, bash".into(), flavors: "small (default), medium, large".into() }
+    fn choice() -> SessionOptions {
+        SessionOptions {
+            templates: "python (default), node, bash".into(),
+            flavors: "small (default), medium, large".into(),
+        }
     }
 
     fn names() -> Vec<String> {

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use ringfence_core::Weakness;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::server_sandbox::shared::SharedSandboxes;
-use ringfence_backend::Launchers;
+use ringfence_backend::{Backend, BackendConfig};
 use ringfence_config::Confinement;
 use ringfence_config::{GuestWritable, ProtectedPaths};
 use ringfence_core::default_accepted_weaknesses;
@@ -62,8 +61,8 @@ impl HostSettings {
 /// The state of a [`Host`](crate::Host).
 pub(crate) struct Context {
     pub(crate) settings: HostSettings,
-    /// Launchers without a socket for reconnecting: their sandboxes end with this process.
-    pub(crate) launchers: Launchers,
+    /// Without persistence: its sandboxes end with this process.
+    pub(crate) backend: Backend,
     pub(crate) shared_sandboxes: SharedSandboxes,
     /// Running installations. They continue after the start that requested them has been cancelled.
     pub(crate) installations: TaskTracker,
@@ -74,10 +73,10 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(settings: HostSettings) -> Self {
-        let launchers = Launchers::new(settings.program.clone(), None, Duration::ZERO, None);
+        let backend = Backend::native(BackendConfig::new(settings.program.clone()));
         Self {
             settings,
-            launchers,
+            backend,
             shared_sandboxes: SharedSandboxes::default(),
             installations: TaskTracker::new(),
             shutdown: CancellationToken::new(),

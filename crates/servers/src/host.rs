@@ -52,12 +52,12 @@ impl Host {
         Ok(HostedServer::on_host(process, streams))
     }
 
-    /// Ends the launchers, and with them all remaining installations and servers. Later starts fail.
+    /// Ends the backend, and with it all remaining installations and servers. Later starts fail.
     pub async fn shut_down(&self) {
         self.0.shutdown.cancel();
         self.0.installations.close();
         self.0.installations.wait().await;
-        self.0.launchers.end().await;
+        self.0.backend.end().await;
         self.0.protected_name_reports.close();
         let _ = tokio::time::timeout(LAST_REPORTS_TIMEOUT, self.0.protected_name_reports.wait()).await;
     }

@@ -84,7 +84,7 @@ pub(crate) async fn start_in_sandbox(
     let argv: Vec<OsString> = std::iter::once(&program).chain(&launch.args).map(Into::into).collect();
     let command = Command { argv, workdir: launch.workdir.clone() };
     let launch_sandbox =
-        |spec: Spec, stderr_tail| ServerSandbox::launch(&context.launchers, spec, rules.clone(), stderr_tail);
+        |spec: Spec, stderr_tail| ServerSandbox::launch(&context.backend, spec, rules.clone(), stderr_tail);
 
     if sandbox.shared {
         let common_settings = serde_json::to_string(&(&spec, &sandbox.allow)).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! A sandbox for hosted servers: starts processes in it, tracks how they exit, and serves its egress proxy.
 //!
-//! Dropping a [`ServerSandbox`] kills everything in it. Its launcher has no socket for reconnecting: when this process
-//! dies, for whatever reason, the launcher ends at once, and all these sandboxes end with it. Another ringfence process
+//! Dropping a [`ServerSandbox`] kills everything in it. Its backend has no persistence: when this process dies, for
+//! whatever reason, all these sandboxes end at once. Another ringfence process
 //! never takes one over.
 
 mod egress;
@@ -13,20 +13,14 @@ mod stderr_tail;
 use ringfence_core::sync::Mutex;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, MutexGuard};
 
-use ringfence_backend::pipe;
-use ringfence_backend::{Event, ExitStatus, SignalTarget};
+use ringfence_backend::{Backend, CreateError, Event, ExitStatus, Instance, InstanceRequest, SignalTarget};
 use ringfence_core::{Command, Spec};
 use rustix::process::Signal;
-use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::phase::{Phase, StartFailure};
-use ringfence_backend::Instance;
-use ringfence_backend::Launchers;
-use ringfence_core::Kind;
 use ringfence_egress::Rule;
 
 pub use process::ProcessExit;
@@ -50,15 +44,15 @@ struct Inner {
 impl ServerSandbox {
     /// Launches a sandbox. Connections that its proxy refuses are added to `stderr_tail`.
     pub(crate) async fn launch(
-        launchers: &Launchers,
+        backend: &Backend,
         spec: Spec,
         rules: Vec<Rule>,
         stderr_tail: Option<Arc<StderrTail>>,
     ) -> Result<Self, StartFailure> {
-        let launchers = launchers.clone();
+        let backend = backend.clone();
         // In a separate task: if the caller gives up, the launch still completes, and the sandbox is then dropped and
         // killed instead of being left behind.
-        let launching = tokio::spawn(async move { launch(&launchers, spec).await });
+        let launching = tokio::spawn(async move { launch(&backend, spec).await });
         let (guest, listener) =
             launching.await.map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??;
         let proxy_task =
@@ -77,23 +71,12 @@ impl ServerSandbox {
         let failed = |error: String| {
             StartFailure::transient(Phase::ProcessStart, format!("the process cannot be started: {error}"))
         };
-        let streams = pipe::standard_streams().map_err(|errno| failed(errno.to_string()))?;
-        let (theirs, [to_stdin, from_stdout, from_stderr]) = streams;
-        let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| failed(error.to_string()));
         let (number, state) = self.inner.processes().add();
-        let process = Process {
-            number,
-            state,
-            stdin: Sender::from_owned_fd(to_stdin).map_err(|error| failed(error.to_string()))?,
-            stdout: receive(from_stdout)?,
-            stderr: receive(from_stderr)?,
-        };
-        let descriptors = theirs.each_ref().map(AsFd::as_fd);
-        self.inner.guest.control().spawn(number, command, environment, &descriptors).map_err(|error| {
+        let started = self.inner.guest.spawn_piped(number, command, environment).map_err(|error| {
             self.inner.processes().remove(number);
-            failed(error.to_string())
+            failed(error)
         })?;
-        Ok(process)
+        Ok(Process { number, state, stdin: started.stdin, stdout: started.stdout, stderr: started.stderr })
     }
 
     /// Kills the whole sandbox when this process exits.
@@ -111,8 +94,8 @@ impl ServerSandbox {
 
     pub(crate) fn signal(&self, process: &ProcessHandle, signal: Signal) {
         let target = if signal == Signal::KILL { SignalTarget::ProcessTree } else { SignalTarget::ProcessGroup };
-        // An error means that the sandbox has ended, which `handle_events` reports.
-        let _ = self.inner.guest.control().signal(process.number, signal, target);
+        // If the sandbox has ended, `handle_events` reports that.
+        self.inner.guest.signal(process.number, signal, target);
     }
 
     pub(crate) fn kill(&self) {
@@ -125,18 +108,16 @@ impl ServerSandbox {
 
     /// Returns the process ID of the sandbox's init on the host, so that a person can find the sandbox.
     pub(crate) fn id(&self) -> String {
-        self.inner.guest.pid().as_raw_nonzero().to_string()
+        self.inner.guest.id()
     }
 
     pub(crate) fn memory_bytes(&self) -> Option<u64> {
-        self.inner.guest.gauge().map(|gauge| gauge.bytes())
+        self.inner.guest.memory_bytes()
     }
 
     /// Kills everything in the sandbox, and waits until its processes have exited and its resources are freed.
     pub(crate) async fn end(self) {
-        self.kill();
-        self.inner.guest.witness().gone().await;
-        self.inner.guest.freed().await;
+        self.inner.guest.stop().await;
     }
 }
 
@@ -183,7 +164,7 @@ impl Inner {
             }
         }
         // The memory cgroup may have killed the init itself.
-        let is_out_of_memory = self.guest.memory_kills() > 0 || self.guest.is_breached().await;
+        let is_out_of_memory = self.guest.memory_kills() > 0 || self.guest.has_exceeded_memory().await;
         self.processes().set_lost(ProcessExit::SandboxLost { is_out_of_memory });
     }
 
@@ -198,19 +179,14 @@ impl Inner {
     }
 }
 
-async fn launch(launchers: &Launchers, spec: Spec) -> Result<(Instance, Option<TcpListener>), StartFailure> {
-    let environment = spec.environment.clone();
-    let (mut launched, launcher) = launchers.launch(spec, false, None).await.map_err(|failure| {
-        let made = match failure.kind {
-            // The launcher process was not available; a later attempt may find one.
-            Kind::Connection => StartFailure::transient(Phase::SessionCreate, failure.message),
-            _ => StartFailure::permanent(Phase::BoxUnavailable, failure.message),
+async fn launch(backend: &Backend, spec: Spec) -> Result<(Instance, Option<TcpListener>), StartFailure> {
+    let created = backend.create(InstanceRequest::new(spec)).await.map_err(|error: CreateError| {
+        let failure = if error.is_transient() {
+            StartFailure::transient(Phase::SessionCreate, error.to_string())
+        } else {
+            StartFailure::permanent(Phase::BoxUnavailable, error.to_string())
         };
-        failure.hints.into_iter().fold(made, StartFailure::hint)
+        error.hints().into_iter().fold(failure, StartFailure::hint)
     })?;
-    let listener = launched.listener.take();
-    let guest = Instance::new(launched, launcher, environment).map_err(|error| {
-        StartFailure::transient(Phase::SessionCreate, format!("the connection to the sandbox failed: {error}"))
-    })?;
-    Ok((guest, listener))
+    Ok((created.instance, created.egress_listener))
 }

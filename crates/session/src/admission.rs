@@ -1,147 +1,182 @@
-//! The places that sessions take, from before they start until after they end.
+//! Decides whether a session may start beside those that live, and which idle sessions it replaces.
+//!
+//! The decision has no side effects; [`SessionSlots`] applies it.
 
-use ringfence_core::sync::Mutex;
-use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard};
+mod slots;
 
-use super::limits::{Admission, Applicant, ServiceLimits, Tenant, admit};
-use super::state::EndReason;
-use crate::session_state::{SessionState, now};
-use ringfence_core::{Failure, Principal, SessionId};
+use std::time::Duration;
 
-#[derive(Clone)]
-pub(crate) struct Places {
-    limits: Arc<ServiceLimits>,
-    /// One lock for the decision and what follows from it, so that two sessions cannot take the same place.
-    taken: Arc<Mutex<HashMap<SessionId, Holder>>>,
+use ringfence_config::SessionSettings;
+use ringfence_core::{Failure, Kind, Principal, SessionId, bytes};
+
+pub(crate) use slots::{SessionSlots, Slot};
+
+/// The limits of the server. `None` means unlimited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServiceLimits {
+    pub sessions: usize,
+    pub sessions_per_principal: Option<usize>,
+    /// The maximum sum of the memory limits of all sessions.
+    pub memory_bytes: Option<u64>,
+    /// Whether idle sessions are ended for new ones.
+    pub evict_idle: bool,
 }
 
-struct Holder {
-    principal: Principal,
+impl From<&SessionSettings> for ServiceLimits {
+    fn from(settings: &SessionSettings) -> Self {
+        Self {
+            sessions: settings.max_sessions,
+            sessions_per_principal: settings.max_sessions_per_principal,
+            memory_bytes: settings.max_total_memory_bytes,
+            evict_idle: settings.evict_idle,
+        }
+    }
+}
+
+/// A live session, as far as the decision needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tenant {
+    pub id: SessionId,
+    pub principal: Principal,
+    pub memory_bytes: u64,
+    /// Seconds since the epoch.
+    pub created: u64,
+    pub last_used_ms: u64,
+    /// Whether a call runs or waits in it, or it is starting.
+    pub is_busy: bool,
+}
+
+/// A session that is requested.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Applicant {
+    pub principal: Principal,
+    pub memory_bytes: u64,
+}
+
+/// The decision.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    Admit,
+    /// The session may start once these have ended.
+    Evict(Vec<SessionId>),
+    Refuse(Failure),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    SessionsPerPrincipal(usize),
+    Sessions(usize),
+    Memory(u64),
+}
+
+/// The usage of the limits, with the applicant included.
+#[derive(Clone, Copy)]
+struct UsedLimits {
+    sessions: usize,
+    own_sessions: usize,
     memory_bytes: u64,
-    created: u64,
-    shared: Arc<SessionState>,
 }
 
-impl Holder {
-    fn tenant(&self, id: &SessionId) -> Tenant {
-        Tenant {
-            id: id.clone(),
-            principal: self.principal.clone(),
-            memory_bytes: self.memory_bytes,
-            created: self.created,
-            last_used_ms: self.shared.last_used_ms(),
-            busy: self.shared.is_in_use(),
+impl UsedLimits {
+    fn without(self, tenant: &Tenant, applicant: &Applicant) -> Self {
+        Self {
+            sessions: self.sessions - 1,
+            own_sessions: self.own_sessions - usize::from(tenant.principal == applicant.principal),
+            memory_bytes: self.memory_bytes.saturating_sub(tenant.memory_bytes),
         }
     }
-}
 
-/// A place that is taken until this is dropped.
-pub(crate) struct Place {
-    id: SessionId,
-    pub(crate) shared: Arc<SessionState>,
-    places: Places,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.places.taken().remove(&self.id);
+    /// Returns a limit that is exceeded; the principal's own limit first, because only its own sessions are evicted for
+    /// that one.
+    fn exceeded_rule(self, limits: &ServiceLimits) -> Option<Rule> {
+        let own = limits.sessions_per_principal.filter(|limit| self.own_sessions > *limit);
+        let memory = limits.memory_bytes.filter(|limit| self.memory_bytes > *limit);
+        own.map(Rule::SessionsPerPrincipal)
+            .or((self.sessions > limits.sessions).then_some(Rule::Sessions(limits.sessions)))
+            .or(memory.map(Rule::Memory))
     }
 }
 
-impl Places {
-    pub(crate) fn new(limits: ServiceLimits) -> Self {
-        Self { limits: Arc::new(limits), taken: Arc::default() }
-    }
-
-    /// Takes a place for a session, and names those that must end before it is free. They take no more calls, and
-    /// `note` hears of each before it ends.
-    pub(crate) fn take(
-        &self,
-        id: &SessionId,
-        principal: &Principal,
-        memory_bytes: u64,
-        note: impl Fn(&SessionId, &Principal),
-    ) -> Result<(Place, Vec<SessionId>), Failure> {
-        let mut taken = self.taken();
-        let applicant = Applicant { principal: principal.clone(), memory_bytes };
-        let mut evicted = Vec::new();
-        loop {
-            let tenants: Vec<Tenant> = taken.iter().map(|(id, holder)| holder.tenant(id)).collect();
-            let chosen = match admit(&self.limits, &tenants, &applicant) {
-                Admission::Admit => break,
-                Admission::Evict(chosen) => chosen,
-                Admission::Refuse(failure) => return Err(failure),
-            };
-            // One that has got a call in the meantime stays, and the choice is made anew without it.
-            for id in chosen {
-                if taken.get(&id).is_some_and(|holder| holder.shared.retire_if_idle(EndReason::Evicted))
-                    && let Some(holder) = taken.remove(&id)
-                {
-                    note(&id, &holder.principal);
-                    holder.shared.halt();
-                    evicted.push(id);
-                }
+/// Decides whether a session may start beside those that live.
+pub(crate) fn admit(limits: &ServiceLimits, tenants: &[Tenant], applicant: &Applicant) -> Admission {
+    let own = tenants.iter().filter(|tenant| tenant.principal == applicant.principal);
+    let memory = tenants.iter().fold(applicant.memory_bytes, |sum, tenant| sum.saturating_add(tenant.memory_bytes));
+    let mut used = UsedLimits { sessions: tenants.len() + 1, own_sessions: own.count() + 1, memory_bytes: memory };
+    let mut idle: Vec<&Tenant> = tenants.iter().filter(|tenant| !tenant.is_busy && limits.evict_idle).collect();
+    idle.sort_by_key(|tenant| (tenant.last_used_ms, tenant.created, &tenant.id));
+    let mut evicted: Vec<&Tenant> = Vec::new();
+    while let Some(rule) = used.exceeded_rule(limits) {
+        let own_only = matches!(rule, Rule::SessionsPerPrincipal(_));
+        let next = idle.iter().position(|tenant| !own_only || tenant.principal == applicant.principal);
+        let can_never_fit = matches!(rule, Rule::Memory(limit) if applicant.memory_bytes > limit);
+        match next {
+            Some(position) if !can_never_fit => {
+                let tenant = idle.remove(position);
+                used = used.without(tenant, applicant);
+                evicted.push(tenant);
             }
+            _ => return Admission::Refuse(refusal(rule, tenants, applicant, limits)),
         }
-        let shared = SessionState::new();
-        let holder = Holder { principal: principal.clone(), memory_bytes, created: now(), shared: Arc::clone(&shared) };
-        taken.insert(id.clone(), holder);
-        Ok((Place { id: id.clone(), shared, places: self.clone() }, evicted))
     }
+    // The eviction of a large session may have made that of a smaller one before it unnecessary.
+    for index in (0..evicted.len()).rev() {
+        let without_eviction = UsedLimits {
+            sessions: used.sessions + 1,
+            own_sessions: used.own_sessions + usize::from(evicted[index].principal == applicant.principal),
+            memory_bytes: used.memory_bytes.saturating_add(evicted[index].memory_bytes),
+        };
+        if without_eviction.exceeded_rule(limits).is_none() {
+            used = without_eviction;
+            evicted.remove(index);
+        }
+    }
+    match evicted.as_slice() {
+        [] => Admission::Admit,
+        evicted => Admission::Evict(evicted.iter().map(|tenant| tenant.id.clone()).collect()),
+    }
+}
 
-    fn taken(&self) -> MutexGuard<'_, HashMap<SessionId, Holder>> {
-        self.taken.lock()
-    }
+fn refusal(rule: Rule, tenants: &[Tenant], applicant: &Applicant, limits: &ServiceLimits) -> Failure {
+    let suffix = if limits.evict_idle { ", and none of them is idle" } else { "" };
+    let (message, key) = match rule {
+        Rule::Sessions(limit) => (format!("all {limit} sessions are in use{suffix}"), "sessions.max_sessions"),
+        Rule::SessionsPerPrincipal(limit) => {
+            (format!("all your {limit} sessions are in use{suffix}"), "sessions.max_sessions_per_principal")
+        }
+        Rule::Memory(limit) if applicant.memory_bytes > limit => (
+            format!(
+                "a session with {} of memory exceeds the limit of {} for all sessions together",
+                bytes::format(applicant.memory_bytes),
+                bytes::format(limit)
+            ),
+            "sessions.max_total_memory",
+        ),
+        Rule::Memory(limit) => {
+            let used = tenants.iter().fold(0_u64, |sum, tenant| sum.saturating_add(tenant.memory_bytes));
+            let available = bytes::format(limit.saturating_sub(used));
+            let requested = bytes::format(applicant.memory_bytes);
+            let limit = bytes::format(limit);
+            (
+                format!("{available} of {limit} of memory are available, and the session needs {requested}{suffix}"),
+                "sessions.max_total_memory",
+            )
+        }
+    };
+    let failure = Failure::new(Kind::ResourceLimit, message).with("rule", key);
+    let failure = match rule {
+        Rule::Memory(_) => failure.hint("use a smaller flavor"),
+        _ => failure,
+    };
+    failure
+        .hint("stop a session that is no longer needed with stop_session")
+        .hint(format!("or ask an administrator to raise {key}"))
+}
+
+/// Returns when a session expires if it is not used again, in seconds since the epoch: by its idle timeout or its age.
+pub(crate) fn expires(created: u64, last_used: u64, idle_timeout: Duration, max_age: Option<Duration>) -> u64 {
+    let idle = last_used.saturating_add(idle_timeout.as_secs());
+    max_age.map_or(idle, |age| idle.min(created.saturating_add(age.as_secs())))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::state::Change;
-    use super::*;
-
-    fn places(evict_idle: bool) -> Places {
-        Places::new(ServiceLimits { sessions: 1, sessions_per_principal: None, memory_bytes: None, evict_idle })
-    }
-
-    fn take(places: &Places, name: &str) -> Result<(Place, Vec<SessionId>), Failure> {
-        places.take(&SessionId::from_caller(name), &Principal::local(), 1, |_, _| {})
-    }
-
-    #[test]
-    fn a_place_is_free_again_when_it_is_given_back() {
-        let places = places(false);
-        let first = take(&places, "first").unwrap();
-        assert!(take(&places, "second").is_err());
-        drop(first);
-        assert!(take(&places, "second").is_ok());
-    }
-
-    #[test]
-    fn an_idle_session_makes_room_and_one_with_a_call_does_not() {
-        let places = places(true);
-        let (first, _) = take(&places, "first").unwrap();
-        assert!(take(&places, "second").is_err(), "one that starts is not idle");
-        first.shared.change(Change::Started).unwrap();
-        let visit = first.shared.enter();
-        assert!(take(&places, "second").is_err());
-        drop(visit);
-        let (second, evicted) = take(&places, "second").unwrap();
-        assert_eq!(evicted, [SessionId::from_caller("first")]);
-        drop(first);
-        assert!(take(&places, "third").is_err(), "the place is the second's now");
-        drop(second);
-    }
-
-    #[test]
-    fn many_at_once_do_not_take_more_places_than_there_are() {
-        let limits = ServiceLimits { sessions: 5, sessions_per_principal: None, memory_bytes: None, evict_idle: false };
-        let places = Places::new(limits);
-        let place = &|index: usize| take(&places, &index.to_string()).ok();
-        let kept: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..32).map(|index| scope.spawn(move || place(index))).collect();
-            threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
-        });
-        assert_eq!(kept.len(), 5);
-    }
-}
+mod tests;

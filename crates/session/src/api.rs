@@ -1,14 +1,15 @@
-//! What a caller asks of sessions, and what it gets back.
+//! The requests of callers to sessions, and the results.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfence_core::SessionId;
 use ringfence_guest::{CellError, DisplayItem};
 use serde::Serialize;
 
-use super::Whole;
-use super::host_calls::{CallNote, HostCalls};
-use ringfence_core::SessionId;
+use crate::host_calls::{CallNote, HostCalls};
+use crate::outputs::Output;
 
 /// Code to run in a session.
 #[derive(Debug, Clone)]
@@ -18,11 +19,11 @@ pub struct CodeRequest {
     pub flavor: Option<String>,
     pub session_id: Option<SessionId>,
     pub timeout: Option<Duration>,
-    /// Who answers what the code asks of the host; without one it can ask nothing.
+    /// Handles the host calls of the code. Without it, host calls are refused.
     pub host: Option<HostCalls>,
 }
 
-/// One shell line to run in a session.
+/// A shell command to run in a session.
 #[derive(Debug, Clone)]
 pub struct CommandRequest {
     pub command: String,
@@ -32,9 +33,9 @@ pub struct CommandRequest {
     pub timeout: Option<Duration>,
 }
 
-/// What a caller may ask for, in words.
+/// The templates and flavors that callers may request, as text.
 #[derive(Debug, Clone, Default)]
-pub struct Choice {
+pub struct SessionOptions {
     pub templates: String,
     pub flavors: String,
 }
@@ -44,54 +45,44 @@ pub struct Choice {
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     Ok,
-    /// The code raised, or something ended with another exit code than 0.
+    /// The code raised an error, or the exit code is not 0.
     Error,
-    /// It was interrupted after its time limit, or because the caller went away; the state is kept.
+    /// The call was interrupted at its timeout. The state is kept.
     TimedOut,
+    /// The call was interrupted because the caller cancelled it. The state is kept.
     Cancelled,
-    /// The interpreter or the sandbox died or was killed; the state is lost.
+    /// The interpreter or the sandbox ended or was killed. The state is lost.
     Killed,
 }
 
 impl Status {
-    /// Of what has ended by itself.
+    /// The status of a process that ended by itself.
     pub(crate) fn of_exit(code: Option<i32>) -> Self {
         if code.unwrap_or(0) == 0 { Self::Ok } else { Self::Error }
     }
 }
 
-/// What was printed to one stream: all of it, or its head and its tail.
-#[derive(Debug, Clone, Default)]
-pub struct Output {
-    pub head: Vec<u8>,
-    /// Empty unless something was dropped.
-    pub tail: Vec<u8>,
-    pub dropped_bytes: u64,
-    /// Where the whole of it is kept, if something was dropped.
-    pub whole: Option<Whole>,
-}
-
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct CallResult {
     pub session_id: SessionId,
     pub session_created: bool,
-    /// How many the server has given in this session, this one included.
+    /// The number of calls in this session that the server has finished, this one included.
     pub number: u64,
     pub status: Status,
     pub exit_code: Option<i32>,
     pub stdout: Output,
     pub stderr: Output,
-    /// The last expression's value, as the language shows it.
+    /// The value of the last expression, as the language displays it.
     pub result: Option<String>,
     pub error: Option<CellError>,
-    /// The result or the error is not all of it.
-    pub is_cut: bool,
+    /// Whether the result or the error is incomplete.
+    pub is_truncated: bool,
     pub display: Vec<DisplayItem>,
     pub duration: Duration,
-    /// What the caller should know besides: that state was lost, that a limit was met.
+    /// Additional information for the caller: state was lost, a limit was reached.
     pub notices: Vec<String>,
-    /// What the code had asked of the host and not been answered when it ended.
+    /// Host calls that had no response when the code ended.
     pub open_calls: Vec<Arc<CallNote>>,
 }
 
@@ -102,24 +93,24 @@ pub enum SessionStatus {
     Busy,
 }
 
-/// What the flavor of a session allows, beside memory.
+/// The limits of a session's flavor, except for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SessionLimits {
     pub cpus: f64,
     pub processes: u32,
-    /// Of each process.
+    /// For each process.
     pub open_files: u32,
     pub workspace_bytes: u64,
     pub workspace_inodes: u64,
 }
 
-/// What a session uses of that.
+/// The usage of these limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SessionUsage {
     pub cpu_ms: u64,
-    /// Threads are counted too, as they are for the limit.
+    /// Processes and threads together, as for the limit.
     pub processes: u32,
-    /// None where the sandbox does not say.
+    /// None if the sandbox did not respond in time.
     pub workspace_bytes: Option<u64>,
     pub workspace_inodes: Option<u64>,
 }
@@ -128,7 +119,7 @@ pub struct SessionUsage {
 #[derive(Debug, Clone, Serialize)]
 pub struct SessionInfo {
     pub session_id: SessionId,
-    /// Whose it is.
+    /// The owner of the session.
     pub principal: String,
     pub template: String,
     pub flavor: String,
@@ -137,20 +128,20 @@ pub struct SessionInfo {
     pub created: u64,
     pub last_used: u64,
     pub expires: u64,
-    /// What its processes hold now.
+    /// The memory that its processes use.
     pub memory_bytes: Option<u64>,
     pub memory_limit_bytes: u64,
     pub limits: SessionLimits,
-    /// None of one that has only been made, or is ending.
+    /// None for a session that was just created or is ending.
     pub usage: Option<SessionUsage>,
     pub backend: &'static str,
-    /// By what each limit is kept: `{"memory": "cgroup", …}`.
-    pub enforced_by: std::collections::BTreeMap<&'static str, &'static str>,
+    /// The mechanism that enforces each limit: `{"memory": "cgroup", …}`.
+    pub enforced_by: BTreeMap<&'static str, &'static str>,
 }
 
-/// What came of stopping a session.
+/// The result of stopping a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Stopped {
-    /// Whether a call was under way in it.
+    /// Whether a call was running.
     pub was_running: bool,
 }

@@ -2,13 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::display::Display;
-use super::host_calls::{Asked, Calls, HostCalls, MOST_OPEN_CALLS, Outbox};
 use ringfence_core::Language;
-use ringfence_guest::KernelBuffer;
-use ringfence_guest::MAX_DISPLAY_ITEMS;
-use ringfence_guest::Message;
 use ringfence_guest::protocol::{encode_frame, next_message, skip_past_done};
+use ringfence_guest::{Display, KernelBuffer, MAX_DISPLAY_ITEMS, Message};
+
+use crate::host_calls::{HostCallEvent, HostCalls, MAX_OPEN_CALLS, OpenCalls, Outbox};
 
 /// The cell that the host waits for.
 const CELL: u64 = 7;
@@ -16,7 +14,7 @@ const CELL: u64 = 7;
 /// A longer shell line is refused as soon as this much has arrived, so the result would depend on how input is split.
 const MAX_BYTES: usize = 4096;
 
-/// As in [`super::display`].
+/// As in `ringfence_guest::Display`.
 const MAX_DISPLAY_BYTES: usize = 8 << 20;
 
 /// With this bit of the first byte, each line is a frame, and its length is right.
@@ -36,18 +34,18 @@ pub fn kernel_messages(data: &[u8]) {
     let stream = stream.as_slice();
     let whole = receive(language, stream, stream.len().max(1));
     let in_pieces = receive(language, stream, usize::from(*piece).max(1));
-    assert_eq!(whole, in_pieces, "the size of the pieces matters");
-    take_over(language, stream);
+    assert_eq!(whole, in_pieces, "the result depends on the size of the pieces");
+    resynchronize(language, stream);
 }
 
 /// Handles every message as a session does, and returns them as text.
 fn receive(language: Language, stream: &[u8], piece: usize) -> Vec<String> {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let ask = {
-        let asked = Arc::clone(&asked);
-        Arc::new(move |it: Asked| asked.lock().expect("one thread").push(it))
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let on_event = {
+        let events = Arc::clone(&events);
+        Arc::new(move |event: HostCallEvent| events.lock().expect("one thread").push(event))
     };
-    let mut calls = Calls::new(language, Some(HostCalls { preface: None, ask }));
+    let mut calls = OpenCalls::new(language, Some(HostCalls { preface: None, on_event }));
     let (mut inbox, mut display, mut outbox) = (KernelBuffer::default(), Display::default(), Outbox::default());
     let (mut last_number, mut seen) = (0, Vec::new());
     for part in stream.chunks(piece) {
@@ -56,15 +54,15 @@ fn receive(language: Language, stream: &[u8], piece: usize) -> Vec<String> {
             let message = match next_message(language, CELL, &mut inbox) {
                 Ok(Some(message)) => message,
                 Ok(None) => break,
-                Err(why) => {
-                    seen.push(format!("error: {why}"));
+                Err(error) => {
+                    seen.push(format!("error: {error}"));
                     return seen;
                 }
             };
             seen.push(format!("{message:?}"));
             match message {
                 Message::Display(items) => display.add(items),
-                Message::Call(request) => calls.take(request, &mut last_number, &mut outbox),
+                Message::Call(request) => calls.handle_call(request, &mut last_number, &mut outbox),
                 Message::Cancel(number) => drop(calls.withdraw(number)),
                 Message::Done(_) => inbox.reset_ignored(),
                 Message::Ready => {}
@@ -75,22 +73,22 @@ fn receive(language: Language, stream: &[u8], piece: usize) -> Vec<String> {
     assert!(display.items.len() <= MAX_DISPLAY_ITEMS);
     let shown = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     assert!(display.items.iter().map(|item| item.mime.len() + shown(&item.data)).sum::<usize>() <= MAX_DISPLAY_BYTES);
-    calls.give_up();
-    assert!(calls.end().len() <= MOST_OPEN_CALLS);
+    calls.cancel_all();
+    assert!(calls.finish().len() <= MAX_OPEN_CALLS);
     let mut numbers = Vec::new();
-    for it in asked.lock().expect("one thread").iter() {
-        if let Asked::Call(call) = it {
+    for event in events.lock().expect("one thread").iter() {
+        if let HostCallEvent::Call(call) = event {
             assert!(call.cancel.is_cancelled());
-            numbers.push(format!("{:?}", call.reply));
+            numbers.push(format!("{:?}", call.responder));
         }
     }
     numbers.sort();
-    assert!(numbers.windows(2).all(|two| two[0] != two[1]), "a number was used twice");
+    assert!(numbers.windows(2).all(|two| two[0] != two[1]), "a number was accepted twice");
     seen
 }
 
-/// Finds the answer to a cell in a stream that is taken over in the middle.
-fn take_over(language: Language, stream: &[u8]) {
+/// Finds the result of a cell in a stream that is adopted in the middle.
+fn resynchronize(language: Language, stream: &[u8]) {
     let mut inbox = KernelBuffer::from(stream.to_vec());
     while let Ok(true) = skip_past_done(language, CELL, &mut inbox) {
         assert!(stream.ends_with(inbox.unread()));

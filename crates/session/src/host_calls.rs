@@ -1,41 +1,39 @@
-//! What code asks of the host while it runs, and what it is told.
+//! Host calls: requests of running code to the host, and the responses.
 //!
-//! Only carried here: who answers, and what may be asked, is the business of whoever gave the code. The guest's side is
-//! hostile, so what waits is bounded in number and size, and a number is taken once.
+//! This module only transports them; the caller of `execute` decides what is allowed and responds. The guest is hostile,
+//! so open calls are limited in number and size, and no number is accepted twice.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use ringfence_guest::{HostRequest, HostResponse, JsonBytes};
+use ringfence_core::Language;
+use ringfence_guest::{HostRequest, HostResponse, JsonBytes, protocol};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use ringfence_core::Language;
-use ringfence_guest::protocol;
+/// Maximum number of open calls of one cell.
+pub const MAX_OPEN_CALLS: usize = 1024;
 
-/// Calls of one cell that may be open.
-pub const MOST_OPEN_CALLS: usize = 1024;
+/// Maximum size of all open calls of one cell.
+const MAX_OPEN_BYTES: usize = 32 << 20;
 
-/// What the open calls of one cell may hold together.
-const MOST_OPEN_BYTES: usize = 32 << 20;
+/// Maximum number of responses that wait for a guest that does not read. Then nothing is received from it until it does.
+const MAX_UNREAD_RESPONSES: usize = 2 * MAX_OPEN_CALLS;
 
-/// Answers that may wait for a guest that does not read; then it is not heard any more until it does.
-const MOST_UNREAD: usize = 2 * MOST_OPEN_CALLS;
+/// Capacity of the channel for responses. Senders wait when it is full.
+const RESPONSE_CHANNEL_CAPACITY: usize = 16;
 
-/// Answers that may wait to be passed on; those who have more wait themselves.
-const ANSWERS_AT_ONCE: usize = 16;
-
-/// Who answers code, given along with it.
+/// Handles the host calls of one piece of code.
 #[derive(Clone)]
 pub struct HostCalls {
-    /// What the interpreter is told before the code: a JSON object.
+    /// A JSON object that the interpreter gets before the code.
     pub preface: Option<Arc<str>>,
-    /// Called for each thing that is asked; must not take long.
-    pub ask: Arc<dyn Fn(Asked) + Send + Sync>,
+    /// Called for each event; must not block.
+    pub on_event: Arc<dyn Fn(HostCallEvent) + Send + Sync>,
 }
 
 impl fmt::Debug for HostCalls {
@@ -44,38 +42,40 @@ impl fmt::Debug for HostCalls {
     }
 }
 
-/// Something that code has asked.
+/// An event of running code.
 #[derive(Debug)]
-pub enum Asked {
+pub enum HostCallEvent {
     Call(HostCall),
-    /// A frame that no kernel of ours sends, and why. It is not answered.
+    /// The code sent a frame that a genuine kernel never sends; with the reason. It gets no response.
     Forged(&'static str),
 }
 
+/// A request of running code.
 #[derive(Debug)]
 pub struct HostCall {
     pub method: String,
     /// JSON as the guest wrote it.
     pub params: Box<RawValue>,
-    /// Cancelled when nobody waits for the answer any more.
+    /// Cancelled when the response is no longer needed.
     pub cancel: CancellationToken,
     pub note: Arc<CallNote>,
-    pub reply: Reply,
+    pub responder: Responder,
 }
 
-/// What is known of a call when its cell ends before it.
+/// Information about a call, for the case that its cell ends first.
 #[derive(Debug, Default)]
 pub struct CallNote {
-    about: OnceLock<(String, String)>,
+    target: OnceLock<(String, String)>,
     has_started: AtomicBool,
 }
 
 impl CallNote {
+    /// Sets the server and the tool of the call.
     pub fn describe(&self, server: &str, tool: &str) {
-        let _ = self.about.set((server.to_owned(), tool.to_owned()));
+        let _ = self.target.set((server.to_owned(), tool.to_owned()));
     }
 
-    /// From now on it may have had an effect.
+    /// Records that the call may have an effect from now on.
     pub fn start(&self) {
         self.has_started.store(true, Ordering::Release);
     }
@@ -84,108 +84,109 @@ impl CallNote {
         self.has_started.load(Ordering::Acquire)
     }
 
-    /// The server and its tool; nothing for a call that reaches no server.
-    pub fn about(&self) -> Option<(&str, &str)> {
-        self.about.get().map(|(server, tool)| (server.as_str(), tool.as_str()))
+    /// The server and its tool. `None` for a call that reaches no server.
+    pub fn target(&self) -> Option<(&str, &str)> {
+        self.target.get().map(|(server, tool)| (server.as_str(), tool.as_str()))
     }
 }
 
-/// Where the answer to a call goes.
+/// Sends the response to a call.
 #[derive(Debug)]
-pub struct Reply {
+pub struct Responder {
     number: u64,
-    answers: mpsc::Sender<(u64, HostResponse)>,
+    responses: mpsc::Sender<(u64, HostResponse)>,
 }
 
-impl Reply {
-    /// To a cell that has ended, nothing is said any more.
-    pub async fn send(self, answer: HostResponse) {
-        let _ = self.answers.send((self.number, answer)).await;
+impl Responder {
+    /// Sends the response. Has no effect if the cell has ended.
+    pub async fn send(self, response: HostResponse) {
+        let _ = self.responses.send((self.number, response)).await;
     }
 }
 
-struct Answers {
+struct ResponseChannel {
     sender: mpsc::Sender<(u64, HostResponse)>,
     receiver: mpsc::Receiver<(u64, HostResponse)>,
 }
 
-struct Open {
+struct OpenCall {
     note: Arc<CallNote>,
     cancel: CancellationToken,
     bytes: usize,
 }
 
-/// The calls of one cell. Dropped, those that are open are cancelled.
-pub(crate) struct Calls {
+/// The open calls of one cell. Dropping it cancels them.
+pub(crate) struct OpenCalls {
     language: Language,
     host: Option<HostCalls>,
-    /// Made by the first call: most cells make none.
-    answers: Option<Answers>,
-    open: HashMap<u64, Open>,
+    /// Created by the first call, since most cells make none.
+    responses: Option<ResponseChannel>,
+    open: HashMap<u64, OpenCall>,
     open_bytes: usize,
-    given_up: Vec<Arc<CallNote>>,
-    is_over: bool,
+    /// Calls that were cancelled because the cell is being ended.
+    cancelled: Vec<Arc<CallNote>>,
+    is_ending: bool,
 }
 
-impl Calls {
+impl OpenCalls {
     pub(crate) fn new(language: Language, host: Option<HostCalls>) -> Self {
         Self {
             language,
             host,
-            answers: None,
+            responses: None,
             open: HashMap::new(),
             open_bytes: 0,
-            given_up: Vec::new(),
-            is_over: false,
+            cancelled: Vec::new(),
+            is_ending: false,
         }
     }
 
-    /// Takes a call of the cell that runs. What is answered at once goes into `outbox`.
-    pub(crate) fn take(&mut self, request: HostRequest, last_number: &mut u64, outbox: &mut Outbox) {
+    /// Handles a call of the running cell. Immediate responses go to `outbox`.
+    pub(crate) fn handle_call(&mut self, request: HostRequest, last_number: &mut u64, outbox: &mut Outbox) {
         let HostRequest { cell: _, number, method, params } = request;
         if number <= *last_number {
-            return self.forged("the number of a call was used again");
+            return self.report_forged("the number of a call was used again");
         }
         *last_number = number;
         let bytes = method.len() + params.get().len();
-        if self.is_over {
-            let message = "the code is being ended: its time is up, or nobody waits for it";
-            let over = json!({"kind": "cancelled", "message": message, "may_have_run": false});
-            return outbox.answer(self.language, number, HostResponse::Error(over));
+        if self.is_ending {
+            let message = "the code is being ended: it reached its timeout or was cancelled";
+            let error = json!({"kind": "cancelled", "message": message, "may_have_run": false});
+            return outbox.add_response(self.language, number, HostResponse::Error(error));
         }
         let Some(host) = &self.host else {
-            let nobody = json!({"kind": "refused", "message": "this session has nobody to ask"});
-            return outbox.answer(self.language, number, HostResponse::Error(nobody));
+            let error = json!({"kind": "refused", "message": "this session does not support host calls"});
+            return outbox.add_response(self.language, number, HostResponse::Error(error));
         };
-        let limit = if self.open.len() >= MOST_OPEN_CALLS {
-            Some("too many calls at once: wait for some of them")
-        } else if self.open_bytes + bytes > MOST_OPEN_BYTES {
-            Some("the arguments of the calls that are open are too large together")
+        let limit = if self.open.len() >= MAX_OPEN_CALLS {
+            Some("too many concurrent calls: wait for some of them")
+        } else if self.open_bytes + bytes > MAX_OPEN_BYTES {
+            Some("the arguments of all open calls together are too large")
         } else {
             None
         };
         if let Some(message) = limit {
             let refusal = HostResponse::Error(json!({"kind": "limit", "message": message}));
-            return outbox.answer(self.language, number, refusal);
+            return outbox.add_response(self.language, number, refusal);
         }
         let (note, cancel) = (Arc::new(CallNote::default()), CancellationToken::new());
-        let answers = self.answers.get_or_insert_with(|| {
-            let (sender, receiver) = mpsc::channel(ANSWERS_AT_ONCE);
-            Answers { sender, receiver }
+        let responses = self.responses.get_or_insert_with(|| {
+            let (sender, receiver) = mpsc::channel(RESPONSE_CHANNEL_CAPACITY);
+            ResponseChannel { sender, receiver }
         });
-        let reply = Reply { number, answers: answers.sender.clone() };
+        let responder = Responder { number, responses: responses.sender.clone() };
         self.open_bytes += bytes;
-        self.open.insert(number, Open { note: Arc::clone(&note), cancel: cancel.clone(), bytes });
-        (host.ask)(Asked::Call(HostCall { method, params, cancel, note, reply }));
+        self.open.insert(number, OpenCall { note: Arc::clone(&note), cancel: cancel.clone(), bytes });
+        (host.on_event)(HostCallEvent::Call(HostCall { method, params, cancel, note, responder }));
     }
 
-    pub(crate) fn forged(&self, why: &'static str) {
+    pub(crate) fn report_forged(&self, reason: &'static str) {
         if let Some(host) = &self.host {
-            (host.ask)(Asked::Forged(why));
+            (host.on_event)(HostCallEvent::Forged(reason));
         }
     }
 
-    /// Code no longer waits for a call, of its own accord. Whether there was one.
+    /// Cancels a call at the request of the code. False if it is not open.
     pub(crate) fn withdraw(&mut self, number: u64) -> bool {
         let closed = self.close(number);
         if let Some(call) = &closed {
@@ -194,45 +195,46 @@ impl Calls {
         closed.is_some()
     }
 
-    /// The cell is being ended: all calls are, at once, or the place of one would be taken by the next that waits. They
-    /// are not answered, so that the code is interrupted and does not fail of something else.
-    pub(crate) fn give_up(&mut self) {
-        self.is_over = true;
+    /// Cancels all calls, because the cell is being ended. They get no response, so that the code ends with the
+    /// interrupt and not with another error. Later calls are refused: otherwise code that waits for a free slot would
+    /// start the next one.
+    pub(crate) fn cancel_all(&mut self) {
+        self.is_ending = true;
         self.open_bytes = 0;
-        let open: Vec<Open> = self.open.drain().map(|(_, call)| call).collect();
+        let open: Vec<OpenCall> = self.open.drain().map(|(_, call)| call).collect();
         for call in &open {
             call.cancel.cancel();
         }
-        self.given_up.extend(open.into_iter().map(|call| call.note));
+        self.cancelled.extend(open.into_iter().map(|call| call.note));
     }
 
-    fn close(&mut self, number: u64) -> Option<Open> {
+    fn close(&mut self, number: u64) -> Option<OpenCall> {
         let call = self.open.remove(&number)?;
         self.open_bytes -= call.bytes;
         Some(call)
     }
 
-    /// Waits for the next answer to a call that is still open.
-    pub(crate) async fn answer(&mut self) -> (u64, HostResponse) {
-        while let Some(answers) = &mut self.answers
-            && let Some((number, answer)) = answers.receiver.recv().await
+    /// Waits for the next response to a call that is still open. Cancel-safe.
+    pub(crate) async fn next_response(&mut self) -> (u64, HostResponse) {
+        while let Some(responses) = &mut self.responses
+            && let Some((number, response)) = responses.receiver.recv().await
         {
             if self.close(number).is_some() {
-                return (number, answer);
+                return (number, response);
             }
         }
         std::future::pending().await
     }
 
-    /// What was not answered when the cell ended.
-    pub(crate) fn end(mut self) -> Vec<Arc<CallNote>> {
-        let mut notes = std::mem::take(&mut self.given_up);
+    /// Ends with the cell. Returns the calls that got no response.
+    pub(crate) fn finish(mut self) -> Vec<Arc<CallNote>> {
+        let mut notes = std::mem::take(&mut self.cancelled);
         notes.extend(self.open.values().map(|call| Arc::clone(&call.note)));
         notes
     }
 }
 
-impl Drop for Calls {
+impl Drop for OpenCalls {
     fn drop(&mut self) {
         for call in self.open.values() {
             call.cancel.cancel();
@@ -240,42 +242,45 @@ impl Drop for Calls {
     }
 }
 
-/// What is on its way to the kernel.
+/// Frames that wait to be sent to the kernel.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    pieces: VecDeque<JsonBytes>,
-    /// Of the first.
+    frames: VecDeque<JsonBytes>,
+    /// The number of sent bytes of the first frame.
     sent: usize,
 }
 
 impl Outbox {
-    pub(crate) fn of(bytes: Vec<u8>, sent: usize) -> Self {
-        if sent == bytes.len() { Self::default() } else { Self { pieces: [Box::new(bytes) as JsonBytes].into(), sent } }
+    /// Begins with a frame of which a part was sent already.
+    pub(crate) fn new(bytes: Vec<u8>, sent: usize) -> Self {
+        if sent == bytes.len() { Self::default() } else { Self { frames: [Box::new(bytes) as JsonBytes].into(), sent } }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.frames.is_empty()
     }
 
-    /// Whether the guest leaves too much unread.
+    /// Whether the guest leaves too many responses unread.
     pub(crate) fn is_full(&self) -> bool {
-        self.pieces.len() >= MOST_UNREAD
+        self.frames.len() >= MAX_UNREAD_RESPONSES
     }
 
+    /// The next bytes to send.
     pub(crate) fn front(&self) -> &[u8] {
-        self.pieces.front().map_or(&[], |piece| &piece.as_ref().as_ref()[self.sent..])
+        self.frames.front().map_or(&[], |frame| &frame.as_ref().as_ref()[self.sent..])
     }
 
+    /// Removes bytes that were sent.
     pub(crate) fn advance(&mut self, length: usize) {
         self.sent += length;
         if self.front().is_empty() {
-            self.pieces.pop_front();
+            self.frames.pop_front();
             self.sent = 0;
         }
     }
 
-    pub(crate) fn answer(&mut self, language: Language, number: u64, answer: HostResponse) {
-        self.pieces.extend(protocol::encode_response(language, number, answer));
+    pub(crate) fn add_response(&mut self, language: Language, number: u64, response: HostResponse) {
+        self.frames.extend(protocol::encode_response(language, number, response));
     }
 }
 

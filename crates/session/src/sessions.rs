@@ -1,207 +1,214 @@
-//! All live sessions of a server: made, found, limited, stopped.
+//! All live sessions of a server. The files of this folder implement the operations that callers have.
 
-use ringfence_core::sync::Mutex;
+mod adoption;
+mod create;
+mod events;
+mod files;
+mod health;
+mod lifecycle;
+mod outputs;
+mod processes;
+mod request_checks;
+mod usage;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use ringfence_core::Volume;
+use ringfence_backend::interpreter::host_python;
+use ringfence_backend::protected_names::{self, Unchecked};
+use ringfence_backend::{Backend, BackendConfig, Persistence, SupervisorId, WarmPython};
+use ringfence_config::{GuestWritable, SessionSettings};
+use ringfence_core::sync::Mutex;
+use ringfence_core::{AuditEvent, Failure, Kind, Language, Principal, SessionId, Volume};
+use ringfence_guest::precompiled;
+use ringfence_store::{Audit, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admission::{Place, Places};
-use super::adoption::Keeping;
-use super::call::Outcome;
-use super::events;
-use super::health::Trouble;
-use super::limits::ServiceLimits;
-use super::log::Record;
-use super::pool::Pool;
-use super::prepare::Interpreter;
-use super::state::{EndReason, State};
-use super::{Answer, CodeRequest, CommandRequest, SessionInfo, Stopped};
-use crate::request_checks;
-use crate::request_checks::Wanted;
-use crate::session_record::{Handle, SessionDescriptor};
-use crate::session_state::{Visit, now};
-use crate::session_task::{Call, Work};
-use ringfence_backend::Identity;
-use ringfence_backend::LauncherSockets;
-use ringfence_backend::Launchers;
-use ringfence_backend::native;
-use ringfence_backend::protected_names;
-use ringfence_backend::protected_names::Unchecked;
-use ringfence_config::GuestWritable;
-use ringfence_config::SessionSettings;
-use ringfence_core::AuditEvent;
-use ringfence_core::Flavor;
-use ringfence_core::Language;
-use ringfence_core::{Failure, Kind, Principal, SessionId};
-use ringfence_guest::precompiled;
-use ringfence_store::Audit;
-use ringfence_store::{Store, StoreError};
+use crate::admission::{ServiceLimits, SessionSlots};
+use crate::api::{CallResult, CodeRequest, CommandRequest, SessionInfo, Stopped};
+use crate::calls::Outcome;
+use crate::instances::{InterpreterNeed, Pool};
+use crate::session::{Call, CallRecord, LogEntry, SessionHandle, Work};
+use crate::state::{EndReason, State, UseGuard};
+use health::SandboxFailure;
+use request_checks::SessionRequest;
 
-/// Cheap to clone; all clones are one.
+pub use files::{Directory, FileContent, FileRange, FileWritten, MAX_FILE_BYTES, MAX_LISTED_ENTRIES};
+pub use processes::{Attachment, ProcessEnd};
+
+/// Cheap to clone; clones share the sessions.
 #[derive(Clone)]
-pub struct Sessions(pub(crate) Arc<Inner>);
+pub struct Sessions(Arc<Inner>);
 
-pub(crate) struct Inner {
-    pub(crate) settings: SessionSettings,
-    pub(crate) launchers: Launchers,
-    pub(crate) pool: Pool,
-    places: Places,
-    pub(crate) live: Mutex<HashMap<SessionId, Handle>>,
-    pub(crate) tasks: TaskTracker,
-    pub(crate) audit: Audit,
-    pub(crate) keeping: Option<Keeping>,
-    /// Why the last sandbox of the usual kind could not be made, if so.
-    pub(crate) trouble: Mutex<Option<Trouble>>,
+struct Inner {
+    settings: SessionSettings,
+    backend: Backend,
+    pool: Pool,
+    slots: SessionSlots,
+    live: Mutex<HashMap<SessionId, SessionHandle>>,
+    tasks: TaskTracker,
+    audit: Audit,
+    /// Where sessions are recorded for the next server.
+    store: Option<Store>,
+    /// The reason why the last sandbox of the default template and flavor could not be created.
+    sandbox_failure: Mutex<Option<SandboxFailure>>,
 }
 
 impl Sessions {
-    /// `program` is ringfence itself: sandboxes are made by a helper process of it.
+    /// Sessions that end with this process. `program` is ringfence itself, of which the backend starts a helper process.
     pub fn new(settings: SessionSettings, program: PathBuf) -> Self {
         Self::build(settings, program, Audit::disabled(), None)
     }
 
-    /// The same, with an audit of all that happens.
+    /// Like [`Self::new`], with an audit log.
     pub fn audited(settings: SessionSettings, program: PathBuf, audit: Audit) -> Self {
         Self::build(settings, program, audit, None)
     }
 
-    /// Sessions that outlive a server that dies, for which `directory` is the place of the launchers' sockets; those
-    /// that another has left behind are taken over.
-    pub async fn kept(
+    /// Sessions that survive the death of the server. Adopts those of an earlier server. `directory` is for the sockets
+    /// of launchers.
+    pub async fn persistent(
         settings: SessionSettings,
         program: PathBuf,
         store: Store,
         directory: PathBuf,
     ) -> Result<Self, StoreError> {
-        let mark = settings.scope.as_ref().map(|scope| scope.tag.clone());
-        let doors = LauncherSockets { directory, mark, keeper: Identity::of_own_supervisor() };
-        let keeping = Keeping { store: store.clone(), doors };
-        let audit = Audit::in_store(store).with_run(settings.scope.as_ref().map(|scope| &scope.run));
-        let sessions = Self::build(settings, program, audit, Some(keeping));
-        *sessions.0.trouble() = Some(Trouble::unproven());
+        let persistence = Persistence {
+            directory,
+            scope_tag: settings.scope.as_ref().map(|scope| scope.tag.clone()),
+            supervisor: SupervisorId::of_this_process(),
+            lease: settings.lease,
+        };
+        let audit = Audit::in_store(store.clone()).with_run(settings.scope.as_ref().map(|scope| &scope.run));
+        let sessions = Self::build(settings, program, audit, Some((store, persistence)));
+        *sessions.0.sandbox_failure() = Some(SandboxFailure::untested());
         sessions.adopt().await?;
         Ok(sessions)
     }
 
-    fn build(settings: SessionSettings, program: PathBuf, audit: Audit, keeping: Option<Keeping>) -> Self {
-        let places = Places::new(ServiceLimits::from(&settings));
+    fn build(settings: SessionSettings, program: PathBuf, audit: Audit, stored: Option<(Store, Persistence)>) -> Self {
+        let slots = SessionSlots::new(ServiceLimits::from(&settings));
         // Volumes that contain programs of the host were refused earlier, where they were added.
         let _ = settings.guest_writable.add(&settings.volumes);
-        let python = native::host_python(&settings.guest_writable);
+        let python = host_python(&settings.guest_writable);
         precompiled::set_interpreter(python.clone());
-        // Whoever wants none ready wants no interpreter kept warm either.
+        // Without a pool for Python, no warm interpreter is wanted either.
         let is_pooled = settings.pool.get(Language::Python.name()).is_some_and(|size| *size > 0);
         let python = python.filter(|_| is_pooled);
-        let warmth = python.and_then(|python| native::python_zygote(&python, &settings.preload));
-        let launchers =
-            Launchers::new(program, keeping.as_ref().map(|keeping| keeping.doors.clone()), settings.lease, warmth);
-        let pool = Pool::new(launchers.clone(), settings.clone());
+        let warm_python = python.map(|program| WarmPython { program, preload: settings.preload.clone() });
+        let (store, persistence) = stored.unzip();
+        let backend = Backend::native(BackendConfig { program, persistence, warm_python });
+        let pool = Pool::new(backend.clone(), settings.clone());
         let (live, tasks) = (Mutex::default(), TaskTracker::new());
-        let trouble = Mutex::default();
-        Self(Arc::new(Inner { settings, launchers, pool, places, live, tasks, audit, keeping, trouble }))
+        let sandbox_failure = Mutex::default();
+        Self(Arc::new(Inner { settings, backend, pool, slots, live, tasks, audit, store, sandbox_failure }))
     }
 
-    /// Makes a session without running anything in it yet.
+    /// Creates a session without running anything in it.
     pub async fn create_session(
         &self,
         principal: &Principal,
         template: Option<String>,
         flavor: Option<String>,
     ) -> Result<SessionInfo, Failure> {
-        let wanted = Wanted { template, flavor, session_id: None, timeout: None };
-        let made = self.create(principal, &wanted, Interpreter::MaybeLater).await;
-        let (_, handle, _visit) = made.map_err(|failure| self.refused(principal, None, failure))?;
+        let request = SessionRequest { template, flavor, session_id: None, timeout: None };
+        let created = self.create(principal, &request, InterpreterNeed::MaybeLater).await;
+        let (_, handle, _guard) = created.map_err(|failure| self.refused(principal, None, failure))?;
         Ok(handle.describe(&self.0.settings))
     }
 
-    /// Runs code in a session, which is made if none is named.
+    /// Runs code in a session, which is created if none is named.
     pub async fn execute(
         &self,
         principal: &Principal,
         request: CodeRequest,
         cancel: CancellationToken,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<CallResult, Failure> {
         request_checks::check_code(&request.code)
             .map_err(|failure| self.refused(principal, request.session_id.as_ref(), failure.with("field", "code")))?;
         let CodeRequest { code, template, flavor, session_id, timeout, host } = request;
-        let wanted = Wanted { template, flavor, session_id, timeout };
-        let asked = wanted.session_id.clone();
-        let called = self.call(principal, wanted, Work::Code(code, host), cancel).await;
-        called.map_err(|failure| self.refused(principal, asked.as_ref(), failure))
+        let request = SessionRequest { template, flavor, session_id, timeout };
+        let session_id = request.session_id.clone();
+        let result = self.call(principal, request, Work::Code(code, host), cancel).await;
+        result.map_err(|failure| self.refused(principal, session_id.as_ref(), failure))
     }
 
-    /// Runs one shell line in a session, which is made if none is named.
+    /// Runs a shell command in a session, which is created if none is named.
     pub async fn run_command(
         &self,
         principal: &Principal,
         request: CommandRequest,
         cancel: CancellationToken,
-    ) -> Result<Answer, Failure> {
-        request_checks::check_line(&request.command).map_err(|failure| {
+    ) -> Result<CallResult, Failure> {
+        request_checks::check_command(&request.command).map_err(|failure| {
             self.refused(principal, request.session_id.as_ref(), failure.with("field", "command"))
         })?;
         let CommandRequest { command, template, flavor, session_id, timeout } = request;
-        let wanted = Wanted { template, flavor, session_id, timeout };
-        let asked = wanted.session_id.clone();
-        let called = self.call(principal, wanted, Work::Command(command), cancel).await;
-        called.map_err(|failure| self.refused(principal, asked.as_ref(), failure))
+        let request = SessionRequest { template, flavor, session_id, timeout };
+        let session_id = request.session_id.clone();
+        let result = self.call(principal, request, Work::Command(command), cancel).await;
+        result.map_err(|failure| self.refused(principal, session_id.as_ref(), failure))
     }
 
-    /// Whether there is such a session, whoever's it is.
+    /// Whether the session exists, for any principal.
     pub fn is_live(&self, id: &SessionId) -> bool {
         self.live().contains_key(id)
     }
 
-    /// Whether there is such a session for this caller.
+    /// Whether the session exists for this principal.
     pub fn has(&self, principal: &Principal, id: &SessionId) -> bool {
         self.find(principal, id).is_ok()
     }
 
-    /// What is spoken in a session.
+    /// The language of a session.
     pub fn language(&self, principal: &Principal, id: &SessionId) -> Result<Language, Failure> {
         let live = self.live();
-        let found = live.get(id).filter(|handle| handle.is_there_for(principal));
+        let found = live.get(id).filter(|handle| handle.is_visible_to(principal));
         let language = found.map(|handle| handle.descriptor.template.language);
         drop(live);
         language.ok_or_else(|| self.refused(principal, Some(id), Failure::session_not_found(id)))
     }
 
-    /// What would be spoken in a session of this template.
+    /// The language of sessions with this template, or with the default one.
     pub fn template_language(&self, template: Option<&str>) -> Result<Language, Failure> {
         let settings = &self.0.settings;
         let found = settings.templates.find(template.unwrap_or(&settings.default_template));
-        found.map(|template| template.language).map_err(|error| request_checks::unknown(&error))
+        found.map(|template| template.language).map_err(|error| request_checks::unknown_name(&error))
     }
 
-    /// Ends a session and frees everything it had.
+    /// Ends a session, and waits until all of its resources are freed.
     pub async fn stop(&self, principal: &Principal, id: &SessionId) -> Result<Stopped, Failure> {
-        // Whoever stops one that is ending is told so when it has ended, too.
+        // A session that is ending is found too, and its end is waited for.
         let found = self.live().get(id).filter(|handle| principal.can_see(&handle.descriptor.principal)).cloned();
         let handle = found.ok_or_else(|| self.refused(principal, Some(id), Failure::session_not_found(id)))?;
-        let was_running = handle.shared.state() == State::Busy;
-        handle.shared.end(EndReason::Stopped);
+        let was_running = handle.state.current() == State::Busy;
+        handle.state.end(EndReason::Stopped);
         handle.ended.cancelled().await;
         Ok(Stopped { was_running })
     }
 
-    /// Where the events of these sessions go.
+    /// The last calls of a session, oldest first.
+    pub fn log(&self, principal: &Principal, id: &SessionId) -> Result<Vec<LogEntry>, Failure> {
+        let handle = self.find(principal, id).map_err(|failure| self.refused(principal, Some(id), failure))?;
+        Ok(handle.log.entries())
+    }
+
+    /// The audit log of these sessions.
     pub fn audit(&self) -> &Audit {
         &self.0.audit
     }
 
-    /// Notes that a request was not served.
+    /// Records that a request was refused, and returns the failure.
     pub fn refused(&self, principal: &Principal, session: Option<&SessionId>, failure: Failure) -> Failure {
         self.0.audit.record(AuditEvent::refusal(&failure).by(principal, session));
         failure
     }
 
-    /// What every session is shown of the host.
+    /// The volumes of every session.
     pub fn volumes(&self) -> &[Volume] {
         &self.0.settings.volumes
     }
@@ -215,72 +222,68 @@ impl Sessions {
     pub async fn shut_down(&self) {
         self.0.tasks.close();
         for handle in self.live().values() {
-            handle.shared.end(EndReason::ShutDown);
+            handle.state.end(EndReason::ShutDown);
         }
         self.0.tasks.wait().await;
         self.0.pool.end().await;
-        self.0.launchers.end().await;
+        self.0.backend.end().await;
     }
 
     async fn call(
         &self,
         principal: &Principal,
-        wanted: Wanted,
+        request: SessionRequest,
         work: Work,
         cancel: CancellationToken,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<CallResult, Failure> {
         let start = Instant::now();
-        let timeout = request_checks::check_timeout(&self.0.settings, wanted.timeout)?;
-        let session_created = wanted.session_id.is_none();
-        let mut ignored = Vec::new();
-        let (id, handle, visit) = if let Some(id) = &wanted.session_id {
+        let timeout = request_checks::check_timeout(&self.0.settings, request.timeout)?;
+        let session_created = request.session_id.is_none();
+        let mut notices = Vec::new();
+        let (id, handle, guard) = if let Some(id) = &request.session_id {
             let handle = self.find(principal, id)?;
-            ignored = request_checks::compare(&self.0.settings, &wanted, &handle.descriptor)?;
-            let visit = handle.shared.enter().ok_or_else(|| Failure::session_not_found(id))?;
-            (id.clone(), handle, visit)
+            notices = request_checks::ignored_options(&self.0.settings, &request, &handle.descriptor)?;
+            let guard = handle.state.begin_use().ok_or_else(|| Failure::session_not_found(id))?;
+            (id.clone(), handle, guard)
         } else {
             let is_code = matches!(work, Work::Code(..));
-            let interpreter = if is_code { Interpreter::NeededNow } else { Interpreter::MaybeLater };
-            // Boxed: a call in a live session need not have room for it.
-            Box::pin(self.create(principal, &wanted, interpreter)).await?
+            let need = if is_code { InterpreterNeed::Immediately } else { InterpreterNeed::MaybeLater };
+            // Boxed, so that the future of a call in an existing session stays small.
+            Box::pin(self.create(principal, &request, need)).await?
         };
-        let gone = session_created.then(|| cancel.clone());
-        let answered = self.call_in(principal, &id, &handle, (work, timeout, cancel, visit)).await;
-        // One of which nobody was told would only take a place.
-        if gone.is_some_and(|gone| gone.is_cancelled() || answered.is_err()) {
-            handle.shared.end(EndReason::Stopped);
+        let cancel_of_new = session_created.then(|| cancel.clone());
+        let result = self.run_in_session(principal, &id, &handle, (work, timeout, cancel, guard)).await;
+        // The caller does not know the id of the new session, so it would only occupy a slot.
+        if cancel_of_new.is_some_and(|cancel| cancel.is_cancelled() || result.is_err()) {
+            handle.state.end(EndReason::Stopped);
             handle.ended.cancelled().await;
         }
-        let outcome = answered?;
+        let mut outcome = result?;
         self.0.audit.record(events::call_finished(principal, &id, &outcome, start.elapsed()));
-        let Outcome { status, exit_code, mut stdout, mut stderr, result, error, is_cut, display, notices, open_calls } =
-            outcome;
-        let number = handle.outputs.keep([&mut stdout, &mut stderr]);
-        ignored.extend(notices);
-        ignored.extend(self.changed_names(principal, &handle).await);
-        let duration = start.elapsed();
-        Ok(Answer {
+        let number = handle.outputs.add_call([&mut outcome.stdout, &mut outcome.stderr]);
+        notices.append(&mut outcome.notices);
+        notices.extend(self.changed_names(principal, &handle).await);
+        Ok(CallResult {
             session_id: id,
             session_created,
             number,
-            status,
-            exit_code,
-            stdout,
-            stderr,
-            result,
-            error,
-            is_cut,
-            display,
-            duration,
-            notices: ignored,
-            open_calls,
+            status: outcome.status,
+            exit_code: outcome.exit_code,
+            stdout: outcome.stdout,
+            stderr: outcome.stderr,
+            result: outcome.result,
+            error: outcome.error,
+            is_truncated: outcome.is_truncated,
+            display: outcome.display,
+            duration: start.elapsed(),
+            notices,
+            open_calls: outcome.open_calls,
         })
     }
 
-    /// Records each protected name that has been created or replaced in a volume since the last call, and gives a
-    /// notice of it.
-    async fn changed_names(&self, principal: &Principal, handle: &Handle) -> Vec<String> {
-        let Ok(changes) = handle.names.changes().await else { return vec![Unchecked::NOTICE.into()] };
+    /// Records each protected name that was created or replaced in a volume since the last call, and returns notices.
+    async fn changed_names(&self, principal: &Principal, handle: &SessionHandle) -> Vec<String> {
+        let Ok(changes) = handle.instance.names.changes().await else { return vec![Unchecked::NOTICE.into()] };
         for change in &changes {
             let event = protected_names::event(change).by(principal, Some(&handle.descriptor.id));
             self.0.audit.record(event);
@@ -288,90 +291,46 @@ impl Sessions {
         changes.iter().map(ToString::to_string).collect()
     }
 
-    /// Does the work once it is its turn.
-    async fn call_in(
+    /// Queues the work in the session, and waits for its result.
+    async fn run_in_session(
         &self,
         principal: &Principal,
         id: &SessionId,
-        handle: &Handle,
-        (work, timeout, cancel, visit): (Work, Duration, CancellationToken, Visit),
+        handle: &SessionHandle,
+        (work, timeout, cancel, guard): (Work, Duration, CancellationToken, UseGuard),
     ) -> Result<Outcome, Failure> {
-        let record = Record::begin(&handle.log, &work);
-        let (reply, answered) = oneshot::channel();
+        let record = CallRecord::begin(&handle.log, &work);
+        let (reply, result) = oneshot::channel();
         let (kind, text) = work.describe();
-        let (measure, came) = ((kind, text.len()), ringfence_core::now_ms());
-        handle.calls.try_send(Call { work, timeout, cancel, visit, reply }).map_err(|error| match error {
+        let (kind_and_length, arrived) = ((kind, text.len()), ringfence_core::now_ms());
+        handle.calls.try_send(Call { work, timeout, cancel, guard, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
-                let waiting = self.0.settings.max_queued_calls;
-                Failure::new(Kind::Busy, format!("{waiting} calls wait in this session already"))
+                let limit = self.0.settings.max_queued_calls;
+                Failure::new(Kind::Busy, format!("the session has reached its limit of {limit} queued calls"))
                     .with("rule", "sessions.max_queued_calls")
-                    .hint("wait for the calls under way, or use another session")
+                    .hint("wait for the running calls, or use another session")
             }
             mpsc::error::TrySendError::Closed(_) => Failure::session_not_found(id),
         })?;
-        // The session goes first: what is written down of the call can wait until it is on its way.
+        // The session's task runs first: the audit event can wait until the call is sent to the kernel.
         tokio::task::yield_now().await;
-        self.0.audit.record(events::call_started(principal, id, measure, timeout).at_time(came));
-        // A session that ends while the call waits in it is no longer there.
-        let outcome = answered.await.map_err(|_| Failure::session_not_found(id))??;
+        self.0.audit.record(events::call_started(principal, id, kind_and_length, timeout).at_time(arrived));
+        // The reply channel is closed if the session ends before the call runs.
+        let outcome = result.await.map_err(|_| Failure::session_not_found(id))??;
         record.end(outcome.status, outcome.exit_code);
         Ok(outcome)
     }
 
-    async fn create(
-        &self,
-        principal: &Principal,
-        wanted: &Wanted,
-        interpreter: Interpreter,
-    ) -> Result<(SessionId, Handle, Visit), Failure> {
-        let (start, settings) = (Instant::now(), &self.0.settings);
-        let (template, flavor) = request_checks::choose(settings, wanted)?;
-        self.health().map_err(|why| Failure::new(Kind::Busy, why))?;
-        let id = SessionId::random().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
-        let place = self.take_place(&id, principal, flavor).await?;
-        // From the start, so that it is not evicted before its first call.
-        let visit = place.shared.enter().ok_or_else(|| Failure::session_not_found(&id))?;
-        let descriptor = SessionDescriptor {
-            id: id.clone(),
-            principal: principal.clone(),
-            template: template.clone(),
-            flavor: flavor.clone(),
-            created: now(),
-        };
-        let prepared = self.0.move_in(&descriptor, interpreter).await?;
-        let handle = self.settle(descriptor, prepared, place);
-        self.0.audit.record(events::created(principal, &id, template, flavor, start.elapsed()));
-        Ok((id, handle, visit))
-    }
-
-    /// Takes a place once those that must make room for it have ended.
-    pub(crate) async fn take_place(
-        &self,
-        id: &SessionId,
-        principal: &Principal,
-        flavor: &Flavor,
-    ) -> Result<Place, Failure> {
-        let note = |id: &SessionId, owner: &Principal| self.0.audit.record(events::evicted(owner, id, principal));
-        let (place, evicted) = self.0.places.take(id, principal, flavor.limits.memory_bytes, note)?;
-        for id in evicted {
-            let ended = self.live().get(&id).map(|handle| handle.ended.clone());
-            if let Some(ended) = ended {
-                ended.cancelled().await;
-            }
-        }
-        Ok(place)
-    }
-
-    pub(crate) fn tasks(&self) -> &TaskTracker {
+    fn tasks(&self) -> &TaskTracker {
         &self.0.tasks
     }
 
-    pub(crate) fn find(&self, principal: &Principal, id: &SessionId) -> Result<Handle, Failure> {
-        let found = self.live().get(id).filter(|handle| handle.is_there_for(principal)).cloned();
+    fn find(&self, principal: &Principal, id: &SessionId) -> Result<SessionHandle, Failure> {
+        let found = self.live().get(id).filter(|handle| handle.is_visible_to(principal)).cloned();
         found.ok_or_else(|| Failure::session_not_found(id))
     }
 
-    pub(crate) fn live(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
+    fn live(&self) -> MutexGuard<'_, HashMap<SessionId, SessionHandle>> {
         self.0.live.lock()
     }
 }

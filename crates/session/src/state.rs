@@ -1,4 +1,8 @@
-//! The life of a session, as one table of what can happen when.
+//! The life cycle of a session as one table of transitions, and the state that a live session shares.
+
+mod live;
+
+pub(crate) use live::{SessionState, UseGuard, now_s};
 
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,6 +19,7 @@ impl EndReason {
     pub const ALL: [Self; 6] =
         [Self::Stopped, Self::IdleExpired, Self::AgeExpired, Self::Evicted, Self::SandboxLost, Self::ShutDown];
 
+    /// The name in the audit log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stopped => "stopped",
@@ -26,13 +31,13 @@ impl EndReason {
         }
     }
 
-    /// Whether it is only for sessions at rest.
-    fn spares_the_busy(self) -> bool {
+    /// Whether it only ends idle sessions.
+    fn requires_idle(self) -> bool {
         matches!(self, Self::IdleExpired | Self::AgeExpired | Self::Evicted)
     }
 }
 
-/// Where a session is in its life.
+/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
     Starting,
@@ -42,7 +47,7 @@ pub enum State {
     Ended(EndReason),
 }
 
-/// What happens to a session.
+/// An event in the life of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
     Started,
@@ -52,28 +57,28 @@ pub enum Change {
     Ended,
 }
 
-/// A change that cannot happen to a session in this state.
+/// A change that the table does not have for a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a session that is {state:?} cannot see {change:?}")]
-pub struct Impossible {
+#[error("a session in state {state:?} does not allow {change:?}")]
+pub struct InvalidChange {
     state: State,
     change: Change,
 }
 
 impl State {
-    /// The state after a change.
-    pub fn after(self, change: Change) -> Result<Self, Impossible> {
+    /// Returns the state after a change.
+    pub fn after(self, change: Change) -> Result<Self, InvalidChange> {
         match (self, change) {
             (Self::Starting, Change::Started) | (Self::Busy, Change::CallFinished) => Ok(Self::Idle),
             (Self::Idle, Change::CallStarted) => Ok(Self::Busy),
             (Self::Idle, Change::Stop(reason)) => Ok(Self::Stopping(reason)),
-            (Self::Starting | Self::Busy, Change::Stop(reason)) if !reason.spares_the_busy() => {
+            (Self::Starting | Self::Busy, Change::Stop(reason)) if !reason.requires_idle() => {
                 Ok(Self::Stopping(reason))
             }
-            // The first reason stays; a call that was under way may still finish.
+            // The first reason remains. A call that was running may still finish.
             (Self::Stopping(first), Change::Stop(_) | Change::CallFinished) => Ok(Self::Stopping(first)),
             (Self::Stopping(reason), Change::Ended) => Ok(Self::Ended(reason)),
-            (state, change) => Err(Impossible { state, change }),
+            (state, change) => Err(InvalidChange { state, change }),
         }
     }
 }
@@ -90,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_table() {
+    fn all_transitions() {
         let states = [State::Starting, State::Idle, State::Busy];
         let reasons = [State::Stopping(EndReason::Evicted), State::Ended(EndReason::Evicted)];
         let rows: Vec<String> = states
@@ -104,15 +109,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_session_ends_once_and_for_one_reason(path in proptest::collection::vec(0..10_usize, 0..60)) {
+        fn session_ends_once_and_for_one_reason(path in proptest::collection::vec(0..10_usize, 0..60)) {
             let (mut state, mut reason) = (State::Starting, None);
             for step in path {
                 let Ok(next) = state.after(changes()[step]) else { continue };
-                prop_assert!(!matches!(state, State::Ended(_)), "nothing comes after the end");
-                if let State::Stopping(why) | State::Ended(why) = next {
-                    prop_assert_eq!(*reason.get_or_insert(why), why);
+                prop_assert!(!matches!(state, State::Ended(_)), "no change is possible after the end");
+                if let State::Stopping(found) | State::Ended(found) = next {
+                    prop_assert_eq!(*reason.get_or_insert(found), found);
                 } else {
-                    prop_assert_eq!(reason, None, "what stops does not come back");
+                    prop_assert_eq!(reason, None, "a stopping session does not become usable again");
                 }
                 state = next;
             }

@@ -15,7 +15,7 @@ use super::status::{Ending, GaveUp, Health, Reason, SharedStatus};
 use super::worker::{Worker, WorkerExit};
 use crate::connection_table::ConnectionTable;
 use crate::restart_policy::{Action, Event, ProbeOutcome, RestartPolicy};
-use ringfence_backend::Identity;
+use ringfence_backend::SupervisorId;
 use ringfence_backend::end_orphans;
 use ringfence_config::Scope;
 use ringfence_mcp::handover::Channel;
@@ -43,7 +43,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const PREFLIGHT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 pub(crate) struct SupervisorTask {
-    identity: Identity,
+    identity: SupervisorId,
     options: Options,
     scope: Option<Scope>,
     probe: Probe,
@@ -73,7 +73,7 @@ impl SupervisorTask {
         let status = SharedStatus::new(format!("http://{address}/mcp"));
         let probe = Probe { address, token: None };
         let policy = RestartPolicy::new(options.max_restarts);
-        let (identity, caller_status) = (Identity::unique(), Arc::clone(&status));
+        let (identity, caller_status) = (SupervisorId::unique(), Arc::clone(&status));
         Ok((Self { identity, options, scope, probe, status, stop, stop_now, policy }, listener, caller_status))
     }
 

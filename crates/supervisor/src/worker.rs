@@ -18,8 +18,8 @@ use tokio::sync::watch;
 
 use super::options::Options;
 use crate::stderr_tail::StderrReader;
-use ringfence_backend::process_table::{Seen, see, see_all};
-use ringfence_backend::{IDENTITY_VARIABLE, Identity};
+use ringfence_backend::process_table::{ProcessEntry, read_process, read_processes};
+use ringfence_backend::{SUPERVISOR_ID_VARIABLE, SupervisorId};
 use ringfence_config::SCOPE_FILE_VARIABLE;
 
 /// The environment variable with the process id of the supervisor. A worker that has it receives connections over its
@@ -58,7 +58,7 @@ impl From<ExitStatus> for WorkerExit {
 impl Worker {
     /// Starts a worker that receives connections over `channel`. Must be called on a thread that outlives the worker: the
     /// kernel kills the worker when the thread that started it exits.
-    pub(crate) fn start(options: &Options, channel: OwnedFd, supervisor: Identity) -> Result<Self> {
+    pub(crate) fn start(options: &Options, channel: OwnedFd, supervisor: SupervisorId) -> Result<Self> {
         let mut command = Command::new(&options.program);
         for name in REMOVED_VARIABLES {
             command.env_remove(name);
@@ -68,7 +68,7 @@ impl Worker {
             .envs(options.variables.iter().map(|(name, value)| (name, value)))
             .envs(options.scope_file.iter().map(|path| (SCOPE_FILE_VARIABLE, path)))
             .env(SUPERVISOR_VARIABLE, std::process::id().to_string())
-            .env(IDENTITY_VARIABLE, supervisor.to_string())
+            .env(SUPERVISOR_ID_VARIABLE, supervisor.to_string())
             .stdin(Stdio::from(channel))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -120,10 +120,10 @@ impl Worker {
         let Some(child) = &mut self.child else { return };
         let _ = child.kill();
         let session = Pid::from_child(child).as_raw_nonzero().get();
-        let mut killed: Vec<Seen> = Vec::new();
+        let mut killed: Vec<ProcessEntry> = Vec::new();
         for _ in 0..MAX_KILL_ROUNDS {
-            let is_new = |seen: &Seen| seen.session == session && seen.is_alive && !killed.contains(seen);
-            let found: Vec<Seen> = see_all().into_iter().filter(is_new).collect();
+            let is_new = |seen: &ProcessEntry| seen.session == session && seen.is_alive && !killed.contains(seen);
+            let found: Vec<ProcessEntry> = read_processes().into_iter().filter(is_new).collect();
             if found.is_empty() {
                 break;
             }
@@ -157,10 +157,10 @@ fn reap(mut child: Child) {
 }
 
 /// Opens a descriptor of a process, since its process id may be reused before the signal is sent.
-fn open_pidfd(seen: &Seen) -> Option<OwnedFd> {
+fn open_pidfd(seen: &ProcessEntry) -> Option<OwnedFd> {
     let process = pidfd_open(Pid::from_raw(seen.pid)?, PidfdFlags::empty()).ok()?;
     // Verifies that the id still belongs to the same process.
-    see(seen.pid).is_some_and(|now| now.started == seen.started).then_some(process)
+    read_process(seen.pid).is_some_and(|now| now.started == seen.started).then_some(process)
 }
 
 /// Waits for the exit in a detached thread, which ends with the process.
@@ -183,7 +183,7 @@ mod tests {
 
     fn start(script: &str) -> Worker {
         let options = Options { arguments: vec!["-c".into(), script.into()], ..Options::new("/bin/sh") };
-        Worker::start(&options, ringfence_mcp::handover::pair().unwrap().1, Identity::unique()).unwrap()
+        Worker::start(&options, ringfence_mcp::handover::pair().unwrap().1, SupervisorId::unique()).unwrap()
     }
 
     async fn eventually<T>(mut found: impl FnMut() -> Option<T>) -> T {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn is_alive(pid: i32) -> bool {
-        see(pid).is_some_and(|seen| seen.is_alive)
+        read_process(pid).is_some_and(|seen| seen.is_alive)
     }
 
     #[tokio::test]
@@ -224,7 +224,7 @@ mod tests {
         let stderr = eventually(|| Some(worker.stderr.lines()).filter(|lines| lines.len() == 3)).await;
         let pids = stderr.iter().map(|line| line.parse::<i32>().unwrap());
         let (leaders, members): (Vec<i32>, Vec<i32>) =
-            pids.partition(|pid| see(*pid).is_some_and(|seen| seen.session == *pid));
+            pids.partition(|pid| read_process(*pid).is_some_and(|seen| seen.session == *pid));
         assert_eq!((leaders.len(), members.len()), (1, 2));
         if dies_first {
             kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
@@ -261,6 +261,6 @@ mod tests {
         let worker = start("sleep 1000");
         let pid = i32::try_from(worker.pid()).unwrap();
         drop(worker);
-        eventually(|| see(pid).is_none().then_some(())).await;
+        eventually(|| read_process(pid).is_none().then_some(())).await;
     }
 }

@@ -9,7 +9,7 @@ const SYSTEM: [&str; 7] =
     ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/ld.so.preload"];
 
 /// The directories of programs and libraries in a prefix. Debian's Python also imports from `/usr/local/lib`.
-const OF_PREFIX: [&str; 5] = ["bin", "lib", "lib64", "local/lib", "pyvenv.cfg"];
+const PREFIX_PARTS: [&str; 5] = ["bin", "lib", "lib64", "local/lib", "pyvenv.cfg"];
 
 const SITE_DIRECTORIES: [&str; 2] = ["site-packages", "dist-packages"];
 
@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: u64 = 256 << 10;
 pub fn executed_parts(program: &Path) -> Vec<PathBuf> {
     let mut parts = vec![program.to_owned()];
     for prefix in prefixes(program) {
-        parts.extend(OF_PREFIX.iter().map(|name| prefix.join(name)));
+        parts.extend(PREFIX_PARTS.iter().map(|name| prefix.join(name)));
         for directory in library_directories(&prefix) {
             parts.extend(START_UP.iter().map(|name| directory.join(name)));
             for site in SITE_DIRECTORIES.iter().map(|name| directory.join(name)) {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interpreter_is_refused_for_every_part_that_guests_may_write() {
+    fn interpreter_is_refused_for_every_part_that_guests_may_write() {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path().canonicalize().unwrap();
         let site = base.join("prefix/lib/python3.11/site-packages");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_environment_has_the_prefix_of_its_base() {
+    fn virtual_environment_has_the_prefix_of_its_base() {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path().canonicalize().unwrap();
         write(&base.join("venv/bin/python3"), "");

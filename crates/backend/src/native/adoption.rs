@@ -2,19 +2,23 @@
 //!
 //! A launcher has one client at a time, so a sandbox never has two owners.
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_sandbox::launcher::{AdoptOutcome, Launcher};
+use ringfence_sandbox::Control;
+use ringfence_sandbox::launcher::{AdoptOutcome, BackgroundStreams, Launched, Launcher};
 use rustix::process::Pid;
+use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinHandle;
 
+use super::NativeInstance;
+use super::init_process::InitProcess;
 use super::launcher::LauncherHandle;
 use super::launcher_sockets::{LauncherSockets, address, is_abandoned};
-use crate::instance::Instance;
-use crate::supervisor_identity::Identity;
+use crate::kernel_socket::KernelSocket;
+use crate::process::Process;
+use crate::supervisor_id::SupervisorId;
 
 /// Timeout for a launcher that may still be busy with requests of the server that died. The server does not serve
 /// requests in the meantime.
@@ -23,52 +27,73 @@ const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for a launcher whose sandboxes would end with its lease anyway.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What launchers of earlier servers have.
+/// The sandboxes of launchers of earlier servers.
 #[derive(Default)]
-pub struct Orphans {
-    pub instances: Vec<Orphan>,
-    /// Sockets of launchers that another server uses, or that did not answer.
-    pub held: Vec<PathBuf>,
+pub(crate) struct Orphans {
+    pub(crate) instances: Vec<Orphan>,
+    /// The addresses of sandboxes start with one of these if another server owns them, or their launcher did not
+    /// respond.
+    pub(crate) address_prefixes_in_use: Vec<String>,
 }
 
 /// A running sandbox without an owner.
-pub struct Orphan {
+pub(crate) struct Orphan {
     launcher: LauncherHandle,
     pid: Pid,
-    pub address: String,
+    pub(crate) address: String,
 }
 
-/// An orphan that is ours now.
-pub struct Adopted {
-    pub instance: Instance,
-    /// The kernel's number and streams, if one was running.
-    pub kernel: Option<(u32, Vec<OwnedFd>)>,
-    /// The number of owners that the sandbox has had.
-    pub generation: u32,
+/// A sandbox that this server has taken over.
+pub(crate) struct AdoptedSandbox {
+    pub(crate) control: Control,
+    pub(crate) instance: NativeInstance,
+    pub(crate) is_warm: bool,
+    pub(crate) interpreter: Option<(Process, KernelSocket)>,
+    pub(crate) background_streams: Vec<BackgroundStreams>,
+    /// The number of previous owners.
+    pub(crate) generation: u32,
 }
 
 impl Orphan {
-    /// Takes it over. If this fails the sandbox ends.
-    pub async fn adopt(self, environment: BTreeMap<String, String>) -> Option<Adopted> {
-        let adopted = self.launcher.take(self.pid).await.ok()?;
-        let mut instance = Instance::new(adopted.launched, self.launcher, environment).ok()?;
-        instance.count_from(adopted.generation);
-        instance.resume(adopted.background_streams);
-        Some(Adopted { instance, kernel: adopted.interpreter_streams, generation: adopted.generation })
+    /// Takes it over. `None` if it has ended, or its launcher has.
+    pub(crate) async fn adopt(self) -> Option<AdoptedSandbox> {
+        let adopted = self.launcher.take_over(self.pid).await.ok()?;
+        let Launched { control, pid, pidfd, enforcement, is_warm, listener: _, gauge } = adopted.launched;
+        Some(AdoptedSandbox {
+            control,
+            instance: NativeInstance {
+                init: InitProcess::new(pid, pidfd, gauge),
+                launcher: self.launcher,
+                enforcement,
+            },
+            is_warm,
+            interpreter: adopted.interpreter_streams.and_then(|(number, streams)| open_streams(number, streams)),
+            background_streams: adopted.background_streams,
+            generation: adopted.generation,
+        })
     }
+}
+
+/// Opens the socket and the streams of an interpreter, in the order in which they were stored.
+fn open_streams(number: u32, streams: Vec<OwnedFd>) -> Option<(Process, KernelSocket)> {
+    let mut streams = streams.into_iter();
+    let socket = KernelSocket::from_socket(streams.next()?).ok()?;
+    let mut receive = || Receiver::from_owned_fd(streams.next()?).ok();
+    Some((Process { number, stdout: receive()?, stderr: receive()? }, socket))
 }
 
 impl LauncherSockets {
     /// Connects to every launcher that has no server and is ours, and removes the sockets of dead ones.
-    pub async fn find_orphans(&self, lease: Duration) -> Orphans {
+    pub(super) async fn find_orphans(&self, lease: Duration) -> Orphans {
         let mut orphans = Orphans::default();
         let (ours, others): (Vec<PathBuf>, _) = self.all().into_iter().partition(|socket| self.is_ours(socket));
-        let (abandoned, held): (Vec<_>, _) = others.into_iter().partition(|socket| is_abandoned(socket));
-        orphans.held = held;
+        let (abandoned, in_use): (Vec<_>, _) = others.into_iter().partition(|socket| is_abandoned(socket));
+        let prefix = |socket: &Path| socket.to_string_lossy().into_owned();
+        orphans.address_prefixes_in_use = in_use.iter().map(|socket| prefix(socket)).collect();
         for socket in abandoned {
             let _ = std::fs::remove_file(&socket);
         }
-        // Concurrently: a launcher that does not answer costs no more time than all together.
+        // Concurrently: a launcher that does not respond costs no more time than all together.
         let attempts: Vec<_> = ours.into_iter().map(|socket| (connect(socket.clone(), lease), socket)).collect();
         for (attempt, socket) in attempts {
             match attempt.await.unwrap_or(AdoptOutcome::Busy) {
@@ -78,9 +103,9 @@ impl LauncherSockets {
                         pid,
                         address: address(&socket, pid),
                     })),
-                    Err(_) => orphans.held.push(socket),
+                    Err(_) => orphans.address_prefixes_in_use.push(prefix(&socket)),
                 },
-                AdoptOutcome::Busy => orphans.held.push(socket),
+                AdoptOutcome::Busy => orphans.address_prefixes_in_use.push(prefix(&socket)),
                 AdoptOutcome::Gone => {
                     let _ = std::fs::remove_file(&socket);
                 }
@@ -94,11 +119,11 @@ fn connect(socket: PathBuf, lease: Duration) -> JoinHandle<AdoptOutcome> {
     tokio::task::spawn_blocking(move || Launcher::adopt(&socket, lease, ADOPT_TIMEOUT))
 }
 
-/// Ends every sandbox that workers of one supervisor made and that has no owner, instead of waiting for its lease.
-/// `directory` has the sockets of launchers, `mark` is that of the scope. Blocks.
-pub fn end_orphans(directory: &Path, mark: Option<String>, keeper: Identity) {
-    let sockets = LauncherSockets { directory: directory.to_owned(), mark, keeper: Some(keeper) };
-    for socket in sockets.all().into_iter().filter(|socket| sockets.was_made_by_us(socket)) {
+/// Ends every sandbox that the servers of one supervisor created and that has no owner, instead of waiting for the end
+/// of its lease. `directory` and `scope_tag` are those of [`crate::Persistence`]. Blocks.
+pub fn end_orphans(directory: &Path, scope_tag: Option<String>, supervisor: SupervisorId) {
+    let sockets = LauncherSockets { directory: directory.to_owned(), scope_tag, supervisor: Some(supervisor) };
+    for socket in sockets.all().into_iter().filter(|socket| sockets.is_of_same_server(socket)) {
         if let AdoptOutcome::Adopted(launcher, _) = Launcher::adopt(&socket, Duration::ZERO, END_TIMEOUT) {
             launcher.end();
         }

@@ -1,6 +1,5 @@
-//! One launcher process, and the thread that speaks with it.
+//! One launcher process, and the thread that talks to it.
 
-use ringfence_core::sync::Mutex;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -10,40 +9,39 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence_core::Spec;
-use ringfence_sandbox::launcher::{Launcher, LauncherConfig};
-use ringfence_sandbox::{Error, launcher};
+use ringfence_core::sync::Mutex;
+use ringfence_sandbox::Error;
+use ringfence_sandbox::launcher::{Adopted, BackgroundStreams, Launched, Launcher, LauncherConfig, ZygoteStatus};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::instance::Opening;
+use super::initial_interpreter::InitialInterpreter;
+use crate::process::PendingStore;
 
-/// The argument with which this program becomes a launcher.
+/// The argument with which the ringfence program becomes a launcher.
 pub const LAUNCHER_ROLE: &str = "launcher";
 
-/// Requests that may wait for the launcher.
-const QUEUED: usize = 4096;
+/// Maximum number of requests that wait for the launcher.
+const MAX_QUEUED_REQUESTS: usize = 4096;
 
-/// How long a launcher may take to free everything.
-const FAREWELL: Duration = Duration::from_secs(20);
+/// Timeout for a launcher to end and to free everything.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 
-type Question = Box<dyn FnOnce(&Launcher) + Send>;
+type LauncherCall = Box<dyn FnOnce(&Launcher) + Send>;
 
-/// Says when the launcher has heard something, and what came of it.
-pub(crate) type Told = oneshot::Receiver<Result<(), Error>>;
-
-/// A sandbox to make, and who waits for it.
-struct Launch {
+/// A request for a sandbox, and where the result goes.
+struct LaunchRequest {
     spec: Box<Spec>,
     warm: bool,
-    opening: Option<Arc<Opening>>,
+    initial: Option<Arc<InitialInterpreter>>,
     reply: oneshot::Sender<Result<Unclaimed, Error>>,
 }
 
-/// A sandbox on its way to whoever asked for it. Where nobody takes it, it ends.
-struct Unclaimed(Option<launcher::Launched>);
+/// A sandbox on its way to its requester. It is killed if the requester no longer waits.
+struct Unclaimed(Option<Launched>);
 
 impl Unclaimed {
-    fn claim(mut self) -> Result<launcher::Launched, Error> {
+    fn claim(mut self) -> Result<Launched, Error> {
         self.0.take().ok_or(Error::LauncherLost)
     }
 }
@@ -57,186 +55,190 @@ impl Drop for Unclaimed {
 }
 
 enum Message {
-    Launch(Launch),
-    Ask(Question),
-    /// Something urgent waits.
+    Launch(LaunchRequest),
+    Call(LauncherCall),
+    /// An urgent call waits.
     Wake,
     End(oneshot::Sender<()>),
 }
 
-/// A handle on a launcher. When the last is gone without [`Self::end`], the launcher waits for another server.
+/// A handle on a launcher. If the last one is dropped without [`Self::end`], the launcher waits for another server.
 #[derive(Clone)]
-pub struct LauncherHandle {
+pub(super) struct LauncherHandle {
     messages: mpsc::Sender<Message>,
-    /// Goes before all that waits: each holds up an answer, and takes no time.
-    urgent: Arc<Mutex<VecDeque<Question>>>,
-    /// Where another server would find it.
-    door: PathBuf,
+    /// Calls that overtake the queue: each delays a response to a client, and is short.
+    urgent: Arc<Mutex<VecDeque<LauncherCall>>>,
+    /// The path at which another server finds the launcher. Empty if there is none.
+    socket: PathBuf,
 }
 
 impl LauncherHandle {
-    /// Starts a launcher: `program` is ringfence itself, which becomes one by [`LAUNCHER_ROLE`].
-    pub async fn start(program: &Path, charter: LauncherConfig) -> Result<Self, Error> {
-        let (program, door) = (program.to_owned(), charter.listen.clone().unwrap_or_default());
+    /// Starts a launcher. `program` is ringfence itself.
+    pub(super) async fn start(program: &Path, config: LauncherConfig) -> Result<Self, Error> {
+        let (program, socket) = (program.to_owned(), config.listen.clone().unwrap_or_default());
         let started = tokio::task::spawn_blocking(move || {
-            let (socket, process) = spawn(&program).map_err(|_| Error::LauncherLost)?;
-            match Launcher::configure(socket, charter) {
+            let (connection, process) = spawn(&program).map_err(|_| Error::LauncherLost)?;
+            match Launcher::configure(connection, config) {
                 Ok(launcher) => Ok((launcher, process)),
                 Err(error) => {
-                    await_end(process);
+                    wait_or_kill(process);
                     Err(error)
                 }
             }
         });
         let (launcher, process) = started.await.map_err(|_| Error::LauncherLost)??;
-        Self::run(launcher, Some(process), door)
+        Self::run(launcher, Some(process), socket)
     }
 
-    /// Takes one that another server has left behind.
-    pub fn adopted(launcher: Launcher, door: PathBuf) -> Result<Self, Error> {
-        Self::run(launcher, None, door)
+    /// Uses a launcher that another server has left behind.
+    pub(super) fn adopted(launcher: Launcher, socket: PathBuf) -> Result<Self, Error> {
+        Self::run(launcher, None, socket)
     }
 
-    fn run(launcher: Launcher, process: Option<Child>, door: PathBuf) -> Result<Self, Error> {
-        let (messages, mut inbox) = mpsc::channel(QUEUED);
-        let urgent: Arc<Mutex<VecDeque<Question>>> = Arc::default();
-        let first = Arc::clone(&urgent);
+    fn run(launcher: Launcher, process: Option<Child>, socket: PathBuf) -> Result<Self, Error> {
+        let (messages, mut inbox) = mpsc::channel(MAX_QUEUED_REQUESTS);
+        let urgent: Arc<Mutex<VecDeque<LauncherCall>>> = Arc::default();
+        let urgent_of_thread = Arc::clone(&urgent);
         let (hand_over, handed_over) = std::sync::mpsc::sync_channel(1);
-        // It ends with its last handle. Detached: nothing waits for it but through `end`.
-        let begun = std::thread::Builder::new().spawn(move || {
+        // Detached: the thread ends with the last handle, and only `end` waits for it.
+        let spawned = std::thread::Builder::new().spawn(move || {
             let Ok((launcher, process)): Result<(Launcher, Option<Child>), _> = handed_over.recv() else { return };
             let mut launches = Launches::default();
             while let Some(message) = launches.next_message(&launcher, &mut inbox) {
-                if let Message::Launch(launch) = message {
-                    launches.begin(&launcher, launch);
+                if let Message::Launch(request) = message {
+                    launches.begin(&launcher, request);
                     continue;
                 }
-                // Answers have the order of the questions.
+                // The launcher replies in the order of the requests.
                 launches.finish_all(&launcher);
-                while let Some(question) = next(&first) {
-                    question(&launcher);
+                while let Some(call) = pop_front(&urgent_of_thread) {
+                    call(&launcher);
                 }
                 match message {
-                    Message::Ask(question) => question(&launcher),
+                    Message::Call(call) => call(&launcher),
                     Message::Wake | Message::Launch(_) => {}
                     Message::End(done) => {
                         launcher.end();
                         if let Some(process) = process {
-                            await_end(process);
+                            wait_or_kill(process);
                         }
                         let _ = done.send(());
                         return;
                     }
                 }
             }
-            // One that has died is not left a zombie; one that lives waits for another server.
+            // Reaps a launcher that has died; one that lives waits for another server.
             if let Some(mut process) = process {
                 let _ = process.try_wait();
             }
         });
-        if let Err(error) = begun {
-            // One that was another's is left to whoever comes within its lease.
+        if let Err(error) = spawned {
+            // An adopted launcher is left to other servers, until its lease expires.
             if let Some(process) = process {
                 launcher.end();
-                await_end(process);
+                wait_or_kill(process);
             }
             let source = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN);
             return Err(Error::Setup { step: "start a thread".into(), source });
         }
-        // It waits for this.
         let _ = hand_over.send((launcher, process));
-        Ok(Self { messages, urgent, door })
+        Ok(Self { messages, urgent, socket })
     }
 
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
         self.messages.same_channel(&other.messages)
     }
 
-    pub fn door(&self) -> &Path {
-        &self.door
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
     }
 
-    /// Makes a sandbox without a command of its own.
-    pub async fn launch(
+    /// Creates a sandbox without a command.
+    pub(super) async fn launch(
         &self,
         spec: Spec,
         warm: bool,
-        opening: Option<Arc<Opening>>,
-    ) -> Result<launcher::Launched, Error> {
-        let (reply, answered) = oneshot::channel();
-        let launch = Launch { spec: Box::new(spec), warm, opening, reply };
-        self.messages.send(Message::Launch(launch)).await.map_err(|_| Error::LauncherLost)?;
-        answered.await.map_err(|_| Error::LauncherLost)??.claim()
+        initial: Option<Arc<InitialInterpreter>>,
+    ) -> Result<Launched, Error> {
+        let (reply, result) = oneshot::channel();
+        let request = LaunchRequest { spec: Box::new(spec), warm, initial, reply };
+        self.messages.send(Message::Launch(request)).await.map_err(|_| Error::LauncherLost)?;
+        result.await.map_err(|_| Error::LauncherLost)??.claim()
     }
 
-    pub async fn warm_up(&self) -> Result<launcher::ZygoteStatus, Error> {
-        self.ask(Launcher::warm_up).await
+    pub(super) async fn warm_up(&self) -> Result<ZygoteStatus, Error> {
+        self.call(Launcher::warm_up).await
     }
 
-    pub async fn take(&self, pid: Pid) -> Result<launcher::Adopted, Error> {
-        self.ask(move |launcher| launcher.take_over(pid)).await
+    /// Takes over a sandbox of the launcher's previous client.
+    pub(super) async fn take_over(&self, pid: Pid) -> Result<Adopted, Error> {
+        self.call(move |launcher| launcher.take_over(pid)).await
     }
 
     /// Whether a sandbox without a memory cgroup was killed for its memory.
-    pub async fn is_breached(&self, pid: Pid) -> bool {
-        self.ask(move |launcher| launcher.has_exceeded_memory(pid)).await.unwrap_or_default()
+    pub(super) async fn has_exceeded_memory(&self, pid: Pid) -> bool {
+        self.call(move |launcher| launcher.has_exceeded_memory(pid)).await.unwrap_or_default()
     }
 
-    /// Leaves the streams of an interpreter with the launcher, for a next server.
-    pub fn keep(&self, pid: Pid, process: u32, streams: Vec<OwnedFd>) -> Result<Told, Error> {
-        self.tell(move |launcher| launcher.store_streams(pid, process, &streams))
+    /// Stores the streams of an interpreter in the launcher, for the next server.
+    pub(super) fn store_streams(&self, pid: Pid, process: u32, streams: Vec<OwnedFd>) -> Result<PendingStore, Error> {
+        self.call_urgently(move |launcher| launcher.store_streams(pid, process, &streams))
     }
 
-    /// Leaves the output of a command that has ended with the launcher, for a next server.
-    pub fn keep_leftover(&self, pid: Pid, leftover: launcher::BackgroundStreams) -> Result<Told, Error> {
-        self.tell(move |launcher| launcher.store_background_streams(pid, &leftover))
+    /// Stores the output of a command that has ended in the launcher, for the next server.
+    pub(super) fn store_background_streams(&self, pid: Pid, streams: BackgroundStreams) -> Result<PendingStore, Error> {
+        self.call_urgently(move |launcher| launcher.store_background_streams(pid, &streams))
     }
 
-    /// Before all that waits.
-    fn tell(&self, what: impl FnOnce(&Launcher) -> Result<(), Error> + Send + 'static) -> Result<Told, Error> {
-        let (reply, heard) = oneshot::channel();
-        let question: Question = Box::new(move |launcher| drop(reply.send(what(launcher))));
-        self.urgent.lock().push_back(question);
-        // Where no more messages fit, one is on its way that wakes it as well.
+    /// Calls the launcher before everything that is queued.
+    fn call_urgently(
+        &self,
+        request: impl FnOnce(&Launcher) -> Result<(), Error> + Send + 'static,
+    ) -> Result<PendingStore, Error> {
+        let (reply, result) = oneshot::channel();
+        let call: LauncherCall =
+            Box::new(move |launcher| drop(reply.send(request(launcher).map_err(|error| error.to_string()))));
+        self.urgent.lock().push_back(call);
+        // If the queue is full, one of its messages wakes the thread too.
         match self.messages.try_send(Message::Wake) {
             Err(mpsc::error::TrySendError::Closed(_)) => Err(Error::LauncherLost),
-            _ => Ok(heard),
+            _ => Ok(PendingStore(result)),
         }
     }
 
-    /// Ends the launcher, and with it every sandbox of it.
-    pub async fn end(&self) {
+    /// Ends the launcher and every sandbox of it.
+    pub(super) async fn end(&self) {
         let (done, ended) = oneshot::channel();
         if self.messages.send(Message::End(done)).await.is_ok() {
             let _ = ended.await;
         }
     }
 
-    async fn ask<T: Send + 'static>(
+    async fn call<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&Launcher) -> Result<T, Error> + Send + 'static,
+        request: impl FnOnce(&Launcher) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let (reply, answered) = oneshot::channel();
-        let question: Question = Box::new(move |launcher| {
-            let _ = reply.send(question(launcher));
+        let (reply, result) = oneshot::channel();
+        let call: LauncherCall = Box::new(move |launcher| {
+            let _ = reply.send(request(launcher));
         });
-        self.messages.send(Message::Ask(question)).await.map_err(|_| Error::LauncherLost)?;
-        answered.await.map_err(|_| Error::LauncherLost)?
+        self.messages.send(Message::Call(call)).await.map_err(|_| Error::LauncherLost)?;
+        result.await.map_err(|_| Error::LauncherLost)?
     }
 }
 
-/// Sandboxes that the launcher has been asked for and has not given yet.
+/// Launch requests that were sent and to which the launcher has not replied.
 #[derive(Default)]
 struct Launches(VecDeque<oneshot::Sender<Result<Unclaimed, Error>>>);
 
-/// What the launcher is asked for at once. It makes some side by side; the others need not wait for this thread.
-const LAUNCHES_AT_ONCE: usize = 4;
+/// Maximum number of launch requests that are sent at a time. The launcher works on a few of them concurrently.
+const MAX_CONCURRENT_LAUNCHES: usize = 4;
 
 impl Launches {
-    /// The next message. While sandboxes are on their way and nothing else is to be done, waits for those.
+    /// Returns the next message. While launches are pending and no message waits, receives their results.
     fn next_message(&mut self, launcher: &Launcher, inbox: &mut mpsc::Receiver<Message>) -> Option<Message> {
         while !self.0.is_empty() {
-            if self.0.len() < LAUNCHES_AT_ONCE
+            if self.0.len() < MAX_CONCURRENT_LAUNCHES
                 && let Ok(message) = inbox.try_recv()
             {
                 return Some(message);
@@ -246,13 +248,13 @@ impl Launches {
         inbox.blocking_recv()
     }
 
-    fn begin(&mut self, launcher: &Launcher, launch: Launch) {
-        let Launch { spec, warm, opening, reply } = launch;
-        let asked = match &opening {
-            Some(opening) => launcher.request_launch(spec, warm, Some((&opening.first, &opening.descriptors()))),
+    fn begin(&mut self, launcher: &Launcher, request: LaunchRequest) {
+        let LaunchRequest { spec, warm, initial, reply } = request;
+        let sent = match &initial {
+            Some(initial) => launcher.request_launch(spec, warm, Some((&initial.request, &initial.descriptors()))),
             None => launcher.request_launch(spec, warm, None),
         };
-        match asked {
+        match sent {
             Ok(()) => self.0.push_back(reply),
             Err(error) => drop(reply.send(Err(error))),
         }
@@ -271,13 +273,13 @@ impl Launches {
     }
 }
 
-fn next(urgent: &Mutex<VecDeque<Question>>) -> Option<Question> {
+fn pop_front(urgent: &Mutex<VecDeque<LauncherCall>>) -> Option<LauncherCall> {
     urgent.lock().pop_front()
 }
 
 fn spawn(program: &Path) -> std::io::Result<(OwnedFd, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
-    // It may outlive this process, so it must not hold the streams of this process open.
+    // The launcher may outlive this process, so it must not have this process's standard streams open.
     let process = Command::new(program)
         .arg(LAUNCHER_ROLE)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -287,8 +289,8 @@ fn spawn(program: &Path) -> std::io::Result<(OwnedFd, Child)> {
     Ok((ours.into(), process))
 }
 
-fn await_end(mut process: Child) {
-    let deadline = Instant::now() + FAREWELL;
+fn wait_or_kill(mut process: Child) {
+    let deadline = Instant::now() + END_TIMEOUT;
     while matches!(process.try_wait(), Ok(None)) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -1,8 +1,7 @@
-//! The sockets of launchers, by which a next server finds what one that died has left.
+//! The sockets of launchers, through which the next server finds the sandboxes of one that died.
 //!
-//! Those of a scope carry its mark: what was made for one run is never taken over by a server for another. Those of a
-//! supervised server carry who supervises it: while that one lives it starts a next server itself, and nobody else takes
-//! what it will come for.
+//! The name of a socket is `[SCOPE_TAG-]RANDOM[@SUPERVISOR].sock`. Instances of one scope are never adopted by a server
+//! of another. While the supervisor of a server lives, it starts the next server itself, so no other server adopts.
 
 use std::borrow::Cow;
 use std::os::unix::net::UnixDatagram;
@@ -11,80 +10,88 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use crate::supervisor_identity::Identity;
+use crate::config::Persistence;
+use crate::supervisor_id::SupervisorId;
 
 const EXTENSION: &str = "sock";
 
-/// Between the mark and the rest of a name.
-const MARKED: char = '-';
+/// Follows the scope tag in a name.
+const SCOPE_SEPARATOR: char = '-';
 
-/// Between that and who supervises.
-const KEPT: char = '@';
+/// Precedes the supervisor in a name.
+const SUPERVISOR_SEPARATOR: char = '@';
 
+/// The sockets in one directory, from the view of a server with this scope and supervisor.
 #[derive(Debug, Clone)]
-pub struct LauncherSockets {
-    pub directory: PathBuf,
-    /// Of the scope that this server has, if it has one.
-    pub mark: Option<String>,
-    /// Who starts a next server when this one dies, if somebody does.
-    pub keeper: Option<Identity>,
+pub(super) struct LauncherSockets {
+    pub(super) directory: PathBuf,
+    pub(super) scope_tag: Option<String>,
+    pub(super) supervisor: Option<SupervisorId>,
+}
+
+impl From<&Persistence> for LauncherSockets {
+    fn from(persistence: &Persistence) -> Self {
+        let Persistence { directory, scope_tag, supervisor, lease: _ } = persistence.clone();
+        Self { directory, scope_tag, supervisor }
+    }
 }
 
 impl LauncherSockets {
-    /// A name that no other has.
-    pub fn new_door(&self) -> PathBuf {
+    /// Returns a path for the socket of a new launcher.
+    pub(super) fn new_path(&self) -> PathBuf {
         let mut random = [0; 8];
-        // Two of the same name would only make the second fail to start.
+        // If two names were equal, the second launcher would fail to start, and nothing else.
         let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
-        let mark = self.mark.as_ref().map(|mark| format!("{mark}{MARKED}")).unwrap_or_default();
-        let keeper = self.keeper.map(|keeper| format!("{KEPT}{keeper}")).unwrap_or_default();
-        self.directory.join(format!("{mark}{:016x}{keeper}.{EXTENSION}", u64::from_ne_bytes(random)))
+        let scope = self.scope_tag.as_ref().map(|tag| format!("{tag}{SCOPE_SEPARATOR}")).unwrap_or_default();
+        let supervisor = self.supervisor.map(|id| format!("{SUPERVISOR_SEPARATOR}{id}")).unwrap_or_default();
+        self.directory.join(format!("{scope}{:016x}{supervisor}.{EXTENSION}", u64::from_ne_bytes(random)))
     }
 
-    pub fn all(&self) -> Vec<PathBuf> {
+    pub(super) fn all(&self) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(&self.directory) else { return Vec::new() };
         let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == EXTENSION);
         entries.flatten().map(|entry| entry.path()).filter(is_socket).collect()
     }
 
-    /// Whether what is behind a door is ours to take over.
-    pub fn is_ours(&self, door: &Path) -> bool {
-        let is_free = || keeper(door).is_none_or(|keeper| !keeper.is_alive());
-        self.has_our_mark(door) && (self.has_our_keeper(door) || is_free())
+    /// Whether this server may adopt the launcher of a socket.
+    pub(super) fn is_ours(&self, socket: &Path) -> bool {
+        let is_free = || supervisor_of(socket).is_none_or(|supervisor| !supervisor.is_alive());
+        self.has_same_scope(socket) && (self.has_same_supervisor(socket) || is_free())
     }
 
-    /// Whether what is behind a door was made by this server, or by one before it of the same supervisor.
-    pub fn was_made_by_us(&self, door: &Path) -> bool {
-        self.has_our_mark(door) && self.has_our_keeper(door)
+    /// Whether the launcher was started by this server, or by an earlier one of the same supervisor.
+    pub(super) fn is_of_same_server(&self, socket: &Path) -> bool {
+        self.has_same_scope(socket) && self.has_same_supervisor(socket)
     }
 
-    fn has_our_mark(&self, door: &Path) -> bool {
-        name(door).split_once(MARKED).map(|(mark, _)| mark) == self.mark.as_deref()
+    fn has_same_scope(&self, socket: &Path) -> bool {
+        stem(socket).split_once(SCOPE_SEPARATOR).map(|(tag, _)| tag) == self.scope_tag.as_deref()
     }
 
-    fn has_our_keeper(&self, door: &Path) -> bool {
-        keeper(door) == self.keeper
+    fn has_same_supervisor(&self, socket: &Path) -> bool {
+        supervisor_of(socket) == self.supervisor
     }
 }
 
-fn name(door: &Path) -> Cow<'_, str> {
-    door.file_stem().unwrap_or_default().to_string_lossy()
+fn stem(socket: &Path) -> Cow<'_, str> {
+    socket.file_stem().unwrap_or_default().to_string_lossy()
 }
 
-fn keeper(door: &Path) -> Option<Identity> {
-    name(door).split_once(KEPT)?.1.parse().ok()
+fn supervisor_of(socket: &Path) -> Option<SupervisorId> {
+    stem(socket).split_once(SUPERVISOR_SEPARATOR)?.1.parse().ok()
 }
 
-/// Whether nobody is behind a door any more. It is not knocked at: whoever does takes the place of the one for whom
-/// it is kept. A datagram socket is no guest there, and is told so only if somebody listens (unix(7), `EPROTOTYPE`).
-pub(crate) fn is_abandoned(door: &Path) -> bool {
-    let refused = UnixDatagram::unbound().and_then(|socket| socket.connect(door)).err();
+/// Whether no process listens on a socket any more. Does not connect, because a launcher has one client at a time and
+/// would take this process for its next server: a datagram socket cannot connect to a stream socket, and the error is
+/// `EPROTOTYPE` only if some process listens (unix(7)).
+pub(super) fn is_abandoned(socket: &Path) -> bool {
+    let refused = UnixDatagram::unbound().and_then(|datagram| datagram.connect(socket)).err();
     refused.and_then(|error| Errno::from_io_error(&error)) == Some(Errno::CONNREFUSED)
 }
 
-/// How a session's launcher and init are written down.
-pub(crate) fn address(door: &Path, pid: Pid) -> String {
-    format!("{}#{}", door.display(), pid.as_raw_nonzero())
+/// The address of a sandbox, as it is stored: the socket of its launcher and the pid of its init.
+pub(super) fn address(socket: &Path, pid: Pid) -> String {
+    format!("{}#{}", socket.display(), pid.as_raw_nonzero())
 }
 
 #[cfg(test)]
@@ -93,50 +100,51 @@ mod tests {
 
     use super::*;
 
-    fn doors(mark: Option<&str>) -> LauncherSockets {
-        LauncherSockets { directory: "/d".into(), mark: mark.map(ToOwned::to_owned), keeper: None }
+    fn sockets(scope_tag: Option<&str>) -> LauncherSockets {
+        LauncherSockets { directory: "/d".into(), scope_tag: scope_tag.map(ToOwned::to_owned), supervisor: None }
     }
 
     #[test]
-    fn only_doors_of_the_same_scope_are_ours() {
-        let (one, other, none) = (doors(Some("0a")), doors(Some("0b")), doors(None));
-        for own in [&one, &other, &none] {
-            let ours: Vec<bool> = [&one, &other, &none].map(|maker| own.is_ours(&maker.new_door())).into();
+    fn servers_adopt_only_launchers_of_their_scope() {
+        let (first, second, unscoped) = (sockets(Some("0a")), sockets(Some("0b")), sockets(None));
+        for server in [&first, &second, &unscoped] {
+            let ours: Vec<bool> = [&first, &second, &unscoped].map(|maker| server.is_ours(&maker.new_path())).into();
             assert_eq!(ours.iter().filter(|ours| **ours).count(), 1);
-            assert!(own.is_ours(&own.new_door()));
+            assert!(server.is_ours(&server.new_path()));
         }
     }
 
     #[test]
-    fn a_door_is_left_to_the_supervisor_of_its_maker_while_that_lives() {
-        let dead: Identity = format!("{}.1.0", std::process::id()).parse().unwrap();
-        let keepers = [None, Some(Identity::unique()), Some(Identity::unique()), Some(dead)];
-        let all = keepers.map(|keeper| LauncherSockets { keeper, ..doors(Some("0a")) });
-        let [alone, one, other, of_dead] = &all;
-        for (own, takes) in [
-            (alone, [true, false, false, true]),
-            (one, [true, true, false, true]),
-            (other, [true, false, true, true]),
+    fn launchers_belong_to_their_supervisor_while_it_lives() {
+        let dead: SupervisorId = format!("{}.1.0", std::process::id()).parse().unwrap();
+        let supervisors = [None, Some(SupervisorId::unique()), Some(SupervisorId::unique()), Some(dead)];
+        let all = supervisors.map(|supervisor| LauncherSockets { supervisor, ..sockets(Some("0a")) });
+        let [unsupervised, first, second, of_dead] = &all;
+        for (server, adopts) in [
+            (unsupervised, [true, false, false, true]),
+            (first, [true, true, false, true]),
+            (second, [true, false, true, true]),
             (of_dead, [true, false, false, true]),
         ] {
-            assert_eq!(all.each_ref().map(|maker| own.is_ours(&maker.new_door())), takes, "{own:?}");
-            let made: Vec<&LauncherSockets> =
-                all.iter().filter(|maker| own.was_made_by_us(&maker.new_door())).collect();
-            assert_eq!(made.iter().map(|made| made.keeper).collect::<Vec<_>>(), [own.keeper]);
+            assert_eq!(all.each_ref().map(|maker| server.is_ours(&maker.new_path())), adopts, "{server:?}");
+            let same: Vec<&LauncherSockets> =
+                all.iter().filter(|maker| server.is_of_same_server(&maker.new_path())).collect();
+            assert_eq!(same.iter().map(|maker| maker.supervisor).collect::<Vec<_>>(), [server.supervisor]);
         }
-        assert!(!one.is_ours(&LauncherSockets { mark: None, ..one.clone() }.new_door()), "it is of no scope");
+        let unscoped = LauncherSockets { scope_tag: None, ..first.clone() };
+        assert!(!first.is_ours(&unscoped.new_path()), "the launcher has no scope");
     }
 
     #[test]
-    fn a_door_is_abandoned_once_nobody_listens() {
+    fn socket_is_abandoned_once_no_process_listens() {
         let directory = tempfile::tempdir().unwrap();
-        let door = directory.path().join("a.sock");
-        let listener = UnixListener::bind(&door).unwrap();
+        let socket = directory.path().join("a.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
         listener.set_nonblocking(true).unwrap();
-        assert!(!is_abandoned(&door));
-        assert!(listener.accept().is_err(), "nobody has knocked");
+        assert!(!is_abandoned(&socket));
+        assert!(listener.accept().is_err(), "the check does not connect");
         drop(listener);
-        assert!(is_abandoned(&door));
+        assert!(is_abandoned(&socket));
         assert!(!is_abandoned(&directory.path().join("missing.sock")));
     }
 }

@@ -77,10 +77,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let mut settings = settings;
         settings.flavors = settings.flavors.with(configuration.code.flavor());
         settings.guest_writable = guest_writable(&configuration, &settings.volumes, &store).await;
-        let sessions = Sessions::kept(settings, program.clone(), store.clone(), launchers).await?;
+        let sessions = Sessions::persistent(settings, program.clone(), store.clone(), launchers).await?;
         let proof = tokio::spawn({
             let sessions = sessions.clone();
-            async move { sessions.prove().await }
+            async move { sessions.test_sandbox().await }
         });
         let readiness = Readiness { sessions: sessions.clone(), proof };
         let hosting =

@@ -159,9 +159,9 @@ fn an_init_is_killed() {
     let arguments = json!({"code": "import os; print('x' in globals(), os.listdir())", "session_id": running.session});
     let next = server.call("execute_code", &arguments);
     assert_eq!(next["result"]["structuredContent"]["stdout"], "False []\n", "{next}");
-    assert!(text_of(&next).contains("a new one took its place"), "{next}");
+    assert!(text_of(&next).contains("replaced by a new one"), "{next}");
     let after = server.call("execute_code", &arguments);
-    assert!(!text_of(&after).contains("a new one took its place"), "it is told once: {after}");
+    assert!(!text_of(&after).contains("replaced by a new one"), "it is told once: {after}");
     assert_eq!(server.execute(&other, "print(y)")["stdout"], "kept\n");
 }
 
@@ -203,7 +203,7 @@ fn a_launcher_is_killed() {
     assert_eq!((&answer["result"]["isError"], text_of(&answer).contains("are lost")), (&json!(true), true), "{answer}");
     let next = server.call("execute_code", &json!({"code": "print('x' in globals())", "session_id": running.session}));
     assert_eq!(next["result"]["structuredContent"]["stdout"], "False\n", "{next}");
-    assert!(text_of(&next).contains("a new one took its place"), "{next}");
+    assert!(text_of(&next).contains("replaced by a new one"), "{next}");
     wait_until("it stays a zombie", || !Path::new(&format!("/proc/{launcher}")).exists());
 }
 

@@ -114,8 +114,8 @@ fn limits_are_named() {
         // The first by name, whatever the order in which the directory has them.
         let ends = (&listed["entries"][0]["name"], &listed["entries"][999]["name"], &listed["total"]);
         assert_eq!(ends, (&json!("1"), &json!("548"), &json!(1500)));
-        let refusal = session.write("many/", "x").expect_err("it names a directory");
-        assert!(refusal.contains("it names a directory"), "{refusal}");
+        let refusal = session.write("many/", "x").expect_err("the path of a directory");
+        assert!(refusal.contains("is the path of a directory"), "{refusal}");
         let refusal = session.ask("write_file", &json!({"path": "full", "content": "x"})).and_then(|_| {
             session.run("head -c 600M /dev/zero > /tmp/fill 2>/dev/null; true");
             session.write("full", &"x".repeat(1 << 20))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringfence_config::SessionSettings;
 use ringfence_core::{Failure, Kind, Principal, SessionId};
-use ringfence_session::{Answer, CommandRequest, Sessions};
+use ringfence_session::{CallResult, CommandRequest, Sessions};
 use tokio_util::sync::CancellationToken;
 
 use crate::BINARY;
@@ -14,7 +14,7 @@ fn sessions(settings: SessionSettings) -> Sessions {
     Sessions::new(settings, PathBuf::from(BINARY))
 }
 
-async fn echo(sessions: &Sessions, principal: &str, session_id: Option<&SessionId>) -> Result<Answer, Failure> {
+async fn echo(sessions: &Sessions, principal: &str, session_id: Option<&SessionId>) -> Result<CallResult, Failure> {
     let request = CommandRequest {
         command: "echo here".into(),
         template: Some("bash".into()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringfence_config::SessionSettings;
 use ringfence_core::{Failure, Kind, Principal, SessionId};
-use ringfence_session::{Answer, CodeRequest, CommandRequest, Sessions, Status};
+use ringfence_session::{CallResult, CodeRequest, CommandRequest, Sessions, Status};
 use tokio_util::sync::CancellationToken;
 
 use crate::BINARY;
@@ -27,7 +27,7 @@ impl Caller {
         Self { sessions: sessions.clone(), template, session: None, timeout: None }
     }
 
-    async fn try_code(&mut self, code: &str) -> Result<Answer, Failure> {
+    async fn try_code(&mut self, code: &str) -> Result<CallResult, Failure> {
         let (template, session_id) = (Some(self.template.into()), self.session.clone());
         let request =
             CodeRequest { code: code.into(), template, flavor: None, session_id, timeout: self.timeout, host: None };
@@ -36,11 +36,11 @@ impl Caller {
         Ok(answer)
     }
 
-    async fn code(&mut self, code: &str) -> Answer {
+    async fn code(&mut self, code: &str) -> CallResult {
         self.try_code(code).await.unwrap_or_else(|failure| panic!("{code}: {failure:?}"))
     }
 
-    async fn command(&mut self, command: &str) -> Answer {
+    async fn command(&mut self, command: &str) -> CallResult {
         let (template, session_id) = (Some(self.template.into()), self.session.clone());
         let request =
             CommandRequest { command: command.into(), template, flavor: None, session_id, timeout: self.timeout };
@@ -51,7 +51,7 @@ impl Caller {
     }
 }
 
-fn text(answer: &Answer) -> String {
+fn text(answer: &CallResult) -> String {
     String::from_utf8_lossy(&answer.stdout.head).into_owned()
 }
 

@@ -7,7 +7,7 @@ use ringfence_config::SessionSettings;
 use ringfence_core::AuditKind;
 use ringfence_core::{Access, Volume};
 use ringfence_core::{Principal, SessionId};
-use ringfence_session::{Answer, CommandRequest, Sessions};
+use ringfence_session::{CallResult, CommandRequest, Sessions};
 use ringfence_store::Audit;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +18,7 @@ fn settings(host: &Path) -> SessionSettings {
     SessionSettings { volumes: vec![volume], pool: [("bash".to_owned(), 1)].into(), ..SessionSettings::default() }
 }
 
-async fn command(sessions: &Sessions, session: Option<&SessionId>, line: &str) -> Answer {
+async fn command(sessions: &Sessions, session: Option<&SessionId>, line: &str) -> CallResult {
     let request = CommandRequest {
         command: line.into(),
         template: Some("bash".into()),
@@ -30,7 +30,7 @@ async fn command(sessions: &Sessions, session: Option<&SessionId>, line: &str) -
     answer.unwrap_or_else(|failure| panic!("{line}: {failure:?}"))
 }
 
-fn stdout(answer: &Answer) -> String {
+fn stdout(answer: &CallResult) -> String {
     String::from_utf8_lossy(&answer.stdout.head).into_owned()
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringfence_core::{Failure, Kind};
 use ringfence_guest::HostResponse;
-use ringfence_session::{Asked, HostCall, HostCalls};
+use ringfence_session::{HostCall, HostCallEvent, HostCalls};
 use serde_json::Value;
 
 use super::call_error::CallError;
@@ -28,15 +28,15 @@ impl CodeRun {
     /// Converts this into the handler that a session calls.
     pub(super) fn into_host_calls(self, preface: Option<Arc<str>>) -> HostCalls {
         let run = Arc::new(self);
-        HostCalls { preface, ask: Arc::new(move |asked| Self::on_request(&run, asked)) }
+        HostCalls { preface, on_event: Arc::new(move |event| Self::on_event(&run, event)) }
     }
 
-    fn on_request(run: &Arc<Self>, request: Asked) {
-        match request {
-            Asked::Forged(reason) => {
+    fn on_event(run: &Arc<Self>, event: HostCallEvent) {
+        match event {
+            HostCallEvent::Forged(reason) => {
                 run.caller.authorizer.refuse(run.subject(), Failure::new(Kind::Policy, reason));
             }
-            Asked::Call(call) => {
+            HostCallEvent::Call(call) => {
                 let run = Arc::clone(run);
                 let tasks = run.mode.0.tasks.clone();
                 // The session limits the number of open calls, and each has a deadline or ends with the database.
@@ -51,7 +51,7 @@ impl CodeRun {
     }
 
     async fn handle(&self, call: HostCall) {
-        let HostCall { method, params, cancel, note, reply } = call;
+        let HostCall { method, params, cancel, note, responder } = call;
         let result = match self.authorize(&method) {
             Err(error) => Err(error),
             Ok(()) => match method.as_str() {
@@ -74,7 +74,7 @@ impl CodeRun {
                 }
             },
         };
-        reply.send(result.unwrap_or_else(CallError::into_response)).await;
+        responder.send(result.unwrap_or_else(CallError::into_response)).await;
     }
 
     fn authorize(&self, method: &str) -> Result<(), CallError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_core::{Failure, Kind, SessionId};
-use ringfence_session::{Answer, CodeRequest, HostCalls};
+use ringfence_session::{CallResult, CodeRequest, HostCalls};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +40,7 @@ impl CodeMode {
         server_names: &[String],
         timeout: Option<Duration>,
         cancel: CancellationToken,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<CallResult, Failure> {
         let servers = self.find_servers(caller, server_names).await?;
         let timeout = self.check_timeout(timeout)?;
         let mut is_retry = false;
@@ -66,7 +66,7 @@ impl CodeMode {
             match self.0.sessions.execute(&caller.principal, request, cancel.clone()).await {
                 // The session has expired in the meantime; nothing has run.
                 Err(failure) if failure.kind == Kind::SessionNotFound && !is_retry => is_retry = true,
-                result => return result.map(|answer| Answer { session_created: is_new_session, ..answer }),
+                result => return result.map(|answer| CallResult { session_created: is_new_session, ..answer }),
             }
         }
     }
@@ -92,7 +92,7 @@ impl CodeMode {
         mut request: CodeRequest,
         server_names: &[String],
         cancel: CancellationToken,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<CallResult, Failure> {
         let servers = self.find_servers(caller, server_names).await?;
         let Inner { sessions, .. } = &*self.0;
         let language = if let Some(session) = &request.session_id {

@@ -1,7 +1,7 @@
 //! Items that code displays: images, tables, markup, data.
 
 use ringfence_guest::{DisplayItem, is_json};
-use ringfence_session::Answer;
+use ringfence_session::CallResult;
 
 use super::excerpt::Excerpt;
 use super::terminal;
@@ -17,7 +17,7 @@ pub(super) struct Displayed {
 }
 
 /// Renders the displayed items of a call. Each has a URI in its session.
-pub(super) fn blocks(Answer { session_id, number, display: items, .. }: &Answer) -> Displayed {
+pub(super) fn blocks(CallResult { session_id, number, display: items, .. }: &CallResult) -> Displayed {
     let mut remaining_bytes = MAX_TOTAL_BYTES;
     let blocks: Vec<_> = items
         .iter()

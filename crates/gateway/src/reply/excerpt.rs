@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn output(head: &[u8], tail: &[u8], dropped_bytes: u64) -> Output {
-        Output { head: head.into(), tail: tail.into(), dropped_bytes, whole: None }
+        Output { head: head.into(), tail: tail.into(), dropped_bytes, full: None }
     }
 
     #[test]

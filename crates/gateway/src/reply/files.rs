@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use ringfence_backend::{DirectoryEntry, FileKind};
 use ringfence_core::SessionId;
 use ringfence_core::hidden_text::escape_content;
-use ringfence_session::{Directory, FileContent, FileWritten, MOST_ENTRIES};
+use ringfence_session::{Directory, FileContent, FileWritten, MAX_LISTED_ENTRIES};
 use serde_json::{Value, json};
 
 use super::excerpt::without_incomplete_end;
@@ -84,7 +84,7 @@ pub(crate) fn directory_fields(directory: &Directory) -> Value {
 
 /// Whether entries are missing because of the limit. Others may be missing because they were deleted in the meantime.
 fn is_cut(directory: &Directory) -> bool {
-    directory.total > u64::from(MOST_ENTRIES)
+    directory.total > u64::from(MAX_LISTED_ENTRIES)
 }
 
 /// Describes an entry. A name that is not UTF-8 is also given exactly, in base64.

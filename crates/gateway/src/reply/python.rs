@@ -9,7 +9,7 @@ mod toon;
 
 use ringfence_config::OutputMode;
 use ringfence_core::Failure;
-use ringfence_session::{Answer, Output, Status};
+use ringfence_session::{CallResult, Output, Status};
 use serde_json::{Map, Value, json};
 
 use super::excerpt::Excerpt;
@@ -38,7 +38,7 @@ struct Reply {
 }
 
 /// Renders the result of `run_python`.
-pub(crate) fn python_result(answer: &Answer, mode: OutputMode) -> ToolResult {
+pub(crate) fn python_result(answer: &CallResult, mode: OutputMode) -> ToolResult {
     let (stdout, stderr) = (Excerpt::from_output(&answer.stdout), Excerpt::from_output(&answer.stderr));
     let result = answer.result.as_deref().map(Excerpt::from_text);
     let error = error(answer).map(|text| Excerpt::from_text(&text));
@@ -52,17 +52,17 @@ pub(crate) fn python_result(answer: &Answer, mode: OutputMode) -> ToolResult {
     let mut details = Map::new();
     for (name, excerpt, output) in [("stdout", &stdout, &answer.stdout), ("stderr", &stderr, &answer.stderr)] {
         notes.extend(dropped_note(answer, name, excerpt, output));
-        if let Some(whole) = &output.whole {
+        if let Some(whole) = &output.full {
             details.insert(format!("{name}_resource"), builtin_resources::uri(&answer.session_id, whole).into());
         }
     }
-    notes.extend(answer.is_cut.then(|| super::SHORTENED_NOTE.to_owned()));
+    notes.extend(answer.is_truncated.then(|| super::SHORTENED_NOTE.to_owned()));
     if displayed.left_out > 0 {
         notes.push(format!("{} displayed items were left out as too large or malformed", displayed.left_out));
     }
     let excerpts = [Some(&stdout), Some(&stderr), result.as_ref(), error.as_ref()];
     let is_cut = excerpts.into_iter().flatten().any(|excerpt| excerpt.dropped_bytes > 0);
-    if answer.is_cut || is_cut || displayed.left_out > 0 {
+    if answer.is_truncated || is_cut || displayed.left_out > 0 {
         details.insert("truncated".into(), true.into());
     }
     if answer.session_created {
@@ -105,7 +105,7 @@ pub(crate) fn python_validation_error(failure: &Failure, mode: OutputMode) -> To
 }
 
 /// The exception that the code raised, or the host's reason if the code was stopped.
-fn error(answer: &Answer) -> Option<String> {
+fn error(answer: &CallResult) -> Option<String> {
     if let Some(error) = &answer.error {
         let traceback = error.traceback.trim_end();
         return Some(if traceback.is_empty() {
@@ -122,7 +122,7 @@ fn error(answer: &Answer) -> Option<String> {
     }
 }
 
-fn interruption(answer: &Answer) -> Option<String> {
+fn interruption(answer: &CallResult) -> Option<String> {
     let reason = match answer.status {
         Status::TimedOut => "interrupted at the time limit",
         Status::Cancelled => "cancelled by the caller",
@@ -131,8 +131,8 @@ fn interruption(answer: &Answer) -> Option<String> {
     Some(format!("{reason}, after {:.1} s; variables are kept", answer.duration.as_secs_f64()))
 }
 
-fn dropped_note(answer: &Answer, name: &str, excerpt: &Excerpt, output: &Output) -> Option<String> {
-    let whole = output.whole.as_ref().map(|whole| {
+fn dropped_note(answer: &CallResult, name: &str, excerpt: &Excerpt, output: &Output) -> Option<String> {
+    let whole = output.full.as_ref().map(|whole| {
         let part = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
         format!("; {part}, {} bytes, is {}", whole.bytes, builtin_resources::uri(&answer.session_id, whole))
     });

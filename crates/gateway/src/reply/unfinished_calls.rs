@@ -23,7 +23,7 @@ impl UnfinishedCalls {
     pub(super) fn new(calls: &[Arc<CallNote>]) -> Self {
         let tools = |has_started: bool| {
             let calls = calls.iter().filter(move |call| call.has_started() == has_started);
-            tool_list(calls.filter_map(|call| call.about()))
+            tool_list(calls.filter_map(|call| call.target()))
         };
         Self { may_have_run: tools(true), not_started: tools(false) }
     }

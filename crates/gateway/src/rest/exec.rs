@@ -70,7 +70,7 @@ pub(super) async fn run(
     fields["notices"] = json!(answer.notices);
     fields["display"] = reply::displayed(&answer);
     for (name, output) in [("stdout", &answer.stdout), ("stderr", &answer.stderr)] {
-        match &output.whole {
+        match &output.full {
             Some(whole) => fields[format!("{name}_missing_bytes")] = whole.missing_bytes.into(),
             // Invalid UTF-8 was replaced in the text, so the bytes are added.
             None if output.dropped_bytes == 0 && str::from_utf8(&output.head).is_err() => {

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use ringfence_core::{Failure, Kind, Principal};
 use ringfence_mcp::fair_pool::Full;
-use ringfence_session::{FileRange, MOST_FILE_BYTES};
+use ringfence_session::{FileRange, MAX_FILE_BYTES};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -81,7 +81,7 @@ pub(super) async fn put(
         };
         Failure::new(Kind::ResourceLimit, message).with("rule", "uploads").hint("try again shortly")
     })?;
-    let content = body::read_bytes(request.into_body(), usize::try_from(MOST_FILE_BYTES).unwrap_or(usize::MAX)).await?;
+    let content = body::read_bytes(request.into_body(), usize::try_from(MAX_FILE_BYTES).unwrap_or(usize::MAX)).await?;
     let written = sessions.write_file(&principal, &id, &path, content.into()).await?;
     Ok(Json(json!({"path": written.path, "size": written.size})).into_response())
 }

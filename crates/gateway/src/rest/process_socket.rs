@@ -12,9 +12,9 @@ use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use ringfence_backend::{Input, LineTooLong, Lines, MOST_LINE_BYTES};
+use ringfence_backend::{Input, LineTooLong, Lines, MAX_LINE_BYTES};
 use ringfence_core::{Failure, Kind, Principal};
-use ringfence_session::{Attachment, Ending};
+use ringfence_session::{Attachment, ProcessEnd};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -33,7 +33,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum size of a message that is read. Larger than the limit of a line, so that the client learns why a line is
 /// refused: closing a connection with unread bytes would reset it, and the reason would be lost.
-const MAX_MESSAGE_BYTES: usize = 4 * MOST_LINE_BYTES;
+const MAX_MESSAGE_BYTES: usize = 4 * MAX_LINE_BYTES;
 
 /// Maximum time for the closing handshake.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -80,7 +80,7 @@ async fn relay(socket: WebSocket, mut attachment: Attachment, shutdown: Cancella
 async fn send_output(
     to_client: &mut SplitSink<WebSocket, Message>,
     lines: &mut Lines,
-    mut ending: Ending,
+    mut ending: ProcessEnd,
     keep_alive: &(impl Fn() + Send + Sync),
 ) -> CloseFrame {
     let mut pings = interval(PING_PERIOD);
@@ -106,7 +106,7 @@ async fn send_output(
     }
 }
 
-async fn close_at_end(ending: &mut Ending) -> CloseFrame {
+async fn close_at_end(ending: &mut ProcessEnd) -> CloseFrame {
     match timeout(EXIT_TIMEOUT, ending.wait()).await {
         Ok(info) => match info.exit_code {
             Some(code) => close(close_code::NORMAL, &format!("the process exited with code {code}")),
@@ -139,7 +139,7 @@ async fn receive_input(
             Err(_) => return close(close_code::POLICY, IDLE_REASON),
         };
         let line = text.strip_suffix('\n').unwrap_or(&text);
-        if line.len() > MOST_LINE_BYTES {
+        if line.len() > MAX_LINE_BYTES {
             return close(close_code::SIZE, &LineTooLong.to_string());
         }
         if line.contains('\n') {

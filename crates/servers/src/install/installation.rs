@@ -66,7 +66,7 @@ impl Installation {
         let limits = CopyLimits::of(&spec.workspace);
         let rules = egress_rules(&allow)?;
         let refusal_log = Some(Arc::clone(&refused_connections));
-        let sandbox = ServerSandbox::launch(&self.context.launchers, spec, rules, refusal_log).await?;
+        let sandbox = ServerSandbox::launch(&self.context.backend, spec, rules, refusal_log).await?;
         if let (Some(project), true) = (&self.project, self.dependency.is_project()) {
             let MappedDirectory { host, guest, allowed_root } = project.clone();
             let project = Project { host: Some(host), allowed_root, guest, link: None };

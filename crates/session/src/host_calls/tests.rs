@@ -5,13 +5,13 @@ fn request(number: u64, params: &str) -> HostRequest {
     HostRequest { cell: 1, number, method: "m".into(), params }
 }
 
-fn calls() -> (Calls, mpsc::Receiver<Asked>) {
-    let (sender, receiver) = mpsc::channel(2 * MOST_OPEN_CALLS);
-    let ask = Arc::new(move |asked| sender.try_send(asked).unwrap());
-    (Calls::new(Language::Python, Some(HostCalls { preface: None, ask })), receiver)
+fn calls() -> (OpenCalls, mpsc::Receiver<HostCallEvent>) {
+    let (sender, receiver) = mpsc::channel(2 * MAX_OPEN_CALLS);
+    let on_event = Arc::new(move |event| sender.try_send(event).unwrap());
+    (OpenCalls::new(Language::Python, Some(HostCalls { preface: None, on_event })), receiver)
 }
 
-fn take_all(outbox: &mut Outbox) -> Vec<u8> {
+fn send_all(outbox: &mut Outbox) -> Vec<u8> {
     let mut bytes = Vec::new();
     while !outbox.is_empty() {
         let part = outbox.front()[..outbox.front().len().div_ceil(2)].to_vec();
@@ -22,17 +22,17 @@ fn take_all(outbox: &mut Outbox) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_answer_goes_to_its_call_whatever_its_size() {
-    let (mut calls, mut asked) = calls();
+async fn responses_of_any_size_reach_their_calls() {
+    let (mut calls, mut events) = calls();
     let (mut outbox, mut last) = (Outbox::default(), 0);
     for (number, size) in [(1, 10), (2, 1 << 20)] {
-        calls.take(request(number, "{}"), &mut last, &mut outbox);
-        let Some(Asked::Call(call)) = asked.recv().await else { panic!("no call") };
+        calls.handle_call(request(number, "{}"), &mut last, &mut outbox);
+        let Some(HostCallEvent::Call(call)) = events.recv().await else { panic!("no call") };
         let json = format!("\"{}\"", "x".repeat(size));
-        call.reply.send(HostResponse::Result(Box::new(json.clone().into_bytes()))).await;
-        let (of, answer) = calls.answer().await;
-        outbox.answer(Language::Python, of, answer);
-        let sent = take_all(&mut outbox);
+        call.responder.send(HostResponse::Result(Box::new(json.clone().into_bytes()))).await;
+        let (number, response) = calls.next_response().await;
+        outbox.add_response(Language::Python, number, response);
+        let sent = send_all(&mut outbox);
         assert_eq!(&sent[..4], u32::try_from(sent.len() - 4).unwrap().to_be_bytes());
         assert_eq!(&sent[4..12], ((1 << 63) | number).to_be_bytes());
         assert_eq!(sent[12..], *format!("{{\"result\":{json}}}").as_bytes());
@@ -40,86 +40,87 @@ async fn an_answer_goes_to_its_call_whatever_its_size() {
 }
 
 #[test]
-fn a_number_is_taken_once() {
-    let (mut calls, mut asked) = calls();
+fn number_is_accepted_once() {
+    let (mut calls, mut events) = calls();
     let (mut outbox, mut last) = (Outbox::default(), 0);
     for number in [5, 5, 3, 6] {
-        calls.take(request(number, "{}"), &mut last, &mut outbox);
+        calls.handle_call(request(number, "{}"), &mut last, &mut outbox);
     }
     let kinds: Vec<bool> =
-        std::iter::from_fn(|| asked.try_recv().ok()).map(|it| matches!(it, Asked::Forged(_))).collect();
+        std::iter::from_fn(|| events.try_recv().ok()).map(|event| matches!(event, HostCallEvent::Forged(_))).collect();
     assert_eq!(kinds, [false, true, true, false]);
     assert!(outbox.is_empty());
 }
 
 #[test]
-fn what_is_open_is_bounded_in_number_and_size() {
+fn open_calls_are_limited_in_number_and_size() {
     let (mut flood, _asked) = calls();
     let (mut outbox, mut last) = (Outbox::default(), 0);
-    for number in 1..=MOST_OPEN_CALLS as u64 {
-        flood.take(request(number, "{}"), &mut last, &mut outbox);
+    for number in 1..=MAX_OPEN_CALLS as u64 {
+        flood.handle_call(request(number, "{}"), &mut last, &mut outbox);
     }
     assert!(outbox.is_empty());
-    flood.take(request(last + 1, "{}"), &mut last, &mut outbox);
-    assert!(String::from_utf8_lossy(&take_all(&mut outbox)).contains("too many calls at once"));
+    flood.handle_call(request(last + 1, "{}"), &mut last, &mut outbox);
+    assert!(String::from_utf8_lossy(&send_all(&mut outbox)).contains("too many concurrent calls"));
     let (mut heavy, _asked) = calls();
-    let large = format!("\"{}\"", "x".repeat(MOST_OPEN_BYTES / 2));
-    heavy.take(request(last + 1, &large), &mut last, &mut outbox);
+    let large = format!("\"{}\"", "x".repeat(MAX_OPEN_BYTES / 2));
+    heavy.handle_call(request(last + 1, &large), &mut last, &mut outbox);
     assert!(outbox.is_empty());
-    heavy.take(request(last + 1, &large), &mut last, &mut outbox);
-    assert!(String::from_utf8_lossy(&take_all(&mut outbox)).contains("too large together"));
+    heavy.handle_call(request(last + 1, &large), &mut last, &mut outbox);
+    assert!(String::from_utf8_lossy(&send_all(&mut outbox)).contains("together are too large"));
     heavy.withdraw(last - 1);
-    heavy.take(request(last + 1, &large), &mut last, &mut outbox);
+    heavy.handle_call(request(last + 1, &large), &mut last, &mut outbox);
     assert!(outbox.is_empty());
 }
 
 #[tokio::test]
-async fn what_is_open_at_the_end_is_cancelled_and_told() {
-    let (mut calls, mut asked) = calls();
+async fn open_calls_at_the_end_are_cancelled_and_reported() {
+    let (mut calls, mut events) = calls();
     let (mut outbox, mut last) = (Outbox::default(), 0);
     for number in 1..=4 {
-        calls.take(request(number, "{}"), &mut last, &mut outbox);
+        calls.handle_call(request(number, "{}"), &mut last, &mut outbox);
     }
-    let mut taken = Vec::new();
-    while let Ok(Asked::Call(call)) = asked.try_recv() {
-        call.note.describe("github", &format!("tool_{}", taken.len() + 1));
-        taken.push(call);
+    let mut received = Vec::new();
+    while let Ok(HostCallEvent::Call(call)) = events.try_recv() {
+        call.note.describe("github", &format!("tool_{}", received.len() + 1));
+        received.push(call);
     }
-    let tokens: Vec<CancellationToken> = taken.iter().map(|call| call.cancel.clone()).collect();
-    // Of its own accord; answered; open to the end.
+    let tokens: Vec<CancellationToken> = received.iter().map(|call| call.cancel.clone()).collect();
+    // The first is withdrawn, the third gets a response, the others are open at the end.
     calls.withdraw(1);
-    taken.remove(2).reply.send(HostResponse::result(&json!(1))).await;
-    calls.answer().await;
-    let mut told: Vec<String> = calls.end().iter().filter_map(|note| Some(note.about()?.1.to_owned())).collect();
-    told.sort();
-    assert_eq!(told, ["tool_2", "tool_4"]);
+    received.remove(2).responder.send(HostResponse::result(&json!(1))).await;
+    calls.next_response().await;
+    let notes = calls.finish();
+    let mut open: Vec<String> = notes.iter().filter_map(|note| Some(note.target()?.1.to_owned())).collect();
+    open.sort();
+    assert_eq!(open, ["tool_2", "tool_4"]);
     assert_eq!(tokens.iter().map(CancellationToken::is_cancelled).collect::<Vec<_>>(), [true, true, false, true]);
 }
 
 #[test]
-fn when_its_time_is_up_code_can_ask_no_more() {
-    let (mut calls, mut asked) = calls();
+fn calls_after_the_timeout_are_refused() {
+    let (mut calls, mut events) = calls();
     let (mut outbox, mut last) = (Outbox::default(), 0);
-    calls.take(request(1, "{}"), &mut last, &mut outbox);
-    calls.give_up();
+    calls.handle_call(request(1, "{}"), &mut last, &mut outbox);
+    calls.cancel_all();
     assert!(outbox.is_empty());
-    calls.take(request(2, "{}"), &mut last, &mut outbox);
-    let sent = String::from_utf8_lossy(&take_all(&mut outbox)).into_owned();
+    calls.handle_call(request(2, "{}"), &mut last, &mut outbox);
+    let sent = String::from_utf8_lossy(&send_all(&mut outbox)).into_owned();
     assert_eq!(sent.matches("\"kind\":\"cancelled\"").count(), 1, "{sent}");
-    let Ok(Asked::Call(call)) = asked.try_recv() else { panic!("no call") };
-    assert!(call.cancel.is_cancelled() && asked.try_recv().is_err());
-    assert_eq!(calls.end().len(), 1);
+    let Ok(HostCallEvent::Call(call)) = events.try_recv() else { panic!("no call") };
+    assert!(call.cancel.is_cancelled() && events.try_recv().is_err());
+    assert_eq!(calls.finish().len(), 1);
 }
 
 #[test]
-fn without_anybody_to_ask_a_call_is_refused() {
-    let mut calls = Calls::new(Language::Node, None);
+fn calls_are_refused_without_a_handler() {
+    let mut calls = OpenCalls::new(Language::Node, None);
     let (mut outbox, mut last) = (Outbox::default(), 0);
-    calls.take(request(1, "{}"), &mut last, &mut outbox);
-    let sent = take_all(&mut outbox);
-    let answer: serde_json::Value = serde_json::from_slice(&sent[4..]).unwrap();
+    calls.handle_call(request(1, "{}"), &mut last, &mut outbox);
+    let sent = send_all(&mut outbox);
+    let response: serde_json::Value = serde_json::from_slice(&sent[4..]).unwrap();
     assert_eq!(
-        (&answer["type"], &answer["call"], &answer["error"]["kind"]),
+        (&response["type"], &response["call"], &response["error"]["kind"]),
         (&json!("answer"), &json!(1), &json!("refused"))
     );
 }

@@ -32,7 +32,7 @@ impl Readiness {
             reported = Some(failure.message);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(MAX_RETRY);
-            proved = sessions.prove().await;
+            proved = sessions.test_sandbox().await;
         }
     }
 }

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use ringfence_core::hidden_text::escape;
-use ringfence_session::MOST_WHOLE_BYTES;
+use ringfence_session::MAX_FULL_OUTPUT_BYTES;
 use serde_json::{Value, json};
 
 use crate::exit_code::{RINGFENCE_FAILED, TIMED_OUT};
@@ -108,7 +108,7 @@ fn full_output(session: &RemoteSession, response: &Value, stream: &str) -> Vec<u
     if response[format!("{stream}_missing_bytes")] != 0 {
         notice(&format!(
             "{stream} is incomplete: the server stores at most {} MiB of an output",
-            MOST_WHOLE_BYTES >> 20
+            MAX_FULL_OUTPUT_BYTES >> 20
         ));
     }
     bytes

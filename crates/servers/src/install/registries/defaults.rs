@@ -54,7 +54,7 @@ async fn print(context: &Context, volumes: Vec<Volume>, argv: &[&str]) -> Result
     let path = spec.environment.get("PATH").cloned().unwrap_or_default();
     let environment = [("PATH", path.as_str()), ("HOME", "/tmp"), ("LANG", "C.UTF-8")]
         .map(|(name, value)| (name.into(), value.into()));
-    let sandbox = ServerSandbox::launch(&context.launchers, spec, Vec::new(), None).await?;
+    let sandbox = ServerSandbox::launch(&context.backend, spec, Vec::new(), None).await?;
     let command = Command { argv: argv.iter().map(Into::into).collect(), workdir: WORKSPACE.into() };
     let process = sandbox.start(&command, &environment.into())?;
     let handle = process.handle();

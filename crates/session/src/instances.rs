@@ -1,0 +1,90 @@
+//! Instances for sessions: created from a template and a flavor, or claimed from the pool.
+
+mod pool;
+
+use std::collections::BTreeMap;
+
+use ringfence_backend::protected_names::{self, ProtectedNames};
+use ringfence_backend::{Backend, Instance, InstanceRequest, interpreter};
+use ringfence_config::SessionSettings;
+use ringfence_core::{Failure, Flavor, Language, Root, Spec, Template};
+use ringfence_guest::sources;
+
+use crate::kernel::{Kernel, Starting};
+
+pub(crate) use pool::Pool;
+
+/// An instance, with its interpreter if that is running.
+pub(crate) struct PreparedInstance {
+    pub(crate) instance: Instance,
+    pub(crate) kernel: Option<Kernel>,
+    /// An interpreter that was started and is not ready.
+    pub(crate) starting: Option<Starting>,
+    /// The protected names in its read-write volumes.
+    pub(crate) names: ProtectedNames,
+}
+
+impl PreparedInstance {
+    /// Whether neither the instance nor its interpreter has ended.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.instance.is_alive() && self.kernel.as_ref().is_none_or(Kernel::is_quiet)
+    }
+}
+
+/// When the interpreter of a new instance will be needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InterpreterNeed {
+    Immediately,
+    MaybeLater,
+    /// The instance is only a test whether instances can be created.
+    Never,
+}
+
+/// Creates an instance. Its interpreter is started if it is needed immediately, but not waited for.
+pub(crate) async fn create(
+    backend: &Backend,
+    template: &Template,
+    flavor: &Flavor,
+    settings: &SessionSettings,
+    need: InterpreterNeed,
+) -> Result<PreparedInstance, Failure> {
+    let mut spec = instance_spec(template, flavor, settings);
+    spec.files = sources::kernel_files(template.language);
+    let volumes = protected_names::writable(&spec);
+    let request = InstanceRequest {
+        spec,
+        // The warm interpreter is the host's. A separate root file system has its own interpreter.
+        warm: template.language == Language::Python && template.root == Root::Host && need != InterpreterNeed::Never,
+        interpreter: (need == InterpreterNeed::Immediately).then(|| sources::start_command(template.language)),
+    };
+    let (created, names) = ProtectedNames::around(volumes, backend.create(request)).await?;
+    let starting = created.interpreter.map(|started| Starting::new(template.language, started));
+    Ok(PreparedInstance { instance: created.instance, kernel: None, starting, names })
+}
+
+/// The environment variables of processes in a session.
+pub(crate) fn environment(
+    template: &Template,
+    flavor: &Flavor,
+    settings: &SessionSettings,
+) -> BTreeMap<String, String> {
+    instance_spec(template, flavor, settings).environment
+}
+
+fn instance_spec(template: &Template, flavor: &Flavor, settings: &SessionSettings) -> Spec {
+    let mut spec = template.spec(flavor, Vec::new());
+    spec.command = None;
+    spec.volumes.clone_from(&settings.volumes);
+    spec.protected_paths.clone_from(&settings.protected_paths);
+    spec.strict_volumes.clone_from(&settings.strict_volumes);
+    spec.accept.clone_from(&settings.accept);
+    // A separate root file system has its own interpreter.
+    if template.root == Root::Host
+        && let Some(found) = interpreter::find(template.language.interpreter())
+    {
+        spec.volumes.push(found.volume);
+        let path = spec.environment.entry("PATH".into()).or_default();
+        *path = format!("{}:{path}", found.directory.display());
+    }
+    spec
+}

@@ -1,0 +1,119 @@
+//! Output that is too long for a response, retained beside it within limits.
+//!
+//! It is in temporary files without a name: no other process can open them, and they end with the session or the server,
+//! however that ends. They use no memory of the host, unless its directory for temporary files is in memory.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use ringfence_core::sync::Mutex;
+
+use super::Output;
+
+/// Maximum size of one retained output.
+pub const MAX_FULL_OUTPUT_BYTES: u64 = 8 << 20;
+
+/// Maximum number of retained outputs of a session. The oldest is removed first.
+const MAX_RETAINED: usize = 4;
+
+/// An output from its start on.
+#[derive(Debug, Clone)]
+pub struct FullOutput {
+    file: Arc<File>,
+    /// The number by which clients request it in its session.
+    pub number: u64,
+    pub bytes: u64,
+    /// The number of bytes after the limit was reached.
+    pub missing_bytes: u64,
+}
+
+impl FullOutput {
+    /// Creates the file. `None` if that fails: then only head and tail exist.
+    pub(super) fn create() -> Option<Self> {
+        let file = Arc::new(tempfile::tempfile().ok()?);
+        Some(Self { file, number: 0, bytes: 0, missing_bytes: 0 })
+    }
+
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        let capacity = usize::try_from(MAX_FULL_OUTPUT_BYTES - self.bytes).unwrap_or(usize::MAX);
+        let (retained, rest) = bytes.split_at(capacity.min(bytes.len()));
+        self.missing_bytes += rest.len() as u64;
+        // After a gap nothing more is written: the file is the start of the output, without holes.
+        if self.missing_bytes > rest.len() as u64 || (&*self.file).write_all(retained).is_err() {
+            self.missing_bytes += retained.len() as u64;
+        } else {
+            self.bytes += retained.len() as u64;
+        }
+    }
+
+    /// Reads the file. Blocks.
+    pub(crate) fn read(&self) -> std::io::Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(self.bytes).unwrap_or(0)];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+}
+
+/// The full outputs that a session retains, and the number of its calls.
+#[derive(Default)]
+pub(crate) struct RetainedOutputs(Mutex<Retained>);
+
+#[derive(Default)]
+struct Retained {
+    calls: u64,
+    last_number: u64,
+    outputs: VecDeque<FullOutput>,
+}
+
+impl RetainedOutputs {
+    /// Numbers and retains the full outputs of a call. Returns the number of the call.
+    pub(crate) fn add_call(&self, outputs: [&mut Output; 2]) -> u64 {
+        let mut guard = self.0.lock();
+        let retained = &mut *guard;
+        retained.calls += 1;
+        for full in outputs.into_iter().filter_map(|output| output.full.as_mut()) {
+            retained.last_number += 1;
+            full.number = retained.last_number;
+            retained.outputs.push_back(full.clone());
+        }
+        while retained.outputs.len() > MAX_RETAINED {
+            retained.outputs.pop_front();
+        }
+        retained.calls
+    }
+
+    pub(crate) fn find(&self, number: u64) -> Option<FullOutput> {
+        self.0.lock().outputs.iter().find(|output| output.number == number).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_is_retained_and_the_rest_counted() {
+        let mut full = FullOutput::create().unwrap();
+        let limit = usize::try_from(MAX_FULL_OUTPUT_BYTES).unwrap();
+        full.add(b"start");
+        full.add(&vec![b'.'; limit]);
+        full.add(b"more");
+        assert_eq!((full.bytes, full.missing_bytes), (MAX_FULL_OUTPUT_BYTES, 9));
+        let read = full.read().unwrap();
+        assert!(read.len() == limit && read.starts_with(b"start."));
+    }
+
+    #[test]
+    fn last_outputs_are_retained() {
+        let outputs = RetainedOutputs::default();
+        for _ in 0..3 {
+            let output = || Output { full: FullOutput::create(), ..Output::default() };
+            outputs.add_call([&mut output(), &mut output()]);
+        }
+        let found: Vec<u64> = (0..9).filter(|number| outputs.find(*number).is_some()).collect();
+        assert_eq!(found, [3, 4, 5, 6]);
+    }
+}

@@ -1,0 +1,93 @@
+//! Adopts the sessions of a server that died: from the instances that it left, with the records in the store.
+//!
+//! An instance has one owner at a time, so a session never has two. An instance without a record was in the pool of the
+//! dead server, and is ended. Instances of another scope, or of a supervisor that lives, are left to servers of those, or
+//! to the end of their lease.
+
+use ringfence_backend::Orphan;
+use ringfence_backend::protected_names::ProtectedNames;
+use ringfence_config::SessionSettings;
+use ringfence_core::Principal;
+use ringfence_store::{SessionRecord, Store, StoreError};
+
+use super::{Sessions, events};
+use crate::instances::{self, PreparedInstance};
+use crate::kernel::Kernel;
+use crate::session::SessionDescriptor;
+
+/// A session that belongs to this server now.
+struct AdoptedSession {
+    descriptor: SessionDescriptor,
+    prepared: PreparedInstance,
+}
+
+impl Sessions {
+    /// Adopts all sessions whose server has died.
+    pub(super) async fn adopt(&self) -> Result<(), StoreError> {
+        let Some(store) = &self.0.store else { return Ok(()) };
+        let adopted = self.adopt_instances(store).await?;
+        let count = adopted.len();
+        for AdoptedSession { descriptor, prepared } in adopted {
+            match self.acquire_slot(&descriptor.id, &descriptor.principal, &descriptor.flavor).await {
+                Ok(slot) => {
+                    self.0.audit.record(events::adopted(&descriptor.principal, &descriptor.id));
+                    self.start(descriptor, prepared, slot);
+                }
+                Err(failure) => {
+                    tracing::warn!("session {} of a dead server is ended: {failure}", descriptor.id);
+                    store.remove_session(&descriptor.id).await?;
+                }
+            }
+        }
+        if count > 0 {
+            tracing::info!("adopted {count} sessions of a server that died");
+        }
+        Ok(())
+    }
+
+    /// Adopts the instances, and removes the records of sessions that no longer have one.
+    async fn adopt_instances(&self, store: &Store) -> Result<Vec<AdoptedSession>, StoreError> {
+        let records = store.sessions().await?;
+        let mut orphans = self.0.backend.find_orphans().await;
+        let mut adopted = Vec::new();
+        for orphan in std::mem::take(&mut orphans.instances) {
+            let record = records.iter().find(|record| record.address == orphan.address());
+            adopted.extend(adopt_instance(orphan, record, &self.0.settings).await);
+        }
+        for record in records {
+            let is_ours = adopted.iter().any(|session| session.descriptor.id == record.id);
+            if !is_ours && !orphans.is_in_use(&record.address) {
+                store.remove_session(&record.id).await?;
+            }
+        }
+        Ok(adopted)
+    }
+}
+
+/// Adopts one instance. An instance without a record is adopted too, and ends by being dropped.
+async fn adopt_instance(
+    orphan: Orphan,
+    record: Option<&SessionRecord>,
+    settings: &SessionSettings,
+) -> Option<AdoptedSession> {
+    let known = record.and_then(|record| {
+        let template = settings.templates.find(&record.template).ok()?.clone();
+        let flavor = settings.flavors.find(&record.flavor).ok()?.clone();
+        Some((record, template, flavor))
+    });
+    let environment = known.as_ref().map(|(_, template, flavor)| instances::environment(template, flavor, settings));
+    let adopted = orphan.adopt(environment.unwrap_or_default()).await?;
+    let (record, template, flavor) = known?;
+    let adopt_kernel = |interpreter| Kernel::adopt(template.language, interpreter, adopted.generation);
+    let kernel = adopted.interpreter.map(adopt_kernel);
+    let (id, principal, created) = (record.id.clone(), Principal::named(record.principal.as_str()), record.created);
+    Some(AdoptedSession {
+        descriptor: SessionDescriptor { id, principal, template, flavor, created },
+        prepared: PreparedInstance {
+            instance: adopted.instance,
+            kernel,
+            starting: None,
+            names: ProtectedNames::begin(&settings.volumes).await,
+        },
+    })
+}

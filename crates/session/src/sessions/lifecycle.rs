@@ -1,0 +1,60 @@
+//! Runs a session to its end, through as many instances as it loses.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ringfence_backend::protected_names;
+
+use super::{Inner, events};
+use crate::admission::Slot;
+use crate::instances::{InterpreterNeed, PreparedInstance};
+use crate::session::{InstanceHandle, SessionHandle, SessionTask};
+use crate::state::{Change, EndReason, State};
+
+/// The notice for the next caller of a session whose instance was lost.
+const INSTANCE_REPLACED: &str =
+    "the session's sandbox was lost and replaced by a new one: its variables and files are lost";
+
+impl Inner {
+    pub(super) async fn run_session(self: Arc<Self>, mut handle: SessionHandle, mut task: SessionTask, slot: Slot) {
+        let (start, id) = (Instant::now(), handle.descriptor.id.clone());
+        let mut end_watch = task.instance.end_watch();
+        while let Some(lost) = task.run().await {
+            // A session that is stopped during a call loses its instance too, and needs no other.
+            let continues = lost.was_used && !matches!(handle.state.current(), State::Stopping(_));
+            let replacement = if continues { self.replace_instance(&handle).await } else { None };
+            let Some(prepared) = replacement else {
+                handle.state.end(EndReason::SandboxLost);
+                break;
+            };
+            handle.instance = InstanceHandle::new(self.backend.name(), &prepared, &handle.descriptor.flavor);
+            self.live.lock().insert(id.clone(), handle.clone());
+            task = handle.task(prepared, lost.calls, Some(INSTANCE_REPLACED.into()), &self.settings);
+            end_watch = task.instance.end_watch();
+        }
+        // The slot is freed, and callers of `stop` continue, when no process of the session is left.
+        end_watch.ended().await;
+        for change in handle.instance.names.changes().await.unwrap_or_default() {
+            tracing::warn!("session {id}: {change}");
+            self.audit.record(protected_names::event(&change).by(&handle.descriptor.principal, Some(&id)));
+        }
+        if let Ok(State::Ended(reason)) = slot.state.change(Change::Ended) {
+            self.audit.record(events::ended(&handle.descriptor.principal, &id, reason, start.elapsed()));
+        }
+        if let Some(store) = &self.store {
+            // If this fails, the next server removes the record.
+            let _ = store.remove_session(&id).await;
+        }
+        self.live.lock().remove(&id);
+        drop(slot);
+        handle.ended.cancel();
+    }
+
+    /// Creates another instance for a session that has lost its own.
+    async fn replace_instance(&self, handle: &SessionHandle) -> Option<PreparedInstance> {
+        let created = self.prepare_instance(&handle.descriptor, InterpreterNeed::MaybeLater).await;
+        let id = &handle.descriptor.id;
+        let log = |failure: &_| tracing::warn!("session {id} ends: its sandbox was lost, and {failure}");
+        created.inspect_err(log).ok()
+    }
+}

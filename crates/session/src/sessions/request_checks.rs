@@ -1,0 +1,126 @@
+//! Checks requests before they have an effect.
+
+use std::time::Duration;
+
+use ringfence_config::{CODE_FLAVOR, SessionSettings};
+use ringfence_core::{Failure, Flavor, Kind, SessionId, Template, bytes};
+
+use super::Sessions;
+use crate::api::SessionOptions;
+use crate::session::SessionDescriptor;
+
+/// Maximum size of code. Interpreters accept twice as much, because escapes make it longer.
+const MAX_CODE_BYTES: usize = 8 << 20;
+
+/// Maximum size of a shell command. It is one argument, which Linux limits to 128 KiB, and a part of a frame of the init.
+const MAX_COMMAND_BYTES: usize = 96 << 10;
+
+/// The session of a request.
+pub(super) struct SessionRequest {
+    pub(super) template: Option<String>,
+    pub(super) flavor: Option<String>,
+    pub(super) session_id: Option<SessionId>,
+    pub(super) timeout: Option<Duration>,
+}
+
+impl Sessions {
+    /// The templates and flavors that callers may request.
+    pub fn options(&self) -> SessionOptions {
+        let SessionSettings { templates, flavors, default_template, default_flavor, .. } = &self.0.settings;
+        let names = flavors.iter().map(|flavor| &*flavor.name).filter(|name| *name != CODE_FLAVOR);
+        SessionOptions {
+            templates: join_names(templates.iter().map(|template| &*template.name), default_template),
+            flavors: join_names(names, default_flavor),
+        }
+    }
+}
+
+/// Joins names, and marks the default one.
+fn join_names<'a>(names: impl Iterator<Item = &'a str>, default: &str) -> String {
+    let mark = |name: &str| if name == default { format!("{name} (default)") } else { name.to_owned() };
+    names.map(mark).collect::<Vec<_>>().join(", ")
+}
+
+/// Finds the template and the flavor of a new session.
+pub(super) fn find_options<'a>(
+    settings: &'a SessionSettings,
+    request: &SessionRequest,
+) -> Result<(&'a Template, &'a Flavor), Failure> {
+    let template = request.template.as_deref().unwrap_or(&settings.default_template);
+    let flavor = request.flavor.as_deref().unwrap_or(&settings.default_flavor);
+    let template = settings.templates.find(template).map_err(|error| unknown_name(&error))?;
+    Ok((template, settings.flavors.find(flavor).map_err(|error| unknown_name(&error))?))
+}
+
+/// Returns notices about a template or flavor that differs from that of the existing session. Unknown names are errors.
+pub(super) fn ignored_options(
+    settings: &SessionSettings,
+    request: &SessionRequest,
+    session: &SessionDescriptor,
+) -> Result<Vec<String>, Failure> {
+    let mut ignored = Vec::new();
+    if request.template.is_none() && request.flavor.is_none() {
+        return Ok(ignored);
+    }
+    let (template, flavor) = find_options(settings, request)?;
+    for (option, is_requested, requested, actual) in [
+        ("template", request.template.is_some(), &template.name, &session.template.name),
+        ("flavor", request.flavor.is_some(), &flavor.name, &session.flavor.name),
+    ] {
+        if is_requested && requested != actual {
+            ignored.push(format!("{option} `{requested}` is ignored: this session has `{actual}`"));
+        }
+    }
+    Ok(ignored)
+}
+
+pub(super) fn unknown_name(error: &dyn std::error::Error) -> Failure {
+    Failure::new(Kind::Validation, error.to_string())
+        .hint("use one of those, or omit it for the default")
+        .hint("or ask an administrator to add it to the configuration")
+}
+
+/// Returns the timeout of a call: the requested one, or the default.
+pub(super) fn check_timeout(settings: &SessionSettings, requested: Option<Duration>) -> Result<Duration, Failure> {
+    let limit = settings.max_timeout;
+    match requested {
+        None => Ok(settings.timeout.min(limit)),
+        Some(timeout) if !timeout.is_zero() && timeout <= limit => Ok(timeout),
+        Some(timeout) => {
+            let (seconds, limit) = (timeout.as_secs_f64(), limit.as_secs());
+            let message = format!("a timeout of {seconds} s is not between 0 and {limit} s");
+            Err(Failure::new(Kind::Validation, message)
+                .with("rule", "sessions.max_timeout_s")
+                .hint("use a shorter timeout, or ask an administrator to raise sessions.max_timeout_s"))
+        }
+    }
+}
+
+pub(super) fn check_code(code: &str) -> Result<(), Failure> {
+    if code.trim().is_empty() {
+        return Err(Failure::new(Kind::Validation, "code is empty").hint("send the code to run"));
+    }
+    check_length("code", code, MAX_CODE_BYTES)
+        .map_err(|failure| failure.hint("write data and programs to files with write_file, and run those"))
+}
+
+pub(super) fn check_command(command: &str) -> Result<(), Failure> {
+    if command.trim().is_empty() {
+        return Err(Failure::new(Kind::Validation, "command is empty").hint("send the shell command to run"));
+    }
+    if command.contains('\0') {
+        return Err(Failure::new(Kind::Validation, "command contains a NUL character, which no argument can have")
+            .hint("write binary data with write_file"));
+    }
+    check_length("command", command, MAX_COMMAND_BYTES).map_err(|failure| {
+        failure.hint("write it to a file with write_file and run that, or use the bash template of execute_code")
+    })
+}
+
+fn check_length(field: &str, text: &str, limit: usize) -> Result<(), Failure> {
+    if text.len() <= limit {
+        return Ok(());
+    }
+    let message = format!("{field} has {} bytes, more than the limit of {}", text.len(), bytes::format(limit as u64));
+    Err(Failure::new(Kind::Validation, message).with("field", field))
+}
