@@ -34,7 +34,7 @@ use exchange::{CallResult, ClientExchange, CodeExchange, Exchange};
 use pending_input::PendingInput;
 
 /// Maximum time that a call waits for a server that is being started.
-pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Maximum time for one server to set its log level.
 const LOG_LEVEL_TIMEOUT: Duration = Duration::from_secs(5);

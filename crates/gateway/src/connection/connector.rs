@@ -22,7 +22,7 @@ use crate::fleet::{Connect, ConnectFailure, Stage};
 const MAX_UNREAD_MESSAGES: usize = 64;
 
 /// Upper bound for a handshake. The fleet has a shorter deadline for the whole start.
-const MAX_HANDSHAKE: Duration = Duration::from_secs(3600);
+const MAX_HANDSHAKE: Duration = Duration::from_hours(1);
 
 /// Time to wait for the exit status of a process that failed the handshake.
 const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(200);

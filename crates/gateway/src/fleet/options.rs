@@ -35,7 +35,7 @@ impl Default for FleetOptions {
             slow_after: Duration::from_secs(5),
             max_slow_starts: 32,
             retry_delays: [2, 4, 8].map(Duration::from_secs),
-            stable_after: Duration::from_secs(60),
+            stable_after: Duration::from_mins(1),
             cool_down: Duration::from_secs(30),
             remote_startup_timeout: Duration::from_secs(30),
             probe_period: Duration::from_secs(5),

@@ -14,7 +14,7 @@ use crate::fleet::{CallEnd, Fleet, NoResponse};
 pub(super) const MIN_RESPONSE_TIME: Duration = Duration::from_secs(30);
 
 /// Maximum duration of any call, whatever its deadline and however long its client needs for input.
-const MAX_DURATION: Duration = Duration::from_secs(3600);
+const MAX_DURATION: Duration = Duration::from_hours(1);
 
 /// The time by which a call must have its result.
 #[derive(Clone, Copy)]

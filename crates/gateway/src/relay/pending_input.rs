@@ -22,10 +22,10 @@ use super::call_deadline::CallProgress;
 use super::exchange::{MAX_QUEUED_MESSAGES, notify, required_capability};
 
 /// Maximum time for a client to come back with the input, which a person may have to give.
-const INPUT_TIMEOUT: Duration = Duration::from_secs(600);
+const INPUT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Maximum time for a server to be silent in a call that waits here.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(300);
+const SILENCE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Maximum number of waiting calls; the oldest are dropped first.
 const MAX_CALLS: usize = 256;

@@ -46,11 +46,13 @@ fn without_the_capability_nothing_of_servers_is_there() {
     let ran = server.call("run_python", &json!({"code": ask}));
     let ran = ran["result"]["structuredContent"]["stdout"].as_str().unwrap_or_else(|| panic!("{ran}"));
     // Each by the policy, and not because nothing is there.
-    assert_eq!(
-        ran.lines().filter(|line| *line == "refused the scope of this endpoint does not allow it").count(),
-        3,
-        "{ran}"
-    );
+    let refusals = ["servers", "servers", "memory"].map(|capability| {
+        format!(
+            "refused the scope of this endpoint does not allow this action: it lacks `{capability}`; continue without it, \
+             or ask the person who starts the run to add the capability to its scope"
+        )
+    });
+    assert_eq!(ran.lines().collect::<Vec<_>>(), refusals, "{ran}");
     assert!(!ran.contains("answered") && !ran.contains("heard"), "{ran}");
     let bound = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": "run_python", "arguments": {"code": "await mcp_tools.echo(message='heard')"}}});

@@ -129,7 +129,7 @@ fn try_all(server: &Server, allowed: &BTreeSet<&str>) -> usize {
         let remember = "import mcp.runtime as runtime\nruntime.save_memory('key', 'x')\nprint('remembered')";
         let answer = server.call("run_python", &json!({"code": remember})).to_string();
         assert_eq!(
-            answer.contains("the scope of this endpoint does not allow it"),
+            answer.contains("the scope of this endpoint does not allow this action: it lacks `memory`"),
             !may(&["memory"]),
             "{allowed:?}: {answer}"
         );

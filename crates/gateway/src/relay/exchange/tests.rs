@@ -35,7 +35,7 @@ async fn connect(era: Era) -> (Upstream, Peer) {
     let (reader, writer) = tokio::io::split(theirs);
     let mut peer = Peer { reader: BufReader::new(reader).lines(), writer };
     let identity = ClientIdentity { name: "test".into(), version: "0".into(), capabilities: json!({}) };
-    let options = ConnectOptions { timeout: Duration::from_secs(60), eras: Eras::Auto };
+    let options = ConnectOptions { timeout: Duration::from_mins(1), eras: Eras::Auto };
     let (messages, _) = mpsc::channel(8);
     let target = Target::Stdio(Box::new(output), Box::new(input));
     let (upstream, ()) = tokio::join!(Upstream::connect(target, identity, messages, options), async {
