@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 /// Longer than any call takes; the first call of a hosted server waits for its start.
-const TIMEOUT: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 const MAX_LINE_BYTES: u64 = 64 << 10;
 

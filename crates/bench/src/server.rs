@@ -16,10 +16,10 @@ use crate::process_memory::ProcessTree;
 use crate::programs::own_path;
 
 /// Longer than a server takes to stop all sessions.
-const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Long enough to import numpy, pandas and matplotlib from a slow disk.
-const WARM_UP_TIMEOUT: Duration = Duration::from_secs(60);
+const WARM_UP_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Variables with these prefixes configure ringfence, and must not affect a measurement.
 const CONFIGURATION_PREFIXES: [&str; 3] = ["RINGFENCE_", "MCP_", "MSB_"];

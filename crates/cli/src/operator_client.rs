@@ -14,7 +14,7 @@ use crate::http_client::{Connection, Request};
 use crate::socket_directory::{Owners, SocketDirectory};
 
 /// Longer than any call may take.
-const CALL_TIMEOUT: Duration = Duration::from_secs(900);
+const CALL_TIMEOUT: Duration = Duration::from_mins(15);
 
 /// Timeout of requests to which a server responds from memory.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use crate::child::KillOnDrop;
 use crate::programs::find_on_path;
 
 /// Maximum start time, also on a busy machine.
-const START_TIMEOUT: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A gateway in front of [`echo_stdio`]. It is killed when it is dropped; the upstream exits when its input ends.
 pub(crate) struct Proxy {

@@ -54,15 +54,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut rows = vec![header(["ENDPOINT", "HEALTH", "RESTARTS", "LAST REASON", "UPTIME", "WORKER", "SUPERVISOR"])];
-    let mut unresponsive = String::new();
+    let mut unresponsive = Vec::new();
     for queried in found {
         match queried {
             Queried::Status(status) => rows.push(row(status)),
-            Queried::Unresponsive { pid, .. } => unresponsive += &format!("supervisor {pid} does not respond\n"),
+            Queried::Unresponsive { pid, .. } => unresponsive.push(format!("supervisor {pid} does not respond\n")),
         }
     }
     let responsive = if rows.len() > 1 { table(&rows) } else { String::new() };
-    print(&(responsive + &unresponsive))
+    print(&(responsive + &unresponsive.concat()))
 }
 
 fn row(status: Status) -> Vec<String> {

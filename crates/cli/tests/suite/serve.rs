@@ -139,5 +139,5 @@ fn a_volume_that_is_not_there_is_told_at_the_start() {
     let refused = command.env("RINGFENCE_STATE_DIR", state.path()).output().expect("it runs");
     assert!(!refused.status.success());
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("cannot mount the volume /nope") && said.contains("hint:"), "{said}");
+    assert!(said.contains("cannot mount the volume ") && said.contains("/nope\n") && said.contains("hint:"), "{said}");
 }
