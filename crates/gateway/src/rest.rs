@@ -87,7 +87,7 @@ pub(crate) fn routes(
         .route(query::FALLBACK, any(async || RestError::from(unknown_path())))
         .method_not_allowed_fallback(async || RestError {
             failure: Failure::new(Kind::Validation, "method not allowed for this path")
-                .hint("the README lists the requests"),
+                .hint("docs/rest.md lists the requests"),
             status: Some(StatusCode::METHOD_NOT_ALLOWED),
         })
         .layer(from_fn_with_state(rest.clone(), check))
