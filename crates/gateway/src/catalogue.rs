@@ -131,7 +131,7 @@ fn valid_items(items: Vec<Value>, key: &str) -> Vec<Value> {
             rejected.push(escaped);
             continue;
         }
-        sanitize::listed(&mut item, key);
+        sanitize::list_item(&mut item, key);
         valid.push(item);
     }
     if let Some(first) = rejected.first() {

@@ -15,7 +15,7 @@ use crate::client::{Client, MessageSink};
 /// Maximum number of clients; the least recently used ones are forgotten first.
 const MAX_CLIENTS: usize = 1024;
 
-/// Longer than any id that is handed out.
+/// Maximum size of an id, longer than any id of this server.
 const MAX_ID_BYTES: usize = 128;
 
 #[derive(Clone, Default)]

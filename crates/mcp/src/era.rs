@@ -1,7 +1,7 @@
-//! The two eras of the protocol, and how a request says which it belongs to.
+//! The two eras of the protocol, and the detection of the era of a request.
 //!
-//! Until 2025-11-25 a client opens with `initialize` and is remembered. Since 2026-07-28 every request carries in its
-//! `_meta` what there is to know of its client, and nothing is remembered.
+//! Legacy, until 2025-11-25: a client starts with `initialize`, and the server stores its capabilities. Modern, since
+//! 2026-07-28: the `_meta` of every request describes its client, and the server stores nothing.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::rpc::RpcError;
 
 pub const VERSIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN_VERSION];
 
-/// The first version of the newer era, and the only one so far.
+/// The only version of the modern era so far.
 pub const MODERN_VERSION: &str = "2026-07-28";
 const LATEST_LEGACY_VERSION: &str = "2025-11-25";
 
@@ -18,7 +18,7 @@ pub const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 pub const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 pub const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// The request of the newer era that is answered until its client has heard enough.
+/// The request of the modern era whose response is a stream without an end.
 pub const SUBSCRIBE_METHOD: &str = "subscriptions/listen";
 
 /// The first version without batches.
@@ -29,11 +29,11 @@ pub fn has_batches(version: &str) -> bool {
 }
 
 pub fn no_batches() -> RpcError {
-    let message = format!("there are no batches since {WITHOUT_BATCHES}: send one message at a time");
+    let message = format!("batches are not supported since {WITHOUT_BATCHES}; send one message at a time");
     RpcError::new(RpcError::INVALID_REQUEST, message)
 }
 
-/// What a batch may not have in it.
+/// Checks whether a request may be part of a batch.
 pub fn check_in_batch(method: &str, era: Era) -> Result<(), RpcError> {
     match era {
         Era::Modern => Err(no_batches()),
@@ -50,15 +50,15 @@ pub enum Era {
     Modern,
 }
 
-/// The version that a request declares in its own `_meta`.
+/// Returns the version that a request declares in its `_meta`.
 pub fn declared_version(params: &Value) -> Option<&str> {
     params.get("_meta")?.get(VERSION_KEY)?.as_str()
 }
 
-/// Which era a request belongs to, and whether it says all that its era asks for.
+/// Returns the era of a request, or an error if required metadata is missing.
 pub fn of_request(method: &str, params: &Value) -> Result<Era, RpcError> {
     let version = declared_version(params);
-    // The modern era has no such method, and says so.
+    // In the modern era this method does not exist, and is rejected later.
     if method == "initialize" && version != Some(MODERN_VERSION) {
         return Ok(Era::Legacy);
     }
@@ -75,7 +75,7 @@ pub fn of_request(method: &str, params: &Value) -> Result<Era, RpcError> {
     let missing: Vec<&str> =
         [(VERSION_KEY, meta[VERSION_KEY].is_string()), (CAPABILITIES_KEY, meta[CAPABILITIES_KEY].is_object())]
             .into_iter()
-            .filter_map(|(key, is_there)| (!is_there).then_some(key))
+            .filter_map(|(key, is_present)| (!is_present).then_some(key))
             .collect();
     if missing.is_empty() {
         return Ok(Era::Modern);
@@ -89,7 +89,7 @@ pub fn unsupported(version: &str) -> RpcError {
         .with_data(json!({"requested": version, "supported": VERSIONS}))
 }
 
-/// The version in which `initialize` is answered.
+/// Returns the version for the response to `initialize`.
 pub fn negotiate(requested: &str) -> &'static str {
     VERSIONS
         .into_iter()
@@ -98,8 +98,8 @@ pub fn negotiate(requested: &str) -> &'static str {
         .unwrap_or(LATEST_LEGACY_VERSION)
 }
 
-/// Gives a result the marks of the era in which it is answered.
-pub fn dress(result: &mut Value, method: &str, era: Era) {
+/// Adds or removes the members of a result that depend on the era of its request.
+pub fn mark_result(result: &mut Value, method: &str, era: Era) {
     let Value::Object(fields) = result else { return };
     match era {
         Era::Legacy => {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_its_era() {
+    fn era_of_request_is_detected() {
         assert_eq!(of_request("tools/list", &Value::Null), Ok(Era::Legacy));
         assert_eq!(of_request("tools/list", &meta("2025-11-25")), Ok(Era::Legacy));
         assert_eq!(of_request("tools/list", &meta(MODERN_VERSION)), Ok(Era::Modern));
@@ -148,21 +148,21 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_older_version_is_for_those_who_ask_for_another() {
+    fn newest_legacy_version_is_negotiated_for_unknown_versions() {
         assert_eq!(negotiate("2024-11-05"), "2024-11-05");
         assert_eq!(negotiate(MODERN_VERSION), "2025-11-25");
         assert_eq!(negotiate("1999-01-01"), "2025-11-25");
     }
 
     #[test]
-    fn results_are_marked_in_the_newer_era_alone() {
+    fn result_is_marked_only_in_modern_era() {
         let mut result = json!({"tools": []});
-        dress(&mut result, "tools/list", Era::Modern);
+        mark_result(&mut result, "tools/list", Era::Modern);
         assert_eq!(result, json!({"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}));
-        dress(&mut result, "tools/list", Era::Legacy);
+        mark_result(&mut result, "tools/list", Era::Legacy);
         assert!(result.get("resultType").is_none());
-        let mut asks = json!({"resultType": "input_required", "inputRequests": {}});
-        dress(&mut asks, "resources/read", Era::Modern);
-        assert!(asks.get("ttlMs").is_none());
+        let mut input_required = json!({"resultType": "input_required", "inputRequests": {}});
+        mark_result(&mut input_required, "resources/read", Era::Modern);
+        assert!(input_required.get("ttlMs").is_none());
     }
 }

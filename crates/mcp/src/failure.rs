@@ -1,6 +1,6 @@
-//! How a refusal reaches the caller: a JSON-RPC error with the codes of the contract.
+//! Renders failures as JSON-RPC errors and HTTP responses, with the error codes of the API.
 //!
-//! What went wrong inside is never shown to an agent; it is logged under an incident id.
+//! Details of internal errors are never shown to a caller; they are logged with an incident id.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn class(kind: Kind) -> Class {
         Kind::ResourceLimit => (RpcError::INVALID_REQUEST, "RESOURCE_LIMIT_EXCEEDED", "resource", "medium"),
         Kind::Busy => (RpcError::BUSY, "RESOURCE_LIMIT_EXCEEDED", "resource", "medium"),
         Kind::SessionNotFound => (RpcError::INVALID_PARAMS, "SESSION_NOT_FOUND", "validation", "low"),
-        // The contract has no code of its own for it.
+        // The API has no separate code for `NotFound`.
         Kind::Validation | Kind::NotFound => (RpcError::INVALID_PARAMS, "VALIDATION_ERROR", "validation", "low"),
         Kind::Policy => (RpcError::INVALID_PARAMS, "POLICY_DENIED", "policy", "medium"),
         Kind::Configuration => (RpcError::INTERNAL_ERROR, "CONFIGURATION_ERROR", "configuration", "high"),
@@ -60,14 +60,14 @@ fn class(kind: Kind) -> Class {
     Class { code, error_code, category, severity }
 }
 
-/// Renders a failure for the wire.
+/// Renders a failure as a JSON-RPC error.
 pub fn render(failure: Failure) -> RpcError {
-    let failure = shown(failure);
+    let failure = without_internals(failure);
     let error = RpcError::new(class(failure.kind).code, failure.message.clone()).with_data(fields(&failure));
     RpcError { is_busy: failure.kind == Kind::Busy, ..error }
 }
 
-/// The same for HTTP: a status, and a body with the same fields.
+/// Renders a failure for HTTP: the status, and a body with the same fields.
 pub fn render_http(failure: Failure) -> (StatusCode, Value) {
     let status = match failure.kind {
         Kind::ResourceLimit => StatusCode::TOO_MANY_REQUESTS,
@@ -77,13 +77,13 @@ pub fn render_http(failure: Failure) -> (StatusCode, Value) {
         Kind::Connection | Kind::Busy => StatusCode::SERVICE_UNAVAILABLE,
         Kind::Configuration | Kind::SandboxCreation | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    let failure = shown(failure);
+    let failure = without_internals(failure);
     let mut body = fields(&failure);
     body["error"] = failure.message.into();
     (status, body)
 }
 
-fn shown(failure: Failure) -> Failure {
+fn without_internals(failure: Failure) -> Failure {
     if failure.kind == Kind::Internal { conceal(&failure) } else { failure }
 }
 
@@ -102,25 +102,25 @@ fn fields(failure: &Failure) -> Value {
     fields
 }
 
-/// What to do about it; something, in any case.
+/// Returns the hints of a failure, or a general one if it has none.
 fn suggestions(failure: &Failure) -> Vec<&str> {
-    let usual = match failure.kind {
+    let general = match failure.kind {
         Kind::Validation | Kind::NotFound | Kind::SessionNotFound => "correct the request and send it again",
-        Kind::ResourceLimit => "end what is not needed any more, then try again",
-        Kind::Policy | Kind::Configuration => "ask whoever runs this server to allow it",
-        Kind::SandboxCreation => "`ringfence doctor` shows what this host has",
+        Kind::ResourceLimit => "end sessions or processes that are not needed any more, then try again",
+        Kind::Policy | Kind::Configuration => "ask the operator of this server to allow it",
+        Kind::SandboxCreation => "`ringfence doctor` shows which protections this host supports",
         Kind::Busy | Kind::Connection | Kind::Internal => "try again shortly",
     };
-    let own: Vec<&str> = failure.hints.iter().map(String::as_str).collect();
-    if own.is_empty() { vec![usual] } else { own }
+    let hints: Vec<&str> = failure.hints.iter().map(String::as_str).collect();
+    if hints.is_empty() { vec![general] } else { hints }
 }
 
-/// Swaps what happened for an id under which the log tells it.
+/// Replaces the details with an incident id, under which they are logged.
 fn conceal(failure: &Failure) -> Failure {
     let incident = uuid::Uuid::new_v4().simple().to_string();
     tracing::error!(%incident, context = ?failure.context, "{}", failure.message);
     Failure::new(Kind::Internal, "internal error")
-        .hint("try again; if it stays, give the incident id to whoever runs this server")
+        .hint("try again; if the error persists, give the incident id to the operator of this server")
         .with("incident_id", incident)
 }
 
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn internal_detail_stays_inside() {
+    fn internal_details_are_not_rendered() {
         let mut error = render(Failure::new(Kind::Internal, "open /srv/secret").hint("x").with("path", "/srv/secret"));
         assert!(!serde_json::to_string(&error).unwrap().contains("secret"));
         error.data.as_mut().unwrap()["context"]["incident_id"] = "[incident]".into();

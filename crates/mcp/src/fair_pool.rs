@@ -23,14 +23,14 @@ pub struct Pool {
     total: u32,
     /// The maximum for one principal, if there are several.
     share: Option<u32>,
-    /// At most one entry per token.
-    own: Mutex<HashMap<Principal, Arc<Semaphore>>>,
+    /// The share of each principal; at most one entry per token.
+    shares: Mutex<HashMap<Principal, Arc<Semaphore>>>,
 }
 
 /// A part of a pool, returned on drop.
 pub struct Permit {
     _all: OwnedSemaphorePermit,
-    _own: Option<OwnedSemaphorePermit>,
+    _share: Option<OwnedSemaphorePermit>,
 }
 
 /// Why a pool refuses.
@@ -47,7 +47,7 @@ impl Pool {
         let total = total.min(Semaphore::MAX_PERMITS).min(u32::MAX as usize);
         let size = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let share = (principals == Principals::Several).then(|| size(fair_share(total)));
-        Self { all: Arc::new(Semaphore::new(total)), total: size(total), share, own: Mutex::default() }
+        Self { all: Arc::new(Semaphore::new(total)), total: size(total), share, shares: Mutex::default() }
     }
 
     pub fn try_acquire(&self, principal: &Principal) -> Result<Permit, Full> {
@@ -55,28 +55,28 @@ impl Pool {
     }
 
     pub fn try_acquire_many(&self, principal: &Principal, count: u32) -> Result<Permit, Full> {
-        let own = match self.own(principal) {
-            Some((semaphore, share)) => Some(semaphore.try_acquire_many_owned(count).map_err(|_| Full::Share(share))?),
+        let share = match self.share_of(principal) {
+            Some((semaphore, size)) => Some(semaphore.try_acquire_many_owned(count).map_err(|_| Full::Share(size))?),
             None => None,
         };
         let all = Arc::clone(&self.all).try_acquire_many_owned(count).map_err(|_| Full::Pool)?;
-        Ok(Permit { _all: all, _own: own })
+        Ok(Permit { _all: all, _share: share })
     }
 
     /// Waits for one unit. A principal over its share waits in a separate queue, so it does not delay the others.
     pub async fn acquire(&self, principal: &Principal) -> Option<Permit> {
-        let own = match self.own(principal) {
+        let share = match self.share_of(principal) {
             Some((semaphore, _)) => Some(semaphore.acquire_owned().await.ok()?),
             None => None,
         };
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some(Permit { _all: all, _own: own })
+        Some(Permit { _all: all, _share: share })
     }
 
     /// The amount that a principal can still take.
     pub fn available(&self, principal: &Principal) -> usize {
         let all = self.all.available_permits();
-        self.own(principal).map_or(all, |(own, _)| own.available_permits().min(all))
+        self.share_of(principal).map_or(all, |(share, _)| share.available_permits().min(all))
     }
 
     /// Waits until everything has been returned.
@@ -84,13 +84,13 @@ impl Pool {
         let _ = self.all.acquire_many(self.total).await;
     }
 
-    fn own(&self, principal: &Principal) -> Option<(Arc<Semaphore>, u32)> {
+    fn share_of(&self, principal: &Principal) -> Option<(Arc<Semaphore>, u32)> {
         let share = self.share?;
-        let mut own = self.own.lock();
-        let semaphore = match own.get(principal) {
+        let mut shares = self.shares.lock();
+        let semaphore = match shares.get(principal) {
             Some(semaphore) => Arc::clone(semaphore),
             None => {
-                Arc::clone(own.entry(principal.clone()).or_insert_with(|| Arc::new(Semaphore::new(share as usize))))
+                Arc::clone(shares.entry(principal.clone()).or_insert_with(|| Arc::new(Semaphore::new(share as usize))))
             }
         };
         Some((semaphore, share))
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_principals_leaves_room_for_others() {
+    fn one_of_several_principals_leaves_part_of_pool_to_others() {
         let pool = Pool::new(8, Principals::Several);
         let [one, other] = ["one", "other"].map(Principal::named);
         let (held, full) = hold_all(&pool, &one);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_for_an_own_share_does_not_delay_others() {
+    async fn principal_that_waits_for_its_share_does_not_delay_others() {
         let pool = Arc::new(Pool::new(4, Principals::Several));
         let [one, other] = ["one", "other"].map(Principal::named);
         let (_held, _) = hold_all(&pool, &one);

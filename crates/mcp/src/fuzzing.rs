@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::rpc::{Message, RpcError, Sent};
-use crate::{era, http, json_values, rpc, upstream};
+use crate::rpc::{Message, Payload, RpcError};
+use crate::{era, http, json_size, rpc, upstream};
 
 /// Reads what a hostile client or server sends. The first byte selects the reader.
 pub fn rpc_front(data: &[u8]) {
@@ -19,8 +19,8 @@ pub fn rpc_front(data: &[u8]) {
 
 fn messages(bytes: &[u8]) {
     match rpc::parse_all(bytes) {
-        Ok(Sent::One(message)) => check(message),
-        Ok(Sent::Batch(batch)) => {
+        Ok(Payload::Single(message)) => check(message),
+        Ok(Payload::Batch(batch)) => {
             assert!((1..=16).contains(&batch.len()));
             batch.into_iter().flatten().for_each(check);
         }
@@ -29,7 +29,7 @@ fn messages(bytes: &[u8]) {
             serde_json::to_vec(&rpc::response(None, Err(error))).expect("JSON");
         }
     }
-    assert!(!json_size::exceed(bytes, bytes.len()), "more values than bytes");
+    assert!(!json_size::has_more_values_than(bytes, bytes.len()), "more values than bytes");
 }
 
 /// A message that is written again is read as the same.
@@ -43,7 +43,7 @@ fn check(message: Message) {
             assert_eq!((again, &name), (id.clone(), &method));
             request(&method, &params);
             let mut result = params;
-            era::dress(&mut result, &method, era::Era::Modern);
+            era::mark_result(&mut result, &method, era::Era::Modern);
             assert!(!result.is_object() || result.get("resultType").is_some());
             rpc::response(Some(&id), Ok(result)).to_string();
         }

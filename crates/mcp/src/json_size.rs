@@ -1,17 +1,17 @@
-//! How many values a text of JSON has: read into memory, each takes many times the byte or two that it may have there.
+//! Estimates the number of values in JSON text. A parsed value can need many times the memory of its text.
 
-/// Whether it has more than `most`. Roughly, and never too few.
-pub fn exceed(json: &[u8], most: usize) -> bool {
-    json.len() > most && count(json) > most
+/// Whether the text has more than `max` values. The estimate is never too low.
+pub fn has_more_values_than(json: &[u8], max: usize) -> bool {
+    json.len() > max && count(json) > max
 }
 
 fn count(json: &[u8]) -> usize {
-    let (mut count, mut in_text, mut escaped) = (0, false, false);
+    let (mut count, mut is_in_string, mut is_escaped) = (0, false, false);
     for &byte in json {
-        match (in_text, byte) {
-            (true, _) if escaped => escaped = false,
-            (true, b'\\') => escaped = true,
-            (_, b'"') => in_text = !in_text,
+        match (is_in_string, byte) {
+            (true, _) if is_escaped => is_escaped = false,
+            (true, b'\\') => is_escaped = true,
+            (_, b'"') => is_in_string = !is_in_string,
             (false, b',' | b'[' | b'{') => count += 1,
             _ => {}
         }
@@ -24,8 +24,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_counted_and_text_is_not() {
+    fn separators_within_strings_are_not_counted() {
         assert_eq!(count(br#"{"a": [1, 2, {}], "b,[{\"\\": ",,[["}"#), 6);
-        assert!(exceed(b"[1,2,3]", 2) && !exceed(b"[1,2,3]", 3) && !exceed(br#"[",,,,,,"]"#, 2));
+        assert!(
+            has_more_values_than(b"[1,2,3]", 2)
+                && !has_more_values_than(b"[1,2,3]", 3)
+                && !has_more_values_than(br#"[",,,,,,"]"#, 2)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! JSON-RPC messages: as much of them as routing needs, the rest untouched.
+//! JSON-RPC messages of clients: parsed as far as routing needs, the rest unchanged.
 
 use std::fmt;
 
@@ -22,7 +22,8 @@ pub struct RpcError {
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
-    /// Made here for want of room. Never read from the wire: the same code of another server means something else.
+    /// The error was created here because a limit is reached. Not part of the wire format, since the same code of another
+    /// server has another meaning.
     #[serde(skip)]
     pub is_busy: bool,
 }
@@ -41,7 +42,7 @@ pub enum Message {
         method: String,
         params: Value,
     },
-    /// To something that it was asked.
+    /// The response to a request of the server.
     Response {
         id: Id,
         outcome: Outcome,
@@ -63,7 +64,7 @@ struct Envelope {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(untagged, expecting = "its `id` is no whole number and no text")]
+#[serde(untagged, expecting = "`id` is neither an integer nor a string")]
 enum GivenId {
     Id(Id),
     Null,
@@ -78,14 +79,14 @@ impl RpcError {
     pub const METHOD_NOT_FOUND: i64 = -32601;
     pub const INVALID_PARAMS: i64 = -32602;
     pub const INTERNAL_ERROR: i64 = -32603;
-    /// There is no room just now; `data` says when to ask again.
+    /// A limit is reached; `data` says when to retry.
     pub const BUSY: i64 = -32001;
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
     /// Headers and body of a modern request differ.
     pub const HEADER_MISMATCH: i64 = -32020;
-    /// A modern server wants a capability that the client lacks.
+    /// A modern server requires a capability that the client lacks.
     pub const MISSING_CLIENT_CAPABILITY: i64 = -32021;
-    /// A modern server does not speak the version that was asked for.
+    /// A modern server does not support the requested version.
     pub const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
     pub fn new(code: i64, message: impl Into<String>) -> Self {
@@ -98,7 +99,7 @@ impl RpcError {
     }
 
     pub fn method_not_found(method: &str) -> Self {
-        Self::new(RpcError::METHOD_NOT_FOUND, format!("there is no method `{method}`"))
+        Self::new(RpcError::METHOD_NOT_FOUND, format!("unknown method `{method}`"))
     }
 }
 
@@ -108,46 +109,46 @@ impl fmt::Display for RpcError {
     }
 }
 
-/// The longest message of a client's: a file of the largest size in base64, and some more.
+/// Maximum size of a message of a client: a file of maximum size in Base64, and some more.
 pub const MAX_MESSAGE_BYTES: usize = 24 << 20;
 
-pub fn too_long() -> RpcError {
-    let most = MAX_MESSAGE_BYTES >> 20;
-    RpcError::new(RpcError::INVALID_REQUEST, format!("a message is longer than {most} MiB: send less at a time"))
+pub fn too_large() -> RpcError {
+    let max = MAX_MESSAGE_BYTES >> 20;
+    RpcError::new(RpcError::INVALID_REQUEST, format!("the message is larger than {max} MiB; send less at a time"))
 }
 
-/// More than anybody has reason to send: what is large is text.
-const MOST_VALUES: usize = 200_000;
+/// Maximum number of values in a message. Large messages consist of few long strings.
+const MAX_VALUES: usize = 200_000;
 
-/// Messages in a batch.
+/// Maximum number of messages in a batch.
 const MAX_BATCH: usize = 16;
 
-/// What a client sends at once.
+/// The content of one line or one POST.
 #[derive(Debug)]
-pub enum Sent {
-    One(Message),
-    /// A batch, with what is no message in it.
+pub enum Payload {
+    Single(Message),
+    /// A batch, with an error for each element that is not a message.
     Batch(Vec<Result<Message, RpcError>>),
 }
 
-/// Reads a message or a batch.
-pub fn parse_all(bytes: &[u8]) -> Result<Sent, RpcError> {
+/// Parses a message or a batch.
+pub fn parse_all(bytes: &[u8]) -> Result<Payload, RpcError> {
     if bytes.trim_ascii_start().first() != Some(&b'[') {
-        return parse(bytes).map(Sent::One);
+        return parse(bytes).map(Payload::Single);
     }
     check_values(bytes)?;
     let parts: Vec<&RawValue> = serde_json::from_slice(bytes)
         .map_err(|error| RpcError::new(RpcError::PARSE_ERROR, format!("the request is not JSON: {error}")))?;
     match parts.len() {
-        0 => Err(invalid("it is an empty batch")),
-        1..=MAX_BATCH => Ok(Sent::Batch(parts.iter().map(|part| parse(part.get().as_bytes())).collect())),
-        _ => Err(invalid(&format!("it is a batch of more than {MAX_BATCH}"))),
+        0 => Err(invalid("the batch is empty")),
+        1..=MAX_BATCH => Ok(Payload::Batch(parts.iter().map(|part| parse(part.get().as_bytes())).collect())),
+        _ => Err(invalid(&format!("the batch has more than {MAX_BATCH} messages"))),
     }
 }
 
 fn check_values(bytes: &[u8]) -> Result<(), RpcError> {
-    if json_size::exceed(bytes, MOST_VALUES) {
-        let message = format!("the message has more than {MOST_VALUES} values: send data as a file, with write_file");
+    if json_size::has_more_values_than(bytes, MAX_VALUES) {
+        let message = format!("the message has more than {MAX_VALUES} values; send data as a file with write_file");
         return Err(RpcError::new(RpcError::INVALID_REQUEST, message));
     }
     Ok(())
@@ -158,17 +159,17 @@ pub fn parse(bytes: &[u8]) -> Result<Message, RpcError> {
     let envelope: Envelope =
         serde_json::from_slice(bytes).map_err(|error| match serde_json::from_slice::<Value>(bytes) {
             Err(_) => RpcError::new(RpcError::PARSE_ERROR, format!("the request is not JSON: {error}")),
-            Ok(Value::Array(_)) => invalid("it is a batch"),
+            Ok(Value::Array(_)) => invalid("a batch within a batch"),
             Ok(_) => invalid(&error.to_string()),
         })?;
     if envelope.jsonrpc != "2.0" {
         return Err(invalid("`jsonrpc` is not \"2.0\""));
     }
-    // Some write it into what nobody answers; but whoever asks something waits for an answer.
+    // Some clients send `null` in notifications; in a request it would leave the client without a response.
     let is_request = envelope.method.as_ref().is_some_and(|method| !method.starts_with("notifications/"));
     let id = match envelope.id {
         GivenId::Id(id) => Some(id),
-        GivenId::Null if is_request => return Err(invalid("its `id` is null")),
+        GivenId::Null if is_request => return Err(invalid("`id` is null")),
         GivenId::Null | GivenId::Missing => None,
     };
     match (envelope.method, id) {
@@ -177,20 +178,20 @@ pub fn parse(bytes: &[u8]) -> Result<Message, RpcError> {
         (None, Some(id)) => match (envelope.result, envelope.error) {
             (Some(result), None) => Ok(Message::Response { id, outcome: Ok(result) }),
             (None, Some(error)) => Ok(Message::Response { id, outcome: Err(error) }),
-            _ => Err(invalid("it has neither a method nor a result")),
+            _ => Err(invalid("`method` and `result` are missing")),
         },
-        (None, None) => Err(invalid("it has no method")),
+        (None, None) => Err(invalid("`method` is missing")),
     }
 }
 
-fn invalid(why: &str) -> RpcError {
-    RpcError::new(RpcError::INVALID_REQUEST, format!("the request is not a JSON-RPC message: {why}"))
+fn invalid(reason: &str) -> RpcError {
+    RpcError::new(RpcError::INVALID_REQUEST, format!("the request is not a JSON-RPC message: {reason}"))
 }
 
-/// The answer to a request, on the wire.
+/// Returns the response to a request.
 pub fn response(id: Option<&Id>, outcome: Outcome) -> Value {
     let (key, value) = match outcome {
-        // Moved, however large it is.
+        // Moved, since it may be large.
         Ok(result) => ("result", result),
         Err(error) => ("error", json!(error)),
     };
@@ -223,8 +224,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_message_is_said_why() {
-        let refusals = [
+    fn invalid_message_is_rejected_with_reason() {
+        let errors = [
             "{",
             "[]",
             "7",
@@ -236,32 +237,32 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,
         ]
         .map(|text| parse(text.as_bytes()).map_err(|error| format!("{} {}", error.code, error.message)).unwrap_err());
-        insta::assert_snapshot!(refusals.join("\n"));
+        insta::assert_snapshot!(errors.join("\n"));
     }
 
     #[test]
-    fn many_values_are_refused_and_long_text_is_not() {
+    fn number_of_values_is_limited_and_length_of_text_is_not() {
         let params = |json: String| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":[{json}]}}"#);
-        let refused = parse(params(vec!["0"; MOST_VALUES + 1].join(",")).as_bytes()).unwrap_err();
-        assert_eq!(refused.code, RpcError::INVALID_REQUEST);
-        assert!(parse(params(format!("{:?}", ",".repeat(2 * MOST_VALUES))).as_bytes()).is_ok());
+        let error = parse(params(vec!["0"; MAX_VALUES + 1].join(",")).as_bytes()).unwrap_err();
+        assert_eq!(error.code, RpcError::INVALID_REQUEST);
+        assert!(parse(params(format!("{:?}", ",".repeat(2 * MAX_VALUES))).as_bytes()).is_ok());
     }
 
     #[test]
-    fn a_batch_is_read_message_by_message() {
+    fn each_message_of_batch_is_parsed() {
         let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-        let Ok(Sent::Batch(batch)) = parse_all(format!(" [{ping}, 7, {ping}]").as_bytes()) else { panic!() };
+        let Ok(Payload::Batch(batch)) = parse_all(format!(" [{ping}, 7, {ping}]").as_bytes()) else { panic!() };
         assert!(matches!(batch[..], [Ok(Message::Request { .. }), Err(_), Ok(Message::Request { .. })]));
         let refused = |text: &str| parse_all(text.as_bytes()).unwrap_err().code;
         assert_eq!(refused("[]"), RpcError::INVALID_REQUEST);
         assert_eq!(refused(&format!("[{}]", [ping; MAX_BATCH + 1].join(","))), RpcError::INVALID_REQUEST);
         assert_eq!(refused(&format!("[{ping}")), RpcError::PARSE_ERROR);
-        assert_eq!(refused(&format!("[{}]", vec!["0"; MOST_VALUES + 1].join(","))), RpcError::INVALID_REQUEST);
-        assert!(matches!(parse_all(ping.as_bytes()), Ok(Sent::One(_))));
+        assert_eq!(refused(&format!("[{}]", vec!["0"; MAX_VALUES + 1].join(","))), RpcError::INVALID_REQUEST);
+        assert!(matches!(parse_all(ping.as_bytes()), Ok(Payload::Single(_))));
     }
 
     #[test]
-    fn the_three_kinds_are_told_apart() {
+    fn three_kinds_of_messages_are_distinguished() {
         let kind = |text: &str| parse(text.as_bytes()).unwrap();
         assert!(matches!(
             kind(r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#),

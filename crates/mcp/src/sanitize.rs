@@ -16,12 +16,12 @@ const EXACT: [&str; 4] = ["data", "blob", "_meta", "structuredContent"];
 
 type Escape = fn(&str) -> Cow<'_, str>;
 
-/// Cleans an item of a list, or a server's `initialize` result: every string and every field name. `kept` is the field
+/// Cleans an item of a list, or a server's `initialize` result: every string and every field name. `identifier` is the field
 /// that identifies the item in calls; it stays unchanged.
-pub fn listed(item: &mut Value, kept: &str) {
+pub fn list_item(item: &mut Value, identifier: &str) {
     let Value::Object(fields) = item else { return };
     clean_keys(fields, escape);
-    for (_, value) in fields.iter_mut().filter(|(key, _)| *key != kept && *key != "_meta") {
+    for (_, value) in fields.iter_mut().filter(|(key, _)| *key != identifier && *key != "_meta") {
         clean(value, escape, &["_meta"], true);
     }
 }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listed_items_are_clean_in_every_text() {
+    fn list_items_are_clean_in_every_text() {
         let mut tool = json!({
             "name": "a\u{202e}",
             "title": "t\u{e0041}",
@@ -111,7 +111,7 @@ mod tests {
             "x-unknown": [{"z": "\u{9b}", "a": 1.50}],
             "_meta": {"exact": "\u{202e}"},
         });
-        listed(&mut tool, "name");
+        list_item(&mut tool, "name");
         let expected = json!({
             "name": "a\u{202e}",
             "title": "t\\u{e0041}",
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn results_are_clean_where_a_model_reads_them_and_exact_for_programs() {
-        let mut answer = json!({
+        let mut response = json!({
             "content": [
                 {"type": "text", "text": "a\u{202e}b\u{200b}", "x": 1},
                 {"type": "resource", "resource": {"uri": "u:1", "text": "\u{e0041}", "blob": "AA=="}},
@@ -135,7 +135,7 @@ mod tests {
             "_meta": {"m": "\u{1b}"},
             "isError": true,
         });
-        result("tools/call", &mut answer);
+        result("tools/call", &mut response);
         let expected = json!({
             "content": [
                 {"type": "text", "text": "a\\u{202e}b\u{200b}", "x": 1},
@@ -146,13 +146,13 @@ mod tests {
             "_meta": {"m": "\u{1b}"},
             "isError": true,
         });
-        assert_eq!(answer.to_string(), expected.to_string());
+        assert_eq!(response.to_string(), expected.to_string());
         for (method, field) in
             [("prompts/get", "messages"), ("resources/read", "contents"), ("completion/complete", "completion")]
         {
-            let mut answer = json!({field: [{"text": "\u{202e}"}]});
-            result(method, &mut answer);
-            assert_eq!(answer[field][0]["text"], "\\u{202e}", "{method}");
+            let mut response = json!({field: [{"text": "\u{202e}"}]});
+            result(method, &mut response);
+            assert_eq!(response[field][0]["text"], "\\u{202e}", "{method}");
         }
     }
 

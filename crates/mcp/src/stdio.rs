@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::client::{Client, Context, MAX_QUEUED_MESSAGES, MessageSink};
 use crate::era::{CAPABILITIES_KEY, Era, SUBSCRIBE_METHOD};
 use crate::in_flight::{InFlight, Key};
-use crate::rpc::{Id, MAX_MESSAGE_BYTES, Message, RpcError, Sent};
+use crate::rpc::{Id, MAX_MESSAGE_BYTES, Message, Payload, RpcError};
 use crate::service::Service;
 use crate::{era, failure, rpc};
 
@@ -112,7 +112,7 @@ impl<S: Service> Conversation<S> {
             if line.len() == MAX_MESSAGE_BYTES && line.last() != Some(&b'\n') {
                 skip_line(&mut input).await.map_err(StdioError::Read)?;
                 // The id of the message is not known.
-                self.send(rpc::response(None, Err(rpc::too_long()))).await;
+                self.send(rpc::response(None, Err(rpc::too_large()))).await;
                 continue;
             }
             if !line.trim_ascii().is_empty() {
@@ -124,11 +124,11 @@ impl<S: Service> Conversation<S> {
     async fn handle_line(&self, line: &[u8], tasks: &TaskTracker) {
         match rpc::parse_all(line) {
             Err(error) => self.send(rpc::response(None, Err(error))).await,
-            Ok(Sent::One(Message::Request { id, method, params })) => {
+            Ok(Payload::Single(Message::Request { id, method, params })) => {
                 self.handle_request(id, method, params, tasks).await;
             }
-            Ok(Sent::One(message)) => self.handle_other(message),
-            Ok(Sent::Batch(batch)) => self.handle_batch(batch, tasks).await,
+            Ok(Payload::Single(message)) => self.handle_other(message),
+            Ok(Payload::Batch(batch)) => self.handle_batch(batch, tasks).await,
         }
     }
 

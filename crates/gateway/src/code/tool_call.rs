@@ -54,7 +54,7 @@ impl CodeRun {
         }
         let deadline = self.deadline(timeout)?;
         let text = arguments.map_or("{}", |arguments| arguments.get());
-        if json_size::exceed(text.as_bytes(), MAX_VALUES) {
+        if json_size::has_more_values_than(text.as_bytes(), MAX_VALUES) {
             return Err(CallError::new(ErrorKind::Limit, format!("the arguments have more than {MAX_VALUES} values")));
         }
         note.describe(&server.name, &tool);

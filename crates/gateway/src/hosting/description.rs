@@ -18,7 +18,7 @@ impl Hosting {
     /// The `initialize` result of a server, from its current or last connection, with the accepted instructions.
     pub(crate) async fn describe(&self, server: &str, era: Era) -> Option<Value> {
         let mut description = self.current_or_last_description(server, era).await?;
-        sanitize::listed(&mut description, "");
+        sanitize::list_item(&mut description, "");
         let uuid = self.0.fleet.info(server)?.uuid;
         let instructions = self.0.pins.instructions(&uuid, description["instructions"].as_str());
         if let Value::Object(fields) = &mut description {

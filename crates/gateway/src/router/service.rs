@@ -25,7 +25,7 @@ impl Service for Gateway {
         };
         match outcome {
             Ok(mut result) => {
-                era::dress(&mut result, method, context.era);
+                era::mark_result(&mut result, method, context.era);
                 Ok(result)
             }
             Err(mut error) => {

@@ -1,4 +1,4 @@
-//! The socket between a supervisor and its worker: connections in one direction, reports about them in the other.
+//! The socket between a supervisor and its worker: connections in one direction, reports about them in the second.
 
 use std::io::{IoSlice, IoSliceMut, Result};
 use std::mem::MaybeUninit;
@@ -76,7 +76,7 @@ impl Report {
     }
 }
 
-/// One end of the socket. `UnixStream` only provides readiness; messages are read and written with our own calls.
+/// One end of the socket. `UnixStream` only provides readiness; `sendmsg` and `recvmsg` transfer the descriptors.
 pub struct Channel(UnixStream);
 
 impl Channel {
@@ -130,23 +130,23 @@ mod tests {
 
     #[tokio::test]
     async fn descriptor_arrives_with_its_number_and_the_end_is_visible() {
-        let (one, other) = pair().unwrap();
-        let (one, other) = (Channel::new(one).unwrap(), Channel::new(other).unwrap());
+        let (first, second) = pair().unwrap();
+        let (first, second) = (Channel::new(first).unwrap(), Channel::new(second).unwrap());
         let (mut reader, writer) = std::io::pipe().unwrap();
-        one.send_connection(7, writer.as_fd()).await.unwrap();
+        first.send_connection(7, writer.as_fd()).await.unwrap();
         drop(writer);
-        let (number, passed) = other.recv_connection().await.unwrap().unwrap();
+        let (number, passed) = second.recv_connection().await.unwrap().unwrap();
         assert_eq!(number, 7);
         std::fs::File::from(passed.unwrap()).write_all(b"x").unwrap();
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "x");
-        assert_eq!(one.try_recv_report(), None);
+        assert_eq!(first.try_recv_report(), None);
         for report in [Report::Closed(7), Report::NotReceived(7)] {
-            other.send_report(report).await.unwrap();
-            assert_eq!(one.recv_report().await.unwrap(), Some(report));
+            second.send_report(report).await.unwrap();
+            assert_eq!(first.recv_report().await.unwrap(), Some(report));
         }
-        drop(one);
-        assert!(other.recv_connection().await.unwrap().is_none());
+        drop(first);
+        assert!(second.recv_connection().await.unwrap().is_none());
     }
 }

@@ -46,7 +46,7 @@ pub struct Denial {
 pub(super) mod tests {
     use super::*;
 
-    /// Takes every connection for one of the server's own user.
+    /// Classifies every connection as one of the user who runs the server.
     pub(in crate::http) struct OwnerOnly;
 
     impl Authenticator for OwnerOnly {

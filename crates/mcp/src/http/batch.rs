@@ -65,7 +65,7 @@ impl<S: Service> Caller<S> {
                 let handled = async {
                     match budget {
                         0 => Err(failure::busy(
-                            "the responses to this batch are too large; send this request in a batch of its own",
+                            "the responses to this batch are too large; send this request separately",
                         )),
                         _ => self.handle_one(&id, &method, params, &sink).await,
                     }

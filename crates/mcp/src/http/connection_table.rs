@@ -132,7 +132,7 @@ pub fn network(address: IpAddr) -> IpAddr {
 }
 
 enum Status {
-    /// Beyond the limit: it is only answered with 503.
+    /// Beyond the limit: requests only get a 503.
     OverLimit,
     Unauthenticated,
     /// Authenticated; counts towards the share of its principal.
@@ -145,7 +145,7 @@ enum Status {
 /// The slot of an open connection, released on drop.
 pub(super) struct Slot {
     pub(super) peer: Peer,
-    /// Cancelled when the connection must be closed to make room.
+    /// Cancelled when the connection must be closed in favour of another.
     pub(super) evicted: CancellationToken,
 }
 
@@ -219,7 +219,7 @@ impl Peer {
 mod tests {
     use super::*;
 
-    const STRANGER: &str = "192.0.2.1";
+    const FLOODING: &str = "192.0.2.1";
     const OTHER: &str = "192.0.2.2";
 
     fn admit(table: &Arc<ConnectionTable>, address: &str) -> Slot {
@@ -231,40 +231,40 @@ mod tests {
     }
 
     #[test]
-    fn unauthenticated_connections_keep_nobody_out() {
+    fn unauthenticated_connections_do_not_block_others() {
         let table = ConnectionTable::new(16, Principals::One);
-        let strangers: Vec<Slot> = (0..100).map(|_| admit(&table, "127.0.0.1")).collect();
-        assert_eq!(alive(&strangers), 16);
+        let unauthenticated: Vec<Slot> = (0..100).map(|_| admit(&table, "127.0.0.1")).collect();
+        assert_eq!(alive(&unauthenticated), 16);
         let client = admit(&table, "127.0.0.1");
         assert!(!client.peer.is_over_limit());
         client.peer.authenticate(&Principal::named("ci")).unwrap();
         assert!(client.peer.is_authenticated());
         let more: Vec<Slot> = (0..100).map(|_| admit(&table, "127.0.0.1")).collect();
         assert!(!client.evicted.is_cancelled(), "an authenticated connection stays");
-        assert_eq!(alive(&strangers) + alive(&more), 15);
-        drop((strangers, more, client));
+        assert_eq!(alive(&unauthenticated) + alive(&more), 15);
+        drop((unauthenticated, more, client));
         let state = table.lock();
         assert_eq!((state.open, state.per_address.len()), (0, 0));
     }
 
     #[test]
-    fn one_address_holds_a_part_of_all_connections() {
+    fn unauthenticated_connections_of_one_address_are_limited() {
         let table = ConnectionTable::new(128, Principals::One);
         let other = admit(&table, OTHER);
-        let strangers: Vec<Slot> = (0..300).map(|_| admit(&table, STRANGER)).collect();
-        assert_eq!(alive(&strangers), 16);
+        let unauthenticated: Vec<Slot> = (0..300).map(|_| admit(&table, FLOODING)).collect();
+        assert_eq!(alive(&unauthenticated), 16);
         assert!(!other.evicted.is_cancelled());
         let near: Vec<Slot> = (1..40).map(|host| admit(&table, &format!("2001:db8::{host:x}"))).collect();
         assert_eq!(alive(&near), 16, "the addresses of one /64 count as one");
     }
 
     #[test]
-    fn busiest_address_gives_way_when_all_is_full() {
+    fn connection_of_busiest_address_is_evicted_when_table_is_full() {
         let table = ConnectionTable::new(8, Principals::One);
         let other = admit(&table, OTHER);
-        let strangers: Vec<Slot> = (0..20).map(|_| admit(&table, STRANGER)).collect();
+        let unauthenticated: Vec<Slot> = (0..20).map(|_| admit(&table, FLOODING)).collect();
         assert!(!other.evicted.is_cancelled());
-        assert_eq!(alive(&strangers), 7);
+        assert_eq!(alive(&unauthenticated), 7);
     }
 
     #[test]

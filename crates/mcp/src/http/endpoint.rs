@@ -23,7 +23,7 @@ use crate::clients::Clients;
 use crate::era::{CAPABILITIES_KEY, Era, MODERN_VERSION, SUBSCRIBE_METHOD};
 use crate::fair_pool::{Permit, Pool};
 use crate::in_flight::{InFlight, Key, Ticket};
-use crate::rpc::{Id, Message, Outcome, RpcError, Sent};
+use crate::rpc::{Id, Message, Outcome, Payload, RpcError};
 use crate::service::Service;
 use crate::{era, failure, rpc};
 
@@ -115,15 +115,15 @@ impl<S: Service> Endpoint<S> {
         }
         let caller = Caller { endpoint: self, service, principal, headers: parts.headers, slot };
         match sent {
-            Sent::One(Message::Response { id, outcome }) => caller.handle_response(&id, outcome),
-            Sent::One(Message::Notification { method, params }) => caller.handle_notification(&method, &params),
-            Sent::One(Message::Request { id, method, params }) => {
+            Payload::Single(Message::Response { id, outcome }) => caller.handle_response(&id, outcome),
+            Payload::Single(Message::Notification { method, params }) => caller.handle_notification(&method, &params),
+            Payload::Single(Message::Request { id, method, params }) => {
                 if let Some(crash_reply) = parts.extensions.get::<CrashReply>() {
                     crash_reply.request_read(&id);
                 }
                 caller.handle_request(id, method, params).await
             }
-            Sent::Batch(batch) => Box::pin(caller.handle_batch(batch)).await,
+            Payload::Batch(batch) => Box::pin(caller.handle_batch(batch)).await,
         }
     }
 

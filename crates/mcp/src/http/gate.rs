@@ -22,7 +22,7 @@ use super::host_check::HostCheck;
 use super::request_slot::{Admitted, RequestSlot};
 use super::{HttpOptions, refuse};
 use crate::fair_pool::{Full, Permit, Pool};
-use crate::rpc::{Id, Message, Sent};
+use crate::rpc::{Id, Message, Payload};
 use crate::service::Service;
 use crate::{failure, rpc};
 
@@ -166,9 +166,9 @@ impl<S: Service, A: Authenticator> Gate<S, A> {
             !matches!(message, Ok(Message::Response { .. } | Message::Notification { .. }))
         };
         match rpc::parse_all(&body) {
-            Ok(Sent::One(Message::Request { id, .. })) => Err(Some(id)),
-            Ok(Sent::Batch(batch)) if batch.iter().any(is_request) => Err(None),
-            Ok(Sent::One(_) | Sent::Batch(_)) => Ok((Request::from_parts(parts, Body::from(body)), permit)),
+            Ok(Payload::Single(Message::Request { id, .. })) => Err(Some(id)),
+            Ok(Payload::Batch(batch)) if batch.iter().any(is_request) => Err(None),
+            Ok(Payload::Single(_) | Payload::Batch(_)) => Ok((Request::from_parts(parts, Body::from(body)), permit)),
             Err(_) => Err(None),
         }
     }

@@ -1,4 +1,4 @@
-//! What headers and body of a request must agree on, so that whatever stands between may go by the headers alone.
+//! Checks that the headers of a request agree with its body, so that intermediaries can rely on the headers (SEP-2243).
 
 use axum::http::{HeaderMap, HeaderName};
 use base64::Engine as _;
@@ -12,7 +12,7 @@ const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
-/// Checks what a request or notification says in its headers. `schema` gives the input schema of a tool.
+/// Checks the headers of a request or notification. `schema` returns the input schema of a tool.
 pub(super) fn check(
     headers: &HeaderMap,
     method: &str,
@@ -22,7 +22,7 @@ pub(super) fn check(
 ) -> Result<(), RpcError> {
     let version = text(headers, &VERSION)?;
     if method == "initialize" && declared_version(params) != Some(MODERN_VERSION) {
-        return check_opening(headers, version, params);
+        return check_initialize(headers, version, params);
     }
     let declared = declared_version(params).filter(|_| is_request);
     if let Some(version) = version.filter(|version| declared.is_none() && !VERSIONS.contains(version)) {
@@ -48,7 +48,7 @@ pub(super) fn check(
     }
 }
 
-fn check_opening(headers: &HeaderMap, version: Option<&str>, params: &Value) -> Result<(), RpcError> {
+fn check_initialize(headers: &HeaderMap, version: Option<&str>, params: &Value) -> Result<(), RpcError> {
     let declared = params["protocolVersion"].as_str().unwrap_or_default();
     if let Some(version) = version.filter(|version| *version != declared) {
         let message =
@@ -93,7 +93,7 @@ fn check_routing(
     Ok(())
 }
 
-/// What a request is about, by the name that its method has for it.
+/// Returns the name, URI or task id that a request refers to.
 pub fn subject<'a>(method: &str, params: &'a Value) -> Option<&'a str> {
     let key = match method {
         "tools/call" | "prompts/get" => "name",
@@ -104,7 +104,7 @@ pub fn subject<'a>(method: &str, params: &'a Value) -> Option<&'a str> {
     params.get(key)?.as_str()
 }
 
-/// An argument that a tool wants to see in a header too.
+/// An argument of a tool that must also be sent as a header.
 struct Parameter {
     path: Vec<String>,
     header: String,
@@ -148,10 +148,10 @@ fn parameters(schema: &Value) -> Vec<Parameter> {
 }
 
 fn collect(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Parameter>) {
-    /// Deeper than any argument that a person would name in a header.
-    const DEEPEST: usize = 16;
+    /// Maximum nesting of annotated arguments.
+    const MAX_DEPTH: usize = 16;
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return };
-    if path.len() == DEEPEST {
+    if path.len() == MAX_DEPTH {
         return;
     }
     for (name, property) in properties {
@@ -164,7 +164,7 @@ fn collect(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Parameter>) {
     }
 }
 
-/// Twice the same header could be read differently by whatever stands between.
+/// Returns the value of a header. Duplicates are rejected, since an intermediary might use the other one.
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, RpcError> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -174,11 +174,11 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
     value.to_str().map(Some).map_err(|_| mismatch(format!("{name} header is not text")))
 }
 
-const BASE64_OPENING: &str = "=?base64?";
-const BASE64_END: &str = "?=";
+const BASE64_PREFIX: &str = "=?base64?";
+const BASE64_SUFFIX: &str = "?=";
 
 fn decode(value: &str) -> Option<String> {
-    match value.strip_prefix(BASE64_OPENING).and_then(|rest| rest.strip_suffix(BASE64_END)) {
+    match value.strip_prefix(BASE64_PREFIX).and_then(|rest| rest.strip_suffix(BASE64_SUFFIX)) {
         Some(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok(),
         None => Some(value.to_owned()),
     }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_may_have_to_be_in_a_header_too() {
+    fn annotated_argument_must_match_its_header() {
         assert_eq!(call(&[("Mcp-Param-Region", "eu")], &json!({"region": "eu"})), Ok(()));
         assert_eq!(call(&[("Mcp-Param-Region", "=?base64?ZcO8?=")], &json!({"region": "eü"})), Ok(()));
         assert_eq!(call(&[], &json!({})), Ok(()));

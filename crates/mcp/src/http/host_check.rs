@@ -1,7 +1,6 @@
-//! By which names the server may be called, against DNS rebinding.
+//! Checks Host and Origin headers against the names of the server, as a protection against DNS rebinding.
 //!
-//! A page in a browser can make its own name resolve to this server, but it cannot choose what the
-//! browser then sends as Host and Origin.
+//! A web page can make its own name resolve to this server, but it cannot choose the Host and Origin that the browser sends.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use axum::http::uri::{Authority, Uri};
 use axum::http::{HeaderMap, HeaderValue, header};
 
-/// The names that are ours.
+/// The names of the server.
 #[derive(Clone)]
 pub(super) struct HostCheck {
     address: IpAddr,
@@ -28,9 +27,9 @@ impl HostCheck {
             (None, _) => uri.authority().cloned(),
             _ => None,
         };
-        // An address needs no lookup and so cannot be rebound.
+        // An IP address needs no lookup, so it cannot be rebound.
         authority.is_some_and(|authority| {
-            self.is_ours(&authority) || (self.address.is_unspecified() && ip(authority.host()).is_some())
+            self.is_own_name(&authority) || (self.address.is_unspecified() && ip(authority.host()).is_some())
         })
     }
 
@@ -38,12 +37,12 @@ impl HostCheck {
         let uri = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
         uri.is_some_and(|uri| {
             matches!(uri.scheme_str(), Some("http" | "https"))
-                && uri.authority().is_some_and(|authority| self.is_ours(authority))
+                && uri.authority().is_some_and(|authority| self.is_own_name(authority))
         })
     }
 
-    /// With any port: a port is no wall between names of one host.
-    fn is_ours(&self, authority: &Authority) -> bool {
+    /// Whether the host is a name of the server. The port is ignored, since it does not separate names of one host.
+    fn is_own_name(&self, authority: &Authority) -> bool {
         if authority.as_str().contains('@') {
             return false;
         }
@@ -64,9 +63,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_ours() {
+    fn only_names_of_server_are_allowed_as_host() {
         let check = HostCheck::new("10.0.0.5".parse().unwrap(), vec!["sandbox.example".into()]);
-        for (host, ours) in [
+        for (host, is_allowed) in [
             ("localhost:8000", true),
             ("LOCALHOST", true),
             ("127.0.0.1:1", true),
@@ -81,14 +80,14 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, host.parse().unwrap());
-            assert_eq!(check.allow_host(&Uri::from_static("/"), &headers), ours, "{host}");
+            assert_eq!(check.allow_host(&Uri::from_static("/"), &headers), is_allowed, "{host}");
         }
     }
 
     #[test]
-    fn origins_that_are_ours() {
+    fn only_names_of_server_are_allowed_as_origin() {
         let check = HostCheck::new("127.0.0.1".parse().unwrap(), vec!["sandbox.example".into()]);
-        for (origin, ours) in [
+        for (origin, is_allowed) in [
             ("http://localhost:3000", true),
             ("https://sandbox.example", true),
             ("https://evil.example", false),
@@ -96,12 +95,12 @@ mod tests {
             ("file://localhost", false),
             ("null", false),
         ] {
-            assert_eq!(check.allow_origin(&origin.parse().unwrap()), ours, "{origin}");
+            assert_eq!(check.allow_origin(&origin.parse().unwrap()), is_allowed, "{origin}");
         }
     }
 
     #[test]
-    fn a_server_on_all_addresses_is_called_by_any_but_no_page_of_one_may_call_it() {
+    fn server_on_all_addresses_allows_any_ip_as_host_but_not_as_origin() {
         let check = HostCheck::new("0.0.0.0".parse().unwrap(), Vec::new());
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, HeaderValue::from_static("10.0.0.6:8000"));
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn two_hosts_are_none() {
+    fn duplicate_host_is_rejected() {
         let mut headers = HeaderMap::new();
         headers.append(header::HOST, HeaderValue::from_static("localhost"));
         headers.append(header::HOST, HeaderValue::from_static("evil.example"));

@@ -52,7 +52,7 @@ fn some_value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value
 
 /// Parses a message or a batch. Returns the messages, and the number of invalid elements that were left out.
 pub(super) fn read(bytes: &[u8]) -> Result<(Vec<Message>, usize), Malformed> {
-    if json_size::exceed(bytes, MAX_VALUES) {
+    if json_size::has_more_values_than(bytes, MAX_VALUES) {
         return Err(Malformed);
     }
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
