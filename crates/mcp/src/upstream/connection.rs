@@ -180,7 +180,7 @@ impl Connection {
                 *limit = slot.await.map_or(SizeLimit::Denied, SizeLimit::large);
             }
             SizeLimit::Large { .. } if limit.is_expired() || !self.expects_raw_result(origin) => {
-                *limit = SizeLimit::Denied
+                *limit = SizeLimit::Denied;
             }
             SizeLimit::Ordinary | SizeLimit::Large { .. } | SizeLimit::Denied => {}
         }
