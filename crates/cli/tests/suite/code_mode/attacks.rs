@@ -54,7 +54,12 @@ fn forged_and_replayed_requests_do_nothing() {
     let other = serde_json::json!({"code": code, "servers": ["tools", "more"]});
     let seen = endpoint.server.call("execute_code", &other);
     assert_eq!(seen["result"]["structuredContent"]["stdout"], "[] []\n", "{seen}");
-    endpoint.assert_refused(&["is not loaded in this session", "another piece of code", "used again", "unknown method of the host"]);
+    endpoint.assert_refused(&[
+        "is not loaded in this session",
+        "another piece of code",
+        "used again",
+        "unknown method of the host",
+    ]);
 }
 
 #[test]
