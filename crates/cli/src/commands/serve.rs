@@ -60,12 +60,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let settings = run_scope
         .iter()
         .try_fold(configuration.sessions.clone(), |settings, run_scope| run_scope.restrict(settings))?;
-    let own = run_scope.iter().try_fold(
+    let protected = run_scope.iter().try_fold(
         ProtectedPaths::of_server(&sources, &configuration, client_files(Some(&configuration))),
-        |own, run_scope| run_scope.protect_file(own),
+        |protected, run_scope| run_scope.protect_file(protected),
     )?;
     check_volumes(&settings.volumes)?;
-    let settings = protect(settings, &own)?.with_unpacked_images(cache_directory().as_deref())?;
+    let settings = protect(settings, &protected)?.with_unpacked_images(cache_directory().as_deref())?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
     for report in damage_reports(&directory) {
@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         });
         let readiness = Readiness { sessions: sessions.clone(), proof };
         let hosting =
-            hosting::start(sources, &configuration, program, &sessions, &store, scope.as_deref(), own).await?;
+            hosting::start(sources, &configuration, program, &sessions, &store, scope.as_deref(), protected).await?;
         let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
         let gateway = gateway.with_code(configuration.code.clone());
         let gateway = gateway.with_request_timeout(configuration.server.timeouts.request);

@@ -96,8 +96,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         writer.clone()
     });
     // Unpacking an image takes longer than a worker may take to become ready.
-    let own = ProtectedPaths::of_server(&sources, &configuration, client_files(Some(&configuration)));
-    serve::protect(configuration.sessions.clone(), &own)?.with_unpacked_images(cache_directory().as_deref())?;
+    let protected = ProtectedPaths::of_server(&sources, &configuration, client_files(Some(&configuration)));
+    serve::protect(configuration.sessions.clone(), &protected)?.with_unpacked_images(cache_directory().as_deref())?;
     let mut options = options(arguments, &configuration)?;
     options.listen = listen;
     options.scope_file = run_scope.as_ref().map(RunScope::path).transpose()?;

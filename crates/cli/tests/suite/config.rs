@@ -30,8 +30,8 @@ fn what_holds_is_shown_with_where_it_came_from() {
     for line in [
         "# ringfence.toml",
         "sessions.max_sessions = 5  # ringfence.toml:2",
-        "server.tokens.token = \"(set)\"  # the variable RINGFENCE_AUTH_TOKEN",
-        "sessions.state_dir = \"/state\"  # the variable RINGFENCE_STATE_DIR",
+        "server.tokens.token = \"(set)\"  # environment variable RINGFENCE_AUTH_TOKEN",
+        "sessions.state_dir = \"/state\"  # environment variable RINGFENCE_STATE_DIR",
     ] {
         assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
     }

@@ -118,13 +118,13 @@ fn a_scope_that_does_not_hold_is_refused_at_the_start() {
         assert!(said.contains("hint: `chmod 600 ") && desk.path("scope.json").exists(), "{said}");
         let scope = desk.scope(&json!({"capabilities": ["code", "root"]}));
         let said = desk.refusal(&["--scope", &scope]);
-        assert!(said.contains("unknown capability, `root`") && said.contains("files.write"), "{said}");
+        assert!(said.contains("unknown capability `root`") && said.contains("files.write"), "{said}");
         let scope = desk.scope(&json!({"alowed_roots": []}));
         assert!(desk.refusal(&["--scope", &scope]).contains("unknown field `alowed_roots`"));
         let scope = desk.scope(&json!({"capability_profile": "none"}));
         assert!(desk.refusal(&["--scope", &scope]).contains("unknown profile `none`"));
         let missing = desk::text(&desk.path("missing.json"));
-        assert!(desk.refusal(&["--scope", &missing]).contains("cannot be read"));
+        assert!(desk.refusal(&["--scope", &missing]).contains("cannot read the scope file"));
     });
 }
 

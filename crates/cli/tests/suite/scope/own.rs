@@ -75,7 +75,7 @@ fn a_volume_in_the_state_or_the_packages_is_refused() {
     for below in ["", "below"] {
         let volume = format!("--volume={}:/shown:ro", desk.state.path().join(below).display());
         let said = desk.refusal(&[&volume]);
-        assert!(said.contains("which is ringfence's own") && said.contains("hint: "), "{said}");
+        assert!(said.contains("a directory of ringfence") && said.contains("hint: "), "{said}");
     }
 }
 
@@ -129,7 +129,7 @@ fn what_guests_write_into_the_directory_of_a_server_is_not_obeyed() {
     let mut refused = serve_command(&project.join("work"), &[&volume], &server_state());
     let output = refused.output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("guests could make") && said.contains("work/ringfence.toml"), "{said}");
+    assert!(said.contains("guests could create") && said.contains("work/ringfence.toml"), "{said}");
     assert!(!output.status.success());
     // Nor what is written there on the host.
     fs::write(project.join("work/ringfence.toml"), "").expect("it is written");
@@ -206,7 +206,7 @@ fn a_root_file_system_that_guests_could_change_is_refused() {
     std::os::unix::fs::symlink("/", desk.path("root/everything")).expect("a link");
     for image in [Path::new("/"), &desk.path("root/everything")] {
         let said = refusal(&outside, &entry(&format!("image = {image:?}\n")), &[]);
-        assert!(said.contains("the root of the host"), "{said}");
+        assert!(said.contains("the root directory of the host"), "{said}");
     }
     let image = desk.path("root/project/work");
     let volume = format!("--volume={}:/shown:rw", desk.path("root/project").display());

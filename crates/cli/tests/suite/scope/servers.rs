@@ -70,8 +70,8 @@ fn a_server_is_shown_only_what_lies_in_the_roots() {
     assert_eq!(answer["result"]["content"][0]["text"], "heard", "{answer}");
     drop(server);
     for (scope, more, reason) in [
-        (json!({"allowed_roots": [desk.path("root/other")]}), "", "outside of what the scope allows"),
-        (json!({"allowed_roots": []}), "", "outside of what the scope allows"),
+        (json!({"allowed_roots": [desk.path("root/other")]}), "", "the scope does not allow"),
+        (json!({"allowed_roots": []}), "", "the scope does not allow"),
         (json!({}), "sandbox = false\n", "runs without a sandbox"),
     ] {
         let config = desk.config(&entry(&program, more));

@@ -56,7 +56,7 @@ fn a_scope_that_was_changed_is_refused_by_the_next_worker() {
     assert_eq!(server.process.wait().expect("it ended").code(), Some(75), "{last}");
     let said: Value = serde_json::from_str(&last).expect("JSON");
     let stderr = said["stderr"].to_string();
-    assert!(stderr.contains("is not the one that this endpoint was started for"), "{last}");
+    assert!(stderr.contains("has changed since this endpoint was started"), "{last}");
 }
 
 #[test]
