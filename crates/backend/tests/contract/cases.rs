@@ -1,0 +1,336 @@
+//! The cases of the contract.
+#![allow(clippy::print_stdout)] // for the process that starts this one as a server
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::future::Future;
+use std::io::{BufRead as _, Read as _, Write as _};
+use std::pin::Pin;
+use std::time::Duration;
+
+use ringfence_backend::{
+    Backend, CreateError, Event, ExitStatus, FileAccess, FileError, GuestPath, Instance, InstanceRequest, Process,
+    SignalTarget,
+};
+use ringfence_core::{Command, Flavors, Spec, Templates, WORKSPACE};
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::Constructor;
+
+type Case = fn(Constructor) -> Pin<Box<dyn Future<Output = ()>>>;
+
+/// Timeout for everything that a case waits for.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        pub(super) const ALL: &[(&str, Case)] = &[$((stringify!($name), |backend| Box::pin($name(backend)))),*];
+    };
+}
+
+cases![
+    process_runs_and_its_output_and_exit_code_are_reported,
+    missing_program_is_reported,
+    signals_reach_processes,
+    streams_are_attached_in_both_directions,
+    interpreter_has_a_socket,
+    files_are_written_read_and_listed,
+    limits_and_usage_are_reported,
+    memory_limit_is_enforced,
+    guest_has_no_host_files_and_no_network,
+    stopped_instance_leaves_no_process,
+    dropped_instance_ends,
+    ended_backend_creates_nothing,
+    instance_is_adopted_after_its_server_died,
+    repeated_instances_leave_nothing,
+];
+
+/// Runs a case with its own runtime.
+pub(super) fn run(constructor: Constructor, case: Case) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("start a runtime");
+    runtime.block_on(async { tokio::time::timeout(4 * TIMEOUT, case(constructor)).await.expect("the case ends") });
+}
+
+/// The argument with which this program creates an instance and waits to be killed.
+pub(super) const SERVER_ROLE: &str = "contract-server";
+
+/// Creates an instance, prints its address, and waits until it is killed, as a server that dies.
+pub(super) fn serve_until_killed(backend: Backend) -> ! {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("start a runtime");
+    runtime.block_on(async {
+        let mut instance = create(&backend).await;
+        shell(&mut instance, "echo survives > file").await;
+        println!("{}", instance.address());
+        std::future::pending().await
+    })
+}
+
+/// Whether an argument is the name of a test: neither a flag nor the value of one.
+pub(super) fn is_filter(argument: &str, all: &[String]) -> bool {
+    let value_of_format = all.windows(2).any(|pair| pair[0] == "--format" && pair[1] == argument);
+    !argument.starts_with('-') && !value_of_format
+}
+
+fn spec() -> Spec {
+    let (templates, flavors) = (Templates::default(), Flavors::default());
+    let (template, flavor) = (templates.find("bash").expect("template"), flavors.find("small").expect("flavor"));
+    let mut spec = template.spec(flavor, Vec::new());
+    spec.command = None;
+    spec.accept = ringfence_core::default_accepted_weaknesses();
+    spec
+}
+
+async fn create(backend: &Backend) -> Instance {
+    backend.create(InstanceRequest::new(spec())).await.expect("create an instance").instance
+}
+
+async fn next_event(instance: &Instance) -> Event {
+    tokio::time::timeout(TIMEOUT, instance.event()).await.expect("an event in time")
+}
+
+async fn exit_of(instance: &Instance, number: u32) -> ExitStatus {
+    loop {
+        match next_event(instance).await {
+            Event::Ended { process, status } if process == number => return status,
+            Event::Started { .. } => {}
+            event => panic!("unexpected event {event:?}"),
+        }
+    }
+}
+
+async fn output_of(process: &mut Process) -> String {
+    let mut output = String::new();
+    tokio::time::timeout(TIMEOUT, process.stdout.read_to_string(&mut output)).await.expect("in time").expect("output");
+    output
+}
+
+/// Runs a shell command and returns its exit status and standard output.
+async fn shell(instance: &mut Instance, command: &str) -> (ExitStatus, String) {
+    let mut process = instance.spawn(["bash", "-c", command].map(Into::into).to_vec()).expect("start bash");
+    let status = exit_of(instance, process.number).await;
+    let output = output_of(&mut process).await;
+    instance.release(process).await;
+    (status, output)
+}
+
+async fn process_runs_and_its_output_and_exit_code_are_reported(backend: Constructor) {
+    let backend = backend(None);
+    let mut instance = create(&backend).await;
+    assert_eq!(shell(&mut instance, "echo hello; exit 3").await, (ExitStatus::Exited(3), "hello\n".into()));
+    assert_eq!(shell(&mut instance, "pwd").await.1, format!("{WORKSPACE}\n"));
+    assert!(instance.is_alive());
+    backend.end().await;
+}
+
+async fn missing_program_is_reported(backend: Constructor) {
+    let backend = backend(None);
+    let mut instance = create(&backend).await;
+    let process = instance.spawn(vec!["/missing".into()]).expect("send the request");
+    let event = next_event(&instance).await;
+    assert!(matches!(event, Event::StartFailed { process: number, .. } if number == process.number), "{event:?}");
+    backend.end().await;
+}
+
+async fn signals_reach_processes(backend: Constructor) {
+    let backend = backend(None);
+    let mut instance = create(&backend).await;
+    for (signal, target) in [(Signal::TERM, SignalTarget::ProcessGroup), (Signal::KILL, SignalTarget::ProcessTree)] {
+        let process = instance.spawn(["sleep", "60"].map(Into::into).to_vec()).expect("start sleep");
+        assert!(matches!(next_event(&instance).await, Event::Started { .. }));
+        instance.signal(process.number, signal, target);
+        assert_eq!(exit_of(&instance, process.number).await, ExitStatus::Killed(signal.as_raw()));
+    }
+    assert!(!instance.kill_if_stuck().await);
+    backend.end().await;
+}
+
+async fn streams_are_attached_in_both_directions(backend: Constructor) {
+    let backend = backend(None);
+    let instance = create(&backend).await;
+    let command = Command { argv: vec!["cat".into()], workdir: WORKSPACE.into() };
+    let mut piped = instance.spawn_piped(1, &command, &spec().environment).expect("start cat");
+    piped.stdin.write_all(b"through the pipes\n").await.expect("write");
+    drop(piped.stdin);
+    assert_eq!(exit_of(&instance, 1).await, ExitStatus::Exited(0));
+    let mut output = String::new();
+    piped.stdout.read_to_string(&mut output).await.expect("read");
+    assert_eq!(output, "through the pipes\n");
+    backend.end().await;
+}
+
+async fn interpreter_has_a_socket(backend: Constructor) {
+    let argv: Vec<_> = ["bash", "-c", "read line <&3; echo got $line >&3"].map(Into::into).to_vec();
+    let backend = backend(None);
+    let request = InstanceRequest { interpreter: Some(argv.clone()), ..InstanceRequest::new(spec()) };
+    let created = backend.create(request).await.expect("create an instance");
+    let mut instance = created.instance;
+    let with_instance = created.interpreter.expect("the interpreter");
+    let started_later = instance.start_interpreter(argv).expect("start an interpreter");
+    assert_ne!(with_instance.process.number, started_later.process.number);
+    for interpreter in [with_instance, started_later] {
+        assert_eq!(interpreter.socket.try_send(b"code\n"), 5);
+        let mut buffer = ringfence_guest::KernelBuffer::default();
+        let received = tokio::time::timeout(TIMEOUT, interpreter.socket.receive(&mut buffer)).await;
+        received.expect("in time").expect("receive");
+        assert_eq!(buffer.unread(), b"got code\n");
+    }
+    backend.end().await;
+}
+
+async fn files_are_written_read_and_listed(backend: Constructor) {
+    let backend = backend(None);
+    let mut instance = create(&backend).await;
+    let (files, path) = (instance.files(), GuestPath::parse(OsStr::new("directory/file")).expect("a path"));
+    assert_eq!(files.open(&path, FileAccess::Read, TIMEOUT).err(), Some(FileError::NotFound));
+    let mut file = files.open(&path, FileAccess::Write { bytes: 7 }, TIMEOUT).expect("create the file");
+    file.write_all(b"content").expect("write");
+    assert_eq!(shell(&mut instance, "cat directory/file").await.1, "content");
+    assert_eq!(
+        shell(&mut instance, "echo of the guest > other; ln -s /etc/passwd link").await.0,
+        ExitStatus::Exited(0)
+    );
+    let mut content = String::new();
+    let other = GuestPath::parse(OsStr::new("other")).expect("a path");
+    files.open(&other, FileAccess::Read, TIMEOUT).expect("open").read_to_string(&mut content).expect("read");
+    assert_eq!(content, "of the guest\n");
+    let link = GuestPath::parse(OsStr::new("link")).expect("a path");
+    assert_eq!(files.open(&link, FileAccess::Read, TIMEOUT).err(), Some(FileError::SymbolicLink));
+    let listing = files.list(&GuestPath::parse(OsStr::new(WORKSPACE)).expect("a path"), 2, TIMEOUT).expect("list");
+    assert_eq!((listing.entries.len(), listing.total), (2, 3));
+    backend.end().await;
+}
+
+async fn limits_and_usage_are_reported(backend: Constructor) {
+    let backend = backend(None);
+    let mut instance = create(&backend).await;
+    let before = usage(&instance).await;
+    let sleeper = instance.spawn(["sleep", "60"].map(Into::into).to_vec()).expect("start sleep");
+    assert!(matches!(next_event(&instance).await, Event::Started { .. }));
+    assert_eq!(shell(&mut instance, "head -c 1000000 /dev/zero > zeros").await.0, ExitStatus::Exited(0));
+    let after = usage(&instance).await;
+    assert!(after.tasks > before.tasks && after.memory_bytes > Some(0), "{before:?} {after:?}");
+    let bytes = |usage: ringfence_backend::Usage| usage.workspace.expect("the workspace").bytes;
+    assert!(bytes(after) >= bytes(before) + 1_000_000, "{before:?} {after:?}");
+    let enforcement = instance.enforcement();
+    assert!(!enforcement.memory.is_empty() && !enforcement.workspace.is_empty());
+    instance.signal(sleeper.number, Signal::KILL, SignalTarget::ProcessTree);
+    backend.end().await;
+}
+
+async fn usage(instance: &Instance) -> ringfence_backend::Usage {
+    let meter = instance.meter(1000);
+    let measured = tokio::task::spawn_blocking(move || meter.usage(meter.request_workspace(TIMEOUT)));
+    measured.await.expect("measure").expect("a live instance")
+}
+
+async fn memory_limit_is_enforced(backend: Constructor) {
+    let backend = backend(None);
+    let mut instance = create(&backend).await;
+    let mut process =
+        instance.spawn(["bash", "-c", "head -c 8G /dev/zero | tail -n 1"].map(Into::into).to_vec()).expect("start");
+    let is_lost = loop {
+        match next_event(&instance).await {
+            Event::Ended { process: number, .. } if number == process.number => break false,
+            Event::Lost => break true,
+            _ => {}
+        }
+    };
+    assert_eq!(output_of(&mut process).await, "");
+    let is_reported = instance.memory_kills() > 0 || (is_lost && instance.has_exceeded_memory().await);
+    // Where a limit of each process is enforced instead, `tail` fails by itself.
+    assert!(is_reported || instance.enforcement().memory != "cgroup");
+    backend.end().await;
+}
+
+async fn guest_has_no_host_files_and_no_network(backend: Constructor) {
+    let backend = backend(None);
+    let mut instance = create(&backend).await;
+    for attempt in [
+        "cat /etc/shadow",
+        "ls /root /home/*",
+        "touch /usr/x",
+        "touch /x",
+        "echo > /dev/tcp/127.0.0.1/22",
+        "mount -t tmpfs none /mnt",
+        "chroot / true",
+    ] {
+        let (status, output) = shell(&mut instance, &format!("{attempt} 2>/dev/null")).await;
+        assert!(!matches!(status, ExitStatus::Exited(0)) && output.is_empty(), "{attempt}: {status:?} {output}");
+    }
+    let (_, capabilities) = shell(&mut instance, "grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status").await;
+    assert!(capabilities.contains("NoNewPrivs:\t1"), "{capabilities}");
+    for line in capabilities.lines().filter(|line| line.starts_with("Cap")) {
+        assert!(line.ends_with("0000000000000000"), "{line}");
+    }
+    backend.end().await;
+}
+
+async fn stopped_instance_leaves_no_process(backend: Constructor) {
+    let backend = backend(None);
+    let mut instance = create(&backend).await;
+    shell(&mut instance, "setsid sleep 60 > /dev/null 2>&1 & disown").await;
+    instance.stop().await;
+    assert!(!instance.is_alive());
+    assert_eq!(next_event(&instance).await, Event::Lost);
+    assert!(instance.spawn(vec!["true".into()]).is_err());
+    backend.end().await;
+}
+
+async fn dropped_instance_ends(backend: Constructor) {
+    let backend = backend(None);
+    let instance = create(&backend).await;
+    let (end_watch, meter) = (instance.end_watch(), instance.meter(10));
+    drop(instance);
+    end_watch.ended().await;
+    assert_eq!(meter.usage(meter.request_workspace(TIMEOUT)), None);
+    backend.end().await;
+}
+
+async fn ended_backend_creates_nothing(backend: Constructor) {
+    let backend = backend(None);
+    let instance = create(&backend).await;
+    backend.end().await;
+    assert!(!instance.is_alive());
+    let refused = backend.create(InstanceRequest::new(spec())).await.map(drop);
+    assert!(matches!(refused, Err(CreateError::ShuttingDown)), "{refused:?}");
+}
+
+async fn instance_is_adopted_after_its_server_died(backend: Constructor) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let second = backend(Some(directory.path().to_owned()));
+    let mut first = std::process::Command::new(std::env::current_exe().expect("find this program"))
+        .args([OsStr::new(SERVER_ROLE), OsStr::new(second.name()), directory.path().as_os_str()])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("start a server");
+    let mut address = String::new();
+    std::io::BufReader::new(first.stdout.take().expect("its output")).read_line(&mut address).expect("read");
+    let address = address.trim_end();
+    let orphans = second.find_orphans().await;
+    assert!(orphans.is_in_use(address) && orphans.instances.is_empty(), "its server lives");
+    first.kill().expect("kill the server");
+    first.wait().expect("wait for the server");
+    let mut orphans = second.find_orphans().await;
+    let found = orphans.instances.iter().position(|orphan| orphan.address() == address);
+    let orphan = orphans.instances.remove(found.expect("the instance is found"));
+    let adopted = orphan.adopt(BTreeMap::from([("PATH".to_owned(), ringfence_core::PATH.to_owned())])).await;
+    let mut instance = adopted.expect("adopt the instance").instance;
+    assert_eq!(shell(&mut instance, "cat file").await.1, "survives\n");
+    instance.stop().await;
+    second.end().await;
+}
+
+async fn repeated_instances_leave_nothing(backend: Constructor) {
+    let backend = backend(None);
+    create(&backend).await.stop().await;
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("list descriptors").count();
+    let before = descriptors();
+    for _ in 0..20 {
+        let mut instance = create(&backend).await;
+        assert_eq!(shell(&mut instance, "true").await.0, ExitStatus::Exited(0));
+        instance.stop().await;
+    }
+    assert!(descriptors() <= before + 2, "{before} descriptors became {}", descriptors());
+    backend.end().await;
+}
