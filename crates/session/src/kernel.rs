@@ -31,6 +31,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// The notice after an interpreter has ended.
 pub(crate) const INTERPRETER_DIED: &str = "the interpreter died; its state is lost, files in /workspace are kept";
 
+const CODE_TOO_LONG: &str = "the code is too long for its interpreter: write it to a file with write_file and run that";
+
 /// The notice after `exec` in a shell.
 const SHELL_REPLACED: &str = "the shell, or the program that it executed in its place, has ended; its state is lost, files in /workspace are kept";
 
@@ -164,8 +166,7 @@ impl Kernel {
         mut deadline: CallDeadline,
     ) -> (Outcome, Aftermath) {
         let Some(request) = self.encode_request(code, host.as_ref().and_then(|host| host.preface.as_ref())) else {
-            let notice = "the code is too long for its interpreter: write it to a file with write_file and run that";
-            return (Outcome::not_run(Status::Error, notice.into()), Aftermath::Alive);
+            return (Outcome::not_run(Status::Error, CODE_TOO_LONG.into()), Aftermath::Alive);
         };
         let mut spin = Spin::begin(&mut self.cell_times);
         // An idle kernel receives it immediately. Errors show in the loop below.
@@ -176,8 +177,7 @@ impl Kernel {
         let mut display = Display::default();
         // Set when the interpreter was killed: how long its end is waited for.
         let mut killed_until: Option<Instant> = None;
-        let start_timeout = sleep(START_TIMEOUT);
-        tokio::pin!(start_timeout);
+        let mut start_timeout = std::pin::pin!(sleep(START_TIMEOUT));
         let mut start_error = "the interpreter ended immediately".to_owned();
         let (mut has_closed_socket, mut exit_status) = (false, None);
         let ended = loop {
@@ -204,8 +204,7 @@ impl Kernel {
                 (number, response) = calls.next_response() => outbox.add_response(self.language, number, response),
                 // An event about its end may have been consumed by an earlier call.
                 () = sleep_until(killed_until.unwrap_or_else(Instant::now)), if killed_until.is_some() => {
-                    let is_lost = instance.kill_if_stuck().await;
-                    break Err(if is_lost { Aftermath::SandboxLost } else { Aftermath::InterpreterEnded });
+                    break Err(if instance.kill_if_stuck().await { Aftermath::SandboxLost } else { Aftermath::InterpreterEnded });
                 }
                 // An interrupt would end an interpreter that is not ready.
                 step = deadline.next_step(), if self.is_ready => {
@@ -250,23 +249,19 @@ impl Kernel {
             ended => ended,
         };
         capture.drain(&mut self.process);
-        let output = capture.finish();
-        let open_calls = calls.finish();
+        let (output, open_calls) = (capture.finish(), calls.finish());
         let exit_code = exit_status.map(exit_code);
-        let outcome = Outcome { exit_code, display: display.items, open_calls, ..Outcome::new(Status::Killed) };
-        let outcome = outcome.with_output(output);
+        let outcome = Outcome { exit_code, display: display.items, open_calls, ..Outcome::new(Status::Killed) }
+            .with_output(output);
         let has_exited = matches!(exit_status, Some(ExitStatus::Exited(_)));
-        let ended_by_itself = has_exited || deadline.reason.is_some();
         // The event about the end of a short program may arrive before the end of the socket is seen.
         has_closed_socket |= self.language == Language::Bash && has_exited && deadline.reason.is_none();
+        let is_shell_replaced =
+            has_closed_socket && (has_exited || deadline.reason.is_some()) && !deadline.has_killed();
         match ended {
             Ok(done) => (complete(outcome, done, deadline.reason), Aftermath::Alive),
-            Err(Aftermath::InterpreterEnded) if !self.is_ready => {
-                let stderr = String::from_utf8_lossy(&outcome.stderr.head);
-                let notice = format!("{start_error} {}", stderr.trim()).trim().to_owned();
-                (Outcome { notices: vec![notice], ..outcome }, Aftermath::NeverReady)
-            }
-            Err(Aftermath::InterpreterEnded) if has_closed_socket && ended_by_itself && !deadline.has_killed() => {
+            Err(Aftermath::InterpreterEnded) if !self.is_ready => never_ready(outcome, &start_error),
+            Err(Aftermath::InterpreterEnded) if is_shell_replaced => {
                 let status = deadline.reason.map_or(Status::of_exit(exit_code), EarlyEnd::status);
                 let notices = vec![SHELL_REPLACED.into()];
                 (Outcome { status, notices, ..outcome }, Aftermath::InterpreterEnded)
@@ -319,6 +314,13 @@ impl Kernel {
         }
         Ok(None)
     }
+}
+
+/// The outcome of a cell whose interpreter did not become ready.
+fn never_ready(outcome: Outcome, start_error: &str) -> (Outcome, Aftermath) {
+    let stderr = String::from_utf8_lossy(&outcome.stderr.head);
+    let notice = format!("{start_error} {}", stderr.trim()).trim().to_owned();
+    (Outcome { notices: vec![notice], ..outcome }, Aftermath::NeverReady)
 }
 
 /// Adds the kernel's report about a cell to its outcome.

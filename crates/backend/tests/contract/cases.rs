@@ -56,10 +56,10 @@ pub(super) fn run(constructor: Constructor, case: Case) {
 pub(super) const SERVER_ROLE: &str = "contract-server";
 
 /// Creates an instance, prints its address, and waits until it is killed, as a server that dies.
-pub(super) fn serve_until_killed(backend: Backend) -> ! {
+pub(super) fn serve_until_killed(backend: &Backend) -> ! {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("start a runtime");
     runtime.block_on(async {
-        let mut instance = create(&backend).await;
+        let mut instance = create(backend).await;
         shell(&mut instance, "echo survives > file").await;
         println!("{}", instance.address());
         std::future::pending().await

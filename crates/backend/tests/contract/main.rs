@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         && role == cases::SERVER_ROLE
     {
         let found = BACKENDS.into_iter().find(|(name, _)| name == backend).expect("a backend");
-        cases::serve_until_killed(found.1(Some(directory.into())));
+        cases::serve_until_killed(&found.1(Some(directory.into())));
     }
     let has_flag = |flag: &str| arguments.iter().any(|argument| argument == flag);
     // No test is ignored.

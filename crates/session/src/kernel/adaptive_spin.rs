@@ -30,7 +30,7 @@ static IS_MULTIPROCESSOR: LazyLock<bool> =
 /// The wait for one running cell.
 pub(super) struct Spin {
     since: Instant,
-    did_spin: bool,
+    was_active: bool,
     is_active: bool,
     was_alone: bool,
 }
@@ -40,7 +40,7 @@ impl Spin {
     pub(super) fn begin(times: &mut CellTimes) -> Self {
         let was_alone = RUNNING_CELLS.fetch_add(1, Ordering::Relaxed) == 0;
         let is_active = was_alone && *IS_MULTIPROCESSOR && times.should_spin();
-        Self { since: Instant::now(), did_spin: is_active, is_active, was_alone }
+        Self { since: Instant::now(), was_active: is_active, is_active, was_alone }
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -68,7 +68,7 @@ impl Spin {
 
     /// Ends with the cell, and records its duration.
     pub(super) fn end(self, times: &mut CellTimes) {
-        times.record(self.was_alone.then_some(self.did_spin), self.since.elapsed());
+        times.record(self.was_alone.then_some(self.was_active), self.since.elapsed());
     }
 }
 
@@ -100,11 +100,11 @@ impl CellTimes {
         is_faster != self.cells.is_multiple_of(RETRY_PERIOD)
     }
 
-    /// Records a cell. `did_spin` is `None` if other cells ran at the same time: then the duration does not show which
+    /// Records a cell. `was_active` is `None` if other cells ran at the same time: then the duration does not show which
     /// way is faster, only whether cells are short.
-    fn record(&mut self, did_spin: Option<bool>, duration: Duration) {
-        if let Some(did_spin) = did_spin.filter(|_| self.was_short) {
-            let typical = if did_spin { &mut self.spinning } else { &mut self.sleeping };
+    fn record(&mut self, was_active: Option<bool>, duration: Duration) {
+        if let Some(was_active) = was_active.filter(|_| self.was_short) {
+            let typical = if was_active { &mut self.spinning } else { &mut self.sleeping };
             typical.record(duration);
         }
         self.was_short = duration < SHORT_CELL;
@@ -154,7 +154,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_single_cell_spins_and_only_for_a_limited_time() {
-        let spin = |since| Spin { since, did_spin: true, is_active: true, was_alone: true };
+        let spin = |since| Spin { since, was_active: true, is_active: true, was_alone: true };
         // In the future, so that the test does not depend on the speed of this host.
         let far_off = Instant::now() + Duration::from_secs(3600);
         let (mut early, mut late) = (spin(far_off), spin(Instant::now().checked_sub(MAX_SPIN).unwrap()));
