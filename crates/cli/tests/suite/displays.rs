@@ -1,29 +1,30 @@
-//! What code displays, from the kernels to the answer.
+//! Displayed data: from the kernels to the content of the tool result.
 
 use ringfence_testkit::Server;
 use serde_json::{Value, json};
 
-/// The blocks between the last thing printed and the host's own.
+/// Runs code that displays something. Returns the content blocks before the status block, which the host adds.
 fn displayed(server: &Server, template: &str, code: &str) -> Vec<Value> {
-    let answer = server.call("execute_code", &json!({"code": code, "template": template}));
-    let content = answer["result"]["content"].as_array().unwrap_or_else(|| panic!("{code}: {answer}"));
-    let (closing, blocks) = content.split_last().expect("the host's own");
-    assert!(closing["text"].as_str().is_some_and(|text| text.starts_with("[ok")), "{code}: {answer}");
+    let response = server.call("execute_code", &json!({"code": code, "template": template}));
+    let content = response["result"]["content"].as_array().unwrap_or_else(|| panic!("{code}: {response}"));
+    let (status, blocks) = content.split_last().expect("status block");
+    assert!(status["text"].as_str().is_some_and(|text| text.starts_with("[ok")), "{code}: {response}");
     blocks.to_vec()
 }
 
-/// Code that displays something of one type.
+/// Python code that displays data of one MIME type.
 fn python(mime: &str, data: &str) -> String {
-    let class = "class Shown:\n def _repr_mimebundle_(self, include=None, exclude=None): return";
-    format!("{class} {{'{mime}': {data}}}\ndisplay(Shown())")
+    let class = "class Displayed:\n def _repr_mimebundle_(self, include=None, exclude=None): return";
+    format!("{class} {{'{mime}': {data}}}\ndisplay(Displayed())")
 }
 
+/// JavaScript code that displays data of one MIME type.
 fn node(mime: &str, data: &str) -> String {
     format!("display({{[Symbol.for('Jupyter.display')]: () => ({{'{mime}': {data}}})}}); undefined")
 }
 
 #[test]
-fn data_and_drawings_are_shown_as_what_they_are() {
+fn json_and_images_are_returned_with_their_mime_types() {
     let server = Server::start(&[], &[]);
     let svg = "<svg xmlns='x'/>";
     for (template, code) in
@@ -47,15 +48,16 @@ fn data_and_drawings_are_shown_as_what_they_are() {
 }
 
 #[test]
-fn every_display_of_a_session_has_its_own_address() {
+fn each_display_of_a_session_has_a_unique_uri() {
     let server = Server::start(&[], &[]);
     let first = server.call("execute_code", &json!({"code": "class B:\n def _repr_html_(self): return '<b>'\nB()"}));
     let session = &first["result"]["structuredContent"]["session_id"];
     let second = server.call("execute_code", &json!({"code": "B()", "session_id": session}));
-    let addresses = |answer: &Value| -> Vec<String> {
-        let blocks = answer["result"]["content"].as_array().into_iter().flatten();
+    let uris = |response: &Value| -> Vec<String> {
+        let blocks = response["result"]["content"].as_array().into_iter().flatten();
         blocks.filter_map(|block| block["resource"]["uri"].as_str().map(ToOwned::to_owned)).collect()
     };
-    let (one, other) = (addresses(&first), addresses(&second));
-    assert!(one.len() == 1 && other.len() == 1 && one != other, "{one:?} {other:?}");
+    let (first_uris, second_uris) = (uris(&first), uris(&second));
+    assert_eq!((first_uris.len(), second_uris.len()), (1, 1), "{first_uris:?} {second_uris:?}");
+    assert_ne!(first_uris, second_uris);
 }

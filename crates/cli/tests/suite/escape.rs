@@ -1,8 +1,8 @@
-//! The escape suite: every attack of `tests/escape`, in real sandboxes of each user, and once without a sandbox as a
-//! control, which proves that the case can fail.
+//! The escape suite: runs every attack of `tests/escape` in real sandboxes of each user, and once without a sandbox as
+//! a control, which shows that the case can fail.
 //!
-//! Most cases are rows of `table`: a script that reports its own attempts. The others need something to happen on the
-//! host while they run, and have a file each.
+//! Most cases are rows of `table`: scripts that report their attempts. The other cases need an action on the host
+//! during the attack, and have a file each.
 
 mod beacon;
 mod floods;

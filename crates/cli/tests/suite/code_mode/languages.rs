@@ -1,4 +1,4 @@
-//! The same from JavaScript, and in sessions of `execute_code`.
+//! Tool calls from sessions of `execute_code`, in Python and JavaScript.
 
 use serde_json::{Value, json};
 
@@ -9,12 +9,14 @@ fn execute(endpoint: &Endpoint, arguments: &Value) -> Value {
 }
 
 #[test]
-fn sessions_get_servers_by_name() {
+fn sessions_load_servers_by_name() {
     let endpoint = Endpoint::start();
-    let made = execute(&endpoint, &json!({"code": "await mcp_tools.echo(message='hi')", "servers": ["tools"]}));
-    assert_eq!((&made["result"], &made["session_created"]), (&json!("'hi'"), &json!(true)), "{made}");
-    let again =
-        execute(&endpoint, &json!({"code": "await mcp_tools.echo(message='again')", "session_id": made["session_id"]}));
+    let created = execute(&endpoint, &json!({"code": "await mcp_tools.echo(message='hi')", "servers": ["tools"]}));
+    assert_eq!((&created["result"], &created["session_created"]), (&json!("'hi'"), &json!(true)), "{created}");
+    let again = execute(
+        &endpoint,
+        &json!({"code": "await mcp_tools.echo(message='again')", "session_id": created["session_id"]}),
+    );
     assert_eq!(again["result"], "'again'", "{again}");
     let other = execute(&endpoint, &json!({"code": "mcp_tools"}));
     assert_eq!(other["error"]["name"], "NameError", "{other}");
@@ -30,19 +32,20 @@ fn javascript_has_the_same_tools() {
                 const found = await mcp.searchTools('remember a value');\n\
                 console.log(JSON.stringify([sums, caught, picture.mimeType, found[0].tool, await mcp.tools.class()]));\n\
                 (await mcp.tools.makeText({ bytes: 100000 })).length";
-    let made = execute(&endpoint, &json!({"code": code, "servers": ["tools"], "template": "node"}));
+    let created = execute(&endpoint, &json!({"code": code, "servers": ["tools"], "template": "node"}));
     let expected = "[[{\"sum\":2},{\"sum\":4},{\"sum\":6}],\"MCPError no luck\",\"image/png\",\"record\",\"class\"]\n";
-    assert_eq!((&made["stdout"], &made["result"]), (&json!(expected), &json!("100000")), "{made}");
-    let late = json!({"code": "await mcp.tools.wait({ seconds: 50 })", "session_id": made["session_id"], "timeout": 1});
+    assert_eq!((&created["stdout"], &created["result"]), (&json!(expected), &json!("100000")), "{created}");
+    let late =
+        json!({"code": "await mcp.tools.wait({ seconds: 50 })", "session_id": created["session_id"], "timeout": 1});
     let late = execute(&endpoint, &late);
     assert_eq!(late["status"], "timed_out", "{late}");
     assert_eq!(late["unfinished_calls"]["may_have_run"], json!(["tools.wait"]), "{late}");
-    let after = json!({"code": "sums.length + (await mcp.tools.echo({ message: 'x' })).length", "session_id": made["session_id"]});
+    let after = json!({"code": "sums.length + (await mcp.tools.echo({ message: 'x' })).length", "session_id": created["session_id"]});
     assert_eq!(execute(&endpoint, &after)["result"], "4");
 }
 
 #[test]
-fn javascript_keeps_functions_and_values() {
+fn javascript_saves_tools_and_memories() {
     let endpoint = Endpoint::start();
     let saved = execute(
         &endpoint,

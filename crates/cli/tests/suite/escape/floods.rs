@@ -1,7 +1,7 @@
-//! Cases 9 and 10: floods of output, and a reader that is slow. Every byte arrives as it was written, and the
-//! runner's memory stays bounded.
+//! Cases 9 and 10: floods of output, and a slow reader. Every byte arrives unchanged, and the memory of the runner
+//! stays bounded.
 //!
-//! `bare` is the proof that this can fail: a runner that collects the output before it passes it on.
+//! `bare` is the control, which shows that the case can fail: a runner that buffers all output before it forwards it.
 
 use std::fs;
 use std::io::Read;
@@ -12,25 +12,25 @@ use std::time::Duration;
 use ringfence_testkit::escape::{Setup, leftovers};
 use ringfence_testkit::{User, process};
 
-/// Far more than all buffers on the way, and than the runner may have.
+/// Far more than all buffers between writer and reader, and than the memory limit of the runner.
 const FLOOD_BYTES: usize = 256 << 20;
 
-/// The most memory that the runner may ever have.
-const RUNNER_KILOBYTES: u64 = 64 << 10;
+/// Maximum peak memory of the runner.
+const MAX_RUNNER_KILOBYTES: u64 = 64 << 10;
 
 const KINDS: [&str; 5] = ["plain", "line", "nul", "ansi", "utf8"];
 
-const COLLECTING_RUNNER: &str = "
+const BUFFERING_RUNNER: &str = "
 import subprocess, sys
 sys.stdout.buffer.write(subprocess.run(sys.argv[1:], stdout=subprocess.PIPE).stdout)
 ";
 
-/// How the output is read.
+/// How the test reads the output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     Eager,
-    /// Stops for a while when the flood has begun.
-    Stopping,
+    /// Pauses once after the flood has begun.
+    Pausing,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,22 +44,22 @@ fn flood(kind: &str, stream: Stream) -> String {
     format!("--kind {kind} --bytes {FLOOD_BYTES} --fd {fd} --seconds 240")
 }
 
-/// Reads a flood beside the same one without a runner, and compares them; gives the runner's peak memory.
+/// Compares the flood of a runner with the same flood without a runner. Returns the peak memory of the runner.
 fn peak_kilobytes(runner: &mut Command, reference: &mut Command, stream: Stream, reader: Reader) -> u64 {
     let (mut runner, mut reference) = (start(runner, stream), start(reference, Stream::Stdout));
     let (mut from_runner, mut from_reference) = (output(&mut runner, stream), output(&mut reference, Stream::Stdout));
     let (mut chunk, mut expected) = (vec![0; 1 << 20], vec![0; 1 << 20]);
     let mut peak = 0;
     for count in 0..FLOOD_BYTES / chunk.len() {
-        from_runner.read_exact(&mut chunk).expect("the flood arrives whole");
-        from_reference.read_exact(&mut expected).expect("the flood is written");
+        from_runner.read_exact(&mut chunk).expect("flood arrives complete");
+        from_reference.read_exact(&mut expected).expect("reference flood is written");
         assert!(chunk == expected, "the flood was changed within MiB {count}");
-        if count == 1 && reader == Reader::Stopping {
+        if count == 1 && reader == Reader::Pausing {
             std::thread::sleep(Duration::from_millis(200));
         }
-        peak = peak.max(peak_of(runner.id()));
+        peak = peak.max(process_peak_kilobytes(runner.id()));
     }
-    let rest = from_runner.read(&mut chunk).expect("the end of the flood is readable");
+    let rest = from_runner.read(&mut chunk).expect("end of the flood is readable");
     assert_eq!(rest, 0, "something was added to the flood");
     assert_eq!((process::wait(&mut runner), process::wait(&mut reference)), (0, 0));
     peak
@@ -79,8 +79,8 @@ fn output(child: &mut Child, stream: Stream) -> Box<dyn Read> {
     }
 }
 
-/// The most memory that a process has had; 0 once it has ended.
-fn peak_of(pid: u32) -> u64 {
+/// Returns the peak memory of a process in KiB, or 0 if the process has ended.
+fn process_peak_kilobytes(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
     peak.unwrap_or(0)
@@ -94,25 +94,25 @@ fn bare() {
     let setup = Setup::new(User::Root);
     let arguments = flood("plain", Stream::Stdout);
     let mut reference = setup.bare("c09_output_flood.py", &arguments);
-    let mut collecting = User::Root.program(Path::new("/usr/bin/python3"));
-    collecting.args(["-c", COLLECTING_RUNNER]).arg(reference.get_program()).args(reference.get_args());
-    let peak = peak_kilobytes(&mut collecting, &mut reference, Stream::Stdout, Reader::Stopping);
-    assert!(peak > RUNNER_KILOBYTES, "this cannot fail: a runner that collects had only {peak} KiB");
+    let mut buffering = User::Root.program(Path::new("/usr/bin/python3"));
+    buffering.args(["-c", BUFFERING_RUNNER]).arg(reference.get_program()).args(reference.get_args());
+    let peak = peak_kilobytes(&mut buffering, &mut reference, Stream::Stdout, Reader::Pausing);
+    assert!(peak > MAX_RUNNER_KILOBYTES, "the case cannot fail: a buffering runner used only {peak} KiB");
 }
 
-fn sandboxed(test: &str, who: User) {
-    if who.skip_if_unavailable(test) {
+fn sandboxed(test: &str, user: User) {
+    if user.skip_if_unavailable(test) {
         return;
     }
     let floods = KINDS.map(|kind| (kind, Stream::Stdout, Reader::Eager));
-    let others = [("plain", Stream::Stderr, Reader::Eager), ("line", Stream::Stdout, Reader::Stopping)];
+    let others = [("plain", Stream::Stderr, Reader::Eager), ("line", Stream::Stdout, Reader::Pausing)];
     for (kind, stream, reader) in floods.into_iter().chain(others) {
-        let setup = Setup::new(who);
+        let setup = Setup::new(user);
         let mut runner = setup.sandboxed("", "c09_output_flood.py", &flood(kind, stream));
         let mut reference = setup.bare("c09_output_flood.py", &flood(kind, Stream::Stdout));
         let peak = peak_kilobytes(&mut runner, &mut reference, stream, reader);
-        assert!(peak > 0, "the runner's memory was never seen");
-        assert!(peak < RUNNER_KILOBYTES, "a flood of {kind} took the runner {peak} KiB");
+        assert!(peak > 0, "the memory of the runner was never measured");
+        assert!(peak < MAX_RUNNER_KILOBYTES, "the runner used {peak} KiB for a flood of {kind}");
         leftovers::assert_no_processes(&setup);
     }
 }

@@ -1,7 +1,7 @@
-//! Case 68: the supplementary groups of the user who starts a sandbox, and what only their members may read.
+//! Case 68: supplementary groups of the user who starts a sandbox, and files that only members of a group may read.
 //!
-//! The runner is started with a group that no account has, in a mount namespace where `/etc/ssl` is a directory of the
-//! stage with a private key for that group.
+//! The runner starts with a group that no account has, in a mount namespace where `/etc/ssl` is a test directory with a
+//! private key for that group.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown};
@@ -14,29 +14,29 @@ use ringfence_testkit::{User, process};
 
 const GROUP: u32 = 54321;
 
-/// The files' owner: none of those who start sandboxes.
+/// Owner of the files: a uid that starts no sandbox.
 const OWNER: u32 = 54323;
 
 const KEY: &str = "--key /etc/ssl/private/key";
 
-/// With a file of the group in a volume, at the same path inside and outside.
+/// Also a file of the group in a volume, at the same path in the guest and on the host.
 const KEY_AND_FILE: &str = "--key /etc/ssl/private/key --group-file {directory}/volume/file";
 
 const READ_ONLY: &str = "--volume {directory}/volume:{directory}/volume:ro";
 
-/// Also a volume that can be written, which needs the user's own uid.
+/// Also a read-write volume, which requires the uid of the user.
 const READ_WRITE: &str = "--volume {directory}/volume:{directory}/volume:ro --volume {directory}/written:/written:rw";
 
-fn new_setup(who: User) -> Setup {
-    let setup = Setup::new(who);
+fn new_setup(user: User) -> Setup {
+    let setup = Setup::new(user);
     for directory in ["ssl", "ssl/certs", "ssl/private", "volume", "written"] {
-        fs::create_dir(setup.path(directory)).expect("a directory");
+        fs::create_dir(setup.path(directory)).expect("directory is created");
     }
     for file in ["ssl/certs/authority.pem", "ssl/openssl.cnf"] {
-        fs::write(setup.path(file), "public\n").expect("a public file");
+        fs::write(setup.path(file), "public\n").expect("public file is written");
     }
     for file in ["ssl/private/key", "volume/file"] {
-        fs::write(setup.path(file), "private\n").expect("a private file");
+        fs::write(setup.path(file), "private\n").expect("private file is written");
         give_to_group(&setup.path(file), 0o640);
     }
     give_to_group(&setup.path("ssl/private"), 0o710);
@@ -45,13 +45,13 @@ fn new_setup(who: User) -> Setup {
 }
 
 fn give_to_group(path: &Path, mode: u32) {
-    lchown(path, Some(OWNER), Some(GROUP)).expect("the group is set");
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the mode is set");
+    lchown(path, Some(OWNER), Some(GROUP)).expect("group is set");
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode is set");
 }
 
-/// The same command, as a member of the group that finds the stage's `/etc/ssl`.
-fn as_member(setup: &Setup, who: User, command: &Command) -> Command {
-    let (uid, gid) = who.ids();
+/// Wraps a command: it runs as a member of the group, with the test directory mounted at `/etc/ssl`.
+fn as_member(setup: &Setup, user: User, command: &Command) -> Command {
+    let (uid, gid) = user.ids();
     let mut wrapper = User::Root.program(Path::new("/usr/bin/unshare"));
     wrapper.args(["--mount", "sh", "-c", r#"mount --bind "$0" /etc/ssl && exec setpriv "$@""#]).arg(setup.path("ssl"));
     wrapper.args([format!("--reuid={uid}"), format!("--regid={gid}"), format!("--groups={GROUP}")]);
@@ -60,21 +60,21 @@ fn as_member(setup: &Setup, who: User, command: &Command) -> Command {
 }
 
 fn findings(command: &mut Command) -> Vec<(String, Finding)> {
-    let ended = process::run(command);
-    assert_eq!(ended.code, 0, "the script failed: {}", ended.stderr);
-    report::parse(&ended.text()).into_iter().collect()
+    let outcome = process::run(command);
+    assert_eq!(outcome.code, 0, "the script failed: {}", outcome.stderr);
+    report::parse(&outcome.text()).into_iter().collect()
 }
 
-fn assert_contained(test: &str, who: User, options: &str, attack: &str, attempts: usize) {
-    if who.skip_if_unavailable(test) {
+fn assert_contained(test: &str, user: User, options: &str, attack: &str, attempts: usize) {
+    if user.skip_if_unavailable(test) {
         return;
     }
-    let setup = new_setup(who);
+    let setup = new_setup(user);
     let inside = setup.sandboxed(options, "c68_groups.py", attack);
-    let findings = findings(&mut as_member(&setup, who, &inside));
+    let findings = findings(&mut as_member(&setup, user, &inside));
     assert_eq!(findings.len(), attempts, "{findings:?}");
     for (attempt, finding) in findings {
-        assert!(matches!(finding, Finding::Contained(_)), "{who:?}: `{attempt}`: {finding:?}");
+        assert!(matches!(finding, Finding::Contained(_)), "{user:?}: `{attempt}`: {finding:?}");
     }
 }
 
@@ -88,53 +88,59 @@ fn bare() {
     let findings = findings(&mut as_member(&setup, User::Plain, &script));
     assert_eq!(findings.len(), 3, "{findings:?}");
     for (attempt, finding) in findings {
-        assert!(matches!(finding, Finding::Escaped(_)), "`{attempt}` cannot fail: {finding:?}");
+        assert!(matches!(finding, Finding::Escaped(_)), "the case `{attempt}` cannot fail: {finding:?}");
     }
 }
 
 #[test]
 fn private_keys_are_not_visible() {
-    for who in User::ALL {
-        assert_contained("c68_groups::private_keys", who, "", KEY, 1);
+    for user in User::ALL {
+        assert_contained("c68_groups::private_keys_are_not_visible", user, "", KEY, 1);
     }
 }
 
 #[test]
 fn groups_are_dropped_where_the_kernel_allows_it() {
-    for who in [User::Root, User::WithSubids] {
-        assert_contained("c68_groups::dropped", who, READ_ONLY, KEY_AND_FILE, 3);
-        assert_contained("c68_groups::dropped", who, READ_WRITE, KEY_AND_FILE, 3);
+    for user in [User::Root, User::WithSubids] {
+        assert_contained("c68_groups::groups_are_dropped_where_the_kernel_allows_it", user, READ_ONLY, KEY_AND_FILE, 3);
+        assert_contained(
+            "c68_groups::groups_are_dropped_where_the_kernel_allows_it",
+            user,
+            READ_WRITE,
+            KEY_AND_FILE,
+            3,
+        );
     }
 }
 
 #[test]
 fn public_parts_of_ssl_are_visible() {
-    for who in User::ALL {
-        if who.skip_if_unavailable("c68_groups::public_parts") {
+    for user in User::ALL {
+        if user.skip_if_unavailable("c68_groups::public_parts_of_ssl_are_visible") {
             continue;
         }
-        let setup = new_setup(who);
+        let setup = new_setup(user);
         let mut ringfence = setup.ringfence("");
         ringfence.args(["--", "sh", "-c", "cd /etc/ssl && echo * && cat certs/authority.pem openssl.cnf"]);
-        let ended = process::run(&mut as_member(&setup, who, &ringfence));
-        assert_eq!(ended.text(), "certs openssl.cnf\npublic\npublic\n", "{who:?}: {}", ended.stderr);
+        let outcome = process::run(&mut as_member(&setup, user, &ringfence));
+        assert_eq!(outcome.text(), "certs openssl.cnf\npublic\npublic\n", "{user:?}: {}", outcome.stderr);
     }
 }
 
-/// A file written to a read-write volume has the user's own ids, also where groups are dropped.
+/// Files written to a read-write volume have the uid and gid of the user, even if groups are dropped.
 #[test]
-fn written_files_have_the_users_own_ids() {
+fn written_files_have_the_ids_of_the_user() {
     use std::os::unix::fs::MetadataExt;
-    for who in [User::Plain, User::WithSubids] {
-        if who.skip_if_unavailable("c68_groups::written_files") {
+    for user in [User::Plain, User::WithSubids] {
+        if user.skip_if_unavailable("c68_groups::written_files_have_the_ids_of_the_user") {
             continue;
         }
-        let setup = new_setup(who);
+        let setup = new_setup(user);
         let mut ringfence = setup.ringfence(READ_WRITE);
         ringfence.args(["--", "sh", "-c", "echo text > /written/file"]);
-        let ended = process::run(&mut as_member(&setup, who, &ringfence));
-        assert_eq!(ended.code, 0, "{who:?}: {}", ended.stderr);
-        let written = fs::metadata(setup.path("written/file")).expect("the file is there");
-        assert_eq!((written.uid(), written.gid()), who.ids(), "{who:?}");
+        let outcome = process::run(&mut as_member(&setup, user, &ringfence));
+        assert_eq!(outcome.code, 0, "{user:?}: {}", outcome.stderr);
+        let written = fs::metadata(setup.path("written/file")).expect("file exists");
+        assert_eq!((written.uid(), written.gid()), user.ids(), "{user:?}");
     }
 }

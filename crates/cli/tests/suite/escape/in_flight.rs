@@ -1,5 +1,5 @@
-//! Case 69: descriptors in flight, which the kernel counts for each uid: a guest that shares its user's uid must leave
-//! that user's other programs enough to pass descriptors.
+//! Case 69: file descriptors in flight, which the kernel counts per uid. A guest that shares the uid of its user must
+//! not prevent other programs of that user from passing descriptors.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::lchown;
@@ -9,20 +9,21 @@ use std::process::{Command, Stdio};
 use ringfence_testkit::escape::Setup;
 use ringfence_testkit::{User, process};
 
-/// Ordinary users of these tests only: the kernel counts descriptors in flight for each uid, and tests run in parallel.
+/// Uids that only these tests use: the kernel counts descriptors in flight per uid, and tests run in parallel.
 const BARE_UID: u32 = 54322;
 const PLAIN_UID: u32 = 54324;
 
-const WAYS: [&str; 2] = ["--only one-after-the-other", "--only waiting-senders"];
+/// Arguments of the script, one for each attack.
+const ATTACKS: [&str; 2] = ["--only one-after-the-other", "--only waiting-senders"];
 
 const SANDBOX: &str = "--nofile 4096 --pids 128";
 
-/// Passes one descriptor, with the usual soft limit.
+/// Python program that passes one descriptor, with the usual soft limit of open files.
 const PASS: &str = "
 import array, resource, socket
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
-one, other = socket.socketpair()
-one.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0]))])
+sender, receiver = socket.socketpair()
+sender.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0]))])
 print('passed')
 ";
 
@@ -41,14 +42,14 @@ impl Attacker {
             Self::Separate(who) => Setup::new(who),
             Self::Ordinary(uid) => {
                 let setup = Setup::new(User::Root);
-                lchown(setup.path("."), Some(uid), Some(uid)).expect("the owner is set");
+                lchown(setup.path("."), Some(uid), Some(uid)).expect("owner is set");
                 setup
             }
         }
     }
 
-    /// The same command, as this user.
-    fn own(self, command: Command) -> Command {
+    /// Wraps a command: it runs as this user.
+    fn run_as(self, command: Command) -> Command {
         let Self::Ordinary(uid) = self else { return command };
         let mut wrapper = User::Root.program(Path::new("/usr/bin/setpriv"));
         wrapper.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into()]);
@@ -60,23 +61,23 @@ impl Attacker {
         let python = Path::new("/usr/bin/python3");
         match self {
             Self::Separate(who) => who.program(python),
-            Self::Ordinary(_) => self.own(User::Root.program(python)),
+            Self::Ordinary(_) => self.run_as(User::Root.program(python)),
         }
     }
 }
 
-/// The output of another program of the user while the attack has as many descriptors in flight as it could get.
+/// Returns the output of another program of the user while the attack has as many descriptors in flight as possible.
 fn pass_during(user: Attacker, attack: Command) -> String {
-    let mut attack = user.own(attack);
+    let mut attack = user.run_as(attack);
     let mut attacker = process::start(attack.stdin(Stdio::piped()).stderr(Stdio::inherit()));
-    let mut done = String::new();
+    let mut line = String::new();
     let stdout = attacker.stdout.take().expect("stdout is piped");
-    BufReader::new(stdout).read_line(&mut done).expect("stdout is readable");
-    let ended = process::run(user.program().args(["-c", PASS]));
+    BufReader::new(stdout).read_line(&mut line).expect("stdout is readable");
+    let outcome = process::run(user.program().args(["-c", PASS]));
     drop(attacker.stdin.take());
     assert_eq!(process::wait(&mut attacker), 0, "the script failed");
-    assert!(done.contains("messages"), "the attack did not report: {done}");
-    format!("{}{}", ended.text(), ended.stderr)
+    assert!(line.contains("messages"), "the attack did not report: {line}");
+    format!("{}{}", outcome.text(), outcome.stderr)
 }
 
 fn assert_contained(test: &str, user: Attacker) {
@@ -85,10 +86,10 @@ fn assert_contained(test: &str, user: Attacker) {
     {
         return;
     }
-    for way in WAYS {
+    for attack in ATTACKS {
         let setup = user.setup();
-        let said = pass_during(user, setup.sandboxed(SANDBOX, "c69_in_flight.py", way));
-        assert_eq!(said, "passed\n", "{way}");
+        let output = pass_during(user, setup.sandboxed(SANDBOX, "c69_in_flight.py", attack));
+        assert_eq!(output, "passed\n", "{attack}");
     }
 }
 
@@ -97,11 +98,11 @@ fn bare() {
     if User::Root.skip_if_unavailable("c69_in_flight::bare") {
         return;
     }
-    for way in WAYS {
+    for attack in ATTACKS {
         let attacker = Attacker::Ordinary(BARE_UID);
         let setup = attacker.setup();
-        let said = pass_during(attacker, setup.bare("c69_in_flight.py", way));
-        assert!(said.contains("Too many references"), "{way} cannot fail: {said}");
+        let output = pass_during(attacker, setup.bare("c69_in_flight.py", attack));
+        assert!(output.contains("Too many references"), "the case {attack} cannot fail: {output}");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Cases 12, 13 and 61: the runner is killed by SIGKILL, which it cannot answer. Nothing of the sandbox may live on.
+//! Cases 12, 13 and 61: the runner is killed with SIGKILL, which it cannot handle. No process of the sandbox may
+//! survive.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -7,13 +8,13 @@ use std::process::{Child, Command};
 use ringfence_testkit::escape::{Setup, TOKEN_VARIABLE, leftovers};
 use ringfence_testkit::{User, process};
 
-/// Leaves daemons behind, then waits with a line on stdout that says so.
+/// Shell script that starts daemons, prints a line, and waits.
 const DAEMONS_THEN_WAIT: &str = r#"python3 "$0/c12_daemons.py" --token "$1" > /dev/null; echo started; sleep 60"#;
 
 fn start_and_kill(command: &mut Command) -> u32 {
     let mut child = process::start(command);
     wait_for_line(&mut child);
-    child.kill().expect("the child is ours");
+    child.kill().expect("child is alive");
     process::wait(&mut child);
     child.id()
 }
@@ -35,22 +36,22 @@ fn bare() {
     command.args(["-c", DAEMONS_THEN_WAIT]).arg(setup.path("scripts")).arg(setup.token());
     command.env(TOKEN_VARIABLE, setup.token());
     start_and_kill(&mut command);
-    let left = leftovers::processes(&setup);
+    let survivors = leftovers::processes(&setup);
     leftovers::kill_processes(&setup);
-    assert!(!left.is_empty(), "this cannot fail: nothing outlives a process that is killed");
+    assert!(!survivors.is_empty(), "the case cannot fail: no process survives the kill even without a sandbox");
 }
 
-fn sandboxed(test: &str, who: User) {
-    if who.skip_if_unavailable(test) {
+fn sandboxed(test: &str, user: User) {
+    if user.skip_if_unavailable(test) {
         return;
     }
-    let setup = Setup::new(who);
+    let setup = Setup::new(user);
     let mut command = setup.ringfence("--pids 64");
     command.args(["--", "sh", "-c", DAEMONS_THEN_WAIT, "/escape", setup.token()]);
     let pid = start_and_kill(&mut command);
     leftovers::assert_no_processes(&setup);
-    // What the killed one could not remove is removed by the next.
-    process::run(who.ringfence().args(["run", "--", "true"]));
+    // The next run removes what the killed runner could not remove.
+    process::run(user.ringfence().args(["run", "--", "true"]));
     leftovers::assert_none(&setup, pid);
 }
 

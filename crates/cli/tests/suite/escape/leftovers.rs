@@ -1,4 +1,4 @@
-//! The control for the absence of control groups after each case.
+//! Control for `assert_no_cgroups`, which cases call at their end: the cgroups of a running sandbox are found.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -7,8 +7,8 @@ use ringfence_testkit::escape::leftovers::{assert_no_cgroups, cgroups};
 use ringfence_testkit::{User, process, skip};
 
 #[test]
-fn groups_are_seen_while_their_sandbox_lives() {
-    let test = "leftovers::groups_are_seen";
+fn cgroups_of_running_sandbox_are_found() {
+    let test = "leftovers::cgroups_of_running_sandbox_are_found";
     if User::Root.skip_if_unavailable(test) {
         return;
     }
@@ -17,14 +17,14 @@ fn groups_are_seen_while_their_sandbox_lives() {
     let mut child = process::start(&mut command);
     let mut reply = [0];
     let written = child.stdin.as_mut().expect("stdin is piped").write_all(b"x");
-    let read = child.stdout.as_mut().expect("stdout is piped").read(&mut reply).expect("read stdout");
-    let seen = cgroups(child.id());
+    let read = child.stdout.as_mut().expect("stdout is piped").read(&mut reply).expect("stdout is readable");
+    let found = cgroups(child.id());
     drop(child.stdin.take());
     let code = process::wait(&mut child);
     if code == 125 {
         return skip(test, "this host gives root no control groups");
     }
     assert!(written.is_ok() && read == 1 && code == 0, "the sandbox did not run");
-    assert!(!seen.is_empty(), "the groups of a running sandbox are not seen");
+    assert!(!found.is_empty(), "the cgroups of a running sandbox are not found");
     assert_no_cgroups(child.id());
 }

@@ -13,14 +13,14 @@ use rustix::io::Errno;
 
 const SCRIPT: &str = "c65_locks.py";
 
-/// Half of the time that a sandbox would wait for a lock.
-const AT_ONCE: Duration = Duration::from_millis(2500);
+/// Maximum start time of the second sandbox: half of the time that a sandbox waits for a lock.
+const MAX_START_TIME: Duration = Duration::from_millis(2500);
 
-fn start_beside_locks(test: &str, who: User, options: &str) {
-    if who.skip_if_unavailable(test) {
+fn assert_starts_despite_locks(test: &str, user: User, options: &str) {
+    if user.skip_if_unavailable(test) {
         return;
     }
-    let setup = Setup::new(who);
+    let setup = Setup::new(user);
     Volumes::WithProtectedNames.create(&setup);
     let before = volumes::listing(&setup);
     let mut locker = setup.sandboxed(options, SCRIPT, volumes::ARGUMENTS);
@@ -28,8 +28,8 @@ fn start_beside_locks(test: &str, who: User, options: &str) {
     let mut line = String::new();
     BufReader::new(locker.stdout.take().expect("stdout is piped")).read_line(&mut line).expect("stdout is readable");
     assert!(line.contains("locks"), "{line}");
-    // The proof that the test can fail.
-    let top = File::open(setup.path("volumes/rw")).expect("the volume is there");
+    // Control: the volume is locked.
+    let top = File::open(setup.path("volumes/rw")).expect("volume exists");
     assert_eq!(flock(&top, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK), "nothing is locked");
 
     let start = Instant::now();
@@ -37,18 +37,18 @@ fn start_beside_locks(test: &str, who: User, options: &str) {
     let second = process::run(second.args(["--", "ls", "/volumes/rw"]));
     let took = start.elapsed();
     assert_eq!(second.code, 0, "{}", second.stderr);
-    assert!(took < AT_ONCE, "the start waited for {took:?}");
+    assert!(took < MAX_START_TIME, "the start took {took:?}");
     drop(locker.stdin.take());
     assert_eq!(process::wait(&mut locker), 0);
     leftovers::assert_no_processes(&setup);
-    assert_eq!(volumes::listing(&setup), before, "the volumes are not as they were");
+    assert_eq!(volumes::listing(&setup), before, "the volumes have changed");
 }
 
 macro_rules! users {
-    ($($name:ident: $who:expr, $options:expr;)*) => {
+    ($($name:ident: $user:expr, $options:expr;)*) => {
         $(#[test]
         fn $name() {
-            start_beside_locks(concat!("c65_locks::", stringify!($name)), $who, $options);
+            assert_starts_despite_locks(concat!("c65_locks::", stringify!($name)), $user, $options);
         })*
     };
 }

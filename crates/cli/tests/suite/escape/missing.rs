@@ -1,7 +1,7 @@
-//! Case 62: a protection is missing at the start. The command must not run, and the person is told what is missing,
-//! what to do about it, and by which name it could be accepted.
+//! Case 62: a protection is missing at the start. The command must not run, and the error names what is missing, how to
+//! provide it, and the name by which `--accept` allows its absence.
 //!
-//! `present` is the proof that these can fail: the same command runs where nothing is missing.
+//! `command_runs_with_all_protections` is the control: the same command runs if nothing is missing.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,31 +9,31 @@ use std::process::Command;
 use ringfence_testkit::escape::Setup;
 use ringfence_testkit::{Outcome, User, process};
 
-/// What the host is made to lack.
+/// The protection that the test removes from the host.
 #[derive(Clone, Copy)]
 enum Lack {
     Nothing,
-    /// Hidden by a seccomp filter around the runner, by its name in `without.py`.
+    /// Hidden by a seccomp filter around the runner; the name is that of `without.py`.
     Hidden(&'static str),
-    /// Control groups, which are unmounted in a mount namespace of the runner's own.
+    /// Control groups, unmounted in a separate mount namespace of the runner.
     Cgroups,
 }
 
 const ALL_ACCEPTED: &str = "--accept cgroup,own-uid,landlock";
 
-fn try_to_run(who: User, lack: Lack, options: &str) -> Outcome {
-    let setup = Setup::new(who);
+fn try_to_run(user: User, lack: Lack, options: &str) -> Outcome {
+    let setup = Setup::new(user);
     let mut ringfence = setup.ringfence(options);
-    ringfence.args(["--", "echo", "it ran"]);
+    ringfence.args(["--", "echo", "command ran"]);
     let mut command = match lack {
         Lack::Nothing => ringfence,
         Lack::Hidden(protection) => {
-            let mut command = who.program(Path::new("/usr/bin/python3"));
+            let mut command = user.program(Path::new("/usr/bin/python3"));
             command.arg(setup.path("scripts/without.py")).arg(protection);
             append(command, &ringfence)
         }
         Lack::Cgroups => {
-            let mut command = who.program(Path::new("/usr/bin/unshare"));
+            let mut command = user.program(Path::new("/usr/bin/unshare"));
             command.args(["--mount", "sh", "-c", r#"umount --recursive /sys/fs/cgroup && exec "$@""#, "sh"]);
             append(command, &ringfence)
         }
@@ -46,79 +46,103 @@ fn append(mut command: Command, rest: &Command) -> Command {
     command
 }
 
-fn assert_refused(test: &str, who: User, lack: Lack, options: &str, says: &[&str]) {
-    if who.skip_if_unavailable(test) {
+fn assert_refused(test: &str, user: User, lack: Lack, options: &str, expected: &[&str]) {
+    if user.skip_if_unavailable(test) {
         return;
     }
-    let ended = try_to_run(who, lack, options);
-    assert_eq!((ended.code, &*ended.text()), (125, ""), "{who:?} was not refused: {}", ended.stderr);
-    for word in says {
-        assert!(ended.stderr.contains(word), "{who:?} is not told `{word}`: {}", ended.stderr);
+    let outcome = try_to_run(user, lack, options);
+    assert_eq!((outcome.code, &*outcome.text()), (125, ""), "{user:?} was not refused: {}", outcome.stderr);
+    for text in expected {
+        assert!(outcome.stderr.contains(text), "{user:?}: the error does not contain `{text}`: {}", outcome.stderr);
     }
 }
 
-fn assert_runs(test: &str, who: User, lack: Lack, options: &str) {
-    if who.skip_if_unavailable(test) {
+fn assert_runs(test: &str, user: User, lack: Lack, options: &str) {
+    if user.skip_if_unavailable(test) {
         return;
     }
-    let ended = try_to_run(who, lack, options);
-    assert_eq!((ended.code, &*ended.text()), (0, "it ran\n"), "{who:?} could not run: {}", ended.stderr);
+    let outcome = try_to_run(user, lack, options);
+    assert_eq!((outcome.code, &*outcome.text()), (0, "command ran\n"), "{user:?} could not run: {}", outcome.stderr);
 }
 
 #[test]
-fn present() {
-    for who in User::ALL {
-        assert_runs("c62_missing::present", who, Lack::Nothing, "");
+fn command_runs_with_all_protections() {
+    for user in User::ALL {
+        assert_runs("c62_missing::command_runs_with_all_protections", user, Lack::Nothing, "");
     }
 }
 
 #[test]
-fn landlock() {
-    for who in User::ALL {
-        let says = ["error: this host lacks Landlock", "hint: use Linux 5.13", "add `landlock` to --accept"];
-        assert_refused("c62_missing::landlock", who, Lack::Hidden("landlock"), "", &says);
+fn missing_landlock_is_refused() {
+    for user in User::ALL {
+        let expected = ["error: this host lacks Landlock", "hint: use Linux 5.13", "add `landlock` to --accept"];
+        assert_refused("c62_missing::missing_landlock_is_refused", user, Lack::Hidden("landlock"), "", &expected);
     }
 }
 
 #[test]
-fn landlock_accepted() {
-    // Not `Sub`: the filter around the runner keeps the setuid helpers from working.
-    for who in [User::Root, User::Plain] {
-        assert_runs("c62_missing::landlock_accepted", who, Lack::Hidden("landlock"), ALL_ACCEPTED);
+fn missing_landlock_can_be_accepted() {
+    // Not `WithSubids`: the setuid helpers do not work under the filter around the runner.
+    for user in [User::Root, User::Plain] {
+        assert_runs("c62_missing::missing_landlock_can_be_accepted", user, Lack::Hidden("landlock"), ALL_ACCEPTED);
     }
 }
 
 #[test]
-fn seccomp_cannot_be_accepted() {
-    for who in [User::Root, User::Plain] {
-        assert_refused("c62_missing::seccomp", who, Lack::Hidden("seccomp"), ALL_ACCEPTED, &["seccomp", "hint: "]);
+fn missing_seccomp_cannot_be_accepted() {
+    for user in [User::Root, User::Plain] {
+        assert_refused(
+            "c62_missing::missing_seccomp_cannot_be_accepted",
+            user,
+            Lack::Hidden("seccomp"),
+            ALL_ACCEPTED,
+            &["seccomp", "hint: "],
+        );
     }
 }
 
 #[test]
-fn namespaces_cannot_be_accepted() {
-    for who in User::ALL {
-        let says = ["error: this host lacks user namespaces", "hint: "];
-        assert_refused("c62_missing::namespaces", who, Lack::Hidden("namespaces"), ALL_ACCEPTED, &says);
+fn missing_namespaces_cannot_be_accepted() {
+    for user in User::ALL {
+        let expected = ["error: this host lacks user namespaces", "hint: "];
+        assert_refused(
+            "c62_missing::missing_namespaces_cannot_be_accepted",
+            user,
+            Lack::Hidden("namespaces"),
+            ALL_ACCEPTED,
+            &expected,
+        );
     }
 }
 
 #[test]
-fn cgroups() {
-    let says = [
+fn missing_cgroups_are_refused() {
+    let expected = [
         "error: this host lacks control groups",
         "hint: start ringfence in a delegated scope",
         "add `cgroup` to --accept",
     ];
-    assert_refused("c62_missing::cgroups", User::Root, Lack::Cgroups, "--accept own-uid", &says);
-    // An ordinary user without a scope of its own has none to begin with.
-    for who in [User::Plain, User::WithSubids] {
-        assert_refused("c62_missing::cgroups", who, Lack::Nothing, "--accept own-uid", &says);
+    assert_refused(
+        "c62_missing::missing_cgroups_are_refused",
+        User::Root,
+        Lack::Cgroups,
+        "--accept own-uid",
+        &expected,
+    );
+    // Ordinary users without a delegated scope have no control groups.
+    for user in [User::Plain, User::WithSubids] {
+        assert_refused("c62_missing::missing_cgroups_are_refused", user, Lack::Nothing, "--accept own-uid", &expected);
     }
 }
 
 #[test]
-fn own_uid() {
-    let says = ["error: this host lacks a separate uid", "hint: install the `uidmap`", "add `own-uid` to --accept"];
-    assert_refused("c62_missing::own_uid", User::Plain, Lack::Nothing, "--accept cgroup", &says);
+fn missing_separate_uid_is_refused() {
+    let expected = ["error: this host lacks a separate uid", "hint: install the `uidmap`", "add `own-uid` to --accept"];
+    assert_refused(
+        "c62_missing::missing_separate_uid_is_refused",
+        User::Plain,
+        Lack::Nothing,
+        "--accept cgroup",
+        &expected,
+    );
 }

@@ -1,4 +1,4 @@
-//! Cases 43 and 44: what one sandbox leaves, the next must not find, not even while the first one lives.
+//! Cases 43 and 44: a sandbox must not find anything that another one created, not even while that one still runs.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -9,24 +9,25 @@ use ringfence_testkit::{User, process};
 use serde::Deserialize;
 
 const SCRIPT: &str = "c43_residue.py";
-const PLACES: usize = 12;
+/// Number of locations in which the script leaves marks.
+const LOCATIONS: usize = 12;
 
 #[derive(Deserialize)]
-struct Left {
+struct Marks {
     port: u16,
 }
 
-/// Looks for the marks of a process that leaves them and still lives.
-fn look_beside(leave: &mut Command, look: impl FnOnce(u16) -> Command) -> Vec<(String, Finding)> {
+/// Starts a process that leaves marks, and searches for them while it still runs.
+fn search_during(leave: &mut Command, search: impl FnOnce(u16) -> Command) -> Vec<(String, Finding)> {
     let mut leaver = process::start(leave.stdin(Stdio::piped()));
     let mut line = String::new();
     BufReader::new(leaver.stdout.take().expect("stdout is piped")).read_line(&mut line).expect("stdout is readable");
-    let left: Left = serde_json::from_str(&line).expect("the marks are left");
-    let looked = process::run(&mut look(left.port));
+    let marks: Marks = serde_json::from_str(&line).expect("script reports its marks");
+    let outcome = process::run(&mut search(marks.port));
     drop(leaver.stdin.take());
     process::wait(&mut leaver);
-    assert_eq!(looked.code, 0, "the look failed: {}", looked.stderr);
-    report::parse(&looked.text()).into_iter().collect()
+    assert_eq!(outcome.code, 0, "the search failed: {}", outcome.stderr);
+    report::parse(&outcome.text()).into_iter().collect()
 }
 
 fn arguments(only: &str) -> String {
@@ -39,29 +40,29 @@ fn bare() {
         return;
     }
     let setup = Setup::new(User::Root);
-    let look = |port| setup.bare(SCRIPT, &format!("{} --port {port}", arguments("look")));
-    let found = look_beside(&mut setup.bare(SCRIPT, &arguments("leave")), look);
+    let search = |port| setup.bare(SCRIPT, &format!("{} --port {port}", arguments("look")));
+    let found = search_during(&mut setup.bare(SCRIPT, &arguments("leave")), search);
     process::run(&mut setup.bare(SCRIPT, &arguments("clean")));
-    assert_eq!(found.len(), PLACES);
-    for (place, finding) in found {
-        assert!(matches!(finding, Finding::Escaped(_)), "`{place}` cannot fail: {finding:?}");
+    assert_eq!(found.len(), LOCATIONS);
+    for (location, finding) in found {
+        assert!(matches!(finding, Finding::Escaped(_)), "the case `{location}` cannot fail: {finding:?}");
     }
 }
 
-fn sandboxed(test: &str, who: User) {
-    if who.skip_if_unavailable(test) {
+fn sandboxed(test: &str, user: User) {
+    if user.skip_if_unavailable(test) {
         return;
     }
-    let setup = Setup::new(who);
-    let look = |port| setup.sandboxed("", SCRIPT, &format!("{} --port {port}", arguments("look")));
-    let found = look_beside(&mut setup.sandboxed("", SCRIPT, &arguments("leave")), look);
-    assert_eq!(found.len(), PLACES);
-    for (place, finding) in found {
-        assert!(matches!(finding, Finding::Contained(_)), "`{place}`: {finding:?}");
+    let setup = Setup::new(user);
+    let search = |port| setup.sandboxed("", SCRIPT, &format!("{} --port {port}", arguments("look")));
+    let found = search_during(&mut setup.sandboxed("", SCRIPT, &arguments("leave")), search);
+    assert_eq!(found.len(), LOCATIONS);
+    for (location, finding) in found {
+        assert!(matches!(finding, Finding::Contained(_)), "`{location}`: {finding:?}");
     }
-    let look_on_host = setup.bare(SCRIPT, &format!("{} --port 1", arguments("look"))).output().expect("a look");
-    for (place, finding) in report::parse(&String::from_utf8_lossy(&look_on_host.stdout)) {
-        assert!(matches!(finding, Finding::Contained(_)), "left on the host, `{place}`: {finding:?}");
+    let search_on_host = setup.bare(SCRIPT, &format!("{} --port 1", arguments("look"))).output().expect("search runs");
+    for (location, finding) in report::parse(&String::from_utf8_lossy(&search_on_host.stdout)) {
+        assert!(matches!(finding, Finding::Contained(_)), "left on the host, `{location}`: {finding:?}");
     }
     leftovers::assert_no_processes(&setup);
 }

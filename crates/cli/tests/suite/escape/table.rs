@@ -1,7 +1,7 @@
-//! The cases that a script reports on by itself, as data: where it is tried, with what, and how much it says.
+//! Cases as data: the script, the options of its sandbox, its arguments, and the number of attempts it must report.
 //!
-//! A row makes four tests: `bare`, which must escape, and `root`, `plain` and `sub`, which must not. Words in braces
-//! are filled in by `Setup::fill`. What each script attempts is told at its top.
+//! Each row makes four tests: `bare`, which must escape, and `root`, `plain` and `sub`, which must not. `Setup::fill`
+//! replaces names in braces. The comment at the top of each script describes its attempts.
 
 use ringfence_testkit::escape::volumes::{self, Volumes};
 use ringfence_testkit::escape::{Case, End, Inherits};
@@ -178,7 +178,7 @@ cases! {
     c34_devices: Case { script: "c34_devices.py", attempts: 16, ..PLAIN };
 }
 
-// Files. What the file calls of sessions add to cases 35, 36, 39, 40 and 43 comes with sessions.
+// Files. The module `files` tests cases 35 to 40 and 43 for the file tools of sessions.
 cases! {
     c35_symlinks: Case {
         script: "c35_symlinks.py",
@@ -230,7 +230,8 @@ cases! {
     };
 }
 
-// Network. Rebinding and server names (48) are tested in crates/egress/src/tests.rs; 53 comes with secrets.
+// Network. The unit tests of crates/egress cover rebinding and server names (48). Case 53 is reserved for secrets, a
+// feature that does not exist yet.
 cases! {
     c45_metadata: Case {
         script: "c45_metadata.py",
@@ -275,7 +276,7 @@ cases! {
     };
 }
 
-// Memory of the host that no limit covers, and what others do with shared files
+// Host memory that no limit of the sandbox covers, and activity of others on shared files
 cases! {
     c63_netlink: Case { attack: "--memory 256M --only netlink", ..SOCKET_MEMORY };
     c63_udp: Case { attack: "--memory 256M --only udp", ..SOCKET_MEMORY };
