@@ -1,4 +1,5 @@
-//! Guests that may write to the user's home directory do not control which programs, settings and servers the host uses.
+//! Guests that may write to the user's home directory do not control which programs, settings and servers the host
+//! uses.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -42,7 +43,7 @@ impl Machine {
         self.outside("marker")
     }
 
-    /// Returns the command by which the user starts ringfence, with planted directories first in PATH and in PYTHONPATH.
+    /// Returns the user's ringfence command, with planted directories first in PATH and in PYTHONPATH.
     fn command(&self) -> Command {
         let mut command = self.who.ringfence();
         let home = self.home.path().display();

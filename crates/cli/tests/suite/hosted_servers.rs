@@ -143,8 +143,8 @@ fn mcp_server_git() {
         assert!(Command::new("git").args(["-C", path]).args(arguments).status().expect("run git").success());
     }
     let mut entry = downloads.pypi_entry("mcp-server-git", &["--repository", path]);
-    // A staged copy would have no .git. In the sandbox the directory belongs to another user, which git refuses unless it
-    // is a safe.directory.
+    // A staged copy would have no .git. In the sandbox the directory belongs to another user, which git refuses unless
+    // it is a safe.directory.
     entry["box"] = json!({"host_path": path, "host_path_mode": "rw"});
     let git = [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("GIT_CONFIG_VALUE_0", "*")];
     for (name, value) in git {

@@ -62,7 +62,7 @@ impl Gateway {
         result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {result}")).to_owned()
     }
 
-    /// Calls a tool as a client of protocol version 2026-07-28 that supports form elicitation; returns the JSON-RPC response.
+    /// Calls a tool as a client of protocol version 2026-07-28 with form elicitation; returns the JSON-RPC response.
     pub(super) fn modern_response(&self, tool: &str, mut params: Value) -> Value {
         let name = format!("{}__{tool}", self.name);
         params["name"] = json!(name);
