@@ -1,17 +1,17 @@
-//! What a person reads when asking for help: it cannot change unnoticed.
+//! Snapshots of the help texts, so that they do not change unnoticed.
 
 use std::process::Command;
 
 use crate::BINARY;
 
 fn help(arguments: &[&str]) -> String {
-    let output = Command::new(BINARY).args(arguments).env("COLUMNS", "100").output().expect("it runs");
+    let output = Command::new(BINARY).args(arguments).env("COLUMNS", "100").output().expect("run the command");
     assert!(output.status.success());
-    String::from_utf8(output.stdout).expect("it is text")
+    String::from_utf8(output.stdout).expect("valid UTF-8")
 }
 
 #[test]
-fn the_program() {
+fn program() {
     insta::assert_snapshot!(help(&["--help"]));
 }
 

@@ -1,11 +1,10 @@
-//! Servers that misbehave, each hosted beside one that does not: what becomes of the bad one, and that the other
-//! answers throughout.
+//! Faulty servers, each hosted beside a good one: the gateway handles the fault, and the good server keeps responding.
 
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringfence_testkit::{Server, fixture_path};
+use ringfence_testkit::{Server, fixture_path, wait_until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -18,25 +17,27 @@ struct Pair {
 }
 
 impl Pair {
-    fn with(mode: &str, walls: &str) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
+    fn start(mode: &str, box_settings: &str) -> Self {
+        let directory = tempfile::tempdir().expect("create a directory");
         let config = directory.path().join("ringfence.toml");
         let program = fixture_path("bad_server.py").display().to_string();
-        let entry = |name: &str, mode: &str, walls: &str| {
-            format!("[servers.{name}]\ncommand = \"python3\"\nargs = [{program:?}, {mode:?}]\nbox = {{ {walls} }}\n")
+        let entry = |name: &str, mode: &str, box_settings: &str| {
+            format!(
+                "[servers.{name}]\ncommand = \"python3\"\nargs = [{program:?}, {mode:?}]\nbox = {{ {box_settings} }}\n"
+            )
         };
-        fs::write(&config, entry("bad", mode, walls) + &entry("good", "well", "")).expect("it is written");
+        fs::write(&config, entry("bad", mode, box_settings) + &entry("good", "well", "")).expect("write the file");
         let pair = Self {
-            server: Server::start(&["--config", config.to_str().expect("it is text")], &[]),
+            server: Server::start(&["--config", config.to_str().expect("valid UTF-8")], &[]),
             _directory: directory,
         };
-        pair.the_other_answers();
+        pair.assert_good_server_responds();
         pair
     }
 
-    fn the_other_answers(&self) {
-        let answer = self.server.call("good__echo", &json!({"message": "here"}));
-        assert_eq!(answer["result"]["content"][0]["text"], "here", "{answer}");
+    fn assert_good_server_responds(&self) {
+        let response = self.server.call("good__echo", &json!({"message": "good"}));
+        assert_eq!(response["result"]["content"][0]["text"], "good", "{response}");
     }
 
     fn call(&self, tool: &str, arguments: &Value) -> Value {
@@ -44,23 +45,23 @@ impl Pair {
     }
 
     fn echo(&self) {
-        let answer = self.call("echo", &json!({"message": "still here"}));
-        assert_eq!(answer["result"]["content"][0]["text"], "still here", "{answer}");
+        let response = self.call("echo", &json!({"message": "bad"}));
+        assert_eq!(response["result"]["content"][0]["text"], "bad", "{response}");
     }
 
     fn info(&self) -> Value {
         let headers = format!("Host: {}\r\n", self.server.address);
         let (status, body) = self.server.http("GET /v1/servers/bad", &headers, "");
         assert_eq!(status, 200, "{body}");
-        serde_json::from_str(&body).expect("it is JSON")
+        serde_json::from_str(&body).expect("valid JSON")
     }
 
-    /// What is told of it, once that is so.
-    fn info_when(&self, is_so: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until the condition is true for the status of the bad server; returns that status.
+    fn info_when(&self, condition: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let info = self.info();
-            if is_so(&info) {
+            if condition(&info) {
                 return info;
             }
             assert!(Instant::now() < deadline, "{info}");
@@ -70,7 +71,7 @@ impl Pair {
 
     fn tools(&self) -> Vec<String> {
         let list = self.server.request("tools/list", &json!({}));
-        let tools = list["result"]["tools"].as_array().expect("a list");
+        let tools = list["result"]["tools"].as_array().expect("an array");
         tools.iter().filter_map(|tool| tool["name"].as_str()?.strip_prefix("bad__")).map(str::to_owned).collect()
     }
 
@@ -79,94 +80,94 @@ impl Pair {
             .args(arguments)
             .env("RINGFENCE_STATE_DIR", self.server.state.path())
             .output()
-            .expect("it runs");
+            .expect("run the command");
         assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).expect("it is text")
+        String::from_utf8(output.stdout).expect("valid UTF-8")
     }
 }
 
 #[test]
-fn one_that_hangs_at_start_times_out_in_its_phase() {
-    let pair = Pair::with("hang-at-start", "startup_timeout_sec = 1");
+fn hanging_start_times_out_with_its_phase() {
+    let pair = Pair::start("hang-at-start", "startup_timeout_sec = 1");
     let info = pair.info_when(|info| !info["error"].is_null());
     assert_eq!(info["error"]["phase"], "mcp_init", "{info}");
     assert_eq!(info["status"], "connecting", "{info}");
-    pair.the_other_answers();
+    pair.assert_good_server_responds();
 }
 
 #[test]
-fn one_that_dies_at_start_says_what_it_said() {
-    let pair = Pair::with("die-at-start", "");
+fn failed_start_is_reported_with_stderr() {
+    let pair = Pair::start("die-at-start", "");
     let info = pair.info_when(|info| !info["error"].is_null());
     assert_eq!(info["error"]["phase"], "process_start", "{info}");
-    let told = info["error"].to_string();
-    assert!(told.contains("code 3") && told.contains("the table of contents is missing"), "{told}");
-    pair.the_other_answers();
+    let error = info["error"].to_string();
+    assert!(error.contains("code 3") && error.contains("the table of contents is missing"), "{error}");
+    pair.assert_good_server_responds();
     let refused = pair.call("echo", &json!({}));
     assert_eq!(refused["error"]["data"]["context"]["phase"], "process_start", "{refused}");
 }
 
 #[test]
-fn a_call_in_which_it_dies_may_have_run_and_the_next_one_works() {
-    let pair = Pair::with("die-in-call", "");
+fn crash_during_call_is_reported_and_next_call_works() {
+    let pair = Pair::start("die-in-call", "");
     pair.echo();
     let lost = pair.call("die", &json!({}));
     let data = &lost["error"]["data"];
     assert_eq!((&data["context"]["phase"], &data["context"]["may_have_run"]), (&json!("tool_call"), &json!("true")));
     assert!(lost["error"]["message"].as_str().is_some_and(|message| message.contains("may have run")), "{lost}");
-    pair.the_other_answers();
+    pair.assert_good_server_responds();
     pair.echo();
     let info = pair.info();
     assert_eq!((&info["status"], &info["restart_count"]), (&json!("connected"), &json!(1)), "{info}");
 }
 
 #[test]
-fn a_flood_of_errors_costs_nobody_anything() {
-    let pair = Pair::with("flood-stderr", "");
+fn stderr_flood_is_bounded_and_does_not_block_servers() {
+    let pair = Pair::start("flood-stderr", "");
     pair.echo();
-    pair.the_other_answers();
+    pair.assert_good_server_responds();
     let lines = pair.command(&["server", "logs", "bad"]);
     assert!(lines.lines().count() <= 500, "{}", lines.lines().count());
     assert!(pair.server.peak_bytes() < 200 << 20, "{}", pair.server.peak_bytes());
 }
 
 #[test]
-fn a_line_of_100_mb_is_refused_and_the_server_stays() {
-    let pair = Pair::with("send-100-mb", "");
+fn line_of_100_mb_is_refused_and_server_stays_connected() {
+    let pair = Pair::start("send-100-mb", "");
     pair.echo();
     let before = pair.server.peak_bytes();
     let refused = pair.call("flood", &json!({}));
     assert_eq!(refused["error"]["data"]["context"]["phase"], "tool_call", "{refused}");
-    pair.the_other_answers();
+    pair.assert_good_server_responds();
     pair.echo();
     assert!(pair.server.peak_bytes() < before + (64 << 20), "{} of {before}", pair.server.peak_bytes());
 }
 
 #[test]
-fn what_is_no_json_is_skipped() {
-    let pair = Pair::with("invalid-json", "");
+fn invalid_json_is_skipped() {
+    let pair = Pair::start("invalid-json", "");
     pair.echo();
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bad__garbage"}});
-    // It is never answered; whoever asked goes away.
+    // The call gets no response, so the client disconnects.
     drop(pair.server.send("POST /mcp", &call.to_string()));
     pair.echo();
-    pair.the_other_answers();
+    pair.assert_good_server_responds();
 }
 
 #[test]
-fn only_the_first_answer_counts() {
-    let pair = Pair::with("duplicate-ids", "");
+fn duplicate_responses_are_ignored() {
+    let pair = Pair::start("duplicate-ids", "");
     for _ in 0..3 {
-        let answer = pair.call("twice", &json!({}));
-        assert_eq!(answer["result"]["content"][0]["text"], "the first", "{answer}");
+        let response = pair.call("twice", &json!({}));
+        assert_eq!(response["result"]["content"][0]["text"], "the first", "{response}");
         pair.echo();
     }
-    pair.the_other_answers();
+    pair.assert_good_server_responds();
 }
 
 #[test]
-fn a_tool_that_changes_after_it_was_accepted_is_held_back() {
-    let pair = Pair::with("change-tools", "");
+fn changed_tool_of_pinned_server_is_withheld() {
+    let pair = Pair::start("change-tools", "");
     pair.echo();
     pair.command(&["server", "pin", "bad"]);
     pair.echo();
@@ -179,66 +180,71 @@ fn a_tool_that_changes_after_it_was_accepted_is_held_back() {
     pair.command(&["server", "pin", "bad"]);
     pair.info_when(|_| pair.tools().contains(&"added".to_owned()));
     pair.echo();
-    pair.the_other_answers();
+    pair.assert_good_server_responds();
 }
 
 #[test]
-fn without_a_pin_a_changed_list_is_told() {
-    let pair = Pair::with("change-tools", "");
+fn changed_tools_of_unpinned_server_are_offered() {
+    let pair = Pair::start("change-tools", "");
     pair.echo();
     pair.call("change", &json!({}));
     pair.info_when(|_| pair.tools().contains(&"added".to_owned()));
 }
 
 #[test]
-fn one_that_heeds_no_signal_is_gone_with_the_server() {
-    nothing_is_left_of("ignore-sigterm");
+fn server_ignoring_sigterm_is_killed_with_gateway() {
+    assert_no_process_is_left("ignore-sigterm");
 }
 
 #[test]
-fn daemons_are_gone_with_the_server() {
-    nothing_is_left_of("fork-daemons");
+fn daemons_are_killed_with_gateway() {
+    assert_no_process_is_left("fork-daemons");
 }
 
-fn nothing_is_left_of(mode: &str) {
-    let pair = Pair::with(mode, "");
+fn assert_no_process_is_left(mode: &str) {
+    let pair = Pair::start(mode, "");
     pair.echo();
     let info = pair.info();
-    let sandbox: i32 = info["sandbox_id"].as_str().and_then(|id| id.parse().ok()).expect("its first process");
+    let sandbox: i32 =
+        info["sandbox_id"].as_str().and_then(|id| id.parse().ok()).expect("the PID of the first process");
     let inside = processes_in_namespace_of(sandbox);
     assert!(inside.len() >= 2, "{inside:?}");
     drop(pair);
     for process in inside {
-        assert!(!Path::new(&format!("/proc/{process}")).exists(), "{process} is left of {mode}");
+        assert!(!Path::new(&format!("/proc/{process}")).exists(), "process {process} of {mode} is left");
     }
 }
 
-/// All processes that share the process namespace of one.
+/// Returns all processes in the PID namespace of a process.
 fn processes_in_namespace_of(process: i32) -> Vec<i32> {
-    // The first process is of the namespace in which its children are born.
     let namespace = |process: i32| fs::read_link(format!("/proc/{process}/ns/pid")).ok();
-    let wanted = namespace(process).expect("it lives");
-    let all = fs::read_dir("/proc").expect("it is mounted").flatten();
+    let wanted = namespace(process).expect("the process exists");
+    let all = fs::read_dir("/proc").expect("list /proc").flatten();
     let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.filter(|number| namespace(*number).as_ref() == Some(&wanted)).collect()
 }
 
-#[test]
-fn one_that_dies_of_an_unknown_question_is_asked_otherwise() {
-    Pair::with("no-discover", "").echo();
+fn threads_in_namespace_of(process: i32) -> usize {
+    let threads = |process: i32| fs::read_dir(format!("/proc/{process}/task")).map_or(0, Iterator::count);
+    processes_in_namespace_of(process).into_iter().map(threads).sum()
 }
 
 #[test]
-fn a_list_without_end_is_given_up() {
-    let pair = Pair::with("endless-pages", "");
+fn server_that_exits_on_unknown_method_is_initialized_again() {
+    Pair::start("no-discover", "").echo();
+}
+
+#[test]
+fn endless_pagination_fails_the_start() {
+    let pair = Pair::start("endless-pages", "");
     let info = pair.info_when(|info| !info["error"].is_null());
     assert_eq!(info["error"]["phase"], "mcp_init", "{info}");
-    pair.the_other_answers();
+    pair.assert_good_server_responds();
 }
 
 #[test]
-fn a_large_result_that_fits_no_message_says_so() {
-    let pair = Pair::with("big-result", "");
+fn too_large_result_is_reported() {
+    let pair = Pair::start("big-result", "");
     let refused = pair.call("big", &json!({}));
     assert!(refused["error"]["message"].as_str().is_some_and(|message| message.contains("large")), "{refused}");
     pair.echo();
@@ -246,28 +252,28 @@ fn a_large_result_that_fits_no_message_says_so() {
 
 #[test]
 fn hundreds_of_tools_are_listed() {
-    assert_eq!(Pair::with("many-tools", "").tools().len(), 500);
+    assert_eq!(Pair::start("many-tools", "").tools().len(), 500);
 }
 
 #[test]
-fn what_is_no_tool_is_not_offered_and_harms_nobody() {
-    let pair = Pair::with("odd-list", "");
+fn invalid_tools_are_not_offered_and_valid_ones_work() {
+    let pair = Pair::start("odd-list", "");
     pair.echo();
     assert_eq!(pair.tools(), ["echo", "env", "fetch", "pid", "read_path", "write_path", "sleep"]);
-    for odd in [json!("x"), json!([1]), json!(null)] {
-        let call = json!({"name": "bad__echo", "arguments": {"message": "m"}, "_meta": odd});
-        let answer = pair.server.request("tools/call", &call);
-        assert_eq!(answer["result"]["content"][0]["text"], "m", "{answer}");
+    for meta in [json!("x"), json!([1]), json!(null)] {
+        let call = json!({"name": "bad__echo", "arguments": {"message": "m"}, "_meta": meta});
+        let response = pair.server.request("tools/call", &call);
+        assert_eq!(response["result"]["content"][0]["text"], "m", "{response}");
     }
-    pair.the_other_answers();
+    pair.assert_good_server_responds();
 }
 
 #[test]
-fn a_server_sees_nothing_of_the_host() {
-    let directory = tempfile::tempdir().expect("a directory");
+fn hosted_server_cannot_access_host() {
+    let directory = tempfile::tempdir().expect("create a directory");
     let secret = directory.path().join("secret");
-    fs::write(&secret, "not for servers").expect("it is written");
-    let pair = Pair::with("well", "");
+    fs::write(&secret, "not for servers").expect("write the file");
+    let pair = Pair::start("well", "");
     let environment = pair.call("env", &json!({}));
     assert!(!environment.to_string().contains("RINGFENCE_STATE_DIR"), "{environment}");
     let read = pair.call("read_path", &json!({"path": secret}));
@@ -278,8 +284,13 @@ fn a_server_sees_nothing_of_the_host() {
 }
 
 #[test]
-fn progress_and_cancellation_pass_through() {
-    let pair = Pair::with("well", "");
+fn progress_and_cancellation_are_forwarded() {
+    let pair = Pair::start("well", "");
+    let info = pair.info_when(|info| info["status"] == "connected");
+    let sandbox: i32 =
+        info["sandbox_id"].as_str().and_then(|id| id.parse().ok()).expect("the PID of the first process");
+    // The server handles each call in a separate thread, which ends with the call.
+    let idle_threads = threads_in_namespace_of(sandbox);
     pair.echo();
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "bad__sleep", "arguments": {"seconds": 1}, "_meta": {"progressToken": "mine"}}});
@@ -291,8 +302,9 @@ fn progress_and_cancellation_pass_through() {
     assert!(stream.contains(r#""progressToken":"mine""#) && stream.contains("slept"), "{stream}");
     let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
         "name": "bad__sleep", "arguments": {"seconds": 100}}});
+    wait_until("the previous call does not end", || threads_in_namespace_of(sandbox) == idle_threads);
     let waiting = pair.server.send("POST /mcp", &call.to_string());
-    std::thread::sleep(Duration::from_millis(500));
+    wait_until("the call does not reach the server", || threads_in_namespace_of(sandbox) > idle_threads);
     drop(waiting);
     let logs = || pair.command(&["server", "logs", "bad"]);
     pair.info_when(|_| logs().contains("cancelled"));

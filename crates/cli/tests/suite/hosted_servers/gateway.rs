@@ -1,4 +1,4 @@
-//! A gateway with one server, called as an agent would.
+//! A gateway that hosts one server, with the calls of an agent.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use ringfence_testkit::Server;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// In the gateway's environment, and in no server's.
+/// A value in the environment of the gateway, which no server may see.
 pub(super) const SECRET: &str = "a-secret-of-the-gateway";
 
 pub(super) struct Gateway {
@@ -18,25 +18,25 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    /// With a server's entry as clients' files have it.
+    /// Starts a gateway with an entry in the format of client files, and waits until its server is connected.
     pub(super) fn hosting(name: &'static str, entry: &Value) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = tempfile::tempdir().expect("create a directory");
         let config = directory.path().join("ringfence.toml");
         let servers = BTreeMap::from([("servers", BTreeMap::from([(name, entry)]))]);
-        fs::write(&config, toml::to_string(&servers).expect("JSON can be TOML")).expect("it is written");
-        let options = ["--config", config.to_str().expect("it is text")];
+        fs::write(&config, toml::to_string(&servers).expect("encode as TOML")).expect("write the file");
+        let options = ["--config", config.to_str().expect("valid UTF-8")];
         let gateway = Self { server: Server::start(&options, &[("HOST_SECRET", SECRET)]), name, _directory: directory };
         gateway.await_start();
         gateway
     }
 
-    /// What a server needs may have to be installed first, on a machine that is busy with other tests.
+    /// The timeout allows for the installation of packages on a machine that is busy with other tests.
     fn await_start(&self) {
         let deadline = Instant::now() + Duration::from_secs(600);
         let headers = format!("Host: {}\r\n", self.server.address);
         loop {
             let (_, info) = self.server.http(&format!("GET /v1/servers/{}", self.name), &headers, "");
-            let info: Value = serde_json::from_str(&info).expect("it is JSON");
+            let info: Value = serde_json::from_str(&info).expect("valid JSON");
             if info["status"] == "connected" {
                 return;
             }
@@ -45,16 +45,16 @@ impl Gateway {
         }
     }
 
-    /// The whole answer.
-    pub(super) fn answer(&self, tool: &str, arguments: &Value) -> Value {
+    /// Calls a tool; returns the JSON-RPC response.
+    pub(super) fn response(&self, tool: &str, arguments: &Value) -> Value {
         self.server.call(&format!("{}__{tool}", self.name), arguments)
     }
 
-    /// The result of a call that succeeds.
+    /// Calls a tool that must succeed; returns the result.
     pub(super) fn call(&self, tool: &str, arguments: &Value) -> Value {
-        let mut answer = self.answer(tool, arguments);
-        assert!(answer["error"].is_null() && answer["result"]["isError"] != json!(true), "{tool}: {answer}");
-        answer["result"].take()
+        let mut response = self.response(tool, arguments);
+        assert!(response["error"].is_null() && response["result"]["isError"] != json!(true), "{tool}: {response}");
+        response["result"].take()
     }
 
     pub(super) fn text(&self, tool: &str, arguments: &Value) -> String {
@@ -62,8 +62,8 @@ impl Gateway {
         result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {result}")).to_owned()
     }
 
-    /// The whole answer to a call by a client of the modern era that can be asked by forms.
-    pub(super) fn modern_answer(&self, tool: &str, mut params: Value) -> Value {
+    /// Calls a tool as a client of protocol version 2026-07-28 with form elicitation; returns the JSON-RPC response.
+    pub(super) fn modern_response(&self, tool: &str, mut params: Value) -> Value {
         let name = format!("{}__{tool}", self.name);
         params["name"] = json!(name);
         params["_meta"] = json!({
