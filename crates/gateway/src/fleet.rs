@@ -37,6 +37,8 @@ pub(crate) use info::ServerInfo;
 pub(crate) use options::FleetOptions;
 pub(crate) use roster::Skipped;
 pub(crate) use state_machine::Status;
+#[cfg(test)]
+pub(crate) use tests::fake;
 
 use roster::Roster;
 use slot::{Connection, Goal, Slot};

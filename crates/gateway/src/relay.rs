@@ -134,7 +134,7 @@ impl Relay {
         call: &Call<'_>,
         params: Value,
         exchange: &E,
-        tracked: &mut Option<TrackedCall>,
+        tracked: &mut Option<TrackedCall<Connector>>,
     ) -> Result<E::Output, CallFailure> {
         let link = self.admit(call, tracked.is_some()).await?;
         authorize(call, &link)?;

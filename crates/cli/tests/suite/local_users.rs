@@ -1,4 +1,4 @@
-//! User may use a server on loopback that has no token.
+//! Access of local users to a server on loopback without a token.
 
 use std::path::Path;
 
@@ -7,46 +7,46 @@ use serde_json::{Value, json};
 
 use crate::up::up;
 
-/// `GET /v1/sessions` with curl, as a user of the host: the status and the body.
-fn list_sessions(who: User, address: &str, options: &[&str]) -> (u16, String) {
+/// Requests `GET /v1/sessions` with curl as a user of the host; returns the status and the body.
+fn list_sessions(user: User, address: &str, options: &[&str]) -> (u16, String) {
     let url = format!("http://{address}/v1/sessions");
-    let mut command = who.program(Path::new("/usr/bin/curl"));
+    let mut command = user.program(Path::new("/usr/bin/curl"));
     command.args(["-sS", "--max-time", "20", "-w", "\n%{http_code}", &url]).args(options);
-    let output = command.output().expect("curl runs");
+    let output = command.output().expect("run curl");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (body, status) = text.rsplit_once('\n').expect("curl prints the status");
-    (status.parse().expect("a status"), body.to_owned())
+    (status.parse().expect("a status code"), body.to_owned())
 }
 
-/// Another ordinary user.
-fn other(who: User) -> User {
-    if who == User::Plain { User::WithSubids } else { User::Plain }
+/// Returns an unprivileged user other than this one.
+fn other_user(user: User) -> User {
+    if user == User::Plain { User::WithSubids } else { User::Plain }
 }
 
 #[test]
 fn other_local_users_are_refused_without_a_token() {
-    for_each_user("other_local_users_are_refused", |who| {
-        if let Some(reason) = other(who).unavailable() {
-            return skip("other_local_users_are_refused", &reason);
+    for_each_user("other_local_users_are_refused_without_a_token", |user| {
+        if let Some(reason) = other_user(user).unavailable() {
+            return skip("other_local_users_are_refused_without_a_token", &reason);
         }
-        let server = Server::start_as(who, &[], &[]);
-        for allowed in [who, User::Root] {
+        let server = Server::start_as(user, &[], &[]);
+        for allowed in [user, User::Root] {
             let (status, body) = list_sessions(allowed, &server.address, &[]);
-            assert_eq!(status, 200, "{allowed:?} at the server of {who:?}: {body}");
+            assert_eq!(status, 200, "{allowed:?} at the server of {user:?}: {body}");
         }
-        let (status, body) = list_sessions(other(who), &server.address, &[]);
-        assert_eq!(status, 403, "{who:?}: {body}");
-        let uid = other(who).ids().0;
-        assert!(body.contains(&format!("uid {uid}")) && body.contains("--allow-local-users"), "{who:?}: {body}");
-        let refusal: Value = serde_json::from_str(&body).expect("JSON");
+        let (status, body) = list_sessions(other_user(user), &server.address, &[]);
+        assert_eq!(status, 403, "{user:?}: {body}");
+        let uid = other_user(user).ids().0;
+        assert!(body.contains(&format!("uid {uid}")) && body.contains("--allow-local-users"), "{user:?}: {body}");
+        let refusal: Value = serde_json::from_str(&body).expect("the body is JSON");
         assert!(refusal["hint"].as_str().is_some_and(|hint| hint.contains("token")), "{refusal}");
     });
 }
 
 #[test]
-fn local_users_are_let_in_by_option_variable_or_token() {
+fn local_users_are_accepted_with_option_variable_or_token() {
     if let Some(reason) = User::Plain.unavailable() {
-        return skip("local_users_are_let_in", &reason);
+        return skip("local_users_are_accepted_with_option_variable_or_token", &reason);
     }
     for server in
         [Server::start(&["--allow-local-users"], &[]), Server::start(&[], &[("RINGFENCE_ALLOW_LOCAL_USERS", "true")])]
@@ -60,9 +60,9 @@ fn local_users_are_let_in_by_option_variable_or_token() {
 }
 
 #[test]
-fn connections_handed_on_by_a_supervisor_are_checked_too() {
+fn connections_from_a_supervisor_are_checked() {
     if let Some(reason) = User::Plain.unavailable() {
-        return skip("connections_handed_on", &reason);
+        return skip("connections_from_a_supervisor_are_checked", &reason);
     }
     let (server, _) = up(&[], &[]);
     assert_eq!(list_sessions(User::Root, &server.address, &[]).0, 200);
@@ -70,7 +70,7 @@ fn connections_handed_on_by_a_supervisor_are_checked_too() {
 }
 
 #[test]
-fn ipv6_loopback_is_checked_too() {
+fn ipv6_loopback_is_checked() {
     if let Some(reason) = User::Plain.unavailable() {
         return skip("ipv6_loopback_is_checked", &reason);
     }
@@ -80,7 +80,7 @@ fn ipv6_loopback_is_checked_too() {
 }
 
 /// Reaches the server through the egress proxy, whose connections have the uid of the server.
-const THROUGH_THE_PROXY: &str = r"
+const FETCH_THROUGH_PROXY: &str = r"
 import os, urllib.request, urllib.error
 os.environ['no_proxy'] = os.environ['NO_PROXY'] = ''
 request = urllib.request.Request(URL, headers=HEADERS)
@@ -91,8 +91,8 @@ except urllib.error.HTTPError as error:
 ";
 
 #[test]
-fn guests_do_not_pass_as_the_user_of_the_server() {
-    for_each_user("guests_do_not_pass", |who| {
+fn guests_are_not_accepted_as_the_user_of_the_server() {
+    for_each_user("guests_are_not_accepted_as_the_user_of_the_server", |user| {
         let secret = "a-long-secret-for-guests";
         for (host, variables, headers, expected) in [
             ("127.0.0.1", &[][..], "{}".to_owned(), "403 "),
@@ -105,14 +105,14 @@ fn guests_do_not_pass_as_the_user_of_the_server() {
                 "200",
             ),
         ] {
-            let server = Server::start_as(who, &["--host", host], variables);
+            let server = Server::start_as(user, &["--host", host], variables);
             let address = &server.address;
-            let program = format!("URL = 'http://{address}/v1/sessions'\nHEADERS = {headers}\n{THROUGH_THE_PROXY}");
-            let outcome = run_python_as(who, &["--network", &format!("allow={address}+private")], &program);
+            let program = format!("URL = 'http://{address}/v1/sessions'\nHEADERS = {headers}\n{FETCH_THROUGH_PROXY}");
+            let outcome = run_python_as(user, &["--network", &format!("allow={address}+private")], &program);
             let text = outcome.text();
-            assert!(text.starts_with(expected), "{who:?} {host}: {text}{}", outcome.stderr);
+            assert!(text.starts_with(expected), "{user:?} {host}: {text}{}", outcome.stderr);
             if expected == "403 " {
-                assert!(text.contains("this connection comes from a sandbox"), "{who:?} {host}: {text}");
+                assert!(text.contains("this connection comes from a sandbox"), "{user:?} {host}: {text}");
             }
         }
     });

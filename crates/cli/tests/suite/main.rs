@@ -1,4 +1,4 @@
-//! Everything that is tested with the program as a person would start it.
+//! Integration tests, which start the `ringfence` program or use its crates with real sandboxes.
 
 mod audit;
 mod bad_input;

@@ -1,20 +1,21 @@
-//! `--network`: nothing without it, only what is allowed with it.
+//! `--network`: without it no host can be reached, with it only the allowed ones.
 
 use ringfence_testkit::{for_each_user, run_python_as};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-/// A web server on the host's loopback address that answers every request the same way.
-pub(crate) fn serve(answer: &'static str) -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    let port = listener.local_addr().expect("bound").port();
+/// Starts a web server on loopback that sends the same response to every request; returns its port.
+pub(crate) fn serve(response: &'static str) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bind a port");
+    let port = listener.local_addr().expect("the bound address").port();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = stream.expect("a connection");
+            let mut stream = stream.expect("accept a connection");
             let mut request = [0; 4096];
             let _ = stream.read(&mut request);
-            let length = answer.len();
-            let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{answer}");
+            let length = response.len();
+            let _ =
+                write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{response}");
         }
     });
     port
@@ -31,45 +32,50 @@ except OSError as error:
 ";
 
 #[test]
-fn an_allowed_host_is_reached_and_no_other() {
+fn only_allowed_hosts_are_reached() {
     let port = serve("allowed content");
     let other = serve("must not be seen");
-    for_each_user("an_allowed_host", |who| {
+    for_each_user("only_allowed_hosts_are_reached", |user| {
         let allow = format!("allow=127.0.0.1:{port}");
         let verbose = format!("import os; os.environ['no_proxy'] = ''\nURL = 'http://127.0.0.1:{port}/'\n{FETCH}");
-        let outcome = run_python_as(who, &["--network", &allow, "--verbose"], &verbose);
-        assert!(outcome.stderr.contains(&format!("egress to 127.0.0.1:{port} allowed")), "{who:?}: {}", outcome.stderr);
-        let fetch = |url: &str| run_python_as(who, &["--network", &allow], &format!("URL = '{url}'\n{FETCH}"));
-        // Python goes around the proxy for loopback addresses, as NO_PROXY asks; here the host's are meant.
-        let direct = |url: &str| {
+        let outcome = run_python_as(user, &["--network", &allow, "--verbose"], &verbose);
+        assert!(
+            outcome.stderr.contains(&format!("egress to 127.0.0.1:{port} allowed")),
+            "{user:?}: {}",
+            outcome.stderr
+        );
+        let fetch_without_proxy =
+            |url: &str| run_python_as(user, &["--network", &allow], &format!("URL = '{url}'\n{FETCH}"));
+        // NO_PROXY makes Python bypass the proxy for loopback addresses; here those of the host must be reached.
+        let fetch_through_proxy = |url: &str| {
             let program =
                 format!("import os; os.environ['no_proxy'] = os.environ['NO_PROXY'] = ''\nURL = '{url}'\n{FETCH}");
-            run_python_as(who, &["--network", &allow], &program)
+            run_python_as(user, &["--network", &allow], &program)
         };
-        let outcome = direct(&format!("http://127.0.0.1:{port}/"));
-        assert_eq!(outcome.text(), "allowed content\n", "{who:?}: {}", outcome.stderr);
-        let outcome = direct(&format!("http://127.0.0.1:{other}/"));
-        assert!(outcome.text().starts_with("403 ringfence: "), "{who:?}: {}", outcome.text());
+        let outcome = fetch_through_proxy(&format!("http://127.0.0.1:{port}/"));
+        assert_eq!(outcome.text(), "allowed content\n", "{user:?}: {}", outcome.stderr);
+        let outcome = fetch_through_proxy(&format!("http://127.0.0.1:{other}/"));
+        assert!(outcome.text().starts_with("403 ringfence: "), "{user:?}: {}", outcome.text());
         assert!(
             outcome.text().contains(&format!("hint: allow it with --network allow=127.0.0.1:{other}")),
-            "{who:?}: {}",
+            "{user:?}: {}",
             outcome.text()
         );
         assert!(
             outcome.stderr.contains(&format!("egress to 127.0.0.1:{other} refused")),
-            "{who:?}: {}",
+            "{user:?}: {}",
             outcome.stderr
         );
-        let outcome = fetch(&format!("http://127.0.0.1:{port}/"));
-        assert!(outcome.text().contains("refused"), "{who:?}: without the proxy: {}", outcome.text());
+        let outcome = fetch_without_proxy(&format!("http://127.0.0.1:{port}/"));
+        assert!(outcome.text().contains("refused"), "{user:?}: without the proxy: {}", outcome.text());
     });
 }
 
 #[test]
-fn without_a_network_nothing_is_reached() {
+fn no_host_is_reached_without_network_option() {
     let port = serve("must not be seen");
-    for_each_user("without_a_network", |who| {
-        let outcome = run_python_as(who, &[], &format!("URL = 'http://127.0.0.1:{port}/'\n{FETCH}"));
-        assert!(outcome.text().contains("Connection refused"), "{who:?}: {}", outcome.text());
+    for_each_user("no_host_is_reached_without_network_option", |user| {
+        let outcome = run_python_as(user, &[], &format!("URL = 'http://127.0.0.1:{port}/'\n{FETCH}"));
+        assert!(outcome.text().contains("Connection refused"), "{user:?}: {}", outcome.text());
     });
 }

@@ -1,4 +1,5 @@
-//! What sessions report about names in their volumes that programs on the host obey.
+//! Reports of sessions about protected names in their volumes: files that programs on the host execute or read as
+//! settings.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,23 +27,24 @@ async fn command(sessions: &Sessions, session: Option<&SessionId>, line: &str) -
         session_id: session.cloned(),
         timeout: Some(Duration::from_secs(20)),
     };
-    let answer = sessions.run_command(&Principal::local(), request, CancellationToken::new()).await;
-    answer.unwrap_or_else(|failure| panic!("{line}: {failure:?}"))
+    let result = sessions.run_command(&Principal::local(), request, CancellationToken::new()).await;
+    result.unwrap_or_else(|failure| panic!("{line}: {failure:?}"))
 }
 
-fn stdout(answer: &CallResult) -> String {
-    String::from_utf8_lossy(&answer.stdout.head).into_owned()
+fn stdout(result: &CallResult) -> String {
+    String::from_utf8_lossy(&result.stdout.head).into_owned()
 }
 
+/// Returns the outcomes and the guest paths of the audit events about protected names.
 fn recorded(audit: &Audit) -> Vec<(String, String)> {
     let events = audit.collected().into_iter().filter(|event| event.kind == AuditKind::ProtectedName);
     events.map(|event| (event.outcome.to_string(), event.detail["guest"].as_str().unwrap_or_default().into())).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_protected_name_that_a_guest_creates_is_reported_once_and_recorded() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let volume = directory.path().canonicalize().expect("it is there");
+async fn protected_name_created_by_a_guest_is_reported_once_and_audited() {
+    let directory = tempfile::tempdir().expect("create a directory");
+    let volume = directory.path().canonicalize().expect("resolve the path");
     let audit = Audit::in_memory();
     let sessions = Sessions::audited(settings(&volume), PathBuf::from(BINARY), audit.clone());
     let first = command(&sessions, None, "touch /data/ordinary").await;
@@ -58,7 +60,7 @@ async fn a_protected_name_that_a_guest_creates_is_reported_once_and_recorded() {
     let created = |name: &str| ("created".to_owned(), name.to_owned());
     assert_eq!(events, [created("/data/.envrc"), created("/data/.vscode")]);
 
-    // A sandbox that was made before, and waits in the pool, does not protect what exists now.
+    // Pool sandboxes that were created before these names existed would not protect them.
     for _ in 0..2 {
         let next = command(&sessions, None, "echo more >> /data/.envrc || echo refused").await;
         assert_eq!(stdout(&next), "refused\n", "{next:?}");
@@ -68,26 +70,27 @@ async fn a_protected_name_that_a_guest_creates_is_reported_once_and_recorded() {
     command(&sessions, Some(&id), "(sleep 0.2; mkdir /data/.cursor) > /dev/null 2>&1 &").await;
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     while !volume.join(".cursor").exists() {
-        assert!(std::time::Instant::now() < deadline, "nothing was created");
+        assert!(std::time::Instant::now() < deadline, "the background process created nothing");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    sessions.stop(&Principal::local(), &id).await.expect("it stops");
+    sessions.stop(&Principal::local(), &id).await.expect("stop the session");
     assert!(recorded(&audit).contains(&created("/data/.cursor")), "{:?}", recorded(&audit));
     sessions.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strict_volumes_of_sessions_report_nothing_and_are_left_as_they_were() {
-    let (directory, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
-    let volume = directory.path().canonicalize().expect("it is there");
+async fn strict_volumes_of_sessions_prevent_protected_names_and_stay_unchanged() {
+    let (directory, state) =
+        (tempfile::tempdir().expect("create a directory"), tempfile::tempdir().expect("create a directory"));
+    let volume = directory.path().canonicalize().expect("resolve the path");
     let settings = SessionSettings { strict_volumes: Some(state.path().join("volumes")), ..settings(&volume) };
     let sessions = Sessions::new(settings, PathBuf::from(BINARY));
-    let answer = command(&sessions, None, "echo evil > /data/.envrc || echo refused").await;
-    assert_eq!((&*stdout(&answer), answer.notices.len()), ("refused\n", 0), "{answer:?}");
+    let result = command(&sessions, None, "echo evil > /data/.envrc || echo refused").await;
+    assert_eq!((&*stdout(&result), result.notices.len()), ("refused\n", 0), "{result:?}");
     sessions.shut_down().await;
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    while std::fs::read_dir(&volume).expect("readable").next().is_some() {
-        assert!(std::time::Instant::now() < deadline, "placeholders are left");
+    while std::fs::read_dir(&volume).expect("read the volume").next().is_some() {
+        assert!(std::time::Instant::now() < deadline, "placeholders were left");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

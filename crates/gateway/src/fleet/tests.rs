@@ -3,5 +3,5 @@
 mod cleanup;
 mod entry_changes;
 mod failures;
-mod fake;
+pub(crate) mod fake;
 mod links;

@@ -7,8 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::connection::{Connector, ServerLink};
-use crate::fleet::{CallEnd, Fleet, NoResponse};
+use crate::fleet::{CallEnd, Connect, Fleet, NoResponse};
 
 /// Minimum time without a response that counts as a failure of the server.
 pub(super) const MIN_RESPONSE_TIME: Duration = Duration::from_secs(30);
@@ -87,17 +86,17 @@ impl Drop for ClientRequest {
 
 /// A call that was sent. When it is dropped, the fleet learns how it ended. A caller may give up at any time: that counts
 /// against a server which had time to respond and sent nothing.
-pub(super) struct TrackedCall {
-    fleet: Fleet<Connector>,
+pub(super) struct TrackedCall<C: Connect> {
+    fleet: Fleet<C>,
     server: String,
-    link: Arc<ServerLink>,
+    link: Arc<C::Link>,
     progress: Arc<CallProgress>,
     start: Instant,
     end: Option<CallEnd>,
 }
 
-impl TrackedCall {
-    pub(super) fn new(fleet: &Fleet<Connector>, server: &str, link: Arc<ServerLink>) -> Self {
+impl<C: Connect> TrackedCall<C> {
+    pub(super) fn new(fleet: &Fleet<C>, server: &str, link: Arc<C::Link>) -> Self {
         let (fleet, server) = (fleet.clone(), server.to_owned());
         Self { fleet, server, link, progress: Arc::default(), start: Instant::now(), end: None }
     }
@@ -107,7 +106,7 @@ impl TrackedCall {
     }
 
     /// Notes that the same call is sent once more.
-    pub(super) fn retry(&mut self, link: Arc<ServerLink>) -> &mut Self {
+    pub(super) fn retry(&mut self, link: Arc<C::Link>) -> &mut Self {
         (self.link, self.end) = (link, None);
         self
     }
@@ -117,7 +116,7 @@ impl TrackedCall {
     }
 }
 
-impl Drop for TrackedCall {
+impl<C: Connect> Drop for TrackedCall<C> {
     fn drop(&mut self) {
         let has_messages = self.progress.has_messages.load(Ordering::Relaxed);
         if let Some(end) = verdict(self.end, self.start.elapsed(), has_messages) {
@@ -135,7 +134,53 @@ fn verdict(end: Option<CallEnd>, duration: Duration, has_messages: bool) -> Opti
 
 #[cfg(test)]
 mod tests {
+    use ringfence_store::Audit;
+
     use super::*;
+    use crate::fleet::fake::{FakeServers, entries};
+    use crate::relay::CallFailure;
+
+    const SERVER: &str = "silent";
+
+    /// Starts five calls at once and drops them after a time; returns whether the next call is refused.
+    async fn circuit_opens(time: Duration, prepare: fn(&mut TrackedCall<FakeServers>)) -> bool {
+        let fleet = FakeServers::new().fleet(&Audit::disabled());
+        fleet.apply(entries(&[SERVER]));
+        let mut calls = Vec::new();
+        for _ in 0..5 {
+            let link = fleet.admit(SERVER, MIN_RESPONSE_TIME).await.unwrap();
+            calls.push(TrackedCall::new(&fleet, SERVER, link));
+        }
+        let caller = tokio::spawn(async move {
+            calls.iter_mut().for_each(prepare);
+            std::future::pending::<()>().await;
+        });
+        tokio::time::sleep(time).await;
+        assert!(fleet.admit(SERVER, MIN_RESPONSE_TIME).await.is_ok(), "the calls have not ended");
+        caller.abort();
+        assert!(caller.await.unwrap_err().is_cancelled());
+        match fleet.admit(SERVER, MIN_RESPONSE_TIME).await {
+            Ok(_) => false,
+            Err(missing) => {
+                assert_eq!(missing.message, "the last 5 calls failed; the next call is allowed in 15 s");
+                true
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_given_up_after_the_minimum_time_open_the_circuit() {
+        let (short, long) = (MIN_RESPONSE_TIME - Duration::from_secs(1), MIN_RESPONSE_TIME + Duration::from_secs(1));
+        assert!(circuit_opens(long, |_| {}).await);
+        assert!(!circuit_opens(short, |_| {}).await, "the server had too little time to respond");
+        let cancelled = |call: &mut TrackedCall<_>| {
+            call.set_end(CallFailure::Cancelled { may_have_run: true }.call_end());
+        };
+        assert!(circuit_opens(long, cancelled).await);
+        assert!(!circuit_opens(short, cancelled).await, "the server had too little time to respond");
+        assert!(!circuit_opens(long, |call| call.progress().message_received()).await, "the server was working");
+        assert!(!circuit_opens(long, |call| call.set_end(Some(CallEnd::Responded))).await);
+    }
 
     #[test]
     fn missing_response_counts_only_after_the_minimum_time() {

@@ -59,7 +59,7 @@ pub(super) fn fails(phase: Phase) -> StartScript {
 }
 
 #[derive(Clone)]
-pub(super) struct FakeServers(Arc<FakeServersInner>);
+pub(crate) struct FakeServers(Arc<FakeServersInner>);
 
 struct FakeServersInner {
     created: Instant,
@@ -70,7 +70,7 @@ struct FakeServersInner {
     links: AtomicUsize,
 }
 
-pub(super) struct FakeLink {
+pub(crate) struct FakeLink {
     servers: FakeServers,
     name: String,
     life: Behavior,
@@ -95,7 +95,7 @@ impl Drop for CountGuard<'_> {
 }
 
 impl FakeServers {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(FakeServersInner {
             created: Instant::now(),
             scripts: Mutex::default(),
@@ -109,7 +109,7 @@ impl FakeServers {
         self.0.scripts.lock().insert(name.into(), starts.into_iter().collect());
     }
 
-    pub(super) fn fleet(&self, audit: &Audit) -> Fleet<FakeServers> {
+    pub(crate) fn fleet(&self, audit: &Audit) -> Fleet<FakeServers> {
         Fleet::new(self.clone(), audit.clone(), FleetOptions::default())
     }
 
@@ -251,7 +251,7 @@ pub(super) fn disabled(name: &str) -> ServerEntry {
     ServerEntry { enable: false, ..entry(name) }
 }
 
-pub(super) fn entries(names: &[&str]) -> Vec<ServerEntry> {
+pub(crate) fn entries(names: &[&str]) -> Vec<ServerEntry> {
     names.iter().map(|name| entry(name)).collect()
 }
 
