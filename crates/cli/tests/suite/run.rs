@@ -1,4 +1,4 @@
-//! `ringfence run`: what goes in, what comes out, and what the command sees.
+//! `ringfence run`: input, output, and the environment of the command.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -9,38 +9,38 @@ use ringfence_testkit::{User, for_each_user, run_as, run_python_as, run_with_inp
 use crate::BINARY;
 
 #[test]
-fn a_command_runs_and_its_output_comes_back() {
-    for_each_user("a_command_runs", |who| {
-        let outcome = run_as(who, &[], &["python3", "-c", "print(1+1)"]);
-        assert_eq!((outcome.code, outcome.text(), outcome.stderr), (0, "2\n".into(), String::new()), "{who:?}");
+fn command_output_is_returned() {
+    for_each_user("command_output_is_returned", |user| {
+        let outcome = run_as(user, &[], &["python3", "-c", "print(1+1)"]);
+        assert_eq!((outcome.code, outcome.text(), outcome.stderr), (0, "2\n".into(), String::new()), "{user:?}");
     });
 }
 
 #[test]
 fn every_template_has_its_interpreter() {
-    for_each_user("every_template", |who| {
+    for_each_user("every_template_has_its_interpreter", |user| {
         for (template, command) in [
             ("python", ["python3", "-c", "print('here')"].as_slice()),
             ("node", &["node", "-e", "console.log('here')"]),
             ("bash", &["bash", "-c", "echo here"]),
             ("shell", &["sh", "-c", "echo here"]),
         ] {
-            let outcome = run_as(who, &["--template", template], command);
-            assert_eq!(outcome.text(), "here\n", "{who:?} {template}: {}", outcome.stderr);
+            let outcome = run_as(user, &["--template", template], command);
+            assert_eq!(outcome.text(), "here\n", "{user:?} {template}: {}", outcome.stderr);
         }
     });
 }
 
 #[test]
-fn the_exit_code_is_passed_on() {
-    for_each_user("the_exit_code", |who| {
-        let code = |options: &[&str], command: &[&str]| run_as(who, options, command).code;
-        assert_eq!(code(&[], &["sh", "-c", "exit 0"]), 0, "{who:?}");
-        assert_eq!(code(&[], &["sh", "-c", "exit 42"]), 42, "{who:?}");
-        assert_eq!(code(&[], &["sh", "-c", "kill -TERM $$"]), 128 + 15, "{who:?}");
-        assert_eq!(code(&[], &["sh", "-c", "kill -KILL $$"]), 128 + 9, "{who:?}");
-        assert_eq!(code(&["--timeout", "0.5"], &["sleep", "60"]), 124, "{who:?}");
-        assert_eq!(code(&["--timeout", "0.5"], &["sh", "-c", "trap '' TERM; sleep 60"]), 124, "{who:?}");
+fn exit_code_is_passed_on() {
+    for_each_user("exit_code_is_passed_on", |user| {
+        let code = |options: &[&str], command: &[&str]| run_as(user, options, command).code;
+        assert_eq!(code(&[], &["sh", "-c", "exit 0"]), 0, "{user:?}");
+        assert_eq!(code(&[], &["sh", "-c", "exit 42"]), 42, "{user:?}");
+        assert_eq!(code(&[], &["sh", "-c", "kill -TERM $$"]), 128 + 15, "{user:?}");
+        assert_eq!(code(&[], &["sh", "-c", "kill -KILL $$"]), 128 + 9, "{user:?}");
+        assert_eq!(code(&["--timeout", "0.5"], &["sleep", "60"]), 124, "{user:?}");
+        assert_eq!(code(&["--timeout", "0.5"], &["sh", "-c", "trap '' TERM; sleep 60"]), 124, "{user:?}");
     });
 }
 
@@ -62,8 +62,8 @@ print(json.dumps({
     'cmdline': open('/proc/1/cmdline').read().strip('\0'),
 }))
 ";
-    for_each_user("nothing_of_the_host", |who| {
-        let outcome = run_python_as(who, &[], program);
+    for_each_user("nothing_of_the_host_is_visible", |user| {
+        let outcome = run_python_as(user, &[], program);
         let none = "0000000000000000";
         let expected = format!(
             "{{\"pids\": [1, 2], \"env\": [\"HOME\", \"LANG\", \"LOGNAME\", \"PATH\", \"SHELL\", \"TMPDIR\", \"USER\"], \
@@ -71,12 +71,12 @@ print(json.dumps({
              \"etc\": false, \"interfaces\": [\"lo\"], \"status\": [\"1\", \"2\", \"{none}\", \"{none}\", \"{none}\", \"{none}\", \"{none}\"], \
              \"ids\": [1000, 1000], \"host\": \"ringfence\", \"groups\": [], \"cmdline\": \"\"}}\n"
         );
-        assert_eq!(outcome.text(), expected, "{who:?}: {}", outcome.stderr);
+        assert_eq!(outcome.text(), expected, "{user:?}: {}", outcome.stderr);
     });
 }
 
 #[test]
-fn only_the_workspace_can_be_written() {
+fn only_workspace_and_temporary_directories_are_writable() {
     let program = r"
 import os
 def can_write(directory):
@@ -88,14 +88,14 @@ def can_write(directory):
 writable = [d for d, _, _ in os.walk('/') if not d.startswith('/proc') and can_write(d)]
 print(sorted(writable))
 ";
-    for_each_user("only_the_workspace", |who| {
-        let outcome = run_python_as(who, &[], program);
-        assert_eq!(outcome.text(), "['/dev/shm', '/tmp', '/workspace']\n", "{who:?}: {}", outcome.stderr);
+    for_each_user("only_workspace_and_temporary_directories_are_writable", |user| {
+        let outcome = run_python_as(user, &[], program);
+        assert_eq!(outcome.text(), "['/dev/shm', '/tmp', '/workspace']\n", "{user:?}: {}", outcome.stderr);
     });
 }
 
 #[test]
-fn a_full_workspace_is_an_error_and_not_the_end() {
+fn full_workspace_fails_writes_but_does_not_end_the_command() {
     let program = r"
 import errno, os
 def fill(path):
@@ -111,25 +111,29 @@ print(fill('/workspace/big'), fill('/tmp/big'), fill('/dev/shm/big'))
 open('/workspace/small', 'w').write('alive')
 print(open('/workspace/small').read())
 ";
-    for_each_user("a_full_workspace", |who| {
-        let outcome = run_python_as(who, &["--workspace", "64M"], program);
-        assert_eq!(outcome.text(), "ENOSPC ENOSPC ENOSPC\nalive\n", "{who:?}: {}", outcome.stderr);
+    for_each_user("full_workspace_fails_writes_but_does_not_end_the_command", |user| {
+        let outcome = run_python_as(user, &["--workspace", "64M"], program);
+        assert_eq!(outcome.text(), "ENOSPC ENOSPC ENOSPC\nalive\n", "{user:?}: {}", outcome.stderr);
     });
 }
 
 #[test]
-fn a_memory_bomb_ends_alone_and_is_explained() {
-    for_each_user("a_memory_bomb", |who| {
-        let sibling = who.ringfence().args(["run", "--", "cat"]).stdin(Stdio::piped()).spawn();
-        let mut sibling = sibling.expect("a sibling starts");
-        // Many processes, so that no limit of a single one is met first.
+fn memory_bomb_is_killed_with_a_reason_and_other_sandboxes_continue() {
+    for_each_user("memory_bomb_is_killed_with_a_reason_and_other_sandboxes_continue", |user| {
+        let sibling = user.ringfence().args(["run", "--", "cat"]).stdin(Stdio::piped()).spawn();
+        let mut sibling = sibling.expect("second sandbox starts");
+        // Many processes, so that no limit of a single process is reached first.
         let bomb = "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        x = bytearray(60 << 20)\n        for i in range(0, len(x), 4096): x[i] = 1\n        time.sleep(20)\ntime.sleep(20)";
-        let outcome = run_python_as(who, &["--memory", "128M", "--timeout", "10"], bomb);
-        assert!(outcome.stderr.contains("memory limit of 128 MiB"), "{who:?}: {} {}", outcome.code, outcome.stderr);
-        sibling.stdin.take().expect("stdin is piped").write_all(b"still here").expect("the sibling reads");
-        let mut answer = String::new();
-        sibling.stdout.take().expect("stdout is piped").read_to_string(&mut answer).expect("the sibling answers");
-        assert_eq!((answer.as_str(), sibling.wait().expect("it ends").code()), ("still here", Some(0)), "{who:?}");
+        let outcome = run_python_as(user, &["--memory", "128M", "--timeout", "10"], bomb);
+        assert!(outcome.stderr.contains("memory limit of 128 MiB"), "{user:?}: {} {}", outcome.code, outcome.stderr);
+        sibling.stdin.take().expect("stdin is piped").write_all(b"still here").expect("input is written");
+        let mut output = String::new();
+        sibling.stdout.take().expect("stdout is piped").read_to_string(&mut output).expect("output is read");
+        assert_eq!(
+            (output.as_str(), sibling.wait().expect("process exits").code()),
+            ("still here", Some(0)),
+            "{user:?}"
+        );
     });
 }
 
@@ -143,149 +147,158 @@ fn streams_are_binary_safe_and_unbounded() {
         state ^= state << 17;
         input.extend(state.to_ne_bytes());
     }
-    for_each_user("streams", |who| {
-        let outcome = run_with_input_as(who, &[], &["sh", "-c", "tee /dev/stderr | cat"], &input);
-        assert_eq!(outcome.code, 0, "{who:?}");
-        assert!(outcome.stdout == input, "{who:?}: {} bytes came back of {}", outcome.stdout.len(), input.len());
+    for_each_user("streams_are_binary_safe_and_unbounded", |user| {
+        let outcome = run_with_input_as(user, &[], &["sh", "-c", "tee /dev/stderr | cat"], &input);
+        assert_eq!(outcome.code, 0, "{user:?}");
+        assert!(outcome.stdout == input, "{user:?}: {} of {} bytes were returned", outcome.stdout.len(), input.len());
     });
 }
 
 #[test]
-fn a_command_that_ignores_its_input_ends_all_the_same() {
-    for_each_user("ignored_input", |who| {
-        let mut child = who.ringfence();
+fn command_ends_without_reading_its_input() {
+    for_each_user("command_ends_without_reading_its_input", |user| {
+        let mut child = user.ringfence();
         child.args(["run", "--", "true"]).stdin(Stdio::piped());
-        let mut child = child.spawn().expect("it starts");
+        let mut child = child.spawn().expect("process starts");
         let stdin = child.stdin.take();
-        assert_eq!(child.wait().expect("it ends").code(), Some(0), "{who:?}");
+        assert_eq!(child.wait().expect("process exits").code(), Some(0), "{user:?}");
         drop(stdin);
     });
 }
 
 #[test]
-fn output_written_at_the_very_end_is_not_lost() {
-    for_each_user("last_output", |who| {
+fn output_written_just_before_exit_is_not_lost() {
+    for_each_user("output_written_just_before_exit_is_not_lost", |user| {
         for _ in 0..20 {
-            let outcome = run_as(who, &[], &["sh", "-c", "echo out; echo err >&2"]);
-            assert_eq!((outcome.text().as_str(), outcome.stderr.as_str()), ("out\n", "err\n"), "{who:?}");
+            let outcome = run_as(user, &[], &["sh", "-c", "echo out; echo err >&2"]);
+            assert_eq!((outcome.text().as_str(), outcome.stderr.as_str()), ("out\n", "err\n"), "{user:?}");
         }
     });
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_writer() {
-    for_each_user("reader_goes", |who| {
-        let mut child = who.ringfence().args(["run", "--", "yes"]).spawn().expect("it starts");
+fn closed_stdout_ends_the_command() {
+    for_each_user("closed_stdout_ends_the_command", |user| {
+        let mut child = user.ringfence().args(["run", "--", "yes"]).spawn().expect("process starts");
         let mut start = [0; 2];
-        child.stdout.take().expect("stdout is piped").read_exact(&mut start).expect("it writes");
-        assert_eq!(child.wait().expect("it ends").code(), Some(128 + 13), "{who:?}");
+        child.stdout.take().expect("stdout is piped").read_exact(&mut start).expect("output is read");
+        assert_eq!(child.wait().expect("process exits").code(), Some(128 + 13), "{user:?}");
     });
 }
 
 #[test]
-fn options_reach_the_command() {
-    for_each_user("options", |who| {
+fn options_apply_to_the_command() {
+    for_each_user("options_apply_to_the_command", |user| {
         let script = "pwd; echo $A $HOST_SECRET; ulimit -n; cat /proc/self/limits | grep -c 'Max processes *77 '";
         let options =
             ["--workdir", "/tmp", "--env", "A=b=c", "--env", "HOST_SECRET", "--nofile", "333", "--pids", "77"];
-        let outcome = run_as(who, &options, &["sh", "-c", script]);
-        assert_eq!(outcome.text(), "/tmp\nb=c a-secret-of-the-host\n333\n1\n", "{who:?}: {}", outcome.stderr);
+        let outcome = run_as(user, &options, &["sh", "-c", script]);
+        assert_eq!(outcome.text(), "/tmp\nb=c a-secret-of-the-host\n333\n1\n", "{user:?}: {}", outcome.stderr);
     });
 }
 
 #[test]
-fn volumes_are_shown_where_and_how_they_are_asked_for() {
-    for_each_user("volumes", |who| {
-        let directory = who.directory();
-        std::fs::write(directory.path().join("file"), "content").expect("a file");
-        let (uid, gid) = who.ids();
-        std::os::unix::fs::chown(directory.path().join("file"), Some(uid), Some(gid)).expect("its owner");
+fn volumes_are_mounted_at_their_path_with_their_access_mode() {
+    for_each_user("volumes_are_mounted_at_their_path_with_their_access_mode", |user| {
+        let directory = user.directory();
+        std::fs::write(directory.path().join("file"), "content").expect("file is written");
+        let (uid, gid) = user.ids();
+        std::os::unix::fs::chown(directory.path().join("file"), Some(uid), Some(gid)).expect("owner is set");
         let host = directory.path().display();
         let script = "cat /data/file; (echo x > /data/new) 2>/dev/null && echo written; ls -A /data | tr '\\n' ' '";
-        let show = |mode: &str| run_as(who, &["--volume", &format!("{host}:/data{mode}")], &["sh", "-c", script]);
-        assert_eq!(show("").text(), "contentfile ", "{who:?}");
-        assert_eq!(show(":ro").text(), "contentfile ", "{who:?}");
-        let outcome = show(":rw");
-        assert_eq!(outcome.text(), "contentwritten\nfile new ", "{who:?}: {}", outcome.stderr);
-        assert_eq!(outcome.stderr, "", "{who:?}: nothing was created that the host obeys");
-        let metadata = std::fs::metadata(directory.path().join("new")).expect("it is on the host");
-        assert_eq!(std::os::unix::fs::MetadataExt::uid(&metadata), uid, "{who:?}: it belongs to the owner");
-        let left: Vec<_> =
-            std::fs::read_dir(directory.path()).expect("readable").flatten().map(|e| e.file_name()).collect();
-        assert_eq!(left.len(), 2, "{who:?}: {left:?}");
+        let run_with_mode =
+            |mode: &str| run_as(user, &["--volume", &format!("{host}:/data{mode}")], &["sh", "-c", script]);
+        assert_eq!(run_with_mode("").text(), "contentfile ", "{user:?}");
+        assert_eq!(run_with_mode(":ro").text(), "contentfile ", "{user:?}");
+        let outcome = run_with_mode(":rw");
+        assert_eq!(outcome.text(), "contentwritten\nfile new ", "{user:?}: {}", outcome.stderr);
+        assert_eq!(outcome.stderr, "", "{user:?}: there is no warning about protected files");
+        let metadata = std::fs::metadata(directory.path().join("new")).expect("file is on the host");
+        assert_eq!(
+            std::os::unix::fs::MetadataExt::uid(&metadata),
+            uid,
+            "{user:?}: the new file belongs to the owner of the directory"
+        );
+        let remaining: Vec<_> =
+            std::fs::read_dir(directory.path()).expect("directory is read").flatten().map(|e| e.file_name()).collect();
+        assert_eq!(remaining.len(), 2, "{user:?}: {remaining:?}");
     });
 }
 
 #[test]
-fn a_protected_name_that_is_created_is_reported_and_then_protected() {
-    for_each_user("created_names", |who| {
-        let directory = who.directory();
+fn created_protected_file_is_reported_and_then_read_only() {
+    for_each_user("created_protected_file_is_reported_and_then_read_only", |user| {
+        let directory = user.directory();
         let volume = format!("{}:/data:rw", directory.path().display());
-        let plant = "echo evil > /data/.envrc && mkdir -p /data/.git/hooks && echo done";
-        let outcome = run_as(who, &["--volume", &volume], &["sh", "-c", plant]);
-        assert_eq!(outcome.text(), "done\n", "{who:?}: {}", outcome.stderr);
+        let create = "echo evil > /data/.envrc && mkdir -p /data/.git/hooks && echo done";
+        let outcome = run_as(user, &["--volume", &volume], &["sh", "-c", create]);
+        assert_eq!(outcome.text(), "done\n", "{user:?}: {}", outcome.stderr);
         for name in ["/data/.envrc", "/data/.git"] {
             let warning = format!("warning: {name} was created in a volume");
-            assert_eq!(outcome.stderr.matches(&warning).count(), 1, "{who:?}: {}", outcome.stderr);
+            assert_eq!(outcome.stderr.matches(&warning).count(), 1, "{user:?}: {}", outcome.stderr);
         }
-        let again = run_as(who, &["--volume", &volume], &["sh", "-c", "echo more >> /data/.envrc || echo refused"]);
-        assert_eq!(again.text(), "refused\n", "{who:?}: {}", again.stderr);
-        assert!(!again.stderr.contains("warning:"), "{who:?}: {}", again.stderr);
+        let again = run_as(user, &["--volume", &volume], &["sh", "-c", "echo more >> /data/.envrc || echo refused"]);
+        assert_eq!(again.text(), "refused\n", "{user:?}: {}", again.stderr);
+        assert!(!again.stderr.contains("warning:"), "{user:?}: {}", again.stderr);
     });
 }
 
 #[test]
-fn strict_volumes_hold_absent_names_and_leave_nothing() {
-    for_each_user("strict_volumes", |who| {
-        let (directory, state) = (who.directory(), who.directory());
-        std::fs::create_dir(directory.path().join(".git")).expect("a repository");
+fn strict_volumes_prevent_creation_of_protected_files_and_leave_no_files() {
+    for_each_user("strict_volumes_prevent_creation_of_protected_files_and_leave_no_files", |user| {
+        let (directory, state) = (user.directory(), user.directory());
+        std::fs::create_dir(directory.path().join(".git")).expect("directory is created");
         let volume = format!("{}:/data:rw", directory.path().display());
-        let mut command = who.ringfence();
+        let mut command = user.ringfence();
         command.env("RINGFENCE_STATE_DIR", state.path());
-        let plant = "(echo evil > /data/.envrc) 2>/dev/null || echo refused; \
+        let create = "(echo evil > /data/.envrc) 2>/dev/null || echo refused; \
                      touch /data/.git/index 2>/dev/null || echo refused; touch /data/new && echo written";
-        command.args(["run", "--strict-volumes", "--volume", &volume, "--", "sh", "-c", plant]);
-        let output = command.output().expect("it runs");
+        command.args(["run", "--strict-volumes", "--volume", &volume, "--", "sh", "-c", create]);
+        let output = command.output().expect("command runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "refused\nrefused\nwritten\n", "{who:?}: {stderr}");
-        assert!(!stderr.contains("warning:"), "{who:?}: {stderr}");
-        let mut left: Vec<_> =
-            std::fs::read_dir(directory.path()).expect("readable").flatten().map(|e| e.file_name()).collect();
-        left.sort();
-        assert_eq!(left, [".git", "new"], "{who:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "refused\nrefused\nwritten\n", "{user:?}: {stderr}");
+        assert!(!stderr.contains("warning:"), "{user:?}: {stderr}");
+        let mut remaining: Vec<_> =
+            std::fs::read_dir(directory.path()).expect("directory is read").flatten().map(|e| e.file_name()).collect();
+        remaining.sort();
+        assert_eq!(remaining, [".git", "new"], "{user:?}");
     });
 }
 
-/// The directory of ringfence's own settings is empty for the guest, with the file in it.
+/// The directory with ringfence's settings appears empty to the guest, although it contains a file.
 #[test]
-fn a_home_with_a_configuration_file_can_be_a_volume() {
-    for_each_user("home_with_configuration", |who| {
-        let home = who.directory();
-        let own = home.path().join(".config/ringfence");
-        std::fs::create_dir_all(&own).expect("a directory");
-        std::fs::write(own.join("ringfence.toml"), "# of the user\n").expect("a configuration");
-        let (uid, gid) = who.ids();
-        for path in [home.path().join(".config"), own.clone(), own.join("ringfence.toml")] {
-            std::os::unix::fs::chown(path, Some(uid), Some(gid)).expect("its owner");
+fn home_directory_with_a_configuration_file_can_be_a_volume() {
+    for_each_user("home_directory_with_a_configuration_file_can_be_a_volume", |user| {
+        let home = user.directory();
+        let settings = home.path().join(".config/ringfence");
+        std::fs::create_dir_all(&settings).expect("directory is created");
+        std::fs::write(settings.join("ringfence.toml"), "# settings of the user\n").expect("file is written");
+        let (uid, gid) = user.ids();
+        for path in [home.path().join(".config"), settings.clone(), settings.join("ringfence.toml")] {
+            std::os::unix::fs::chown(path, Some(uid), Some(gid)).expect("owner is set");
         }
         let volume = format!("{}:/data:rw", home.path().display());
         let attack = "ls -A /data/.config/ringfence; (echo x > /data/.config/ringfence/ringfence.toml) 2>/dev/null; \
-                      mv /data/.config /data/away 2>/dev/null; touch /data/new && echo written";
-        let mut command = who.ringfence();
+                      mv /data/.config /data/moved 2>/dev/null; touch /data/new && echo written";
+        let mut command = user.ringfence();
         command.env("HOME", home.path());
-        let output = command.args(["run", "--volume", &volume, "--", "sh", "-c", attack]).output().expect("it runs");
+        let output =
+            command.args(["run", "--volume", &volume, "--", "sh", "-c", attack]).output().expect("command runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "written\n", "{who:?}: {stderr}");
-        let text = std::fs::read_to_string(own.join("ringfence.toml")).expect("it is there");
-        assert_eq!(text, "# of the user\n", "{who:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "written\n", "{user:?}: {stderr}");
+        let text = std::fs::read_to_string(settings.join("ringfence.toml")).expect("file exists");
+        assert_eq!(text, "# settings of the user\n", "{user:?}");
     });
 }
 
 #[test]
-fn git_works_in_a_volume_but_cannot_be_told_what_to_execute() {
+fn git_works_in_a_volume_but_its_hooks_and_settings_are_read_only() {
     let git = Path::new("/usr/bin/git");
     if !git.exists() {
-        return ringfence_testkit::skip("git_in_a_volume", "git is missing");
+        return ringfence_testkit::skip(
+            "git_works_in_a_volume_but_its_hooks_and_settings_are_read_only",
+            "git is missing",
+        );
     }
     let inside = r"
 set -e; cd /data
@@ -302,37 +315,37 @@ refused() { if ( eval $1 ) 2>/dev/null; then echo allowed: $1; fi; }
 refused 'echo evil > .git/hooks/post-checkout'
 refused 'git config core.fsmonitor /data/evil'
 refused 'echo evil > .git/info/attributes'
-refused 'mv .git away'
-refused 'mv .git/hooks .git/away'
+refused 'mv .git moved'
+refused 'mv .git/hooks .git/moved'
 refused 'rm -rf .git/hooks'
 refused 'mkdir other && mv -T other .git'
 rmdir other 2>/dev/null
 exit 0
 ";
-    for_each_user("git_in_a_volume", |who| {
-        let (directory, home) = (who.directory(), who.directory());
-        let host = |arguments: &[&str]| {
-            let mut command = who.program(git);
+    for_each_user("git_works_in_a_volume_but_its_hooks_and_settings_are_read_only", |user| {
+        let (directory, home) = (user.directory(), user.directory());
+        let host_git = |arguments: &[&str]| {
+            let mut command = user.program(git);
             command.env("HOME", home.path()).current_dir(directory.path()).args(arguments);
             let output = command.output().expect("git runs");
-            assert!(output.status.success(), "{who:?}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(output.status.success(), "{user:?}: {}", String::from_utf8_lossy(&output.stderr));
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        host(&["init", "-q", "-b", "main", "."]);
+        host_git(&["init", "-q", "-b", "main", "."]);
         let volume = format!("{}:/data:rw", directory.path().display());
-        let outcome = run_as(who, &["--volume", &volume], &["sh", "-c", inside]);
-        assert_eq!(outcome.text().trim(), "4", "{who:?}: {}", outcome.stderr);
-        assert!(!outcome.stderr.contains("in a volume"), "{who:?}: {}", outcome.stderr);
-        assert_eq!(host(&["status", "--porcelain"]), "", "{who:?}");
-        assert_eq!(host(&["rev-list", "--count", "HEAD"]).trim(), "4", "{who:?}");
+        let outcome = run_as(user, &["--volume", &volume], &["sh", "-c", inside]);
+        assert_eq!(outcome.text().trim(), "4", "{user:?}: {}", outcome.stderr);
+        assert!(!outcome.stderr.contains("in a volume"), "{user:?}: {}", outcome.stderr);
+        assert_eq!(host_git(&["status", "--porcelain"]), "", "{user:?}");
+        assert_eq!(host_git(&["rev-list", "--count", "HEAD"]).trim(), "4", "{user:?}");
         // A file that redirects git's settings and hooks cannot be prevented, but is reported.
-        let redirect = run_as(who, &["--volume", &volume], &["sh", "-c", "echo ../evil > /data/.git/commondir"]);
-        assert!(redirect.stderr.contains("/data/.git/commondir was created"), "{who:?}: {}", redirect.stderr);
+        let redirect = run_as(user, &["--volume", &volume], &["sh", "-c", "echo ../evil > /data/.git/commondir"]);
+        assert!(redirect.stderr.contains("/data/.git/commondir was created"), "{user:?}: {}", redirect.stderr);
     });
 }
 
 #[test]
-fn no_setuid_file_is_left_in_a_volume() {
+fn setuid_files_cannot_be_created_in_a_volume() {
     let program = r"
 import ctypes, errno, os, stat
 path = '/data/file'
@@ -347,82 +360,86 @@ print(refused(lambda: os.chmod(path, 0o4755)), refused(lambda: os.chmod(path, 0o
 print(refused(lambda: os.close(os.open('/data/new', os.O_CREAT | os.O_WRONLY, 0o6755))))
 print(refused(lambda: os.chmod(path, 0o1755)))
 ";
-    for_each_user("setuid_files", |who| {
-        let directory = who.directory();
-        let outcome = run_python_as(who, &["--volume", &format!("{}:/data:rw", directory.path().display())], program);
-        assert_eq!(outcome.text(), "EPERM EPERM\nEPERM\n0o1755\n", "{who:?}: {}", outcome.stderr);
+    for_each_user("setuid_files_cannot_be_created_in_a_volume", |user| {
+        let directory = user.directory();
+        let outcome = run_python_as(user, &["--volume", &format!("{}:/data:rw", directory.path().display())], program);
+        assert_eq!(outcome.text(), "EPERM EPERM\nEPERM\n0o1755\n", "{user:?}: {}", outcome.stderr);
     });
 }
 
 #[test]
-fn a_link_that_a_guest_planted_leads_nowhere() {
-    for_each_user("planted_link", |who| {
-        let (project, secret) = (who.directory(), who.directory());
-        std::fs::create_dir(secret.path().join("b")).expect("a directory");
-        std::fs::write(secret.path().join("b/secret"), "secret").expect("a file");
+fn symlink_created_by_a_guest_is_not_accepted_as_a_volume() {
+    for_each_user("symlink_created_by_a_guest_is_not_accepted_as_a_volume", |user| {
+        let (project, secret) = (user.directory(), user.directory());
+        std::fs::create_dir(secret.path().join("b")).expect("directory is created");
+        std::fs::write(secret.path().join("b/secret"), "secret").expect("file is written");
         let host = project.path().display();
-        let plant = format!("ln -s {} /data/a", secret.path().display());
-        let outcome = run_as(who, &["--volume", &format!("{host}:/data:rw")], &["sh", "-c", &plant]);
-        assert_eq!(outcome.code, 0, "{who:?}: {}", outcome.stderr);
+        let create = format!("ln -s {} /data/a", secret.path().display());
+        let outcome = run_as(user, &["--volume", &format!("{host}:/data:rw")], &["sh", "-c", &create]);
+        assert_eq!(outcome.code, 0, "{user:?}: {}", outcome.stderr);
         for volume in [format!("{host}/a:/data"), format!("{host}/a/b:/data"), format!("{host}/a/b/secret:/data")] {
-            let outcome = run_as(who, &["--volume", &volume], &["ls", "-R", "/data"]);
-            assert_eq!(outcome.code, 125, "{who:?} {volume}: {}", outcome.text());
-            assert!(outcome.stderr.contains("symbolic link; use"), "{who:?} {volume}: {}", outcome.stderr);
+            let outcome = run_as(user, &["--volume", &volume], &["ls", "-R", "/data"]);
+            assert_eq!(outcome.code, 125, "{user:?} {volume}: {}", outcome.text());
+            assert!(outcome.stderr.contains("symbolic link; use"), "{user:?} {volume}: {}", outcome.stderr);
         }
     });
 }
 
 #[test]
-fn signals_are_passed_on() {
+fn signals_are_forwarded() {
     let program =
         "trap 'echo got TERM; exit 7' TERM; trap 'echo got USR1' USR1; echo ready; while :; do sleep 0.05; done";
-    for_each_user("signals", |who| {
-        let mut child = who.ringfence();
-        let mut child = child.args(["run", "--", "sh", "-c", program]).spawn().expect("it starts");
+    for_each_user("signals_are_forwarded", |user| {
+        let mut child = user.ringfence();
+        let mut child = child.args(["run", "--", "sh", "-c", program]).spawn().expect("process starts");
         let pid = rustix::process::Pid::from_child(&child);
         let mut stdout = child.stdout.take().expect("stdout is piped");
         let mut read = |expected: &str| {
             let mut line = vec![0; expected.len()];
-            stdout.read_exact(&mut line).expect("it writes");
-            assert_eq!(String::from_utf8_lossy(&line), expected, "{who:?}");
+            stdout.read_exact(&mut line).expect("output is read");
+            assert_eq!(String::from_utf8_lossy(&line), expected, "{user:?}");
         };
         read("ready\n");
-        rustix::process::kill_process(pid, rustix::process::Signal::USR1).expect("it lives");
+        rustix::process::kill_process(pid, rustix::process::Signal::USR1).expect("process is alive");
         read("got USR1\n");
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("process is alive");
         read("got TERM\n");
-        assert_eq!(child.wait().expect("it ends").code(), Some(7), "{who:?}");
+        assert_eq!(child.wait().expect("process exits").code(), Some(7), "{user:?}");
     });
 }
 
 #[test]
-fn a_terminal_is_offered_where_there_is_one() {
+fn command_gets_a_terminal_of_the_same_size() {
     if User::Root.unavailable().is_some() || !Path::new("/usr/bin/script").exists() {
-        return ringfence_testkit::skip("a_terminal_is_offered", "util-linux's `script` or root is missing");
+        return ringfence_testkit::skip(
+            "command_gets_a_terminal_of_the_same_size",
+            "util-linux's `script` or root is missing",
+        );
     }
     let all = format!("{BINARY} run -- sh -c 'tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo all'");
-    assert_eq!(in_a_terminal(&all), "/dev/pts/0\n33 77\nall\n");
-    // One that asks for the size as the first thing it does has it too, every time.
-    let at_once = format!("for _ in 1 2 3 4 5 6 7 8 9 10; do {BINARY} run -- stty size; done");
-    assert_eq!(in_a_terminal(&at_once), "33 77\n".repeat(10));
+    assert_eq!(output_in_terminal(&all), "/dev/pts/0\n33 77\nall\n");
+    // The size is set before the command starts, so that a command that queries it first gets it every time.
+    let repeated = format!("for _ in 1 2 3 4 5 6 7 8 9 10; do {BINARY} run -- stty size; done");
+    assert_eq!(output_in_terminal(&repeated), "33 77\n".repeat(10));
 }
 
-/// What a shell line shows in a terminal of 33 by 77.
-fn in_a_terminal(line: &str) -> String {
-    // `script` gives the program a terminal of its own, as a person's would be.
+/// Returns the output of a shell line in a terminal of 33 rows and 77 columns.
+fn output_in_terminal(line: &str) -> String {
+    // `script` starts the program in a new terminal.
     let mut command = User::Root.program(Path::new("/usr/bin/script"));
     command.args(["-qec", &format!("stty rows 33 cols 77; {line}"), "/dev/null"]).env("TERM", "xterm");
     let mut child = command.stdin(Stdio::piped()).spawn().expect("script runs");
-    // Its input must stay open: at its end, script types an end-of-file, which would be echoed.
+    // The input must stay open: when it ends, `script` writes an end-of-file character, which the terminal echoes.
     let stdin = child.stdin.take();
     let mut text = String::new();
-    child.stdout.take().expect("stdout is piped").read_to_string(&mut text).expect("it writes");
+    child.stdout.take().expect("stdout is piped").read_to_string(&mut text).expect("output is read");
     drop(stdin);
-    child.wait().expect("it ends");
+    child.wait().expect("process exits");
     text.replace('\r', "")
 }
 
-/// Watchers of Python (watchdog, watchfiles) ask for events of access, which they do not need and do not get.
+/// File watchers of Python (watchdog, watchfiles) also request access events. They do not need them, and the sandbox does
+/// not deliver them.
 #[test]
 fn file_watchers_work() {
     let program = r#"
@@ -456,27 +473,27 @@ missing = libc.inotify_add_watch(libc.inotify_init(), b'absent', IN_CREATE | IN_
 assert (missing, ctypes.get_errno()) == (-1, 2), ctypes.get_errno()
 print('watched')
 "#;
-    for_each_user("file_watchers", |who| {
-        let outcome = run_as(who, &[], &["python3", "-c", program]);
-        assert_eq!((outcome.code, outcome.text()), (0, "watched\n".into()), "{who:?}: {}", outcome.stderr);
+    for_each_user("file_watchers_work", |user| {
+        let outcome = run_as(user, &[], &["python3", "-c", program]);
+        assert_eq!((outcome.code, outcome.text()), (0, "watched\n".into()), "{user:?}: {}", outcome.stderr);
     });
 }
 
 #[test]
-fn programs_can_list_their_interfaces() {
+fn programs_can_list_network_interfaces() {
     let program = r"
 import socket
-# more often than the limit of sockets that are open together
+# more sockets than the limit of open ones
 for _ in range(300):
     socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).close()
     socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
 print(socket.if_nameindex(), socket.getaddrinfo('localhost', 80, socket.AF_INET)[0][4])
 ";
-    for_each_user("interfaces", |who| {
-        let outcome = run_as(who, &["--memory", "128M", "--workspace", "16M"], &["python3", "-c", program]);
+    for_each_user("programs_can_list_network_interfaces", |user| {
+        let outcome = run_as(user, &["--memory", "128M", "--workspace", "16M"], &["python3", "-c", program]);
         let listed = "[(1, 'lo')] ('127.0.0.1', 80)\n";
-        assert_eq!((outcome.code, outcome.text()), (0, listed.into()), "{who:?}: {}", outcome.stderr);
-        let outcome = run_as(who, &["--template", "node"], &["node", "-p", "Object.keys(os.networkInterfaces())"]);
-        assert_eq!((outcome.code, outcome.text()), (0, "[ 'lo' ]\n".into()), "{who:?}: {}", outcome.stderr);
+        assert_eq!((outcome.code, outcome.text()), (0, listed.into()), "{user:?}: {}", outcome.stderr);
+        let outcome = run_as(user, &["--template", "node"], &["node", "-p", "Object.keys(os.networkInterfaces())"]);
+        assert_eq!((outcome.code, outcome.text()), (0, "[ 'lo' ]\n".into()), "{user:?}: {}", outcome.stderr);
     });
 }

@@ -1,4 +1,4 @@
-//! Sessions as a server has them: state that stays, limits that hold, ends that are told.
+//! Sessions of a server: persistent state, limits, and reports of their end.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn sessions() -> Sessions {
     Sessions::new(SessionSettings::default(), PathBuf::from(BINARY))
 }
 
-/// A caller with one session, made by its first call.
+/// A caller with one session, which its first call creates.
 struct Caller {
     sessions: Sessions,
     template: &'static str,
@@ -31,9 +31,9 @@ impl Caller {
         let (template, session_id) = (Some(self.template.into()), self.session.clone());
         let request =
             CodeRequest { code: code.into(), template, flavor: None, session_id, timeout: self.timeout, host: None };
-        let answer = self.sessions.execute(&Principal::local(), request, CancellationToken::new()).await?;
-        self.session = Some(answer.session_id.clone());
-        Ok(answer)
+        let result = self.sessions.execute(&Principal::local(), request, CancellationToken::new()).await?;
+        self.session = Some(result.session_id.clone());
+        Ok(result)
     }
 
     async fn code(&mut self, code: &str) -> CallResult {
@@ -44,19 +44,19 @@ impl Caller {
         let (template, session_id) = (Some(self.template.into()), self.session.clone());
         let request =
             CommandRequest { command: command.into(), template, flavor: None, session_id, timeout: self.timeout };
-        let answer = self.sessions.run_command(&Principal::local(), request, CancellationToken::new()).await;
-        let answer = answer.unwrap_or_else(|failure| panic!("{command}: {failure:?}"));
-        self.session = Some(answer.session_id.clone());
-        answer
+        let result = self.sessions.run_command(&Principal::local(), request, CancellationToken::new()).await;
+        let result = result.unwrap_or_else(|failure| panic!("{command}: {failure:?}"));
+        self.session = Some(result.session_id.clone());
+        result
     }
 }
 
-fn text(answer: &CallResult) -> String {
-    String::from_utf8_lossy(&answer.stdout.head).into_owned()
+fn text(result: &CallResult) -> String {
+    String::from_utf8_lossy(&result.stdout.head).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn variables_stay_from_call_to_call_in_every_language() {
+async fn variables_persist_between_calls_in_every_language() {
     let sessions = sessions();
     for (template, first, second, expected) in [
         ("python", "x = 41", "x += 1\nprint(x)", "42\n"),
@@ -64,10 +64,10 @@ async fn variables_stay_from_call_to_call_in_every_language() {
         ("bash", "x=41; cd /tmp", "echo $((x + 1)) $PWD", "42 /tmp\n"),
     ] {
         let mut caller = Caller::new(&sessions, template);
-        let answer = caller.code(first).await;
-        assert!(answer.session_created, "{template}");
-        let answer = caller.code(second).await;
-        assert_eq!((text(&answer).as_str(), answer.session_created), (expected, false), "{template}: {answer:?}");
+        let result = caller.code(first).await;
+        assert!(result.session_created, "{template}");
+        let result = caller.code(second).await;
+        assert_eq!((text(&result).as_str(), result.session_created), (expected, false), "{template}: {result:?}");
     }
     let infos = sessions.list(&Principal::local()).await;
     assert_eq!(infos.len(), 3);
@@ -79,58 +79,58 @@ async fn variables_stay_from_call_to_call_in_every_language() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn results_errors_and_commands_are_told_apart() {
+async fn results_errors_and_exit_codes_are_distinguished() {
     let sessions = sessions();
     let mut caller = Caller::new(&sessions, "python");
     assert_eq!(caller.code("6 * 7").await.result.as_deref(), Some("42"));
-    let answer = caller.code("1 / 0").await;
-    assert_eq!(answer.status, Status::Error);
-    assert_eq!(answer.error.as_ref().map(|error| error.name.as_str()), Some("ZeroDivisionError"), "{answer:?}");
-    let answer = caller.command("echo out; echo err >&2; exit 3").await;
-    assert_eq!((answer.status, answer.exit_code), (Status::Error, Some(3)));
-    assert_eq!((text(&answer).as_str(), answer.stderr.head.as_slice()), ("out\n", b"err\n".as_slice()));
+    let result = caller.code("1 / 0").await;
+    assert_eq!(result.status, Status::Error);
+    assert_eq!(result.error.as_ref().map(|error| error.name.as_str()), Some("ZeroDivisionError"), "{result:?}");
+    let result = caller.command("echo out; echo err >&2; exit 3").await;
+    assert_eq!((result.status, result.exit_code), (Status::Error, Some(3)));
+    assert_eq!((text(&result).as_str(), result.stderr.head.as_slice()), ("out\n", b"err\n".as_slice()));
     caller.code("open('made', 'w').write('by python')").await;
     assert_eq!(text(&caller.command("cat made | tr a-z A-Z").await), "BY PYTHON");
     sessions.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_timeout_interrupts_and_keeps_the_state() {
+async fn timeout_interrupts_the_call_and_preserves_the_state() {
     let sessions = sessions();
-    for (template, setting, endless, asking) in [
-        ("python", "x = 'kept'", "print('begun', flush=True)\nwhile True: pass", "print(x)"),
-        ("node", "let x = 'kept'", "console.log('begun'); while (true) {}", "console.log(x)"),
-        ("bash", "x=kept", "echo begun; while :; do :; done", "echo $x"),
+    for (template, set_variable, endless, print_variable) in [
+        ("python", "x = 'preserved'", "print('started', flush=True)\nwhile True: pass", "print(x)"),
+        ("node", "let x = 'preserved'", "console.log('started'); while (true) {}", "console.log(x)"),
+        ("bash", "x=preserved", "echo started; while :; do :; done", "echo $x"),
     ] {
         let mut caller = Caller::new(&sessions, template);
-        caller.code(setting).await;
+        caller.code(set_variable).await;
         caller.timeout = Some(Duration::from_secs(1));
-        let answer = caller.code(endless).await;
-        assert_eq!((answer.status, text(&answer).as_str()), (Status::TimedOut, "begun\n"), "{template}: {answer:?}");
+        let result = caller.code(endless).await;
+        assert_eq!((result.status, text(&result).as_str()), (Status::TimedOut, "started\n"), "{template}: {result:?}");
         caller.timeout = None;
-        assert_eq!(text(&caller.code(asking).await), "kept\n", "{template}");
+        assert_eq!(text(&caller.code(print_variable).await), "preserved\n", "{template}");
     }
     sessions.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interpreter_that_dies_is_replaced_and_the_caller_told() {
+async fn killed_interpreter_is_replaced_and_reported() {
     let sessions = sessions();
     let mut caller = Caller::new(&sessions, "python");
-    caller.code("x = 1; open('/workspace/kept', 'w').write('kept')").await;
-    let answer = caller.code("import os; os.kill(os.getpid(), 9)").await;
-    assert_eq!(answer.status, Status::Killed);
-    assert!(answer.notices[0].contains("state is lost"), "{answer:?}");
-    let answer = caller.code("print(open('/workspace/kept').read(), 'x' in globals())").await;
-    assert_eq!(text(&answer), "kept False\n");
+    caller.code("x = 1; open('/workspace/preserved', 'w').write('preserved')").await;
+    let result = caller.code("import os; os.kill(os.getpid(), 9)").await;
+    assert_eq!(result.status, Status::Killed);
+    assert!(result.notices[0].contains("state is lost"), "{result:?}");
+    let result = caller.code("print(open('/workspace/preserved').read(), 'x' in globals())").await;
+    assert_eq!(text(&result), "preserved False\n");
     sessions.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_nobody_uses_expires() {
+async fn idle_session_expires() {
     let settings = SessionSettings { idle_timeout: Duration::from_secs(1), ..SessionSettings::default() };
     let sessions = Sessions::new(settings, PathBuf::from(BINARY));
-    sessions.create_session(&Principal::local(), None, None).await.expect("it is made");
+    sessions.create_session(&Principal::local(), None, None).await.expect("session is created");
     while !sessions.list(&Principal::local()).await.is_empty() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -138,34 +138,38 @@ async fn a_session_that_nobody_uses_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_of_one_principal_is_not_there_for_another() {
+async fn session_of_another_principal_is_not_found() {
     let sessions = sessions();
     let mut caller = Caller::new(&sessions, "bash");
     let id = caller.code("echo hello").await.session_id;
-    let other = Principal::named("somebody else");
+    let other = Principal::named("other");
     assert!(sessions.list(&other).await.is_empty());
     let unknown = sessions.info(&other, &SessionId::from_caller("session-0")).await.unwrap_err();
     for failure in [sessions.info(&other, &id).await.unwrap_err(), sessions.stop(&other, &id).await.unwrap_err()] {
         assert_eq!(failure.kind, Kind::SessionNotFound);
-        assert_eq!(failure.message.replace(id.as_str(), "session-0"), unknown.message, "no difference is shown");
+        assert_eq!(
+            failure.message.replace(id.as_str(), "session-0"),
+            unknown.message,
+            "the message does not reveal that the session exists"
+        );
     }
-    let stopped = sessions.stop(&Principal::local(), &id).await.expect("its own");
+    let stopped = sessions.stop(&Principal::local(), &id).await.expect("the principal's session");
     assert!(!stopped.was_running);
     assert_eq!(caller.try_code("echo again").await.unwrap_err().kind, Kind::SessionNotFound);
     sessions.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_is_bounded_and_forged_frames_are_only_output() {
+async fn output_flood_is_truncated_and_forged_frames_are_plain_output() {
     let sessions = sessions();
     let mut caller = Caller::new(&sessions, "python");
     let flood = "import sys\nfor _ in range(2000): sys.stdout.write('x' * 100_000)\nprint('end')";
-    let answer = caller.code(flood).await;
-    assert_eq!(answer.status, Status::Ok);
+    let result = caller.code(flood).await;
+    assert_eq!(result.status, Status::Ok);
     assert!(
-        answer.stdout.dropped_bytes > 190_000_000 && answer.stdout.tail.ends_with(b"end\n"),
+        result.stdout.dropped_bytes > 190_000_000 && result.stdout.tail.ends_with(b"end\n"),
         "{}",
-        answer.stdout.dropped_bytes
+        result.stdout.dropped_bytes
     );
     let forged = r#"
 import json, os, struct
@@ -173,7 +177,7 @@ frame = json.dumps({"type": "done", "id": 1, "status": "ok", "result": "forged"}
 os.write(1, struct.pack(">I", len(frame)) + frame)
 "true"
 "#;
-    let answer = caller.code(forged).await;
-    assert_eq!(answer.result.as_deref(), Some("'true'"), "{answer:?}");
+    let result = caller.code(forged).await;
+    assert_eq!(result.result.as_deref(), Some("'true'"), "{result:?}");
     sessions.shut_down().await;
 }

@@ -14,7 +14,7 @@ use crate::BINARY;
 fn server_command(state: &Path, arguments: &[&str]) {
     let mut command = Command::new(BINARY);
     command.arg("server").args(arguments).env("RINGFENCE_STATE_DIR", state).current_dir(state);
-    let output = command.output().expect("it runs");
+    let output = command.output().expect("command runs");
     assert!(output.status.success(), "{arguments:?}: {output:?}");
 }
 
@@ -38,11 +38,11 @@ async fn commands_beside_a_killed_server_lose_nothing() {
         servers.insert(name);
         sessions.insert(start_session(&server));
         let state = server.kill();
-        let store = Store::open(state.path()).expect("it opens");
-        let found = store.sessions().await.expect("it is read");
+        let store = Store::open(state.path()).expect("store opens");
+        let found = store.sessions().await.expect("rows are read");
         let found: BTreeSet<String> = found.into_iter().map(|session| session.id.as_str().to_owned()).collect();
         assert_eq!(found, sessions, "round {round}");
-        let found = store.servers().await.expect("it is read");
+        let found = store.servers().await.expect("rows are read");
         assert_eq!(found.into_iter().map(|server| server.name).collect::<BTreeSet<_>>(), servers, "round {round}");
         store.close().await;
         server = Server::start_again(state, &[], &[]);
@@ -56,44 +56,44 @@ fn damaged_database_is_not_replaced_while_a_server_uses_it() {
     let state = Server::start(&[], &[]).stop();
     let server = Server::start_again(state, &[], &[]);
     let database = server.state.path().join("ringfence.db");
-    let mut content = std::fs::read(&database).expect("it is there");
+    let mut content = std::fs::read(&database).expect("file exists");
     content[4096..].fill(0x5a);
-    std::fs::write(&database, &content).expect("it is ours");
+    std::fs::write(&database, &content).expect("file is accessible");
     let mut list = Command::new(BINARY);
     list.args(["server", "list"]).env("RINGFENCE_STATE_DIR", server.state.path());
-    let output = list.output().expect("it runs");
+    let output = list.output().expect("command runs");
     assert!(!output.status.success(), "{output:?}");
     assert!(stderr(&output).contains("is damaged") && stderr(&output).contains("is in use"), "{output:?}");
     assert!(stderr(&output).contains("hint: stop all servers"), "{output:?}");
-    assert_eq!(std::fs::read(&database).expect("it is there"), content);
+    assert_eq!(std::fs::read(&database).expect("file exists"), content);
     let state = server.kill();
-    list.output().expect("it runs");
+    list.output().expect("command runs");
     let reports = ringfence_store::damage_reports(state.path());
-    assert_eq!(std::fs::read(reports[0].damaged_file()).expect("it is preserved"), content);
+    assert_eq!(std::fs::read(reports[0].damaged_file()).expect("damaged file is preserved"), content);
 }
 
 /// A state directory with one server in its database and in its backup. A second one was added after the backup, and
 /// then the database was damaged.
 fn damaged_state() -> tempfile::TempDir {
-    let state = tempfile::tempdir().expect("a directory");
+    let state = tempfile::tempdir().expect("directory is created");
     server_command(state.path(), &["add", "restored", "--", "no-such-program"]);
     assert!(state.path().join("ringfence.db.backup-1").exists(), "the command makes a backup");
     server_command(state.path(), &["add", "lost", "--", "no-such-program"]);
-    std::fs::write(state.path().join("ringfence.db"), "this is not a database").expect("it is ours");
+    std::fs::write(state.path().join("ringfence.db"), "this is not a database").expect("file is accessible");
     state
 }
 
 fn ringfence(state: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(BINARY);
     command.args(arguments).env("RINGFENCE_STATE_DIR", state).current_dir(state);
-    command.output().expect("it runs")
+    command.output().expect("command runs")
 }
 
 /// Removes the files that the hint of a report names.
 fn acknowledge(state: &Path) {
-    for file in std::fs::read_dir(state).expect("it is there").flatten() {
+    for file in std::fs::read_dir(state).expect("directory exists").flatten() {
         if file.file_name().to_string_lossy().starts_with("ringfence.db.damaged-") {
-            std::fs::remove_file(file.path()).expect("it is ours");
+            std::fs::remove_file(file.path()).expect("file is accessible");
         }
     }
 }
@@ -146,7 +146,7 @@ fn server_logs_a_damaged_database_at_every_start() {
     for _ in 0..2 {
         let mut serve = Command::new(BINARY);
         serve.args(["serve", "--stdio"]).env("RINGFENCE_STATE_DIR", state.path()).stdin(std::process::Stdio::null());
-        let output = serve.output().expect("it runs");
+        let output = serve.output().expect("command runs");
         let text = stderr(&output);
         assert!(text.contains("ERROR") && text.contains("the state database was found damaged"), "{text}");
     }
@@ -154,13 +154,13 @@ fn server_logs_a_damaged_database_at_every_start() {
 
 #[test]
 fn newer_database_is_refused_by_every_command_and_the_server() {
-    let state = tempfile::tempdir().expect("a directory");
+    let state = tempfile::tempdir().expect("directory is created");
     server_command(state.path(), &["add", "stored", "--", "no-such-program"]);
     let database = state.path().join("ringfence.db");
-    let mut content = std::fs::read(&database).expect("it is there");
+    let mut content = std::fs::read(&database).expect("file exists");
     // `PRAGMA user_version`, in the header.
     content[60..64].copy_from_slice(&99_u32.to_be_bytes());
-    std::fs::write(&database, &content).expect("it is ours");
+    std::fs::write(&database, &content).expect("file is accessible");
     let commands: [&[&str]; 6] = [
         &["server", "list"],
         &["server", "add", "new", "--", "no-such-program"],
@@ -175,7 +175,7 @@ fn newer_database_is_refused_by_every_command_and_the_server() {
         let text = stderr(&output);
         assert!(text.contains("newer ringfence: its format is 99"), "{arguments:?}: {text}");
         assert!(text.contains("hint: the file is left unchanged"), "{arguments:?}: {text}");
-        assert_eq!(std::fs::read(&database).expect("it is there"), content, "{arguments:?}");
+        assert_eq!(std::fs::read(&database).expect("file exists"), content, "{arguments:?}");
     }
     assert_eq!(ringfence_store::damage_reports(state.path()), []);
 }

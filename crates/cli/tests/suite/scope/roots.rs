@@ -1,4 +1,4 @@
-//! What sandboxes are shown of the host: nothing outside of the allowed roots, whoever exchanges names meanwhile.
+//! Volumes within a scope: sandboxes see no file outside of the allowed roots, even if paths are swapped concurrently.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,180 +11,183 @@ use ringfence_testkit::{Server, User, for_each_user};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
-use super::desk::{Desk, run};
+use super::fixture::{Fixture, run};
 
-/// Without any that wait ready: each session is made when it is asked for.
+/// Disables the pools, so that each sandbox is created on request.
 const NO_POOL: &str = "[sessions.pool]\npython = 0\nnode = 0\nbash = 0\n";
 
 #[test]
-fn a_volume_outside_of_the_roots_is_refused_at_the_start() {
-    for_each_user("a_volume_outside_of_the_roots_is_refused_at_the_start", |who| {
-        let desk = Desk::of(who);
-        symlink(desk.path("outside"), desk.path("root/link")).expect("a link");
-        fs::create_dir(desk.path("rooted")).expect("a directory");
-        let scope = desk.scope(&json!({}));
+fn volume_outside_of_the_allowed_roots_is_refused_at_start() {
+    for_each_user("volume_outside_of_the_allowed_roots_is_refused_at_start", |user| {
+        let fixture = Fixture::new(user);
+        symlink(fixture.path("outside"), fixture.path("root/link")).expect("symbolic link is created");
+        fs::create_dir(fixture.path("rooted")).expect("directory is created");
+        let scope = fixture.scope(&json!({}));
         for (outside, reason) in [
             ("outside", "it lies in none of the allowed roots"),
             ("rooted", "it lies in none of the allowed roots"),
             ("root/link", "the path contains a symbolic link"),
             ("root/missing", "the path does not exist"),
         ] {
-            let said = desk.refusal(&["--scope", &scope, &desk.volume(outside, "ro")]);
-            assert!(said.contains(reason) && said.contains("hint: "), "{outside}: {said}");
+            let stderr = fixture.failed_serve(&["--scope", &scope, &fixture.volume(outside, "ro")]);
+            assert!(stderr.contains(reason) && stderr.contains("hint: "), "{outside}: {stderr}");
         }
-        let server = desk.serve(&json!({}), &[&desk.volume("root/project", "ro")]);
+        let server = fixture.serve(&json!({}), &[&fixture.volume("root/project", "ro")]);
         assert_eq!(run(&server, "bash", "cat /shown/content")["stdout"], "inside");
     });
 }
 
-/// Exchanges two names again and again, until it is dropped.
+/// Exchanges two paths repeatedly until it is dropped.
 struct Swapper {
-    is_over: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Swapper {
-    fn of(one: &Path, other: &Path) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (one, other, over) = (one.to_owned(), other.to_owned(), Arc::clone(&is_over));
+    fn start(one: &Path, other: &Path) -> Self {
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let (one, other, stop) = (one.to_owned(), other.to_owned(), Arc::clone(&is_stopped));
         let thread = std::thread::spawn(move || {
-            while !over.load(Ordering::Relaxed) {
-                renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).expect("both are there");
+            while !stop.load(Ordering::Relaxed) {
+                renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).expect("both paths exist");
             }
         });
-        Self { is_over, thread: Some(thread) }
+        Self { is_stopped, thread: Some(thread) }
     }
 }
 
 impl Drop for Swapper {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().map(JoinHandle::join);
-        assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))), "the names were not exchanged");
+        self.is_stopped.store(true, Ordering::Relaxed);
+        let result = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || matches!(result, Some(Ok(()))), "the paths were not exchanged");
     }
 }
 
-/// Makes sessions while `name` is, now and then, a link that leads out of the root; each is to show the content that
-/// lies inside, or nothing. Afterwards it is seen that the link alone is refused, and what is inside is shown.
-fn race(desk: &Desk, server: &Server, name: &str) {
-    const LEAST: usize = 40;
-    const MOST: usize = 2000;
-    let (name, link) = (desk.path(name), desk.path("root/link"));
-    let look = || server.call("execute_code", &json!({"code": "cat /shown/content", "template": "bash"}));
-    let is_refused = |answer: &Value| answer["error"]["data"]["category"] == "sandbox";
+/// Creates sessions while `name` is repeatedly swapped with a symbolic link to a directory outside of the root. Each session
+/// must see the content inside of the root or be refused, and both must happen. Then checks each state without the swaps:
+/// the link is refused, the directory is mounted.
+fn race(fixture: &Fixture, server: &Server, name: &str) {
+    const MIN_SESSIONS: usize = 40;
+    const MAX_SESSIONS: usize = 2000;
+    let (name, link) = (fixture.path(name), fixture.path("root/link"));
+    let read_content = || server.call("execute_code", &json!({"code": "cat /shown/content", "template": "bash"}));
+    let is_refused = |response: &Value| response["error"]["data"]["category"] == "sandbox";
     let (mut shown, mut refused) = (0, 0);
-    let swapper = Swapper::of(&name, &link);
-    for made in 0..MOST {
-        if made >= LEAST && shown > 0 && refused > 0 {
+    let swapper = Swapper::start(&name, &link);
+    for count in 0..MAX_SESSIONS {
+        if count >= MIN_SESSIONS && shown > 0 && refused > 0 {
             break;
         }
-        let answer = look();
-        let said = answer.to_string();
-        assert!(!said.contains("secret"), "{said}");
-        if answer["result"]["structuredContent"]["stdout"] == "inside" {
+        let response = read_content();
+        assert!(!response.to_string().contains("secret"), "{response}");
+        if response["result"]["structuredContent"]["stdout"] == "inside" {
             shown += 1;
         } else {
-            assert!(is_refused(&answer), "{said}");
+            assert!(is_refused(&response), "{response}");
             refused += 1;
         }
     }
     drop(swapper);
-    assert!(shown > 0 && refused > 0, "both were to be met with: {shown} shown, {refused} refused");
-    let exchange = || renameat_with(CWD, &name, CWD, &link, RenameFlags::EXCHANGE).expect("both are there");
-    if !fs::symlink_metadata(&name).expect("it is there").is_symlink() {
+    assert!(shown > 0 && refused > 0, "both outcomes must occur: {shown} shown, {refused} refused");
+    let exchange = || renameat_with(CWD, &name, CWD, &link, RenameFlags::EXCHANGE).expect("both paths exist");
+    if !fs::symlink_metadata(&name).expect("file exists").is_symlink() {
         exchange();
     }
-    let answer = look();
-    assert!(is_refused(&answer) && answer.to_string().contains("the path contains a symbolic link"), "{answer}");
+    let response = read_content();
+    assert!(is_refused(&response) && response.to_string().contains("the path contains a symbolic link"), "{response}");
     exchange();
-    assert_eq!(look()["result"]["structuredContent"]["stdout"], "inside");
+    assert_eq!(read_content()["result"]["structuredContent"]["stdout"], "inside");
 }
 
 #[test]
-fn a_link_that_is_exchanged_meanwhile_leads_nowhere() {
-    for_each_user("a_link_that_is_exchanged_meanwhile_leads_nowhere", |who| {
-        let desk = Desk::of(who);
-        symlink(desk.path("outside"), desk.path("root/link")).expect("a link");
-        let config = desk.config(NO_POOL);
-        let server = desk.serve(&json!({}), &["--config", &config, &desk.volume("root/project", "ro")]);
-        race(&desk, &server, "root/project");
+fn symlink_swapped_with_a_volume_is_not_followed() {
+    for_each_user("symlink_swapped_with_a_volume_is_not_followed", |user| {
+        let fixture = Fixture::new(user);
+        symlink(fixture.path("outside"), fixture.path("root/link")).expect("symbolic link is created");
+        let config = fixture.config(NO_POOL);
+        let server = fixture.serve(&json!({}), &["--config", &config, &fixture.volume("root/project", "ro")]);
+        race(&fixture, &server, "root/project");
     });
 }
 
 #[test]
-fn nor_does_one_above_a_volume() {
-    for_each_user("nor_does_one_above_a_volume", |who| {
-        let desk = Desk::of(who);
+fn symlink_swapped_with_the_parent_of_a_volume_is_not_followed() {
+    for_each_user("symlink_swapped_with_the_parent_of_a_volume_is_not_followed", |user| {
+        let fixture = Fixture::new(user);
         for (directory, content) in [("root/project/work", "inside"), ("outside/work", "secret")] {
-            fs::create_dir_all(desk.path(directory)).expect("a directory");
-            fs::write(desk.path(directory).join("content"), content).expect("a file");
+            fs::create_dir_all(fixture.path(directory)).expect("directory is created");
+            fs::write(fixture.path(directory).join("content"), content).expect("file is written");
         }
-        symlink(desk.path("outside"), desk.path("root/link")).expect("a link");
-        let config = desk.config(NO_POOL);
-        let server = desk.serve(&json!({}), &["--config", &config, &desk.volume("root/project/work", "ro")]);
-        race(&desk, &server, "root/project");
+        symlink(fixture.path("outside"), fixture.path("root/link")).expect("symbolic link is created");
+        let config = fixture.config(NO_POOL);
+        let server = fixture.serve(&json!({}), &["--config", &config, &fixture.volume("root/project/work", "ro")]);
+        race(&fixture, &server, "root/project");
     });
 }
 
 #[test]
-fn nor_does_one_in_the_place_of_a_workers_directory() {
-    for_each_user("nor_does_one_in_the_place_of_a_workers_directory", |who| {
-        let desk = Desk::of(who);
-        symlink(desk.path("outside"), desk.path("root/link")).expect("a link");
-        let config = desk.config(NO_POOL);
-        let scope = json!({"parallel_worker": true, "worker_artifact_dir": desk.path("root/project")});
-        let server = desk.serve(&scope, &["--config", &config, &desk.volume("root/project", "rw")]);
-        race(&desk, &server, "root/project");
-        assert_eq!(fs::read_to_string(desk.path("outside/content")).expect("it is there"), "secret");
+fn symlink_swapped_with_a_worker_directory_is_not_followed() {
+    for_each_user("symlink_swapped_with_a_worker_directory_is_not_followed", |user| {
+        let fixture = Fixture::new(user);
+        symlink(fixture.path("outside"), fixture.path("root/link")).expect("symbolic link is created");
+        let config = fixture.config(NO_POOL);
+        let scope = json!({"parallel_worker": true, "worker_artifact_dir": fixture.path("root/project")});
+        let server = fixture.serve(&scope, &["--config", &config, &fixture.volume("root/project", "rw")]);
+        race(&fixture, &server, "root/project");
+        assert_eq!(fs::read_to_string(fixture.path("outside/content")).expect("file exists"), "secret");
     });
 }
 
-/// A link that an earlier run has left in a root is not the directory of a worker.
+/// An earlier run may have left the link in a root.
 #[test]
-fn a_workers_directory_that_is_a_link_is_refused_at_the_start() {
-    let desk = Desk::of(User::Root);
-    symlink(desk.path("root/other"), desk.path("root/project/planted")).expect("a link");
-    let artifacts = desk.path("root/project/planted");
-    let scope = desk.scope(&json!({"parallel_worker": true, "worker_artifact_dir": artifacts}));
-    let said = desk.refusal(&["--scope", &scope]);
-    assert!(said.contains("the path contains a symbolic link"), "{said}");
+fn symlink_as_worker_directory_is_refused_at_start() {
+    let fixture = Fixture::new(User::Root);
+    symlink(fixture.path("root/other"), fixture.path("root/project/link")).expect("symbolic link is created");
+    let artifacts = fixture.path("root/project/link");
+    let scope = fixture.scope(&json!({"parallel_worker": true, "worker_artifact_dir": artifacts}));
+    let stderr = fixture.failed_serve(&["--scope", &scope]);
+    assert!(stderr.contains("the path contains a symbolic link"), "{stderr}");
 }
 
 #[test]
-fn another_directory_in_the_place_of_a_root_is_not_it() {
-    for_each_user("another_directory_in_the_place_of_a_root_is_not_it", |who| {
-        let desk = Desk::of(who);
-        let config = desk.config(NO_POOL);
-        let server = desk.serve(&json!({}), &["--config", &config, &desk.volume("root/project", "ro")]);
-        fs::rename(desk.path("root"), desk.path("before")).expect("it is moved");
-        fs::create_dir_all(desk.path("root/project")).expect("a directory");
+fn replaced_root_directory_is_refused() {
+    for_each_user("replaced_root_directory_is_refused", |user| {
+        let fixture = Fixture::new(user);
+        let config = fixture.config(NO_POOL);
+        let server = fixture.serve(&json!({}), &["--config", &config, &fixture.volume("root/project", "ro")]);
+        fs::rename(fixture.path("root"), fixture.path("moved")).expect("directory is moved");
+        fs::create_dir_all(fixture.path("root/project")).expect("directory is created");
         let refused = server.call("execute_code", &json!({"code": "ls /shown", "template": "bash"}));
         assert!(refused.to_string().contains("was replaced by another directory"), "{refused}");
     });
 }
 
 #[test]
-fn a_parallel_worker_writes_only_in_its_own_directory() {
-    for_each_user("a_parallel_worker_writes_only_in_its_own_directory", |who| {
-        let desk = Desk::of(who);
-        let scope = json!({"parallel_worker": true, "worker_artifact_dir": desk.path("root/project/work")});
-        let other = format!("--volume={}:/other:rw", desk.path("root/other").display());
-        let server = desk.serve(&scope, &[&desk.volume("root/project", "rw"), &other]);
-        let wrote = run(
+fn parallel_worker_writes_only_in_its_artifact_directory() {
+    for_each_user("parallel_worker_writes_only_in_its_artifact_directory", |user| {
+        let fixture = Fixture::new(user);
+        let scope = json!({"parallel_worker": true, "worker_artifact_dir": fixture.path("root/project/work")});
+        let other = format!("--volume={}:/other:rw", fixture.path("root/other").display());
+        let server = fixture.serve(&scope, &[&fixture.volume("root/project", "rw"), &other]);
+        let result = run(
             &server,
             "bash",
-            "for at in /shown /other /shown/work; do (echo mine > $at/made) 2>/dev/null && echo $at; done; \
+            "for directory in /shown /other /shown/work; do (echo mine > $directory/made) 2>/dev/null && echo $directory; done; \
              mv /shown/work/made /shown/moved 2>/dev/null; ln /shown/content /shown/work/linked 2>/dev/null; true",
         );
-        assert_eq!(wrote["stdout"], "/shown/work\n", "{wrote}");
-        assert_eq!(fs::read_to_string(desk.path("root/project/work/made")).expect("it is on the host"), "mine\n");
-        for nowhere in ["root/project/made", "root/project/moved", "root/other/made", "root/project/work/linked"] {
-            assert!(!desk.path(nowhere).exists(), "{nowhere}");
+        assert_eq!(result["stdout"], "/shown/work\n", "{result}");
+        assert_eq!(fs::read_to_string(fixture.path("root/project/work/made")).expect("file is on the host"), "mine\n");
+        for path in ["root/project/made", "root/project/moved", "root/other/made", "root/project/work/linked"] {
+            assert!(!fixture.path(path).exists(), "{path}");
         }
         drop(server);
-        // Where no volume shows it, it has a place of its own.
-        let server = desk.serve(&scope, &[]);
+        // If no volume contains the directory, it is mounted in the workspace.
+        let server = fixture.serve(&scope, &[]);
         run(&server, "bash", "echo again > artifacts/again");
-        assert_eq!(fs::read_to_string(desk.path("root/project/work/again")).expect("it is on the host"), "again\n");
+        assert_eq!(
+            fs::read_to_string(fixture.path("root/project/work/again")).expect("file is on the host"),
+            "again\n"
+        );
     });
 }

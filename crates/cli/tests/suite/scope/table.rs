@@ -1,5 +1,5 @@
-//! Every way in, in both eras, under a scope that lacks one capability: what needs it is refused and told in the audit,
-//! whatever its arguments are, and all else goes on.
+//! Every interface, with both versions of the protocol, under scopes that lack a capability: requests that need it are
+//! refused and audited, whatever their arguments are, and all other requests succeed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,14 +8,14 @@ use ringfence_store::Store;
 use ringfence_testkit::{Server, User, fixture_path};
 use serde_json::{Value, json};
 
-use super::desk::{Desk, is_denied, rest, text, tools};
+use super::fixture::{Fixture, is_denied, rest, text, tools};
 
 const ALL: [&str; 7] = ["code", "command", "files.read", "files.write", "sessions", "servers", "memory"];
 
-/// Any of these allows it.
+/// Capabilities, any of which allows a request.
 type Needs = &'static [&'static str];
 
-const OWN_TOOLS: [(&str, Needs); 10] = [
+const BUILTIN_TOOLS: [(&str, Needs); 10] = [
     ("execute_code", &["code"]),
     ("execute_command", &["command"]),
     ("get_sessions", &["sessions"]),
@@ -51,16 +51,16 @@ enum Era {
     Modern,
 }
 
-/// Requests beside the lists. Arguments are wrong on purpose: whoever may not call is not told so.
+/// Returns requests other than those that list. Their arguments are invalid on purpose: a refusal must not reveal that.
 fn requests() -> Vec<(&'static str, Value, Needs)> {
     let mut requests: Vec<(&str, Value, Needs)> = Vec::new();
-    for (tool, needs) in OWN_TOOLS {
+    for (tool, needs) in BUILTIN_TOOLS {
         requests.push(("tools/call", json!({"name": tool, "arguments": {"no": "such"}}), needs));
         requests.push(("tools/call", json!({"name": tool, "arguments": ["none"]}), needs));
     }
     let servers: Needs = &["servers"];
     requests.extend([
-        ("tools/call", json!({"name": "tools__echo", "arguments": {"message": "heard"}}), servers),
+        ("tools/call", json!({"name": "tools__echo", "arguments": {"message": "hello"}}), servers),
         ("tools/call", json!({"name": "tools__none", "arguments": {}}), servers),
         ("prompts/get", json!({"name": "none"}), servers),
         (
@@ -78,7 +78,7 @@ fn requests() -> Vec<(&'static str, Value, Needs)> {
     requests
 }
 
-fn ask(server: &Server, era: Era, method: &str, mut params: Value) -> Value {
+fn send(server: &Server, era: Era, method: &str, mut params: Value) -> Value {
     if era == Era::Legacy {
         return server.request(method, &params);
     }
@@ -98,63 +98,65 @@ fn ask(server: &Server, era: Era, method: &str, mut params: Value) -> Value {
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
-/// Tries everything under a scope, and gives how often it was refused.
+/// Sends every request under a scope, checks each response, and returns the number of refusals.
 fn try_all(server: &Server, allowed: &BTreeSet<&str>) -> usize {
-    let may = |needs: Needs| needs.iter().any(|need| allowed.contains(need));
+    let is_allowed = |needs: Needs| needs.iter().any(|need| allowed.contains(need));
     let mut refusals = 0;
     let hosted = tools(server).iter().any(|tool| tool.starts_with("tools__"));
-    assert_eq!(hosted, may(&["servers"]), "{allowed:?}");
-    let own: Vec<String> = tools(server).into_iter().filter(|tool| !tool.starts_with("tools__")).collect();
-    let expected: Vec<&str> = OWN_TOOLS.iter().filter(|(_, needs)| may(needs)).map(|(tool, _)| *tool).collect();
-    assert_eq!(own, expected, "{allowed:?}");
+    assert_eq!(hosted, is_allowed(&["servers"]), "{allowed:?}");
+    let builtin: Vec<String> = tools(server).into_iter().filter(|tool| !tool.starts_with("tools__")).collect();
+    let expected: Vec<&str> =
+        BUILTIN_TOOLS.iter().filter(|(_, needs)| is_allowed(needs)).map(|(tool, _)| *tool).collect();
+    assert_eq!(builtin, expected, "{allowed:?}");
     for era in [Era::Legacy, Era::Modern] {
         for (method, params, needs) in requests() {
             if era == Era::Modern && method.ends_with("subscribe") {
                 continue;
             }
-            let answer = ask(server, era, method, params.clone());
-            assert_eq!(is_denied(&answer), !may(needs), "{allowed:?}: {method} {params}: {answer}");
-            refusals += usize::from(!may(needs));
-            if params["name"] == "tools__echo" && may(needs) {
-                assert_eq!(answer["result"]["content"][0]["text"], "heard", "{answer}");
+            let response = send(server, era, method, params.clone());
+            assert_eq!(is_denied(&response), !is_allowed(needs), "{allowed:?}: {method} {params}: {response}");
+            refusals += usize::from(!is_allowed(needs));
+            if params["name"] == "tools__echo" && is_allowed(needs) {
+                assert_eq!(response["result"]["content"][0]["text"], "hello", "{response}");
             }
         }
     }
     for (request, needs) in REST {
-        let (status, answer) = rest(server, request, &json!({"no": "such"}));
-        assert_eq!(status == 403, !may(needs), "{allowed:?}: {request}: {status} {answer}");
-        refusals += usize::from(!may(needs));
+        let (status, response) = rest(server, request, &json!({"no": "such"}));
+        assert_eq!(status == 403, !is_allowed(needs), "{allowed:?}: {request}: {status} {response}");
+        refusals += usize::from(!is_allowed(needs));
     }
-    if may(&["code"]) {
-        let remember = "import mcp.runtime as runtime\nruntime.save_memory('key', 'x')\nprint('remembered')";
-        let answer = server.call("run_python", &json!({"code": remember})).to_string();
+    if is_allowed(&["code"]) {
+        let save = "import mcp.runtime as runtime\nruntime.save_memory('key', 'x')\nprint('saved')";
+        let response = server.call("run_python", &json!({"code": save})).to_string();
         assert_eq!(
-            answer.contains("the scope of this endpoint does not allow this action: it lacks `memory`"),
-            !may(&["memory"]),
-            "{allowed:?}: {answer}"
+            response.contains("the scope of this endpoint does not allow this action: it lacks `memory`"),
+            !is_allowed(&["memory"]),
+            "{allowed:?}: {response}"
         );
-        assert_eq!(answer.contains("\"text\":\"remembered"), may(&["memory"]), "{allowed:?}: {answer}");
-        refusals += usize::from(!may(&["memory"]));
+        assert_eq!(response.contains("\"text\":\"saved"), is_allowed(&["memory"]), "{allowed:?}: {response}");
+        refusals += usize::from(!is_allowed(&["memory"]));
     }
     refusals
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_capability_what_needs_it_is_refused_on_every_way() {
-    let scopes = ALL.iter().map(|lacking| ALL.iter().copied().filter(|one| one != lacking).collect());
+async fn requests_without_their_capability_are_refused_on_every_interface() {
+    let scopes = ALL.iter().map(|lacking| ALL.iter().copied().filter(|capability| capability != lacking).collect());
     let scopes: Vec<BTreeSet<&str>> = scopes.chain([BTreeSet::new(), ALL.into()]).collect();
     for allowed in scopes {
-        let desk = Desk::of(User::Root);
-        let program = desk.path("root/project/code_server.py");
-        fs::copy(fixture_path("code_server.py"), &program).expect("it is copied");
-        let config = desk.config(&format!("[servers.tools]\ncommand = \"python3\"\nargs = [{:?}]\n", text(&program)));
-        let server = desk.serve(&json!({"capabilities": allowed}), &["--config", &config]);
+        let fixture = Fixture::new(User::Root);
+        let program = fixture.path("root/project/code_server.py");
+        fs::copy(fixture_path("code_server.py"), &program).expect("fixture is copied");
+        let config =
+            fixture.config(&format!("[servers.tools]\ncommand = \"python3\"\nargs = [{:?}]\n", text(&program)));
+        let server = fixture.serve(&json!({"capabilities": allowed}), &["--config", &config]);
         let refused = try_all(&server, &allowed);
         drop(server);
-        let store = Store::open(desk.state.path()).expect("it is there");
-        let rows = store.recent_audit(None, 1000).await.expect("it is read");
-        let told = rows.iter().filter(|row| row.kind == "refused" && row.outcome == "policy").count();
-        assert_eq!(told, refused, "{allowed:?}: all are in the audit");
+        let store = Store::open(fixture.state.path()).expect("store opens");
+        let rows = store.recent_audit(None, 1000).await.expect("rows are read");
+        let audited = rows.iter().filter(|row| row.kind == "refused" && row.outcome == "policy").count();
+        assert_eq!(audited, refused, "{allowed:?}: the audit contains every refusal");
         store.close().await;
     }
 }

@@ -1,4 +1,4 @@
-//! A scope under a supervisor: every worker serves within the one that the first was given.
+//! A scope under a supervisor: every worker has the scope of the first one.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -8,63 +8,63 @@ use ringfence_testkit::{Server, User, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::desk::{Desk, is_denied, tools};
+use super::fixture::{Fixture, is_denied, tools};
 use crate::up::{command, end, signal, up_in, worker};
 
 #[test]
-fn a_worker_that_takes_the_place_of_another_serves_within_the_same_scope() {
-    let desk = Desk::of(User::Root);
-    let scope = desk.scope(&json!({"capabilities": ["code", "sessions"]}));
-    let (server, _) = up_in(Arc::clone(&desk.state), &["--scope", &scope], &[]);
+fn replacement_worker_has_the_same_scope() {
+    let fixture = Fixture::new(User::Root);
+    let scope = fixture.scope(&json!({"capabilities": ["code", "sessions"]}));
+    let (server, _) = up_in(Arc::clone(&fixture.state), &["--scope", &scope], &[]);
     let check = || {
         assert_eq!(tools(&server), ["execute_code", "get_sessions", "stop_session", "get_volume_path", "run_python"]);
-        let answer = server.call("execute_command", &json!({"command": "id"}));
-        assert!(is_denied(&answer), "{answer}");
+        let response = server.call("execute_command", &json!({"command": "id"}));
+        assert!(is_denied(&response), "{response}");
     };
     check();
-    let session = server.create_session("python", "x = 'kept'");
+    let session = server.create_session("python", "x = 'preserved'");
     let first = worker(&server.state);
-    let environment = std::fs::read(format!("/proc/{first}/environ")).expect("it is ours");
-    let named = format!("RINGFENCE_SCOPE_FILE={scope}\0");
-    assert!(environment.windows(named.len()).any(|part| part == named.as_bytes()), "by the variable");
+    let environment = std::fs::read(format!("/proc/{first}/environ")).expect("environment is read");
+    let variable = format!("RINGFENCE_SCOPE_FILE={scope}\0");
+    assert!(environment.windows(variable.len()).any(|part| part == variable.as_bytes()), "the variable is not set");
     signal(first, Signal::KILL);
-    wait_until("no other takes its place", || worker(&server.state) != first);
-    assert_eq!(server.execute(&session, "print(x)")["stdout"], "kept\n");
+    wait_until("the worker is not replaced", || worker(&server.state) != first);
+    assert_eq!(server.execute(&session, "print(x)")["stdout"], "preserved\n");
     check();
-    assert!(desk.path("scope.json").exists(), "the next worker needs it");
+    assert!(fixture.path("scope.json").exists(), "the next worker needs it");
     assert_eq!(end(server).0, Some(0));
-    assert!(!desk.path("scope.json").exists(), "the file is removed at the end");
+    assert!(!fixture.path("scope.json").exists(), "the file is removed at exit");
 }
 
 #[test]
-fn a_scope_that_was_changed_is_refused_by_the_next_worker() {
-    let desk = Desk::of(User::Root);
-    let scope = desk.scope(&json!({"capabilities": ["code"]}));
-    let mut process = command(&desk.state, &["--scope", &scope, "--max-restarts", "1"], &[])
+fn changed_scope_file_is_refused_by_the_next_worker() {
+    let fixture = Fixture::new(User::Root);
+    let scope = fixture.scope(&json!({"capabilities": ["code"]}));
+    let mut process = command(&fixture.state, &["--scope", &scope, "--max-restarts", "1"], &[])
         .stdout(Stdio::piped())
         .spawn()
-        .expect("it starts");
+        .expect("process starts");
     let mut lines = BufReader::new(process.stdout.take().expect("stdout is piped")).lines();
-    lines.next().expect("it says where it listens").expect("it is text");
-    // Dropped, it is ended.
-    let mut server = Server { process, address: String::new(), state: Arc::clone(&desk.state) };
-    let first = worker(&desk.state);
-    desk.scope(&json!({"capabilities": ["code", "command"]}));
+    lines.next().expect("address is printed").expect("valid UTF-8");
+    // `Server` ends the process when it is dropped.
+    let mut server = Server { process, address: String::new(), state: Arc::clone(&fixture.state) };
+    let first = worker(&fixture.state);
+    fixture.scope(&json!({"capabilities": ["code", "command"]}));
     signal(first, Signal::KILL);
-    wait_until("it goes on", || server.process.try_wait().expect("it is ours").is_some());
-    let last = lines.next().expect("it says why it ended").expect("it is text");
-    assert_eq!(server.process.wait().expect("it ended").code(), Some(75), "{last}");
-    let said: Value = serde_json::from_str(&last).expect("JSON");
-    let stderr = said["stderr"].to_string();
+    wait_until("the supervisor does not exit", || server.process.try_wait().expect("wait for the process").is_some());
+    let last = lines.next().expect("a reason is printed").expect("valid UTF-8");
+    assert_eq!(server.process.wait().expect("process exits").code(), Some(75), "{last}");
+    let report: Value = serde_json::from_str(&last).expect("valid JSON");
+    let stderr = report["stderr"].to_string();
     assert!(stderr.contains("has changed since this endpoint was started"), "{last}");
 }
 
 #[test]
-fn a_worker_does_not_serve_without_the_scope_that_it_was_given() {
-    let desk = Desk::of(User::Root);
-    let scope = desk.scope(&json!({}));
+fn worker_does_not_start_without_its_scope_variable() {
+    let fixture = Fixture::new(User::Root);
+    let scope = fixture.scope(&json!({}));
     let mut command = User::Root.ringfence();
     command.args(["worker", "--port", "0", "--scope", &scope]);
-    let said = desk.refused(command);
-    assert!(said.contains("RINGFENCE_SCOPE_FILE"), "{said}");
+    let stderr = fixture.failed_start(command);
+    assert!(stderr.contains("RINGFENCE_SCOPE_FILE"), "{stderr}");
 }

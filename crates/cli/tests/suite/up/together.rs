@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// Of a supervisor itself: `status` tells of one alone.
+/// Returns the worker of this supervisor; `status` covers only one supervisor.
 fn worker_of(server: &Server) -> u32 {
     let mut found = None;
-    wait_until("it has no worker", || {
+    wait_until("the supervisor has no worker", || {
         let is_worker = |pid: &u32| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             line.split(|byte| *byte == 0).nth(1) == Some(b"worker") && process::is_alive(*pid)
@@ -13,40 +13,40 @@ fn worker_of(server: &Server) -> u32 {
         found = process::descendants(server.process.id()).into_iter().find(is_worker);
         found.is_some()
     });
-    found.expect("it was found")
+    found.expect("process ID")
 }
 
-/// Kills the worker, and waits until the next one serves.
+/// Kills the worker and waits until the next one serves.
 fn replace_worker(server: &Server) {
     let killed = worker_of(server);
     signal(killed, Signal::KILL);
-    wait_until("no other takes its place", || worker_of(server) != killed);
+    wait_until("the worker is not replaced", || worker_of(server) != killed);
     server.request("tools/list", &json!({}));
 }
 
 #[test]
-fn sessions_are_left_to_the_supervisor_that_lives_while_it_has_no_worker() {
+fn sessions_of_a_live_supervisor_without_a_worker_are_not_adopted() {
     let variables = [("RINGFENCE_SESSIONS_LEASE_S", "600")];
-    let (one, _) = up(&[], &variables);
-    let (other, _) = up_in(Arc::clone(&one.state), &[], &variables);
-    let of_one = one.create_session("python", "x = 'of one'");
-    let of_other = other.create_session("python", "x = 'of the other'");
-    // For as long as it stands still nobody replaces its worker.
-    let killed = worker_of(&one);
-    let halted = Halted::new(one.process.id());
+    let (first, _) = up(&[], &variables);
+    let (second, _) = up_in(Arc::clone(&first.state), &[], &variables);
+    let first_session = first.create_session("python", "x = 'first'");
+    let second_session = second.create_session("python", "x = 'second'");
+    // While the supervisor is stopped, it does not replace its worker.
+    let killed = worker_of(&first);
+    let stopped = Stopped::new(first.process.id());
     signal(killed, Signal::KILL);
-    wait_until("it lives", || !process::is_alive(killed));
-    replace_worker(&other);
-    assert_eq!(other.execute(&of_other, "print(x)")["stdout"], "of the other\n");
-    // One that ends, and whose worker cannot do so itself, ends what is its own alone.
-    signal(worker_of(&other), Signal::STOP);
-    let mut other = other;
-    signal(other.process.id(), Signal::TERM);
-    assert_eq!(other.process.wait().expect("it is ours").code(), Some(0));
-    drop(halted);
-    assert_eq!(one.execute(&of_one, "print(x)")["stdout"], "of one\n");
-    // What the other had is gone, and nobody else has it.
-    let gone = one.call("execute_code", &json!({"code": "print(x)", "session_id": of_other}));
-    assert_eq!(gone["error"]["data"]["error_code"], "SESSION_NOT_FOUND", "{gone}");
-    end(one);
+    wait_until("the worker is still alive", || !process::is_alive(killed));
+    replace_worker(&second);
+    assert_eq!(second.execute(&second_session, "print(x)")["stdout"], "second\n");
+    // A supervisor that exits while its worker hangs ends only its sessions.
+    signal(worker_of(&second), Signal::STOP);
+    let mut second = second;
+    signal(second.process.id(), Signal::TERM);
+    assert_eq!(second.process.wait().expect("wait for the process").code(), Some(0));
+    drop(stopped);
+    assert_eq!(first.execute(&first_session, "print(x)")["stdout"], "first\n");
+    // The sessions of the second supervisor have ended, and were not adopted.
+    let response = first.call("execute_code", &json!({"code": "print(x)", "session_id": second_session}));
+    assert_eq!(response["error"]["data"]["error_code"], "SESSION_NOT_FOUND", "{response}");
+    end(first);
 }
