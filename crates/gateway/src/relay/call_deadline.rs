@@ -170,7 +170,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_given_up_after_the_minimum_time_open_the_circuit() {
-        let (short, long) = (MIN_RESPONSE_TIME - Duration::from_secs(1), MIN_RESPONSE_TIME + Duration::from_secs(1));
+        let (short, long) = (MIN_RESPONSE_TIME * 9 / 10, MIN_RESPONSE_TIME * 11 / 10);
         assert!(circuit_opens(long, |_| {}).await);
         assert!(!circuit_opens(short, |_| {}).await, "the server had too little time to respond");
         let cancelled = |call: &mut TrackedCall<_>| {
