@@ -130,7 +130,7 @@ fn clients_continue_while_workers_are_killed_repeatedly() {
         // The first of two calls may have started before.
         let before = counts();
         wait_until("a client does not continue", || {
-            let has_failed = running.iter().any(|client| client.is_finished());
+            let has_failed = running.iter().any(std::thread::ScopedJoinHandle::is_finished);
             has_failed || counts().iter().zip(&before).all(|(now, before)| *now >= before + 2)
         });
         stop.store(true, Ordering::Relaxed);
