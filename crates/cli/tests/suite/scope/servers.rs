@@ -72,7 +72,7 @@ fn a_server_is_shown_only_what_lies_in_the_roots() {
     for (scope, more, reason) in [
         (json!({"allowed_roots": [desk.path("root/other")]}), "", "the scope does not allow"),
         (json!({"allowed_roots": []}), "", "the scope does not allow"),
-        (json!({}), "sandbox = false\n", "runs without a sandbox"),
+        (json!({}), "sandbox = false\n", "without a sandbox it cannot be confined"),
     ] {
         let config = desk.config(&entry(&program, more));
         let server = desk.serve(&scope, &["--config", &config]);
