@@ -253,7 +253,7 @@ fn code_mode_is_set_by_file_and_bridge_variables() {
     let configuration = load_text(text, &variables, flags).unwrap();
     let expected = CodeSettings {
         timeout: Duration::from_secs(10),
-        max_timeout: Duration::from_secs(600),
+        max_timeout: Duration::from_mins(10),
         memory_bytes: 256 << 20,
         pids: 64,
         cpus: 0.5,

@@ -29,14 +29,14 @@ impl Default for CodeSettings {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(30),
-            max_timeout: Duration::from_secs(120),
+            max_timeout: Duration::from_mins(2),
             memory_bytes: 512 << 20,
             pids: 128,
             cpus: 1.0,
             template: "python".into(),
             output_mode: OutputMode::Compact,
             calls_per_server: 8,
-            call_timeout: Duration::from_secs(60),
+            call_timeout: Duration::from_mins(1),
         }
     }
 }
