@@ -72,11 +72,7 @@ fn hosted_server_needs_a_sandbox_and_files_in_the_allowed_roots() {
     for (scope, more, reason) in [
         (json!({"allowed_roots": [fixture.path("root/other")]}), "", "the scope does not allow"),
         (json!({"allowed_roots": []}), "", "the scope does not allow"),
-<<<<<<< HEAD
         (json!({}), "sandbox = false\n", "without a sandbox it cannot be confined to the allowed roots"),
-=======
-        (json!({}), "sandbox = false\n", "without a sandbox it cannot be confined"),
->>>>>>> refs/heads/config
     ] {
         let config = fixture.config(&entry(&program, more));
         let server = fixture.serve(&scope, &["--config", &config]);
