@@ -7,13 +7,13 @@ use ringfence_core::{Failure, Kind};
 pub enum CreateError {
     #[error("the server is shutting down")]
     ShuttingDown,
-    /// The process that creates instances could not be started.
-    #[error("the launcher of sandboxes cannot be started: {0}")]
+    /// The launcher, the process that creates instances, could not be started.
+    #[error("cannot start the sandbox launcher: {0}")]
     LauncherUnavailable(String),
-    /// The instance exists or almost does, but this process cannot talk to it.
+    /// A socket or another descriptor for the communication with the instance could not be opened.
     #[error("cannot open a channel to the sandbox: {0}")]
     Channel(#[from] std::io::Error),
-    /// The host or the spec does not allow the instance.
+    /// The host or the spec does not allow the instance. `hints` are the next steps for the user.
     #[error("the sandbox could not be started: {message}")]
     Refused { message: String, hints: Vec<String> },
 }

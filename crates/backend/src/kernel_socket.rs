@@ -1,7 +1,8 @@
 //! The host's end of an interpreter's socket.
 //!
-//! A wake-up of an idle processor costs as much as a short cell, so spurious ones are avoided: a Unix socket reports
-//! that it is writable after every read of the peer, so writability is only waited for when the socket was full.
+//! The wake-up of an idle CPU costs as much as a short cell, so this module avoids spurious wake-ups. A Unix socket
+//! reports that it is writable after every read of the peer; [`KernelSocket`] therefore registers for writability only
+//! while the socket is full.
 
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,15 +18,15 @@ use ringfence_guest::KernelBuffer;
 
 const READ_BYTES: usize = 64 << 10;
 
-/// Pause before the next attempt to send if writability cannot be waited for.
+/// Pause before the next attempt to send if the socket cannot be registered for writability.
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A connected Unix socket. It is registered with the runtime like the reading end of a pipe, which is only woken when
-/// there is something to read or the peer has closed.
+/// A connected Unix socket. It is registered with the tokio runtime as the reading end of a pipe, so its task is woken
+/// only when there is input or the peer has closed.
 pub struct KernelSocket(Receiver);
 
 impl KernelSocket {
-    /// Returns the host's end and the interpreter's.
+    /// Creates a socket pair. Returns the host's end and the interpreter's end.
     pub fn new() -> Result<(Self, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         Ok((Self::from_socket(ours.into())?, theirs.into()))
@@ -38,7 +39,8 @@ impl KernelSocket {
         Receiver::from_owned_fd_unchecked(socket.into()).map(Self)
     }
 
-    /// Sends as much as fits into the socket now. Returns 0 if the socket is closed: the receiver then gets an error.
+    /// Sends as much as fits into the socket buffer, without waiting. Returns the number of bytes sent. On an error
+    /// that is 0; [`Self::send_some`] and [`Self::receive`] return the error.
     pub fn try_send(&self, bytes: &[u8]) -> usize {
         self.send(bytes).unwrap_or_default()
     }
@@ -57,7 +59,7 @@ impl KernelSocket {
         }
     }
 
-    /// Returns a duplicate that is registered for writability.
+    /// Returns a duplicate of the descriptor that is registered for writability.
     fn writability(&self) -> Result<Sender> {
         Sender::from_owned_fd_unchecked(self.as_fd().try_clone_to_owned()?)
     }

@@ -1,8 +1,9 @@
-//! Backends: create instances (isolated environments for guests) and give the rest of the program one API for them.
+//! Backends create instances and give the rest of the program one API for them. An instance is an isolated environment
+//! in which guests, the untrusted processes, run.
 //!
 //! [`Backend`] creates, lists and adopts instances; [`Instance`] runs processes in one, signals them, reads its limits
-//! and usage, and transfers files. Code above this crate uses only the names of this root, which are the same for
-//! every backend. README.md has the map of the modules.
+//! and usage, and transfers files. Crates that depend on this one use only the items exported here, which are the same
+//! for every backend. README.md has the map of the modules.
 
 mod backend;
 mod background_output;

@@ -1,7 +1,7 @@
 //! The command line of the benchmark.
 //!
-//! The `ringfence` program includes this file too: `ringfence bench --help` works where `ringfence-bench` is not
-//! installed. The file therefore uses clap and the standard library alone.
+//! The `ringfence` program includes this file too, so that `ringfence bench --help` works if `ringfence-bench` is not
+//! installed. The file therefore uses only clap and the standard library.
 #![allow(clippy::doc_markdown)] // the doc comments of arguments are the text of `--help`
 
 use std::path::PathBuf;

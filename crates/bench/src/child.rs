@@ -12,10 +12,10 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::programs::own_path;
 
-/// First argument of this program when it is to execute a server that must end with the benchmark.
+/// First argument of this program in the role of a child that executes a server and must not outlive the benchmark.
 pub(crate) const ROLE: &str = "run-child";
 
-/// A process that is killed when it is dropped.
+/// A process that is killed and reaped when this handle is dropped.
 pub(crate) struct KillOnDrop(pub(crate) Child);
 
 impl Drop for KillOnDrop {
@@ -25,10 +25,10 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Returns a command that executes the program in a child which receives SIGTERM when the benchmark dies.
+/// Returns a command that executes the program in a child process. The child receives SIGTERM when the benchmark dies.
 ///
 /// The child is this program in [`ROLE`]: it sets its parent-death signal, which is preserved by execve(2), and waits
-/// for [`release`] before it executes the program. Its own start is therefore not part of measured times.
+/// for [`release`] before it executes the program. The start of this role is therefore not part of measured times.
 pub(crate) fn bound_command(program: &Path) -> Result<Command> {
     let mut command = Command::new(own_path()?);
     command.arg(ROLE).arg(program).stdin(Stdio::piped());
@@ -44,8 +44,8 @@ pub(crate) fn release(stdin: &mut ChildStdin) -> Result<()> {
 pub(crate) fn run_role(mut command: impl Iterator<Item = OsString>) -> Result<Infallible> {
     let program = command.next().context("no program was given")?;
     set_parent_process_death_signal(Some(Signal::TERM)).context("cannot set the parent-death signal")?;
-    // Standard input ends if the parent died before the signal was set. It is read without a buffer, so that nothing
-    // else is taken from the program.
+    // Standard input ends if the parent died before the signal was set. It is read without a buffer, so that the
+    // program gets all bytes after the first.
     if rustix::io::read(rustix::stdio::stdin(), &mut [0; 1])? == 0 {
         bail!("the benchmark has ended");
     }

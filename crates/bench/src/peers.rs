@@ -1,4 +1,4 @@
-//! Programs that ringfence is compared with.
+//! The peers: programs that the benchmark compares ringfence with.
 
 pub(crate) mod echo_http;
 pub(crate) mod echo_stdio;

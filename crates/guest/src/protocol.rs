@@ -6,12 +6,13 @@
 //! | JavaScript | frames: JSON with `type` `execute`, `preface` or `answer`    | frames: JSON with `type`   |
 //! | bash       | a line `ID LENGTH`, then that many bytes of code             | lines `ID STATUS`          |
 //!
-//! A frame is a 4-byte big-endian length and that many bytes. A kernel sends `ready` once, any number of `display`, `call`
-//! and `cancel` for a cell, then `done`. The two highest bits of a Python number mark the response to a call and a
-//! preface, which tells the kernel what the following cells may call.
+//! A frame is a 4-byte big-endian length and that many bytes. A kernel sends `ready` once, any number of `display`,
+//! `call` and `cancel` for a cell, then `done`. A preface is a JSON object that lists what the following cells may
+//! call. In the number of a Python frame, the highest bit marks the response to a call, and the second highest marks a
+//! preface.
 //!
-//! Messages that are malformed or name another cell are ignored up to a limit. An `Err` means that the kernel's stream is
-//! unusable.
+//! Messages that are malformed or name another cell are ignored up to a limit. An `Err` means that the kernel's stream
+//! is unusable.
 
 mod decode;
 mod encode;

@@ -1,9 +1,9 @@
 //! Linux isolation for ringfence: starts a [`Spec`](ringfence_core::Spec) as a running, supervised sandbox.
 //!
-//! Synchronous; the crate starts no threads. README.md has the map of the modules.
+//! The crate is synchronous and starts no threads. README.md has the map of the modules.
 //!
-//! A sandbox has every protection whose absence its spec does not accept, or it does not start. Dropping its handle
-//! ends it and frees all of its resources.
+//! A sandbox starts only with every protection that its spec requires; a protection may be missing only if the spec
+//! accepts that. Dropping a sandbox's handle ends the sandbox and frees all of its resources.
 //!
 //! Not in this crate: policy, sessions, the egress proxy, asynchronous code.
 

@@ -1,4 +1,4 @@
-//! A running server: its streams, its resource usage, and how to stop it.
+//! A running MCP server that ringfence hosts: its streams, its resource usage and its shutdown.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::server_sandbox::{Process, ProcessExit, ProcessHandle, ServerSandbox, 
 /// Time between SIGTERM and SIGKILL when a server is stopped.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
-/// A running server. Dropping it kills its processes and frees everything that it used.
+/// A running server. Dropping it kills its processes and frees their resources.
 pub struct HostedServer {
     placement: Placement,
     memory_limit: Option<u64>,
@@ -26,11 +26,11 @@ pub struct HostedServer {
     _stderr_task: AbortOnDropHandle<()>,
 }
 
-/// Where the server runs.
+/// The environment in which a server runs.
 enum Placement {
     Sandbox(ServerSandbox, ProcessHandle),
     SharedSandbox(Tenant),
-    /// On the host, because its entry has `sandbox = false`.
+    /// The server runs on the host without a sandbox, because its entry has `sandbox = false`.
     Host(HostProcess),
 }
 
@@ -42,7 +42,7 @@ pub struct ServerInput(Sender);
 #[derive(Debug)]
 pub struct ServerOutput(Receiver);
 
-/// The resources that a server uses now.
+/// The current resource usage of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Memory of all processes in its sandbox, if it is measured.
@@ -122,7 +122,8 @@ impl HostedServer {
         Usage { memory_bytes, memory_limit_bytes: self.memory_limit, processes: None }
     }
 
-    /// Returns the process ID of the sandbox's init on the host, so that a person can find the sandbox.
+    /// Returns the host's process ID of the sandbox's init, or of the server itself if it has no sandbox. Users
+    /// identify the sandbox by it.
     pub fn sandbox_id(&self) -> String {
         match &self.placement {
             Placement::Sandbox(sandbox, _) => sandbox.id(),
@@ -131,7 +132,8 @@ impl HostedServer {
         }
     }
 
-    /// Stops the server: SIGTERM, and SIGKILL after five seconds. When this returns, nothing of the server is left.
+    /// Stops the server: SIGTERM, and SIGKILL after five seconds. When this returns, the server's processes
+    /// have ended and their resources are freed.
     ///
     /// A caller that has taken the streams should drop the input first, since most servers exit at its end.
     pub async fn stop(self) {

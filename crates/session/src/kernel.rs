@@ -1,7 +1,7 @@
-//! The kernel driver: starts the interpreter of a session when it is first needed, runs cells in it, replaces it when it
-//! ends.
+//! The kernel driver: starts the interpreter of a session on first use, runs cells in it, and replaces it when it ends.
 //!
-//! Everything from the interpreter is untrusted. `ringfence_guest::protocol` has the frames.
+//! A cell is the code of one call. All data from the interpreter is untrusted. `ringfence_guest::protocol` defines the
+//! frames.
 
 mod adaptive_spin;
 mod resynchronize;
@@ -25,7 +25,7 @@ use crate::outputs::ProcessCapture;
 use adaptive_spin::{CellTimes, Spin};
 pub(crate) use starting::Starting;
 
-/// More than the slowest interpreter needs to start on the slowest host.
+/// Maximum time until an interpreter is ready. The slowest interpreter on the slowest host needs less.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The notice after an interpreter has ended.
@@ -33,8 +33,9 @@ pub(crate) const INTERPRETER_DIED: &str = "the interpreter died; its state is lo
 
 const CODE_TOO_LONG: &str = "the code is too long for its interpreter: write it to a file with write_file and run that";
 
-/// The notice after `exec` in a shell.
-const SHELL_REPLACED: &str = "the shell, or the program that it executed in its place, has ended; its state is lost, files in /workspace are kept";
+/// The notice after a bash cell has replaced the shell with `exec`.
+const SHELL_REPLACED: &str =
+    "the shell, or the program that replaced it by `exec`, has ended; its state is lost, files in /workspace are kept";
 
 /// Maximum size of a cell that the kernels accept.
 const MAX_REQUEST_BYTES: usize = 16 << 20;
@@ -45,15 +46,15 @@ pub(crate) struct Kernel {
     process: Process,
     socket: KernelSocket,
     inbox: KernelBuffer,
-    /// The part of the kernel's own code that did not fit into its socket.
+    /// The part of the kernel program's source that did not fit into its socket and is not sent yet.
     unsent_kernel_code: Vec<u8>,
     last_cell: u64,
     last_host_call: u64,
     /// The preface that was sent last.
     sent_preface: Option<Arc<str>>,
-    /// Whether another server has used it, and may have died in the middle of a cell.
+    /// Whether this kernel was adopted from another server, which may have died while a cell ran.
     is_adopted: bool,
-    /// Whether it has reported that it is ready.
+    /// Whether the kernel has sent `ready`.
     is_ready: bool,
     cell_times: CellTimes,
 }
@@ -83,7 +84,8 @@ impl Kernel {
     /// Takes over the interpreter of another server.
     pub(crate) fn adopt(language: Language, (process, socket): (Process, KernelSocket), generation: u32) -> Self {
         Self {
-            // Results of cells of a previous server are then not mistaken for results of this server's.
+            // Each server numbers its cells in a separate range, so late results of a previous server's cells are
+            // ignored.
             last_cell: u64::from(generation) << 32,
             is_adopted: true,
             is_ready: true,
@@ -91,14 +93,14 @@ impl Kernel {
         }
     }
 
-    /// Whether it has neither ended nor sent anything since it was ready.
+    /// Returns whether the kernel has neither closed its socket nor sent unread input since it was ready.
     pub(crate) fn is_quiet(&self) -> bool {
         let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
         poll(&mut watched, Some(&Timespec::default())) == Ok(0)
     }
 
     async fn wait_until_ready(&mut self, instance: &Instance, capture: &mut ProcessCapture) -> Result<(), String> {
-        // After an error of the socket: how long to wait for a better reason, and the reason otherwise.
+        // Set after an error of the socket: until this time an event may report the cause; then the error is returned.
         let mut socket_error: Option<(Instant, String)> = None;
         loop {
             let give_up_at = socket_error.as_ref().map_or_else(Instant::now, |(until, _)| *until);
@@ -140,7 +142,7 @@ impl Kernel {
         }
     }
 
-    /// Encodes a cell. `None` if it is larger than its interpreter accepts.
+    /// Encodes a cell, after all bytes that must precede it. Returns `None` if the cell exceeds [`MAX_REQUEST_BYTES`].
     fn encode_request(&mut self, code: &str, preface: Option<&Arc<str>>) -> Option<Vec<u8>> {
         let cell = protocol::encode_cell(self.language, self.last_cell + 1, code);
         if cell.len() > MAX_REQUEST_BYTES {
@@ -169,13 +171,13 @@ impl Kernel {
             return (Outcome::not_run(Status::Error, CODE_TOO_LONG.into()), Aftermath::Alive);
         };
         let mut spin = Spin::begin(&mut self.cell_times);
-        // An idle kernel receives it immediately. Errors show in the loop below.
+        // An idle kernel receives the request immediately. The loop below handles errors of the socket.
         let sent = self.socket.try_send(&request);
         let mut outbox = Outbox::new(request, sent);
         let mut calls = OpenCalls::new(self.language, host);
         let mut capture = ProcessCapture::default();
         let mut display = Display::default();
-        // Set when the interpreter was killed: how long its end is waited for.
+        // Set when the interpreter was killed: the time until which to wait for the event about its end.
         let mut killed_until: Option<Instant> = None;
         let mut start_timeout = std::pin::pin!(sleep(START_TIMEOUT));
         let mut start_error = "the interpreter ended immediately".to_owned();
@@ -202,11 +204,11 @@ impl Kernel {
                     }
                 }
                 (number, response) = calls.next_response() => outbox.add_response(self.language, number, response),
-                // An event about its end may have been consumed by an earlier call.
+                // No event arrives if an earlier call has already consumed the one about the interpreter's end.
                 () = sleep_until(killed_until.unwrap_or_else(Instant::now)), if killed_until.is_some() => {
                     break Err(if instance.kill_if_stuck().await { Aftermath::SandboxLost } else { Aftermath::InterpreterEnded });
                 }
-                // An interrupt would end an interpreter that is not ready.
+                // SIGINT would kill an interpreter that is not ready.
                 step = deadline.next_step(), if self.is_ready => {
                     calls.cancel_all();
                     match step {
@@ -221,7 +223,7 @@ impl Kernel {
                 received = self.socket.receive(&mut self.inbox),
                     if killed_until.is_none() && !has_closed_socket && !outbox.is_full() =>
                 {
-                    // A shell that runs `exec` closes its socket, and the program in its place runs to its end.
+                    // `exec` closes the socket of a shell. The program that replaces the shell runs until it exits.
                     has_closed_socket = received.is_err() && self.language == Language::Bash;
                     if has_closed_socket {
                         continue;
@@ -230,7 +232,7 @@ impl Kernel {
                     let received = received.map_err(|error| error.to_string());
                     match received.and_then(|()| self.handle_messages(&mut cell)) {
                         Ok(Some(done)) => break Ok(done),
-                        // An interpreter may send without end: other tasks run in between.
+                        // An interpreter may send without end, so other tasks must get a chance to run.
                         Ok(None) => yield_now().await,
                         Err(_) => killed_until = Some(self.kill(instance)),
                     }
@@ -254,7 +256,7 @@ impl Kernel {
         let outcome = Outcome { exit_code, display: display.items, open_calls, ..Outcome::new(Status::Killed) }
             .with_output(output);
         let has_exited = matches!(exit_status, Some(ExitStatus::Exited(_)));
-        // The event about the end of a short program may arrive before the end of the socket is seen.
+        // After `exec` of a short program, the event about its exit may arrive before the end of file on the socket.
         has_closed_socket |= self.language == Language::Bash && has_exited && deadline.reason.is_none();
         let is_shell_replaced =
             has_closed_socket && (has_exited || deadline.reason.is_some()) && !deadline.has_killed();
@@ -272,15 +274,16 @@ impl Kernel {
         }
     }
 
-    /// Kills the interpreter. Returns the time until which the event about its end is waited for.
+    /// Kills the interpreter. Returns the time until which to wait for the event about its end.
     fn kill(&self, instance: &Instance) -> Instant {
         instance.signal(self.process.number, Signal::KILL, SignalTarget::ProcessTree);
         Instant::now() + KILL_TIMEOUT
     }
 
-    /// Interrupts the running cell, after so many earlier interrupts. The first interrupt goes to the interpreter alone,
-    /// which knows how to handle its children, so that processes of earlier cells go on; a shell waits for its children,
-    /// so they are interrupted too. Later interrupts reach every process that the interpreter may wait for.
+    /// Sends SIGINT to stop the running cell. `previous` is the number of earlier interrupts of this cell. In Python
+    /// and Node, the first interrupt goes only to the interpreter, which handles its children, so that processes of
+    /// earlier cells continue. A shell waits for its children, so its first interrupt goes to the whole process group.
+    /// Later interrupts reach every process that the interpreter may wait for.
     fn interrupt(&self, instance: &Instance, previous: usize) {
         let target = match (previous, self.language) {
             (0, Language::Python | Language::Node) => SignalTarget::Process,
@@ -290,7 +293,7 @@ impl Kernel {
         instance.signal(self.process.number, Signal::INT, target);
     }
 
-    /// Whether the event says that the interpreter has ended.
+    /// Returns whether the event reports the end of this interpreter.
     pub(crate) fn is_ended_by(&self, event: Event) -> bool {
         matches!(event, Event::Ended { process, .. } if process == self.process.number)
     }
@@ -304,10 +307,10 @@ impl Kernel {
                 Message::Ready if !self.is_ready => self.is_ready = true,
                 Message::Call(call) if call.cell != self.last_cell => {
                     self.inbox.count_ignored()?;
-                    cell.calls.report_forged("a call of another piece of code than the one that runs");
+                    cell.calls.report_forged("the call belongs to a cell that is not running");
                 }
                 Message::Call(call) => cell.calls.handle_call(call, &mut self.last_host_call, cell.outbox),
-                // The guest may also cancel calls that already have a response or were cancelled.
+                // A cancellation of a call that already has a response or was cancelled is valid and has no effect.
                 Message::Cancel(number) if cell.calls.withdraw(number) || number <= self.last_host_call => {}
                 Message::Display(_) | Message::Ready | Message::Cancel(_) => self.inbox.count_ignored()?,
             }
@@ -323,11 +326,11 @@ fn never_ready(outcome: Outcome, start_error: &str) -> (Outcome, Aftermath) {
     (Outcome { notices: vec![notice], ..outcome }, Aftermath::NeverReady)
 }
 
-/// Adds the kernel's report about a cell to its outcome.
+/// Adds the content of the kernel's `done` message to the outcome of a cell.
 fn complete(outcome: Outcome, done: Done, reason: Option<EarlyEnd>) -> Outcome {
     let Done { is_interrupted, result, error, exit_code, is_truncated } = done;
     let status = match reason {
-        // Also if the code went on after the interrupt: its time limit was exceeded.
+        // Even if the code caught the interrupt and completed, it has exceeded its timeout or was cancelled.
         Some(reason) => reason.status(),
         None if is_interrupted || error.is_some() || exit_code.is_some_and(|code| code != 0) => Status::Error,
         None => Status::Ok,
@@ -335,7 +338,7 @@ fn complete(outcome: Outcome, done: Done, reason: Option<EarlyEnd>) -> Outcome {
     Outcome { status, exit_code, result, error, is_truncated, ..outcome }
 }
 
-/// The notice for a cell without a report of its kernel.
+/// The notice for a cell whose kernel ended before it sent `done`.
 fn loss_notice(aftermath: Aftermath, reason: Option<EarlyEnd>) -> String {
     let cause = match (aftermath, reason) {
         (Aftermath::SandboxLost, _) => return SANDBOX_KILLED.into(),

@@ -1,8 +1,8 @@
-//! Sessions: persistent sandboxes with an interpreter that keeps its state from call to call.
+//! Sessions: persistent sandboxes with an interpreter whose state persists between calls.
 //!
-//! [`Sessions`] creates and finds sessions and has every operation of callers. A session belongs to the principal that
-//! created it. Sessions know nothing of HTTP or MCP, and of the backend only its neutral API. README.md has the map of
-//! the modules.
+//! [`Sessions`] creates and finds sessions and implements every operation on them. A session belongs to the principal
+//! that created it. This crate does not depend on HTTP or MCP, and uses only the backend-independent API of
+//! `ringfence_backend`. README.md has the map of the modules.
 
 mod admission;
 mod api;

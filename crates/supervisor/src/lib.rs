@@ -1,12 +1,13 @@
-//! Keeps an MCP endpoint available although the process that serves it, the worker, can crash.
+//! Keeps an MCP endpoint available if the worker, the process that serves it, crashes.
 //!
 //! The supervisor owns the listening socket and accepts all connections, so the endpoint never changes and connections
 //! wait while there is no worker. It passes each connection to the current worker and retains a descriptor of it
-//! (`connection_table`). If the worker dies, connections without a pending request continue with the next worker; on the
-//! others the client receives an error that says that its call may have run.
+//! (`connection_table`). If the worker dies, connections without a pending request continue with the next worker; a
+//! client with a pending request receives an error that says that its call may have run.
 //!
-//! `restart_policy` decides, `supervisor_task` acts: it starts a `worker`, probes it (`probe`), ends and replaces it. The
-//! supervisor does not manage sandboxes: they outlive a worker by their lease, and the next worker adopts them.
+//! `restart_policy` decides when to start, end or replace a worker. `supervisor_task` carries that out and probes the
+//! worker (`probe`). The supervisor does not manage sandboxes: they continue after the death of a worker until their
+//! lease expires, and the next worker adopts them.
 
 mod connection_table;
 mod http_request;
@@ -49,7 +50,7 @@ pub enum StartError {
     Stopped,
 }
 
-/// A supervised endpoint. All methods may be called from any thread. It is stopped when it is dropped.
+/// A supervised endpoint. All methods may be called from any thread. Dropping it stops the endpoint.
 pub struct Supervisor {
     status: Arc<SharedStatus>,
     stop: CancellationToken,
@@ -58,7 +59,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Starts the endpoint and waits until the first worker has passed its preflight.
+    /// Starts the endpoint and waits until the first worker has passed its preflight, the check before it is ready.
     pub fn start(options: Options) -> Result<Self, StartError> {
         let supervisor = Self::launch(options)?;
         supervisor.ready()?;
@@ -69,16 +70,17 @@ impl Supervisor {
     pub fn launch(mut options: Options) -> Result<Self, StartError> {
         let (stop, stop_now) = (CancellationToken::new(), CancellationToken::new());
         let scope = options.scope_file.as_deref().map(Scope::load).transpose()?.map(|(scope, _)| scope);
-        // Pins the scope for all workers: one that finds another content in the file refuses to start.
+        // Pins the scope for all workers: a worker refuses to start if the scope file has another digest.
         options.variables.extend(scope.iter().map(|scope| (SCOPE_DIGEST_VARIABLE.into(), scope.digest.clone().into())));
         let (task, listener, status) =
             SupervisorTask::new(options, scope, stop.clone(), stop_now.clone()).map_err(StartError::Listen)?;
         let thread_status = Arc::clone(&status);
         let (error_sender, error_receiver) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("ringfence-supervisor".into()).spawn(move || {
-            // Also if this thread panics: threads that wait for the end must wake up.
+            // A panic of this thread must wake up the threads that wait for its end, too.
             let _end_on_drop = thread_status.end_on_drop();
-            // Created on this thread, since the caller may be within another runtime, where dropping it would panic.
+            // The runtime is created on this thread: if the caller runs within another runtime, dropping it there would
+            // panic.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let created = runtime.and_then(|runtime| {
                 let context = runtime.enter();
@@ -92,12 +94,12 @@ impl Supervisor {
             };
             drop(error_sender);
             let ending = runtime.block_on(task.run(connections));
-            // Does not wait for a launcher that does not respond.
+            // `shutdown_background` does not wait for blocking tasks, such as a connection to an unresponsive launcher.
             runtime.shutdown_background();
             thread_status.end(ending);
         });
         let thread = thread.map_err(StartError::Thread)?;
-        // Without an error the thread drops its sender.
+        // If there is no error, the thread drops its sender, and `recv` returns.
         error_receiver.recv().map_or(Ok(()), |error| Err(StartError::Thread(error)))?;
         Ok(Self { status, stop, stop_now, thread: Mutex::new(Some(thread)) })
     }
@@ -115,7 +117,7 @@ impl Supervisor {
         self.status.endpoint()
     }
 
-    /// The number of workers that replaced another.
+    /// The number of workers that have replaced an earlier worker.
     pub fn restart_count(&self) -> u32 {
         self.status().restarts
     }
@@ -128,18 +130,18 @@ impl Supervisor {
         self.status.snapshot()
     }
 
-    /// Requests a stop and returns at once. Running calls may finish.
+    /// Requests a stop and returns immediately. Running calls may still finish.
     pub fn request_stop(&self) {
         self.stop.cancel();
     }
 
-    /// Requests a stop that does not wait for running calls, and returns at once.
+    /// Requests a stop that does not wait for running calls, and returns immediately.
     pub fn request_immediate_stop(&self) {
         self.stop_now.cancel();
         self.stop.cancel();
     }
 
-    /// Whether the supervisor thread has run within the last ten seconds. Otherwise it hangs.
+    /// Returns whether the supervisor thread has recorded a heartbeat within the last ten seconds. If not, it hangs.
     pub fn is_responsive(&self) -> bool {
         self.status.is_responsive()
     }

@@ -1,6 +1,6 @@
-//! Takes over the sandboxes of a server that died, from the launchers that it left behind.
+//! Takes over the sandboxes of a server that died. Its launcher processes outlive it and own the sandboxes.
 //!
-//! A launcher has one client at a time, so a sandbox never has two owners.
+//! A launcher accepts one client at a time, so two servers never own the same sandbox.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -20,19 +20,20 @@ use crate::kernel_socket::KernelSocket;
 use crate::process::Process;
 use crate::supervisor_id::SupervisorId;
 
-/// Timeout for a launcher that may still be busy with requests of the server that died. The server does not serve
-/// requests in the meantime.
+/// Timeout for a launcher that may still be busy with requests of the server that died. This server serves no requests
+/// until then.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout for a launcher whose sandboxes would end with its lease anyway.
+/// Timeout for ending a launcher. It is short, because the sandboxes of a launcher that does not respond end with its
+/// lease.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The sandboxes of launchers of earlier servers.
 #[derive(Default)]
 pub(crate) struct Orphans {
     pub(crate) instances: Vec<Orphan>,
-    /// The addresses of sandboxes start with one of these if another server owns them, or their launcher did not
-    /// respond.
+    /// Address prefixes of sandboxes that cannot be adopted, because another server owns them or their launcher did not
+    /// respond in time.
     pub(crate) address_prefixes_in_use: Vec<String>,
 }
 
@@ -55,7 +56,7 @@ pub(crate) struct AdoptedSandbox {
 }
 
 impl Orphan {
-    /// Takes it over. `None` if it has ended, or its launcher has.
+    /// Takes the sandbox over. Returns `None` if the sandbox or its launcher has ended.
     pub(crate) async fn adopt(self) -> Option<AdoptedSandbox> {
         let adopted = self.launcher.take_over(self.pid).await.ok()?;
         let Launched { control, pid, pidfd, enforcement, is_warm, listener: _, gauge } = adopted.launched;
@@ -74,7 +75,8 @@ impl Orphan {
     }
 }
 
-/// Opens the socket and the streams of an interpreter, in the order in which they were stored.
+/// Opens the socket and the streams of an interpreter. `streams` has the order in which they were stored: socket,
+/// stdout, stderr.
 fn open_streams(number: u32, streams: Vec<OwnedFd>) -> Option<(Process, KernelSocket)> {
     let mut streams = streams.into_iter();
     let socket = KernelSocket::from_socket(streams.next()?).ok()?;
@@ -83,7 +85,8 @@ fn open_streams(number: u32, streams: Vec<OwnedFd>) -> Option<(Process, KernelSo
 }
 
 impl LauncherSockets {
-    /// Connects to every launcher that has no server and is ours, and removes the sockets of dead ones.
+    /// Connects to every launcher that has no client and that this server may adopt. Removes the sockets of launchers
+    /// that have ended.
     pub(super) async fn find_orphans(&self, lease: Duration) -> Orphans {
         let mut orphans = Orphans::default();
         let (ours, others): (Vec<PathBuf>, _) = self.all().into_iter().partition(|socket| self.is_ours(socket));
@@ -93,7 +96,7 @@ impl LauncherSockets {
         for socket in abandoned {
             let _ = std::fs::remove_file(&socket);
         }
-        // Concurrently: a launcher that does not respond costs no more time than all together.
+        // The attempts run concurrently, so that several unresponsive launchers cost one timeout, not one each.
         let attempts: Vec<_> = ours.into_iter().map(|socket| (connect(socket.clone(), lease), socket)).collect();
         for (attempt, socket) in attempts {
             match attempt.await.unwrap_or(AdoptOutcome::Busy) {
@@ -119,8 +122,8 @@ fn connect(socket: PathBuf, lease: Duration) -> JoinHandle<AdoptOutcome> {
     tokio::task::spawn_blocking(move || Launcher::adopt(&socket, lease, ADOPT_TIMEOUT))
 }
 
-/// Ends every sandbox that the servers of one supervisor created and that has no owner, instead of waiting for the end
-/// of its lease. `directory` and `scope_tag` are those of [`crate::Persistence`]. Blocks.
+/// Ends every sandbox that has no owner and was created by a server of this supervisor, instead of waiting for the end
+/// of its lease. `directory` and `scope_tag` are those of [`crate::Persistence`]. This function blocks.
 pub fn end_orphans(directory: &Path, scope_tag: Option<String>, supervisor: SupervisorId) {
     let sockets = LauncherSockets { directory: directory.to_owned(), scope_tag, supervisor: Some(supervisor) };
     for socket in sockets.all().into_iter().filter(|socket| sockets.is_of_same_server(socket)) {

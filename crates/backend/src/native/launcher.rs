@@ -1,4 +1,4 @@
-//! One launcher process, and the thread that talks to it.
+//! One launcher process, and the thread that sends requests to it.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -18,18 +18,18 @@ use tokio::sync::{mpsc, oneshot};
 use super::initial_interpreter::InitialInterpreter;
 use crate::process::PendingStore;
 
-/// The argument with which the ringfence program becomes a launcher.
+/// First argument of the ringfence program in the role of a launcher.
 pub const LAUNCHER_ROLE: &str = "launcher";
 
-/// Maximum number of requests that wait for the launcher.
+/// Maximum number of queued requests to a launcher.
 const MAX_QUEUED_REQUESTS: usize = 4096;
 
-/// Timeout for a launcher to end and to free everything.
+/// Timeout for a launcher to end its sandboxes and free their resources. Then it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 type LauncherCall = Box<dyn FnOnce(&Launcher) + Send>;
 
-/// A request for a sandbox, and where the result goes.
+/// A request for a sandbox, with the channel for its result.
 struct LaunchRequest {
     spec: Box<Spec>,
     warm: bool,
@@ -37,7 +37,7 @@ struct LaunchRequest {
     reply: oneshot::Sender<Result<Unclaimed, Error>>,
 }
 
-/// A sandbox on its way to its requester. It is killed if the requester no longer waits.
+/// A new sandbox that its requester has not received yet. It is killed if the requester has stopped waiting.
 struct Unclaimed(Option<Launched>);
 
 impl Unclaimed {
@@ -57,18 +57,19 @@ impl Drop for Unclaimed {
 enum Message {
     Launch(LaunchRequest),
     Call(LauncherCall),
-    /// An urgent call waits.
+    /// Wakes the thread, because an urgent call is queued.
     Wake,
     End(oneshot::Sender<()>),
 }
 
-/// A handle on a launcher. If the last one is dropped without [`Self::end`], the launcher waits for another server.
+/// A handle of a launcher. If the last handle is dropped without [`Self::end`], the launcher waits for another server
+/// to adopt it.
 #[derive(Clone)]
 pub(super) struct LauncherHandle {
     messages: mpsc::Sender<Message>,
-    /// Calls that overtake the queue: each delays a response to a client, and is short.
+    /// Calls that run before the queued messages. Each is short, and a response to a client waits for it.
     urgent: Arc<Mutex<VecDeque<LauncherCall>>>,
-    /// The path at which another server finds the launcher. Empty if there is none.
+    /// The path of the socket through which another server can adopt the launcher. Empty if it has no such socket.
     socket: PathBuf,
 }
 
@@ -90,7 +91,7 @@ impl LauncherHandle {
         Self::run(launcher, Some(process), socket)
     }
 
-    /// Uses a launcher that another server has left behind.
+    /// Returns a handle of a launcher that this server has adopted from a server that died.
     pub(super) fn adopted(launcher: Launcher, socket: PathBuf) -> Result<Self, Error> {
         Self::run(launcher, None, socket)
     }
@@ -100,7 +101,7 @@ impl LauncherHandle {
         let urgent: Arc<Mutex<VecDeque<LauncherCall>>> = Arc::default();
         let urgent_of_thread = Arc::clone(&urgent);
         let (hand_over, handed_over) = std::sync::mpsc::sync_channel(1);
-        // Detached: the thread ends with the last handle, and only `end` waits for it.
+        // The thread is detached: it ends when the last handle is dropped, and only `end` waits for it.
         let spawned = std::thread::Builder::new().spawn(move || {
             let Ok((launcher, process)): Result<(Launcher, Option<Child>), _> = handed_over.recv() else { return };
             let mut launches = Launches::default();
@@ -109,7 +110,7 @@ impl LauncherHandle {
                     launches.begin(&launcher, request);
                     continue;
                 }
-                // The launcher replies in the order of the requests.
+                // The launcher replies in the order of the requests, so the replies to pending launches come first.
                 launches.finish_all(&launcher);
                 while let Some(call) = pop_front(&urgent_of_thread) {
                     call(&launcher);
@@ -127,13 +128,13 @@ impl LauncherHandle {
                     }
                 }
             }
-            // Reaps a launcher that has died; one that lives waits for another server.
+            // Reaps the launcher if it has died. A running launcher waits for another server.
             if let Some(mut process) = process {
                 let _ = process.try_wait();
             }
         });
         if let Err(error) = spawned {
-            // An adopted launcher is left to other servers, until its lease expires.
+            // An adopted launcher is not ended: another server may adopt it until its lease expires.
             if let Some(process) = process {
                 launcher.end();
                 wait_or_kill(process);
@@ -175,22 +176,23 @@ impl LauncherHandle {
         self.call(move |launcher| launcher.take_over(pid)).await
     }
 
-    /// Whether a sandbox without a memory cgroup was killed for its memory.
+    /// Returns whether a sandbox without a memory cgroup was killed because it exceeded its memory limit.
     pub(super) async fn has_exceeded_memory(&self, pid: Pid) -> bool {
         self.call(move |launcher| launcher.has_exceeded_memory(pid)).await.unwrap_or_default()
     }
 
-    /// Stores the streams of an interpreter in the launcher, for the next server.
+    /// Stores in the launcher, for the next server, the streams of an interpreter.
     pub(super) fn store_streams(&self, pid: Pid, process: u32, streams: Vec<OwnedFd>) -> Result<PendingStore, Error> {
         self.call_urgently(move |launcher| launcher.store_streams(pid, process, &streams))
     }
 
-    /// Stores the output of a command that has ended in the launcher, for the next server.
+    /// Stores in the launcher, for the next server, the output streams of an ended command that its background
+    /// processes still write to.
     pub(super) fn store_background_streams(&self, pid: Pid, streams: BackgroundStreams) -> Result<PendingStore, Error> {
         self.call_urgently(move |launcher| launcher.store_background_streams(pid, &streams))
     }
 
-    /// Calls the launcher before everything that is queued.
+    /// Calls the launcher before all queued messages are handled.
     fn call_urgently(
         &self,
         request: impl FnOnce(&Launcher) -> Result<(), Error> + Send + 'static,
@@ -199,14 +201,14 @@ impl LauncherHandle {
         let call: LauncherCall =
             Box::new(move |launcher| drop(reply.send(request(launcher).map_err(|error| error.to_string()))));
         self.urgent.lock().push_back(call);
-        // If the queue is full, one of its messages wakes the thread too.
+        // `Wake` may be dropped if the queue is full: the queued messages wake the thread too.
         match self.messages.try_send(Message::Wake) {
             Err(mpsc::error::TrySendError::Closed(_)) => Err(Error::LauncherLost),
             _ => Ok(PendingStore(result)),
         }
     }
 
-    /// Ends the launcher and every sandbox of it.
+    /// Ends the launcher and all of its sandboxes.
     pub(super) async fn end(&self) {
         let (done, ended) = oneshot::channel();
         if self.messages.send(Message::End(done)).await.is_ok() {
@@ -227,15 +229,15 @@ impl LauncherHandle {
     }
 }
 
-/// Launch requests that were sent and to which the launcher has not replied.
+/// The pending launch requests: sent to the launcher, which has not replied yet. Oldest first.
 #[derive(Default)]
 struct Launches(VecDeque<oneshot::Sender<Result<Unclaimed, Error>>>);
 
-/// Maximum number of launch requests that are sent at a time. The launcher works on a few of them concurrently.
+/// Maximum number of pending launch requests. The launcher handles a few of them concurrently.
 const MAX_CONCURRENT_LAUNCHES: usize = 4;
 
 impl Launches {
-    /// Returns the next message. While launches are pending and no message waits, receives their results.
+    /// Returns the next message. While launches are pending and the queue is empty, receives the results of launches.
     fn next_message(&mut self, launcher: &Launcher, inbox: &mut mpsc::Receiver<Message>) -> Option<Message> {
         while !self.0.is_empty() {
             if self.0.len() < MAX_CONCURRENT_LAUNCHES

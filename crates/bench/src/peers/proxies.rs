@@ -1,4 +1,4 @@
-//! Other gateways from stdio to streamable HTTP, if they are installed.
+//! Other MCP gateways from stdio to streamable HTTP that ringfence is compared with, if they are installed.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
@@ -11,10 +11,11 @@ use super::echo_stdio;
 use crate::child::KillOnDrop;
 use crate::programs::find_on_path;
 
-/// Maximum start time, also on a busy machine.
+/// Maximum time until a gateway listens, long enough for a busy machine.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// A gateway in front of [`echo_stdio`]. It is killed when it is dropped; the upstream exits when its input ends.
+/// A gateway in front of [`echo_stdio`]. Dropping it kills the gateway; the echo server then exits, because its input
+/// ends.
 pub(crate) struct Proxy {
     process: KillOnDrop,
     port: u16,
@@ -53,7 +54,7 @@ impl Proxy {
         let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             if Instant::now() > deadline || proxy.process.0.try_wait()?.is_some() {
-                bail!("{name} does not listen");
+                bail!("{name} does not listen on port {port}");
             }
             std::thread::sleep(Duration::from_millis(20));
         }

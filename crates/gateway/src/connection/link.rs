@@ -1,4 +1,4 @@
-//! A connected server: its process if it is hosted here, the conversation with it, and its catalogue.
+//! A connected server: its process if this gateway hosts it, the MCP connection to it, and its catalogue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,20 +22,20 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time to wait for the exit status of a process whose streams have ended.
 const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Attempts to stop a process while another task reads its state, and the pause between them. After the last one the
-/// process is killed.
+/// Maximum number of attempts to stop a process while another task reads its state, and the pause between them. After
+/// the last attempt the process is killed.
 const STOP_ATTEMPTS: usize = 200;
 const STOP_RETRY_DELAY: Duration = Duration::from_millis(5);
 
-/// A connected server. Dropped, its process is killed and its connections are closed.
+/// A connected server. Dropping it kills its process and closes its connections.
 pub(crate) struct ServerLink {
     pub(crate) upstream: Upstream,
-    /// For a remote server of the modern era: a second conversation in the legacy era, for clients of that era.
+    /// A second connection in the legacy era, for clients of that era. Only remote servers of the modern era have one.
     legacy: Option<LegacyConversation>,
     hosted: Mutex<Option<Arc<HostedServer>>>,
     catalogue: Arc<Mutex<Arc<Catalogue>>>,
     last_check: Mutex<Instant>,
-    /// Receives the messages of the server that belong to no request.
+    /// The task that receives the server's messages that belong to no request.
     _listener: AbortOnDropHandle<()>,
 }
 
@@ -52,7 +52,7 @@ impl ServerLink {
         Self { upstream, legacy, hosted, catalogue, last_check, _listener: listener }
     }
 
-    /// Returns the conversation for a client of an era: in the same era if the server supports both.
+    /// Returns the connection for a client of an era: the one in the same era if the server supports both eras.
     pub(crate) async fn upstream_for(&self, era: Era) -> &Upstream {
         match (&self.legacy, era) {
             (Some(legacy), Era::Legacy) => legacy.open().await.unwrap_or(&self.upstream),
@@ -69,14 +69,14 @@ impl ServerLink {
     }
 }
 
-/// A second conversation with a remote server, opened on first use.
+/// A second connection to a remote server, opened on first use.
 pub(super) struct LegacyConversation {
     pub(super) connect: RemoteConnect,
     pub(super) messages: mpsc::Sender<Incoming>,
     pub(super) conversation: OnceCell<Option<Upstream>>,
 }
 
-/// Opens another connection to a remote server.
+/// Returns the target for another connection to a remote server.
 pub(super) type RemoteConnect = Box<dyn Fn() -> Option<Target> + Send + Sync>;
 
 impl LegacyConversation {
@@ -98,7 +98,7 @@ impl Link for ServerLink {
             biased;
             ended = hosted.wait_for_exit() => ended.to_string(),
             reason = self.upstream.ended() => {
-                // A process that ends closes its streams first; its exit status says more.
+                // A process that ends closes its streams first. Its exit status is a better error message.
                 match tokio::time::timeout(EXIT_STATUS_TIMEOUT, hosted.wait_for_exit()).await {
                     Ok(ended) => ended.to_string(),
                     Err(_) => reason.to_string(),
@@ -124,7 +124,7 @@ impl Link for ServerLink {
         }
         self.upstream.close().await;
         let Some(mut hosted) = self.hosted.lock().take() else { return };
-        // Another task may be reading the state of the process. That is short, and no new reader can start.
+        // Another task may be reading the state of the process. A read is short, and no new one can start.
         for _ in 0..STOP_ATTEMPTS {
             match Arc::try_unwrap(hosted) {
                 Ok(hosted) => return hosted.stop().await,

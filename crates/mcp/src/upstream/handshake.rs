@@ -1,8 +1,10 @@
-//! Negotiates the protocol: a probe for the modern era first, then the handshake of the legacy era.
+//! Negotiates the era of the protocol (see `era`): first the probe `server/discover` for the modern era, then the
+//! `initialize` handshake of the legacy era.
 //!
-//! Only a response of the modern era proves that a server supports it. If the server returns an error that legacy servers
-//! use for unknown methods, or does not respond, `initialize` is sent. A probe without a response stays pending meanwhile,
-//! because a server that is slow to start responds to it first. See the versioning page of the 2026-07-28 specification.
+//! Only a response of the modern era proves that a server supports it. If the server returns an error that legacy
+//! servers use for unknown methods, or does not respond, `initialize` is sent. A probe without a response stays pending
+//! during the handshake, because a server that is slow to start responds to the probe first. See the versioning page of
+//! the 2026-07-28 specification.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,14 +26,14 @@ enum ProbeResult {
     Legacy,
 }
 
-/// Negotiates the era. Returns it with the server's description of itself.
+/// Negotiates the era. Returns it with the result of `server/discover` or `initialize`, which describes the server.
 pub(super) async fn negotiate(connection: &Arc<Connection>, eras: Eras) -> Result<(Era, Value), UpstreamError> {
     if eras == Eras::LegacyOnly {
         return initialize(connection).await;
     }
     let negotiated = probe_then_initialize(connection).await;
     match negotiated {
-        // The same probe would close the next connection too.
+        // A server that exits on an unknown method would exit on the probe of the next connection too.
         Err(UpstreamError::Closed { reason, .. }) if !connection.transport.is_http() => {
             Err(UpstreamError::ClosedDuringProbe(reason))
         }
@@ -48,7 +50,7 @@ async fn probe_then_initialize(connection: &Arc<Connection>) -> Result<(Era, Val
         Err(_) => {
             let mut handshake = pin!(initialize(connection));
             tokio::select! {
-                // A server responds in order, so the response to the probe has precedence.
+                // The probe was sent first, so its response has precedence if both are ready.
                 biased;
                 probed = &mut probe => match probed? {
                     ProbeResult::Modern(era, description) => return Ok((era, description)),
@@ -146,7 +148,7 @@ fn request(method: &str, params: Value) -> OutgoingCall {
         method: method.to_owned(),
         params: Some(params),
         cancel: CancellationToken::new(),
-        // The caller limits the whole handshake.
+        // The caller has a timeout for the whole handshake.
         idle_timeout: Some(Duration::from_secs(3600)),
         related: None,
     }

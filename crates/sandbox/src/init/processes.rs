@@ -1,4 +1,4 @@
-//! The processes that the init has started for the host, by the host's numbers.
+//! The processes that the init has started for the host, indexed by the numbers that the host has assigned to them.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use super::command::{self, PreparedCommand, ProcessStreams};
 use super::{files, interpreter, signals};
 use crate::protocol::{InitReport, InitRequest, MAIN_PROCESS, SignalTarget};
 
-/// Maximum number of children to reap before requests are handled.
+/// Maximum number of children that [`Processes::reap`] reaps before pending requests are handled.
 const MAX_REAPED: usize = 64;
 
 /// The result of [`Processes::reap`].
@@ -58,7 +58,8 @@ impl Processes {
         }
     }
 
-    /// Handles a request of the host. An invalid request is answered with an error or ignored; it never ends the init.
+    /// Handles a request of the host. The init reports an error for an invalid request, or ignores it, and never exits
+    /// because of one.
     pub(super) fn handle_request(&mut self, channels: &mut InitChannels, request: InitRequest, passed: Vec<OwnedFd>) {
         match request {
             InitRequest::Start { .. } | InitRequest::Fork { .. } => {
@@ -82,7 +83,7 @@ impl Processes {
         }
     }
 
-    /// Kills all processes except one. Their ends are not reported, because the next owner does not know them.
+    /// Kills all processes except `keep`. Their exits are not reported, because the next owner does not know them.
     fn kill_all_except(&mut self, keep: Option<u32>) {
         self.0.retain(|process, pid| {
             let is_kept = Some(*process) == keep;
@@ -93,8 +94,8 @@ impl Processes {
         });
     }
 
-    /// Reaps children that have ended, and reports those that have a number. Stops after [`MAX_REAPED`], because
-    /// orphans may end faster than they are reaped, and requests must be handled in between.
+    /// Reaps children that have ended, and reports those that the host has numbered. Stops after [`MAX_REAPED`],
+    /// because orphaned processes may end faster than they are reaped, which would delay requests without a limit.
     pub(super) fn reap(&mut self, channels: &mut InitChannels) -> Reaped {
         for _ in 0..MAX_REAPED {
             let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) else { return Reaped::All };
@@ -111,7 +112,8 @@ impl Processes {
     }
 }
 
-/// Starts the process of a request. `None` if the request is not for a start. The caller must record the result.
+/// Starts the process of a `Start` or `Fork` request; returns `None` for other requests. The caller must pass the
+/// result to [`Processes::record_start`].
 pub(super) fn start_requested(request: InitRequest, passed: Vec<OwnedFd>) -> Option<(u32, StartResult)> {
     match request {
         InitRequest::Start { process, command, environment } => {

@@ -1,4 +1,4 @@
-//! The main loop of a zygote: forks inits on request.
+//! The main loop of a zygote: forks the init process of a sandbox on request.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -18,7 +18,8 @@ use crate::volumes::CheckedVolume;
 /// cannot be a zygote.
 pub(super) fn serve(socket: OwnedFd) -> i32 {
     let channel = Channel::from(socket);
-    // In every fork, a lock that another thread holds would never be released.
+    // A fork copies only the calling thread: a lock that another thread has acquired would never be released in the
+    // child.
     let is_single_threaded = host::require_single_thread().is_ok();
     if !is_single_threaded || set_parent_process_death_signal(Some(Signal::KILL)).is_err() {
         return 1;

@@ -1,4 +1,4 @@
-//! Results that request input from the client, which then repeats the call with the responses (SEP-2322).
+//! Results that request input from the client (SEP-2322). The client then repeats the call with the responses.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::script::Script;
 use super::template::fill;
 
-/// Bounds the memory for request states; the suite needs far fewer.
+/// Maximum number of stored request states. The conformance suite needs far fewer.
 const MAX_STATES: usize = 10_000;
 
 /// The next step of a call.
@@ -20,14 +20,14 @@ pub(super) enum Next {
     Complete,
 }
 
-/// What a call brings from earlier rounds.
+/// The fields of a call that depend on earlier rounds, and the capabilities of its client.
 pub(super) struct RepeatedCall<'a> {
     pub(super) responses: Option<&'a InputResponses>,
     pub(super) state: Option<&'a str>,
     pub(super) capabilities: ClientCapabilities,
 }
 
-/// The request states that were issued, each with its round. A forged state is not among them.
+/// The issued request states, each with its round. A state that is not in this map is rejected, since it may be forged.
 #[derive(Default)]
 pub(super) struct InputRounds(Mutex<HashMap<String, usize>>);
 

@@ -1,14 +1,15 @@
-//! Parser for the file format of pip: that of Python's `RawConfigParser`.
+//! Parser for pip's configuration files, which have the format of Python's `RawConfigParser`.
 
 /// The section whose values all other sections inherit.
 const DEFAULT: &str = "DEFAULT";
 
-/// Returns sections, keys and values, in order. The lines of a value are separated by line feeds.
+/// Returns a `(section, key, value)` tuple for each entry, in file order. The lines of a value are separated by line
+/// feeds.
 pub(super) fn parse(text: &str) -> Result<Vec<(String, String, String)>, String> {
     let mut entries: Vec<(String, String, String)> = Vec::new();
     let mut sections: Vec<String> = Vec::new();
     let mut section: Option<String> = None;
-    // The indentation of the last entry, if the next line may continue it.
+    // The indentation of the last entry, if the next line may continue its value.
     let mut open: Option<usize> = None;
     for (number, line) in text.lines().enumerate() {
         let trimmed = line.trim();
@@ -29,8 +30,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<(String, String, String)>, String>
             open = None;
             continue;
         }
-        let section = section.clone().ok_or_else(|| format!("line {} is in no section", number + 1))?;
-        let (key, value) = trimmed.split_once(['=', ':']).ok_or_else(|| format!("line {} has no `=`", number + 1))?;
+        let section = section.clone().ok_or_else(|| format!("line {} is outside of a section", number + 1))?;
+        let (key, value) =
+            trimmed.split_once(['=', ':']).ok_or_else(|| format!("line {} has no `=` or `:`", number + 1))?;
         entries.push((section, key.trim().to_owned(), value.trim().to_owned()));
         open = Some(indent);
     }
@@ -38,7 +40,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<(String, String, String)>, String>
         value.truncate(value.trim_end().len());
     }
     let defaults: Vec<_> = entries.iter().filter(|(section, ..)| section == DEFAULT).cloned().collect();
-    // Inherited values come first, because later ones override earlier ones.
+    // Inherited entries come first, because later entries of a section override earlier ones.
     let inherited = sections
         .iter()
         .filter(|name| *name != DEFAULT)
