@@ -45,7 +45,7 @@ const INITIAL_PROCESS: u32 = 1;
 #[derive(Clone)]
 pub struct Native {
     launcher: CurrentLauncher,
-    /// Where the next server looks for launchers, and the lease of theirs that this server adopts.
+    /// The directory in which the next server finds launchers, and the lease of launchers that this server adopts.
     persistence: Option<Arc<crate::config::Persistence>>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct NativeInstance {
 pub(crate) struct NewSandbox {
     pub(crate) control: Control,
     pub(crate) instance: NativeInstance,
-    /// Whether it has a warm interpreter to fork.
+    /// Whether the sandbox has a warm interpreter to fork.
     pub(crate) is_warm: bool,
     /// If one was requested. A sandbox with one is not warm any more.
     pub(crate) interpreter: Option<InterpreterProcess>,

@@ -16,9 +16,9 @@ pub struct Principal {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Visibility {
-    /// Only what belongs to the principal.
+    /// Only objects of the principal itself.
     Own,
-    /// What belongs to any principal.
+    /// The objects of all principals.
     All,
 }
 

@@ -11,7 +11,7 @@ use ringfence_core::Principal;
 use ringfence_core::fair_share;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many principals a server has.
+/// The number of principals of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Principals {
     One,

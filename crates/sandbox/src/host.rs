@@ -1,4 +1,4 @@
-//! What this host supports, and explanations for what it does not.
+//! The isolation mechanisms that this host supports, and explanations for those that it lacks.
 
 use std::fs;
 

@@ -52,7 +52,7 @@ struct Inner {
     live: Mutex<HashMap<SessionId, SessionHandle>>,
     tasks: TaskTracker,
     audit: Audit,
-    /// Where sessions are recorded for the next server.
+    /// The store that records sessions for the next server.
     store: Option<Store>,
     /// The reason why the last sandbox of the default template and flavor could not be created.
     sandbox_failure: Mutex<Option<SandboxFailure>>,

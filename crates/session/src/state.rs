@@ -31,7 +31,7 @@ impl EndReason {
         }
     }
 
-    /// Whether it only ends idle sessions.
+    /// Whether this reason ends idle sessions only.
     fn requires_idle(self) -> bool {
         matches!(self, Self::IdleExpired | Self::AgeExpired | Self::Evicted)
     }

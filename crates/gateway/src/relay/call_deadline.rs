@@ -125,7 +125,7 @@ impl<C: Connect> Drop for TrackedCall<C> {
     }
 }
 
-/// What a call shows about its server.
+/// Derives from the end of a call whether its server works.
 fn verdict(end: Option<CallEnd>, duration: Duration, has_messages: bool) -> Option<CallEnd> {
     const LATE: CallEnd = CallEnd::NoResponse(NoResponse::TimedOut);
     // A server that has sent messages is slow, not silent.

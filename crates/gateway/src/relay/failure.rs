@@ -71,7 +71,7 @@ impl CallFailure {
         }
     }
 
-    /// What the failure shows about the server; None if the server had too little time to respond.
+    /// Derives from the failure whether the server works. `None` if the server had too little time to respond.
     pub(super) fn call_end(&self) -> Option<CallEnd> {
         match self {
             Self::Upstream(_) | Self::NeedsInput | Self::TooLarge | Self::Busy => Some(CallEnd::Responded),

@@ -1,4 +1,4 @@
-//! What to do with each connection if its worker dies. The worker writes the records; the supervisor reads them once
+//! The reply on each connection if its worker dies. The worker writes the records; the supervisor reads them once
 //! the worker is dead.
 //!
 //! A record is valid for one moment of its connection, which the kernel's byte counters identify. Whatever the worker
@@ -23,7 +23,7 @@ pub const MAX_REPLY_BYTES: usize = RECORD_BYTES - HEAD_BYTES;
 /// A counter that no connection reaches.
 const NEVER: u64 = u64::MAX;
 
-/// What to do with one connection.
+/// The reply on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrashReply<'a> {
     /// The next worker gets the connection if its counters have exactly these values: no request is unanswered.

@@ -50,7 +50,7 @@ impl Outcome {
     }
 }
 
-/// What is left of the interpreter and the sandbox after a call.
+/// The state of the interpreter and the sandbox after a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Aftermath {
     Alive,

@@ -36,7 +36,7 @@ const MAX_EXTRA: usize = 12;
 /// Maximum time that foreground launches may delay a refill. A launch that hangs must not block refills.
 const MAX_REFILL_DELAY: Duration = Duration::from_millis(500);
 
-/// How long extra instances are provided after the last miss.
+/// Duration for which extra instances are provided after the last miss.
 const EXTRA_TIME: Duration = Duration::from_secs(60);
 
 /// The instances of one template.
@@ -44,7 +44,7 @@ const EXTRA_TIME: Duration = Duration::from_secs(60);
 struct Shelf {
     ready: VecDeque<PreparedInstance>,
     is_filling: bool,
-    /// Whether it was full at least once. Misses before that do not mean that the configured number is too small.
+    /// Whether the shelf was full at least once. Misses before that do not mean that the configured number is too small.
     was_full: bool,
     demand: Demand,
 }

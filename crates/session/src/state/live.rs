@@ -73,7 +73,7 @@ impl SessionState {
         lifecycle.users > 0 || lifecycle.state != State::Idle
     }
 
-    /// Whether it accepts no more calls.
+    /// Whether the session accepts no more calls.
     pub(crate) fn is_ending(&self) -> bool {
         self.lifecycle().is_ending()
     }
