@@ -59,7 +59,7 @@ fn forged_and_replayed_requests_have_no_effect() {
     assert_eq!(response["result"]["structuredContent"]["stdout"], "[] []\n", "{response}");
     endpoint.assert_refused(&[
         "is not loaded in this session",
-        "another piece of code",
+        "a cell that is not running",
         "used again",
         "unknown method of the host",
     ]);
