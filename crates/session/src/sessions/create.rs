@@ -15,6 +15,14 @@ use crate::instances::{InterpreterNeed, PreparedInstance};
 use crate::session::{InstanceHandle, SessionDescriptor, SessionHandle};
 use crate::state::{Change, EndReason, UseGuard, now_s};
 
+/// Where the instance of a session comes from.
+#[derive(Clone, Copy)]
+pub(super) enum InstanceSource {
+    /// The pool, or a new instance if the pool has none.
+    PoolFirst,
+    NewOnly,
+}
+
 impl Sessions {
     pub(super) async fn create(
         &self,
@@ -36,7 +44,7 @@ impl Sessions {
             flavor: flavor.clone(),
             created: now_s(),
         };
-        let prepared = self.0.prepare_instance(&descriptor, need).await?;
+        let prepared = self.0.prepare_instance(&descriptor, need, InstanceSource::PoolFirst).await?;
         let handle = self.start(descriptor, prepared, slot);
         self.0.audit.record(events::created(principal, &id, template, flavor, start.elapsed()));
         Ok((id, handle, guard))
@@ -92,11 +100,16 @@ impl Inner {
         &self,
         descriptor: &SessionDescriptor,
         need: InterpreterNeed,
+        source: InstanceSource,
     ) -> Result<PreparedInstance, Failure> {
         let SessionDescriptor { id, principal, template, flavor, created } = descriptor;
         // The interpreter starts while the record is written. No code of the caller runs in it before.
         let foreground = self.pool.begin_foreground_launch();
-        let prepared = match self.claim(template, flavor).await {
+        let pooled = match source {
+            InstanceSource::PoolFirst => self.claim(template, flavor).await,
+            InstanceSource::NewOnly => None,
+        };
+        let prepared = match pooled {
             Some(prepared) => self.record_success(template, flavor, prepared),
             None => self.create_instance(template, flavor, need).await?,
         };

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use ringfence_backend::protected_names;
 
+use super::create::InstanceSource;
 use super::{Inner, events};
 use crate::admission::Slot;
 use crate::instances::{InterpreterNeed, PreparedInstance};
@@ -50,9 +51,11 @@ impl Inner {
         handle.ended.cancel();
     }
 
-    /// Creates another instance for a session that has lost its own.
+    /// Creates another instance for a session that has lost its own. Instances of the pool may be lost for the same
+    /// reason, such as the end of their launcher, and may not have noticed it yet.
     async fn replace_instance(&self, handle: &SessionHandle) -> Option<PreparedInstance> {
-        let created = self.prepare_instance(&handle.descriptor, InterpreterNeed::MaybeLater).await;
+        let need = InterpreterNeed::MaybeLater;
+        let created = self.prepare_instance(&handle.descriptor, need, InstanceSource::NewOnly).await;
         let id = &handle.descriptor.id;
         let log = |failure: &_| tracing::warn!("session {id} ends: its sandbox was lost, and {failure}");
         created.inspect_err(log).ok()
