@@ -27,6 +27,12 @@ const MAX_QUEUED_REQUESTS: usize = 4096;
 /// Timeout for a launcher to end its sandboxes and free their resources. Then it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Time in which a launcher that was killed becomes a zombie that can be reaped.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Interval of the checks whether a launcher has exited.
+const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
 type LauncherCall = Box<dyn FnOnce(&Launcher) + Send>;
 
 /// A request for a sandbox, with the channel for its result.
@@ -128,9 +134,8 @@ impl LauncherHandle {
                     }
                 }
             }
-            // Reaps the launcher if it has died. A running launcher waits for another server.
-            if let Some(mut process) = process {
-                let _ = process.try_wait();
+            if let Some(process) = process {
+                reap_if_dead(process);
             }
         });
         if let Err(error) = spawned {
@@ -289,6 +294,15 @@ fn spawn(program: &Path) -> std::io::Result<(OwnedFd, Child)> {
         .stderr(Stdio::null())
         .spawn()?;
     Ok((ours.into(), process))
+}
+
+/// Reaps a launcher that has died, or is about to: its sockets close before its process has exited. A running launcher
+/// waits for another server, and is left alone.
+fn reap_if_dead(mut process: Child) {
+    let deadline = Instant::now() + EXIT_TIMEOUT;
+    while matches!(process.try_wait(), Ok(None)) && Instant::now() < deadline {
+        std::thread::sleep(EXIT_CHECK_INTERVAL);
+    }
 }
 
 fn wait_or_kill(mut process: Child) {
