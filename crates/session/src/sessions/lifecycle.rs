@@ -20,10 +20,15 @@ impl Inner {
     pub(super) async fn run_session(self: Arc<Self>, mut handle: SessionHandle, mut task: SessionTask, slot: Slot) {
         let (start, id) = (Instant::now(), handle.descriptor.id.clone());
         let mut end_watch = task.instance.end_watch();
+        let mut is_from_pool = false;
         while let Some(lost) = task.run().await {
+            // Instances of the pool may be lost for the same reason as the one that they replace, such as the end of
+            // their launcher, without having noticed it yet.
+            let source = if lost.was_used { InstanceSource::PoolFirst } else { InstanceSource::NewOnly };
             // A session that is stopped during a call loses its instance too, and needs no other.
-            let continues = lost.was_used && !matches!(handle.state.current(), State::Stopping(_));
-            let replacement = if continues { self.replace_instance(&handle).await } else { None };
+            let continues = (lost.was_used || is_from_pool) && !matches!(handle.state.current(), State::Stopping(_));
+            is_from_pool = lost.was_used;
+            let replacement = if continues { self.replace_instance(&handle, source).await } else { None };
             let Some(prepared) = replacement else {
                 handle.state.end(EndReason::SandboxLost);
                 break;
@@ -51,11 +56,9 @@ impl Inner {
         handle.ended.cancel();
     }
 
-    /// Creates another instance for a session that has lost its own. Instances of the pool may be lost for the same
-    /// reason, such as the end of their launcher, and may not have noticed it yet.
-    async fn replace_instance(&self, handle: &SessionHandle) -> Option<PreparedInstance> {
-        let need = InterpreterNeed::MaybeLater;
-        let created = self.prepare_instance(&handle.descriptor, need, InstanceSource::NewOnly).await;
+    /// Provides another instance for a session that has lost its own.
+    async fn replace_instance(&self, handle: &SessionHandle, source: InstanceSource) -> Option<PreparedInstance> {
+        let created = self.prepare_instance(&handle.descriptor, InterpreterNeed::MaybeLater, source).await;
         let id = &handle.descriptor.id;
         let log = |failure: &_| tracing::warn!("session {id} ends: its sandbox was lost, and {failure}");
         created.inspect_err(log).ok()
