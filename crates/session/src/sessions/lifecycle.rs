@@ -20,14 +20,15 @@ impl Inner {
     pub(super) async fn run_session(self: Arc<Self>, mut handle: SessionHandle, mut task: SessionTask, slot: Slot) {
         let (start, id) = (Instant::now(), handle.descriptor.id.clone());
         let mut end_watch = task.instance.end_watch();
-        let mut is_from_pool = false;
+        let mut may_be_from_pool = false;
         while let Some(lost) = task.run().await {
             // Instances of the pool may be lost for the same reason as the one that they replace, such as the end of
             // their launcher, without having noticed it yet.
             let source = if lost.was_used { InstanceSource::PoolFirst } else { InstanceSource::NewOnly };
             // A session that is stopped during a call loses its instance too, and needs no other.
-            let continues = (lost.was_used || is_from_pool) && !matches!(handle.state.current(), State::Stopping(_));
-            is_from_pool = lost.was_used;
+            let continues =
+                (lost.was_used || may_be_from_pool) && !matches!(handle.state.current(), State::Stopping(_));
+            may_be_from_pool = lost.was_used;
             let replacement = if continues { self.replace_instance(&handle, source).await } else { None };
             let Some(prepared) = replacement else {
                 handle.state.end(EndReason::SandboxLost);
