@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::TcpListener;
 
-use ringfence_core::Spec;
+use ringfence_core::{EgressSockets, Spec};
 
 use crate::config::BackendConfig;
 use crate::error::CreateError;
@@ -42,8 +41,8 @@ pub struct Created {
     pub instance: Instance,
     /// The interpreter that was requested.
     pub interpreter: Option<InterpreterProcess>,
-    /// Accepts the connections of the guest to the egress proxy, if the spec has one.
-    pub egress_listener: Option<TcpListener>,
+    /// The sockets inside the instance that the host must serve, if the spec has egress.
+    pub egress: Option<EgressSockets>,
 }
 
 /// The instances that servers before this one have left.
@@ -67,6 +66,8 @@ pub struct Adopted {
     pub instance: Instance,
     /// The interpreter, if one was running, in whatever state the last server left it.
     pub interpreter: Option<(Process, KernelSocket)>,
+    /// See [`Created::egress`].
+    pub egress: Option<EgressSockets>,
     /// The number of previous owners.
     pub generation: u32,
 }
@@ -97,8 +98,8 @@ impl Backend {
                 if let Some(interpreter) = &created.interpreter {
                     instance.number_processes_after(interpreter.process.number);
                 }
-                let (interpreter, egress_listener) = (created.interpreter, created.egress_listener);
-                Ok(Created { instance, interpreter, egress_listener })
+                let (interpreter, egress) = (created.interpreter, created.egress);
+                Ok(Created { instance, interpreter, egress })
             }
         }
     }
@@ -143,6 +144,11 @@ impl Orphan {
         let mut instance = Instance::new(platform, adopted.control, environment, adopted.is_warm).ok()?;
         instance.number_processes_of_owner(adopted.generation);
         instance.resume_background_output(adopted.background_streams);
-        Some(Adopted { instance, interpreter: adopted.interpreter, generation: adopted.generation })
+        Some(Adopted {
+            instance,
+            interpreter: adopted.interpreter,
+            egress: adopted.egress,
+            generation: adopted.generation,
+        })
     }
 }

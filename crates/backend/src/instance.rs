@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use ringfence_core::{Command, WORKSPACE};
 use ringfence_sandbox::launcher::BackgroundStreams;
-use ringfence_sandbox::{Control, Error, Event, SignalTarget, pipe};
+use ringfence_sandbox::{Control, EgressPortError, Error, Event, SignalTarget, pipe};
 use rustix::process::Signal;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -20,6 +21,7 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::{sleep, timeout};
 
 use crate::background_output::BackgroundOutput;
+use crate::egress_ports::EgressPorts;
 use crate::files::InstanceFiles;
 use crate::kernel_socket::KernelSocket;
 use crate::limits::{Enforcement, Meter};
@@ -176,6 +178,17 @@ impl Instance {
     /// Returns a handle on its files.
     pub fn files(&self) -> InstanceFiles {
         InstanceFiles::new(Arc::clone(&self.control))
+    }
+
+    /// Returns a handle that opens ports while another task owns the instance.
+    pub fn egress_ports(&self) -> EgressPorts {
+        let Platform::Native(native) = &self.platform;
+        EgressPorts::native(Arc::clone(&self.control), native.egress_listeners())
+    }
+
+    /// See [`EgressPorts::open`].
+    pub async fn open_egress_port(&self, port: u16) -> Result<TcpListener, EgressPortError> {
+        self.egress_ports().open(port).await
     }
 
     /// Its long-lived processes, which are independent of the calls in it.

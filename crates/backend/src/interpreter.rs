@@ -5,12 +5,14 @@
 //! program file alone. Never a home directory.
 
 mod parts;
+mod python;
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use parts::{executed_parts, prefixes, versions};
+pub use python::{GuestPython, guest_python};
 use ringfence_config::{GuestWritable, GuestWritten};
 use ringfence_core::{Access, Language, PATH, Volume};
 

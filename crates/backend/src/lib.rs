@@ -8,6 +8,7 @@
 mod backend;
 mod background_output;
 mod config;
+mod egress_ports;
 mod error;
 mod files;
 mod instance;
@@ -25,6 +26,7 @@ mod supervisor_id;
 
 pub use backend::{Adopted, Backend, Created, InstanceRequest, Orphan, Orphans};
 pub use config::{BackendConfig, Persistence, WarmPython};
+pub use egress_ports::EgressPorts;
 pub use error::CreateError;
 pub use files::InstanceFiles;
 pub use instance::Instance;
@@ -35,8 +37,8 @@ pub use native::{LAUNCHER_ROLE, end_orphans, run_launcher};
 pub use process::{InterpreterProcess, PendingStore, PipedProcess, Process};
 pub use processes::{ManagedProcess, ProcessInfo, ProcessRequest, ProcessState, ProcessStatus, Processes};
 pub use ringfence_sandbox::{
-    DirectoryEntry, Event, ExitStatus, FileAccess, FileError, FileKind, GuestPath, Listing, NameChange, SignalTarget,
-    WorkspaceUsage,
+    DirectoryEntry, EgressPortError, Event, ExitStatus, FileAccess, FileError, FileKind, GuestPath, Listing,
+    NameChange, SignalTarget, WorkspaceUsage,
 };
 pub use streams::{Input, LineTooLong, Lines, MAX_LINE_BYTES, Streams};
 pub use supervisor_id::{SUPERVISOR_ID_VARIABLE, SupervisorId};

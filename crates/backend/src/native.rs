@@ -2,6 +2,7 @@
 
 mod adoption;
 mod current_launcher;
+mod egress_listeners;
 mod init_process;
 mod initial_interpreter;
 mod launcher;
@@ -10,11 +11,10 @@ mod zygote;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::TcpListener;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ringfence_core::Spec;
+use ringfence_core::{EgressSockets, Spec};
 use ringfence_sandbox::launcher::{BackgroundStreams, Launched};
 use ringfence_sandbox::{Control, Enforcement, Error};
 
@@ -29,6 +29,7 @@ use launcher_sockets::{LauncherSockets, address};
 
 pub use adoption::end_orphans;
 pub(crate) use adoption::{Orphan, Orphans};
+pub(crate) use egress_listeners::EgressListeners;
 pub(crate) use init_process::InitProcess;
 pub use launcher::LAUNCHER_ROLE;
 
@@ -64,7 +65,7 @@ pub(crate) struct NewSandbox {
     pub(crate) is_warm: bool,
     /// If one was requested. A sandbox with one is not warm any more.
     pub(crate) interpreter: Option<InterpreterProcess>,
-    pub(crate) egress_listener: Option<TcpListener>,
+    pub(crate) egress: Option<EgressSockets>,
 }
 
 impl Native {
@@ -84,7 +85,7 @@ impl Native {
         let prepared = interpreter.map(|(argv, environment)| InitialInterpreter::new(argv, environment)).transpose()?;
         let (initial, process) = prepared.unzip();
         let (launched, launcher) = self.launcher.launch(spec, warm, initial.map(Arc::new)).await?;
-        let Launched { control, pid, pidfd, enforcement, is_warm, listener, gauge } = launched;
+        let Launched { control, pid, pidfd, enforcement, is_warm, egress, gauge } = launched;
         let interpreter = process.map(|(process, socket): (Process, KernelSocket)| InterpreterProcess {
             process,
             socket,
@@ -96,7 +97,7 @@ impl Native {
             instance: NativeInstance { init: InitProcess::new(pid, pidfd, gauge), launcher, enforcement },
             is_warm: is_warm && interpreter.is_none(),
             interpreter,
-            egress_listener: listener,
+            egress,
         })
     }
 
@@ -150,6 +151,11 @@ impl NativeInstance {
         let owned = streams.into_iter().map(|fd| fd.try_clone_to_owned()).collect::<Result<_, _>>();
         let owned = owned.map_err(|error| error.to_string())?;
         self.launcher.store_streams(self.init.pid(), process.number, owned).map_err(|error| error.to_string())
+    }
+
+    /// Returns a handle that stores listeners for transparent connections.
+    pub(crate) fn egress_listeners(&self) -> EgressListeners {
+        EgressListeners::new(self.launcher.clone(), self.init.pid())
     }
 
     /// Gives the output of a command that has ended to the launcher, from which the next server gets it.

@@ -57,6 +57,10 @@ pub(crate) enum Benchmark {
     Gateway,
     /// A tool called from code in a session, compared with the same call through the gateway (only if named)
     Code,
+    /// Requests from a session to an allowed host, compared with direct requests (only if named)
+    Egress,
+    /// Installation of packages in new sessions, with a filled cache (only if named)
+    Packages,
     /// How often a query finds the right tool (only if named)
     Search,
     /// Tokens that the tools of servers cost, compared with code mode (only if named)

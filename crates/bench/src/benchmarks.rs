@@ -4,9 +4,11 @@ mod burst;
 mod code;
 mod cold;
 mod density;
+mod egress;
 mod first_print;
 mod flood;
 mod gateway;
+mod packages;
 mod round_trip;
 mod search;
 mod server_start;
@@ -66,7 +68,7 @@ const fn entry(benchmark: Benchmark, title: &'static str, measure: fn(&Setup) ->
 }
 
 /// All benchmarks, in the order in which they run.
-static ALL: [Entry; 11] = [
+static ALL: [Entry; 13] = [
     entry(Benchmark::Warm, "warm", warm::measure),
     entry(Benchmark::Cold, "cold", cold::measure),
     entry(Benchmark::RoundTrip, "round trip", round_trip::measure),
@@ -76,6 +78,8 @@ static ALL: [Entry; 11] = [
     entry(Benchmark::Server, "server", server_start::measure),
     Entry { is_in_sessions: false, ..entry(Benchmark::Gateway, "gateway", gateway::measure) },
     Entry { is_in_sessions: false, ..entry(Benchmark::Code, "code", code::measure) },
+    Entry { is_in_sessions: false, ..entry(Benchmark::Egress, "egress", egress::measure) },
+    Entry { is_in_sessions: false, ..entry(Benchmark::Packages, "packages", packages::measure) },
     Entry { is_in_sessions: false, needs_ringfence: false, ..entry(Benchmark::Search, "search", search::measure) },
     Entry { is_in_sessions: false, needs_ringfence: false, ..entry(Benchmark::Tokens, "tokens", tokens::measure) },
 ];

@@ -3,12 +3,13 @@
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::num::NonZero;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use crate::programs::own_path;
 
@@ -31,7 +32,7 @@ impl Drop for KillOnDrop {
 /// for [`release`] before it executes the program. The start of this role is therefore not part of measured times.
 pub(crate) fn bound_command(program: &Path) -> Result<Command> {
     let mut command = Command::new(own_path()?);
-    command.arg(ROLE).arg(program).stdin(Stdio::piped());
+    command.arg(ROLE).arg(std::process::id().to_string()).arg(program).stdin(Stdio::piped());
     Ok(command)
 }
 
@@ -42,11 +43,13 @@ pub(crate) fn release(stdin: &mut ChildStdin) -> Result<()> {
 
 /// The role [`ROLE`]: waits for [`release`], then executes the command.
 pub(crate) fn run_role(mut command: impl Iterator<Item = OsString>) -> Result<Infallible> {
+    let parent = command.next().and_then(|pid| pid.to_str()?.parse().ok()).context("no parent was given")?;
     let program = command.next().context("no program was given")?;
     set_parent_process_death_signal(Some(Signal::TERM)).context("cannot set the parent-death signal")?;
-    // Standard input ends if the parent died before the signal was set. It is read without a buffer, so that the
-    // program gets all bytes after the first.
-    if rustix::io::read(rustix::stdio::stdin(), &mut [0; 1])? == 0 {
+    // Read without a buffer, so that the program gets all bytes after the first.
+    let is_released = rustix::io::read(rustix::stdio::stdin(), &mut [0; 1])? > 0;
+    // A parent that died before the signal was set sends none, but may have released the child.
+    if !is_released || getppid().map(Pid::as_raw_nonzero) != NonZero::new(parent) {
         bail!("the benchmark has ended");
     }
     let error = Command::new(&program).args(command).exec();

@@ -5,6 +5,7 @@ pub(crate) mod echo_stdio;
 mod podman;
 mod programs;
 mod proxies;
+pub(crate) mod web;
 
 pub(crate) use podman::RootDirectory;
 pub(crate) use programs::{bubblewrap, command_line, program, time_to_first_output};

@@ -102,6 +102,7 @@ impl PreparedServer {
             }
         }
         command.env("RINGFENCE_STATE_DIR", directory.path().join("state"));
+        command.env("RINGFENCE_CACHE_DIR", directory.path().join("cache"));
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().context("cannot start the server")?;
         let stdin = process.stdin.take();

@@ -15,6 +15,11 @@ pub(crate) struct Workload {
     pub(crate) live_sessions: usize,
     pub(crate) flood_bytes: u64,
     pub(crate) floods: usize,
+    /// Bytes of one large response in `egress`.
+    pub(crate) transfer_bytes: u32,
+    pub(crate) transfers: usize,
+    /// Installations of each package in `packages`.
+    pub(crate) installations: usize,
     /// Time between two samples in which the pool is refilled.
     pub(crate) pause: Duration,
     /// The same for an interpreter that starts slowly.
@@ -33,6 +38,9 @@ impl Workload {
                 live_sessions: live_sessions.unwrap_or(8),
                 flood_bytes: 32 << 20,
                 floods: 1,
+                transfer_bytes: 8 << 20,
+                transfers: 2,
+                installations: 2,
                 pause: Duration::from_millis(50),
                 long_pause: Duration::from_millis(100),
             };
@@ -45,6 +53,9 @@ impl Workload {
             live_sessions: live_sessions.unwrap_or(200),
             flood_bytes: 2 << 30,
             floods: 3,
+            transfer_bytes: 256 << 20,
+            transfers: 20,
+            installations: 20,
             pause: Duration::from_millis(100),
             long_pause: Duration::from_millis(300),
         }

@@ -115,7 +115,8 @@ fn servers_end_when_the_benchmark_is_killed() {
     let directory = User::Root.directory();
     let mut child = command(User::Root, directory.path(), &["warm"]).stderr(Stdio::null()).spawn().expect("it starts");
     let wait_for = |count: usize| {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        // Longer than a server may take to stop all sessions.
+        let deadline = Instant::now() + Duration::from_secs(90);
         while servers(directory.path()) != count {
             assert!(Instant::now() < deadline, "the number of servers is not {count}");
             std::thread::sleep(Duration::from_millis(20));
@@ -152,6 +153,54 @@ fn tool_calls_are_measured_directly_and_through_each_installed_gateway() {
     }
     assert_eq!(std::fs::read_dir(directory.path()).expect("the directory exists").count(), 0);
     assert_eq!(servers(directory.path()), 0);
+}
+
+#[test]
+fn requests_of_sessions_are_measured_beside_direct_ones() {
+    let test = "requests_of_sessions_are_measured_beside_direct_ones";
+    for user in [User::Root, User::Plain] {
+        if user.skip_if_unavailable(test) {
+            continue;
+        }
+        let directory = user.directory();
+        let mut command = command(user, directory.path(), &["--quick", "--json", "egress"]);
+        let output = command.output().expect("the program starts");
+        let report: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        assert_eq!(report["sections"]["egress"]["left_out"], serde_json::json!([]), "{user:?}: {report:#}");
+        for what in ["request on a kept connection", "lookup, connection and request", "download of 8 MiB"] {
+            let ours = row(&report, "egress", &format!("ringfence, {what}"));
+            assert!(number(&ours["value"]) > 0.0 && number(&ours["ratio"]["value"]) > 0.0, "{ours:#}");
+            assert_eq!(ours["ratio"]["to"], format!("direct, {what}"));
+        }
+        assert_eq!(row(&report, "egress", "ringfence, download of 8 MiB")["targets"][0]["limit"], 0.8);
+        assert_eq!(std::fs::read_dir(directory.path()).expect("the directory exists").count(), 0);
+    }
+}
+
+#[test]
+fn installations_are_measured_or_the_reason_is_reported() {
+    let test = "installations_are_measured_or_the_reason_is_reported";
+    if User::Root.skip_if_unavailable(test) {
+        return;
+    }
+    let directory = User::Root.directory();
+    let mut command = command(User::Root, directory.path(), &["--quick", "--json", "packages"]);
+    let registries =
+        [("RINGFENCE_TEST_PYTHON_INDEX", "PIP_INDEX_URL"), ("RINGFENCE_TEST_NPM_REGISTRY", "npm_config_registry")];
+    let value = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+    let registries = registries.map(|(name, variable)| Some((variable, value(name)?)));
+    command
+        .envs(registries.into_iter().flatten())
+        .envs(std::env::var("SSL_CERT_FILE").map(|path| ("SSL_CERT_FILE", path)));
+    let output = command.output().expect("the program starts");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    for what in ["ringfence, pip install requests", "ringfence, npm install left-pad"] {
+        let section = &report["sections"]["packages"];
+        let is_row = section["rows"].to_string().contains(what);
+        assert!(is_row || section["left_out"].to_string().contains(what), "{what}: {section:#}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).expect("the directory exists").count(), 0);
 }
 
 #[test]

@@ -38,9 +38,12 @@ impl FromStr for NetworkOption {
         let rules = text
             .strip_prefix("allow=")
             .ok_or_else(|| format!("`{text}` is not a network; write `none` or `allow=HOST,…`"))?;
-        let parse = |rule: &str| rule.parse::<Rule>().map_err(|error| with_cause_and_hint(&error));
-        rules.split(',').map(parse).collect::<Result<_, _>>().map(Self::Allow)
+        rules.split(',').map(parse_rule).collect::<Result<_, _>>().map(Self::Allow)
     }
+}
+
+pub(crate) fn parse_rule(text: &str) -> Result<Rule, String> {
+    text.parse().map_err(|error| with_cause_and_hint(&error))
 }
 
 /// Formats an error of a rule. clap shows it after `invalid value … for '--network …':`.

@@ -4,6 +4,7 @@
 //! module `resolve` builds it. Secrets are not in it; [`Configuration::tokens`] reads them.
 
 mod code_settings;
+mod package_settings;
 mod server_settings;
 mod session_settings;
 mod show;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use ringfence_entries::{Profile, ServerEntry, Warning};
 
 pub use code_settings::{CODE_FLAVOR, CodeSettings};
+pub use package_settings::PackageSettings;
 pub use server_settings::{ServerSettings, Timeouts};
 pub use session_settings::SessionSettings;
 pub use tokens::{Secret, Token};
@@ -24,6 +26,7 @@ pub use unpack_images::ImageUnpackError;
 
 use crate::document::{LogFormat, LogLevel};
 use crate::error::ConfigError;
+use crate::secrets::{self, SecretSource, Secrets};
 use crate::sources::Environment;
 use crate::values::Values;
 
@@ -36,6 +39,7 @@ pub struct Configuration {
     pub sessions: SessionSettings,
     pub code: CodeSettings,
     pub hosting: HostingSettings,
+    pub packages: PackageSettings,
     /// The servers in the configuration file.
     pub servers: Vec<ConfiguredServer>,
     /// The profiles that are served at `/mcp/NAME`: those of the file, and `code`.
@@ -46,6 +50,7 @@ pub struct Configuration {
     pub(crate) values: Values,
     pub(crate) state_directory: Option<PathBuf>,
     pub(crate) tokens: Vec<TokenSource>,
+    pub(crate) secrets: Vec<SecretSource>,
     pub(crate) environment: Environment,
 }
 
@@ -76,14 +81,20 @@ pub struct LogSettings {
 }
 
 impl Configuration {
-    /// Returns the files that contain the secrets of tokens.
-    pub(crate) fn token_files(&self) -> Vec<PathBuf> {
-        self.tokens.iter().filter_map(|token| token.file().map(PathBuf::from)).collect()
+    /// Returns the files that contain the secrets of tokens and of sandboxes.
+    pub(crate) fn secret_files(&self) -> Vec<PathBuf> {
+        let of_tokens = self.tokens.iter().filter_map(TokenSource::file);
+        of_tokens.chain(self.secrets.iter().filter_map(SecretSource::file)).map(PathBuf::from).collect()
     }
 
     /// Reads the secrets of all tokens.
     pub fn tokens(&self) -> Result<Vec<Token>, ConfigError> {
         self.tokens.iter().map(|token| token.read(&self.environment)).collect()
+    }
+
+    /// Reads the values of all secrets of sandboxes. May run commands, and blocks until they end.
+    pub fn secrets(&self) -> Result<Secrets, ConfigError> {
+        secrets::read(&self.secrets, &self.environment)
     }
 
     fn has_secret(&self, name: &str) -> bool {

@@ -8,8 +8,10 @@ mod code;
 mod error_text;
 mod hosting;
 mod log;
+mod packages;
 mod profiles;
 mod sandboxes;
+mod secrets;
 mod server;
 mod servers;
 mod sessions;
@@ -26,8 +28,10 @@ pub(crate) use error_text::{plain_message, unknown_key};
 pub(crate) use hosting::HostingConfig;
 pub(crate) use log::LogConfig;
 pub use log::{LogFormat, LogLevel};
+pub(crate) use packages::PackagesConfig;
 pub(crate) use profiles::ProfileConfig;
 pub(crate) use sandboxes::{FlavorConfig, TemplateConfig};
+pub(crate) use secrets::SecretConfig;
 pub use server::parse_host;
 pub(crate) use server::{ServerConfig, TokenConfig};
 pub(crate) use servers::ServerEntryConfig;
@@ -43,10 +47,13 @@ pub(crate) struct Config {
     pub(crate) sessions: SessionsConfig,
     /// Sizes of sandboxes by name. Adds new flavors, or changes small, medium and large.
     pub(crate) flavors: BTreeMap<String, FlavorConfig>,
-    /// Kinds of sandboxes by name. Adds new templates, or changes python, node and bash.
+    /// Kinds of sandboxes by name. Adds new templates, or changes python, node, bash and data.
     pub(crate) templates: BTreeMap<String, TemplateConfig>,
     pub(crate) code: CodeConfig,
     pub(crate) hosting: HostingConfig,
+    pub(crate) packages: PackagesConfig,
+    /// Secrets by name. Sandboxes get them with the key `secrets` of sessions, a template or the box of a server.
+    pub(crate) secrets: BTreeMap<String, SecretConfig>,
     /// MCP servers by name: programs to host, or remote servers to connect to.
     pub(crate) servers: BTreeMap<String, ServerEntryConfig>,
     /// Profiles by name. Each is served at /mcp/NAME.

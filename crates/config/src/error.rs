@@ -16,6 +16,8 @@ pub enum ConfigError {
     Conflict { problem: String, hint: String },
     #[error("cannot read the secret of token `{name}`: {problem}")]
     Secret { name: String, problem: String },
+    #[error("cannot read the value of secret `{name}`: {problem}")]
+    SecretValue { name: String, problem: String },
     /// A configuration file that appeared in the working directory while guests could write there.
     #[error("a guest may have written {}: {} was a read-write volume", path.display(), volume.display())]
     GuestWritten { path: PathBuf, volume: PathBuf },
@@ -30,6 +32,7 @@ impl ConfigError {
             Self::Invalid { hint, .. } => hint.iter().cloned().collect(),
             Self::Conflict { hint, .. } => vec![hint.clone()],
             Self::Secret { .. } => vec!["provide a long random secret, or remove the token".into()],
+            Self::SecretValue { name, .. } => vec![format!("provide the value, or remove [secrets.{name}]")],
             Self::GuestWritten { path, .. } => {
                 vec![format!(
                     "review the file; then pass it with `--config {0}` or RINGFENCE_CONFIG, or delete it",

@@ -12,20 +12,23 @@ mod error;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod guest_writable;
+mod network;
 mod origin;
 mod protected_paths;
 mod resolve;
 mod scope;
+mod secrets;
 mod sources;
 mod values;
 
 pub use configuration::{
-    CODE_FLAVOR, CodeSettings, Configuration, ConfiguredServer, HostingSettings, ImageUnpackError, LogSettings, Secret,
-    ServerSettings, SessionSettings, Timeouts, Token,
+    CODE_FLAVOR, CodeSettings, Configuration, ConfiguredServer, HostingSettings, ImageUnpackError, LogSettings,
+    PackageSettings, Secret, ServerSettings, SessionSettings, Timeouts, Token,
 };
 pub use document::{LogFormat, LogLevel, OutputMode, parse_host};
 pub use error::ConfigError;
 pub use guest_writable::{GuestWritable, GuestWritten, HostExecutes};
+pub use network::NetworkSettings;
 pub use origin::Origin;
 pub use protected_paths::{ProtectedPaths, VolumeRefused, check_trusted_tree};
 pub use resolve::parse_volume;
@@ -33,6 +36,7 @@ pub use scope::{
     Capability, Confinement, ModelIdentity, OutsideAllowedRoots, Run, SCOPE_DIGEST_VARIABLE, SCOPE_FILE_VARIABLE,
     Scope, ScopeError, ScopeFile,
 };
+pub use secrets::{Secrets, UnknownSecret};
 pub use sources::{CONFIG_FILE_VARIABLE, Environment, Flag, Sources, cache_directory, normalize_log_level};
 
 /// Reads, merges, converts and checks all sources.

@@ -58,7 +58,7 @@ impl ProtectedPaths {
         let defaults = [sources.environment.state_directory(), sources.environment.config_directory()];
         let directories = defaults.into_iter().flatten().chain(state).chain(cache_directory());
         let hosting = configuration.map(|configuration| configuration.hosting.clone()).unwrap_or_default();
-        let tokens = configuration.into_iter().flat_map(Configuration::token_files);
+        let tokens = configuration.into_iter().flat_map(Configuration::secret_files);
         // ringfence executes itself again for launchers and workers.
         let program = std::env::current_exe().ok();
         let files = sources.candidate_files().into_iter().chain(hosting.files);
@@ -70,7 +70,7 @@ impl ProtectedPaths {
     /// Returns the protected paths of a server. Unlike other processes, it also obeys settings that are created later.
     pub fn of_server(sources: &Sources, configuration: &Configuration, client_files: Vec<PathBuf>) -> Self {
         let settings = sources.candidate_files().into_iter().chain(configuration.hosting.files.clone());
-        let settings = settings.chain(configuration.token_files()).collect();
+        let settings = settings.chain(configuration.secret_files()).collect();
         Self { settings, ..Self::of_process(sources, Some(configuration), client_files) }
     }
 

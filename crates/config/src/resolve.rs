@@ -4,11 +4,14 @@
 //! default that contradicts a value that the user set is adjusted; two values that the user set and that contradict each
 //! other are an error.
 
+mod allow;
 mod bridge_variables;
 mod code;
 mod consistency;
+mod packages;
 mod profiles;
 mod sandboxes;
+mod secrets;
 mod servers;
 mod sessions;
 mod tokens;
@@ -16,8 +19,6 @@ mod volume;
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-
-use ringfence_egress::Rule;
 
 pub use volume::parse_volume;
 
@@ -53,7 +54,10 @@ pub(crate) fn resolve(
     let tokens = tokens::resolve(&config.server.tokens, &values)?;
     consistency::limit_sessions_per_principal(&mut sessions, tokens.len(), &mut values);
     let server = server(config.server, timeouts);
+    let secrets = secrets::resolve(&config.secrets, &values)?;
     let hosting = hosting(&config.hosting, &values)?;
+    let packages = packages::resolve(&config.packages, &values)?;
+    sessions.network.packages &= packages.is_enabled;
     let servers = servers::resolve(&config.servers, &values)?;
     let profiles = profiles::resolve(config.profiles);
     profiles::check_default(server.profile.as_deref(), &profiles, &values)?;
@@ -70,6 +74,7 @@ pub(crate) fn resolve(
         sessions,
         code,
         hosting,
+        packages,
         servers,
         profiles,
         log: log(&config.log),
@@ -77,6 +82,7 @@ pub(crate) fn resolve(
         values,
         state_directory,
         tokens,
+        secrets,
         environment,
     })
 }
@@ -115,15 +121,9 @@ fn hosting(config: &HostingConfig, values: &Values) -> Result<HostingSettings, C
 }
 
 fn install_allow(config: &HostingConfig, values: &Values) -> Result<Vec<String>, ConfigError> {
-    let rules = config.install_allow.clone().unwrap_or_default();
-    for rule in &rules {
-        rule.parse::<Rule>().map_err(|error| ConfigError::Invalid {
-            origin: values.origin(&["hosting", "install_allow"]),
-            problem: format!("hosting.install_allow: `{rule}`: {error}"),
-            hint: Some("write HOST, HOST:PORT or HOST:PORT+private".into()),
-        })?;
-    }
-    Ok(rules)
+    let texts = config.install_allow.clone().unwrap_or_default();
+    allow::parse(&texts, &["hosting", "install_allow"], values)?;
+    Ok(texts)
 }
 
 fn log(config: &LogConfig) -> LogSettings {

@@ -23,6 +23,8 @@ pub use run::{ModelIdentity, Run};
 
 use ringfence_core::Principal;
 
+use crate::network::NetworkSettings;
+
 /// The variable by which a supervisor passes the path of the scope file to a server.
 pub const SCOPE_FILE_VARIABLE: &str = "RINGFENCE_SCOPE_FILE";
 
@@ -37,6 +39,8 @@ pub struct Scope {
     pub run: Run,
     pub capabilities: BTreeSet<Capability>,
     pub confinement: Confinement,
+    /// What sessions may reach at most.
+    pub network: NetworkSettings,
     /// Maximum time for running calls to finish when the server stops.
     pub drain_timeout: Duration,
     /// The only profile that is offered.

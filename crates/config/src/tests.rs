@@ -35,6 +35,7 @@ fn default_file_matches_default_types() {
     let configuration = load_text("", &[], Vec::new()).unwrap();
     assert_eq!(configuration.sessions, SessionSettings::default());
     assert_eq!(configuration.code, CodeSettings::default());
+    assert_eq!(configuration.packages, PackageSettings::default());
     assert_eq!(configuration.warnings, Vec::<String>::new());
     assert_eq!((configuration.server.host.to_string().as_str(), configuration.server.port), ("127.0.0.1", 8000));
     assert_eq!(configuration.state_directory().unwrap(), PathBuf::from("/home/agent/.local/state/ringfence"));
@@ -71,6 +72,19 @@ fn flags_override_variables_and_variables_override_file() {
         volume.host.is_absolute() && volume.host.ends_with("data"),
         "paths are relative to the directory of the file"
     );
+}
+
+#[test]
+fn packages_of_a_built_in_template_do_not_apply_to_another_root_or_language() {
+    let packages = |text: &str| {
+        let configuration = load_text(text, &[], Vec::new()).unwrap();
+        configuration.sessions.templates.find("data").unwrap().packages.clone()
+    };
+    assert!(packages("").contains(&"pandas".to_owned()));
+    assert_eq!(packages("[templates.data]\npackages = [\"polars == 1.*\"]\n"), ["polars==1.*"]);
+    for text in ["language = \"node\"", "root = \"/usr\""] {
+        assert_eq!(packages(&format!("[templates.data]\n{text}\n")), [""; 0], "{text}");
+    }
 }
 
 #[test]
@@ -149,6 +163,9 @@ fn errors_in_files_name_problem_and_line() {
         "[templates.own]\nlanguage = \"python\"\nimage = \"/usr\"\nroot = \"/usr\"\n",
         "[templates.own]\nlanguage = \"python\"\nroot = \"nowhere\"\n",
         "[templates.own]\nlanguage = \"python\"\nroot = \"/usr/..\"\n",
+        "[templates.own]\nlanguage = \"node\"\npackages = [\"numpy\"]\n",
+        "[templates.own]\nlanguage = \"python\"\nroot = \"/usr\"\npackages = [\"numpy\"]\n",
+        "[templates.own]\nlanguage = \"python\"\npackages = [\"numpy\", \"--index-url=https://x.example\"]\n",
         "[server.tokens.ci]\n",
         "[server.tokens.ci]\nenv = \"A\"\nfile = \"b\"\n",
         "[server.tokens.local]\nenv = \"A\"\n",
@@ -388,6 +405,22 @@ fn every_key_has_variable() {
 }
 
 #[test]
+fn registries_of_packages_are_checked() {
+    let packages = |text: &str| load_text(text, &[], Vec::new()).map(|configuration| configuration.packages);
+    let settings =
+        packages("[packages]\nenabled = false\nregistries = { python = 'https://a.example/simple' }").unwrap();
+    let python_index = Some("https://a.example/simple".to_owned());
+    assert_eq!(settings, PackageSettings { is_enabled: false, python_index, ..PackageSettings::default() });
+    for (key, url) in
+        [("npm", "https://me:hidden@a.example"), ("python", "/srv/simple"), ("npm", "https://"), ("npm", "http://a/?x")]
+    {
+        let error = packages(&format!("packages.registries.{key} = '{url}'")).unwrap_err();
+        assert!(error.contains(&format!("packages.registries.{key} ")) && !error.contains("hidden"), "{error}");
+    }
+    assert!(packages("packages.max_size = '1M'").is_err());
+}
+
+#[test]
 fn checked_in_schema_is_current() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ringfence.schema.json");
     let checked_in = std::fs::read_to_string(path).unwrap_or_default();
@@ -416,4 +449,24 @@ proptest! {
         let name = KEYS[key].variables().next().unwrap();
         let _ = values_from_environment(&Environment::new([(name.as_str(), text.as_str())]));
     }
+}
+
+#[test]
+fn allow_lists_of_sessions_and_templates_are_merged() {
+    let text = "[sessions]\nallow = [\"api.example.com\", \"git.example.com:2222\"]\nask = false\n\
+                [templates.web]\nlanguage = \"node\"\nallow = [\"*.web.example:8443\", \"db+private\"]\n";
+    let network = load_text(text, &[], Vec::new()).unwrap().sessions.network;
+    let rules = |template: &str| network.rules(template).iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    assert_eq!(rules("python"), "api.example.com git.example.com:2222");
+    assert_eq!(rules("web"), "api.example.com git.example.com:2222 *.web.example:8443 db+private");
+    assert_eq!(network.network("web"), ringfence_core::Network::Egress { ports: [2222, 8443].into() });
+    assert!(network.packages && !network.ask);
+    let overridden = load_text(text, &[("RINGFENCE_SESSIONS_ALLOW", "other.example")], Vec::new()).unwrap();
+    assert_eq!(overridden.sessions.network.allow, ["other.example".parse().unwrap()]);
+    let flags = vec![Flag::new("--allow", "sessions.allow", vec!["flag.example".to_owned()])];
+    let flagged = load_text(text, &[("RINGFENCE_SESSIONS_ALLOW", "other.example")], flags).unwrap();
+    assert_eq!(flagged.sessions.network.allow, ["flag.example".parse().unwrap()]);
+    let many: Vec<String> = (1000..1017).map(|port| format!("\"h:{port}\"")).collect();
+    let many = load_text(&format!("[sessions]\nallow = [{}]\n", many.join(", ")), &[], Vec::new()).unwrap_err();
+    assert!(many.contains("the rules name more than 16 ports"), "{many}");
 }

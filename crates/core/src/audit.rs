@@ -40,6 +40,10 @@ pub enum AuditKind {
     ToolCalled,
     /// A protected file name in a volume was created or replaced, possibly by a guest.
     ProtectedName,
+    /// A sandbox tried to connect to a host that no rule allows.
+    NetworkRefused,
+    /// The rules of a sandbox were changed while it ran.
+    NetworkAllowed,
     /// Events were lost because too many were recorded at once.
     EventsDropped,
     /// A damaged state database was replaced by a backup or by an empty database.
@@ -68,6 +72,8 @@ impl AuditKind {
             Self::ServerStopped => "server_stopped",
             Self::ToolCalled => "tool_called",
             Self::ProtectedName => "protected_name",
+            Self::NetworkRefused => "network_refused",
+            Self::NetworkAllowed => "network_allowed",
             Self::EventsDropped => "events_dropped",
             Self::DatabaseRestored => "database_restored",
         }

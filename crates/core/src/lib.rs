@@ -7,25 +7,32 @@
 mod allowed_root;
 mod audit;
 pub mod bytes;
+mod egress_sockets;
 mod failure;
 mod flavor;
 pub mod hidden_text;
 mod identity;
+mod mirror_environment;
 pub mod os_strings;
 mod spec;
 pub mod suggest;
 pub mod sync;
 mod template;
+mod template_packages;
 
 pub use allowed_root::AllowedRoot;
 pub use audit::{AuditDetail, AuditEvent, AuditKind, AuditThrottle, now_ms};
+pub use egress_sockets::EgressSockets;
 pub use failure::{Failure, Kind};
 pub use flavor::{Flavor, Flavors, UnknownFlavor};
 pub use identity::{Principal, SessionId, fair_share};
+pub use mirror_environment::mirror_environment;
 pub use spec::{
-    Access, Command, Limits, Network, PLACEHOLDER, PROXY_PORT, Root, Spec, SpecError, Volume, WORKSPACE, Weakness,
-    Workspace,
+    Access, Command, DEFAULT_EGRESS_PORTS, DNS_PORT, EGRESS_PREFIX_LENGTH, EGRESS_RANGE, Limits, MAX_EGRESS_PORTS,
+    MIRROR_PORT, Network, PLACEHOLDER, PROXY_PORT, Root, Spec, SpecError, Volume, WORKSPACE, Weakness, Workspace,
+    WorkspaceEntry,
 };
 pub use template::{
     Language, PATH, Template, Templates, UnknownTemplate, default_accepted_weaknesses, proxy_environment,
 };
+pub use template_packages::{InstalledPackages, TemplatePackages};

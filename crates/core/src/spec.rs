@@ -8,6 +8,7 @@ mod error;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -18,8 +19,28 @@ pub use error::SpecError;
 /// The writable directory of a guest, and its default working directory.
 pub const WORKSPACE: &str = "/workspace";
 
-/// The port of the egress proxy inside a sandbox with [`Network::Proxy`].
+/// The port of the resolver inside a sandbox with [`Network::Egress`].
+pub const DNS_PORT: u16 = 53;
+
+/// The port of the explicit proxy inside a sandbox with [`Network::Egress`].
 pub const PROXY_PORT: u16 = 3128;
+
+/// The port of the package mirror inside a sandbox with [`Network::Egress`].
+pub const MIRROR_PORT: u16 = 3129;
+
+/// The addresses of allowed names inside a sandbox with [`Network::Egress`]: a range for benchmarks of networks
+/// (RFC 2544), which no host on the internet has.
+pub const EGRESS_RANGE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
+
+/// The length of the network prefix of [`EGRESS_RANGE`].
+pub const EGRESS_PREFIX_LENGTH: u8 = 15;
+
+/// The ports for transparent connections that every sandbox with [`Network::Egress`] has.
+pub const DEFAULT_EGRESS_PORTS: [u16; 2] = [80, 443];
+
+/// Maximum number of ports of [`Network::Egress`] besides [`DEFAULT_EGRESS_PORTS`], including those that are opened while
+/// the sandbox runs.
+pub const MAX_EGRESS_PORTS: usize = 16;
 
 /// The content of a placeholder file at a protected name. It is a comment in most formats of settings files.
 ///
@@ -48,6 +69,9 @@ pub struct Spec {
     #[serde(default)]
     pub files: BTreeMap<PathBuf, String>,
     pub workspace: Workspace,
+    /// Entries that the workspace has from the start, parents first. They belong to the guest.
+    #[serde(default)]
+    pub workspace_entries: Vec<WorkspaceEntry>,
     /// The uid and gid of the guest inside the sandbox.
     #[serde(default = "default_uid")]
     pub uid: u32,
@@ -107,6 +131,15 @@ pub struct Workspace {
     pub inodes: u64,
 }
 
+/// An entry of the workspace. `path` is relative to the workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkspaceEntry {
+    Directory { path: PathBuf },
+    File { path: PathBuf, text: String },
+    Link { path: PathBuf, target: PathBuf },
+}
+
 /// The resource limits of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -121,14 +154,47 @@ pub struct Limits {
 }
 
 /// The network interfaces of a sandbox.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Network {
     /// A private loopback interface only.
     #[default]
     None,
-    /// A private loopback interface, with a listener on [`PROXY_PORT`] that the egress proxy of the host serves.
-    Proxy,
+    /// A private loopback interface with [`EgressSockets`](crate::EgressSockets), which the host serves.
+    Egress {
+        /// The ports on which the guest can connect to allowed hosts as if it had a network, besides
+        /// [`DEFAULT_EGRESS_PORTS`].
+        ports: BTreeSet<u16>,
+    },
+}
+
+impl Network {
+    /// A network whose transparent connections use only the ports 80 and 443.
+    pub fn egress() -> Self {
+        Self::Egress { ports: BTreeSet::new() }
+    }
+
+    /// Whether a port is valid for transparent connections: the services inside the sandbox use some ports themselves.
+    pub fn is_egress_port(port: u16) -> bool {
+        ![0, DNS_PORT, PROXY_PORT, MIRROR_PORT].contains(&port)
+    }
+
+    /// Returns the ports for transparent connections, including the default ones. `None` without egress.
+    pub fn egress_ports(&self) -> Option<BTreeSet<u16>> {
+        match self {
+            Self::None => None,
+            Self::Egress { ports } => Some(ports.iter().copied().chain(DEFAULT_EGRESS_PORTS).collect()),
+        }
+    }
+
+    fn validate(&self) -> Result<(), SpecError> {
+        let ports = self.egress_ports().unwrap_or_default();
+        if let Some(port) = ports.iter().find(|port| !Self::is_egress_port(**port)) {
+            return Err(SpecError::EgressPort(*port));
+        }
+        let count = ports.len().saturating_sub(DEFAULT_EGRESS_PORTS.len());
+        if count > MAX_EGRESS_PORTS { Err(SpecError::TooManyEgressPorts(count)) } else { Ok(()) }
+    }
 }
 
 /// A program with its arguments, and its working directory in the sandbox.
@@ -187,11 +253,15 @@ impl Spec {
         for path in self.files.keys() {
             check_absolute(path).map_err(|problem| SpecError::File { path: path.clone(), problem })?;
         }
+        for entry in &self.workspace_entries {
+            entry.validate()?;
+        }
         for (name, value) in &self.environment {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 return Err(SpecError::Environment(name.clone()));
             }
         }
+        self.network.validate()?;
         self.command.as_ref().map_or(Ok(()), Command::validate)
     }
 }
@@ -229,6 +299,21 @@ impl Workspace {
             return Err(SpecError::WorkspaceOverMemory { workspace: self.bytes, memory: limits.memory_bytes });
         }
         Ok(())
+    }
+}
+
+impl WorkspaceEntry {
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Directory { path } | Self::File { path, .. } | Self::Link { path, .. } => path,
+        }
+    }
+
+    fn validate(&self) -> Result<(), SpecError> {
+        let path = Path::new(WORKSPACE).join(self.path());
+        let problem =
+            if self.path().is_absolute() { Err("is not relative to the workspace") } else { check_absolute(&path) };
+        problem.map_err(|problem| SpecError::File { path: self.path().to_owned(), problem })
     }
 }
 

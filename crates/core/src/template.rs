@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::flavor::Flavor;
-use crate::spec::{Command, Network, PROXY_PORT, Root, Spec, WORKSPACE, Weakness};
+use crate::spec::{Command, Network, PROXY_PORT, Root, Spec, Volume, WORKSPACE, Weakness};
 use crate::suggest::join;
 
 /// The language of a session's kernel.
@@ -50,7 +50,15 @@ pub struct Template {
     pub image: Option<PathBuf>,
     /// Variables in addition to those that every sandbox has.
     pub environment: BTreeMap<String, String>,
+    /// Requirements of Python packages, such as `pandas==2.*`. They are installed once, in a separate sandbox.
+    pub packages: Vec<String>,
+    /// The installed packages, as a virtual environment. A session is given them when it is created.
+    pub installed_packages: Option<Volume>,
 }
+
+/// The name and the packages of the built-in template for data analysis.
+const DATA: &str = "data";
+const DATA_PACKAGES: [&str; 6] = ["numpy", "pandas", "matplotlib", "pillow", "requests", "openpyxl"];
 
 /// The `PATH` of programs inside a sandbox.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -58,7 +66,21 @@ pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 impl Template {
     /// The built-in template of a language. Its root is the host's `/usr`.
     pub fn builtin(language: Language) -> Self {
-        Self { name: language.name().into(), language, root: Root::Host, image: None, environment: BTreeMap::new() }
+        Self {
+            name: language.name().into(),
+            language,
+            root: Root::Host,
+            image: None,
+            environment: BTreeMap::new(),
+            packages: Vec::new(),
+            installed_packages: None,
+        }
+    }
+
+    /// The built-in template `data`: Python with packages for data analysis.
+    fn data() -> Self {
+        let packages = DATA_PACKAGES.map(Into::into).into();
+        Self { name: DATA.into(), packages, ..Self::builtin(Language::Python) }
     }
 
     /// Returns the spec of a sandbox with this template and flavor, and defaults for everything else.
@@ -67,11 +89,12 @@ impl Template {
         environment.extend(self.environment.clone());
         Spec {
             root: self.root.clone(),
-            volumes: Vec::new(),
+            volumes: self.installed_packages.iter().cloned().collect(),
             protected_paths: Vec::new(),
             strict_volumes: None,
             files: BTreeMap::new(),
             workspace: flavor.workspace,
+            workspace_entries: Vec::new(),
             uid: 1000,
             limits: flavor.limits,
             network: Network::None,
@@ -117,7 +140,7 @@ impl Templates {
 impl Default for Templates {
     /// The built-in templates.
     fn default() -> Self {
-        Self(Language::ALL.map(Template::builtin).into())
+        Self(Language::ALL.map(Template::builtin).into_iter().chain([Template::data()]).collect())
     }
 }
 
@@ -132,9 +155,9 @@ pub struct UnknownTemplate {
 impl FromStr for Template {
     type Err = UnknownTemplate;
 
-    /// Finds a built-in template by name.
+    /// Finds the built-in template of a language by name.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Templates::default().find(name).cloned()
+        Templates(Language::ALL.map(Self::builtin).into()).find(name).cloned()
     }
 }
 

@@ -1,6 +1,8 @@
-//! Decisions of the proxy, for logs and the audit.
+//! Decisions about the egress of a sandbox, for logs and the audit.
 //!
 //! Recording never blocks: if the channel is full, the decision is dropped and counted.
+
+mod description;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,20 +12,36 @@ use tokio::sync::mpsc;
 
 use crate::rules::{Host, Rule};
 
-/// The decision about one request, or about traffic in one open tunnel.
+/// The decision about one lookup, connection or request, or about traffic in one open tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decision {
     pub is_allowed: bool,
-    /// `None`, like `host` and `port`, if the request could not be parsed.
+    /// `None` if the guest did not send a request, or one that could not be parsed.
     pub method: Option<String>,
+    /// `None` if the guest named no valid host.
     pub host: Option<Host>,
+    /// `None` if `host` is, and for lookups.
     pub port: Option<u16>,
-    /// The address that the proxy connected to.
+    /// The address of the server that the guest is connected to.
     pub address: Option<IpAddr>,
     /// The rule that allows the host and port.
     pub rule: Option<Rule>,
     /// `allowed`, or the stable code of the refusal.
     pub reason: &'static str,
+    pub source: Source,
+    /// The package that the mirror requested from a registry: `pypi/NAME` or `npm/NAME`.
+    pub package: Option<String>,
+}
+
+/// The part of the egress that decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Source {
+    Resolver,
+    Transparent,
+    #[default]
+    Proxy,
+    /// The package mirror, which reports only what it requests from a registry.
+    Mirror,
 }
 
 /// The sending half of a bounded channel of decisions.
@@ -41,15 +59,20 @@ impl DecisionLog {
         (Self { sender, dropped }, receiver)
     }
 
-    /// Returns the number of decisions that were dropped because the channel was full or closed.
+    /// Returns the number of decisions that were dropped because there were too many, or because the channel was closed.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
     pub(crate) fn record(&self, decision: Decision) {
         if self.sender.try_send(decision).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.count_dropped();
         }
+    }
+
+    /// Counts a decision that is not recorded.
+    pub(crate) fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -1,4 +1,6 @@
-//! Entry point of the fuzz target `egress_heads`.
+//! Entry points of the fuzz targets `egress_heads` and `egress_dns`.
+
+mod dns;
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -9,6 +11,8 @@ use crate::proxy::{ProxyRequest, RequestKind, ResponseHead};
 use crate::relay::IdleTimer;
 use crate::rules::{Host, HostPort, Rule};
 use crate::tls::{TlsDetection, detect_tls};
+
+pub use dns::egress_dns;
 
 /// Parses the input of a hostile guest or server. The first byte selects the parser.
 pub fn egress_heads(data: &[u8]) {

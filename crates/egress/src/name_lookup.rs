@@ -26,6 +26,11 @@ impl NameLookup {
         Self::System(Arc::new(Semaphore::new(MAX_LOOKUPS)))
     }
 
+    #[cfg(test)]
+    pub(crate) fn scripted(results: &[&[IpAddr]]) -> Self {
+        Self::Scripted(std::sync::Mutex::new(results.iter().map(|addresses| addresses.to_vec()).collect()))
+    }
+
     /// Looks a name up once. The caller sets the timeout.
     pub(crate) async fn lookup(&self, name: &DnsName) -> io::Result<Vec<IpAddr>> {
         match self {

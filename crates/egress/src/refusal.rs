@@ -6,13 +6,19 @@
 use std::io;
 
 use crate::http::HeadError;
-use crate::rules::{AddressClass, Denial, Host, HostPort};
+use crate::remedy::Remedy;
+use crate::rules::{AddressClass, Denial, Host, HostPort, RequestDenial};
+use crate::secrets::SecretDenial;
 
 /// Reason why the proxy ended a request or a tunnel.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error(transparent)]
     Denied(#[from] Denial),
+    #[error("the user has not approved this host")]
+    NotApproved,
+    #[error("no allowed name has this address")]
+    UnknownAddress,
     #[error("{0}")]
     Head(HeadError),
     #[error("timeout while waiting for the request head")]
@@ -39,6 +45,14 @@ pub(crate) enum Refusal {
     NotTls,
     #[error("the TLS ClientHello is malformed, too large or incomplete")]
     BadHello,
+    #[error("requests to this host must be checked, but the sandbox has no certificate authority")]
+    NoAuthority,
+    #[error("cannot open a TLS connection to the host: {0}")]
+    UpstreamTls(String),
+    #[error(transparent)]
+    Request(#[from] RequestDenial),
+    #[error(transparent)]
+    Secret(#[from] SecretDenial),
 }
 
 impl Refusal {
@@ -46,6 +60,8 @@ impl Refusal {
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Denied(denial) => denial.code(),
+            Self::NotApproved => "not-approved",
+            Self::UnknownAddress => "unknown-address",
             Self::Head(error) => error.code(),
             Self::HeadTimeout => "head-timeout",
             Self::Resolve(_) => "resolve-failed",
@@ -59,6 +75,10 @@ impl Refusal {
             Self::NotHttp => "not-http",
             Self::NotTls => "not-tls",
             Self::BadHello => "bad-hello",
+            Self::NoAuthority => "no-authority",
+            Self::UpstreamTls(_) => "upstream-tls",
+            Self::Request(denial) => denial.code(),
+            Self::Secret(denial) => denial.code(),
         }
     }
 
@@ -67,45 +87,58 @@ impl Refusal {
             Self::Head(HeadError::TooLarge) => "431 Request Header Fields Too Large",
             Self::Head(_) => "400 Bad Request",
             Self::HeadTimeout => "408 Request Timeout",
-            Self::Resolve(_) | Self::Connect(_) | Self::Response(_) => "502 Bad Gateway",
+            Self::Resolve(_) | Self::Connect(_) | Self::Response(_) | Self::UpstreamTls(_) => "502 Bad Gateway",
             Self::ResolveTimeout | Self::ConnectTimeout => "504 Gateway Timeout",
             Self::TooManyConnections => "503 Service Unavailable",
             _ => "403 Forbidden",
         }
     }
 
-    fn hint(&self, target: Option<&HostPort>) -> Option<String> {
+    fn hint(&self, target: Option<&HostPort>, remedy: &Remedy) -> Option<String> {
         match (self, target) {
             (Self::Denied(Denial::NoRule), Some(target)) if is_metadata(&target.host) => Some(format!(
-                "a cloud metadata service gives out credentials of the machine; only --network \
-                 allow={target} allows it"
+                "a cloud metadata service gives out credentials of the machine; only `{}` allows it",
+                remedy.permit_target(target)
             )),
-            (Self::Denied(Denial::NoRule | Denial::WrongPort), Some(target)) => {
-                Some(format!("allow it with --network allow={target}"))
+            (Self::Denied(Denial::NoRule | Denial::WrongPort) | Self::NotApproved, Some(target)) => {
+                Some(format!("allow it with {}", remedy.permit_target(target)))
             }
             (Self::Denied(Denial::Private(_)), Some(target)) => {
-                Some(format!("allow it with --network allow={target}+private"))
+                Some(format!("allow it with {}", remedy.permit_private(target)))
             }
             (Self::Denied(Denial::Metadata(_)), _) => Some(
                 "a cloud metadata service gives out credentials of the machine; only a rule for \
                  the IP address itself allows it"
                     .to_owned(),
             ),
+            (Self::UnknownAddress, _) => Some("connect to hosts by name".to_owned()),
             (Self::Head(error), _) => error.hint().map(str::to_owned),
             (Self::NotHttp, _) => {
                 Some("other protocols need a rule with another port, such as allow=HOST:2525".to_owned())
             }
+            (Self::NoAuthority, _) => Some("start a new session or restart the server".to_owned()),
+            (Self::Secret(denial), _) => Some(denial.hint()),
             (Self::TooManyConnections, _) => Some("close some connections and retry".to_owned()),
             _ => None,
         }
     }
 
-    /// Returns the complete HTTP response for the guest.
-    pub(crate) fn response(&self, target: Option<&HostPort>) -> String {
+    /// Returns the number of the HTTP status.
+    pub(crate) fn status_code(&self) -> u16 {
+        self.status().split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(403)
+    }
+
+    /// Returns the text of the response, with a hint.
+    pub(crate) fn text(&self, target: Option<&HostPort>, remedy: &Remedy) -> String {
         let subject = target.map_or_else(|| "request".to_owned(), |target| format!("egress to {target}"));
         let verb = if self.status().starts_with('5') { "failed" } else { "refused" };
-        let hint = self.hint(target).map_or_else(String::new, |hint| format!("hint: {hint}\n"));
-        let body = format!("ringfence: {subject} {verb}: {self}\n{hint}");
+        let hint = self.hint(target, remedy).map_or_else(String::new, |hint| format!("hint: {hint}\n"));
+        format!("ringfence: {subject} {verb}: {self}\n{hint}")
+    }
+
+    /// Returns the complete HTTP response for the guest.
+    pub(crate) fn response(&self, target: Option<&HostPort>, remedy: &Remedy) -> String {
+        let body = self.text(target, remedy);
         format!(
             "HTTP/1.1 {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\
              Connection: close\r\nX-Ringfence-Reason: {}\r\n\r\n{body}",
@@ -113,6 +146,54 @@ impl Refusal {
             body.len(),
             self.code(),
         )
+    }
+}
+
+#[cfg(test)]
+impl Refusal {
+    /// Returns every kind of refusal.
+    pub(crate) fn all() -> Vec<Self> {
+        use crate::rules::HostError;
+
+        let address = std::net::Ipv4Addr::LOCALHOST.into();
+        let error = io::ErrorKind::NotFound;
+        vec![
+            Denial::NoRule.into(),
+            Denial::WrongPort.into(),
+            Denial::Private(address).into(),
+            Denial::Metadata(address).into(),
+            Denial::Unusable(address).into(),
+            Self::NotApproved,
+            Self::UnknownAddress,
+            Self::Head(HeadError::TooLarge),
+            Self::Head(HeadError::Closed),
+            Self::Head(HeadError::Malformed("")),
+            Self::Head(HeadError::Host(HostError::Empty)),
+            Self::Head(HeadError::HostMismatch),
+            Self::Head(HeadError::UseConnect),
+            Self::Head(HeadError::NotForProxy),
+            Self::HeadTimeout,
+            Self::Resolve(error),
+            Self::ResolveTimeout,
+            Self::Connect(error),
+            Self::ConnectTimeout,
+            Self::Response(HeadError::TooLarge),
+            Self::TooManyConnections,
+            Self::SniMismatch,
+            Self::NoSni,
+            Self::NotHttp,
+            Self::NotTls,
+            Self::BadHello,
+            Self::NoAuthority,
+            Self::UpstreamTls(String::new()),
+            RequestDenial::Method.into(),
+            RequestDenial::Path.into(),
+            RequestDenial::AmbiguousPath.into(),
+            RequestDenial::Override.into(),
+            SecretDenial::Elsewhere(String::new()).into(),
+            SecretDenial::PlainText(String::new()).into(),
+            SecretDenial::Location { secret: String::new(), location: "query" }.into(),
+        ]
     }
 }
 
@@ -141,8 +222,17 @@ mod tests {
             (Refusal::Head(HeadError::Host(HostError::Character('\r'))), None),
             (Refusal::Head(HeadError::UseConnect), None),
             (Refusal::TooManyConnections, None),
+            (Refusal::NotApproved, Some(&target)),
+            (Refusal::UnknownAddress, Some(&literal)),
+            (Refusal::NoAuthority, Some(&target)),
+            (Refusal::UpstreamTls("invalid peer certificate: UnknownIssuer".to_owned()), Some(&target)),
+            (RequestDenial::Method.into(), Some(&target)),
+            (RequestDenial::AmbiguousPath.into(), Some(&target)),
+            (SecretDenial::Elsewhere("github".to_owned()).into(), Some(&target)),
+            (SecretDenial::PlainText("github".to_owned()).into(), Some(&target)),
+            (SecretDenial::Location { secret: "github".to_owned(), location: "query" }.into(), Some(&target)),
         ]
-        .map(|(refusal, target): (Refusal, _)| refusal.response(target).replace('\r', ""))
+        .map(|(refusal, target): (Refusal, _)| refusal.response(target, &Remedy::Run).replace('\r', ""))
         .into();
         insta::assert_snapshot!(responses.join("--\n"));
     }

@@ -1,5 +1,7 @@
 //! Copying bytes between client and server, with an idle timeout for both directions together.
 
+mod read_buffer;
+
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,8 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
-/// Size of the buffer for each direction of a connection.
-pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
+pub(crate) use read_buffer::ReadBuffer;
 
 /// A timeout that expires when no bytes have moved in either direction.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Connecting to a destination: find the rule, resolve once, check every address, connect.
+//! Connecting to a destination: find the rule or wait for approval, resolve once, check every address, connect.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +22,7 @@ pub(crate) async fn connect(
     target: &HostPort,
     decision: &mut Decision,
 ) -> Result<TcpStream, Refusal> {
-    let rule = context.policy.find_rule(target)?;
+    let rule = context.authorize(target).await?;
     decision.rule = Some(rule.clone());
     let addresses = match &target.host {
         Host::Address(address) => vec![*address],
@@ -35,7 +35,7 @@ pub(crate) async fn connect(
             }
         }
     };
-    Policy::check_addresses(rule, &addresses)?;
+    Policy::check_addresses(&rule, &addresses)?;
     let (stream, address) = connect_to_any(&addresses, target.port, context.limits.connect_timeout).await?;
     decision.address = Some(address);
     Ok(stream)

@@ -22,7 +22,7 @@ pub struct ServerEntry {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Transport {
     /// A program that is started in a sandbox and speaks MCP on its standard streams.
-    Stdio(StdioSettings),
+    Stdio(Box<StdioSettings>),
     /// Streamable HTTP.
     Http(RemoteSettings),
     Sse(RemoteSettings),
@@ -65,6 +65,8 @@ pub struct SandboxSettings {
     pub network: bool,
     /// Hosts that the server itself may reach, as `HOST[:PORT][+private]`.
     pub allow: Vec<String>,
+    /// The names of secrets of the configuration whose placeholders the server gets.
+    pub secrets: Vec<String>,
     /// A directory of the host that the server may see.
     pub host_path: Option<PathBuf>,
     pub host_path_mode: HostPathMode,
@@ -100,6 +102,7 @@ impl Default for SandboxSettings {
             image: None,
             network: true,
             allow: Vec::new(),
+            secrets: Vec::new(),
             host_path: None,
             host_path_mode: HostPathMode::ReadOnly,
             env: BTreeMap::new(),

@@ -37,7 +37,7 @@ impl ExpandError {
 pub fn expand(entry: &ServerEntry, lookup: &dyn Fn(&str) -> Option<String>) -> Result<ServerEntry, ExpandError> {
     let expander = Expander { server: &entry.name, lookup };
     let transport = match &entry.transport {
-        Transport::Stdio(settings) => Transport::Stdio(expander.stdio(settings)?),
+        Transport::Stdio(settings) => Transport::Stdio(Box::new(expander.stdio(settings)?)),
         Transport::Http(settings) => Transport::Http(expander.remote(settings, &["http", "https"])?),
         Transport::Sse(settings) => Transport::Sse(expander.remote(settings, &["http", "https"])?),
         Transport::Remote(settings) => Transport::Remote(expander.remote(settings, &["http", "https"])?),

@@ -3,6 +3,7 @@
 //! The configuration, the store, the import of client files, REST and the command line all use this parser. An entry is
 //! plain data: this crate starts no server and reads no file or environment variable.
 
+mod allow_entry;
 mod code_alias;
 mod entry;
 mod expand;
@@ -15,6 +16,7 @@ mod relative_paths;
 mod to_json;
 mod uuid;
 
+pub use allow_entry::AllowEntry;
 pub use code_alias::code_aliases;
 pub use entry::{HostPathMode, RemoteSettings, SandboxSettings, ServerEntry, StdioSettings, Transport};
 pub use expand::{ExpandError, expand, required_variables};

@@ -69,7 +69,9 @@ pub fn entry_from_json(name: &str, value: &Value) -> Result<(ServerEntry, Vec<Wa
         (None, false, false) => return Err(EntryError::NoCommandOrUrl),
         (None, true, true) => return Err(EntryError::CommandAndUrl),
         (Some(Mode::Stdio), false, _) => return Err(EntryError::MissingKey { mode: "stdio", key: "command" }),
-        (Some(Mode::Stdio), true, _) | (None, true, false) => Transport::Stdio(stdio(&mut fields, &mut warnings)?),
+        (Some(Mode::Stdio), true, _) | (None, true, false) => {
+            Transport::Stdio(Box::new(stdio(&mut fields, &mut warnings)?))
+        }
         (mode, _, _) => remote(&mut fields, mode)?,
     };
     let ignored: &[&str] = if matches!(transport, Transport::Stdio(_)) { &REMOTE_KEYS } else { &STDIO_KEYS };

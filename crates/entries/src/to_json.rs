@@ -63,6 +63,9 @@ fn sandbox_settings(settings: &SandboxSettings) -> Map<String, Value> {
     if !settings.allow.is_empty() {
         map.insert("allow".into(), settings.allow.clone().into());
     }
+    if !settings.secrets.is_empty() {
+        map.insert("secrets".into(), settings.secrets.clone().into());
+    }
     insert_table(&mut map, "env", &settings.env);
     if settings.startup_timeout != defaults.startup_timeout {
         map.insert("startup_timeout_sec".into(), settings.startup_timeout.as_secs().into());

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use ringfence_config::Scope;
 use ringfence_core::{Failure, Kind, Principal, SessionId};
+use ringfence_egress::Rule;
 use ringfence_entries::Profile;
 use ringfence_store::{Audit, PinKind};
 
@@ -74,6 +75,8 @@ pub(crate) enum Object<'a> {
         uuid: &'a str,
         tool: &'a str,
     },
+    /// Rules to add to the network of a session.
+    Rules(&'a [Rule]),
     /// A tool, prompt or resource of a hosted server that is used. Its catalogue is the current one.
     Item {
         kind: PinKind,
@@ -88,13 +91,16 @@ pub(crate) struct Authorizer {
     scope: Option<Arc<Scope>>,
     profile: Arc<Profile>,
     pins: Option<Arc<Pins>>,
+    /// Whether tokens may extend the network of their sessions.
+    tokens_may_allow: bool,
     refusals: Arc<RefusalLog>,
 }
 
 impl Authorizer {
     /// Without a scope, servers and a profile everything is allowed.
     pub(crate) fn new(audit: Audit) -> Self {
-        Self { scope: None, profile: Arc::default(), pins: None, refusals: Arc::new(RefusalLog::new(audit)) }
+        let refusals = Arc::new(RefusalLog::new(audit));
+        Self { scope: None, profile: Arc::default(), pins: None, tokens_may_allow: false, refusals }
     }
 
     #[must_use]
@@ -110,6 +116,12 @@ impl Authorizer {
     #[must_use]
     pub(crate) fn with_pins(self, pins: Arc<Pins>) -> Self {
         Self { pins: Some(pins), ..self }
+    }
+
+    /// Sets whether tokens may extend the network of their sessions.
+    #[must_use]
+    pub(crate) fn with_tokens_may_allow(self, tokens_may_allow: bool) -> Self {
+        Self { tokens_may_allow, ..self }
     }
 
     /// The same rules for one piece of code, whose refusals are limited in the audit: code can repeat them in a loop.
@@ -170,6 +182,7 @@ impl Authorizer {
         }
         match object {
             Object::Endpoint | Object::BuiltinTool(_) => Ok(()),
+            Object::Rules(rules) => self.check_rules(subject, rules),
             Object::ListedServer { name, uuid } => self.check_listed(subject, || self.profile.has_server(name, uuid)),
             Object::ListedTool { server, tool } => self.check_listed(subject, || self.profile.has_tool(server, tool)),
             Object::Server { name, uuid } => self.check_server(subject, name, uuid),
@@ -209,6 +222,27 @@ impl Authorizer {
             return Ok(());
         }
         Err(not_in_profile("server", "of this list"))
+    }
+
+    /// Who may extend the network of a session: the operator, and a token for public hosts. Without a token a request on
+    /// loopback may come from a program that an agent controls.
+    fn check_rules(&self, subject: Subject<'_>, rules: &[Rule]) -> Result<(), Failure> {
+        if subject.principal.is_operator() {
+            return Ok(());
+        }
+        let refused = |message: String| {
+            Err(Failure::new(Kind::Policy, message)
+                .hint("use `ringfence allow session ID HOST` on the host of the server"))
+        };
+        if *subject.principal == Principal::local() || !self.tokens_may_allow {
+            return refused("only the operator may extend the network of a session".into());
+        }
+        match rules.iter().find(|rule| !rule.is_public()) {
+            Some(rule) => {
+                refused(format!("only the operator may allow `{rule}`: it is not limited to public addresses"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn check_server(&self, subject: Subject<'_>, name: &str, uuid: &str) -> Result<(), Failure> {

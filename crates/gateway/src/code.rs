@@ -20,7 +20,7 @@ use ringfence_config::CodeSettings;
 use ringfence_core::Language;
 use ringfence_core::{Principal, SessionId};
 use ringfence_entries::Profile;
-use ringfence_session::Sessions;
+use ringfence_session::{QuestionSender, Sessions};
 use ringfence_store::Store;
 use tokio_util::task::TaskTracker;
 
@@ -61,6 +61,8 @@ pub(crate) struct Caller {
     pub(crate) profile: Arc<Profile>,
     pub(crate) profile_name: Arc<str>,
     pub(crate) authorizer: Authorizer,
+    /// Handles questions about hosts while code runs.
+    pub(crate) questions: Option<QuestionSender>,
 }
 
 /// The session in which code runs.

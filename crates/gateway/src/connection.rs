@@ -1,4 +1,4 @@
-//! Connects hosted and remote MCP servers: from a server's entry to a conversation with it.
+//! Connects hosted and remote MCP servers: from a server's entry to a link with it.
 
 mod connector;
 mod link;

@@ -3,6 +3,7 @@
 //! The caller of [`routes`] authenticates requests and attaches the `Principal` of each. Errors have the fields of the
 //! error table.
 
+mod allow;
 mod body;
 mod exec;
 mod files;
@@ -71,6 +72,7 @@ pub(crate) fn routes(
         .route("/v1/sessions", get(sessions::list).post(sessions::create))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::stop))
         .route("/v1/sessions/{id}/log", get(sessions::log))
+        .route("/v1/sessions/{id}/allow", get(allow::session_rules).post(allow::allow_session))
         .route("/v1/sessions/{id}/outputs/{number}", get(exec::output))
         .route("/v1/sessions/{id}/exec", post(exec::run))
         .route("/v1/sessions/{id}/files", get(files::get))
@@ -81,6 +83,7 @@ pub(crate) fn routes(
         .route("/v1/sessions/{id}/processes/{pid}/ws", get(process_socket::open))
         .route("/v1/servers", get(servers::list).post(servers::add))
         .route("/v1/servers/{name}", get(servers::show).patch(servers::edit).delete(servers::remove))
+        .route("/v1/servers/{name}/allow", post(allow::allow_server))
         .route("/v1/servers/{name}/tools", get(servers::tools))
         .route("/v1/servers/{name}/pin", post(servers::pin).delete(servers::unpin))
         .route("/v1/servers/{name}/restart", post(servers::restart))
@@ -124,6 +127,8 @@ fn action(method: &Method, route: &str) -> Action {
     };
     match session_route {
         "" | "/log" => Action::ManageSessions,
+        "/allow" if is_read => Action::ManageSessions,
+        "/allow" => Action::ExtendNetwork,
         "/exec" => Action::Run,
         "/outputs/{number}" => Action::ReadOutput,
         _ if session_route.starts_with("/processes") => Action::RunCommand,
@@ -183,6 +188,9 @@ mod tests {
             (Method::POST, session("/processes"), Action::RunCommand),
             (Method::GET, session("/processes/{pid}/ws"), Action::RunCommand),
             (Method::GET, "/v1/servers/{name}/tools".into(), Action::UseServers),
+            (Method::GET, session("/allow"), Action::ManageSessions),
+            (Method::POST, session("/allow"), Action::ExtendNetwork),
+            (Method::POST, "/v1/servers/{name}/allow".into(), Action::UseServers),
             (Method::DELETE, session("/files/{*path}"), Action::Other),
             (Method::GET, "/v1/{*rest}".into(), Action::Other),
         ] {

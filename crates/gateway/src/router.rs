@@ -2,7 +2,9 @@
 
 mod builtin_tools;
 mod describe;
+mod questions;
 mod resources;
+mod running_calls;
 mod service;
 #[cfg(test)]
 mod stdio_tests;
@@ -30,6 +32,7 @@ use crate::code::{Caller, CodeMode};
 use crate::hosting::Hosting;
 use crate::relay::{Call, Deadline};
 use crate::{builtin_resources, tools};
+use running_calls::RunningCalls;
 
 /// The sessions behind the gateway.
 #[derive(Clone)]
@@ -66,6 +69,7 @@ pub struct Gateway {
     /// The key under which the view of the profile is cached.
     profile_name: Arc<str>,
     authorizer: Authorizer,
+    running_calls: Arc<RunningCalls>,
     request_timeout: Duration,
 }
 
@@ -82,9 +86,9 @@ impl Gateway {
     }
 
     fn with_backend(backend: Backend) -> Self {
-        let (choice, audit) = match &backend {
-            Backend::Ready(sessions) => (sessions.options(), sessions.audit().clone()),
-            Backend::Down(_) => (SessionOptions::default(), Audit::disabled()),
+        let (choice, audit, asks) = match &backend {
+            Backend::Ready(sessions) => (sessions.options(), sessions.audit().clone(), sessions.network().ask),
+            Backend::Down(_) => (SessionOptions::default(), Audit::disabled(), false),
         };
         let tools = tools::session_tools(&choice).into_iter().map(BuiltinTool::new).collect();
         Self {
@@ -96,7 +100,8 @@ impl Gateway {
             hosting: None,
             profile: Arc::default(),
             profile_name: "".into(),
-            authorizer: Authorizer::new(audit),
+            authorizer: Authorizer::new(audit).with_tokens_may_allow(asks),
+            running_calls: Arc::default(),
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
         }
     }
@@ -119,7 +124,8 @@ impl Gateway {
     pub fn with_code(self, settings: CodeSettings) -> Self {
         let (Some(hosting), Backend::Ready(sessions)) = (&self.hosting, &self.backend) else { return self };
         let code = CodeMode::new(hosting.clone(), sessions.clone(), settings);
-        let code_tools: Arc<[BuiltinTool]> = tools::code_mode_tools().into_iter().map(BuiltinTool::new).collect();
+        let code_tools: Arc<[BuiltinTool]> =
+            tools::code_mode_tools(&sessions.options().network).into_iter().map(BuiltinTool::new).collect();
         let tools = self.tools.iter().chain(&*code_tools).cloned().collect();
         Self { tools, code_tools, code: Some(code), ..self }
     }
@@ -148,6 +154,7 @@ impl Gateway {
             profile: Arc::clone(&self.profile),
             profile_name: Arc::clone(&self.profile_name),
             authorizer: self.authorizer.clone(),
+            questions: None,
         }
     }
 
@@ -192,7 +199,7 @@ impl Gateway {
         }
     }
 
-    fn audit(&self) -> Audit {
+    pub(crate) fn audit(&self) -> Audit {
         match &self.backend {
             Backend::Ready(sessions) => sessions.audit().clone(),
             Backend::Down(_) => Audit::disabled(),

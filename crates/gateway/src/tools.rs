@@ -43,14 +43,17 @@ pub(crate) const DEFAULT_FOUND_TOOLS: usize = 5;
 pub(crate) const MAX_FOUND_TOOLS: usize = 20;
 
 /// The tools of code mode. They have no output schemas, which would cost tokens in each conversation.
-pub fn code_mode_tools() -> Vec<Value> {
+pub fn code_mode_tools(network: &str) -> Vec<Value> {
     let run_python = tool(
         RUN_PYTHON,
-        "Run Python in your own sandbox, which keeps variables, functions and imports from call to call; top-level \
+        &with_network(
+            "Run Python in your own sandbox, which keeps variables, functions and imports from call to call; top-level \
          await works. MCP servers named in `servers` have async functions: `await \
          mcp_<server>.<tool>(arg=...)`, with plain Python as result; asyncio.gather runs calls at once. Find tools with \
          search_tools, or in the code: `import mcp.runtime; mcp.runtime.search_tool_docs_sync(query)`. Print what you want \
          to see. More: resource://ringfence/capabilities",
+            network,
+        ),
         input_schema(
             json!({
                 "code": {"type": "string", "minLength": 1},
@@ -83,14 +86,17 @@ pub(crate) fn session_tools(choice: &SessionOptions) -> Vec<Value> {
     vec![
         tool(
             EXECUTE_CODE,
-            "Run code in a sandbox; variables and files stay for the next call with its session_id.",
+            &with_network(
+                "Run code in a sandbox; variables and files stay for the next call with its session_id.",
+                &choice.network,
+            ),
             code_input_schema(choice),
             Some(run_output_schema()),
             run_hints(),
         ),
         tool(
             EXECUTE_COMMAND,
-            "Run a shell command in a sandbox, with pipes and redirections.",
+            &with_network("Run a shell command in a sandbox, with pipes and redirections.", &choice.network),
             run_input_schema("command", choice),
             Some(run_output_schema()),
             run_hints(),
@@ -188,6 +194,11 @@ fn tool(
     tool
 }
 
+/// Adds what sessions may reach to a description.
+fn with_network(description: &str, network: &str) -> String {
+    if network.is_empty() { description.to_owned() } else { format!("{description} {network}") }
+}
+
 /// Hints for tools that run code. They promise nothing, because code may write to shared volumes and reach the network
 /// where the configuration allows it.
 fn run_hints() -> Value {
@@ -281,15 +292,18 @@ mod tests {
     use super::arguments::ToolCall;
     use super::*;
 
+    const NETWORK: &str = "Network: package registries (pip, npm), api.example.com only.";
+
     fn choice() -> SessionOptions {
         SessionOptions {
             templates: "python (default), node, bash".into(),
             flavors: "small (default), medium, large".into(),
+            network: NETWORK.into(),
         }
     }
 
     fn names() -> Vec<String> {
-        let tools = session_tools(&choice()).into_iter().chain(code_mode_tools());
+        let tools = session_tools(&choice()).into_iter().chain(code_mode_tools(NETWORK));
         tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     }
 
@@ -306,7 +320,7 @@ mod tests {
 
     #[test]
     fn code_mode_tools_list() {
-        insta::assert_json_snapshot!(code_mode_tools());
+        insta::assert_json_snapshot!(code_mode_tools(NETWORK));
     }
 
     #[test]

@@ -22,8 +22,10 @@ const PYTHON_BOOTSTRAP: &str = include_str!("../kernels/python/bootstrap.py");
 pub const ZYGOTE_PROGRAM: &str = include_str!("../kernels/python/zygote.py");
 
 /// The modules of the Python kernel in load order: each imports only modules before it.
-const PYTHON_MODULES: [(&str, &str); 16] = [
+const PYTHON_MODULES: [(&str, &str); 18] = [
     ("kernel_imports", include_str!("../kernels/python/kernel_imports.py")),
+    ("kernel_paths", include_str!("../kernels/python/kernel_paths.py")),
+    ("kernel_missing", include_str!("../kernels/python/kernel_missing.py")),
     ("kernel_channel", include_str!("../kernels/python/kernel_channel.py")),
     ("kernel_cells", include_str!("../kernels/python/kernel_cells.py")),
     ("kernel_output", include_str!("../kernels/python/kernel_output.py")),
@@ -68,6 +70,9 @@ pub fn kernel_files(language: Language) -> BTreeMap<PathBuf, String> {
     };
     files.iter().map(|(name, text)| (PathBuf::from(DIRECTORY).join(name), (*text).to_owned())).collect()
 }
+
+/// The file of `pip` in a session, with its text. It is the program and the module.
+pub const PIP: (&str, &str) = ("/run/ringfence/pip.py", include_str!("../kernels/python/pip.py"));
 
 /// Returns names and sources of the Python kernel's modules in load order.
 pub fn python_modules() -> &'static [(&'static str, &'static str)] {

@@ -1,4 +1,4 @@
-//! The client's side of a conversation: the messages to it, and the requests that it has not answered yet.
+//! The client's side of an MCP session: the messages to it, and the requests that it has not answered yet.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -54,7 +54,7 @@ impl Clients {
         Some(client)
     }
 
-    /// Ends a conversation. Returns false if there was none.
+    /// Ends an MCP session. Returns false if there was none.
     pub fn remove(&self, principal: &Principal, id: &str) -> bool {
         let key = (principal.clone(), id.to_owned());
         let mut table = self.0.lock();
@@ -67,7 +67,7 @@ impl Clients {
         true
     }
 
-    /// Whether a client has ended this conversation.
+    /// Whether a client has ended this MCP session.
     pub fn has_ended(&self, principal: &Principal, id: &str) -> bool {
         self.0.lock().ended.iter().any(|(owner, ended)| ended == id && owner == principal)
     }

@@ -29,7 +29,7 @@ pub trait Service: Clone + Send + Sync + 'static {
     /// Whether responses are event streams even if nothing precedes them.
     fn always_streams(&self) -> bool;
 
-    /// The clients that opened a conversation with `initialize`.
+    /// The clients that opened an MCP session with `initialize`.
     fn clients(&self) -> &Clients;
 
     /// Maximum duration of one request.

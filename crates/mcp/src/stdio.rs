@@ -46,7 +46,7 @@ where
     // Cancels the calls in progress also if this future is dropped.
     let _ended = ended.clone().drop_guard();
     let client = service.clients().find(&Principal::local(), CLIENT).unwrap_or_default();
-    let conversation = Conversation {
+    let connection = Connection {
         service,
         client,
         in_flight: InFlight::default(),
@@ -55,23 +55,23 @@ where
         ended: ended.clone(),
         input_open: ended.child_token(),
     };
-    conversation.client.set_stream(MessageSink::from_sender(conversation.sender.clone()));
+    connection.client.set_stream(MessageSink::from_sender(connection.sender.clone()));
     let read = tokio::select! {
-        read = conversation.read(input, &calls) => read,
+        read = connection.read(input, &calls) => read,
         // The output is closed.
         () = ended.cancelled() => Ok(()),
     };
     calls.close();
-    conversation.input_open.cancel();
+    connection.input_open.cancel();
     // A client that pipes its requests ends the input first and then waits for the responses.
     tokio::select! {
         () = calls.wait() => {}
         () = ended.cancelled() => {}
         () = tokio::time::sleep(SHUTDOWN_TIMEOUT) => {}
     }
-    conversation.service.clients().remove(&Principal::local(), CLIENT);
-    conversation.ended.cancel();
-    drop(conversation);
+    connection.service.clients().remove(&Principal::local(), CLIENT);
+    connection.ended.cancel();
+    drop(connection);
     writer.close();
     let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, async { tokio::join!(calls.wait(), writer.wait()) }).await;
     read
@@ -87,7 +87,7 @@ async fn write<O: AsyncWrite + Unpin>(mut messages: mpsc::Receiver<Value>, mut o
     }
 }
 
-struct Conversation<S> {
+struct Connection<S> {
     service: S,
     client: Arc<Client>,
     in_flight: InFlight,
@@ -98,7 +98,7 @@ struct Conversation<S> {
     input_open: CancellationToken,
 }
 
-impl<S: Service> Conversation<S> {
+impl<S: Service> Connection<S> {
     async fn read<I: AsyncRead + Unpin>(&self, input: I, tasks: &TaskTracker) -> Result<(), StdioError> {
         let mut input = BufReader::new(input);
         let mut line = Vec::new();

@@ -3,6 +3,7 @@
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 
+mod egress_ports;
 mod files;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use crate::error::Error;
 use crate::protocol::{Channel, FileAction, InitReport, InitRequest, SignalTarget, errno_from_wire};
 use ringfence_core::Command;
 
+pub use egress_ports::EgressPortError;
 pub use files::{FileAccess, FileError, Listing, PendingWorkspaceUsage, WorkspaceUsage};
 
 /// How a process ended.

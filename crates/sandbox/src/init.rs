@@ -9,6 +9,7 @@
 
 mod channels;
 mod command;
+mod egress_ports;
 mod files;
 mod interpreter;
 mod processes;
@@ -25,15 +26,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::SetupError;
 use crate::mounts::RootEntry;
-use crate::protocol::{InitReport, MAIN_PROCESS};
+use crate::protocol::{InitReport, InitRequest, MAIN_PROCESS};
 use crate::restrictions::Restrictions;
 use crate::sys::{SignalSet, exit_now};
 use crate::volumes::CheckedVolume;
-use ringfence_core::{Network, Workspace};
+use ringfence_core::{Network, Workspace, WorkspaceEntry};
 
 pub(crate) use channels::InitChannels;
 use channels::Received;
 pub(crate) use command::{PreparedCommand, ProcessStreams};
+use egress_ports::EgressPorts;
 pub(crate) use interpreter::{EnterInterpreter, register_interpreter};
 use processes::{Processes, Reaped};
 use syscall_supervisor::SyscallSupervisor;
@@ -47,6 +49,7 @@ pub(crate) struct Plan {
     /// The host opens the volumes and sends them; otherwise the init opens them.
     pub(crate) host_opens_volumes: bool,
     pub(crate) workspace: Workspace,
+    pub(crate) workspace_entries: Vec<WorkspaceEntry>,
     pub(crate) uid: u32,
     pub(crate) network: Network,
     #[serde(rename = "walls")]
@@ -62,7 +65,7 @@ pub(crate) fn run(plan: Plan, mut channels: InitChannels) -> ! {
         Ok(()) => 0,
         Err(SetupError { step, errno }) => {
             // If this report cannot be sent, the host sees that the channel closes.
-            channels.report(&InitReport::Failed { step, errno: errno.raw_os_error() }, None);
+            channels.report(&InitReport::Failed { step, errno: errno.raw_os_error() }, &[]);
             1
         }
     };
@@ -71,7 +74,7 @@ pub(crate) fn run(plan: Plan, mut channels: InitChannels) -> ! {
 
 fn isolate_and_serve(mut plan: Plan, channels: &mut InitChannels) -> Result<(), SetupError> {
     setup::close_inherited_descriptors(&plan, channels)?;
-    let (proxy_listener, notifications) = setup::isolate(&plan, channels.owner()?)?;
+    let notifications = setup::isolate(&plan, channels)?;
     let mut supervisor = SyscallSupervisor::new(notifications, plan.restrictions.limits.memory_bytes);
     // The volumes are mounted, so the host's descriptors are not needed any more.
     plan.volumes.clear();
@@ -82,9 +85,7 @@ fn isolate_and_serve(mut plan: Plan, channels: &mut InitChannels) -> Result<(), 
     // The initial process starts before the report: a client may wait for it, and the report wakes up the host, which
     // may then compete for the same CPU.
     let initial = channels.pending_request().and_then(|(request, passed)| processes::start_requested(request, passed));
-    channels.report(&InitReport::Ready, proxy_listener.as_ref());
-    // Only the host keeps the listener, so that connections fail when the host closes it.
-    drop(proxy_listener);
+    channels.report(&InitReport::Ready, &[]);
     if let Some((process, result)) = initial {
         processes.record_start(channels, process, result);
     }
@@ -94,7 +95,8 @@ fn isolate_and_serve(mut plan: Plan, channels: &mut InitChannels) -> Result<(), 
             return Ok(());
         }
     }
-    serve(channels, &children, &mut supervisor, &mut processes)
+    let mut egress_ports = EgressPorts::new(&plan.network);
+    serve(channels, &children, &mut supervisor, &mut processes, &mut egress_ports)
 }
 
 /// Reaps children, handles requests and supervises system calls, until the main process ends or the creator closes its
@@ -104,6 +106,7 @@ fn serve(
     children: &OwnedFd,
     supervisor: &mut SyscallSupervisor,
     processes: &mut Processes,
+    egress_ports: &mut EgressPorts,
 ) -> Result<(), SetupError> {
     loop {
         let reaped = processes.reap(channels);
@@ -125,6 +128,7 @@ fn serve(
             supervisor.handle_call();
         }
         match channels.receive(&ready[2..]) {
+            Received::Request(InitRequest::Listen { port }, passed) => egress_ports.handle(port, passed),
             Received::Request(request, passed) => processes.handle_request(channels, request, passed),
             Received::Nothing => {}
             Received::End => return Ok(()),

@@ -4,7 +4,6 @@
 mod requirements;
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -24,8 +23,8 @@ use crate::sandbox::{InitProcess, Sandbox, Streams};
 use crate::sys::{Fork, Parent};
 use crate::volumes::check_volumes;
 use crate::zygote::Zygote;
-use crate::{host, mounts, pipe};
-use ringfence_core::{Access, Command, Spec};
+use crate::{egress, host, mounts, pipe};
+use ringfence_core::{Access, Command, Network, Spec};
 
 /// Maximum time of a start, far more than the slowest host needs.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -128,8 +127,9 @@ pub(crate) fn begin(
         volumes,
         host_opens_volumes,
         workspace: spec.workspace,
+        workspace_entries: spec.workspace_entries.clone(),
         uid: spec.uid,
-        network: spec.network,
+        network: spec.network.clone(),
         restrictions: Restrictions {
             limits: spec.limits,
             enforcement,
@@ -191,22 +191,30 @@ fn connect(stdio: Stdio) -> Result<(ProcessStreams, Streams), Error> {
     Ok((ProcessStreams::Descriptors(theirs.into()), Streams { stdin, stdout, stderr, ..Streams::default() }))
 }
 
+const INVALID_EGRESS: Error = Error::Protocol("the init of the sandbox sent wrong sockets for egress");
+
 /// Waits for the reports that the sandbox is isolated and that its command runs.
 fn wait_for_start(sandbox: &mut Sandbox, streams: &mut Streams, spec: &Spec) -> Result<(), Error> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
         wait_readable(sandbox, deadline)?;
         let (report, passed) = sandbox.control().next_report()?;
-        let passed = passed.into_iter().next();
         match report {
+            InitReport::Egress if streams.egress.is_none() => {
+                let ports = spec.network.egress_ports().unwrap_or_default();
+                streams.egress = egress::check_sockets(passed, &ports);
+            }
+            InitReport::Egress => return Err(INVALID_EGRESS),
             InitReport::Ready => {
-                streams.listener = passed.map(TcpListener::from);
+                if streams.egress.is_some() != (spec.network != Network::None) {
+                    return Err(INVALID_EGRESS);
+                }
                 if spec.command.is_none() {
                     return Ok(());
                 }
             }
             InitReport::Started { .. } => {
-                streams.terminal = passed;
+                streams.terminal = passed.into_iter().next();
                 return Ok(());
             }
             InitReport::Failed { step, errno } => return Err(host::explain_step(step, errno_from_wire(errno))),

@@ -10,6 +10,7 @@
 mod capabilities;
 pub mod cgroup;
 mod control;
+mod egress;
 mod enforcement;
 mod error;
 #[cfg(fuzzing)]
@@ -35,7 +36,9 @@ pub mod usage;
 mod volumes;
 mod zygote;
 
-pub use control::{Control, Event, ExitStatus, FileAccess, FileError, Listing, PendingWorkspaceUsage, WorkspaceUsage};
+pub use control::{
+    Control, EgressPortError, Event, ExitStatus, FileAccess, FileError, Listing, PendingWorkspaceUsage, WorkspaceUsage,
+};
 pub use enforcement::Enforcement;
 pub use error::Error;
 pub use guest_path::{GuestPath, PathError};

@@ -24,7 +24,7 @@ use crate::restrictions::Restrictions;
 use crate::sys::{Recursive, clone_tree};
 use crate::sysctls;
 use crate::volumes::OpenVolume;
-use ringfence_core::Workspace;
+use ringfence_core::{Network, Workspace, WorkspaceEntry};
 
 pub(crate) use root_entries::{RootEntry, list_root_entries};
 use tree::{
@@ -49,7 +49,8 @@ pub(crate) fn build_root(
     entries: &[RootEntry],
     sources: Vec<OwnedFd>,
     volumes: &[OpenVolume],
-    workspace: &Workspace,
+    workspace: (&Workspace, &[WorkspaceEntry]),
+    network: &Network,
     restrictions: &Restrictions,
 ) -> Result {
     // No mount here may propagate to the host, and no later mount of the host may appear here.
@@ -62,13 +63,16 @@ pub(crate) fn build_root(
     if restrictions.is_uid_shared {
         sysctls::unblock_datagram_senders(proc.as_fd())?;
     }
+    if *network != Network::None {
+        sysctls::allow_low_ports(proc.as_fd())?;
+    }
     let root = new_file_system("tmpfs", &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")], HARDENED)
         .step(|| "mount the root tmpfs".into())?;
     attach_root(&root)?;
 
     make_entries(&root, entries, sources)?;
     proc::mount(&root, &proc, restrictions)?;
-    mount_workspace(&root, workspace)?;
+    mount_workspace(&root, workspace.0, workspace.1)?;
     devices::mount(&root, devices)?;
     for volume in volumes {
         volume::mount(&root, volume)?;
@@ -117,7 +121,7 @@ fn make_entries(root: &OwnedFd, entries: &[RootEntry], sources: Vec<OwnedFd>) ->
 }
 
 /// Mounts `/workspace`, `/tmp` and `/dev/shm` from one tmpfs, so that one limit applies to all of them.
-fn mount_workspace(root: &OwnedFd, workspace: &Workspace) -> Result {
+fn mount_workspace(root: &OwnedFd, workspace: &Workspace, entries: &[WorkspaceEntry]) -> Result {
     let describe = || "mount the workspace".to_owned();
     let (bytes, inodes) = (workspace.bytes.to_string(), workspace.inodes.to_string());
     let options = [("mode", "0755"), ("size", &*bytes), ("nr_inodes", &*inodes)];
@@ -128,8 +132,24 @@ fn mount_workspace(root: &OwnedFd, workspace: &Workspace) -> Result {
     for (part, mode, path) in [("workspace", 0o755, "workspace"), ("tmp", 0o1777, "tmp"), ("shm", 0o1777, "dev/shm")] {
         mkdirat(&tmpfs, part, Mode::from_raw_mode(mode)).step(describe)?;
         rustix::fs::chmodat(&tmpfs, part, Mode::from_raw_mode(mode), AtFlags::empty()).step(describe)?;
+        if part == "workspace" {
+            make_workspace_entries(&tmpfs, Path::new(part), entries)?;
+        }
         let tree = clone_tree(&tmpfs, part).step(describe)?;
         attach_trusted(tree.as_fd(), root, Path::new(path)).step(describe)?;
+    }
+    Ok(())
+}
+
+fn make_workspace_entries(tmpfs: &OwnedFd, workspace: &Path, entries: &[WorkspaceEntry]) -> Result {
+    for entry in entries {
+        let path = workspace.join(entry.path());
+        let made = match entry {
+            WorkspaceEntry::Directory { .. } => mkdirat(tmpfs, &path, Mode::from_raw_mode(0o755)),
+            WorkspaceEntry::File { text, .. } => write_file(tmpfs, &path, text),
+            WorkspaceEntry::Link { target, .. } => symlinkat(target, tmpfs, &path),
+        };
+        made.step(|| format!("make {}", path.display()))?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::sys::{self, Fork, Parent};
 
 pub(crate) use id_mapping::Setgroups;
 pub use id_mapping::{IdMapping, SupplementaryGroups};
-pub(crate) use network::{enter_network_namespace, set_up_network};
+pub(crate) use network::{enter_network_namespace, listen_transparently, set_up_network};
 
 const CLONED: i32 =
     libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;

@@ -10,10 +10,12 @@
 //! The frames of the launcher and of the zygote are in `launcher/protocol.rs` and `zygote/protocol.rs`.
 
 mod channel;
+mod egress_ports;
 mod files;
 mod init;
 
 pub(crate) use channel::{Channel, MAX_DESCRIPTORS};
+pub(crate) use egress_ports::ListenReport;
 pub use files::{DirectoryEntry, FileKind};
 pub(crate) use files::{FileAction, FileReport};
 pub use init::SignalTarget;

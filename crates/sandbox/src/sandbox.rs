@@ -1,7 +1,6 @@
 //! The host's handle of a running sandbox. On drop it kills every process of the sandbox and frees its resources.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,9 +14,9 @@ use crate::error::Error;
 use crate::memory_watchdog::{LimitBreach, MemoryWatchdog};
 use crate::protocol::{Channel, InitRequest};
 use crate::volumes::{NameChange, Placeholders, VolumeWatch};
-use ringfence_core::Spec;
+use ringfence_core::{EgressSockets, Spec};
 
-/// The host's ends of the command's streams, and of the egress proxy.
+/// The host's ends of the command's streams, and the sockets for egress.
 #[derive(Debug, Default)]
 pub struct Streams {
     pub stdin: Option<OwnedFd>,
@@ -25,8 +24,8 @@ pub struct Streams {
     pub stderr: Option<OwnedFd>,
     /// The controlling side of the command's terminal.
     pub terminal: Option<OwnedFd>,
-    /// The listener inside the sandbox's network namespace, for the egress proxy.
-    pub listener: Option<TcpListener>,
+    /// The sockets inside the sandbox's network namespace, if the spec has egress.
+    pub egress: Option<EgressSockets>,
 }
 
 impl Streams {

@@ -7,6 +7,7 @@
 mod descriptors;
 mod mount;
 mod process;
+mod route;
 mod seccomp;
 mod signals;
 mod spawn;
@@ -21,6 +22,7 @@ pub use descriptors::take_inherited_descriptor;
 pub(crate) use descriptors::{close_range, duplicate_to};
 pub(crate) use mount::{MountAttributes, Recursive, clone_tree, mount_setattr};
 pub(crate) use process::{Fork, Parent, clone_into, erase_arguments, exit_now, fork};
+pub(crate) use route::add_local_network;
 pub(crate) use seccomp::{NotificationListener, NotifiedCall, create_inotify_instance, install_seccomp};
 pub use signals::SignalSet;
 pub(crate) use signals::reset_ignored_signals;

@@ -26,6 +26,10 @@ const LIMITS: [(&str, &str); 5] = [
 /// Maximum number of datagrams in the queue of a Unix socket: so large that only the sender's buffer limits them.
 const DATAGRAM_QUEUE_LENGTH: (&str, &str) = ("sys/net/unix/max_dgram_qlen", "1048576");
 
+/// With egress, the init opens listeners for low ports after it has dropped its capabilities. The ports belong to the
+/// sandbox's network namespace, so the guest may have the others.
+const UNPRIVILEGED_PORT_START: (&str, &str) = ("sys/net/ipv4/ip_unprivileged_port_start", "0");
+
 /// Lowers the limits.
 pub(crate) fn lower_limits(proc: BorrowedFd<'_>) -> Result<(), SetupError> {
     for (path, value) in LIMITS {
@@ -39,6 +43,14 @@ pub(crate) fn lower_limits(proc: BorrowedFd<'_>) -> Result<(), SetupError> {
         }
     }
     Ok(())
+}
+
+/// Allows processes without capabilities to listen on all ports.
+pub(crate) fn allow_low_ports(proc: BorrowedFd<'_>) -> Result<(), SetupError> {
+    let (path, value) = UNPRIVILEGED_PORT_START;
+    let describe = || format!("change {path}");
+    let file = openat(proc, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).step(describe)?;
+    rustix::io::write(&file, value.as_bytes()).map(drop).step(describe)
 }
 
 /// Prevents senders of datagrams from blocking on a full queue.

@@ -8,8 +8,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::server_sandbox::shared::SharedSandboxes;
+use crate::template_builds::TemplateBuilds;
 use ringfence_backend::{Backend, BackendConfig};
-use ringfence_config::Confinement;
+use ringfence_config::{Confinement, Secrets};
 use ringfence_config::{GuestWritable, ProtectedPaths};
 use ringfence_core::default_accepted_weaknesses;
 use ringfence_store::Audit;
@@ -34,11 +35,13 @@ pub struct HostSettings {
     pub guest_writable: GuestWritable,
     /// The directory for the locks of strict volumes, if they are strict.
     pub strict_volumes: Option<PathBuf>,
-    /// The audit log for protected names that servers write.
+    /// The audit log for protected names that servers write, and for hosts that they are refused.
     pub audit: Audit,
     /// The tag of the scope, if there is one: packages that are installed from a project are not shared with other
     /// scopes.
     pub scope_tag: Option<String>,
+    /// The secrets that entries can name.
+    pub secrets: Secrets,
 }
 
 impl HostSettings {
@@ -54,6 +57,7 @@ impl HostSettings {
             strict_volumes: None,
             audit: Audit::disabled(),
             scope_tag: None,
+            secrets: Secrets::default(),
         }
     }
 }
@@ -66,6 +70,7 @@ pub(crate) struct Context {
     pub(crate) shared_sandboxes: SharedSandboxes,
     /// Running installations. They continue after the start that requested them has been cancelled.
     pub(crate) installations: TaskTracker,
+    pub(crate) template_builds: TemplateBuilds,
     pub(crate) shutdown: CancellationToken,
     /// Tasks that report protected names; each ends with its server.
     pub(crate) protected_name_reports: TaskTracker,
@@ -79,6 +84,7 @@ impl Context {
             backend,
             shared_sandboxes: SharedSandboxes::default(),
             installations: TaskTracker::new(),
+            template_builds: TemplateBuilds::default(),
             shutdown: CancellationToken::new(),
             protected_name_reports: TaskTracker::new(),
         }

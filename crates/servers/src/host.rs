@@ -3,13 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfence_config::PackageSettings;
+use ringfence_core::{Template, TemplatePackages, Volume};
+use ringfence_egress::RegistrySource;
 use ringfence_entries::{ServerEntry, Transport};
 
 use crate::context::{Context, HostSettings};
 use crate::host_process::HostProcess;
 use crate::hosted::HostedServer;
+use crate::install;
 use crate::launch;
 use crate::phase::{Phase, Progress, StartFailure};
+use crate::template_packages;
 
 /// Timeout for the last check of protected names at shutdown.
 const LAST_REPORTS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,6 +55,28 @@ impl Host {
         progress.report(Phase::ProcessStart, "starting on the host");
         let (process, streams) = HostProcess::start(settings, &self.0.settings.guest_writable)?;
         Ok(HostedServer::on_host(process, streams))
+    }
+
+    /// Returns the registries that fill the package mirror: those of the settings, else those that pip and npm of this
+    /// host use. They are determined when a package is first requested.
+    pub fn package_registries(&self, settings: &PackageSettings) -> RegistrySource {
+        install::package_registries(&self.0, settings)
+    }
+
+    /// Returns the packages of a template as a read-only volume, and installs them first if needed. The installation
+    /// continues if the future is dropped. A failure is returned again for a while without another attempt.
+    pub async fn build_template(&self, template: &Template, progress: &Progress) -> Result<Volume, StartFailure> {
+        template_packages::build(&self.0, template, progress).await
+    }
+
+    /// Whether the packages of a template are installed.
+    pub async fn is_template_built(&self, template: &Template) -> Result<bool, StartFailure> {
+        template_packages::is_built(&self.0, template).await
+    }
+
+    /// Returns what sessions need to request the packages of templates.
+    pub fn template_packages(&self) -> TemplatePackages {
+        template_packages::for_sessions(&self.0)
     }
 
     /// Ends the backend, and with it all remaining installations and servers. Later starts fail.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use ringfence_egress::Rule;
 use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::host_process::{HostProcess, HostProcessStreams};
-use crate::server_sandbox::shared::Tenant;
+use crate::server_sandbox::shared::SharedServer;
 use crate::server_sandbox::{Process, ProcessExit, ProcessHandle, ServerSandbox, StderrTail};
 
 /// Time between SIGTERM and SIGKILL when a server is stopped.
@@ -29,7 +30,7 @@ pub struct HostedServer {
 /// The environment in which a server runs.
 enum Placement {
     Sandbox(ServerSandbox, ProcessHandle),
-    SharedSandbox(Tenant),
+    SharedSandbox(SharedServer),
     /// The server runs on the host without a sandbox, because its entry has `sandbox = false`.
     Host(HostProcess),
 }
@@ -67,13 +68,13 @@ impl HostedServer {
     }
 
     pub(crate) fn in_shared_sandbox(
-        tenant: Tenant,
+        shared: SharedServer,
         process: Process,
         memory_limit: u64,
         stderr_tail: Arc<StderrTail>,
     ) -> Self {
         let Process { stdin, stdout, stderr, .. } = process;
-        Self::new(Placement::SharedSandbox(tenant), Some(memory_limit), stderr_tail, (stdin, stdout, stderr))
+        Self::new(Placement::SharedSandbox(shared), Some(memory_limit), stderr_tail, (stdin, stdout, stderr))
     }
 
     pub(crate) fn on_host(process: HostProcess, streams: HostProcessStreams) -> Self {
@@ -103,7 +104,7 @@ impl HostedServer {
     pub async fn wait_for_exit(&self) -> ProcessExit {
         match &self.placement {
             Placement::Sandbox(_, process) => process.wait_for_exit().await,
-            Placement::SharedSandbox(tenant) => tenant.wait_for_exit().await,
+            Placement::SharedSandbox(shared) => shared.wait_for_exit().await,
             Placement::Host(process) => process.wait_for_exit().await,
         }
     }
@@ -113,12 +114,27 @@ impl HostedServer {
         self.stderr_tail.lines()
     }
 
-    pub fn usage(&self) -> Usage {
-        let memory_bytes = match &self.placement {
-            Placement::Sandbox(sandbox, _) => sandbox.memory_bytes(),
-            Placement::SharedSandbox(tenant) => tenant.sandbox().and_then(ServerSandbox::memory_bytes),
+    /// Adds rules to the network of its sandbox until the server restarts, and returns all rules. Servers in a shared
+    /// sandbox share its network. `None` if it runs without a sandbox.
+    pub async fn allow(&self, rules: Vec<Rule>) -> Option<Vec<Rule>> {
+        self.sandbox()?.allow(rules).await
+    }
+
+    /// Returns a line for each host that was refused, with the command that permits it.
+    pub fn refused_hosts(&self) -> Vec<String> {
+        self.sandbox().map(ServerSandbox::refused_hosts).unwrap_or_default()
+    }
+
+    fn sandbox(&self) -> Option<&ServerSandbox> {
+        match &self.placement {
+            Placement::Sandbox(sandbox, _) => Some(sandbox),
+            Placement::SharedSandbox(shared) => shared.sandbox(),
             Placement::Host(_) => None,
-        };
+        }
+    }
+
+    pub fn usage(&self) -> Usage {
+        let memory_bytes = self.sandbox().and_then(ServerSandbox::memory_bytes);
         Usage { memory_bytes, memory_limit_bytes: self.memory_limit, processes: None }
     }
 
@@ -127,7 +143,7 @@ impl HostedServer {
     pub fn sandbox_id(&self) -> String {
         match &self.placement {
             Placement::Sandbox(sandbox, _) => sandbox.id(),
-            Placement::SharedSandbox(tenant) => tenant.sandbox().map(ServerSandbox::id).unwrap_or_default(),
+            Placement::SharedSandbox(shared) => shared.sandbox().map(ServerSandbox::id).unwrap_or_default(),
             Placement::Host(process) => process.id(),
         }
     }
@@ -145,7 +161,7 @@ impl HostedServer {
                 let _ = tokio::time::timeout(GRACE_PERIOD, process.wait_for_exit()).await;
                 sandbox.end().await;
             }
-            Placement::SharedSandbox(tenant) => tenant.stop(GRACE_PERIOD).await,
+            Placement::SharedSandbox(shared) => shared.stop(GRACE_PERIOD).await,
             Placement::Host(process) => {
                 process.signal(Signal::TERM);
                 if tokio::time::timeout(GRACE_PERIOD, process.wait_for_exit()).await.is_err() {

@@ -27,6 +27,7 @@ use ringfence_entries::SandboxSettings;
 
 pub(crate) use programs::{check_program_exists, default_npm_program};
 pub(crate) use registries::check_settings as check_registry_settings;
+pub(crate) use registries::package_registries;
 
 /// Timeout for a whole installation.
 const INSTALLATION_TIMEOUT: Duration = Duration::from_mins(15);
@@ -67,13 +68,21 @@ pub(crate) fn whole_cache_volume(cache: &Path) -> std::io::Result<Volume> {
     CacheEntry::whole_cache_volume(cache)
 }
 
-/// Returns a dependency from the cache, and installs it first if needed.
-pub(crate) async fn ensure_installed(
-    context: &Arc<Context>,
+/// Returns a dependency from the cache if it is installed.
+pub(crate) async fn find_installed(
+    context: &Context,
     dependency: &Dependency,
     sandbox: &SandboxSettings,
-    project: Option<&MappedDirectory>,
-    progress: &Progress,
+) -> Result<Option<Installed>, StartFailure> {
+    let installed = find(context, dependency, sandbox).await?;
+    Ok(Some(installed).filter(|installed| installed.entry.is_complete()))
+}
+
+/// Returns a dependency, which may not be installed yet.
+async fn find(
+    context: &Context,
+    dependency: &Dependency,
+    sandbox: &SandboxSettings,
 ) -> Result<Installed, StartFailure> {
     let failed = |error: String| StartFailure::transient(Phase::DepInstall, error);
     let interpreter = interpreter_for(dependency, sandbox, &context.settings.guest_writable).await?;
@@ -86,7 +95,19 @@ pub(crate) async fn ensure_installed(
     let entry = found
         .map_err(|error| failed(error.to_string()))?
         .map_err(|error| failed(format!("the manifests of the project cannot be read: {error}")))?;
-    let installed = Installed { dependency: dependency.clone(), entry };
+    Ok(Installed { dependency: dependency.clone(), entry })
+}
+
+/// Returns a dependency from the cache, and installs it first if needed.
+pub(crate) async fn ensure_installed(
+    context: &Arc<Context>,
+    dependency: &Dependency,
+    sandbox: &SandboxSettings,
+    project: Option<&MappedDirectory>,
+    progress: &Progress,
+) -> Result<Installed, StartFailure> {
+    let failed = |error: String| StartFailure::transient(Phase::DepInstall, error);
+    let installed = find(context, dependency, sandbox).await?;
     if installed.entry.is_complete() {
         return Ok(installed);
     }

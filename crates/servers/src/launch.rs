@@ -1,6 +1,7 @@
 //! Starts a server in a sandbox: plans, installs dependencies, launches the sandbox, copies the project in, and starts
 //! the process.
 
+mod credentials;
 mod protected_names_report;
 
 use std::collections::BTreeMap;
@@ -16,9 +17,12 @@ use crate::hosted::HostedServer;
 use crate::install::{self, Installed};
 use crate::phase::{Phase, Progress, StartFailure};
 use crate::plan::{Dependency, Ecosystem, LaunchCommand, Plan, Program, interpreter_name};
-use crate::server_sandbox::shared::{MARKER_VARIABLE, Tenant};
-use crate::server_sandbox::{Process, ServerSandbox, StderrTail, add_interpreters, egress_rules, sandbox_spec};
+use crate::server_sandbox::shared::{MARKER_VARIABLE, SharedServer};
+use crate::server_sandbox::{
+    Process, RefusalReport, ServerEgress, ServerSandbox, StderrTail, add_interpreters, egress_rules, sandbox_spec,
+};
 use crate::staging::{self, CopyLimits, Project};
+use credentials::NewCredentials;
 use protected_names_report::ProtectedNamesReport;
 use ringfence_backend::protected_names;
 use ringfence_backend::protected_names::ProtectedNames;
@@ -48,6 +52,7 @@ pub(crate) async fn start_in_sandbox(
         planned.await.map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??
     };
     let sandbox = &sandbox;
+    let credentials = NewCredentials::generate(context, sandbox, &rules).await?;
     let mut installed = Vec::new();
     for dependency in &launch.dependencies {
         if plan.mode == HostPathMode::ReadWrite && matches!(dependency, Dependency::NodeProject { .. }) {
@@ -62,8 +67,9 @@ pub(crate) async fn start_in_sandbox(
 
     progress.report(Phase::SessionCreate, "creating its sandbox");
     let stderr_tail: Arc<StderrTail> = Arc::default();
-    let mut spec = sandbox_spec(sandbox, &context.settings.accept);
+    let mut spec = sandbox_spec(sandbox, &rules, &context.settings.accept);
     spec.volumes.extend(plan.volumes.iter().cloned());
+    credentials.add_to(&mut spec);
     spec.protected_paths = protected_paths;
     spec.strict_volumes.clone_from(&context.settings.strict_volumes);
     if sandbox.shared {
@@ -83,27 +89,31 @@ pub(crate) async fn start_in_sandbox(
     }
     let argv: Vec<OsString> = std::iter::once(&program).chain(&launch.args).map(Into::into).collect();
     let command = Command { argv, workdir: launch.workdir.clone() };
-    let launch_sandbox =
-        |spec: Spec, stderr_tail| ServerSandbox::launch(&context.backend, spec, rules.clone(), stderr_tail);
+    let audit = &context.settings.audit;
+    let launch_sandbox = |spec: Spec, report: RefusalReport| {
+        let egress = ServerEgress { rules: rules.clone(), credentials: credentials.for_egress(), report };
+        ServerSandbox::launch(&context.backend, spec, egress)
+    };
 
     if sandbox.shared {
+        let report = RefusalReport::SharedSandbox { server: entry.name.clone(), audit: audit.clone() };
         let common_settings = serde_json::to_string(&(&spec, &sandbox.allow)).unwrap_or_default();
-        let launched = context.shared_sandboxes.get_or_launch(common_settings, launch_sandbox(spec, None)).await?;
-        let mut tenant = Tenant::new(Arc::clone(&launched), &entry.uuid);
-        let directory = Tenant::directory(&entry.uuid);
-        let mut environment = environment(&plan, &path, &directory, &sandbox.allow);
+        let launched = context.shared_sandboxes.get_or_launch(common_settings, launch_sandbox(spec, report)).await?;
+        let mut shared = SharedServer::new(Arc::clone(&launched), &entry.uuid);
+        let directory = SharedServer::directory(&entry.uuid);
+        let mut environment = environment(&plan, &path, &directory);
         environment.insert(MARKER_VARIABLE.into(), entry.uuid.clone());
         let project = project_to_copy(&plan, &installed).unwrap_or_else(|| empty_directory(&directory));
         progress.report(Phase::SessionCreate, "copying its files");
         staging::copy_in(&launched, &project, limits).await?;
         progress.report(Phase::ProcessStart, "starting its process");
         let process = launched.start(&command, &environment)?;
-        tenant.set_process(process.handle());
+        shared.set_process(process.handle());
         wait_until_started(&process, &command).await?;
-        return Ok(HostedServer::in_shared_sandbox(tenant, process, memory_limit, stderr_tail));
+        return Ok(HostedServer::in_shared_sandbox(shared, process, memory_limit, stderr_tail));
     }
-    let launching =
-        ProtectedNames::around(protected_names::writable(&spec), launch_sandbox(spec, Some(Arc::clone(&stderr_tail))));
+    let report = RefusalReport::of_server(entry, &stderr_tail, audit);
+    let launching = ProtectedNames::around(protected_names::writable(&spec), launch_sandbox(spec, report));
     let (launched, names) = launching.await?;
     if let Some(project) = project_to_copy(&plan, &installed) {
         progress.report(Phase::SessionCreate, "copying its files");
@@ -111,7 +121,9 @@ pub(crate) async fn start_in_sandbox(
     }
     progress.report(Phase::ProcessStart, "starting its process");
     // HOME is not the workspace: programs would read files of the project as settings of the user.
-    let process = launched.start(&command, &environment(&plan, &path, "/tmp", &sandbox.allow))?;
+    let mut environment = environment(&plan, &path, "/tmp");
+    environment.extend(credentials.environment());
+    let process = launched.start(&command, &environment)?;
     wait_until_started(&process, &command).await?;
     if !names.is_empty() {
         let report = ProtectedNamesReport {
@@ -228,13 +240,11 @@ fn checked_image(context: &Context, image: Option<&Path>) -> Result<Option<PathB
 
 /// Returns the variables of a server's process: those of the entry, and those that every program needs. No variable of
 /// the host is passed on.
-fn environment(plan: &Plan, path: &str, home: &str, allow: &[String]) -> BTreeMap<String, String> {
+fn environment(plan: &Plan, path: &str, home: &str) -> BTreeMap<String, String> {
     let pairs = [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", path), ("TMPDIR", "/tmp"), ("USER", "agent")];
     let mut environment: BTreeMap<String, String> =
         pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-    if !allow.is_empty() {
-        environment.extend(proxy_environment());
-    }
+    environment.extend(proxy_environment());
     environment.extend(plan.environment.clone());
     environment
 }

@@ -15,6 +15,8 @@ mod plan;
 mod server_sandbox;
 mod staging;
 mod syntax;
+mod template_builds;
+mod template_packages;
 mod text_file;
 
 pub use context::HostSettings;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use ringfence_core::{Access, Volume, WORKSPACE};
 
 use crate::phase::{Phase, StartFailure};
-use crate::server_sandbox::shared::Tenant;
+use crate::server_sandbox::shared::SharedServer;
 use ringfence_config::{Confinement, OutsideAllowedRoots};
 use ringfence_config::{ProtectedPaths, VolumeRefused};
 use ringfence_entries::{HostPathMode, ServerEntry, StdioSettings};
@@ -74,7 +74,8 @@ impl Plan {
                 "remove `shared` from the entry's box, or put all files that the server needs in one directory",
             ));
         }
-        let home = || PathBuf::from(if sandbox.shared { Tenant::directory(&entry.uuid) } else { WORKSPACE.into() });
+        let home =
+            || PathBuf::from(if sandbox.shared { SharedServer::directory(&entry.uuid) } else { WORKSPACE.into() });
         let workdir = match &settings.cwd {
             Some(cwd) if cwd.is_absolute() => paths.map_path(cwd),
             _ => mapped_project.as_ref().map_or_else(home, |project| project.guest.clone()),
@@ -123,7 +124,7 @@ impl Plan {
 fn guest_directory(entry: &ServerEntry, is_shared: bool, mode: HostPathMode, project: &Path) -> PathBuf {
     let workspace = Path::new(WORKSPACE);
     match mode {
-        HostPathMode::ReadOnly if is_shared => Path::new(&Tenant::directory(&entry.uuid)).join("workspace"),
+        HostPathMode::ReadOnly if is_shared => Path::new(&SharedServer::directory(&entry.uuid)).join("workspace"),
         HostPathMode::ReadOnly => workspace.to_owned(),
         HostPathMode::ReadWrite => {
             project.file_name().map_or_else(|| workspace.join("project"), |name| workspace.join(name))

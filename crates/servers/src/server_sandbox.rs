@@ -1,10 +1,10 @@
-//! A sandbox for hosted servers: starts processes in it, tracks how they exit, and serves its egress proxy.
+//! A sandbox for hosted servers: starts processes in it, tracks how they exit, and serves its egress.
 //!
 //! Dropping a [`ServerSandbox`] kills everything in it. Its backend has no persistence: when this process dies, for
 //! whatever reason, all these sandboxes end at once. Another ringfence process
 //! never takes one over.
 
-mod egress;
+mod network;
 mod process;
 pub(crate) mod shared;
 mod spec;
@@ -12,17 +12,18 @@ mod stderr_tail;
 
 use ringfence_core::sync::Mutex;
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::sync::{Arc, MutexGuard};
 
 use ringfence_backend::{Backend, CreateError, Event, ExitStatus, Instance, InstanceRequest, SignalTarget};
-use ringfence_core::{Command, Spec};
+use ringfence_core::{Command, EgressSockets, Spec};
 use rustix::process::Signal;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::phase::{Phase, StartFailure};
 use ringfence_egress::Rule;
 
+use network::SandboxNetwork;
+pub(crate) use network::{RefusalReport, ServerEgress};
 pub use process::ProcessExit;
 pub(crate) use process::{Process, ProcessHandle, read_head};
 use process::{ProcessState, ProcessTable};
@@ -33,7 +34,7 @@ pub(crate) use stderr_tail::StderrTail;
 pub(crate) struct ServerSandbox {
     inner: Arc<Inner>,
     _event_task: AbortOnDropHandle<()>,
-    _proxy_task: Option<AbortOnDropHandle<()>>,
+    network: Option<SandboxNetwork>,
 }
 
 struct Inner {
@@ -42,24 +43,21 @@ struct Inner {
 }
 
 impl ServerSandbox {
-    /// Launches a sandbox. Connections that its proxy refuses are added to `stderr_tail`.
-    pub(crate) async fn launch(
-        backend: &Backend,
-        spec: Spec,
-        rules: Vec<Rule>,
-        stderr_tail: Option<Arc<StderrTail>>,
-    ) -> Result<Self, StartFailure> {
+    /// Launches a sandbox.
+    pub(crate) async fn launch(backend: &Backend, spec: Spec, egress: ServerEgress) -> Result<Self, StartFailure> {
         let backend = backend.clone();
         // In a separate task: if the caller gives up, the launch still completes, and the sandbox is then dropped and
         // killed instead of being left behind.
         let launching = tokio::spawn(async move { launch(&backend, spec).await });
-        let (guest, listener) =
+        let (guest, sockets) =
             launching.await.map_err(|error| StartFailure::transient(Phase::SessionCreate, error.to_string()))??;
-        let proxy_task =
-            listener.map(|listener| AbortOnDropHandle::new(egress::spawn_proxy(listener, rules, stderr_tail)));
+        let started = sockets.map(|sockets| SandboxNetwork::start(sockets, egress)).transpose();
+        let network = started.map_err(|error| {
+            StartFailure::transient(Phase::SessionCreate, format!("its network cannot be served: {error}"))
+        })?;
         let inner = Arc::new(Inner { guest, processes: Mutex::default() });
         let event_task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&inner).handle_events()));
-        Ok(Self { inner, _event_task: event_task, _proxy_task: proxy_task })
+        Ok(Self { inner, _event_task: event_task, network })
     }
 
     /// Requests the start of a process. [`ProcessHandle::wait_until_started`] returns the result.
@@ -113,6 +111,17 @@ impl ServerSandbox {
 
     pub(crate) fn memory_bytes(&self) -> Option<u64> {
         self.inner.guest.memory_bytes()
+    }
+
+    /// Adds rules to its network until it ends, and returns all rules. `None` if it has no network.
+    pub(crate) async fn allow(&self, rules: Vec<Rule>) -> Option<Vec<Rule>> {
+        let ports = self.inner.guest.egress_ports();
+        Some(self.network.as_ref()?.allow(rules, &ports).await)
+    }
+
+    /// Returns a line for each host that was refused.
+    pub(crate) fn refused_hosts(&self) -> Vec<String> {
+        self.network.as_ref().map(SandboxNetwork::refused_hosts).unwrap_or_default()
     }
 
     /// Kills everything in the sandbox, and waits until its processes have exited and its resources are freed.
@@ -179,7 +188,7 @@ impl Inner {
     }
 }
 
-async fn launch(backend: &Backend, spec: Spec) -> Result<(Instance, Option<TcpListener>), StartFailure> {
+async fn launch(backend: &Backend, spec: Spec) -> Result<(Instance, Option<EgressSockets>), StartFailure> {
     let created = backend.create(InstanceRequest::new(spec)).await.map_err(|error: CreateError| {
         let failure = if error.is_transient() {
             StartFailure::transient(Phase::SessionCreate, error.to_string())
@@ -188,5 +197,5 @@ async fn launch(backend: &Backend, spec: Spec) -> Result<(Instance, Option<TcpLi
         };
         error.hints().into_iter().fold(failure, StartFailure::hint)
     })?;
-    Ok((created.instance, created.egress_listener))
+    Ok((created.instance, created.egress))
 }

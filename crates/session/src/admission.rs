@@ -35,7 +35,7 @@ impl From<&SessionSettings> for ServiceLimits {
 
 /// A live session, as far as the decision needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tenant {
+pub(crate) struct LiveSession {
     pub id: SessionId,
     pub principal: Principal,
     pub memory_bytes: u64,
@@ -78,11 +78,11 @@ struct UsedLimits {
 }
 
 impl UsedLimits {
-    fn without(self, tenant: &Tenant, applicant: &Applicant) -> Self {
+    fn without(self, session: &LiveSession, applicant: &Applicant) -> Self {
         Self {
             sessions: self.sessions - 1,
-            own_sessions: self.own_sessions - usize::from(tenant.principal == applicant.principal),
-            memory_bytes: self.memory_bytes.saturating_sub(tenant.memory_bytes),
+            own_sessions: self.own_sessions - usize::from(session.principal == applicant.principal),
+            memory_bytes: self.memory_bytes.saturating_sub(session.memory_bytes),
         }
     }
 
@@ -98,24 +98,24 @@ impl UsedLimits {
 }
 
 /// Decides whether a session may start beside those that live.
-pub(crate) fn admit(limits: &ServiceLimits, tenants: &[Tenant], applicant: &Applicant) -> Admission {
-    let own = tenants.iter().filter(|tenant| tenant.principal == applicant.principal);
-    let memory = tenants.iter().fold(applicant.memory_bytes, |sum, tenant| sum.saturating_add(tenant.memory_bytes));
-    let mut used = UsedLimits { sessions: tenants.len() + 1, own_sessions: own.count() + 1, memory_bytes: memory };
-    let mut idle: Vec<&Tenant> = tenants.iter().filter(|tenant| !tenant.is_busy && limits.evict_idle).collect();
-    idle.sort_by_key(|tenant| (tenant.last_used_ms, tenant.created, &tenant.id));
-    let mut evicted: Vec<&Tenant> = Vec::new();
+pub(crate) fn admit(limits: &ServiceLimits, sessions: &[LiveSession], applicant: &Applicant) -> Admission {
+    let own = sessions.iter().filter(|session| session.principal == applicant.principal);
+    let memory = sessions.iter().fold(applicant.memory_bytes, |sum, session| sum.saturating_add(session.memory_bytes));
+    let mut used = UsedLimits { sessions: sessions.len() + 1, own_sessions: own.count() + 1, memory_bytes: memory };
+    let mut idle: Vec<&LiveSession> = sessions.iter().filter(|session| !session.is_busy && limits.evict_idle).collect();
+    idle.sort_by_key(|session| (session.last_used_ms, session.created, &session.id));
+    let mut evicted: Vec<&LiveSession> = Vec::new();
     while let Some(rule) = used.exceeded_rule(limits) {
         let own_only = matches!(rule, Rule::SessionsPerPrincipal(_));
-        let next = idle.iter().position(|tenant| !own_only || tenant.principal == applicant.principal);
+        let next = idle.iter().position(|session| !own_only || session.principal == applicant.principal);
         let can_never_fit = matches!(rule, Rule::Memory(limit) if applicant.memory_bytes > limit);
         match next {
             Some(position) if !can_never_fit => {
-                let tenant = idle.remove(position);
-                used = used.without(tenant, applicant);
-                evicted.push(tenant);
+                let session = idle.remove(position);
+                used = used.without(session, applicant);
+                evicted.push(session);
             }
-            _ => return Admission::Refuse(refusal(rule, tenants, applicant, limits)),
+            _ => return Admission::Refuse(refusal(rule, sessions, applicant, limits)),
         }
     }
     // The eviction of a large session may have made that of a smaller one before it unnecessary.
@@ -132,11 +132,11 @@ pub(crate) fn admit(limits: &ServiceLimits, tenants: &[Tenant], applicant: &Appl
     }
     match evicted.as_slice() {
         [] => Admission::Admit,
-        evicted => Admission::Evict(evicted.iter().map(|tenant| tenant.id.clone()).collect()),
+        evicted => Admission::Evict(evicted.iter().map(|session| session.id.clone()).collect()),
     }
 }
 
-fn refusal(rule: Rule, tenants: &[Tenant], applicant: &Applicant, limits: &ServiceLimits) -> Failure {
+fn refusal(rule: Rule, sessions: &[LiveSession], applicant: &Applicant, limits: &ServiceLimits) -> Failure {
     let suffix = if limits.evict_idle { ", and none of them is idle" } else { "" };
     let (message, key) = match rule {
         Rule::Sessions(limit) => (format!("all {limit} sessions are in use{suffix}"), "sessions.max_sessions"),
@@ -152,7 +152,7 @@ fn refusal(rule: Rule, tenants: &[Tenant], applicant: &Applicant, limits: &Servi
             "sessions.max_total_memory",
         ),
         Rule::Memory(limit) => {
-            let used = tenants.iter().fold(0_u64, |sum, tenant| sum.saturating_add(tenant.memory_bytes));
+            let used = sessions.iter().fold(0_u64, |sum, session| sum.saturating_add(session.memory_bytes));
             let available = bytes::format(limit.saturating_sub(used));
             let requested = bytes::format(applicant.memory_bytes);
             let limit = bytes::format(limit);

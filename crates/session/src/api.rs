@@ -9,6 +9,7 @@ use ringfence_guest::{CellError, DisplayItem};
 use serde::Serialize;
 
 use crate::host_calls::{CallNote, HostCalls};
+use crate::network::QuestionSender;
 use crate::outputs::Output;
 
 /// Code to run in a session.
@@ -21,6 +22,8 @@ pub struct CodeRequest {
     pub timeout: Option<Duration>,
     /// Handles the host calls of the code. Without it, host calls are refused.
     pub host: Option<HostCalls>,
+    /// Handles questions about hosts that no rule allows, while the code runs. Without it they are refused.
+    pub questions: Option<QuestionSender>,
 }
 
 /// A shell command to run in a session.
@@ -31,6 +34,8 @@ pub struct CommandRequest {
     pub flavor: Option<String>,
     pub session_id: Option<SessionId>,
     pub timeout: Option<Duration>,
+    /// See [`CodeRequest::questions`].
+    pub questions: Option<QuestionSender>,
 }
 
 /// The templates and flavors that callers may request, as text.
@@ -38,6 +43,8 @@ pub struct CommandRequest {
 pub struct SessionOptions {
     pub templates: String,
     pub flavors: String,
+    /// What sessions of the default template may reach, as one short sentence; empty if they have no network.
+    pub network: String,
 }
 
 /// How a call ended.

@@ -6,7 +6,7 @@ mod outcome;
 
 pub(crate) use command::run_command;
 pub(crate) use deadline::{CallDeadline, DeadlineStep, EarlyEnd};
-pub(crate) use outcome::{Aftermath, Outcome, exit_code};
+pub(crate) use outcome::{Outcome, StateAfterCall, exit_code};
 
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! Instances for sessions: created from a template and a flavor, or claimed from the pool.
 
+mod credentials;
+mod packages;
 mod pool;
 
 use std::collections::BTreeMap;
@@ -7,11 +9,18 @@ use std::collections::BTreeMap;
 use ringfence_backend::protected_names::{self, ProtectedNames};
 use ringfence_backend::{Backend, Instance, InstanceRequest, interpreter};
 use ringfence_config::SessionSettings;
-use ringfence_core::{Failure, Flavor, Language, Root, Spec, Template};
+use ringfence_core::{
+    Failure, Flavor, Kind, Language, Network, Root, Spec, Template, mirror_environment, proxy_environment,
+};
 use ringfence_guest::sources;
 
 use crate::kernel::{Kernel, Starting};
+use crate::network::{InstanceNetwork, InstanceSecrets};
 
+use credentials::NewCredentials;
+
+pub(crate) use credentials::lost_secret_hosts;
+pub(crate) use packages::ENVIRONMENT;
 pub(crate) use pool::Pool;
 
 /// An instance, with its interpreter if that is running.
@@ -22,6 +31,7 @@ pub(crate) struct PreparedInstance {
     pub(crate) starting: Option<Starting>,
     /// The protected names in its read-write volumes.
     pub(crate) names: ProtectedNames,
+    pub(crate) network: InstanceNetwork,
 }
 
 impl PreparedInstance {
@@ -49,17 +59,32 @@ pub(crate) async fn create(
     need: InterpreterNeed,
 ) -> Result<PreparedInstance, Failure> {
     let mut spec = instance_spec(template, flavor, settings);
-    spec.files = sources::kernel_files(template.language);
+    let credentials = NewCredentials::generate(template, settings).await?;
+    if let Some(credentials) = &credentials {
+        credentials.add_to(&mut spec);
+    }
+    spec.files.extend(sources::kernel_files(template.language));
     let volumes = protected_names::writable(&spec);
     let request = InstanceRequest {
         spec,
-        // The warm interpreter is the host's. A separate root file system has its own interpreter.
-        warm: template.language == Language::Python && template.root == Root::Host && need != InterpreterNeed::Never,
+        warm: can_be_warm(template) && need != InterpreterNeed::Never,
         interpreter: (need == InterpreterNeed::Immediately).then(|| sources::start_command(template.language)),
     };
     let (created, names) = ProtectedNames::around(volumes, backend.create(request)).await?;
     let starting = created.interpreter.map(|started| Starting::new(template.language, started));
-    Ok(PreparedInstance { instance: created.instance, kernel: None, starting, names })
+    let of_secrets =
+        InstanceSecrets { credentials: credentials.map(NewCredentials::into_inner), ..InstanceSecrets::default() };
+    let rules = settings.network.rules(&template.name);
+    let network = InstanceNetwork::start(created.egress, rules, &settings.network, of_secrets).map_err(|error| {
+        Failure::new(Kind::SandboxCreation, format!("cannot serve the network of a sandbox: {error}"))
+    })?;
+    Ok(PreparedInstance { instance: created.instance, kernel: None, starting, names, network })
+}
+
+/// The warm interpreter is the host's, with modules of the host. A separate root file system has its own interpreter, and
+/// packages of the template may be other versions of the modules.
+fn can_be_warm(template: &Template) -> bool {
+    template.language == Language::Python && template.root == Root::Host && template.packages.is_empty()
 }
 
 /// The environment variables of processes in a session.
@@ -74,10 +99,18 @@ pub(crate) fn environment(
 fn instance_spec(template: &Template, flavor: &Flavor, settings: &SessionSettings) -> Spec {
     let mut spec = template.spec(flavor, Vec::new());
     spec.command = None;
-    spec.volumes.clone_from(&settings.volumes);
+    spec.volumes.extend(settings.volumes.iter().cloned());
     spec.protected_paths.clone_from(&settings.protected_paths);
     spec.strict_volumes.clone_from(&settings.strict_volumes);
     spec.accept.clone_from(&settings.accept);
+    spec.network = settings.network.network(&template.name);
+    if spec.network != Network::None {
+        // Variables of the template take precedence.
+        let of_mirror = settings.network.packages.then(mirror_environment).into_iter().flatten();
+        for (name, value) in proxy_environment().chain(of_mirror) {
+            spec.environment.entry(name).or_insert(value);
+        }
+    }
     // A separate root file system has its own interpreter.
     if template.root == Root::Host
         && let Some(found) = interpreter::find(template.language.interpreter())
@@ -86,5 +119,6 @@ fn instance_spec(template: &Template, flavor: &Flavor, settings: &SessionSetting
         let path = spec.environment.entry("PATH".into()).or_default();
         *path = format!("{}:{path}", found.directory.display());
     }
+    packages::add(&mut spec, template, &settings.guest_writable);
     spec
 }

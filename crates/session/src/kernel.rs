@@ -19,7 +19,9 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::api::Status;
-use crate::calls::{Aftermath, CallDeadline, DeadlineStep, EarlyEnd, KILL_TIMEOUT, Outcome, SANDBOX_KILLED, exit_code};
+use crate::calls::{
+    CallDeadline, DeadlineStep, EarlyEnd, KILL_TIMEOUT, Outcome, SANDBOX_KILLED, StateAfterCall, exit_code,
+};
 use crate::host_calls::{HostCalls, OpenCalls, Outbox};
 use crate::outputs::ProcessCapture;
 use adaptive_spin::{CellTimes, Spin};
@@ -166,9 +168,9 @@ impl Kernel {
         code: &str,
         host: Option<HostCalls>,
         mut deadline: CallDeadline,
-    ) -> (Outcome, Aftermath) {
+    ) -> (Outcome, StateAfterCall) {
         let Some(request) = self.encode_request(code, host.as_ref().and_then(|host| host.preface.as_ref())) else {
-            return (Outcome::not_run(Status::Error, CODE_TOO_LONG.into()), Aftermath::Alive);
+            return (Outcome::not_run(Status::Error, CODE_TOO_LONG.into()), StateAfterCall::Alive);
         };
         let mut spin = Spin::begin(&mut self.cell_times);
         // An idle kernel receives the request immediately. The loop below handles errors of the socket.
@@ -188,13 +190,13 @@ impl Kernel {
                 event = instance.event() => match event {
                     Event::Ended { process, status } if process == self.process.number => {
                         exit_status = Some(status);
-                        break Err(Aftermath::InterpreterEnded);
+                        break Err(StateAfterCall::InterpreterEnded);
                     }
                     Event::StartFailed { process, errno } if process == self.process.number => {
                         start_error = format!("the interpreter cannot be executed: {errno}");
-                        break Err(Aftermath::InterpreterEnded);
+                        break Err(StateAfterCall::InterpreterEnded);
                     }
-                    Event::Lost => break Err(Aftermath::SandboxLost),
+                    Event::Lost => break Err(StateAfterCall::SandboxLost),
                     _ => {}
                 },
                 sent = self.socket.send_some(outbox.front()), if !outbox.is_empty() && killed_until.is_none() => {
@@ -206,7 +208,7 @@ impl Kernel {
                 (number, response) = calls.next_response() => outbox.add_response(self.language, number, response),
                 // No event arrives if an earlier call has already consumed the one about the interpreter's end.
                 () = sleep_until(killed_until.unwrap_or_else(Instant::now)), if killed_until.is_some() => {
-                    break Err(if instance.kill_if_stuck().await { Aftermath::SandboxLost } else { Aftermath::InterpreterEnded });
+                    break Err(if instance.kill_if_stuck().await { StateAfterCall::SandboxLost } else { StateAfterCall::InterpreterEnded });
                 }
                 // SIGINT would kill an interpreter that is not ready.
                 step = deadline.next_step(), if self.is_ready => {
@@ -246,7 +248,7 @@ impl Kernel {
         let ended = match ended {
             Ok(done) if deadline.reason.is_some() => {
                 let settled = self.wait_for_late_interrupts(instance, &mut capture).await;
-                settled.map(|()| done).map_err(|_| Aftermath::InterpreterEnded)
+                settled.map(|()| done).map_err(|_| StateAfterCall::InterpreterEnded)
             }
             ended => ended,
         };
@@ -261,15 +263,15 @@ impl Kernel {
         let is_shell_replaced =
             has_closed_socket && (has_exited || deadline.reason.is_some()) && !deadline.has_killed();
         match ended {
-            Ok(done) => (complete(outcome, done, deadline.reason), Aftermath::Alive),
-            Err(Aftermath::InterpreterEnded) if !self.is_ready => never_ready(outcome, &start_error),
-            Err(Aftermath::InterpreterEnded) if is_shell_replaced => {
+            Ok(done) => (complete(outcome, done, deadline.reason), StateAfterCall::Alive),
+            Err(StateAfterCall::InterpreterEnded) if !self.is_ready => never_ready(outcome, &start_error),
+            Err(StateAfterCall::InterpreterEnded) if is_shell_replaced => {
                 let status = deadline.reason.map_or(Status::of_exit(exit_code), EarlyEnd::status);
                 let notices = vec![SHELL_REPLACED.into()];
-                (Outcome { status, notices, ..outcome }, Aftermath::InterpreterEnded)
+                (Outcome { status, notices, ..outcome }, StateAfterCall::InterpreterEnded)
             }
-            Err(aftermath) => {
-                (Outcome { notices: vec![loss_notice(aftermath, deadline.reason)], ..outcome }, aftermath)
+            Err(state_after) => {
+                (Outcome { notices: vec![loss_notice(state_after, deadline.reason)], ..outcome }, state_after)
             }
         }
     }
@@ -320,10 +322,10 @@ impl Kernel {
 }
 
 /// The outcome of a cell whose interpreter did not become ready.
-fn never_ready(outcome: Outcome, start_error: &str) -> (Outcome, Aftermath) {
+fn never_ready(outcome: Outcome, start_error: &str) -> (Outcome, StateAfterCall) {
     let stderr = String::from_utf8_lossy(&outcome.stderr.head);
     let notice = format!("{start_error} {}", stderr.trim()).trim().to_owned();
-    (Outcome { notices: vec![notice], ..outcome }, Aftermath::NeverReady)
+    (Outcome { notices: vec![notice], ..outcome }, StateAfterCall::NeverReady)
 }
 
 /// Adds the content of the kernel's `done` message to the outcome of a cell.
@@ -339,9 +341,9 @@ fn complete(outcome: Outcome, done: Done, reason: Option<EarlyEnd>) -> Outcome {
 }
 
 /// The notice for a cell whose kernel ended before it sent `done`.
-fn loss_notice(aftermath: Aftermath, reason: Option<EarlyEnd>) -> String {
-    let cause = match (aftermath, reason) {
-        (Aftermath::SandboxLost, _) => return SANDBOX_KILLED.into(),
+fn loss_notice(state_after: StateAfterCall, reason: Option<EarlyEnd>) -> String {
+    let cause = match (state_after, reason) {
+        (StateAfterCall::SandboxLost, _) => return SANDBOX_KILLED.into(),
         (_, Some(EarlyEnd::Timeout)) => "the call reached its timeout",
         (_, Some(EarlyEnd::Cancelled)) => "the call was cancelled",
         (_, None) => return INTERPRETER_DIED.into(),

@@ -12,6 +12,7 @@ pub mod fuzzing;
 mod host_calls;
 mod instances;
 mod kernel;
+mod network;
 mod outputs;
 mod session;
 mod sessions;
@@ -22,6 +23,7 @@ pub use api::{
     Status, Stopped,
 };
 pub use host_calls::{CallNote, HostCall, HostCallEvent, HostCalls, MAX_OPEN_CALLS, Responder};
+pub use network::QuestionSender;
 pub use outputs::{FullOutput, MAX_FULL_OUTPUT_BYTES, Output};
 pub use ringfence_backend::{Input, LineTooLong, Lines, MAX_LINE_BYTES, ProcessInfo, ProcessRequest, ProcessStatus};
 pub use ringfence_guest::{CellError, DisplayItem, HostResponse, JsonBytes, is_json};

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_backend::protected_names::ProtectedNames;
-use ringfence_backend::{Enforcement, Instance, InstanceFiles, Meter, Processes};
+use ringfence_backend::{EgressPorts, Enforcement, Instance, InstanceFiles, Meter, Processes};
 use ringfence_config::SessionSettings;
+use ringfence_core::sync::Mutex;
 use ringfence_core::{Flavor, Principal, SessionId, Template};
+use ringfence_egress::{Egress, Rule};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +54,8 @@ pub(crate) struct SessionHandle {
     pub(crate) log: Arc<CallLog>,
     pub(crate) outputs: Arc<RetainedOutputs>,
     pub(crate) instance: InstanceHandle,
+    /// The rules that were added while it ran. They apply to its next instances too.
+    pub(crate) added_rules: Arc<Mutex<Vec<Rule>>>,
     pub(crate) calls: mpsc::Sender<Call>,
     /// Cancelled when nothing of the session is left.
     pub(crate) ended: CancellationToken,
@@ -69,6 +73,9 @@ pub(crate) struct InstanceHandle {
     /// The protected names in its volumes.
     pub(crate) names: ProtectedNames,
     pub(crate) processes: Arc<Processes>,
+    /// `None` if it has no network.
+    pub(crate) egress: Option<Egress>,
+    pub(crate) egress_ports: EgressPorts,
 }
 
 impl InstanceHandle {
@@ -82,6 +89,8 @@ impl InstanceHandle {
             file_permits: Arc::new(Semaphore::new(MAX_FILE_TRANSFERS)),
             names: prepared.names.clone(),
             processes: instance.processes(),
+            egress: prepared.network.egress(),
+            egress_ports: instance.egress_ports(),
         }
     }
 }
@@ -100,6 +109,7 @@ impl SessionHandle {
             instance: prepared.instance,
             kernel: prepared.kernel,
             starting: prepared.starting,
+            network: prepared.network,
             language: self.descriptor.template.language,
             memory_limit: self.descriptor.flavor.limits.memory_bytes,
             state: Arc::clone(&self.state),

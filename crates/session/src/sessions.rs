@@ -6,9 +6,11 @@ mod events;
 mod files;
 mod health;
 mod lifecycle;
+mod network;
 mod outputs;
 mod processes;
 mod request_checks;
+mod template_packages;
 mod usage;
 
 use std::collections::HashMap;
@@ -19,9 +21,10 @@ use std::time::{Duration, Instant};
 use ringfence_backend::interpreter::host_python;
 use ringfence_backend::protected_names::{self, Unchecked};
 use ringfence_backend::{Backend, BackendConfig, Persistence, SupervisorId, WarmPython};
-use ringfence_config::{GuestWritable, SessionSettings};
+use ringfence_config::{GuestWritable, NetworkSettings, SessionSettings};
 use ringfence_core::sync::Mutex;
 use ringfence_core::{AuditEvent, Failure, Kind, Language, Principal, SessionId, Volume};
+use ringfence_egress::Remedy;
 use ringfence_guest::precompiled;
 use ringfence_store::{Audit, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
@@ -32,6 +35,7 @@ use crate::admission::{ServiceLimits, SessionSlots};
 use crate::api::{CallResult, CodeRequest, CommandRequest, SessionInfo, Stopped};
 use crate::calls::Outcome;
 use crate::instances::{InterpreterNeed, Pool};
+use crate::network::QuestionSender;
 use crate::session::{Call, CallRecord, LogEntry, SessionHandle, Work};
 use crate::state::{EndReason, State, UseGuard};
 use health::SandboxFailure;
@@ -130,10 +134,10 @@ impl Sessions {
     ) -> Result<CallResult, Failure> {
         request_checks::check_code(&request.code)
             .map_err(|failure| self.refused(principal, request.session_id.as_ref(), failure.with("field", "code")))?;
-        let CodeRequest { code, template, flavor, session_id, timeout, host } = request;
+        let CodeRequest { code, template, flavor, session_id, timeout, host, questions } = request;
         let request = SessionRequest { template, flavor, session_id, timeout };
         let session_id = request.session_id.clone();
-        let result = self.call(principal, request, Work::Code(code, host), cancel).await;
+        let result = self.call(principal, request, (Work::Code(code, host), questions), cancel).await;
         result.map_err(|failure| self.refused(principal, session_id.as_ref(), failure))
     }
 
@@ -147,10 +151,10 @@ impl Sessions {
         request_checks::check_command(&request.command).map_err(|failure| {
             self.refused(principal, request.session_id.as_ref(), failure.with("field", "command"))
         })?;
-        let CommandRequest { command, template, flavor, session_id, timeout } = request;
+        let CommandRequest { command, template, flavor, session_id, timeout, questions } = request;
         let request = SessionRequest { template, flavor, session_id, timeout };
         let session_id = request.session_id.clone();
-        let result = self.call(principal, request, Work::Command(command), cancel).await;
+        let result = self.call(principal, request, (Work::Command(command), questions), cancel).await;
         result.map_err(|failure| self.refused(principal, session_id.as_ref(), failure))
     }
 
@@ -213,6 +217,11 @@ impl Sessions {
         &self.0.settings.volumes
     }
 
+    /// What new sessions may reach.
+    pub fn network(&self) -> &NetworkSettings {
+        &self.0.settings.network
+    }
+
     /// The paths that guests of sessions and of hosted servers may write.
     pub fn guest_writable(&self) -> &GuestWritable {
         &self.0.settings.guest_writable
@@ -233,7 +242,7 @@ impl Sessions {
         &self,
         principal: &Principal,
         request: SessionRequest,
-        work: Work,
+        (work, questions): (Work, Option<QuestionSender>),
         cancel: CancellationToken,
     ) -> Result<CallResult, Failure> {
         let start = Instant::now();
@@ -252,7 +261,12 @@ impl Sessions {
             Box::pin(self.create(principal, &request, need)).await?
         };
         let cancel_of_new = session_created.then(|| cancel.clone());
-        let result = self.run_in_session(principal, &id, &handle, (work, timeout, cancel, guard)).await;
+        let asks = questions.is_some();
+        let call = (work, timeout, cancel, questions, guard);
+        let result = self.run_in_session(principal, &id, &handle, call).await;
+        if asks {
+            self.store_answers(principal, &handle).await;
+        }
         // The caller does not know the id of the new session, so it would only occupy a slot.
         if cancel_of_new.is_some_and(|cancel| cancel.is_cancelled() || result.is_err()) {
             handle.state.end(EndReason::Stopped);
@@ -262,6 +276,9 @@ impl Sessions {
         self.0.audit.record(events::call_finished(principal, &id, &outcome, start.elapsed()));
         let number = handle.outputs.add_call([&mut outcome.stdout, &mut outcome.stderr]);
         notices.append(&mut outcome.notices);
+        if !outcome.refused_hosts.is_empty() {
+            notices.extend(outcome.refused_hosts.lines(&Remedy::Session(id.to_string())));
+        }
         notices.extend(self.changed_names(principal, &handle).await);
         Ok(CallResult {
             session_id: id,
@@ -297,21 +314,29 @@ impl Sessions {
         principal: &Principal,
         id: &SessionId,
         handle: &SessionHandle,
-        (work, timeout, cancel, guard): (Work, Duration, CancellationToken, UseGuard),
+        (work, timeout, cancel, questions, guard): (
+            Work,
+            Duration,
+            CancellationToken,
+            Option<QuestionSender>,
+            UseGuard,
+        ),
     ) -> Result<Outcome, Failure> {
         let record = CallRecord::begin(&handle.log, &work);
         let (reply, result) = oneshot::channel();
         let (kind, text) = work.describe();
         let (kind_and_length, arrived) = ((kind, text.len()), ringfence_core::now_ms());
-        handle.calls.try_send(Call { work, timeout, cancel, guard, reply }).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => {
-                let limit = self.0.settings.max_queued_calls;
-                Failure::new(Kind::Busy, format!("the session has reached its limit of {limit} queued calls"))
-                    .with("rule", "sessions.max_queued_calls")
-                    .hint("wait for the running calls, or use another session")
-            }
-            mpsc::error::TrySendError::Closed(_) => Failure::session_not_found(id),
-        })?;
+        handle.calls.try_send(Call { work, timeout, cancel, questions, guard, reply }).map_err(
+            |error| match error {
+                mpsc::error::TrySendError::Full(_) => {
+                    let limit = self.0.settings.max_queued_calls;
+                    Failure::new(Kind::Busy, format!("the session has reached its limit of {limit} queued calls"))
+                        .with("rule", "sessions.max_queued_calls")
+                        .hint("wait for the running calls, or use another session")
+                }
+                mpsc::error::TrySendError::Closed(_) => Failure::session_not_found(id),
+            },
+        )?;
         // The session's task runs first: the audit event can wait until the call is sent to the kernel.
         tokio::task::yield_now().await;
         self.0.audit.record(events::call_started(principal, id, kind_and_length, timeout).at_time(arrived));

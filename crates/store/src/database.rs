@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::Connection;
 
@@ -29,7 +30,11 @@ pub(crate) struct Database {
 
 impl Database {
     /// Opens the database. A damaged one is replaced if no other process uses it.
-    pub(crate) fn open(directory: &Path, schedule: BackupSchedule) -> Result<Self, StoreError> {
+    pub(crate) fn open(
+        directory: &Path,
+        schedule: BackupSchedule,
+        exclusive_timeout: Duration,
+    ) -> Result<Self, StoreError> {
         let path = directory.join(DATABASE);
         let monitor = Arc::new(DamageMonitor::new(path.clone()));
         let _opening = OpeningLock::acquire(directory)?;
@@ -38,7 +43,7 @@ impl Database {
             OtherUsers::None => open_exclusively(&path, &schedule, &monitor)?,
             others => match open_beside_others(&path, others, &schedule, &monitor) {
                 Err(StoreError::Database(error)) if is_damage_at_open(&error) => {
-                    if !use_lock.wait_until_exclusive()? {
+                    if !use_lock.wait_until_exclusive(exclusive_timeout)? {
                         return Err(StoreError::Damaged { path, reason: error.to_string() });
                     }
                     open_exclusively(&path, &schedule, &monitor)?

@@ -28,6 +28,7 @@ mod pins;
 mod recovery;
 mod saved_tools;
 mod servers;
+mod session_rules;
 mod sessions;
 mod shutdown_marker;
 mod store;

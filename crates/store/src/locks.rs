@@ -21,9 +21,6 @@ use rustix::process::{Flock, FlockType, fcntl_getlk};
 use crate::directory::{DATABASE, with_suffix};
 use crate::error::StoreError;
 
-/// Maximum time to wait for other users of a damaged database; a command needs some milliseconds.
-const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(3);
-
 /// Maximum time to wait for a process that opens the database; it may have to check or restore a large one.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -89,8 +86,8 @@ impl UseLock {
     }
 
     /// Waits until there are no other users. Returns false after a timeout; the lock is then not even shared.
-    pub(crate) fn wait_until_exclusive(&self) -> Result<bool, StoreError> {
-        let deadline = Instant::now() + EXCLUSIVE_TIMEOUT;
+    pub(crate) fn wait_until_exclusive(&self, timeout: Duration) -> Result<bool, StoreError> {
+        let deadline = Instant::now() + timeout;
         while self.try_exclusive()? != OtherUsers::None {
             if Instant::now() >= deadline {
                 return Ok(false);

@@ -10,7 +10,7 @@ use crate::damage::malformed;
 use crate::error::StoreError;
 
 /// One migration from each format to the next. Released migrations never change; new ones are appended.
-pub(crate) const MIGRATIONS: [&str; 3] = [
+pub(crate) const MIGRATIONS: [&str; 4] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -103,10 +103,21 @@ pub(crate) const MIGRATIONS: [&str; 3] = [
         DELETE FROM session_servers WHERE session = OLD.id;
     END;
 ",
+    // Rules that were added to the network of a running session.
+    "
+    CREATE TABLE session_rules (
+        session TEXT NOT NULL,
+        rule TEXT NOT NULL,
+        PRIMARY KEY (session, rule)
+    ) STRICT;
+    CREATE TRIGGER rules_of_session_deleted AFTER DELETE ON sessions BEGIN
+        DELETE FROM session_rules WHERE session = OLD.id;
+    END;
+",
 ];
 
 /// Tables of the current format.
-pub(crate) const TABLES: [&str; 11] = [
+pub(crate) const TABLES: [&str; 12] = [
     "audit",
     "catalogues",
     "code_sessions",
@@ -116,6 +127,7 @@ pub(crate) const TABLES: [&str; 11] = [
     "saved_tools",
     "server_changes",
     "servers",
+    "session_rules",
     "session_servers",
     "sessions",
 ];

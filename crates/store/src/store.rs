@@ -29,11 +29,18 @@ pub(crate) struct Options {
     /// Maximum number of audit events, shared fairly between principals.
     pub(crate) max_audit_rows: u64,
     pub(crate) backups: BackupSchedule,
+    /// Maximum time to wait for other users of a damaged database; a command needs some milliseconds.
+    pub(crate) exclusive_timeout: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { queue_capacity: 4096, max_audit_rows: 100_000, backups: BackupSchedule::default() }
+        Self {
+            queue_capacity: 4096,
+            max_audit_rows: 100_000,
+            backups: BackupSchedule::default(),
+            exclusive_timeout: Duration::from_secs(3),
+        }
     }
 }
 
@@ -59,7 +66,7 @@ impl Store {
 
     pub(crate) fn open_with(directory: &Path, options: Options) -> Result<Self, StoreError> {
         directory::prepare(directory)?;
-        let database = Database::open(directory, options.backups)?;
+        let database = Database::open(directory, options.backups, options.exclusive_timeout)?;
         let monitor = Arc::clone(&database.monitor);
         let state = Arc::<QueueState>::default();
         let (jobs, receiver) = mpsc::channel(options.queue_capacity);

@@ -186,7 +186,11 @@ impl SupervisorTask {
                     let health_error = if self.policy.has_been_ready() {
                         None
                     } else {
-                        timeout_at(deadline, health_failure(self.probe.address)).await.unwrap_or_default()
+                        // A worker that does not report its health in time has not passed.
+                        match timeout_at(deadline, health_failure(self.probe.address)).await {
+                            Ok(health_error) => health_error,
+                            Err(_) => break,
+                        }
                     };
                     match (&missing[..], health_error) {
                         ([], None) => return Ok(Some(tools.into_iter().collect())),

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -49,6 +50,16 @@ impl Server {
     fn spawn(mut command: Command, options: &[&str], variables: &[(&str, &str)], state: Arc<TempDir>) -> Self {
         command.env("RINGFENCE_STATE_DIR", state.path());
         command.args(["serve", "--port", "0"]).args(options).envs(variables.iter().copied());
+        Self::wait_for_address(command, state)
+    }
+
+    /// Starts a server with a complete command.
+    pub fn start_command(mut command: Command, state: Arc<TempDir>) -> Self {
+        command.env("RINGFENCE_STATE_DIR", state.path());
+        Self::wait_for_address(command, state)
+    }
+
+    fn wait_for_address(mut command: Command, state: Arc<TempDir>) -> Self {
         let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start the server");
         let mut lines = BufReader::new(process.stderr.take().expect("stderr is piped")).lines();
         let mut log = Vec::new();
@@ -122,6 +133,20 @@ impl Server {
         let content = response["result"]["structuredContent"].clone();
         assert!(content.is_object(), "{response}");
         content
+    }
+
+    /// Creates an empty file in the workspace of a session. Uses the operator socket, which accepts requests during a
+    /// graceful shutdown too.
+    pub fn create_file(&self, session: &str, path: &str) {
+        let sockets = std::fs::read_dir(self.state.path().join("servers")).expect("read the directory of sockets");
+        let socket = sockets.flatten().next().expect("an operator socket").path();
+        let mut stream = UnixStream::connect(socket).expect("connect to the operator socket");
+        let request = format!("PUT /v1/sessions/{session}/files/{path} HTTP/1.1");
+        let headers = "Host: localhost\r\nConnection: close\r\nContent-Length: 0";
+        stream.write_all(format!("{request}\r\n{headers}\r\n\r\n").as_bytes()).expect("send the request");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("read the response");
+        assert!(response.starts_with("HTTP/1.1 2"), "{response}");
     }
 
     /// Returns the peak memory of the server process.

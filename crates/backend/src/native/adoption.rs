@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringfence_core::EgressSockets;
 use ringfence_sandbox::Control;
 use ringfence_sandbox::launcher::{AdoptOutcome, BackgroundStreams, Launched, Launcher};
 use rustix::process::Pid;
@@ -49,6 +50,7 @@ pub(crate) struct AdoptedSandbox {
     pub(crate) control: Control,
     pub(crate) instance: NativeInstance,
     pub(crate) is_warm: bool,
+    pub(crate) egress: Option<EgressSockets>,
     pub(crate) interpreter: Option<(Process, KernelSocket)>,
     pub(crate) background_streams: Vec<BackgroundStreams>,
     /// The number of previous owners.
@@ -59,7 +61,7 @@ impl Orphan {
     /// Takes the sandbox over. Returns `None` if the sandbox or its launcher has ended.
     pub(crate) async fn adopt(self) -> Option<AdoptedSandbox> {
         let adopted = self.launcher.take_over(self.pid).await.ok()?;
-        let Launched { control, pid, pidfd, enforcement, is_warm, listener: _, gauge } = adopted.launched;
+        let Launched { control, pid, pidfd, enforcement, is_warm, egress, gauge } = adopted.launched;
         Some(AdoptedSandbox {
             control,
             instance: NativeInstance {
@@ -68,6 +70,7 @@ impl Orphan {
                 enforcement,
             },
             is_warm,
+            egress,
             interpreter: adopted.interpreter_streams.and_then(|(number, streams)| open_streams(number, streams)),
             background_streams: adopted.background_streams,
             generation: adopted.generation,

@@ -197,6 +197,11 @@ impl LauncherHandle {
         self.call_urgently(move |launcher| launcher.store_background_streams(pid, &streams))
     }
 
+    /// Stores in the launcher, for the next server, a listener for transparent connections.
+    pub(super) fn store_egress_listener(&self, pid: Pid, listener: OwnedFd) -> Result<PendingStore, Error> {
+        self.call_urgently(move |launcher| launcher.store_egress_listener(pid, &listener))
+    }
+
     /// Calls the launcher before all queued messages are handled.
     fn call_urgently(
         &self,

@@ -9,19 +9,26 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use ringfence_backend::{
-    Backend, CreateError, Event, ExitStatus, FileAccess, FileError, GuestPath, Instance, InstanceRequest, Process,
-    SignalTarget,
+    Adopted, Backend, CreateError, Event, ExitStatus, FileAccess, FileError, GuestPath, Instance, InstanceRequest,
+    Process, SignalTarget,
 };
 use ringfence_core::{Command, Flavors, Spec, Templates, WORKSPACE};
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Constructor;
+use super::egress::{
+    LIVE_PORT, PORT_OF_SPEC, egress_connections_have_the_dialled_address,
+    egress_ports_are_opened_in_a_running_instance, egress_sockets_work_after_their_server_died, egress_spec,
+    guest_gets_no_socket_and_no_port_of_egress, image_has_the_name_resolution_of_the_sandbox,
+    names_are_resolved_by_the_host, nothing_is_reachable_if_not_served, nothing_is_reachable_without_egress,
+};
+use super::limits::{cpu_limit_is_enforced, process_limit_is_enforced, workspace_limits_are_enforced};
 
 type Case = fn(Constructor) -> Pin<Box<dyn Future<Output = ()>>>;
 
 /// Timeout for everything that a case waits for.
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
@@ -38,12 +45,23 @@ cases![
     files_are_written_read_and_listed,
     limits_and_usage_are_reported,
     memory_limit_is_enforced,
+    process_limit_is_enforced,
+    cpu_limit_is_enforced,
+    workspace_limits_are_enforced,
     guest_has_no_host_files_and_no_network,
     stopped_instance_leaves_no_process,
     dropped_instance_ends,
     ended_backend_creates_nothing,
     instance_is_adopted_after_its_server_died,
     repeated_instances_leave_nothing,
+    egress_connections_have_the_dialled_address,
+    names_are_resolved_by_the_host,
+    image_has_the_name_resolution_of_the_sandbox,
+    nothing_is_reachable_without_egress,
+    nothing_is_reachable_if_not_served,
+    guest_gets_no_socket_and_no_port_of_egress,
+    egress_ports_are_opened_in_a_running_instance,
+    egress_sockets_work_after_their_server_died,
 ];
 
 /// Runs a case with its own runtime.
@@ -59,10 +77,14 @@ pub(super) const SERVER_ROLE: &str = "contract-server";
 pub(super) fn serve_until_killed(backend: &Backend) -> ! {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("start a runtime");
     runtime.block_on(async {
-        let mut instance = create(backend).await;
+        let created = backend.create(InstanceRequest::new(egress_spec([PORT_OF_SPEC]))).await;
+        let ringfence_backend::Created { mut instance, egress, .. } = created.expect("create an instance");
+        let opened_later = instance.open_egress_port(LIVE_PORT).await.expect("open a port");
         shell(&mut instance, "echo survives > file").await;
         println!("{}", instance.address());
-        std::future::pending().await
+        std::future::pending::<()>().await;
+        drop((egress, opened_later));
+        unreachable!("the process is killed")
     })
 }
 
@@ -72,7 +94,7 @@ pub(super) fn is_filter(argument: &str, all: &[String]) -> bool {
     !argument.starts_with('-') && !value_of_format
 }
 
-fn spec() -> Spec {
+pub(super) fn spec() -> Spec {
     let (templates, flavors) = (Templates::default(), Flavors::default());
     let (template, flavor) = (templates.find("bash").expect("template"), flavors.find("small").expect("flavor"));
     let mut spec = template.spec(flavor, Vec::new());
@@ -89,7 +111,7 @@ async fn next_event(instance: &Instance) -> Event {
     tokio::time::timeout(TIMEOUT, instance.event()).await.expect("an event in time")
 }
 
-async fn exit_of(instance: &Instance, number: u32) -> ExitStatus {
+pub(super) async fn exit_of(instance: &Instance, number: u32) -> ExitStatus {
     loop {
         match next_event(instance).await {
             Event::Ended { process, status } if process == number => return status,
@@ -99,14 +121,14 @@ async fn exit_of(instance: &Instance, number: u32) -> ExitStatus {
     }
 }
 
-async fn output_of(process: &mut Process) -> String {
+pub(super) async fn output_of(process: &mut Process) -> String {
     let mut output = String::new();
     tokio::time::timeout(TIMEOUT, process.stdout.read_to_string(&mut output)).await.expect("in time").expect("output");
     output
 }
 
 /// Runs a shell command and returns its exit status and standard output.
-async fn shell(instance: &mut Instance, command: &str) -> (ExitStatus, String) {
+pub(super) async fn shell(instance: &mut Instance, command: &str) -> (ExitStatus, String) {
     let mut process = instance.spawn(["bash", "-c", command].map(Into::into).to_vec()).expect("start bash");
     let status = exit_of(instance, process.number).await;
     let output = output_of(&mut process).await;
@@ -296,7 +318,8 @@ async fn ended_backend_creates_nothing(backend: Constructor) {
     assert!(matches!(refused, Err(CreateError::ShuttingDown)), "{refused:?}");
 }
 
-async fn instance_is_adopted_after_its_server_died(backend: Constructor) {
+/// Starts another process of this program that creates an instance, kills it, and adopts the instance.
+pub(super) async fn adopt_after_death(backend: Constructor) -> (Backend, Adopted, tempfile::TempDir) {
     let directory = tempfile::tempdir().expect("a directory");
     let second = backend(Some(directory.path().to_owned()));
     let mut first = std::process::Command::new(std::env::current_exe().expect("find this program"))
@@ -315,7 +338,12 @@ async fn instance_is_adopted_after_its_server_died(backend: Constructor) {
     let found = orphans.instances.iter().position(|orphan| orphan.address() == address);
     let orphan = orphans.instances.remove(found.expect("the instance is found"));
     let adopted = orphan.adopt(BTreeMap::from([("PATH".to_owned(), ringfence_core::PATH.to_owned())])).await;
-    let mut instance = adopted.expect("adopt the instance").instance;
+    (second, adopted.expect("adopt the instance"), directory)
+}
+
+async fn instance_is_adopted_after_its_server_died(backend: Constructor) {
+    let (second, adopted, _directory) = adopt_after_death(backend).await;
+    let mut instance = adopted.instance;
     assert_eq!(shell(&mut instance, "cat file").await.1, "survives\n");
     instance.stop().await;
     second.end().await;

@@ -5,6 +5,8 @@
 #![allow(clippy::print_stdout)] // test output
 
 mod cases;
+mod egress;
+mod limits;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

@@ -42,7 +42,7 @@ pub(super) fn measure(setup: &Setup) -> Result<Section> {
             Row::single(label, "tokens", count(&server.tools))
         })
         .collect();
-    let code_tools = code_mode_tools();
+    let code_tools = code_mode_tools("Network: package registries (pip, npm) only.");
     let code_label = format!("code mode, {}", tool_count(code_tools.len()));
     let code_mode = Row::single(code_label, "tokens", count(&code_tools));
     let code_mode = code_mode.target(Figure::Value, Bound::AtMost, MAX_TOKENS);

@@ -1,7 +1,7 @@
 //! `ringfence run`: runs one command in a new sandbox, with the streams, signals and exit code of this process.
 
 mod attach;
-mod egress_proxy;
+mod egress;
 mod outcome;
 mod pump;
 mod terminal;
@@ -17,13 +17,14 @@ use ringfence_servers::import::client_files;
 
 use ringfence_config::{ProtectedPaths, VolumeRefused};
 use ringfence_core::{Flavor, Network, Spec, Template, Volume, bytes, proxy_environment};
+use ringfence_egress::Policy;
 use ringfence_sandbox::Stdio;
 use rustix::termios::{isatty, tcgetwinsize};
 
 use crate::configuration::sources;
 use crate::failure::Failure;
 use crate::options::{AcceptOption, EnvironmentOption, NetworkOption, VolumeOption, seconds};
-use egress_proxy::{Egress, ShownDecisions};
+use egress::{Egress, ShownDecisions};
 
 /// Run one command in a new sandbox.
 ///
@@ -142,8 +143,8 @@ impl Arguments {
         }
         spec.volumes = self.volumes.iter().map(|option| option.0.clone()).collect();
         self.add_interpreters(&mut spec);
-        if let NetworkOption::Allow(_) = self.network {
-            spec.network = Network::Proxy;
+        if let NetworkOption::Allow(rules) = &self.network {
+            spec.network = Network::Egress { ports: Policy::named_ports(rules) };
             spec.environment.extend(proxy_environment());
         }
         if matches!(stdio, Stdio::Terminal(_))

@@ -1,7 +1,7 @@
 //! `ringfence serve`: sandbox sessions as an MCP server, over stdio or HTTP.
 
 mod arguments;
-mod hosting;
+pub(super) mod hosting;
 mod http;
 pub(super) mod log;
 mod operator_socket;
@@ -14,12 +14,13 @@ use std::sync::Arc;
 
 use ringfence_config::{Configuration, ProtectedPaths, cache_directory};
 use ringfence_core::Volume;
+use ringfence_egress::GuestFiles;
 use ringfence_gateway::Gateway;
 use ringfence_mcp::stdio;
 use ringfence_servers::guest_writable;
 use ringfence_servers::import::client_files;
 use ringfence_session::Sessions;
-use ringfence_store::{Store, damage_reports};
+use ringfence_store::{Audit, Store, damage_reports};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio_util::sync::CancellationToken;
 
@@ -66,6 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     )?;
     check_volumes(&settings.volumes)?;
     let settings = protect(settings, &protected)?.with_unpacked_images(cache_directory().as_deref())?;
+    let secrets = configuration.secrets()?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
     for report in damage_reports(&directory) {
@@ -77,14 +79,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let mut settings = settings;
         settings.flavors = settings.flavors.with(configuration.code.flavor());
         settings.guest_writable = guest_writable(&configuration, &settings.volumes, &store).await;
-        let sessions = Sessions::persistent(settings, program.clone(), store.clone(), launchers).await?;
+        settings.network.secrets = secrets.clone();
+        GuestFiles::remove_stale(&std::env::temp_dir());
+        let audit = Audit::in_store(store.clone()).with_run(scope.as_ref().map(|scope| &scope.run));
+        let writable = settings.guest_writable.clone();
+        let host =
+            hosting::host(&configuration, program.clone(), writable, audit, scope.as_deref(), protected, secrets)?;
+        settings.template_packages = Some(host.template_packages());
+        if settings.network.packages {
+            settings.network.mirror = Some(hosting::package_mirror(&host, &configuration.packages)?);
+        }
+        let sessions = Sessions::persistent(settings, program, store.clone(), launchers).await?;
         let proof = tokio::spawn({
             let sessions = sessions.clone();
             async move { sessions.test_sandbox().await }
         });
         let readiness = Readiness { sessions: sessions.clone(), proof };
-        let hosting =
-            hosting::start(sources, &configuration, program, &sessions, &store, scope.as_deref(), protected).await?;
+        let hosting = hosting::start(sources, &configuration, host, &sessions, &store, scope.as_deref()).await;
         let gateway = Gateway::new(sessions.clone()).with_hosting(hosting.clone());
         let gateway = gateway.with_code(configuration.code.clone());
         let gateway = gateway.with_request_timeout(configuration.server.timeouts.request);

@@ -75,7 +75,15 @@ async fn configured_template_and_flavor_are_used() {
     let settings = ringfence_config::load(&sources).expect("configuration is valid").sessions;
     let sessions = Sessions::new(settings, BINARY.into());
     let code = "echo $GREETING".to_owned();
-    let request = CodeRequest { code, template: None, flavor: None, session_id: None, timeout: None, host: None };
+    let request = CodeRequest {
+        code,
+        template: None,
+        flavor: None,
+        session_id: None,
+        timeout: None,
+        host: None,
+        questions: None,
+    };
     let response = sessions.execute(&Principal::local(), request, CancellationToken::new()).await.expect("code runs");
     assert_eq!(response.stdout.head, b"hello\n");
     let info = sessions.info(&Principal::local(), &response.session_id).await.expect("session exists");

@@ -51,6 +51,11 @@ fn server_import() {
 }
 
 #[test]
+fn cache_prune() {
+    insta::assert_snapshot!(help(&["cache", "prune", "--help"]));
+}
+
+#[test]
 fn audit_export() {
     insta::assert_snapshot!(help(&["audit", "export", "--help"]));
 }
@@ -78,4 +83,9 @@ fn config() {
 #[test]
 fn bench() {
     insta::assert_snapshot!(help(&["bench", "--help"]));
+}
+
+#[test]
+fn template_build() {
+    insta::assert_snapshot!(help(&["template", "build", "--help"]));
 }

@@ -293,7 +293,7 @@ fn progress_and_cancellation_are_forwarded() {
     let idle_threads = threads_in_namespace_of(sandbox);
     pair.echo();
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
-        "name": "bad__sleep", "arguments": {"seconds": 1}, "_meta": {"progressToken": "mine"}}});
+        "name": "bad__sleep", "arguments": {"seconds": 0.1}, "_meta": {"progressToken": "mine"}}});
     let headers = format!(
         "Host: {}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n",
         pair.server.address

@@ -21,6 +21,7 @@ async fn echo(sessions: &Sessions, principal: &str, session_id: Option<&SessionI
         flavor: None,
         session_id: session_id.cloned(),
         timeout: None,
+        questions: None,
     };
     sessions.run_command(&Principal::named(principal), request, CancellationToken::new()).await
 }

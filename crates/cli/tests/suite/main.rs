@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod bench;
+mod cache;
 mod cleanup;
 mod clients;
 mod code_mode;
@@ -31,6 +32,7 @@ mod mcp_server;
 mod network;
 mod odd_calls;
 mod outputs;
+mod packages;
 mod protection;
 mod protocol_attacks;
 mod readiness;

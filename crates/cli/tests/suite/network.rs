@@ -1,4 +1,12 @@
-//! `--network`: without it no host can be reached, with it only the allowed ones.
+//! The network of sandboxes: without rules no host can be reached, with them only the allowed ones. This file has the
+//! tests of `ringfence run`.
+
+mod clients;
+mod questions;
+mod reach;
+mod refusals;
+mod sessions;
+pub(crate) mod test_network;
 
 use ringfence_testkit::{for_each_user, run_python_as};
 use std::io::{Read, Write};
@@ -39,11 +47,7 @@ fn only_allowed_hosts_are_reached() {
         let allow = format!("allow=127.0.0.1:{port}");
         let verbose = format!("import os; os.environ['no_proxy'] = ''\nURL = 'http://127.0.0.1:{port}/'\n{FETCH}");
         let outcome = run_python_as(user, &["--network", &allow, "--verbose"], &verbose);
-        assert!(
-            outcome.stderr.contains(&format!("egress to 127.0.0.1:{port} allowed")),
-            "{user:?}: {}",
-            outcome.stderr
-        );
+        assert!(outcome.stderr.contains(&format!("network: allowed 127.0.0.1:{port}")), "{user:?}: {}", outcome.stderr);
         let fetch_without_proxy =
             |url: &str| run_python_as(user, &["--network", &allow], &format!("URL = '{url}'\n{FETCH}"));
         // NO_PROXY makes Python bypass the proxy for loopback addresses; here those of the host must be reached.
@@ -62,7 +66,7 @@ fn only_allowed_hosts_are_reached() {
             outcome.text()
         );
         assert!(
-            outcome.stderr.contains(&format!("egress to 127.0.0.1:{other} refused")),
+            outcome.stderr.contains(&format!("network: blocked 127.0.0.1:{other}")),
             "{user:?}: {}",
             outcome.stderr
         );

@@ -1,6 +1,7 @@
 //! Calls that cannot start, are cancelled, or end in unusual ways. Sessions and other calls must not be affected.
 
 use std::io::{BufRead as _, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,6 +23,14 @@ fn execute_request(code: &str, session: &str, timeout: f64) -> String {
     let arguments = json!({"code": code, "session_id": session, "timeout": timeout});
     let params = json!({"name": "execute_code", "arguments": arguments});
     json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string()
+}
+
+/// Disconnects a client that waits for a response. Returns once the server has noticed and closed the connection.
+fn disconnect(mut connection: TcpStream) {
+    connection.shutdown(Shutdown::Write).expect("end the connection");
+    let mut response = String::new();
+    let _ = connection.read_to_string(&mut response);
+    assert_eq!(response, "", "the call has already ended");
 }
 
 #[test]
@@ -53,7 +62,9 @@ fn killed_interpreter_is_replaced_although_a_child_has_its_socket() {
     let started = server.call("execute_code", &json!({"code": share_socket}));
     let (session, pid) =
         (&content(&started)["session_id"], content(&started)["stdout"].as_str().expect("stdout").trim());
-    let kill = json!({"command": format!("kill -9 {pid}; sleep 1"), "session_id": session});
+    // The init reports the death of the interpreter before the end of the command.
+    let wait_until_reaped = format!("while kill -0 {pid} 2>/dev/null; do sleep 0.01; done");
+    let kill = json!({"command": format!("kill -9 {pid}; {wait_until_reaped}"), "session_id": session});
     let killed = server.call("execute_command", &kill);
     assert!(killed["result"]["content"].to_string().contains("the interpreter died"), "{killed}");
     let next = server.call("execute_code", &json!({"code": "1 + 1", "session_id": session, "timeout": 5}));
@@ -102,16 +113,22 @@ fn stdio_server_ends_on_sigint_while_its_client_is_connected() {
 
 #[test]
 fn stdio_server_responds_to_requests_after_the_end_of_its_input() {
-    let state = tempfile::tempdir().expect("create a directory");
+    let (state, shared) =
+        (tempfile::tempdir().expect("create a directory"), tempfile::tempdir().expect("create a directory"));
     let mut command = std::process::Command::new(crate::BINARY);
-    command.args(["serve", "--stdio"]).env("RINGFENCE_STATE_DIR", state.path());
+    let volume = format!("--volume={}:/shared:ro", shared.path().display());
+    command.args(["serve", "--stdio", &volume]).env("RINGFENCE_STATE_DIR", state.path());
     let streams = || std::process::Stdio::piped();
     let mut server = command.stdin(streams()).stdout(streams()).stderr(streams()).spawn().expect("start the server");
     let mut stdin = server.stdin.take().expect("stdin is piped");
+    let code = "import os, time\nwhile not os.path.exists('/shared/go'): time.sleep(0.01)\nprint(6 * 7)";
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": {"name": "execute_code", "arguments": {"code": "import time; time.sleep(0.5); print(6 * 7)"}}});
+        "params": {"name": "execute_code", "arguments": {"code": code}}});
     writeln!(stdin, "{call}").expect("send the request");
     drop(stdin);
+    // The server reads the end of its input in the meantime, which has no visible effect.
+    std::thread::sleep(Duration::from_millis(100));
+    std::fs::write(shared.path().join("go"), "").expect("write the file");
     let output = server.wait_with_output().expect("wait for the server");
     let response: Value = serde_json::from_slice(&output.stdout).expect("one response");
     assert_eq!(content(&response)["stdout"], "42\n", "{response}");
@@ -134,12 +151,15 @@ fn too_long_code_is_refused_and_does_not_affect_the_session() {
 #[test]
 fn cancelled_queued_call_does_not_run() {
     let server = Server::start(&[], &[]);
-    let session = server.create_session("python", "import time");
-    let running = server.send("POST /mcp", &execute_request("time.sleep(1)", &session, 30.0));
+    let session = server.create_session("python", "import os, time");
+    let wait = "while not os.path.exists('go'): time.sleep(0.01)";
+    let running = server.send("POST /mcp", &execute_request(wait, &session, 30.0));
     wait_until("the call did not start", || is_busy(&server, &session));
     let waiting = server.send("POST /mcp", &execute_request("open('ran', 'w')", &session, 30.0));
+    // The server queues the call in the meantime, which has no visible effect.
     std::thread::sleep(Duration::from_millis(200));
-    drop(waiting);
+    disconnect(waiting);
+    server.create_file(&session, "go");
     let checked = server.execute(&session, "import os; print(os.path.exists('ran'))");
     assert_eq!(checked["stdout"], "False\n");
     drop(running);
@@ -148,18 +168,25 @@ fn cancelled_queued_call_does_not_run() {
 #[test]
 fn late_interrupt_does_not_affect_the_next_call() {
     let server = Server::start(&[], &[]);
+    // The first call ends when the marker is removed. The second runs for 200 ms after `go` exists: the threads of Node
+    // pass an interrupt on to each other with a delay.
     for (template, wait, next) in [
         (
             "python",
-            "import time; time.sleep(1.5); open('ended', 'w').close()",
-            "import time\nfor _ in range(150): time.sleep(0.01)\nprint('complete')",
+            "import os, time\nwhile os.path.exists('late-python'): time.sleep(0.01)\nopen('ended', 'w').close()",
+            "while not os.path.exists('go'): time.sleep(0.01)\nfor _ in range(20): time.sleep(0.01)\nprint('complete')",
         ),
         (
             "node",
-            "await new Promise(r => setTimeout(r, 1500)); require('fs').writeFileSync('ended', '')",
-            "await new Promise(r => setTimeout(r, 1500)); console.log('complete')",
+            "const fs = require('fs'), pause = (ms) => new Promise((r) => setTimeout(r, ms));\n\
+             while (fs.existsSync('late-node')) await pause(10); fs.writeFileSync('ended', '')",
+            "while (!fs.existsSync('go')) await pause(10); await pause(200); console.log('complete')",
         ),
-        ("bash", "sleep 1.5; : > ended", "for i in {1..150}; do sleep 0.01; done; echo complete"),
+        (
+            "bash",
+            "while [ -e late-bash ]; do sleep 0.01; done; : > ended",
+            "until [ -e go ]; do sleep 0.01; done; for i in {1..20}; do sleep 0.01; done; echo complete",
+        ),
     ] {
         let marker = format!("late-{template}");
         let session = server.create_session(template, if template == "python" { "pass" } else { "1" });
@@ -171,17 +198,23 @@ fn late_interrupt_does_not_affect_the_next_call() {
         };
         let init =
             process::descendants(server.process.id()).into_iter().find(is_init).expect("the init of the session");
-        let ended = format!("/proc/{init}/root/workspace/ended");
+        let workspace = format!("/proc/{init}/root/workspace");
         let init = i32::try_from(init).ok().and_then(Pid::from_raw).expect("a pid");
         // The server requests the interrupt while the first call runs; the init performs it after the end of that call.
         let first = server.send("POST /mcp", &execute_request(wait, &session, 30.0));
         wait_until("the call did not start", || is_busy(&server, &session));
         kill_process(init, Signal::STOP).expect("stop the init");
-        drop(first);
+        disconnect(first);
+        // The server sends the interrupt in the meantime, which has no visible effect before the init continues.
+        std::thread::sleep(Duration::from_millis(200));
         let mut second = server.send("POST /mcp", &execute_request(next, &session, 30.0));
-        wait_until("the first call did not end", || Path::new(&ended).exists());
+        std::fs::remove_file(Path::new(&workspace).join(&marker)).expect("remove the marker");
+        wait_until("the first call did not end", || Path::new(&workspace).join("ended").exists());
+        // A server that does not wait for the interrupt starts the second call in the meantime.
         std::thread::sleep(Duration::from_millis(200));
         kill_process(init, Signal::CONT).expect("continue the init");
+        // The init handles its requests in order: the interrupt first.
+        server.create_file(&session, "go");
         let mut response = String::new();
         second.read_to_string(&mut response).expect("read the response");
         let body = response.split("\r\n\r\n").nth(1).unwrap_or_default();
@@ -259,7 +292,7 @@ fn timeout_is_reported_although_the_code_catches_the_interrupt() {
 fn call_waits_for_a_program_started_with_exec() {
     let server = Server::start(&[], &[]);
     let session = server.create_session("bash", "x=value");
-    let replaced = server.execute(&session, "exec bash -c 'sleep 0.3; echo hi; exit 4'");
+    let replaced = server.execute(&session, "exec bash -c 'sleep 0.2; echo hi; exit 4'");
     assert_eq!((&replaced["stdout"], &replaced["exit_code"]), (&json!("hi\n"), &json!(4)), "{replaced}");
     assert!(replaced["notices"][0].as_str().is_some_and(|notice| notice.contains("lost")), "{replaced}");
     assert_eq!(server.execute(&session, "echo \"[$x]\"")["stdout"], "[]\n");

@@ -21,6 +21,14 @@ fn start_with_config(config: &str, variables: &[(&str, &str)]) -> (Server, tempf
     (Server::start(&["--config", path.to_str().expect("a UTF-8 path")], variables), directory)
 }
 
+/// Code that catches every interrupt, so that the session ends it only 3 s after its timeout.
+const CATCH_INTERRUPTS: &str = "import time\nwhile True:\n    try: time.sleep(60)\n    except KeyboardInterrupt: pass";
+
+fn terminate(server: &Server) {
+    let pid = rustix::process::Pid::from_child(&server.process);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("terminate the server");
+}
+
 fn error_message(response: &Value) -> String {
     response["error"]["message"].as_str().unwrap_or_default().to_owned()
 }
@@ -169,28 +177,22 @@ fn listening_clients_do_not_count_against_the_request_limit() {
 #[test]
 fn hosted_calls_end_at_the_request_timeout() {
     let upstream = Upstream::start();
-    let times = [("RINGFENCE_SERVER_REQUEST_TIMEOUT_S", "3"), ("RINGFENCE_SESSIONS_MAX_TIMEOUT_S", "2")];
+    let times = [("RINGFENCE_SERVER_REQUEST_TIMEOUT_S", "2"), ("RINGFENCE_SESSIONS_MAX_TIMEOUT_S", "1")];
     let (server, _config) = start_with_config(&upstream.entry(), &times);
     let lost = server.call("bad__hang", &json!({}));
-    assert!(error_message(&lost).contains("no response within 3 s; the call may have run"), "{lost}");
+    assert!(error_message(&lost).contains("no response within 2 s; the call may have run"), "{lost}");
     assert_eq!(lost["error"]["data"]["context"]["rule"], "server.request_timeout_s", "{lost}");
 }
 
 #[test]
 fn rest_calls_end_at_the_request_timeout() {
     let server =
-        Server::start(&[], &[("RINGFENCE_SERVER_REQUEST_TIMEOUT_S", "4"), ("RINGFENCE_SESSIONS_MAX_TIMEOUT_S", "3")]);
+        Server::start(&[], &[("RINGFENCE_SERVER_REQUEST_TIMEOUT_S", "2"), ("RINGFENCE_SESSIONS_MAX_TIMEOUT_S", "1")]);
     let session = server.create_session("python", "x = 1");
-    let (path, sleep) =
-        (format!("POST /v1/sessions/{session}/exec"), json!({"code": "import time; time.sleep(2.9)"}).to_string());
-    let _first = server.send(&path, &sleep);
-    wait_until("the call did not start", || {
-        let info = server.call("get_sessions", &json!({"session_id": session}));
-        info["result"]["structuredContent"]["sessions"][0]["status"] == "busy"
-    });
     let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
-    let (status, body) = server.http(&path, &headers, &sleep);
-    assert!(status == 504 && body.contains("timed out after 4 s") && body.contains("may_have_run"), "{body}");
+    let call = json!({"code": CATCH_INTERRUPTS}).to_string();
+    let (status, body) = server.http(&format!("POST /v1/sessions/{session}/exec"), &headers, &call);
+    assert!(status == 504 && body.contains("timed out after 2 s") && body.contains("may_have_run"), "{body}");
 }
 
 #[test]
@@ -205,21 +207,18 @@ fn shutdown_waits_for_a_disconnected_call_and_its_client_can_resume() {
     let event = line_with(&mut running, "id: ");
     line_with(&mut running, "notifications/progress");
     drop(running);
-    let pid = rustix::process::Pid::from_child(&server.process);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("terminate the server");
+    let mut idle = Server::start(&[], &[]);
+    idle.create_session("python", "x = 1");
+    terminate(&server);
     let headers = format!("Host: {}\r\n", server.address);
     wait_until("the server did not start to shut down", || server.http("GET /health", &headers, "").0 == 503);
-    // Longer than the server would take to end if it did not wait for the call.
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    // A server without a running call, which is terminated later, ends in the meantime.
+    terminate(&idle);
+    idle.process.wait().expect("wait for the idle server");
     let headers = format!("{mcp_session}Last-Event-ID: {}\r\n", event.trim_start_matches("id: "));
     let mut resumed = open_stream(&server, "GET /mcp", &headers, "");
     line_with(&mut resumed, "notifications/progress");
-    let socket =
-        std::fs::read_dir(server.state.path().join("servers")).expect("read the directory of sockets").flatten().next();
-    let mut operator = std::os::unix::net::UnixStream::connect(socket.expect("a socket").path())
-        .expect("connect to the operator socket");
-    let put = format!("PUT /v1/sessions/{session}/files/go HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
-    operator.write_all(format!("{put}Content-Length: 0\r\n\r\n").as_bytes()).expect("send the request");
+    server.create_file(&session, "go");
     line_with(&mut resumed, "done");
 }
 
@@ -228,23 +227,23 @@ fn queued_calls_are_limited_and_time_out() {
     let server = Server::start(
         &[],
         &[
-            ("RINGFENCE_SERVER_REQUEST_TIMEOUT_S", "4"),
-            ("RINGFENCE_SESSIONS_MAX_TIMEOUT_S", "3"),
+            ("RINGFENCE_SERVER_REQUEST_TIMEOUT_S", "2"),
+            ("RINGFENCE_SESSIONS_MAX_TIMEOUT_S", "1"),
             ("RINGFENCE_SESSIONS_MAX_QUEUED_CALLS", "1"),
         ],
     );
     let session = server.create_session("python", "x = 1");
-    let sleep = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "execute_code",
-        "arguments": {"code": "import time; time.sleep(2.9)", "session_id": session}}})
+    let endless = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "execute_code",
+        "arguments": {"code": CATCH_INTERRUPTS, "session_id": session}}})
     .to_string();
     let is_busy = || {
         let info = server.call("get_sessions", &json!({"session_id": session}));
         info["result"]["structuredContent"]["sessions"][0]["status"] == "busy"
     };
-    let mut streams = vec![server.send("POST /mcp", &sleep)];
+    let mut streams = vec![server.send("POST /mcp", &endless)];
     wait_until("the call did not start", is_busy);
     // One call may wait in the queue; the next is refused with a time for the retry.
-    streams.push(server.send("POST /mcp", &sleep));
+    streams.push(server.send("POST /mcp", &endless));
     let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", server.address);
     let mut refusal = (200, String::new());
     wait_until("no call was refused", || {
@@ -258,7 +257,7 @@ fn queued_calls_are_limited_and_time_out() {
     assert!(error["error"]["data"]["retry_after_ms"].as_u64().is_some_and(|wait| wait > 0), "{error}");
     let mut last = String::new();
     streams.pop().expect("the second call").read_to_string(&mut last).expect("read the response");
-    assert!(last.contains("timed out after 4 s") && last.contains("server.request_timeout_s"), "{last}");
+    assert!(last.contains("timed out after 2 s") && last.contains("server.request_timeout_s"), "{last}");
 }
 
 #[test]
@@ -273,18 +272,12 @@ fn sigterm_lets_running_calls_finish_and_refuses_new_ones() {
         let info = server.call("get_sessions", &json!({"session_id": session}));
         info["result"]["structuredContent"]["sessions"][0]["status"] == "busy"
     });
-    let pid = rustix::process::Pid::from_child(&server.process);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("terminate the server");
+    terminate(&server);
     let headers = format!("Host: {}\r\n", server.address);
     wait_until("the server did not start to shut down", || server.http("GET /health", &headers, "").0 == 503);
     let (status, refusal) = server.http("GET /v1/sessions", &headers, "");
     assert_eq!((status, refusal.contains("shutting down")), (503, true), "{refusal}");
-    let socket =
-        std::fs::read_dir(server.state.path().join("servers")).expect("read the directory of sockets").flatten().next();
-    let mut operator = std::os::unix::net::UnixStream::connect(socket.expect("a socket").path())
-        .expect("connect to the operator socket");
-    let put = format!("PUT /v1/sessions/{session}/files/go HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
-    operator.write_all(format!("{put}Content-Length: 0\r\n\r\n").as_bytes()).expect("send the request");
+    server.create_file(&session, "go");
     let mut response = String::new();
     running.read_to_string(&mut response).expect("read the response");
     assert!(response.contains("done"), "{response}");

@@ -319,14 +319,15 @@ fn processes_are_bounded() {
     let embedder = Embedder { server: Server::start(&[], &[]) };
     let session = embedder.create_session("bash");
     // Without a reader, the process blocks on its full pipe; a later reader gets all lines.
-    let flood =
-        json!({"command": "for i in $(seq 1 20000); do echo \"$i $(printf %0200d 0)\"; echo \"$i\" > reached; done"});
+    let flood = "pad=$(printf %0200d 0); for i in $(seq 1 20000); do echo \"$i $pad\"; echo \"$i\" > reached; done";
+    let flood = json!({"command": flood});
     let process = embedder.start(&session, &flood);
+    // The pause is long enough for many lines: the process writes thousands per second while it is not blocked.
     let reached = || {
         let response = embedder.expect(
             200,
             &format!("POST {session}/exec"),
-            &json!({"command": "cat reached 2>/dev/null; sleep 0.5"}),
+            &json!({"command": "cat reached 2>/dev/null; sleep 0.2"}),
         );
         response["stdout"].as_str().and_then(|text| text.trim().parse::<u32>().ok())
     };

@@ -147,11 +147,20 @@ fn running_calls_are_awaited_only_if_the_scope_sets_drain() {
         let mut server = fixture.serve(&json!({"drain": drain}), &[]);
         let session = run(&server, "bash", "true")["session_id"].as_str().expect("an ID").to_owned();
         let exec = format!("POST /v1/sessions/{session}/exec");
-        let mut running = server.send(&exec, &json!({"command": "sleep 2; echo finished"}).to_string());
+        let command = "until [ -e go ]; do sleep 0.01; done; echo finished";
+        let mut running = server.send(&exec, &json!({"command": command}).to_string());
         wait_until("the call does not start", || {
             rest(&server, &format!("GET /v1/sessions/{session}"), &Value::Null).1["status"] == "busy"
         });
         kill_process(Pid::from_child(&server.process), Signal::TERM).expect("process is alive");
+        if drain == json!(true) {
+            let is_draining = || rest(&server, "GET /health", &Value::Null).0 == 503;
+            wait_until("the server does not shut down", is_draining);
+            server.create_file(&session, "go");
+        } else {
+            let has_exited = || server.process.try_wait().expect("process is queried").is_some();
+            wait_until("the server waits for the call", has_exited);
+        }
         let mut response = String::new();
         let _ = std::io::Read::read_to_string(&mut running, &mut response);
         let body = response.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();

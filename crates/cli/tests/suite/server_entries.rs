@@ -342,7 +342,7 @@ fn state_of_a_running_server_is_shown() {
     assert!(fixture.stdout(&["show", "time"]).contains("tool_count"));
     assert_eq!(fixture.stdout(&["logs", "time"]), "ready\n\\u{1b}[31mred\n", "control characters are escaped");
     let tools = fixture.stdout(&["tools", "time"]);
-    assert!(tools.contains("now   yes") && tools.contains("zone  held"), "{tools}");
+    assert!(tools.contains("now   yes") && tools.contains("zone  withheld"), "{tools}");
     assert_eq!(fixture.stdout(&["pin", "time"]), "accepted 2 tools of time\n");
     assert!(fixture.error(&["tools", "a b"]).contains("error: server not found: a b\nhint: list the servers"));
     let request_lines = server.join().expect("requests are handled");

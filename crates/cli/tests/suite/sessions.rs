@@ -29,8 +29,15 @@ impl Caller {
 
     async fn try_code(&mut self, code: &str) -> Result<CallResult, Failure> {
         let (template, session_id) = (Some(self.template.into()), self.session.clone());
-        let request =
-            CodeRequest { code: code.into(), template, flavor: None, session_id, timeout: self.timeout, host: None };
+        let request = CodeRequest {
+            code: code.into(),
+            template,
+            flavor: None,
+            session_id,
+            timeout: self.timeout,
+            host: None,
+            questions: None,
+        };
         let result = self.sessions.execute(&Principal::local(), request, CancellationToken::new()).await?;
         self.session = Some(result.session_id.clone());
         Ok(result)
@@ -42,8 +49,14 @@ impl Caller {
 
     async fn command(&mut self, command: &str) -> CallResult {
         let (template, session_id) = (Some(self.template.into()), self.session.clone());
-        let request =
-            CommandRequest { command: command.into(), template, flavor: None, session_id, timeout: self.timeout };
+        let request = CommandRequest {
+            command: command.into(),
+            template,
+            flavor: None,
+            session_id,
+            timeout: self.timeout,
+            questions: None,
+        };
         let result = self.sessions.run_command(&Principal::local(), request, CancellationToken::new()).await;
         let result = result.unwrap_or_else(|failure| panic!("{command}: {failure:?}"));
         self.session = Some(result.session_id.clone());

@@ -26,6 +26,7 @@ async fn command(sessions: &Sessions, session: Option<&SessionId>, line: &str) -
         flavor: None,
         session_id: session.cloned(),
         timeout: Some(Duration::from_secs(20)),
+        questions: None,
     };
     let result = sessions.run_command(&Principal::local(), request, CancellationToken::new()).await;
     result.unwrap_or_else(|failure| panic!("{line}: {failure:?}"))

@@ -5,19 +5,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_core::{Flavors, Templates, Volume, Weakness, default_accepted_weaknesses};
+use ringfence_core::{Flavors, TemplatePackages, Templates, Volume, Weakness, default_accepted_weaknesses};
 
 use super::unpack_images::{ImageUnpackError, unpack_images};
 use crate::guest_writable::GuestWritable;
+use crate::network::NetworkSettings;
 use crate::scope::{Scope, ScopeError};
 
 /// The settings of a server's sessions. A limit that is `None` does not apply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionSettings {
     pub templates: Templates,
+    /// Installs the packages of templates; the server sets it. Without it, templates with packages cannot be used.
+    pub template_packages: Option<TemplatePackages>,
     pub flavors: Flavors,
     pub default_template: String,
     pub default_flavor: String,
+    pub network: NetworkSettings,
     pub volumes: Vec<Volume>,
     /// Paths in the volumes that are hidden from guests or read-only for them; see
     /// [`ProtectedPaths`](crate::ProtectedPaths).
@@ -50,9 +54,11 @@ pub struct SessionSettings {
 }
 
 impl SessionSettings {
-    /// Restricts the sessions to one run: volumes must lie in the roots of its scope.
+    /// Restricts the sessions to one run: volumes must lie in the roots of its scope, and the network is the part that
+    /// its scope allows too.
     pub fn confined_to(mut self, scope: &Arc<Scope>) -> Result<Self, ScopeError> {
         self.volumes = scope.confinement.session_volumes(self.volumes)?;
+        self.network = self.network.limited_to(&scope.network);
         self.scope = Some(Arc::clone(scope));
         Ok(self)
     }
@@ -68,9 +74,11 @@ impl Default for SessionSettings {
     fn default() -> Self {
         Self {
             templates: Templates::default(),
+            template_packages: None,
             flavors: Flavors::default(),
             default_template: "python".into(),
             default_flavor: "small".into(),
+            network: NetworkSettings::default(),
             volumes: Vec::new(),
             protected_paths: Vec::new(),
             guest_writable: GuestWritable::default(),

@@ -81,6 +81,11 @@ impl Configuration {
 
 /// Returns a value for output. Variables, headers and URLs of servers may contain secrets.
 fn redacted(key: &str, value: &toml::Value) -> toml::Value {
+    // The location of a value may be secret too: a command has arguments.
+    let is_location = ["env", "file", "command"].contains(&key.rsplit('.').next().unwrap_or_default());
+    if key.starts_with("secrets.") && is_location {
+        return SET.into();
+    }
     let (true, Some(text)) = (key.starts_with("servers."), value.as_str()) else { return value.clone() };
     if key.rsplit('.').next() == Some("url") {
         return redact_url(text).into();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ringfence_core::Language;
+use ringfence_entries::AllowEntry;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -37,6 +38,14 @@ pub(crate) struct TemplateConfig {
     pub(crate) image: Option<PathBuf>,
     /// Environment variables of every process in the sandbox.
     pub(crate) env: BTreeMap<String, String>,
+    /// Python packages that sessions with this template have, such as `pandas==2.*`. They are installed once.
+    pub(crate) packages: Vec<String>,
+    /// Hosts that sessions with this template may connect to, as HOST[:PORT][+private], in addition to
+    /// `sessions.allow`.
+    #[schemars(with = "Vec<AllowEntry>")]
+    pub(crate) allow: Vec<toml::Value>,
+    /// The secrets of sessions with this template, in addition to `sessions.secrets`.
+    pub(crate) secrets: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]

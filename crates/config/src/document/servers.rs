@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use ringfence_entries::AllowEntry;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -65,14 +66,15 @@ impl JsonSchema for BoxConfig {
         "BoxConfig".into()
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "description": "The sandbox of one server.",
             "type": "object",
             "properties": {
                 "image": {"type": "string", "description": "A directory with a root file system, instead of /usr of the host."},
                 "network": {"enum": ["on", "off", true, false], "description": "Whether the installation of dependencies may use the network."},
-                "allow": {"type": "array", "items": {"type": "string"}, "description": "Hosts that the server may connect to, as HOST[:PORT][+private]."},
+                "allow": {"type": "array", "items": generator.subschema_for::<AllowEntry>(), "description": "Hosts that the server may connect to."},
+                "secrets": {"type": "array", "items": {"type": "string"}, "description": "The secrets of the server: names of [secrets.NAME]."},
                 "host_path": {"type": "string", "description": "The directory of the host that the server works on."},
                 "host_path_mode": {"enum": ["ro", "rw"]},
                 "env": {"type": "object", "additionalProperties": {"type": "string"}},

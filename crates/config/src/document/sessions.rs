@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ringfence_core::Weakness;
+use ringfence_entries::AllowEntry;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -38,6 +39,13 @@ pub(crate) struct SessionsConfig {
     pub(crate) evict_idle: Option<bool>,
     /// The time for which sessions survive the death of the server that owns them.
     pub(crate) lease_s: Option<Seconds>,
+    /// Hosts that sessions may connect to, as HOST[:PORT][+private] or as tables with methods and paths.
+    #[schemars(with = "Option<Vec<AllowEntry>>")]
+    pub(crate) allow: Option<Vec<toml::Value>>,
+    /// The secrets of every session: names of [secrets.NAME].
+    pub(crate) secrets: Option<Vec<String>>,
+    /// Whether the client of a session may permit further public hosts: the user in a dialog, or a token over REST.
+    pub(crate) ask: Option<bool>,
     /// Directories and files of the host, as HOST:GUEST[:ro|rw]. They are read-only without `rw`.
     pub(crate) volumes: Option<Vec<String>>,
     /// In read-write volumes of sessions and hosted servers, create read-only placeholders for protected names that do

@@ -1,8 +1,10 @@
 //! Converts `[flavors.NAME]` and `[templates.NAME]`.
 
+mod requirement;
+
 use std::path::{Path, PathBuf};
 
-use ringfence_core::{Flavor, Flavors, Limits, Root, Template, Templates};
+use ringfence_core::{Flavor, Flavors, Language, Limits, Root, Template, Templates};
 use ringfence_images::SAVE_HINT;
 
 use crate::document::{Config, FlavorConfig, TemplateConfig};
@@ -12,6 +14,9 @@ use crate::values::Values;
 /// Defaults of a new flavor.
 const DEFAULT_PIDS: u32 = 256;
 const DEFAULT_OPEN_FILES: u32 = 1024;
+
+/// Maximum number of packages of a template, without their dependencies.
+const MAX_PACKAGES: usize = 100;
 
 pub(super) fn flavors(config: &Config, values: &Values) -> Result<Flavors, ConfigError> {
     let flavors = config.flavors.iter().map(|(name, config)| flavor(name, config, values));
@@ -54,8 +59,43 @@ fn template(name: &str, config: &TemplateConfig, values: &Values) -> Result<Temp
         (None, None) => Root::Host,
         (None, Some(root)) => Root::Directory(root_directory(name, root, values)?),
     };
+    let packages = packages(name, config, values)?;
     let (name, environment) = (name.into(), config.env.clone());
-    Ok(Template { name, language: language.into(), root, image, environment })
+    Ok(Template { name, language: language.into(), root, image, environment, packages, installed_packages: None })
+}
+
+/// Returns the requirements of a template's packages. Those of a built-in template do not apply to another root file
+/// system or language that the user sets.
+fn packages(name: &str, config: &TemplateConfig, values: &Values) -> Result<Vec<String>, ConfigError> {
+    let origin = values.origin(&["templates", name, "packages"]);
+    let invalid = |problem: &str, hint: &str| ConfigError::Invalid {
+        origin: origin.clone(),
+        problem: format!("templates.{name}.packages {problem}"),
+        hint: Some(hint.into()),
+    };
+    let refusal = if config.packages.is_empty() {
+        return Ok(Vec::new());
+    } else if config.language.map(Language::from) != Some(Language::Python) {
+        Some(("is set, but the language is not python", "packages are installed with pip: remove them"))
+    } else if config.image.is_some() || config.root.is_some() {
+        let hint = "install the packages in the image or root file system, and remove `packages`";
+        Some(("cannot be combined with `image` or `root`", hint))
+    } else if config.packages.len() > MAX_PACKAGES {
+        Some(("has more than 100 entries", "name only what code imports; dependencies are installed too"))
+    } else {
+        None
+    };
+    match refusal {
+        Some(_) if !values.is_set(&format!("templates.{name}.packages")) => Ok(Vec::new()),
+        Some((problem, hint)) => Err(invalid(problem, hint)),
+        None => {
+            let parse = |text: &String| {
+                let hint = "write a name and versions, such as \"pandas\", \"pandas[excel]\" or \"pandas>=2,<3\"";
+                requirement::parse(text).ok_or_else(|| invalid(&format!("has an invalid entry: {text:?}"), hint))
+            };
+            config.packages.iter().map(parse).collect()
+        }
+    }
 }
 
 fn root_directory(name: &str, root: &Path, values: &Values) -> Result<PathBuf, ConfigError> {

@@ -2,21 +2,26 @@
 
 use ringfence_core::Volume;
 
+use super::allow;
 use super::sandboxes::{flavors, templates};
+use super::secrets;
 use super::volume::parse_volume;
 use crate::configuration::SessionSettings;
 use crate::document::{Config, Count, Seconds};
 use crate::error::ConfigError;
+use crate::network::NetworkSettings;
 use crate::values::Values;
 
 pub(super) fn resolve(config: &Config, values: &Values) -> Result<SessionSettings, ConfigError> {
     let default = SessionSettings::default();
     let sessions = &config.sessions;
     Ok(SessionSettings {
+        template_packages: None,
         templates: templates(config, values)?,
         flavors: flavors(config, values)?,
         default_template: sessions.default_template.clone().unwrap_or(default.default_template),
         default_flavor: sessions.default_flavor.clone().unwrap_or(default.default_flavor),
+        network: network(config, values)?,
         volumes: volumes(sessions.volumes.iter().flatten(), values)?,
         protected_paths: default.protected_paths,
         guest_writable: default.guest_writable,
@@ -36,6 +41,32 @@ pub(super) fn resolve(config: &Config, values: &Values) -> Result<SessionSetting
         preload: sessions.preload.clone().unwrap_or(default.preload),
         scope: None,
     })
+}
+
+fn network(config: &Config, values: &Values) -> Result<NetworkSettings, ConfigError> {
+    let default = NetworkSettings::default();
+    let entries = config.sessions.allow.as_deref().unwrap_or_default();
+    let known = |names: &[String], key: &[&str]| secrets::check_names(names, key, config, values);
+    let of_all = config.sessions.secrets.clone().unwrap_or_default();
+    known(&of_all, &["sessions", "secrets"])?;
+    let mut network = NetworkSettings {
+        allow: allow::parse_entries(entries, &["sessions", "allow"], values)?,
+        ask: config.sessions.ask.unwrap_or(default.ask),
+        secret_names: of_all,
+        ..default
+    };
+    allow::check_ports(&network.allow, &["sessions", "allow"], values)?;
+    for (name, template) in &config.templates {
+        let key = ["templates", name, "allow"];
+        let rules = allow::parse_entries(&template.allow, &key, values)?;
+        network.templates.insert(name.clone(), rules);
+        allow::check_ports(&network.rules(name), &key, values)?;
+        known(&template.secrets, &["templates", name, "secrets"])?;
+        network.template_secret_names.insert(name.clone(), template.secrets.clone());
+    }
+    network.templates.retain(|_, rules| !rules.is_empty());
+    network.template_secret_names.retain(|_, names| !names.is_empty());
+    Ok(network)
 }
 
 fn volumes<'a>(texts: impl Iterator<Item = &'a String>, values: &Values) -> Result<Vec<Volume>, ConfigError> {

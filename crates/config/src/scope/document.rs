@@ -5,17 +5,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringfence_core::AllowedRoot;
+use ringfence_egress::Rule;
 use rustix::io::Errno;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::run::{ModelIdentity, Run};
 use super::{Capability, Confinement, Scope, ScopeError};
+use crate::network::NetworkSettings;
 
 /// Maximum size of a name or id.
 const MAX_TEXT_BYTES: usize = 256;
 
 const MAX_ROOTS: usize = 64;
+
+const MAX_RULES: usize = 256;
 
 /// Drain timeout unless the scope sets one. A supervisor gives a server ten seconds in all.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(8);
@@ -36,6 +40,17 @@ struct ScopeParams {
     worker_artifact_dir: Option<PathBuf>,
     model_identity: Option<ModelIdentity>,
     capability_profile: Option<String>,
+    network: Option<NetworkParams>,
+}
+
+/// What sessions of the run may reach at most.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetworkParams {
+    #[serde(default)]
+    packages: bool,
+    #[serde(default)]
+    allow: Vec<String>,
 }
 
 /// Whether to wait for running calls when the server stops, the maximum time of this wait, or the name of a stage of
@@ -93,12 +108,25 @@ pub(super) fn parse(text: &[u8], path: &Path) -> Result<Scope, ScopeError> {
             return Err(malformed("worker_artifact_dir requires parallel_worker = true".into()));
         }
     };
+    let network = network(params.network).map_err(malformed)?;
     let digest = Sha256::digest(text);
     let half = |from: usize| u128::from_be_bytes(std::array::from_fn(|index| digest[from + index]));
     let digest = format!("{:032x}{:032x}", half(0), half(16));
     // Short, because it becomes part of socket names.
     let tag = digest.chars().take(16).collect();
-    Ok(Scope { run, capabilities, confinement, drain_timeout, profile: params.capability_profile, tag, digest })
+    let profile = params.capability_profile;
+    Ok(Scope { run, capabilities, confinement, network, drain_timeout, profile, tag, digest })
+}
+
+/// Without the field, sessions reach nothing. Nobody but the operator can permit hosts in a scope.
+fn network(params: Option<NetworkParams>) -> Result<NetworkSettings, String> {
+    let Some(NetworkParams { packages, allow }) = params else { return Ok(NetworkSettings::none()) };
+    if allow.len() > MAX_RULES {
+        return Err(format!("network.allow has more than {MAX_RULES} entries"));
+    }
+    let rules = allow.iter().map(|text| text.parse::<Rule>());
+    let allow = rules.collect::<Result<_, _>>().map_err(|error| format!("network.allow: {error}; {}", error.hint()))?;
+    Ok(NetworkSettings { allow, packages, ..NetworkSettings::none() })
 }
 
 fn drain_timeout(given: DrainParams) -> Result<(Duration, Option<String>), String> {

@@ -1,5 +1,6 @@
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ringfence_core::{Access, Volume};
 use ringfence_testkit::skip;
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
+use crate::configuration::SessionSettings;
 
 /// A directory with a scope file and the root that the scope allows.
 struct Fixture {
@@ -329,4 +331,28 @@ fn parallel_worker_writes_only_its_artifact_directory() {
     );
     let without_artifacts = worker(None).session_volumes(given()).unwrap();
     assert!(without_artifacts.iter().all(|volume| volume.access == Access::ReadOnly));
+}
+
+#[test]
+fn scope_limits_the_network_of_sessions() {
+    let fixture = Fixture::new();
+    let rules =
+        |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<ringfence_egress::Rule>>();
+    let configured = SessionSettings {
+        network: NetworkSettings { allow: rules(&["*.example", "db.corp+private"]), ..NetworkSettings::default() },
+        ..SessionSettings::default()
+    };
+    let confined = |changes: &Value| {
+        let scope = Arc::new(fixture.with(changes).unwrap());
+        configured.clone().confined_to(&scope).unwrap().network
+    };
+    let without = confined(&json!({}));
+    assert_eq!(without, NetworkSettings::none());
+    assert_eq!(without.network("python"), ringfence_core::Network::None);
+    let limited = confined(&json!({"network": {"allow": ["a.example", "db.corp", "other.test"], "packages": true}}));
+    assert_eq!(limited.allow, rules(&["a.example", "db.corp"]));
+    assert!(limited.packages && !limited.ask, "only the operator permits hosts in a scope");
+    for invalid in [json!({"allow": ["https://a"]}), json!({"alow": []}), json!(["a.example"])] {
+        assert!(fixture.with(&json!({"network": invalid})).is_err(), "{invalid}");
+    }
 }

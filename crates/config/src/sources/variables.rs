@@ -69,7 +69,7 @@ const OTHER_VARIABLES: [&str; 8] = [
     "RINGFENCE_ZYGOTE_LIBRARY",
 ];
 
-pub(crate) const KEYS: [Key; 46] = [
+pub(crate) const KEYS: [Key; 53] = [
     key("server.host", Format::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
     key("server.port", Format::Number, &["RINGFENCE_PORT", "MCP_SERVER_PORT"]),
     key("server.enable_cors", Format::Switch, &["MCP_ENABLE_CORS"]),
@@ -95,6 +95,9 @@ pub(crate) const KEYS: [Key; 46] = [
     key("sessions.max_age_s", Format::Number, &[]),
     key("sessions.evict_idle", Format::Switch, &[]),
     key("sessions.lease_s", Format::Number, &[]),
+    key("sessions.allow", Format::List, &[]),
+    key("sessions.secrets", Format::List, &[]),
+    key("sessions.ask", Format::Switch, &[]),
     key("sessions.volumes", Format::List, &["MSB_SHARED_VOLUME_PATH"]),
     key("sessions.strict_volumes", Format::Switch, &[]),
     key("sessions.accept", Format::List, &[]),
@@ -114,6 +117,10 @@ pub(crate) const KEYS: [Key; 46] = [
     key("hosting.import", Format::Switch, &[]),
     key("hosting.install_allow", Format::List, &[]),
     key("hosting.pin_on_first_use", Format::Switch, &[]),
+    key("packages.enabled", Format::Switch, &[]),
+    key("packages.registries.python", Format::Text, &[]),
+    key("packages.registries.npm", Format::Text, &[]),
+    key("packages.max_size", Format::Text, &[]),
     key("log.level", Format::Level, &["RINGFENCE_LOG", "MCP_BRIDGE_LOG_LEVEL"]),
     key("log.format", Format::Text, &[]),
 ];

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::MAX_EGRESS_PORTS;
 use crate::bytes;
 
 /// The reason why a spec is invalid on every host.
@@ -25,6 +26,10 @@ pub enum SpecError {
     Environment(String),
     #[error("working directory {} {problem}", path.display())]
     Workdir { path: PathBuf, problem: &'static str },
+    #[error("network port {0} cannot be allowed: the sandbox uses it for its own services")]
+    EgressPort(u16),
+    #[error("{0} network ports are too many, besides 80 and 443 there may be {MAX_EGRESS_PORTS}")]
+    TooManyEgressPorts(usize),
     #[error("no command to run")]
     NoCommand,
 }
@@ -40,6 +45,7 @@ impl SpecError {
                 vec!["write a volume as HOST:GUEST[:ro|rw], with an absolute guest path and without `..`".into()]
             }
             Self::DuplicateGuestPath(_) => vec!["give each volume a guest path that no other volume has".into()],
+            Self::TooManyEgressPorts(_) => vec!["allow hosts on fewer different ports".into()],
             Self::NoCommand => vec!["put the command after `--`".into()],
             _ => Vec::new(),
         }

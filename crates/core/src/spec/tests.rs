@@ -10,6 +10,7 @@ fn spec() -> Spec {
         strict_volumes: None,
         files: BTreeMap::new(),
         workspace: Workspace { bytes: 256 * MIB, inodes: 10_000 },
+        workspace_entries: Vec::new(),
         uid: 1000,
         limits: Limits { memory_bytes: 512 * MIB, pids: 64, cpus: 1.0, open_files: 256 },
         network: Network::None,
@@ -71,5 +72,43 @@ fn limits_have_minimum_and_maximum() {
         let mut spec = spec();
         change(&mut spec);
         assert!(spec.validate().is_err(), "change {index}");
+    }
+}
+
+#[test]
+fn egress_ports_are_few_and_not_those_of_the_sandbox() {
+    let validate = |ports: &[u16]| {
+        let ports = ports.iter().copied().collect();
+        Spec { network: Network::Egress { ports }, ..spec() }.validate()
+    };
+    let many: Vec<u16> = (1000..1016).collect();
+    validate(&[]).unwrap();
+    validate(&[22, 80, 443, 8443]).unwrap();
+    validate(&[&many[..], &[80, 443]].concat()).unwrap();
+    let refused = validate(&[&many[..], &[22]].concat());
+    assert!(matches!(refused, Err(SpecError::TooManyEgressPorts(17))), "{refused:?}");
+    for port in [0, 53, PROXY_PORT, MIRROR_PORT] {
+        let refused = validate(&[port]);
+        assert!(matches!(refused, Err(SpecError::EgressPort(found)) if found == port), "{refused:?}");
+    }
+}
+
+#[test]
+fn network_keeps_its_wire_format() {
+    let json = |network: Network| serde_json::to_string(&network).unwrap();
+    assert_eq!(json(Network::None), r#""none""#);
+    assert_eq!(json(Network::Egress { ports: [22, 8443].into() }), r#"{"egress":{"ports":[22,8443]}}"#);
+}
+
+#[test]
+fn workspace_entries_are_beneath_the_workspace() {
+    let file = |path: &str| {
+        let mut spec = spec();
+        spec.workspace_entries.push(WorkspaceEntry::File { path: path.into(), text: String::new() });
+        spec.validate().map_err(|error| error.to_string())
+    };
+    assert_eq!(file(".venv/pyvenv.cfg"), Ok(()));
+    for invalid in ["/etc/passwd", "../x", "a/../../x", "a\0b"] {
+        assert!(file(invalid).is_err(), "{invalid:?}");
     }
 }

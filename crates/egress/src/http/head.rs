@@ -12,7 +12,7 @@ use crate::rules::HostError;
 const MAX_FIELDS: usize = 128;
 
 /// Reason why a head cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum HeadError {
     #[error("the HTTP head is too large")]
     TooLarge,

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::forward::ForwardError;
 use super::request::{ProxyRequest, RequestKind};
-use super::tunnel::{Tunnel, TunnelError};
+use super::tunnel::{Ended, Tunnel, TunnelError};
 use crate::context::Context;
 use crate::decision::Decision;
 use crate::http::{Head, HeadError, MAX_REQUEST_HEAD_BYTES};
 use crate::refusal::Refusal;
-use crate::relay::BUFFER_BYTES;
+use crate::relay::ReadBuffer;
 use crate::rules::HostPort;
 use crate::upstream;
 
@@ -22,18 +22,18 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_DISCARDED_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Serves one connection.
-pub(super) async fn serve_connection<R, W>(context: &Context, from_client: R, mut to_client: W)
+pub(crate) async fn serve_connection<R, W>(context: &Context, from_client: R, mut to_client: W)
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let mut client = BufReader::with_capacity(BUFFER_BYTES, from_client);
+    let mut client = ReadBuffer::new(from_client);
     let request = match read_request(context, &mut client).await {
         Ok(request) => request,
         Err(Refusal::Head(HeadError::Closed | HeadError::Read(_))) => return,
         Err(refusal) => {
-            log_refusal(context, Decision::default(), &refusal);
-            return send_refusal(&mut client, &mut to_client, &refusal, None).await;
+            context.record_refusal(Decision::default(), &refusal);
+            return send_refusal(context, &mut client, &mut to_client, &refusal, None).await;
         }
     };
     let target = &request.target;
@@ -46,8 +46,8 @@ where
     let server = match upstream::connect(context, target, &mut decision).await {
         Ok(server) => server,
         Err(refusal) => {
-            log_refusal(context, decision, &refusal);
-            return send_refusal(&mut client, &mut to_client, &refusal, Some(target)).await;
+            context.record_refusal(decision, &refusal);
+            return send_refusal(context, &mut client, &mut to_client, &refusal, Some(target)).await;
         }
     };
     context.log.record(Decision { is_allowed: true, reason: "allowed", ..decision.clone() });
@@ -55,26 +55,36 @@ where
     match &request.kind {
         RequestKind::Tunnel => {
             const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
-            let tunnel = Tunnel { policy: &context.policy, limits: &context.limits, target };
+            let policy = context.policy.snapshot();
+            let terminator = context.terminator(&policy, target, &decision);
+            let terminator = Some(&terminator);
+            let tunnel = Tunnel { policy: &policy, limits: &context.limits, target, terminator };
             if !send(&mut to_client, ESTABLISHED).await {
                 return;
             }
             match tunnel.run(&mut client, &mut to_client, server).await {
-                Err(TunnelError::Refused(refusal)) => log_refusal(context, decision, &refusal),
+                Err(TunnelError::Refused(refusal)) => context.record_refusal(decision, &refusal),
                 Err(TunnelError::RefusedRequest(refusal)) => {
-                    log_refusal(context, decision, &refusal);
-                    send_refusal(&mut client, &mut to_client, &refusal, Some(target)).await;
+                    context.record_refusal(decision, &refusal);
+                    send_refusal(context, &mut client, &mut to_client, &refusal, Some(target)).await;
                 }
-                Ok(()) | Err(TunnelError::Io(_) | TunnelError::IdleTimeout) => {}
+                // A client that was refused may still be sending.
+                Ok(Ended::Terminated) => close(&mut client, &mut to_client).await,
+                Ok(Ended::Relayed) | Err(TunnelError::Io(_) | TunnelError::IdleTimeout) => {}
             }
         }
         RequestKind::Forward(forward) => {
+            let terminator = context.terminator(&context.policy.snapshot(), target, &decision);
+            if terminator.checks_plain_http() {
+                let _ = terminator.run(false, &forward.head, &mut client, &mut to_client, server).await;
+                return close(&mut client, &mut to_client).await;
+            }
             let idle_timeout = context.limits.idle_timeout;
             match forward.run(&mut client, &mut to_client, server, idle_timeout).await {
                 Ok(()) => close(&mut client, &mut to_client).await,
                 Err(ForwardError::NoResponse(refusal)) => {
-                    log_refusal(context, decision, &refusal);
-                    send_refusal(&mut client, &mut to_client, &refusal, Some(target)).await;
+                    context.record_refusal(decision, &refusal);
+                    send_refusal(context, &mut client, &mut to_client, &refusal, Some(target)).await;
                 }
                 Err(ForwardError::Interrupted) => {}
             }
@@ -83,15 +93,15 @@ where
 }
 
 /// Rejects a connection over the limit with a response.
-pub(super) async fn reject_connection<R, W>(context: &Context, from_client: R, mut to_client: W)
+pub(crate) async fn reject_connection<R, W>(context: &Context, from_client: R, mut to_client: W)
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
     let refusal = Refusal::TooManyConnections;
-    log_refusal(context, Decision::default(), &refusal);
-    let mut client = BufReader::with_capacity(BUFFER_BYTES, from_client);
-    send_refusal(&mut client, &mut to_client, &refusal, None).await;
+    context.record_refusal(Decision::default(), &refusal);
+    let mut client = ReadBuffer::new(from_client);
+    send_refusal(context, &mut client, &mut to_client, &refusal, None).await;
 }
 
 async fn read_request<C>(context: &Context, client: &mut C) -> Result<ProxyRequest, Refusal>
@@ -105,28 +115,31 @@ where
     ProxyRequest::parse(&head).map_err(Refusal::Head)
 }
 
-fn log_refusal(context: &Context, decision: Decision, refusal: &Refusal) {
-    context.log.record(Decision { is_allowed: false, reason: refusal.code(), ..decision });
-}
-
-async fn send_refusal<C, W>(client: &mut C, to_client: &mut W, refusal: &Refusal, target: Option<&HostPort>)
-where
+/// Sends a refusal as an HTTP response, and ends the connection.
+pub(crate) async fn send_refusal<C, W>(
+    context: &Context,
+    client: &mut C,
+    to_client: &mut W,
+    refusal: &Refusal,
+    target: Option<&HostPort>,
+) where
     C: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let response = refusal.response(target);
+    let remedy = context.remedy.lock().clone();
+    let response = refusal.response(target, &remedy);
     if send(to_client, response.as_bytes()).await {
         close(client, to_client).await;
     }
 }
 
 /// Sends a few bytes to the guest; returns whether that succeeded.
-async fn send<W: AsyncWrite + Unpin>(to_client: &mut W, bytes: &[u8]) -> bool {
+pub(crate) async fn send<W: AsyncWrite + Unpin>(to_client: &mut W, bytes: &[u8]) -> bool {
     matches!(timeout(CLOSE_TIMEOUT, to_client.write_all(bytes)).await, Ok(Ok(())))
 }
 
 /// Ends the sending side, then discards input until the guest closes its side.
-async fn close<C, W>(client: &mut C, to_client: &mut W)
+pub(crate) async fn close<C, W>(client: &mut C, to_client: &mut W)
 where
     C: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -145,15 +158,12 @@ mod tests {
     use tokio::io::{duplex, split};
 
     use super::*;
-    use crate::context::Limits;
-    use crate::name_lookup::NameLookup;
     use crate::{DecisionLog, Policy};
 
     #[tokio::test(start_paused = true)]
     async fn slow_request_head_times_out() {
         let (log, mut decisions) = DecisionLog::bounded(8);
-        let (policy, limits, lookup) = (Policy::default(), Limits::default(), NameLookup::system());
-        let context = Context { policy, limits, lookup, log };
+        let context = Context::new(Policy::default(), log);
         let (proxy_end, guest_end) = duplex(1024);
         let (from_client, to_client) = split(proxy_end);
         let (mut from_proxy, mut to_proxy) = split(guest_end);

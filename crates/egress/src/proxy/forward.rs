@@ -6,12 +6,12 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, split};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, AsyncWriteExt, split};
 
 use super::request::ForwardRequest;
 use crate::http::{BodyError, BodyFraming, Head, HeadError, MAX_INTERIM_RESPONSES, MAX_RESPONSE_HEAD_BYTES};
 use crate::refusal::Refusal;
-use crate::relay::{BUFFER_BYTES, IdleTimer};
+use crate::relay::{IdleTimer, ReadBuffer};
 
 /// Reason why the guest did not receive the complete response.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ impl ForwardRequest {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let (server, mut to_server) = split(server);
-        let mut server = BufReader::with_capacity(BUFFER_BYTES, server);
+        let mut server = ReadBuffer::new(server);
         let idle = &IdleTimer::new(idle_timeout);
         let exchange = async {
             to_server

@@ -1,26 +1,24 @@
 //! Tests of the whole proxy over loopback sockets, from the view of a guest.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::Proxy;
 use crate::context::{Context, Limits};
+use crate::egress::{Egress, loopback_sockets};
 use crate::name_lookup::NameLookup;
 use crate::tls::{client_hello, client_hello_without_name};
-use crate::{Decision, DecisionLog, Policy};
+use crate::{Decision, DecisionLog, Policy, Rule, Source};
 
-const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-const OK_RESPONSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(crate) const OK_RESPONSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 /// Fails the test if `work` takes so long that it must be stuck.
-async fn within_timeout<T>(work: impl Future<Output = T>) -> T {
+pub(crate) async fn within_timeout<T>(work: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(20), work).await.unwrap()
 }
 
@@ -28,23 +26,16 @@ async fn within_timeout<T>(work: impl Future<Output = T>) -> T {
 struct TestProxy {
     port: u16,
     decisions: mpsc::Receiver<Decision>,
-    stop: oneshot::Sender<()>,
-    served: JoinHandle<std::io::Result<()>>,
+    egress: Egress,
 }
 
 fn start_proxy_with_limits(rules: &[&str], lookup_results: &[&[IpAddr]], limits: Limits) -> TestProxy {
     let (log, decisions) = DecisionLog::bounded(64);
     let policy = Policy::parse(rules.iter().copied()).unwrap();
-    let lookup_results = lookup_results.iter().map(|addresses| addresses.to_vec()).collect();
-    let lookup = NameLookup::Scripted(Mutex::new(lookup_results));
-    let proxy = Proxy { context: Context { policy, limits, lookup, log } };
-    let listener = std::net::TcpListener::bind((LOOPBACK, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let (stop, stopped) = oneshot::channel();
-    let served = tokio::spawn(proxy.serve(listener, async {
-        let _ = stopped.await;
-    }));
-    TestProxy { port, decisions, stop, served }
+    let context = Context { limits, lookup: NameLookup::scripted(lookup_results), ..Context::new(policy, log) };
+    let sockets = loopback_sockets(Vec::new());
+    let port = sockets.proxy.local_addr().unwrap().port();
+    TestProxy { port, decisions, egress: Egress::start_with_context(sockets, context, None).unwrap() }
 }
 
 fn start_proxy(rules: &[&str], lookup_results: &[&[IpAddr]]) -> TestProxy {
@@ -90,12 +81,12 @@ impl TestProxy {
 }
 
 /// A server that responds to the first head of each connection and reports all bytes it received.
-struct Server {
-    port: u16,
-    received: mpsc::Receiver<String>,
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    pub(crate) received: mpsc::Receiver<String>,
 }
 
-async fn start_server(response: &str) -> Server {
+pub(crate) async fn start_server(response: &str) -> Server {
     let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (sender, received) = mpsc::channel(8);
@@ -137,6 +128,7 @@ async fn plain_request_is_forwarded_to_allowed_address() {
     assert_eq!(
         decision,
         Decision {
+            source: Source::Proxy,
             is_allowed: true,
             method: Some("GET".to_owned()),
             host: Some("127.0.0.1".parse().unwrap()),
@@ -144,6 +136,7 @@ async fn plain_request_is_forwarded_to_allowed_address() {
             address: Some(LOOPBACK),
             rule: Some(authority.parse().unwrap()),
             reason: "allowed",
+            ..Decision::default()
         }
     );
 }
@@ -152,10 +145,10 @@ async fn plain_request_is_forwarded_to_allowed_address() {
 async fn refusals_contain_reason_and_hint() {
     let mut proxy = start_proxy(&["a.test"], &[&[LOOPBACK], &[LOOPBACK]]);
     for (target, reason, hint) in [
-        ("b.test:443", "no-rule", "allow=b.test:443\n"),
+        ("b.test:443", "no-rule", "allow=b.test\n"),
         ("a.test:8443", "wrong-port", "allow=a.test:8443\n"),
-        ("a.test:80", "private-address", "allow=a.test:80+private\n"),
-        ("169.254.169.254:80", "no-rule", "allow=169.254.169.254:80"),
+        ("a.test:80", "private-address", "allow=a.test+private\n"),
+        ("169.254.169.254:80", "no-rule", "allow=169.254.169.254`"),
     ] {
         for request in [format!("CONNECT {target} HTTP/1.1\r\n\r\n"), format!("GET http://{target} HTTP/1.1\r\n\r\n")] {
             let response = proxy.request(&request).await;
@@ -349,25 +342,32 @@ async fn connections_over_limit_are_rejected() {
 }
 
 #[tokio::test]
-async fn shutdown_stops_all_traffic() {
+async fn dropping_egress_stops_all_traffic() {
     let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
     let authority = listener.local_addr().unwrap().to_string();
     let mut proxy = start_proxy(&[&authority], &[]);
     let mut guest = proxy.open_tunnel(&authority).await;
     let (mut server, _) = within_timeout(listener.accept()).await.unwrap();
-    proxy.stop.send(()).unwrap();
-    within_timeout(proxy.served).await.unwrap().unwrap();
+    let other_handle = proxy.egress.clone();
+    drop(proxy.egress);
+    server.write_all(b"x").await.unwrap();
+    assert_eq!(within_timeout(guest.read(&mut [0])).await.unwrap(), 1);
+    drop(other_handle);
     assert!(matches!(within_timeout(guest.read(&mut [0])).await, Ok(0) | Err(_)));
     assert!(matches!(within_timeout(server.read(&mut [0])).await, Ok(0) | Err(_)));
-    assert!(TcpStream::connect((LOOPBACK, proxy.port)).await.is_err());
+    within_timeout(async { while TcpStream::connect((LOOPBACK, proxy.port)).await.is_ok() {} }).await;
 }
 
 #[tokio::test]
-async fn dropping_proxy_stops_all_traffic() {
-    let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
-    let authority = listener.local_addr().unwrap().to_string();
-    let mut proxy = start_proxy(&[&authority], &[]);
-    let mut guest = proxy.open_tunnel(&authority).await;
-    proxy.served.abort();
-    assert!(matches!(within_timeout(guest.read(&mut [0])).await, Ok(0) | Err(_)));
+async fn added_rule_applies_to_the_next_request() {
+    let mut server = start_server(OK_RESPONSE).await;
+    let authority = format!("127.0.0.1:{}", server.port);
+    let mut proxy = start_proxy(&[], &[]);
+    assert!(proxy.request(&get(&authority)).await.starts_with("HTTP/1.1 403 "));
+    assert_eq!(proxy.next_reason().await, "no-rule");
+    let rule: Rule = authority.parse().unwrap();
+    proxy.egress.allow(rule.clone());
+    assert_eq!(proxy.egress.rules(), [rule]);
+    assert!(proxy.request(&get(&authority)).await.ends_with("ok"));
+    assert!(within_timeout(server.received.recv()).await.is_some());
 }

@@ -1,4 +1,4 @@
-//! A `CONNECT` tunnel. The first bytes of the client determine the protocol and its checks.
+//! A tunnel to one host: a `CONNECT` tunnel, or a transparent connection. The first bytes of the client determine the protocol and its checks.
 //!
 //! - TLS: the server name must be the host of the tunnel. A `ClientHello` without a server name is refused, unless the
 //!   tunnel leads to an IP address (RFC 6066, section 3, forbids addresses as server names).
@@ -18,17 +18,18 @@ mod tests;
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, split};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::context::Limits;
 use crate::http::{HeadError, HttpDetection, detect_http};
 use crate::refusal::Refusal;
-use crate::relay::{BUFFER_BYTES, IdleTimer, copy};
+use crate::relay::{IdleTimer, ReadBuffer, copy};
 use crate::rules::{Host, HostPort, Policy};
+use crate::terminate::{ClientProtocol, Terminator};
 use crate::tls::{MAX_DETECTION_BYTES, TlsDetection, detect_tls};
-pub(super) use error::TunnelError;
+pub(crate) use error::TunnelError;
 use http::{TunnelledHttp, UpgradeState, relay_responses};
 
 const HTTP_PORT: u16 = 80;
@@ -41,10 +42,35 @@ const MAX_DETECTION_READS: usize = 4096;
 
 /// A tunnel to `target`, with its rules and limits.
 #[derive(Debug)]
-pub(super) struct Tunnel<'a> {
-    pub(super) policy: &'a Policy,
-    pub(super) limits: &'a Limits,
-    pub(super) target: &'a HostPort,
+pub(crate) struct Tunnel<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) limits: &'a Limits,
+    pub(crate) target: &'a HostPort,
+    /// The checks of requests; `None` if there are none.
+    pub(crate) terminator: Option<&'a Terminator>,
+}
+
+/// How a tunnel ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Relayed,
+    Terminated,
+}
+
+/// Reason why relaying ends.
+enum Stop {
+    Error(TunnelError),
+    /// The connection must be terminated instead. The bytes have not been relayed.
+    Terminate {
+        is_tls: bool,
+        first_bytes: Vec<u8>,
+    },
+}
+
+impl<E: Into<TunnelError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,31 +82,60 @@ enum Protocol {
 
 impl Tunnel<'_> {
     /// Relays bytes until both sides have ended, one side fails, or the idle timeout expires.
-    pub(super) async fn run<C, W, S>(&self, client: &mut C, to_client: &mut W, server: S) -> Result<(), TunnelError>
+    pub(crate) async fn run<C, W, S>(&self, client: &mut C, to_client: &mut W, server: S) -> Result<Ended, TunnelError>
     where
         C: AsyncBufRead + Unpin,
         W: AsyncWrite + Unpin,
-        S: AsyncRead + AsyncWrite + Unpin,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (server, mut to_server) = split(server);
-        let mut server = BufReader::with_capacity(BUFFER_BYTES, server);
+        let mut server = ReadBuffer::new(server);
         let idle = &IdleTimer::new(self.limits.idle_timeout);
         let upgrade = &watch::Sender::new(UpgradeState::None);
         let client_to_server = async {
             let mut first_bytes = Vec::new();
-            let (protocol, sent) = self.detect_protocol(client, &mut to_server, &mut first_bytes).await?;
+            let (protocol, sent) = self.detect_protocol(&mut *client, &mut to_server, &mut first_bytes).await?;
+            if self.must_terminate(protocol, &first_bytes)? {
+                return Err(Stop::Terminate { is_tls: protocol == Protocol::Tls, first_bytes });
+            }
             if protocol == Protocol::Http {
                 let is_allowed_name = |host: &Host| self.is_allowed_name(host);
                 let head_timeout = self.limits.head_timeout;
                 let http = TunnelledHttp { target: self.target, is_allowed_name, head_timeout, idle, upgrade };
-                return http.relay_requests(&mut first_bytes.as_slice().chain(client), &mut to_server).await;
+                return Ok(http
+                    .relay_requests(&mut first_bytes.as_slice().chain(&mut *client), &mut to_server)
+                    .await?);
             }
             to_server.write_all(&first_bytes[sent..]).await?;
-            Ok(copy(client, &mut to_server, idle).await?)
+            Ok(copy(&mut *client, &mut to_server, idle).await?)
         };
-        let server_to_client = relay_responses(&mut server, to_client, idle, upgrade);
+        let server_to_client = async { Ok(relay_responses(&mut server, &mut *to_client, idle, upgrade).await?) };
         let both = async { tokio::try_join!(client_to_server, server_to_client).map(|_| ()) };
-        idle.run(both).await.unwrap_or(Err(TunnelError::IdleTimeout))
+        let relayed = idle.run(both).await.unwrap_or(Err(Stop::Error(TunnelError::IdleTimeout)));
+        match (relayed, self.terminator) {
+            (Ok(()), _) => Ok(Ended::Relayed),
+            (Err(Stop::Terminate { is_tls, first_bytes }), Some(terminator)) => {
+                let server = server.into_inner().unsplit(to_server);
+                terminator.run(is_tls, &first_bytes, client, to_client, server).await?;
+                Ok(Ended::Terminated)
+            }
+            (Err(Stop::Terminate { .. }), None) => Err(Refusal::NotHttp.into()),
+            (Err(Stop::Error(error)), _) => Err(error),
+        }
+    }
+
+    /// Returns whether the requests of the client must be read. Fails if its protocol has none that could be.
+    fn must_terminate(&self, protocol: Protocol, first_bytes: &[u8]) -> Result<bool, Refusal> {
+        let Some(terminator) = self.terminator else { return Ok(false) };
+        let detected = detect_tls(first_bytes);
+        terminator.is_needed(match (protocol, &detected) {
+            (Protocol::Tls, TlsDetection::ClientHello { server_name }) => {
+                ClientProtocol::Tls { server_name: server_name.as_deref() }
+            }
+            (Protocol::Tls, _) => ClientProtocol::Tls { server_name: None },
+            (Protocol::Http, _) => ClientProtocol::Http,
+            (Protocol::Other, _) => ClientProtocol::Other,
+        })
     }
 
     /// Reads into `bytes` until the protocol is known; returns it with the number of bytes that were already relayed.

@@ -140,6 +140,11 @@ impl HostPort {
         Ok(Self { host: host.parse()?, port })
     }
 
+    /// Returns the text of a rule that allows this destination: without a port, a rule allows the ports of the web.
+    pub(crate) fn rule_text(&self) -> String {
+        if matches!(self.port, 80 | 443) { self.host.to_string() } else { self.to_string() }
+    }
+
     /// Returns the host, followed by the port unless it is `default_port`.
     pub(crate) fn authority(&self, default_port: u16) -> String {
         if self.port == default_port { self.host.to_string() } else { self.to_string() }

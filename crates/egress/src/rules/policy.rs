@@ -1,9 +1,13 @@
 //! The policy of a sandbox: decisions about a destination, before and after its name is resolved.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ringfence_core::{MAX_EGRESS_PORTS, MIRROR_PORT, PROXY_PORT};
+
 use super::address_class::AddressClass;
-use super::host::HostPort;
+use super::host::{Host, HostPort};
+use super::request::RequestScope;
 use super::rule::{Rule, RuleError};
 
 /// The rules of a sandbox. A destination is allowed if any rule allows it; an empty policy allows nothing.
@@ -40,11 +44,26 @@ impl Denial {
     }
 }
 
+/// Ports that every sandbox with egress has for something else.
+const RESERVED_PORTS: [u16; 5] = [53, 80, 443, PROXY_PORT, MIRROR_PORT];
+
 impl Policy {
+    /// Returns the ports that rules name, besides 80 and 443, on which a sandbox needs a listener: the lowest ones, if
+    /// there are more than a sandbox can have.
+    pub fn named_ports(rules: &[Rule]) -> BTreeSet<u16> {
+        let ports: BTreeSet<u16> = rules.iter().filter_map(Rule::port).collect();
+        ports.into_iter().filter(|port| !RESERVED_PORTS.contains(port)).take(MAX_EGRESS_PORTS).collect()
+    }
+
     /// Parses rules; fails at the first invalid one.
     pub fn parse<'a>(rules: impl IntoIterator<Item = &'a str>) -> Result<Self, RuleError> {
         let rules = rules.into_iter().map(str::parse).collect::<Result<_, _>>()?;
         Ok(Self { rules })
+    }
+
+    /// Returns whether a rule allows some port of a host.
+    pub(crate) fn has_rule_for(&self, host: &Host) -> bool {
+        self.rules.iter().any(|rule| rule.matches_host(host))
     }
 
     /// Finds the rule that allows a destination. If several do, a rule that allows private addresses wins.
@@ -57,6 +76,17 @@ impl Policy {
             .filter(|rule| rule.matches_port(target.port))
             .max_by_key(|rule| rule.allows_private())
             .ok_or(Denial::WrongPort)
+    }
+
+    /// Returns the limits on the requests to a destination at `address`, of which one must allow a request. They are empty
+    /// if a rule without limits applies.
+    pub(crate) fn request_scopes(rules: &[Rule], target: &HostPort, address: Option<IpAddr>) -> Vec<RequestScope> {
+        let applies = |rule: &&Rule| {
+            let has_address = address.is_none_or(|address| rule.check_address(address).is_ok());
+            rule.matches_host(&target.host) && rule.matches_port(target.port) && has_address
+        };
+        let scopes: Vec<_> = rules.iter().filter(applies).map(|rule| rule.requests().clone()).collect();
+        if scopes.iter().all(RequestScope::is_limited) { scopes } else { Vec::new() }
     }
 
     /// Checks all addresses of a host that `rule` allows.
@@ -114,6 +144,20 @@ mod tests {
         let rules = ["db.corp:443", "*.corp:443+private", "*.corp"];
         assert_eq!(find_rule(&rules, "db.corp:443").unwrap(), "*.corp:443+private");
         assert_eq!(find_rule(&rules, "db.corp:80").unwrap(), "*.corp");
+    }
+
+    #[test]
+    fn rule_without_limits_applies_to_all_requests_at_its_addresses() {
+        let target = HostPort::parse("a.com:443", None).unwrap();
+        let scopes = |rules: &[&str], address: &str| {
+            let rules = Policy::parse(rules.iter().copied()).unwrap().rules;
+            Policy::request_scopes(&rules, &target, Some(address.parse().unwrap())).len()
+        };
+        assert_eq!(scopes(&["a.com method=GET", "*.com path=/x", "b.com"], "1.1.1.1"), 2);
+        assert_eq!(scopes(&["a.com method=GET", "a.com"], "1.1.1.1"), 0);
+        assert_eq!(scopes(&["a.com:80", "a.com:443 method=GET"], "1.1.1.1"), 1);
+        // The unlimited rule does not allow the address.
+        assert_eq!(scopes(&["a.com+private method=GET", "a.com"], "10.0.0.1"), 1);
     }
 
     #[test]

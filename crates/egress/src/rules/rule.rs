@@ -1,14 +1,18 @@
-//! One rule of an egress policy: `HOST[:PORT][+private]`.
+//! One rule of an egress policy: `HOST[:PORT][+private]`, optionally followed by ` method=GET` and ` path=/repos/*`.
 //!
 //! HOST is a name, `*.domain` (all subdomains at any depth, but not the domain itself), an IPv4 address or an IPv6
-//! address in brackets. PORT is a number or `*`; the default is 80 and 443. Rules allow; no rule denies.
+//! address in brackets. PORT is a number or `*`; the default is 80 and 443. Rules allow; no rule denies. A rule with
+//! methods or paths allows only such HTTP requests.
+
+mod intersection;
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use super::address_class::AddressClass;
-use super::host::{DnsName, Host, HostError, parse_port, split_port};
+use super::host::{DnsName, Host, HostError, HostPort, parse_port, split_port};
+use super::request::{MethodError, PathPatternError, RequestScope};
 
 /// Reason why a text is not a valid rule.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +27,12 @@ pub enum RuleError {
     Wildcard { rule: String },
     #[error("egress rule {rule:?} has an address that cannot be connected to")]
     Unusable { rule: String },
+    #[error("egress rule {rule:?} has an invalid method")]
+    Method { rule: String, source: MethodError },
+    #[error("egress rule {rule:?} has an invalid path")]
+    Path { rule: String, source: PathPatternError },
+    #[error("egress rule {rule:?} has the unknown part {part:?}")]
+    Part { rule: String, part: String },
 }
 
 impl RuleError {
@@ -41,6 +51,9 @@ impl RuleError {
             Self::Flag { .. } => "the only flag is +private",
             Self::Wildcard { .. } => "`*.example.com` allows every subdomain of example.com",
             Self::Unusable { .. } => "write the address of one host, such as 127.0.0.1",
+            Self::Method { .. } => "write a method of HTTP, such as GET; CONNECT cannot be allowed",
+            Self::Path { .. } => "write a path such as /user, /repos/*/issues, or /repos/* for everything beneath",
+            Self::Part { .. } => "after the host, a rule may have parts like method=GET and path=/repos/*",
         }
     }
 }
@@ -51,6 +64,7 @@ pub struct Rule {
     hosts: HostPattern,
     ports: PortPattern,
     allows_private: bool,
+    requests: RequestScope,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +82,43 @@ enum PortPattern {
 }
 
 impl Rule {
+    /// Returns the port besides 80 and 443 on which programs connect to the name of this rule. `None` for a rule with
+    /// an address, which only the explicit proxy serves.
+    pub fn port(&self) -> Option<u16> {
+        match (&self.hosts, self.ports) {
+            (HostPattern::Exact(Host::Address(_)), _) | (_, PortPattern::Web | PortPattern::Any) => None,
+            (_, PortPattern::Exact(port)) => Some(port),
+        }
+    }
+
+    /// Limits the rule to requests with these methods, in addition to those that it already has.
+    pub fn with_methods<T: AsRef<str>>(mut self, methods: impl IntoIterator<Item = T>) -> Result<Self, RuleError> {
+        for method in methods {
+            let method =
+                method.as_ref().parse().map_err(|source| RuleError::Method { rule: self.to_string(), source })?;
+            if !self.requests.methods.contains(&method) {
+                self.requests.methods.push(method);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Limits the rule to requests whose path matches one of these patterns, in addition to those that it already has.
+    pub fn with_paths<T: AsRef<str>>(mut self, paths: impl IntoIterator<Item = T>) -> Result<Self, RuleError> {
+        for path in paths {
+            let path = path.as_ref().parse().map_err(|source| RuleError::Path { rule: self.to_string(), source })?;
+            if !self.requests.paths.contains(&path) {
+                self.requests.paths.push(path);
+            }
+        }
+        Ok(self)
+    }
+
+    /// The requests that this rule allows.
+    pub fn requests(&self) -> &RequestScope {
+        &self.requests
+    }
+
     pub(super) fn matches_host(&self, host: &Host) -> bool {
         match (&self.hosts, host) {
             (HostPattern::Exact(allowed), host) => allowed == host,
@@ -84,8 +135,22 @@ impl Rule {
         }
     }
 
+    /// Returns whether the rule allows only public addresses.
+    pub fn is_public(&self) -> bool {
+        let is_public_host = match &self.hosts {
+            HostPattern::Exact(Host::Address(address)) => AddressClass::of(*address) == AddressClass::Public,
+            HostPattern::Exact(Host::Name(_)) | HostPattern::SubdomainsOf(_) => true,
+        };
+        is_public_host && !self.allows_private
+    }
+
+    /// Returns whether the rule is for this host and port.
+    pub(crate) fn matches(&self, target: &HostPort) -> bool {
+        self.matches_host(&target.host) && self.matches_port(target.port)
+    }
+
     /// Returns whether the hosts of this rule may have private addresses.
-    pub(super) fn allows_private(&self) -> bool {
+    pub(crate) fn allows_private(&self) -> bool {
         self.allows_private
     }
 
@@ -104,6 +169,23 @@ impl FromStr for Rule {
     type Err = RuleError;
 
     fn from_str(text: &str) -> Result<Self, RuleError> {
+        match text.split_once(' ') {
+            None => Self::parse_destination(text),
+            Some((destination, parts)) => {
+                parts.split_whitespace().try_fold(Self::parse_destination(destination)?, |rule, part| {
+                    match part.split_once('=') {
+                        Some(("method", method)) => rule.with_methods([method]),
+                        Some(("path", path)) => rule.with_paths([path]),
+                        _ => Err(RuleError::Part { rule: text.to_owned(), part: part.to_owned() }),
+                    }
+                })
+            }
+        }
+    }
+}
+
+impl Rule {
+    fn parse_destination(text: &str) -> Result<Self, RuleError> {
         let rule = || text.to_owned();
         let bad_host = |source| RuleError::Host { rule: rule(), source };
         let (host_port, flag) = match text.split_once('+') {
@@ -136,7 +218,12 @@ impl FromStr for Rule {
         if literal.is_some_and(|address| AddressClass::of(address) == AddressClass::Unusable) {
             return Err(RuleError::Unusable { rule: rule() });
         }
-        Ok(Self { hosts, ports, allows_private: flag.is_some() && literal.is_none() })
+        Ok(Self {
+            hosts,
+            ports,
+            allows_private: flag.is_some() && literal.is_none(),
+            requests: RequestScope::default(),
+        })
     }
 }
 
@@ -151,7 +238,9 @@ impl fmt::Display for Rule {
             PortPattern::Exact(port) => write!(f, ":{port}")?,
             PortPattern::Any => f.write_str(":*")?,
         }
-        f.write_str(if self.allows_private { "+private" } else { "" })
+        f.write_str(if self.allows_private { "+private" } else { "" })?;
+        self.requests.methods.iter().try_for_each(|method| write!(f, " method={method}"))?;
+        self.requests.paths.iter().try_for_each(|path| write!(f, " path={path}"))
     }
 }
 
@@ -169,6 +258,10 @@ mod tests {
             ("10.0.0.1:5432+private", "10.0.0.1:5432"),
             ("[FD00::1]:443", "[fd00::1]:443"),
             ("169.254.169.254", "169.254.169.254"),
+            (
+                "a.com:443+private method=get  path=/repos/* method=POST method=GET",
+                "a.com:443+private method=GET method=POST path=/repos/*",
+            ),
         ] {
             let rule: Rule = text.parse().unwrap();
             assert_eq!(rule.to_string(), shown);
@@ -196,6 +289,11 @@ mod tests {
             "::1",
             "[::ffff:10.0.0.1]",
             "0.0.0.0",
+            "a.com method=",
+            "a.com method=CONNECT",
+            "a.com path=repos",
+            "a.com path=/a/../b",
+            "a.com GET",
         ] {
             use std::error::Error;
             use std::fmt::Write;

@@ -8,12 +8,13 @@ use serde_json::Value;
 use super::checks::{check_path, check_variables};
 use super::error::{EntryError, ExpectedType, Warning, type_name};
 use super::fields::Fields;
-use crate::{HostPathMode, SandboxSettings};
+use crate::{AllowEntry, HostPathMode, SandboxSettings};
 use ringfence_core::suggest::{closest, join};
 use ringfence_egress::Rule;
+use serde::Deserialize as _;
 
 /// All keys of `box`.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "allow",
     "cpus",
     "env",
@@ -24,6 +25,7 @@ const KEYS: [&str; 12] = [
     "network",
     "pids_limit",
     "read_only_rootfs",
+    "secrets",
     "shared",
     "startup_timeout_sec",
 ];
@@ -62,6 +64,7 @@ pub(super) fn parse(value: &Value) -> Result<(SandboxSettings, Vec<Warning>), En
         image,
         network: network(&mut fields)?.unwrap_or(defaults.network),
         allow: allow(&mut fields)?,
+        secrets: fields.strings(&["secrets"])?.unwrap_or_default(),
         host_path,
         host_path_mode: host_path_mode(&mut fields)?.unwrap_or(defaults.host_path_mode),
         env,
@@ -99,8 +102,18 @@ fn host_path_mode(fields: &mut Fields<'_>) -> Result<Option<HostPathMode>, Entry
     }
 }
 
-/// Returns the egress rules of the server in normalized form.
+/// Returns the egress rules of the server in their normalized text form, which can express methods and paths too.
 fn allow(fields: &mut Fields<'_>) -> Result<Vec<String>, EntryError> {
+    let given = fields.get(&["allow"]).and_then(|(_, value)| value.as_array());
+    if let Some(items) = given.filter(|items| items.iter().any(Value::is_object)) {
+        let parse = |item: &Value| {
+            AllowEntry::deserialize(item).map(|entry| entry.0.to_string()).map_err(|error| {
+                let hint = "write a host, or a table such as { host = \"example.com\", methods = [\"GET\"] }";
+                fields.invalid("allow", format!("contains an invalid rule: {error}"), hint)
+            })
+        };
+        return items.iter().map(parse).collect();
+    }
     let rules = fields.strings(&["allow"])?.unwrap_or_default();
     let parse = |text: &String| {
         text.parse::<Rule>().map(|rule| rule.to_string()).map_err(|error| {
@@ -124,6 +137,16 @@ mod tests {
         for key in KEYS {
             assert!(parse(&json!({key: [[1]]})).is_err(), "{key}");
         }
+    }
+
+    #[test]
+    fn rules_with_methods_and_paths_are_tables_or_texts() {
+        let table = json!({"allow": ["b.com", {"host": "a.com", "methods": ["get"], "paths": ["/x/*"]}]});
+        let (settings, _) = parse(&table).unwrap();
+        assert_eq!(settings.allow, ["b.com", "a.com method=GET path=/x/*"]);
+        assert_eq!(parse(&json!({"allow": settings.allow})).unwrap().0.allow, settings.allow);
+        let error = parse(&json!({"allow": [{"host": "a.com", "path": ["/x"]}]})).unwrap_err();
+        assert!(error.to_string().contains("unknown field `path`"), "{error}");
     }
 
     #[test]

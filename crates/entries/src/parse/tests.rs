@@ -71,7 +71,7 @@ fn missing_keys_have_defaults() {
 fn box_survives_a_round_trip() {
     let entry = json!({"mode": "stdio", "command": "x", "sandbox": false, "box": {
         "image": "/roots/x", "host_path": "~/p", "host_path_mode": "rw", "network": "off",
-        "allow": ["api.example.com", "*.example.org:8443+private"], "env": {"A": "b"}, "startup_timeout_sec": 5,
+        "allow": ["api.example.com", "*.example.org:8443+private"], "secrets": ["github"], "env": {"A": "b"}, "startup_timeout_sec": 5,
         "cpus": 0.5, "memory_mb": 512, "pids_limit": 64, "read_only_rootfs": false, "shared": true,
     }});
     assert_eq!(parsed_with_warnings(&entry), entry.to_string());

@@ -17,6 +17,8 @@ pub(crate) enum Action {
     /// Reads the full output of a call.
     ReadOutput,
     UseServers,
+    /// Extends what a session may reach. Never a right of code or of an MCP client; see `Authorizer::check_rules`.
+    ExtendNetwork,
     /// Adds, changes, pins and removes servers, and reads their logs. Only the operator may.
     ManageServers,
     /// Stores values and tools for later runs, and reads them.
@@ -38,7 +40,7 @@ impl Action {
             Self::ManageSessions => &[Capability::Sessions],
             Self::UseServers | Self::ManageServers => &[Capability::Servers],
             Self::UseMemory => &[Capability::Memory],
-            Self::Other => &[],
+            Self::ExtendNetwork | Self::Other => &[],
         }
     }
 }

@@ -26,6 +26,26 @@ fn everything_but_managing_servers_is_allowed_without_rules() {
 }
 
 #[test]
+fn only_the_operator_and_tokens_extend_the_network_of_a_session() {
+    let rules = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Rule>>();
+    let (public, private) =
+        (rules(&["api.example.com", "*.example.com:8443"]), rules(&["api.example.com", "db+private"]));
+    let (token, local, operator) = (Principal::named("ci"), Principal::local(), Principal::operator());
+    let allows = |authorizer: &Authorizer, principal: &Principal, rules: &[Rule]| {
+        authorizer.allows(Subject::principal(principal), Action::ExtendNetwork, Object::Rules(rules))
+    };
+    let asks = authorizer(Profile::default()).with_tokens_may_allow(true);
+    assert!(allows(&asks, &operator, &private) && allows(&asks, &token, &public));
+    assert!(!allows(&asks, &token, &private), "a token must not reach the networks of the host");
+    for address in ["127.0.0.1:8000", "10.0.0.1", "169.254.169.254", "[::1]:80"] {
+        assert!(!allows(&asks, &token, &rules(&[address])), "{address}");
+    }
+    assert!(!allows(&asks, &local, &public), "an agent could send requests without a token");
+    let never = authorizer(Profile::default());
+    assert!(allows(&never, &operator, &private) && !allows(&never, &token, &public));
+}
+
+#[test]
 fn servers_and_tools_outside_the_profile_are_refused() {
     let profile = Profile { servers: Some(vec!["git".into()]), deny: vec!["log".into()], ..Profile::default() };
     let (authorizer, local, catalogue) = (authorizer(profile), Principal::local(), Catalogue::default());

@@ -62,6 +62,7 @@ impl CodeMode {
                 session_id: Some(session),
                 timeout: Some(timeout),
                 host: Some(host),
+                questions: caller.questions.clone(),
             };
             match self.0.sessions.execute(&caller.principal, request, cancel.clone()).await {
                 // The session has expired in the meantime; nothing has run.

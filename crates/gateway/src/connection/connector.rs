@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::link::{LegacyConversation, ServerLink};
+use super::link::{LegacyConnection, ServerLink};
 use crate::authorize::Pins;
 use crate::catalogue::{Catalogue, ListKind};
 use crate::fleet::{Connect, ConnectFailure, Stage};
@@ -90,10 +90,10 @@ impl Connector {
         let listener = listen(upstream.clone(), Arc::clone(&catalogue), received, self.messages.clone());
         let listener = AbortOnDropHandle::new(tokio::spawn(listener));
         let transport = entry.transport.clone();
-        let legacy = (hosted.is_none() && upstream.era().is_modern()).then(|| LegacyConversation {
+        let legacy = (hosted.is_none() && upstream.era().is_modern()).then(|| LegacyConnection {
             connect: Box::new(move || remote_target(&transport)),
             messages: legacy_sender,
-            conversation: OnceCell::new(),
+            upstream: OnceCell::new(),
         });
         Ok(ServerLink::new(upstream, hosted, catalogue, listener, legacy))
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_core::sync::Mutex;
+use ringfence_egress::Rule;
 use ringfence_mcp::era::Era;
 use ringfence_mcp::upstream::{ConnectOptions, Eras, Incoming, Target, Upstream};
 use ringfence_servers::HostedServer;
@@ -31,7 +32,7 @@ const STOP_RETRY_DELAY: Duration = Duration::from_millis(5);
 pub(crate) struct ServerLink {
     pub(crate) upstream: Upstream,
     /// A second connection in the legacy era, for clients of that era. Only remote servers of the modern era have one.
-    legacy: Option<LegacyConversation>,
+    legacy: Option<LegacyConnection>,
     hosted: Mutex<Option<Arc<HostedServer>>>,
     catalogue: Arc<Mutex<Arc<Catalogue>>>,
     last_check: Mutex<Instant>,
@@ -45,7 +46,7 @@ impl ServerLink {
         hosted: Option<HostedServer>,
         catalogue: Arc<Mutex<Arc<Catalogue>>>,
         listener: AbortOnDropHandle<()>,
-        legacy: Option<LegacyConversation>,
+        legacy: Option<LegacyConnection>,
     ) -> Self {
         let hosted = Mutex::new(hosted.map(Arc::new));
         let last_check = Mutex::new(Instant::now());
@@ -64,24 +65,29 @@ impl ServerLink {
         Arc::clone(&self.catalogue.lock())
     }
 
+    /// Adds rules to the network of the server until it restarts, and returns all rules. `None` if it has no sandbox.
+    pub(crate) async fn allow(&self, rules: Vec<Rule>) -> Option<Vec<Rule>> {
+        self.hosted()?.allow(rules).await
+    }
+
     fn hosted(&self) -> Option<Arc<HostedServer>> {
         self.hosted.lock().clone()
     }
 }
 
 /// A second connection to a remote server, opened on first use.
-pub(super) struct LegacyConversation {
+pub(super) struct LegacyConnection {
     pub(super) connect: RemoteConnect,
     pub(super) messages: mpsc::Sender<Incoming>,
-    pub(super) conversation: OnceCell<Option<Upstream>>,
+    pub(super) upstream: OnceCell<Option<Upstream>>,
 }
 
 /// Returns the target for another connection to a remote server.
 pub(super) type RemoteConnect = Box<dyn Fn() -> Option<Target> + Send + Sync>;
 
-impl LegacyConversation {
+impl LegacyConnection {
     async fn open(&self) -> Option<&Upstream> {
-        let opened = self.conversation.get_or_init(|| async {
+        let opened = self.upstream.get_or_init(|| async {
             let options = ConnectOptions { timeout: PROBE_TIMEOUT, eras: Eras::LegacyOnly };
             Upstream::connect((self.connect)()?, identity(), self.messages.clone(), options).await.ok()
         });
@@ -119,7 +125,7 @@ impl Link for ServerLink {
     }
 
     async fn stop(self: Arc<Self>) {
-        if let Some(Some(legacy)) = self.legacy.as_ref().and_then(|legacy| legacy.conversation.get()) {
+        if let Some(Some(legacy)) = self.legacy.as_ref().and_then(|legacy| legacy.upstream.get()) {
             legacy.close().await;
         }
         self.upstream.close().await;
@@ -148,6 +154,10 @@ impl Link for ServerLink {
 
     fn stderr_tail(&self) -> Vec<String> {
         self.hosted().map(|hosted| hosted.stderr_tail()).unwrap_or_default()
+    }
+
+    fn blocked(&self) -> Vec<String> {
+        self.hosted().map(|hosted| hosted.refused_hosts()).unwrap_or_default()
     }
 
     fn sandbox_id(&self) -> Option<String> {

@@ -33,6 +33,8 @@ pub(crate) trait Link: Send + Sync + 'static {
     fn tool_count(&self) -> usize;
     fn tools(&self) -> Vec<ToolSummary>;
     fn stderr_tail(&self) -> Vec<String>;
+    /// A line for each host that the server was refused.
+    fn blocked(&self) -> Vec<String>;
     fn sandbox_id(&self) -> Option<String>;
     fn usage(&self) -> Value;
 }

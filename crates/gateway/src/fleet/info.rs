@@ -31,6 +31,9 @@ pub(crate) struct ServerInfo {
     pub(crate) sandbox_id: Option<String>,
     pub(crate) uptime_s: Option<u64>,
     pub(crate) usage: Value,
+    /// The hosts that it was refused, one line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) blocked: Vec<String>,
     /// Only if a single server is described.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stderr: Option<Vec<String>>,
@@ -57,6 +60,7 @@ impl ServerInfo {
             sandbox_id: link.and_then(Link::sandbox_id),
             uptime_s: connection.map(|connection| connection.connected_at.elapsed().as_secs()),
             usage: link.map_or(Value::Null, Link::usage),
+            blocked: link.map(Link::blocked).unwrap_or_default(),
             stderr: None,
         }
     }

@@ -49,12 +49,12 @@ pub(super) async fn run(
         match (params.code, params.command) {
             (Some(code), None) => {
                 let code = not_blank("code", code)?;
-                let request = CodeRequest { code, template, flavor, session_id, timeout, host: None };
+                let request = CodeRequest { code, template, flavor, session_id, timeout, host: None, questions: None };
                 DetachOnDrop::new(async move { sessions.execute(&principal, request, cancel).await }).await
             }
             (None, Some(command)) => {
                 let command = not_blank("command", command)?;
-                let request = CommandRequest { command, template, flavor, session_id, timeout };
+                let request = CommandRequest { command, template, flavor, session_id, timeout, questions: None };
                 DetachOnDrop::new(async move { sessions.run_command(&principal, request, cancel).await }).await
             }
             _ => Err(exactly_one_of("code", "command")),

@@ -22,7 +22,11 @@ use crate::hosting::Hosting;
 pub(super) async fn list(State(rest): State<Rest>, Extension(principal): Extension<Principal>) -> HandlerResult {
     let mut servers = rest.hosting()?.fleet().all();
     servers.retain(|info| is_visible(&rest, &principal, info));
+    let may_manage = may_manage(&rest, &principal);
     for info in &mut servers {
+        if !may_manage {
+            info.blocked.clear();
+        }
         hide_tools(&rest, &principal, info);
     }
     let servers: Vec<Value> =
@@ -38,6 +42,7 @@ pub(super) async fn show(
     let mut info = find_visible(&rest, &principal, &name)?;
     if !may_manage(&rest, &principal) {
         info.stderr = None;
+        info.blocked.clear();
     }
     Ok(Json(describe_server(&rest, &principal, &info)?).into_response())
 }
@@ -212,7 +217,7 @@ pub(super) async fn restart(
 }
 
 /// Returns the store if the principal may change servers: an entry decides what is started on this machine.
-fn writable_store<'a>(rest: &'a Rest, principal: &Principal) -> Result<&'a Store, RestError> {
+pub(super) fn writable_store<'a>(rest: &'a Rest, principal: &Principal) -> Result<&'a Store, RestError> {
     rest.authorize(principal, Action::ManageServers)?;
     Ok(rest.hosting()?.store())
 }
@@ -233,7 +238,7 @@ fn is_tool_visible(rest: &Rest, principal: &Principal, server: &str, tool: &str)
 }
 
 /// Finds a server, whether the caller may see it or not.
-fn find(hosting: &Hosting, name: &str) -> Result<ServerInfo, Failure> {
+pub(super) fn find(hosting: &Hosting, name: &str) -> Result<ServerInfo, Failure> {
     hosting.fleet().info(name).ok_or_else(unknown_server)
 }
 
@@ -259,13 +264,13 @@ fn unknown_server() -> Failure {
     Failure::new(Kind::NotFound, "unknown server").hint("GET /v1/servers lists the servers")
 }
 
-fn not_connected(info: &ServerInfo) -> Failure {
+pub(super) fn not_connected(info: &ServerInfo) -> Failure {
     let reason = info.error.as_ref().map(|error| format!(": {}", error.message)).unwrap_or_default();
     Failure::new(Kind::Connection, format!("server {} is {}{reason}", info.name, info.status.name()))
         .hint("GET /v1/servers/{name} shows details")
 }
 
-fn not_stored(name: &str) -> Failure {
+pub(super) fn not_stored(name: &str) -> Failure {
     Failure::new(Kind::NotFound, format!("server {name} is not in the store"))
         .hint("change a server of a configuration file in that file")
 }
@@ -275,7 +280,7 @@ fn parse_entry(name: &str, entry: &Value) -> Result<(ServerEntry, Vec<Warning>),
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "used with map_err")]
-fn invalid(error: EntryError) -> Failure {
+pub(super) fn invalid(error: EntryError) -> Failure {
     let failure = Failure::new(Kind::Validation, error.to_string());
     error.hints().into_iter().fold(failure, Failure::hint)
 }
@@ -286,7 +291,7 @@ fn describe_entry(entry: &ServerEntry, warnings: &[Warning]) -> Value {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "used with map_err")]
-fn store_failure(error: StoreError) -> Failure {
+pub(super) fn store_failure(error: StoreError) -> Failure {
     let kind = match error {
         StoreError::NameTaken { .. } => Kind::Validation,
         _ => Kind::Internal,

@@ -9,8 +9,9 @@ use ringfence_store::PinKind;
 use serde_json::Value;
 
 use super::Gateway;
+use super::running_calls::Reply;
 use crate::authorize::{Action, Object, Subject};
-use crate::reply::{self, ToolResult};
+use crate::reply;
 use crate::tools;
 use crate::tools::arguments::ToolCall;
 
@@ -43,6 +44,10 @@ impl Gateway {
                 return Box::pin(self.relay(hosting, item, "tools/call", params, self.deadline(), context)).await;
             }
         }
+        if is_builtin && let Some(call) = self.running_calls.take(&params, &name, context)? {
+            let call = self.running_calls.wait(call, &name, None, context);
+            return self.finish_call(call, context).await;
+        }
         let progress_token = params["_meta"].get("progressToken").cloned();
         let arguments = match params.get_mut("arguments").map(Value::take) {
             Some(Value::Object(arguments)) => Some(arguments),
@@ -59,12 +64,17 @@ impl Gateway {
             Err(refusal) => return Err(self.refuse(context, refusal)),
         };
         call.actions().into_iter().try_for_each(authorize)?;
-        let call = self.call_builtin_tool(call, progress_token, context);
+        let call = self.call_builtin_tool(call, &name, progress_token, context);
+        self.finish_call(call, context).await
+    }
+
+    /// Waits for a call of a built-in tool, at most until the timeout of requests.
+    async fn finish_call(&self, call: impl Future<Output = Result<Reply, Failure>>, context: &Context) -> Outcome {
         let Ok(result) = tokio::time::timeout(self.request_timeout, call).await else {
             context.cancel.cancel();
             return Err(self.refuse(context, failure::timed_out(self.request_timeout)));
         };
-        result.map(ToolResult::into_json).map_err(failure::render)
+        result.map(Reply::into_json).map_err(failure::render)
     }
 }
 

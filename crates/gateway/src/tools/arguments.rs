@@ -176,6 +176,7 @@ impl ToolCall {
                     session_id: params.session_id.map(session_id).transpose()?,
                     timeout: params.timeout.map(timeout).transpose()?,
                     host: None,
+                    questions: None,
                 };
                 Ok(Self::ExecuteCode(request, params.servers.unwrap_or_default()))
             }
@@ -207,6 +208,7 @@ impl ToolCall {
                     flavor: params.flavor,
                     session_id: params.session_id.map(session_id).transpose()?,
                     timeout: params.timeout.map(timeout).transpose()?,
+                    questions: None,
                 }))
             }
             tools::GET_SESSIONS => {
@@ -311,7 +313,7 @@ mod tests {
     #[test]
     fn valid_arguments_become_a_request() {
         let call = parse_call("execute_code", json!({"code": "1", "timeout": 2.5, "session_id": null})).unwrap();
-        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None }, [])"#);
+        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None, questions: None }, [])"#);
         assert!(matches!(ToolCall::parse("get_volume_path", None), Ok(ToolCall::GetVolumePath)));
         let call = parse_call("run_python", json!({"code": "1", "servers": ["a"], "timeout": 5})).unwrap();
         insta::assert_compact_debug_snapshot!(call, @r#"RunPython(RunPython { code: "1", servers: ["a"], timeout: Some(5s) })"#);

@@ -102,7 +102,7 @@ class CellRunner {
     controller.on('message', (message) => this.#receive(message));
   }
 
-  #receive({ type, id, code, generation, body, preface }) {
+  #receive({ type, id, code, terminations, body, preface }) {
     if (type === 'answer') return this.#bridge?.receive(body);
     if (type === 'execute') return this.#start({ id, code, displayed: 0 });
     if (type === 'preface') {
@@ -110,7 +110,7 @@ class CellRunner {
       return this.#bridge?.applyPreface(preface);
     }
     this.#cell = null;
-    const confirm = () => this.#controller.postMessage({ type: 'abandoned', generation });
+    const confirm = () => this.#controller.postMessage({ type: 'abandoned', terminations });
     if (this.#endCalls()) setImmediate(confirm);
     else confirm();
   }

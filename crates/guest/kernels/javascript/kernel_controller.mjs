@@ -19,7 +19,7 @@ class Controller {
   #cell = null; // the id of the running cell
   #ending = null; // the outcome of a cell that is being stopped: { status, error }
   #isTerminating = false;
-  #generation = 0; // number of terminations
+  #terminations = 0;
   #timer;
 
   constructor(fd, sigint) {
@@ -64,13 +64,13 @@ class Controller {
   }
 
   #receive(message) {
-    const { type, id, code, generation } = message;
+    const { type, id, code, terminations } = message;
     if (type === 'exit') {
       if (this.#cell === null) warn(`process.exit(${code}) outside a cell is ignored`);
       this.#stop({ status: 'exited', error: { name: 'Exit', message: code, traceback: '' } });
       this.#terminate();
     } else if (type === 'abandoned') {
-      const isStopped = this.#ending && !this.#isTerminating && generation === this.#generation;
+      const isStopped = this.#ending && !this.#isTerminating && terminations === this.#terminations;
       if (isStopped) this.#finish({ type: 'done', id: this.#cell, result: null, ...this.#ending });
     } else if (id === this.#cell && !this.#ending) {
       if (type === 'done') this.#finish(message);
@@ -88,7 +88,7 @@ class Controller {
   }
 
   #requestAbandon(timeoutMs) {
-    parentPort.postMessage({ type: 'abandon', generation: this.#generation });
+    parentPort.postMessage({ type: 'abandon', terminations: this.#terminations });
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
       this.#terminate();
@@ -102,7 +102,7 @@ class Controller {
     this.#main.post('Runtime.evaluate', { expression: '__leaveAsyncScopes()' });
     this.#main.post('Runtime.terminateExecution', () => {
       this.#isTerminating = false;
-      this.#generation++;
+      this.#terminations++;
       this.#requestAbandon(10 * STOP_TIMEOUT_MS);
     });
   }

@@ -185,7 +185,16 @@ export function describeError(value) {
     return { name: 'Uncaught', message: text, traceback: `Uncaught ${text}` };
   }
   const [name, message] = [attempt(() => String(value.name), 'Error'), attempt(() => String(value.message), '')];
-  return { name, message, traceback: showError(value) };
+  return { name, message, traceback: showError(value) + hintForMissingPackage(value, message) };
+}
+
+const MISSING_PACKAGE = /^Cannot find (?:package|module) '((?:@[\w.-]+\/)?[\w][\w.-]*)/;
+
+// Names the next step if a package is not installed. A path, such as './x' or '/x', is no package.
+function hintForMissingPackage(error, message) {
+  const code = attempt(() => error.code);
+  const found = code === 'ERR_MODULE_NOT_FOUND' || code === 'MODULE_NOT_FOUND' ? message.match(MISSING_PACKAGE) : null;
+  return found ? `\nhint: run \`npm install ${found[1]}\` with execute_command` : '';
 }
 
 export function describeSyntaxError({ id, code }, name, message, lineNumber, columnNumber) {

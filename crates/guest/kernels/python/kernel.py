@@ -36,7 +36,8 @@ from kernel_cells import drop_source, install_source_hooks, store_source
 from kernel_channel import PREFACE_NUMBER, Channel, encode_done, encode_frame
 from kernel_display import Display
 from kernel_fork import reseed, set_plot_backend
-from kernel_imports import IMPORT_LOCK, BridgeFinder, ImportHook, import_bridge, register_directory
+from kernel_imports import IMPORT_LOCK, BridgeFinder, ImportHook, import_bridge
+from kernel_paths import set_up_path
 from kernel_stdio import Stdio
 
 del sys.path[0]
@@ -138,22 +139,8 @@ class Kernel:
         self.add_workspace_path()
 
     def add_workspace_path(self):
-        """Makes modules of the working directory importable, as at any prompt, and those that `pip` installs for the
-        user of the sandbox."""
-        site, home = sys.modules["site"], sys.modules["os"].environ.get("HOME", "/")
-        sys.path.insert(0, "")
-        # `site` would touch a quarter of a megabyte of pages that all sessions share. A zygote has another HOME.
-        site.USER_BASE = f"{home}/.local"
-        site.USER_SITE = directory = "%s/lib/python%d.%d/site-packages" % (site.USER_BASE, *sys.version_info[:2])
-        register_directory(directory)
-        packages = (n for n, entry in enumerate(sys.path) if entry.endswith(("/site-packages", "/dist-packages")))
-        before, rest = sys.path, sys.path[next(packages, len(sys.path)) :]
-        del before[len(before) - len(rest) :]
-        if posix.access(directory, posix.F_OK):
-            site.addsitedir(directory)
-        else:
-            before.append(directory)
-        before += rest  # packages of the user come before those of the system
+        """Makes modules of the working directory and of the virtual environment importable."""
+        set_up_path(sys.modules["site"], sys.modules["os"].environ)
 
     def handle_interrupts(self):
         """Installs the handler, which a cell may have replaced."""

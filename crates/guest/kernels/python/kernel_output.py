@@ -8,6 +8,7 @@ first needs them.
 import sys
 
 from kernel_imports import KERNEL_DIRECTORY, import_stdlib
+from kernel_missing import hint_for_missing_module
 
 MAX_RESULT = 64 << 10  # characters
 MAX_TRACEBACK = 32 << 10  # characters
@@ -156,7 +157,8 @@ def format_traceback(exc, trace=None):
             part.stack[:] = user_frames(part.stack)
             pending += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
     is_of_cell = isinstance(exc, SyntaxError) and not report.stack  # and not of code that the cell compiles itself
-    return "".join(report.format()) + (MAGIC_HINT if is_of_cell and is_notebook_magic(exc) else "")
+    hint = MAGIC_HINT if is_of_cell and is_notebook_magic(exc) else hint_for_missing_module(exc)
+    return "".join(report.format()) + hint
 
 
 def is_notebook_magic(error):

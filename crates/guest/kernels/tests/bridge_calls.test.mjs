@@ -40,8 +40,11 @@ describe('calls', () => {
 
   test('run at the same time in Promise.all', async () => {
     host.preface();
-    host.tools.echo = async ({ n }) => (await sleep(300), text(String(n)));
     const begun = Date.now();
+    host.tools.echo = async ({ n }) => {
+      while (host.maxOpen < 20 && Date.now() - begun < 3000) await sleep(5);
+      return text(String(n));
+    };
     const code = 'await Promise.all(Array.from({ length: 20 }, (_, n) => mcp.githubIssues.echo({ n })))';
     assert.deepEqual(await host.json(code), Array.from({ length: 20 }, (_, n) => n));
     assert.equal(host.maxOpen, 20);

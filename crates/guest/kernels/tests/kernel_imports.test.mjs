@@ -1,7 +1,7 @@
 // `import` and `require` in cells of the JavaScript kernel.
 
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe } from 'node:test';
 
@@ -24,6 +24,24 @@ describe('imports', () => {
     assert.equal(await kernel.result("(await import('./four.mjs')).default"), '4');
     assert.equal(await kernel.result("require('../data.json').three"), '3');
     assert.equal(await kernel.result('import.meta.dirname === process.cwd()'), 'true');
+  });
+
+  test('find a package as soon as it is installed', async () => {
+    const hint = (name) => new RegExp(`hint: run \`npm install ${name}\` with execute_command$`);
+    for (const code of ["await import('later')", "import later from 'later'", "require('later')"]) {
+      assert.match((await kernel.run(code)).error.traceback, hint('later'));
+    }
+    assert.match((await kernel.run("require('@scope/name/part')")).error.traceback, hint('@scope/name'));
+    assert.doesNotMatch((await kernel.run("require('./later')")).error.traceback, /hint/);
+    const installed = join(directory, 'node_modules/later');
+    mkdirSync(installed, { recursive: true });
+    writeFileSync(join(installed, 'package.json'), '{"name":"later","exports":{"import":"./i.mjs","require":"./r.js"}}');
+    writeFileSync(join(installed, 'i.mjs'), 'export default 1');
+    writeFileSync(join(installed, 'r.js'), 'module.exports = 2');
+    assert.equal(await kernel.result("(await import('later')).default"), '1');
+    assert.equal(await kernel.result("require('later')"), '2');
+    await kernel.run("import later from 'later'");
+    assert.equal(await kernel.result('later'), '1');
   });
 
   test('work in every static form', async () => {

@@ -136,24 +136,41 @@ class PromptTest(ShellTest):
 
 
 class TmoutTest(ShellTest):
+    # TMOUT has a resolution of one second. Only a wait past it shows that bash does not end the shell.
+    PAST_TMOUT_S = 1.1
+
+    def another_shell(self):
+        shell = ShellTest("run_code")
+        self.addCleanup(shell.doCleanups)
+        shell.setUp()
+        return shell
+
     def test_tmout_does_not_end_the_shell_between_requests(self):
-        self.run_code("x=5; TMOUT=1")
-        for code in ["echo $TMOUT", "exit 3", "set -eu; echo $nope"]:
-            self.run_code(code)
-            time.sleep(1.3)
-            self.assertEqual(self.run_code("set +eu; echo $x $TMOUT"), (0, "5 1\n"))
+        shells = {code: self.another_shell() for code in ["echo $TMOUT", "exit 3", "set -eu; echo $nope"]}
+        for code, shell in shells.items():
+            shell.run_code("x=5; TMOUT=1")
+            shell.run_code(code)
+        time.sleep(self.PAST_TMOUT_S)
+        for code, shell in shells.items():
+            with self.subTest(code):
+                self.assertEqual(shell.run_code("set +eu; echo $x $TMOUT"), (0, "5 1\n"))
 
     def test_tmout_does_not_end_the_code_after_an_interrupt(self):
         self.run_code("x=5; export TMOUT=1")
         self.assert_interrupted("sleep 100")
-        self.assertEqual(self.run_code("sleep 1.3; env | grep TMOUT; echo $x"), (0, "TMOUT=1\n5\n"))
+        code = f"sleep {self.PAST_TMOUT_S}; env | grep TMOUT; echo $x"
+        self.assertEqual(self.run_code(code), (0, "TMOUT=1\n5\n"))
         self.assertEqual(self.run_code("unset TMOUT; echo $x"), (0, "5\n"))
         self.assertEqual(self.run_code("echo [$TMOUT]"), (0, "[]\n"))
 
     def test_tmout_can_be_read_only(self):
-        self.run_code("x=5; readonly TMOUT=1; set -e")
-        time.sleep(1.3)
-        self.assertEqual(self.run_code("sleep 1.3; echo $x $TMOUT"), (0, "5 1\n"))
+        waiting, running = self.another_shell(), self.another_shell()
+        for shell in (waiting, running):
+            shell.run_code("x=5; readonly TMOUT=1; set -e")
+        running.send(f"sleep {self.PAST_TMOUT_S}; echo $x $TMOUT")
+        time.sleep(self.PAST_TMOUT_S)
+        self.assertEqual(waiting.run_code("echo $x $TMOUT"), (0, "5 1\n"))
+        self.assertEqual(running.reply(), (0, "5 1\n"))
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ impl<S: Service> Endpoint<S> {
             Err(error) => return bad_request(None, error),
         };
         if self.has_ended(&principal, &parts.headers) {
-            return conversation_ended();
+            return mcp_session_ended();
         }
         let caller = Caller { endpoint: self, service, principal, headers: parts.headers, slot };
         match sent {
@@ -183,7 +183,7 @@ pub(super) async fn get<S: Service>(
         return *refusal;
     }
     if endpoint.has_ended(&principal, &headers) {
-        return conversation_ended();
+        return mcp_session_ended();
     }
     let is_modern =
         headers.get("mcp-protocol-version").is_some_and(|version| version.as_bytes() >= MODERN_VERSION.as_bytes());
@@ -216,7 +216,7 @@ pub(super) async fn delete<S: Service>(
     }
 }
 
-fn conversation_ended() -> Response {
+fn mcp_session_ended() -> Response {
     refuse(StatusCode::NOT_FOUND, "this Mcp-Session-Id has ended", "send `initialize` to get another")
 }
 

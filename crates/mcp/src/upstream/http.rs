@@ -55,7 +55,7 @@ pub(super) struct Http {
     /// One call reopens the session, the others wait.
     reopening: tokio::sync::Mutex<()>,
     /// The number of sessions opened so far.
-    generation: watch::Sender<u64>,
+    opened_sessions: watch::Sender<u64>,
     header_parameters: RwLock<HeaderParameters>,
     /// The last status that was not a success, or 0.
     last_error_status: AtomicU16,
@@ -81,7 +81,7 @@ impl Http {
             server,
             session: Mutex::default(),
             reopening: tokio::sync::Mutex::default(),
-            generation: watch::Sender::new(0),
+            opened_sessions: watch::Sender::new(0),
             header_parameters: RwLock::default(),
             last_error_status: AtomicU16::new(0),
         }
@@ -140,7 +140,7 @@ impl Http {
     ) -> Result<(), UpstreamError> {
         let body = Bytes::from(message.body);
         for _ in 0..2 {
-            let generation = *self.generation.borrow();
+            let opened_sessions = *self.opened_sessions.borrow();
             let session = if message.opens_session { Session::default() } else { self.session().clone() };
             let had_session = session.id.is_some();
             let request = self.request(Method::POST, &session).headers(message.headers.clone());
@@ -156,7 +156,7 @@ impl Http {
             }
             match self.handle_response(connection, message.id, had_session, response).await? {
                 PostOutcome::Done => return Ok(()),
-                PostOutcome::SessionLost => self.reopen_session(connection, generation).await?,
+                PostOutcome::SessionLost => self.reopen_session(connection, opened_sessions).await?,
             }
         }
         Err(UpstreamError::closed(false, "the server lost its session again right after it was reopened"))
@@ -231,10 +231,10 @@ impl Http {
         request.send().await
     }
 
-    /// Reopens the session, unless another call has done so since `generation`.
-    async fn reopen_session(&self, connection: &Arc<Connection>, generation: u64) -> Result<(), UpstreamError> {
+    /// Reopens the session, unless another call has done so since the given number of sessions was opened.
+    async fn reopen_session(&self, connection: &Arc<Connection>, opened_sessions: u64) -> Result<(), UpstreamError> {
         let _guard = self.reopening.lock().await;
-        if *self.generation.borrow() != generation {
+        if *self.opened_sessions.borrow() != opened_sessions {
             return Ok(());
         }
         *self.session() = Session::default();
@@ -242,7 +242,7 @@ impl Http {
         let opened = tokio::time::timeout(self.server.timeout, initialize).await;
         let reason = match opened {
             Ok(Ok((era, _))) if connection.era.get().is_none_or(|negotiated| *negotiated == era) => {
-                self.generation.send_modify(|generation| *generation += 1);
+                self.opened_sessions.send_modify(|count| *count += 1);
                 return Ok(());
             }
             Ok(Ok(_)) => "the server uses another protocol version now".to_owned(),

@@ -1,13 +1,14 @@
-//! File replies of a hostile init, for the fuzz target `init_frames`.
+//! Replies of a hostile init, for the fuzz target `init_frames`.
 
 use std::time::{Duration, Instant};
 
+use super::egress_ports::receive_listener;
 use super::files::{PendingReply, PendingWorkspaceUsage};
 use crate::protocol::{Channel, FileReport};
 
 const MAX_ENTRIES: u32 = 20;
 
-/// Reads the same frames as the reply to each kind of file request.
+/// Reads the same frames as the reply to each kind of request that has its own socket.
 pub(crate) fn file_replies(channel: impl Fn() -> Channel, frames: &[u8]) {
     let reply = || PendingReply { channel: channel(), deadline: Instant::now() + Duration::from_secs(5) };
     if let Ok(listing) = reply().listing(MAX_ENTRIES) {
@@ -18,6 +19,10 @@ pub(crate) fn file_replies(channel: impl Fn() -> Channel, frames: &[u8]) {
         assert!(file.metadata().expect("metadata").is_file());
     }
     let _ = PendingWorkspaceUsage(reply()).finish();
+    assert!(
+        receive_listener(&channel(), 80, Instant::now() + Duration::from_secs(5)).is_err(),
+        "only files are passed"
+    );
     let reply = reply();
     for _ in 0..=frames.len() / 6 {
         let Ok((report, _)) = reply.next() else { return };

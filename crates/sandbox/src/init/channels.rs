@@ -1,6 +1,6 @@
 //! The channels of an init: to its owner, and to its creator.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -40,8 +40,8 @@ impl InitChannels {
     }
 
     /// Sends a report to the owner, if there is one.
-    pub(super) fn report(&mut self, report: &InitReport, passed: Option<&OwnedFd>) {
-        let passed: Vec<_> = passed.map(std::os::fd::AsFd::as_fd).into_iter().collect();
+    pub(super) fn report(&mut self, report: &InitReport, passed: &[OwnedFd]) {
+        let passed: Vec<_> = passed.iter().map(AsFd::as_fd).collect();
         if self.owner.as_ref().is_some_and(|owner| owner.send(report, &passed).is_err()) {
             self.owner = None;
         }

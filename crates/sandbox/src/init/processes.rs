@@ -48,11 +48,11 @@ impl Processes {
         match result {
             Ok((pid, terminal)) => {
                 self.0.insert(process, pid);
-                channels.report(&InitReport::Started { process }, terminal.as_ref());
+                channels.report(&InitReport::Started { process }, terminal.as_slice());
                 true
             }
             Err(errno) => {
-                channels.report(&InitReport::CommandFailed { process, errno: errno.raw_os_error() }, None);
+                channels.report(&InitReport::CommandFailed { process, errno: errno.raw_os_error() }, &[]);
                 false
             }
         }
@@ -79,7 +79,11 @@ impl Processes {
                 }
             }
             InitRequest::File { path, action } => files::handle(&path, action, passed),
-            InitRequest::JoinCgroups | InitRequest::Volume | InitRequest::Isolate { .. } => {}
+            // `serve` handles `Listen`; the others are invalid after the setup.
+            InitRequest::Listen { .. }
+            | InitRequest::JoinCgroups
+            | InitRequest::Volume
+            | InitRequest::Isolate { .. } => {}
         }
     }
 
@@ -103,7 +107,7 @@ impl Processes {
                 continue;
             };
             self.0.remove(&process);
-            channels.report(&end_report(process, status), None);
+            channels.report(&end_report(process, status), &[]);
             if process == MAIN_PROCESS {
                 return Reaped::Main;
             }

@@ -8,7 +8,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::{InitChannels, Plan};
 use crate::error::{SetupError, SetupStep, errno_of};
-use crate::protocol::{Channel, InitRequest};
+use crate::protocol::{Channel, InitReport, InitRequest};
 use crate::sys::NotificationListener;
 use crate::volumes::OpenVolume;
 use crate::{mounts, namespaces, sys};
@@ -32,9 +32,8 @@ pub(super) fn close_inherited_descriptors(plan: &Plan, channels: &InitChannels) 
     sys::close_range(next, u32::MAX, 0).step(describe)
 }
 
-/// Isolates this process; afterwards it has no more rights than the guest. Returns the listener of the egress proxy,
-/// and the listener for system calls.
-pub(super) fn isolate(plan: &Plan, owner: &Channel) -> Result<(Option<OwnedFd>, NotificationListener), SetupError> {
+/// Isolates this process; afterwards it has no more rights than the guest. Returns the listener for system calls.
+pub(super) fn isolate(plan: &Plan, channels: &mut InitChannels) -> Result<NotificationListener, SetupError> {
     namespaces::enter_network_namespace()?;
     prefer_as_oom_victim();
     sys::erase_arguments().map_err(|error| errno_of(&error)).step(|| "erase the command line".into())?;
@@ -45,7 +44,10 @@ pub(super) fn isolate(plan: &Plan, owner: &Channel) -> Result<(Option<OwnedFd>, 
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
     namespaces::set_host_names()?;
-    let proxy_listener = namespaces::set_up_network(plan.network)?;
+    if let Some(egress) = namespaces::set_up_network(&plan.network)? {
+        // From here on only the host has the sockets, so connections fail when the host closes them.
+        channels.report(&InitReport::Egress, &egress.into_descriptors());
+    }
 
     // Opened with the rights of the user who started the sandbox, which decide what may be mounted.
     let sources = mounts::open_sources(&plan.entries)?;
@@ -55,14 +57,14 @@ pub(super) fn isolate(plan: &Plan, owner: &Channel) -> Result<(Option<OwnedFd>, 
             volumes.push(volume.open()?);
         }
     }
-    let may_drop_groups = wait_for_host(plan, owner, &mut volumes)?;
+    let may_drop_groups = wait_for_host(plan, channels.owner()?, &mut volumes)?;
     // After the cgroup was joined, so that it is the root of the namespace.
     namespaces::enter_cgroup_namespace()?;
     become_guest(plan.uid, may_drop_groups)?;
-    mounts::build_root(&plan.entries, sources, &volumes, &plan.workspace, &plan.restrictions)?;
+    let workspace = (&plan.workspace, &*plan.workspace_entries);
+    mounts::build_root(&plan.entries, sources, &volumes, workspace, &plan.network, &plan.restrictions)?;
     drop(volumes);
-    let notifications = plan.restrictions.apply()?;
-    Ok((proxy_listener, notifications))
+    plan.restrictions.apply()
 }
 
 /// Makes the processes of the sandbox the first victims if the host runs out of memory. Needs no privilege; if it

@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::enforcement::Enforcement;
 use crate::error::Error;
 use crate::protocol::Channel;
-use ringfence_core::Spec;
+use ringfence_core::{EgressSockets, Spec};
 
 /// Maximum time for a reply, more than the slowest start takes.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,8 +39,8 @@ pub struct Launched {
     pub enforcement: Enforcement,
     /// Whether the sandbox has a warm interpreter to fork.
     pub is_warm: bool,
-    /// The listener inside the sandbox's network namespace, for the egress proxy.
-    pub listener: Option<std::net::TcpListener>,
+    /// The sockets inside the sandbox's network namespace, if the spec has egress.
+    pub egress: Option<EgressSockets>,
     pub gauge: Option<MemoryGauge>,
 }
 
@@ -144,6 +144,13 @@ impl Launcher {
         self.receive().map(drop)
     }
 
+    /// Stores a listener for transparent connections in the launcher, for a next client.
+    pub fn store_egress_listener(&self, pid: Pid, listener: &OwnedFd) -> Result<(), Error> {
+        let request = Request::StoreEgressListener { pid: pid.as_raw_nonzero().get() };
+        self.send(&request, &[std::os::fd::AsFd::as_fd(listener)])?;
+        self.receive().map(drop)
+    }
+
     /// Starts a zygote if there is none, and returns its status.
     pub fn warm_up(&self) -> Result<ZygoteStatus, Error> {
         match self.call(&Request::WarmUp)?.0 {
@@ -172,9 +179,9 @@ impl Launcher {
             (Reply::Handover(handover), passed) => (handover, passed),
             (reply, _) => return Err(unexpected(reply)),
         };
-        let Handover { pid, enforcement, is_warm, has_listener, has_gauge, background_streams, streams, generation } =
+        let Handover { pid, enforcement, is_warm, egress_sockets, has_gauge, background_streams, streams, generation } =
             handover;
-        let required = 2 + usize::from(has_listener);
+        let required = 2 + egress_sockets;
         if passed.len() < required {
             on_missing(pid);
             return Err(Error::Setup { step: "receive the descriptors of a sandbox".into(), source: Errno::MFILE });
@@ -182,7 +189,7 @@ impl Launcher {
         let mut passed = passed.into_iter();
         let mut next = || passed.next().ok_or(Error::Protocol("the launcher sent a sandbox without a channel"));
         let (control, pidfd) = (next()?, next()?);
-        let listener = if has_listener { Some(next()?.into()) } else { None };
+        let egress = EgressSockets::from_descriptors(passed.by_ref().take(egress_sockets));
         let gauge = if has_gauge { MemoryGauge::from_descriptors(&mut passed) } else { None };
         let launched = Launched {
             control: Control::new(control),
@@ -190,7 +197,7 @@ impl Launcher {
             pidfd,
             enforcement,
             is_warm,
-            listener,
+            egress,
             gauge,
         };
         let interpreter_streams = streams.map(|(process, count)| (process, passed.by_ref().take(count).collect()));

@@ -14,7 +14,7 @@ use ringfence_core::Spec;
 
 /// The version of the frames of launchers and of inits. Increase it with every change of a frame. A client does not
 /// adopt a launcher of another version, which then ends with its lease.
-pub(super) const PROTOCOL: u32 = 4;
+pub(super) const PROTOCOL: u32 = 5;
 
 /// The configuration of a launcher.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -53,6 +53,8 @@ pub(super) enum Request {
     /// Retain the [`super::BackgroundStreams`] of a command for a next client. Carries them.
     #[serde(rename = "keep_leftover")]
     StoreBackgroundStreams { pid: i32 },
+    /// Retain a listener for transparent connections for a next client. Carries it.
+    StoreEgressListener { pid: i32 },
     /// Transfer a sandbox to this client.
     #[serde(rename = "take")]
     TakeOver { pid: i32 },
@@ -98,8 +100,8 @@ pub enum ZygoteStatus {
     Unavailable,
 }
 
-/// A sandbox that is passed to a client. Carries, in this order, the control channel, the pidfd, the listener for the
-/// egress proxy, the two files of the memory gauge, the retained streams, and the background streams, as far as the
+/// A sandbox that is passed to a client. Carries, in this order, the control channel, the pidfd, the sockets for
+/// egress, the two files of the memory gauge, the retained streams, and the background streams, as far as the
 /// sandbox has them.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -107,7 +109,8 @@ pub(super) struct Handover {
     pub(super) pid: i32,
     pub(super) enforcement: Enforcement,
     pub(super) is_warm: bool,
-    pub(super) has_listener: bool,
+    /// The number of sockets for egress.
+    pub(super) egress_sockets: usize,
     pub(super) has_gauge: bool,
     /// The number of commands with background streams.
     #[serde(rename = "leftovers")]
@@ -137,11 +140,12 @@ mod tests {
         );
         assert_eq!(
             json(&Request::Adopt { lease: Duration::ZERO, protocol: PROTOCOL }),
-            r#"{"adopt":{"lease":{"secs":0,"nanos":0},"protocol":4}}"#
+            r#"{"adopt":{"lease":{"secs":0,"nanos":0},"protocol":5}}"#
         );
         assert_eq!(json(&Request::WarmUp), r#""warm_up""#);
         assert_eq!(json(&Request::StoreStreams { pid: 1, process: 2 }), r#"{"keep":{"pid":1,"process":2}}"#);
         assert_eq!(json(&Request::StoreBackgroundStreams { pid: 1 }), r#"{"keep_leftover":{"pid":1}}"#);
+        assert_eq!(json(&Request::StoreEgressListener { pid: 1 }), r#"{"store_egress_listener":{"pid":1}}"#);
         assert_eq!(json(&Request::TakeOver { pid: 1 }), r#"{"take":{"pid":1}}"#);
         assert_eq!(json(&Request::HasExceededMemory { pid: 1 }), r#"{"examine":{"pid":1}}"#);
         assert_eq!(json(&Request::Discard { pid: 1 }), r#"{"discard":{"pid":1}}"#);
@@ -164,7 +168,7 @@ mod tests {
             pid: 1,
             enforcement: Enforcement { memory_by_cgroup: true, pids_by_cgroup: true, cpu_by_cgroup: true },
             is_warm: true,
-            has_listener: false,
+            egress_sockets: 6,
             has_gauge: true,
             background_streams: 2,
             streams: Some((3, 4)),
@@ -172,7 +176,7 @@ mod tests {
         };
         assert_eq!(
             json(&Reply::Handover(handover)),
-            r#"{"handed":{"pid":1,"enforcement":{"memory_by_cgroup":true,"pids_by_cgroup":true,"cpu_by_cgroup":true},"is_warm":true,"has_listener":false,"has_gauge":true,"leftovers":2,"kept":[3,4],"generation":5}}"#
+            r#"{"handed":{"pid":1,"enforcement":{"memory_by_cgroup":true,"pids_by_cgroup":true,"cpu_by_cgroup":true},"is_warm":true,"egress_sockets":6,"has_gauge":true,"leftovers":2,"kept":[3,4],"generation":5}}"#
         );
     }
 }

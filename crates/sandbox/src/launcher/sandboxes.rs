@@ -9,12 +9,16 @@ use super::{BackgroundStreams, MAX_BACKGROUND_STREAMS};
 use crate::error::Error;
 use crate::pipe::is_at_eof;
 use crate::sandbox::Sandbox;
+use ringfence_core::{DEFAULT_EGRESS_PORTS, MAX_EGRESS_PORTS};
 
 /// Minimum time between two checks of sandboxes without a memory cgroup.
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The pause after a check, as a multiple of its duration.
 const CHECK_PAUSE_FACTOR: u32 = 20;
+
+/// Maximum number of sockets for egress of a sandbox: the resolver has two, the proxy and the mirror one each.
+const MAX_EGRESS_SOCKETS: usize = 4 + DEFAULT_EGRESS_PORTS.len() + MAX_EGRESS_PORTS;
 
 /// Maximum number of ended sandboxes to remember that exceeded their memory limit.
 const MAX_REMEMBERED: usize = 64;
@@ -30,7 +34,8 @@ pub(super) struct Sandboxes {
 struct RunningSandbox {
     sandbox: Sandbox,
     is_warm: bool,
-    listener: Option<OwnedFd>,
+    /// The sockets for egress, if a next owner may need them.
+    egress: Vec<OwnedFd>,
     streams: Option<(u32, Vec<OwnedFd>)>,
     background_streams: VecDeque<BackgroundStreams>,
     generation: u32,
@@ -50,13 +55,13 @@ impl Sandboxes {
         &mut self,
         sandbox: Sandbox,
         is_warm: bool,
-        listener: Option<OwnedFd>,
+        egress: Vec<OwnedFd>,
     ) -> Result<(Handover, Vec<OwnedFd>), Error> {
         let pid = sandbox.pid().as_raw_nonzero().get();
         let running = RunningSandbox {
             sandbox,
             is_warm,
-            listener,
+            egress,
             streams: None,
             background_streams: VecDeque::new(),
             generation: 0,
@@ -84,6 +89,21 @@ impl Sandboxes {
             running.background_streams.pop_front();
         }
         running.background_streams.push_back(streams);
+    }
+
+    /// Retains a listener for transparent connections. An init opens no more of them than are retained here.
+    pub(super) fn store_egress_listener(&mut self, pid: i32, listener: Vec<OwnedFd>) {
+        let Some(running) = self.running.get_mut(&pid) else { return };
+        if running.egress.len() < MAX_EGRESS_SOCKETS {
+            running.egress.extend(listener.into_iter().take(1));
+        }
+    }
+
+    /// Closes the sockets for egress, of which only the owner then has duplicates: connections fail when it closes them.
+    pub(super) fn close_egress(&mut self, pid: i32) {
+        if let Some(running) = self.running.get_mut(&pid) {
+            running.egress.clear();
+        }
     }
 
     /// Removes the cgroups that killed processes have left beside that of a sandbox.
@@ -152,7 +172,7 @@ impl RunningSandbox {
         let gauge = self.sandbox.memory_gauge();
         let (control, pidfd) = self.sandbox.descriptors();
         let mut borrowed = vec![control, pidfd];
-        borrowed.extend(self.listener.as_ref().map(AsFd::as_fd));
+        borrowed.extend(self.egress.iter().map(AsFd::as_fd));
         borrowed.extend(gauge.iter().flat_map(|gauge| gauge.descriptors()));
         borrowed.extend(self.streams.iter().flat_map(|(_, streams)| streams).map(AsFd::as_fd));
         borrowed.extend(self.background_streams.iter().flatten().map(AsFd::as_fd));
@@ -162,7 +182,7 @@ impl RunningSandbox {
             pid: self.sandbox.pid().as_raw_nonzero().get(),
             enforcement: self.sandbox.enforcement(),
             is_warm: self.is_warm,
-            has_listener: self.listener.is_some(),
+            egress_sockets: self.egress.len(),
             has_gauge: gauge.is_some(),
             background_streams: self.background_streams.len(),
             streams: self.streams.as_ref().map(|(process, streams)| (*process, streams.len())),

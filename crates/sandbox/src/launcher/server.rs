@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::protocol::Channel;
 use crate::sys;
 use crate::sys::SignalSet;
+use ringfence_core::EgressSockets;
 
 /// Maximum number of inits that isolate themselves at the same time.
 const MAX_CONCURRENT_LAUNCHES: usize = 3;
@@ -172,10 +173,14 @@ impl Server {
         };
         let pid = sandbox.pid().as_raw_nonzero().get();
         // Fails for example if this process has too many open files. The other sandboxes are not affected.
-        let (handover, passed) = match self.sandboxes.insert(sandbox, is_warm, streams.listener.map(Into::into)) {
+        let egress = streams.egress.map(EgressSockets::into_descriptors).unwrap_or_default();
+        let (handover, passed) = match self.sandboxes.insert(sandbox, is_warm, egress) {
             Ok(inserted) => inserted,
             Err(error) => return refuse(client, &error),
         };
+        if self.takeover_socket.is_none() {
+            self.sandboxes.close_egress(pid);
+        }
         if let Some((process, streams)) = initial {
             self.sandboxes.store_streams(pid, process, streams);
         }
@@ -210,6 +215,12 @@ impl Server {
             }
             Request::StoreBackgroundStreams { pid } => {
                 self.sandboxes.store_background_streams(pid, passed);
+                send(client, &Reply::Done, &[])
+            }
+            Request::StoreEgressListener { pid } => {
+                if self.takeover_socket.is_some() {
+                    self.sandboxes.store_egress_listener(pid, passed);
+                }
                 send(client, &Reply::Done, &[])
             }
             Request::TakeOver { pid } => match self.sandboxes.replace_owner(pid) {

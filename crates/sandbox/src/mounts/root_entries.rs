@@ -1,6 +1,8 @@
 //! The entries of the guest's root directory, as data: the host lists them, and the init makes them.
 
 mod etc;
+mod image_etc;
+mod name_resolution;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::volumes::NodeKind;
-use ringfence_core::{Root, Spec};
+use ringfence_core::{Network, Root, Spec};
 
 /// An entry of the guest's root. `guest` is relative to the root.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,15 +52,22 @@ pub(crate) fn list_root_entries(spec: &Spec) -> std::io::Result<Vec<RootEntry>> 
             }
             entries.extend(etc::entries(Path::new("/etc"))?);
             entries.extend(identity_files(spec.uid));
+            entries.extend(name_resolution::files(&spec.network));
         }
         Root::Directory(directory) => {
             for entry in fs::read_dir(directory)? {
                 let name = PathBuf::from(entry?.file_name());
                 // `/etc` comes from the image; the other fixed directories come from the sandbox.
                 let is_fixed = FIXED_DIRECTORIES.iter().any(|fixed| *fixed != "etc" && Path::new(fixed) == name);
-                if !is_fixed && name != Path::new("sys") {
+                // With egress, some files of `/etc` are those of the sandbox.
+                let is_listed_below = name == Path::new("etc") && spec.network != Network::None;
+                if !is_fixed && !is_listed_below && name != Path::new("sys") {
                     entries.extend(mirror(&directory.join(&name), &name)?);
                 }
+            }
+            if spec.network != Network::None {
+                entries.extend(image_etc::entries(&directory.join("etc"), &name_resolution::NAMES)?);
+                entries.extend(name_resolution::files(&spec.network));
             }
         }
     }
@@ -96,7 +105,7 @@ fn mirror(host: &Path, guest: &Path) -> std::io::Result<Option<RootEntry>> {
     Ok(Some(RootEntry::Bind { host: host.to_owned(), guest: guest.to_owned(), kind }))
 }
 
-/// The files in `/etc` with the guest's user, group and host names.
+/// The files in `/etc` with the guest's user, group and host name.
 fn identity_files(uid: u32) -> impl Iterator<Item = RootEntry> {
     let passwd = format!(
         "agent:x:{uid}:{uid}:agent:/workspace:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
@@ -104,10 +113,7 @@ fn identity_files(uid: u32) -> impl Iterator<Item = RootEntry> {
     let files = [
         ("passwd", passwd),
         ("group", format!("agent:x:{uid}:\nnogroup:x:65534:\n")),
-        ("hosts", "127.0.0.1 localhost ringfence\n::1 localhost\n".into()),
         ("hostname", "ringfence\n".into()),
-        ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".into()),
-        ("resolv.conf", "# names are resolved by the egress proxy, where there is one\n".into()),
     ];
     let links = [("os-release", "../usr/lib/os-release"), ("mtab", "/proc/self/mounts")];
     files.into_iter().map(|(name, text)| RootEntry::File { guest: Path::new("etc").join(name), text }).chain(

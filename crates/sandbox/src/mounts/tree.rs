@@ -103,9 +103,11 @@ pub(super) fn make_mount_point(root: &OwnedFd, path: &Path, kind: NodeKind) -> R
     Ok(())
 }
 
+/// Writes a new file, which is executable if it is a script.
 pub(super) fn write_file(root: &OwnedFd, path: &Path, text: &str) -> Result<()> {
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = openat(root, path, flags, Mode::from_raw_mode(0o644))?;
+    let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
+    let file = openat(root, path, flags, Mode::from_raw_mode(mode))?;
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         rest = &rest[rustix::io::write(&file, rest)?..];

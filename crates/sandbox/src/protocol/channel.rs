@@ -21,7 +21,7 @@ const MAX_FRAME_BYTES: usize = 512 << 10;
 
 /// Maximum number of descriptors in a frame. The request to fork an init has most: its two channels, a cgroup and its
 /// volumes.
-pub(crate) const MAX_DESCRIPTORS: usize = 32;
+pub(crate) const MAX_DESCRIPTORS: usize = 64;
 
 /// One end of a stream socket that carries frames.
 pub(crate) struct Channel(OwnedFd);

@@ -33,6 +33,8 @@ pub(crate) enum InitRequest {
     /// killed, except `keep`.
     #[serde(rename = "renew")]
     ReplaceOwner { keep: Option<u32> },
+    /// Open a listener for transparent connections to a port. Carries the socket for the reply.
+    Listen { port: u16 },
     /// Open, list or measure something beneath the workspace. Carries the socket for the reply.
     File {
         #[serde(with = "ringfence_core::os_strings")]
@@ -62,7 +64,10 @@ pub enum SignalTarget {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum InitReport {
-    /// The init is isolated. Carries the listener for the egress proxy, if the spec has one.
+    /// The sockets for egress are open. Carries them. Sent before any program of the guest runs, and only if the spec has
+    /// egress.
+    Egress,
+    /// The init is isolated.
     Ready,
     /// A process runs. Carries the controlling side of its terminal, if it has one.
     Started {
@@ -117,6 +122,7 @@ mod tests {
         let start = serde_json::to_value(InitRequest::Start { process: 1, command, environment }).unwrap();
         assert_eq!(start["start"]["command"]["workdir"], "/w");
         assert_wire(&InitRequest::ReplaceOwner { keep: Some(1) }, r#"{"renew":{"keep":1}}"#);
+        assert_wire(&InitRequest::Listen { port: 22 }, r#"{"listen":{"port":22}}"#);
         let file = serde_json::to_value(InitRequest::File { path: Vec::new(), action: FileAction::Measure }).unwrap();
         assert_eq!(file["file"]["action"], "measure");
         for (target, name) in [
@@ -131,6 +137,7 @@ mod tests {
 
     #[test]
     fn reports_keep_their_wire_format() {
+        assert_wire(&InitReport::Egress, r#""egress""#);
         assert_wire(&InitReport::Ready, r#""ready""#);
         assert_wire(&InitReport::Started { process: 1 }, r#"{"started":{"process":1}}"#);
         assert_wire(&InitReport::Failed { step: "x".into(), errno: 1 }, r#"{"failed":{"step":"x","errno":1}}"#);

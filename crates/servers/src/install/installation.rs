@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_core::{Command, Network, Volume, WORKSPACE};
+use ringfence_core::{Command, Volume, WORKSPACE};
 
 use super::interpreters;
 use super::package_cache::TEMPORARY_DIRECTORY;
@@ -17,7 +17,8 @@ use crate::context::Context;
 use crate::phase::{Phase, StartFailure};
 use crate::plan::{Dependency, Ecosystem, MappedDirectory};
 use crate::server_sandbox::{
-    ProcessExit, ServerSandbox, StderrTail, add_interpreters, egress_rules, read_head, sandbox_spec,
+    ProcessExit, RefusalReport, ServerEgress, ServerSandbox, StderrTail, add_interpreters, egress_rules, read_head,
+    sandbox_spec,
 };
 use crate::staging::{self, CopyLimits, Project};
 use ringfence_backend::interpreter;
@@ -54,19 +55,20 @@ impl Installation {
             pids_limit: Some(512),
             ..SandboxSettings::default()
         };
-        let mut spec = sandbox_spec(&settings, &self.context.settings.accept);
-        spec.network = Network::Proxy;
+        let allow: Vec<String> = registry.rules.iter().chain(&self.context.settings.install_allow).cloned().collect();
+        let rules = egress_rules(&allow)?;
+        let mut spec = sandbox_spec(&settings, &rules, &self.context.settings.accept);
         spec.volumes.push(volume);
         spec.volumes.extend(registry.volumes.iter().cloned());
         spec.files.extend(registry.files.clone());
         self.check_interpreters()?;
         add_interpreters(&mut spec, &INTERPRETERS);
         let path = spec.environment.get("PATH").cloned().unwrap_or_default();
-        let allow: Vec<String> = registry.rules.iter().chain(&self.context.settings.install_allow).cloned().collect();
         let limits = CopyLimits::of(&spec.workspace);
-        let rules = egress_rules(&allow)?;
-        let refusal_log = Some(Arc::clone(&refused_connections));
-        let sandbox = ServerSandbox::launch(&self.context.backend, spec, rules, refusal_log).await?;
+        let report = RefusalReport::Installation(Arc::clone(&refused_connections));
+        let sandbox =
+            ServerSandbox::launch(&self.context.backend, spec, ServerEgress { rules, credentials: None, report })
+                .await?;
         if let (Some(project), true) = (&self.project, self.dependency.is_project()) {
             let MappedDirectory { host, guest, allowed_root } = project.clone();
             let project = Project { host: Some(host), allowed_root, guest, link: None };
@@ -124,6 +126,8 @@ impl Installation {
             ("PIP_PROGRESS_BAR", "off"),
             ("PYTHONPATH", PIP_DIRECTORY),
             ("UV_NO_CACHE", "1"),
+            // As pip does. Sandboxes see the packages read-only, so Python would compile them again in each process.
+            ("UV_COMPILE_BYTECODE", "1"),
             ("npm_config_cache", &temporary),
             ("npm_config_audit", "false"),
             ("npm_config_fund", "false"),

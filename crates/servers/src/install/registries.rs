@@ -6,6 +6,7 @@
 //! because the settings name them.
 
 mod defaults;
+mod mirror;
 mod npm;
 mod pip;
 mod settings;
@@ -21,6 +22,7 @@ use crate::context::Context;
 use crate::phase::{Phase, StartFailure};
 use crate::plan::{Ecosystem, is_in_every_sandbox};
 pub(super) use defaults::PIP_DIRECTORY;
+pub(crate) use mirror::package_registries;
 use npm::NpmRegistries;
 use pip::PythonIndexes;
 use ringfence_config::{GuestWritable, GuestWritten};

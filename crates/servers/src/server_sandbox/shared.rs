@@ -1,10 +1,10 @@
 //! Sandboxes that several servers share, because their entries have `shared = true`.
 //!
-//! Servers with the same limits, image and network rules share one sandbox; it ends with its last tenant. They run with
+//! Servers with the same limits, image and network rules share one sandbox; it ends with the last of them. They run with
 //! the same uid and see each other's processes and files, so each must trust the others.
 //!
-//! A tenant is stopped without affecting the others: its process group is killed, and then every process whose
-//! environment contains the tenant's marker variable, which descendants inherit even if they leave the group. A
+//! A server is stopped without affecting the others: its process group is killed, and then every process whose
+//! environment contains the server's marker variable, which descendants inherit even if they leave the group. A
 //! descendant that removed the marker runs until the sandbox ends. A server for which this is not acceptable should not
 //! be shared.
 
@@ -18,10 +18,10 @@ use rustix::process::Signal;
 
 use super::{ProcessExit, ProcessHandle, ServerSandbox};
 
-/// The environment variable that marks the processes of a tenant; its value is the UUID of the entry.
+/// The environment variable that marks the processes of a server; its value is the UUID of the entry.
 pub(crate) const MARKER_VARIABLE: &str = "RINGFENCE_SERVER";
 
-/// Shell script that kills marked processes until it finds none, and removes the tenant's directory.
+/// Shell script that kills marked processes until it finds none, and removes the server's directory.
 const CLEANUP_SCRIPT: &str = r#"
 for round in 1 2 3 4 5 6 7 8 9 10; do
     found=
@@ -38,10 +38,10 @@ rm -rf -- "$2"
 /// Timeout for the cleanup script; it is not repeated.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A shared sandbox, as long as it has tenants. The lock is held during a launch.
+/// A shared sandbox, as long as it has servers. The lock is held during a launch.
 type Slot = Arc<tokio::sync::Mutex<Weak<ServerSandbox>>>;
 
-/// The running shared sandboxes, by the settings that their tenants have in common.
+/// The running shared sandboxes, by the settings that their servers have in common.
 #[derive(Default)]
 pub(crate) struct SharedSandboxes(Mutex<BTreeMap<String, Slot>>);
 
@@ -54,7 +54,7 @@ impl SharedSandboxes {
     ) -> Result<Arc<ServerSandbox>, E> {
         let slot = {
             let mut slots = self.0.lock();
-            // Removes slots without tenants and without waiting callers.
+            // Removes slots without servers and without waiting callers.
             slots.retain(|_, slot| {
                 Arc::strong_count(slot) > 1 || slot.try_lock().map_or(true, |sandbox| sandbox.strong_count() > 0)
             });
@@ -72,14 +72,14 @@ impl SharedSandboxes {
 
 /// A server in a shared sandbox. It exists before its process, because files are copied in first. Dropping it kills its
 /// processes in the background.
-pub(crate) struct Tenant {
-    /// `None` after the tenant has left.
+pub(crate) struct SharedServer {
+    /// `None` after the server was stopped.
     sandbox: Option<Arc<ServerSandbox>>,
     process: Option<ProcessHandle>,
     uuid: String,
 }
 
-impl Tenant {
+impl SharedServer {
     pub(crate) fn new(sandbox: Arc<ServerSandbox>, uuid: &str) -> Self {
         Self { sandbox: Some(sandbox), process: None, uuid: uuid.into() }
     }
@@ -88,7 +88,7 @@ impl Tenant {
         self.process = Some(process);
     }
 
-    /// Returns the directory of a tenant's files inside the sandbox.
+    /// Returns the directory of a server's files inside the sandbox.
     pub(crate) fn directory(uuid: &str) -> String {
         format!("{WORKSPACE}/.mcp/{uuid}")
     }
@@ -104,18 +104,18 @@ impl Tenant {
         }
     }
 
-    /// Stops the tenant's processes: SIGTERM first, SIGKILL after the grace period.
+    /// Stops the server's processes: SIGTERM first, SIGKILL after the grace period.
     pub(crate) async fn stop(mut self, grace_period: Duration) {
         let Some(sandbox) = self.sandbox.take() else { return };
         if let Some(process) = &self.process {
             sandbox.signal(process, Signal::TERM);
             let _ = tokio::time::timeout(grace_period, process.wait_for_exit()).await;
         }
-        remove_tenant(sandbox, self.process.as_ref(), &self.uuid).await;
+        remove_server(sandbox, self.process.as_ref(), &self.uuid).await;
     }
 }
 
-impl Drop for Tenant {
+impl Drop for SharedServer {
     fn drop(&mut self) {
         let Some(sandbox) = self.sandbox.take() else { return };
         if let Some(process) = &self.process {
@@ -124,13 +124,13 @@ impl Drop for Tenant {
         let (process, uuid) = (self.process.take(), std::mem::take(&mut self.uuid));
         // Without a runtime the program is about to end, and the sandbox with it.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { remove_tenant(sandbox, process.as_ref(), &uuid).await });
+            runtime.spawn(async move { remove_server(sandbox, process.as_ref(), &uuid).await });
         }
     }
 }
 
-/// Kills all processes of a tenant and removes its files. If it is the last tenant, ends the sandbox.
-async fn remove_tenant(sandbox: Arc<ServerSandbox>, process: Option<&ProcessHandle>, uuid: &str) {
+/// Kills all processes of a server and removes its files. If it is the last server, ends the sandbox.
+async fn remove_server(sandbox: Arc<ServerSandbox>, process: Option<&ProcessHandle>, uuid: &str) {
     if let Some(process) = process {
         sandbox.signal(process, Signal::KILL);
     }
@@ -139,12 +139,12 @@ async fn remove_tenant(sandbox: Arc<ServerSandbox>, process: Option<&ProcessHand
         Err(shared) => shared,
     };
     let marker = format!("{MARKER_VARIABLE}={uuid}");
-    let argv = ["sh", "-c", CLEANUP_SCRIPT, "sweep", &marker, &Tenant::directory(uuid)].map(Into::into).to_vec();
+    let argv = ["sh", "-c", CLEANUP_SCRIPT, "sweep", &marker, &SharedServer::directory(uuid)].map(Into::into).to_vec();
     let environment = [("PATH".to_owned(), ringfence_core::PATH.to_owned())].into();
     if let Ok(cleanup) = sandbox.start(&Command { argv, workdir: "/".into() }, &environment) {
         let _ = tokio::time::timeout(CLEANUP_TIMEOUT, cleanup.handle().wait_for_exit()).await;
     }
-    // The other tenants may have left meanwhile.
+    // The other servers may have been stopped meanwhile.
     if let Ok(last) = Arc::try_unwrap(sandbox) {
         last.end().await;
     }

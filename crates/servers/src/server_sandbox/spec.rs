@@ -10,7 +10,13 @@ use ringfence_entries::SandboxSettings;
 use crate::phase::{Phase, StartFailure};
 
 /// Returns the specification of a sandbox with these settings. It has no volumes and no command yet.
-pub(crate) fn sandbox_spec(settings: &SandboxSettings, accepted_weaknesses: &BTreeSet<Weakness>) -> Spec {
+///
+/// Without rules its network allows nothing, but refused hosts are reported and can be allowed while it runs.
+pub(crate) fn sandbox_spec(
+    settings: &SandboxSettings,
+    rules: &[Rule],
+    accepted_weaknesses: &BTreeSet<Weakness>,
+) -> Spec {
     let mut limits = Flavor::small().limits;
     limits.memory_bytes = settings.memory_mb.map_or(limits.memory_bytes, |mib| mib.saturating_mul(1 << 20));
     limits.cpus = settings.cpus.unwrap_or(limits.cpus);
@@ -20,9 +26,7 @@ pub(crate) fn sandbox_spec(settings: &SandboxSettings, accepted_weaknesses: &BTr
     spec.command = None;
     spec.accept.clone_from(accepted_weaknesses);
     spec.root = settings.image.clone().map_or(Root::Host, Root::Directory);
-    if !settings.allow.is_empty() {
-        spec.network = Network::Proxy;
-    }
+    spec.network = Network::Egress { ports: Policy::named_ports(rules) };
     spec
 }
 
@@ -44,7 +48,7 @@ pub(crate) fn add_interpreters(spec: &mut Spec, names: &[&str]) {
     }
 }
 
-/// Parses the `allow` list of an entry into rules of the egress proxy.
+/// Parses the `allow` list of an entry into rules of its egress.
 pub(crate) fn egress_rules(allow: &[String]) -> Result<Vec<Rule>, StartFailure> {
     let parsed = Policy::parse(allow.iter().map(String::as_str));
     parsed.map(|policy| policy.rules).map_err(|error| {

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use ringfence_core::sync::Mutex;
 use ringfence_core::{Failure, Principal, SessionId};
 
-use super::{Admission, Applicant, ServiceLimits, Tenant, admit};
+use super::{Admission, Applicant, LiveSession, ServiceLimits, admit};
 use crate::state::{EndReason, SessionState, now_s};
 
 /// All slots of the server. Cheap to clone.
@@ -25,8 +25,8 @@ struct Occupant {
 }
 
 impl Occupant {
-    fn tenant(&self, id: &SessionId) -> Tenant {
-        Tenant {
+    fn live_session(&self, id: &SessionId) -> LiveSession {
+        LiveSession {
             id: id.clone(),
             principal: self.principal.clone(),
             memory_bytes: self.memory_bytes,
@@ -68,8 +68,8 @@ impl SessionSlots {
         let applicant = Applicant { principal: principal.clone(), memory_bytes };
         let mut evicted = Vec::new();
         loop {
-            let tenants: Vec<Tenant> = occupied.iter().map(|(id, occupant)| occupant.tenant(id)).collect();
-            let chosen = match admit(&self.limits, &tenants, &applicant) {
+            let sessions: Vec<LiveSession> = occupied.iter().map(|(id, occupant)| occupant.live_session(id)).collect();
+            let chosen = match admit(&self.limits, &sessions, &applicant) {
                 Admission::Admit => break,
                 Admission::Evict(chosen) => chosen,
                 Admission::Refuse(failure) => return Err(failure),

@@ -4,7 +4,7 @@ use ringfence_backend::{Event, ExitStatus, Instance, SignalTarget};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Aftermath, CallDeadline, DeadlineStep, EarlyEnd, KILL_TIMEOUT, Outcome, SANDBOX_KILLED, exit_code};
+use super::{CallDeadline, DeadlineStep, EarlyEnd, KILL_TIMEOUT, Outcome, SANDBOX_KILLED, StateAfterCall, exit_code};
 use crate::api::Status;
 use crate::outputs::ProcessCapture;
 
@@ -14,10 +14,10 @@ pub(crate) async fn run_command(
     command: &str,
     mut deadline: CallDeadline,
     other_events: &mut Vec<Event>,
-) -> (Outcome, Aftermath) {
+) -> (Outcome, StateAfterCall) {
     let argv = ["bash", "-c", command].map(Into::into).to_vec();
     let mut capture = ProcessCapture::default();
-    let not_started = |notice: String| (Outcome::not_run(Status::Error, notice), Aftermath::Alive);
+    let not_started = |notice: String| (Outcome::not_run(Status::Error, notice), StateAfterCall::Alive);
     let mut process = match instance.spawn(argv) {
         Ok(process) => process,
         Err(error) => return not_started(format!("the command could not be started: {error}")),
@@ -56,12 +56,12 @@ pub(crate) async fn run_command(
     let output = capture.finish();
     let Some(status) = status else {
         let outcome = Outcome::not_run(Status::Killed, SANDBOX_KILLED.into()).with_output(output);
-        return (outcome, Aftermath::SandboxLost);
+        return (outcome, StateAfterCall::SandboxLost);
     };
     instance.release(process).await;
     let exit_code = exit_code(status);
     let status = deadline.reason.map_or(Status::of_exit(Some(exit_code)), EarlyEnd::status);
-    (Outcome { exit_code: Some(exit_code), ..Outcome::new(status).with_output(output) }, Aftermath::Alive)
+    (Outcome { exit_code: Some(exit_code), ..Outcome::new(status).with_output(output) }, StateAfterCall::Alive)
 }
 
 /// Returns the reason with the next step, for a caller that cannot inspect the sandbox.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ringfence_backend::ExitStatus;
+use ringfence_egress::RefusedHosts;
 use ringfence_guest::{CellError, DisplayItem};
 
 use crate::api::Status;
@@ -22,6 +23,8 @@ pub(crate) struct Outcome {
     pub(crate) display: Vec<DisplayItem>,
     pub(crate) notices: Vec<String>,
     pub(crate) open_calls: Vec<Arc<CallNote>>,
+    /// The hosts that the session was refused since the last call.
+    pub(crate) refused_hosts: RefusedHosts,
 }
 
 impl Outcome {
@@ -37,6 +40,7 @@ impl Outcome {
             display: Vec::new(),
             notices: Vec::new(),
             open_calls: Vec::new(),
+            refused_hosts: RefusedHosts::default(),
         }
     }
 
@@ -52,7 +56,7 @@ impl Outcome {
 
 /// The state of the interpreter and the sandbox after a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Aftermath {
+pub(crate) enum StateAfterCall {
     Alive,
     /// The interpreter ended or was killed. The sandbox is alive.
     InterpreterEnded,

@@ -11,9 +11,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Status;
-use crate::calls::{Aftermath, CallDeadline, Outcome, run_command};
+use crate::calls::{CallDeadline, Outcome, StateAfterCall, run_command};
 use crate::host_calls::HostCalls;
 use crate::kernel::{INTERPRETER_DIED, Kernel, Starting};
+use crate::network::{InstanceNetwork, QuestionSender};
 use crate::state::{Change, EndReason, SessionState, UseGuard};
 
 /// Pause before the idle timeout is checked again, if the session was in use when it expired.
@@ -46,6 +47,8 @@ pub(crate) struct Call {
     pub(crate) work: Work,
     pub(crate) timeout: Duration,
     pub(crate) cancel: CancellationToken,
+    /// Handles questions about hosts while the call runs.
+    pub(crate) questions: Option<QuestionSender>,
     pub(crate) guard: UseGuard,
     pub(crate) reply: oneshot::Sender<Result<Outcome, Failure>>,
 }
@@ -57,6 +60,7 @@ pub(crate) struct SessionTask {
     pub(crate) kernel: Option<Kernel>,
     /// The interpreter, if it was started and is not ready.
     pub(crate) starting: Option<Starting>,
+    pub(crate) network: InstanceNetwork,
     pub(crate) language: Language,
     pub(crate) memory_limit: u64,
     pub(crate) state: Arc<SessionState>,
@@ -110,7 +114,7 @@ impl SessionTask {
                         return None;
                     }
                     self.was_used = true;
-                    if self.run_call(call, &mut kernel).await == Aftermath::SandboxLost {
+                    if self.run_call(call, &mut kernel).await == StateAfterCall::SandboxLost {
                         return Some(self.lost());
                     }
                 }
@@ -128,6 +132,8 @@ impl SessionTask {
                     }
                     idle_end.as_mut().reset(Instant::now() + remaining.max(IDLE_RECHECK_INTERVAL));
                 }
+                // Last: a guest that floods it must not postpone the idle timeout.
+                never = self.network.collect(None) => match never {},
             }
         }
     }
@@ -159,32 +165,34 @@ impl SessionTask {
         }
     }
 
-    async fn run_call(&mut self, call: Call, kernel: &mut Option<Kernel>) -> Aftermath {
-        let Call { work, timeout, cancel, guard, reply } = call;
+    async fn run_call(&mut self, call: Call, kernel: &mut Option<Kernel>) -> StateAfterCall {
+        let Call { work, timeout, cancel, questions, guard, reply } = call;
+        let mut network = std::mem::take(&mut self.network);
         let (state, kill_handle) = (Arc::clone(&self.state), self.instance.kill_handle());
         let run = async {
             if cancel.is_cancelled() {
                 let notice = "the call was cancelled while it was queued, and did not run";
-                return (Ok(Outcome::not_run(Status::Cancelled, notice.into())), Aftermath::Alive);
+                return (Ok(Outcome::not_run(Status::Cancelled, notice.into())), StateAfterCall::Alive);
             }
             let deadline = CallDeadline::new(timeout, cancel);
             match work {
                 Work::Command(command) => {
                     let mut other_events = Vec::new();
-                    let (outcome, aftermath) =
+                    let (outcome, state_after) =
                         run_command(&mut self.instance, &command, deadline, &mut other_events).await;
                     for event in other_events {
                         self.handle_event(event, kernel);
                     }
-                    (Ok(outcome), aftermath)
+                    (Ok(outcome), state_after)
                 }
                 Work::Code(code, host) => self.execute(&code, host, deadline, kernel).await,
             }
         };
-        let (mut result, aftermath) = {
+        let (mut result, state_after) = {
             tokio::pin!(run);
             tokio::select! {
                 finished = &mut run => finished,
+                never = network.collect(questions.as_ref()) => match never {},
                 () = state.stopped() => {
                     // The call ends with its instance, and its result has the output until then.
                     kill_handle.kill();
@@ -192,28 +200,30 @@ impl SessionTask {
                     let outcome = finished.ok().and_then(|(result, _)| result.ok());
                     let outcome = outcome.unwrap_or_else(|| Outcome::new(Status::Killed));
                     let notices = vec!["the session was stopped while the call ran".into()];
-                    (Ok(Outcome { status: Status::Killed, notices, ..outcome }), Aftermath::SandboxLost)
+                    (Ok(Outcome { status: Status::Killed, notices, ..outcome }), StateAfterCall::SandboxLost)
                 }
             }
         };
         let kills = self.instance.memory_kills();
         if let Ok(outcome) = &mut result
             && (kills > std::mem::replace(&mut self.memory_kills, kills)
-                || (aftermath == Aftermath::SandboxLost && self.instance.has_exceeded_memory().await))
+                || (state_after == StateAfterCall::SandboxLost && self.instance.has_exceeded_memory().await))
         {
             let limit = ringfence_core::bytes::format(self.memory_limit);
             outcome.notices.push(format!("a process was killed: the session exceeded its memory limit of {limit}"));
         }
         if let Ok(outcome) = &mut result {
             outcome.notices.extend(self.pending_notice.take());
+            outcome.refused_hosts = network.take_refused();
         }
+        self.network = network;
         // Before the reply, so that a caller that has it also sees an idle session.
         self.state.touch();
         let _ = self.state.change(Change::CallFinished);
         drop(guard);
         // The caller may have gone away.
         let _ = reply.send(result);
-        aftermath
+        state_after
     }
 
     async fn start_kernel(&mut self) -> Result<Kernel, String> {
@@ -235,25 +245,26 @@ impl SessionTask {
         host: Option<HostCalls>,
         deadline: CallDeadline,
         kernel: &mut Option<Kernel>,
-    ) -> (Result<Outcome, Failure>, Aftermath) {
+    ) -> (Result<Outcome, Failure>, StateAfterCall) {
         let mut running = match kernel.take() {
             Some(running) => running,
             None => match self.start_kernel().await {
                 Ok(started) => started,
                 Err(reason) => {
                     let is_lost = self.instance.kill_if_stuck().await;
-                    let aftermath = if is_lost { Aftermath::SandboxLost } else { Aftermath::InterpreterEnded };
-                    return (Err(self.start_failure(&reason)), aftermath);
+                    let state_after =
+                        if is_lost { StateAfterCall::SandboxLost } else { StateAfterCall::InterpreterEnded };
+                    return (Err(self.start_failure(&reason)), state_after);
                 }
             },
         };
-        let (outcome, aftermath) = running.execute(&self.instance, code, host, deadline).await;
-        if aftermath == Aftermath::NeverReady {
-            return (Err(self.start_failure(&outcome.notices.concat())), Aftermath::InterpreterEnded);
+        let (outcome, state_after) = running.execute(&self.instance, code, host, deadline).await;
+        if state_after == StateAfterCall::NeverReady {
+            return (Err(self.start_failure(&outcome.notices.concat())), StateAfterCall::InterpreterEnded);
         }
-        if aftermath == Aftermath::Alive {
+        if state_after == StateAfterCall::Alive {
             *kernel = Some(running);
         }
-        (Ok(outcome), aftermath)
+        (Ok(outcome), state_after)
     }
 }

@@ -7,18 +7,23 @@
 use ringfence_backend::Orphan;
 use ringfence_backend::protected_names::ProtectedNames;
 use ringfence_config::SessionSettings;
-use ringfence_core::Principal;
+use ringfence_core::{Network, Principal};
+use ringfence_egress::Rule;
 use ringfence_store::{SessionRecord, Store, StoreError};
 
+use super::template_packages::{REUSE_TIMEOUT, with_packages};
 use super::{Sessions, events};
 use crate::instances::{self, PreparedInstance};
 use crate::kernel::Kernel;
+use crate::network::{InstanceNetwork, InstanceSecrets};
 use crate::session::SessionDescriptor;
 
 /// A session that belongs to this server now.
 struct AdoptedSession {
     descriptor: SessionDescriptor,
     prepared: PreparedInstance,
+    /// The rules that were added to its network while it ran.
+    added_rules: Vec<Rule>,
 }
 
 impl Sessions {
@@ -27,11 +32,15 @@ impl Sessions {
         let Some(store) = &self.0.store else { return Ok(()) };
         let adopted = self.adopt_instances(store).await?;
         let count = adopted.len();
-        for AdoptedSession { descriptor, prepared } in adopted {
+        for AdoptedSession { descriptor, prepared, added_rules } in adopted {
             match self.acquire_slot(&descriptor.id, &descriptor.principal, &descriptor.flavor).await {
                 Ok(slot) => {
                     self.0.audit.record(events::adopted(&descriptor.principal, &descriptor.id));
-                    self.start(descriptor, prepared, slot);
+                    let id = descriptor.id.clone();
+                    let handle = self.start(descriptor, prepared, slot, added_rules);
+                    if let Err(failure) = handle.apply_added_rules().await {
+                        tracing::warn!("session {id}: {failure}");
+                    }
                 }
                 Err(failure) => {
                     tracing::warn!("session {} of a dead server is ended: {failure}", descriptor.id);
@@ -52,7 +61,11 @@ impl Sessions {
         let mut adopted = Vec::new();
         for orphan in std::mem::take(&mut orphans.instances) {
             let record = records.iter().find(|record| record.address == orphan.address());
-            adopted.extend(adopt_instance(orphan, record, &self.0.settings).await);
+            let added_rules = match record {
+                Some(record) => parse_rules(record, &store.session_rules(&record.id).await?),
+                None => Vec::new(),
+            };
+            adopted.extend(adopt_instance(orphan, record, added_rules, &self.0.settings).await);
         }
         for record in records {
             let is_ours = adopted.iter().any(|session| session.descriptor.id == record.id);
@@ -68,18 +81,35 @@ impl Sessions {
 async fn adopt_instance(
     orphan: Orphan,
     record: Option<&SessionRecord>,
+    added_rules: Vec<Rule>,
     settings: &SessionSettings,
 ) -> Option<AdoptedSession> {
-    let known = record.and_then(|record| {
+    let mut known = record.and_then(|record| {
         let template = settings.templates.find(&record.template).ok()?.clone();
         let flavor = settings.flavors.find(&record.flavor).ok()?.clone();
         Some((record, template, flavor))
     });
+    if let Some((record, template, _)) = &mut known {
+        match with_packages(template, settings, REUSE_TIMEOUT).await {
+            Ok(with_packages) => *template = with_packages,
+            // The instance has the packages all the same.
+            Err(failure) => tracing::warn!("session {}: {failure}", record.id),
+        }
+    }
     let environment = known.as_ref().map(|(_, template, flavor)| instances::environment(template, flavor, settings));
     let adopted = orphan.adopt(environment.unwrap_or_default()).await?;
     let (record, template, flavor) = known?;
     let adopt_kernel = |interpreter| Kernel::adopt(template.language, interpreter, adopted.generation);
     let kernel = adopted.interpreter.map(adopt_kernel);
+    // A session whose template has no network any more loses it.
+    let sockets = adopted.egress.filter(|_| settings.network.network(&template.name) != Network::None);
+    let mut rules = settings.network.rules(&template.name);
+    rules.extend(added_rules.iter().cloned());
+    let lost_hosts = instances::lost_secret_hosts(&template, settings);
+    let secrets = InstanceSecrets { lost_hosts, ..InstanceSecrets::default() };
+    let network = InstanceNetwork::start(sockets, rules, &settings.network, secrets)
+        .inspect_err(|error| tracing::warn!("session {} has no network: {error}", record.id))
+        .unwrap_or_default();
     let (id, principal, created) = (record.id.clone(), Principal::named(record.principal.as_str()), record.created);
     Some(AdoptedSession {
         descriptor: SessionDescriptor { id, principal, template, flavor, created },
@@ -88,6 +118,16 @@ async fn adopt_instance(
             kernel,
             starting: None,
             names: ProtectedNames::begin(&settings.volumes).await,
+            network,
         },
+        added_rules,
     })
+}
+
+fn parse_rules(record: &SessionRecord, texts: &[String]) -> Vec<Rule> {
+    let parse = |text: &String| {
+        let invalid = |error: &_| tracing::warn!("session {}: a stored rule is ignored: {error}", record.id);
+        text.parse::<Rule>().inspect_err(invalid).ok()
+    };
+    texts.iter().filter_map(parse).collect()
 }

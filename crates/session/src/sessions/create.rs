@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use ringfence_core::sync::Mutex;
 use ringfence_core::{Failure, Flavor, Kind, Principal, SessionId, Template};
+use ringfence_egress::Rule;
 use ringfence_store::{SessionRecord, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::request_checks::{self, SessionRequest};
+use super::template_packages::with_packages;
 use super::{Inner, Sessions, events};
 use crate::admission::Slot;
 use crate::instances::{InterpreterNeed, PreparedInstance};
@@ -33,6 +36,9 @@ impl Sessions {
         let (start, settings) = (Instant::now(), &self.0.settings);
         let (template, flavor) = request_checks::find_options(settings, request)?;
         self.health().map_err(|reason| Failure::new(Kind::Busy, reason))?;
+        // Before the session takes a slot: this may take until the deadline.
+        let timeout = request_checks::check_timeout(settings, request.timeout)?;
+        let template = &with_packages(template, settings, timeout).await?;
         let id = SessionId::random().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
         let slot = self.acquire_slot(&id, principal, flavor).await?;
         // From the start, so that the session is not evicted before its first call.
@@ -45,7 +51,7 @@ impl Sessions {
             created: now_s(),
         };
         let prepared = self.0.prepare_instance(&descriptor, need, InstanceSource::PoolFirst).await?;
-        let handle = self.start(descriptor, prepared, slot);
+        let handle = self.start(descriptor, prepared, slot, Vec::new());
         self.0.audit.record(events::created(principal, &id, template, flavor, start.elapsed()));
         Ok((id, handle, guard))
     }
@@ -69,7 +75,14 @@ impl Sessions {
     }
 
     /// Starts the task of a session that has an instance and a slot.
-    pub(super) fn start(&self, descriptor: SessionDescriptor, prepared: PreparedInstance, slot: Slot) -> SessionHandle {
+    pub(super) fn start(
+        &self,
+        descriptor: SessionDescriptor,
+        mut prepared: PreparedInstance,
+        slot: Slot,
+        added_rules: Vec<Rule>,
+    ) -> SessionHandle {
+        prepared.network.attach(&self.0.audit, &descriptor.principal, &descriptor.id);
         let (calls, receiver) = mpsc::channel(self.0.settings.max_queued_calls.max(1));
         let handle = SessionHandle {
             instance: InstanceHandle::new(self.0.backend.name(), &prepared, &descriptor.flavor),
@@ -77,6 +90,7 @@ impl Sessions {
             state: Arc::clone(&slot.state),
             log: Arc::default(),
             outputs: Arc::default(),
+            added_rules: Arc::new(Mutex::new(added_rules)),
             calls,
             ended: CancellationToken::new(),
         };

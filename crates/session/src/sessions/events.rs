@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ringfence_core::{AuditEvent, AuditKind, Flavor, Principal, SessionId, Template};
+use ringfence_egress::Rule;
 use serde_json::json;
 
 use crate::api::Status;
@@ -59,6 +60,12 @@ pub(super) fn call_started(
         .with("what", kind)
         .with("bytes_in", length)
         .with("timeout_s", timeout.as_secs_f64())
+}
+
+/// Rules were added to the network of a session.
+pub(super) fn allowed(principal: &Principal, id: &SessionId, rules: &[Rule]) -> AuditEvent {
+    let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
+    AuditEvent::new(AuditKind::NetworkAllowed, "ok").by(principal, Some(id)).with("rules", rules)
 }
 
 pub(super) fn call_finished(

@@ -10,10 +10,11 @@ use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
 use ringfence_backend::{DirectoryEntry, FileAccess, FileError, GuestPath, InstanceFiles};
-use ringfence_core::{AuditKind, Failure, Kind, Principal, SessionId, bytes};
+use ringfence_core::{AuditKind, Failure, Kind, Principal, SessionId, WORKSPACE, bytes};
 use tokio::time::timeout;
 
 use super::{Sessions, events};
+use crate::instances::ENVIRONMENT;
 use crate::session::MAX_FILE_TRANSFERS;
 
 /// Maximum number of bytes that one call reads or writes.
@@ -107,10 +108,15 @@ impl Sessions {
         Ok(written)
     }
 
-    /// Lists a directory.
+    /// Lists a directory. A listing of the workspace leaves out the virtual environment.
     pub async fn list_files(&self, principal: &Principal, id: &SessionId, path: &OsStr) -> Result<Directory, Failure> {
         let transfer = self.transfer(principal, id, path, move |files, path| {
-            let listing = files.list(path, MAX_LISTED_ENTRIES, TIMEOUT)?;
+            let mut listing = files.list(path, MAX_LISTED_ENTRIES, TIMEOUT)?;
+            if path.to_string() == WORKSPACE {
+                let count = listing.entries.len();
+                listing.entries.retain(|entry| entry.name != ENVIRONMENT.as_bytes());
+                listing.total -= (count - listing.entries.len()) as u64;
+            }
             Ok(Directory { path: path.to_string(), entries: listing.entries, total: listing.total })
         });
         let directory = transfer.await?;

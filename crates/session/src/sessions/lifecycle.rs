@@ -30,12 +30,17 @@ impl Inner {
                 (lost.was_used || may_be_from_pool) && !matches!(handle.state.current(), State::Stopping(_));
             may_be_from_pool = lost.was_used;
             let replacement = if continues { self.replace_instance(&handle, source).await } else { None };
-            let Some(prepared) = replacement else {
+            let Some(mut prepared) = replacement else {
                 handle.state.end(EndReason::SandboxLost);
                 break;
             };
+            prepared.network.attach(&self.audit, &handle.descriptor.principal, &id);
             handle.instance = InstanceHandle::new(self.backend.name(), &prepared, &handle.descriptor.flavor);
             self.live.lock().insert(id.clone(), handle.clone());
+            // After the handle was published: a rule that is added concurrently is applied by this call or by its own.
+            if let Err(failure) = handle.apply_added_rules().await {
+                tracing::warn!("session {id}: {failure}");
+            }
             task = handle.task(prepared, lost.calls, Some(INSTANCE_REPLACED.into()), &self.settings);
             end_watch = task.instance.end_watch();
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ringfence_config::{CODE_FLAVOR, SessionSettings};
 use ringfence_core::{Failure, Flavor, Kind, SessionId, Template, bytes};
+use ringfence_egress::Rule;
 
 use super::Sessions;
 use crate::api::SessionOptions;
@@ -14,6 +15,9 @@ const MAX_CODE_BYTES: usize = 8 << 20;
 
 /// Maximum size of a shell command. It is one argument, which Linux limits to 128 KiB, and a part of a frame of the init.
 const MAX_COMMAND_BYTES: usize = 96 << 10;
+
+/// Maximum number of allowed hosts in the descriptions of tools.
+const MAX_SHOWN_HOSTS: usize = 3;
 
 /// The session of a request.
 pub(super) struct SessionRequest {
@@ -26,13 +30,26 @@ pub(super) struct SessionRequest {
 impl Sessions {
     /// The templates and flavors that callers may request.
     pub fn options(&self) -> SessionOptions {
-        let SessionSettings { templates, flavors, default_template, default_flavor, .. } = &self.0.settings;
+        let settings = &self.0.settings;
+        let SessionSettings { templates, flavors, default_template, default_flavor, .. } = settings;
         let names = flavors.iter().map(|flavor| &*flavor.name).filter(|name| *name != CODE_FLAVOR);
         SessionOptions {
             templates: join_names(templates.iter().map(|template| &*template.name), default_template),
             flavors: join_names(names, default_flavor),
+            network: describe_network(settings.network.packages, &settings.network.rules(default_template)),
         }
     }
+}
+
+/// Describes what sessions may reach, in few words: every agent reads them in each conversation.
+fn describe_network(packages: bool, rules: &[Rule]) -> String {
+    let hosts = rules.iter().take(MAX_SHOWN_HOSTS).map(ToString::to_string);
+    let mut reachable: Vec<String> =
+        packages.then(|| "package registries (pip, npm)".to_owned()).into_iter().chain(hosts).collect();
+    if rules.len() > MAX_SHOWN_HOSTS {
+        reachable.push(format!("{} more", rules.len() - MAX_SHOWN_HOSTS));
+    }
+    if reachable.is_empty() { String::new() } else { format!("Network: {} only.", reachable.join(", ")) }
 }
 
 /// Joins names, and marks the default one.
@@ -123,4 +140,23 @@ fn check_length(field: &str, text: &str, limit: usize) -> Result<(), Failure> {
     }
     let message = format!("{field} has {} bytes, more than the limit of {}", text.len(), bytes::format(limit as u64));
     Err(Failure::new(Kind::Validation, message).with("field", field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_is_described_in_one_short_sentence() {
+        let rules: Vec<Rule> = ["a.example", "*.b.example:8443", "c+private", "d.example", "e.example"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        assert_eq!(describe_network(true, &[]), "Network: package registries (pip, npm) only.");
+        assert_eq!(describe_network(false, &rules[..1]), "Network: a.example only.");
+        assert_eq!(
+            describe_network(true, &rules),
+            "Network: package registries (pip, npm), a.example, *.b.example:8443, c+private, 2 more only."
+        );
+        assert_eq!(describe_network(false, &[]), "");
+    }
 }

@@ -38,7 +38,7 @@ fn database(change: impl FnOnce(&Connection)) -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn newer_database_is_refused_unchanged() {
-    for format in [4, 99, 10_000, 10_001, 1 << 30] {
+    for format in [5, 99, 10_000, 10_001, 1 << 30] {
         let (_parent, path) = database(|connection| {
             connection.pragma_update(None, "user_version", format).unwrap();
         });

@@ -229,7 +229,7 @@ async fn wrong_byte_in_the_header_never_prevents_a_start() {
     let current = rows(&path.join("ringfence.db"));
     // The last byte of the format may become that of an older version. One that could be that of a newer version is
     // refused (`newer`).
-    let formats = [0, 1, 2].map(|format| (63, format));
+    let formats = [0, 1, 2, 3].map(|format| (63, format));
     let inverted = (0..100).filter(|at| !(61..64).contains(at)).map(|at| (at, bytes[at] ^ 0xff));
     for (at, byte) in inverted.chain(formats) {
         let mut damaged = bytes.clone();

@@ -4,8 +4,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::process::Stdio;
 
+use super::backups::wait_for;
 use super::recovery::create_backup;
 use super::*;
+use crate::locks::OpeningLock;
 
 /// Opens a store with one session and a backup of it.
 async fn open_with_backup(path: &Path) -> Store {
@@ -13,6 +15,11 @@ async fn open_with_backup(path: &Path) -> Store {
     store.upsert_session(record("one", 1)).await.unwrap();
     create_backup(path);
     store
+}
+
+/// Opens a store that waits only shortly for other users of a damaged database.
+fn open_with_short_timeout(path: &Path) -> Result<Store, StoreError> {
+    Store::open_with(path, Options { exclusive_timeout: Duration::from_millis(100), ..Options::default() })
 }
 
 /// Damages the database while stores have it open.
@@ -32,7 +39,7 @@ async fn damaged_database_is_not_replaced_while_another_store_uses_it() {
     let store = open_with_backup(&path).await;
     damage(&store, &file).await;
     let inode = std::fs::metadata(&file).unwrap().ino();
-    let Err(error) = Store::open(&path) else { panic!("a damaged database was opened") };
+    let Err(error) = open_with_short_timeout(&path) else { panic!("a damaged database was opened") };
     assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
     assert!(error.hints()[0].starts_with("stop all servers"), "{error:?}");
     assert_eq!(std::fs::metadata(&file).unwrap().ino(), inode);
@@ -47,8 +54,11 @@ async fn damaged_database_is_replaced_when_the_other_store_closes_soon() {
     let (_parent, path) = directory();
     let store = open_with_backup(&path).await;
     damage(&store, &path.join("ringfence.db")).await;
+    let directory = path.clone();
     let other = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(200));
+        // Held by the store that is being opened. It soon finds the damage, and waits for the other store to close.
+        wait_for("second store", || OpeningLock::try_acquire(&directory).unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(100));
         drop(store);
     });
     assert_eq!(Store::open(&path).unwrap().sessions().await.unwrap(), [record("one", 1)]);
@@ -82,7 +92,7 @@ async fn damaged_database_is_not_replaced_while_another_program_uses_it() {
     assert!(lines.any(|line| line.unwrap() == "opened"));
     damage(&store, &path.join("ringfence.db")).await;
     store.close().await;
-    assert!(matches!(Store::open(&path), Err(StoreError::Damaged { .. })));
+    assert!(matches!(open_with_short_timeout(&path), Err(StoreError::Damaged { .. })));
     drop(child.stdin.take());
     child.wait().unwrap();
     assert_eq!(Store::open(&path).unwrap().sessions().await.unwrap(), [record("one", 1)]);

@@ -12,7 +12,7 @@ use ringfence_sandbox::{Event, Sandbox, SignalSet, SignalTarget, Stdio, Streams,
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use super::egress_proxy::{self, Egress};
+use super::egress::{self, Egress};
 use super::outcome::Outcome;
 use super::pump::{self, Pump};
 use super::terminal::RawTerminal;
@@ -47,12 +47,12 @@ pub(super) fn run(spec: &Spec, stdio: Stdio, egress: Egress, timeout: Option<Dur
     let (mut sandbox, mut streams) = ringfence_sandbox::start(spec, stdio)?;
     // The start creates the placeholders of strict volumes, which are not to be reported as changes.
     let volume_watch = if is_strict { VolumeWatch::start(&spec.volumes) } else { watch_before_start };
-    let proxy = streams.listener.take().map(|listener| egress_proxy::serve(listener, egress)).transpose()?;
+    let egress = streams.egress.take().map(|sockets| egress::serve(sockets, egress)).transpose()?;
     let mut attached = Attached::new(streams)?;
     sandbox.remove_stale_cgroups();
     let outcome = wait_for_end(&mut sandbox, &signals, &mut attached, deadline)?;
     let (memory_kills, changes) = sandbox.finish(volume_watch);
-    drop(proxy);
+    drop(egress);
     attached.drain(&signals)?;
     for change in changes {
         notice(&format!("warning: {change}"));

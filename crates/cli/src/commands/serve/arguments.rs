@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use ringfence_config::{Flag, parse_volume};
 
+use crate::options::parse_rule;
+
 /// Serve sandbox sessions to agents over MCP.
 ///
 /// By default the server listens on http://127.0.0.1:8000/mcp. With --stdio it serves one client on its standard input
@@ -56,6 +58,10 @@ pub(crate) struct Arguments {
     /// the configuration file
     #[arg(long = "volume", short = 'v', value_name = "HOST:GUEST[:ro|rw]", value_parser = volume)]
     volumes: Vec<String>,
+    /// Allow sessions to connect to a host: a name, *.DOMAIN or an address; may be repeated. Replaces the list of the
+    /// configuration file [env: RINGFENCE_SESSIONS_ALLOW]
+    #[arg(long, value_name = "HOST[:PORT][+private]", value_parser = rule)]
+    allow: Vec<String>,
     /// Maximum number of sessions at the same time [default: 64] [env: RINGFENCE_MAX_SESSIONS, MSB_MAX_SESSIONS]
     #[arg(long)]
     max_sessions: Option<u32>,
@@ -84,6 +90,11 @@ fn volume(text: &str) -> Result<String, String> {
     parse_volume(text).map(|_| text.to_owned())
 }
 
+/// Checks a rule here for a better error message. The configuration parses the text again.
+fn rule(text: &str) -> Result<String, String> {
+    parse_rule(text).map(|_| text.to_owned())
+}
+
 impl Arguments {
     /// Returns the given flags with the configuration keys that they set.
     pub(in crate::commands) fn flags(&self) -> Vec<Flag> {
@@ -92,6 +103,7 @@ impl Arguments {
             LogFormatOption::Json => "json",
         });
         let level = self.log_level.map(|level| level.as_str().to_lowercase());
+        let allow = (!self.allow.is_empty()).then(|| self.allow.clone());
         let volumes = (!self.volumes.is_empty()).then(|| self.volumes.clone());
         [
             self.host.map(|host| Flag::new("--host", "server.host", host.to_string())),
@@ -100,6 +112,7 @@ impl Arguments {
             self.allow_local_users.then(|| Flag::new("--allow-local-users", "server.allow_local_users", true)),
             self.enable_cors.then(|| Flag::new("--enable-cors", "server.enable_cors", true)),
             volumes.map(|volumes| Flag::new("--volume", "sessions.volumes", volumes)),
+            allow.map(|allow| Flag::new("--allow", "sessions.allow", allow)),
             self.max_sessions.map(|max| Flag::new("--max-sessions", "sessions.max_sessions", i64::from(max))),
             level.map(|level| Flag::new("--log-level", "log.level", level)),
             format.map(|format| Flag::new("--log-format", "log.format", format)),

@@ -11,8 +11,8 @@ use crate::output::print;
 
 /// Accept the present tools, prompts, resources and instructions of a server.
 ///
-/// If one of them changes later, or a new one appears, it is held until it is accepted; `ringfence server show` and
-/// `ringfence server tools` show which are held. Without TOOL and options, everything is accepted.
+/// If one of them changes later, or a new one appears, it is withheld until it is accepted; `ringfence server show` and
+/// `ringfence server tools` show which are withheld. Without TOOL and options, everything is accepted.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// The name of the server

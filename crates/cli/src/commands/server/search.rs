@@ -19,7 +19,7 @@ const MAX_DESCRIPTION_CHARS: usize = 120;
 /// Search the tools of all servers by a description.
 ///
 /// No server is started: the search uses the tools that enabled servers offered when they were last connected. Tools that
-/// are held because they have changed are left out.
+/// are withheld because they have changed are left out.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// A description of what the tool should do

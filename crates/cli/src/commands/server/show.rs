@@ -61,6 +61,10 @@ fn flatten(name: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
                 flatten(&full, value, rows);
             }
         }
+        // One line each: they are sentences.
+        Value::Array(items) if name == "blocked" => {
+            rows.extend(items.iter().map(|item| vec![name.to_owned(), cell(item)]));
+        }
         Value::Array(items) if items.iter().all(Value::is_string) => {
             let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
             rows.push(vec![name.to_owned(), items.join(" ")]);

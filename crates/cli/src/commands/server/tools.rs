@@ -36,12 +36,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 fn row(tool: &Value) -> Vec<String> {
-    let is_held = tool["held"].as_bool().unwrap_or_default();
+    let is_withheld = tool["held"].as_bool().unwrap_or_default();
     let description = tool["description"].as_str().unwrap_or_default();
     // The first sentence or line says what the tool is for; the rest is for models.
     let first = description.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
     let first = first.split_once(". ").map_or(first, |(sentence, _)| sentence);
     let first: String = first.chars().take(100).collect();
-    let offered = if is_held { "held: changed since it was accepted" } else { "yes" };
+    let offered = if is_withheld { "withheld: changed since it was accepted" } else { "yes" };
     vec![cell(&tool["name"]), offered.into(), first]
 }

@@ -245,16 +245,30 @@ fn unsandboxed_server_ends_with_its_worker() {
 
 #[test]
 fn busy_worker_is_not_replaced() {
+    let directory = tempfile::tempdir().expect("directory is created");
+    let volume = format!("--volume={}:/shared:rw", directory.path().display());
     let variables = [("RINGFENCE_SERVER_MAX_CONCURRENT_REQUESTS", "1")];
-    let (server, _) = up(&["--probe-interval-ms", "50", "--probe-timeout-ms", "1000"], &variables);
+    let (server, _) = up(&["--probe-interval-ms", "20", "--probe-timeout-ms", "1000", &volume], &variables);
     let before = worker(&server.state);
+    let code = "import os, time\nopen('/shared/started', 'w').close()\n\
+                while not os.path.exists('/shared/go'): time.sleep(0.01)\nprint('done')";
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params":
-        {"name": "execute_code", "arguments": {"code": "import time; time.sleep(4); print('done')"}}});
-    let mut response = String::new();
-    let busy = || server.request("tools/list", &json!({}))["error"]["code"] == -32001;
-    // A probe may have used the only slot before.
+        {"name": "execute_code", "arguments": {"code": code}}});
     let mut running = server.send("POST /mcp", &call.to_string());
-    wait_until("the worker is not busy", busy);
+    wait_until("the call does not start", || {
+        running.set_nonblocking(true).expect("set the mode");
+        // An early response is a refusal: a probe has used the only slot.
+        if running.peek(&mut [0]).is_ok() {
+            running = server.send("POST /mcp", &call.to_string());
+        }
+        directory.path().join("started").exists()
+    });
+    running.set_nonblocking(false).expect("set the mode");
+    assert_eq!(server.request("tools/list", &json!({}))["error"]["code"], -32001, "the worker is not busy");
+    // The time of several probes. Three failed ones would end the worker.
+    std::thread::sleep(Duration::from_millis(200));
+    std::fs::write(directory.path().join("go"), "").expect("file is written");
+    let mut response = String::new();
     running.read_to_string(&mut response).expect("response is read");
     assert!(response.contains("done\\n"), "{response}");
     let status = status(&server.state);

@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::refusal::Refusal;
+use crate::terminate::TerminationError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TunnelError {
@@ -15,6 +16,16 @@ pub(crate) enum TunnelError {
     Io(#[from] io::Error),
     #[error("the idle timeout expired")]
     IdleTimeout,
+}
+
+impl From<TerminationError> for TunnelError {
+    fn from(error: TerminationError) -> Self {
+        match error {
+            TerminationError::Refused(refusal) => Self::Refused(refusal),
+            TerminationError::Io(error) => Self::Io(error),
+            TerminationError::IdleTimeout => Self::IdleTimeout,
+        }
+    }
 }
 
 impl From<Refusal> for TunnelError {

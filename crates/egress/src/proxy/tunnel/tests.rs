@@ -1,13 +1,13 @@
-use tokio::io::duplex;
+use tokio::io::{BufReader, duplex};
 
 use super::*;
 use crate::tls::{client_hello, client_hello_in_one_byte_records, client_hello_without_name};
 
 /// Sends `bytes` through a tunnel and ends; returns the bytes that the server received, and the result.
-async fn send(target: &str, bytes: &[u8]) -> (Vec<u8>, Result<(), TunnelError>) {
+async fn send(target: &str, bytes: &[u8]) -> (Vec<u8>, Result<Ended, TunnelError>) {
     let (policy, limits) = (Policy::parse(["a.com:*", "10.0.0.1:*"]).unwrap(), Limits::default());
     let target = &HostPort::parse(target, None).unwrap();
-    let tunnel = Tunnel { policy: &policy, limits: &limits, target };
+    let tunnel = Tunnel { policy: &policy, limits: &limits, target, terminator: None };
     let (proxy_end, mut server) = duplex(64 * 1024);
     let mut client = bytes;
     let mut response = Vec::new();
@@ -108,10 +108,10 @@ async fn other_protocols_pass_on_other_ports_only() {
 }
 
 /// Sends each piece, followed by a pause, to a server that never responds.
-async fn send_in_pieces(target: &str, pieces: &[&[u8]]) -> (Vec<u8>, Result<(), TunnelError>) {
+async fn send_in_pieces(target: &str, pieces: &[&[u8]]) -> (Vec<u8>, Result<Ended, TunnelError>) {
     let (policy, limits) = (Policy::default(), Limits::default());
     let target = &HostPort::parse(target, None).unwrap();
-    let tunnel = Tunnel { policy: &policy, limits: &limits, target };
+    let tunnel = Tunnel { policy: &policy, limits: &limits, target, terminator: None };
     let ((client, mut guest), (server, mut server_end)) = (duplex(64), duplex(64 * 1024));
     let mut client = BufReader::new(client);
     let mut response = Vec::new();
@@ -148,7 +148,7 @@ async fn incomplete_line_is_relayed_unless_it_becomes_a_request() {
 async fn slow_bytes_are_relayed_while_more_arrive() {
     let (policy, limits) = (Policy::default(), Limits::default());
     let target = &HostPort::parse("a.com:2525", None).unwrap();
-    let tunnel = Tunnel { policy: &policy, limits: &limits, target };
+    let tunnel = Tunnel { policy: &policy, limits: &limits, target, terminator: None };
     let ((client, mut guest), (server, mut server_end)) = (duplex(64), duplex(64));
     let (mut client, mut response) = (BufReader::new(client), Vec::new());
     let run = tunnel.run(&mut client, &mut response, server);
@@ -183,7 +183,7 @@ async fn websocket_is_relayed_after_server_accepts() {
     for (status, is_relayed) in [("101 Switching Protocols", true), ("200 OK", false)] {
         let (policy, limits) = (Policy::default(), Limits::default());
         let target = &HostPort::parse("a.com:80", None).unwrap();
-        let tunnel = Tunnel { policy: &policy, limits: &limits, target };
+        let tunnel = Tunnel { policy: &policy, limits: &limits, target, terminator: None };
         let ((client, mut guest), (server, mut server_end)) = (duplex(1024), duplex(1024));
         let (client, mut to_client) = split(client);
         let mut client = BufReader::new(client);
@@ -231,7 +231,7 @@ async fn incomplete_client_hello_and_silence_time_out() {
         ("a.com:22", b"", "the idle timeout expired"),
     ] {
         let target = &HostPort::parse(target, None).unwrap();
-        let tunnel = Tunnel { policy: &policy, limits: &limits, target };
+        let tunnel = Tunnel { policy: &policy, limits: &limits, target, terminator: None };
         let (client, mut guest) = duplex(64);
         let (server, _server_end) = duplex(64);
         guest.write_all(bytes).await.unwrap();

@@ -16,7 +16,7 @@ use crate::fleet::{Fleet, FleetOptions};
 fn with_argument(name: &str, argument: &str) -> ServerEntry {
     let mut settings = StdioSettings::new("server");
     settings.args.push(argument.into());
-    ServerEntry { transport: Transport::Stdio(settings), ..entry(name) }
+    ServerEntry { transport: Transport::Stdio(settings.into()), ..entry(name) }
 }
 
 #[tokio::test(start_paused = true)]

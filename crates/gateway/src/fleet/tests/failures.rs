@@ -89,7 +89,7 @@ async fn hanging_start_fails_in_the_phase_that_it_reached() {
     let fleet = servers.fleet(&Audit::disabled());
     let mut settings = StdioSettings::new("server");
     settings.sandbox_settings.startup_timeout = Duration::from_secs(20);
-    fleet.apply(vec![ServerEntry { transport: Transport::Stdio(settings), ..entry("local") }, remote("far")]);
+    fleet.apply(vec![ServerEntry { transport: Transport::Stdio(settings.into()), ..entry("local") }, remote("far")]);
     wait_seconds(600).await;
     assert_eq!(servers.starts("local"), [0, 22, 46, 74]);
     assert_eq!(servers.starts("far"), [0, 32, 66, 104]);

@@ -214,6 +214,10 @@ impl Link for FakeLink {
         vec![tool("read", Some("Reads \u{1b}[31ma file")), tool("write", None)]
     }
 
+    fn blocked(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn stderr_tail(&self) -> Vec<String> {
         vec!["ready".into(), "panic: out of cheese".into()]
     }
@@ -239,7 +243,7 @@ pub(super) fn entry(name: &str) -> ServerEntry {
         uuid: format!("uuid-of-{name}"),
         enable: true,
         description: None,
-        transport: Transport::Stdio(StdioSettings::new("server")),
+        transport: Transport::Stdio(Box::new(StdioSettings::new("server"))),
     }
 }
 

@@ -20,17 +20,17 @@ const MAX_DELAY: Duration = Duration::from_secs(60);
 pub(crate) async fn read_notifications(connection: Weak<Connection>) {
     let Some(first) = connection.upgrade() else { return };
     let Transport::Http(http) = &first.transport else { return };
-    let mut generation = http.generation.subscribe();
+    let mut opened_sessions = http.opened_sessions.subscribe();
     drop(first);
     loop {
         tokio::select! {
             () = read_session(&connection) => {
                 // The server has no such stream in this session.
-                if generation.changed().await.is_err() {
+                if opened_sessions.changed().await.is_err() {
                     return;
                 }
             }
-            changed = generation.changed() => if changed.is_err() {
+            changed = opened_sessions.changed() => if changed.is_err() {
                 return;
             }
         }

@@ -1,15 +1,18 @@
 //! The default registries of pip and npm, which print them inside a sandbox without network.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_core::{Command, Volume, WORKSPACE};
+use ringfence_core::{Command, Network, Volume, WORKSPACE};
 
 use super::{failed, read_only, without_credentials};
 use crate::context::Context;
 use crate::install::interpreters::path_of;
 use crate::phase::StartFailure;
-use crate::server_sandbox::{ProcessExit, ServerSandbox, add_interpreters, read_head, sandbox_spec};
+use crate::server_sandbox::{
+    ProcessExit, RefusalReport, ServerEgress, ServerSandbox, add_interpreters, read_head, sandbox_spec,
+};
 use ringfence_backend::interpreter;
 use ringfence_config::{GuestWritable, GuestWritten};
 use ringfence_entries::SandboxSettings;
@@ -48,13 +51,16 @@ pub(super) async fn npm_registry(context: &Context) -> Result<String, StartFailu
 
 /// Runs a program in a sandbox that has only the interpreters of the host and no network. Returns its standard output.
 async fn print(context: &Context, volumes: Vec<Volume>, argv: &[&str]) -> Result<String, StartFailure> {
-    let mut spec = sandbox_spec(&SandboxSettings::default(), &context.settings.accept);
+    let mut spec = sandbox_spec(&SandboxSettings::default(), &[], &context.settings.accept);
+    spec.network = Network::None;
     spec.volumes.extend(volumes);
     add_interpreters(&mut spec, &["python3", "node", "npm"]);
     let path = spec.environment.get("PATH").cloned().unwrap_or_default();
     let environment = [("PATH", path.as_str()), ("HOME", "/tmp"), ("LANG", "C.UTF-8")]
         .map(|(name, value)| (name.into(), value.into()));
-    let sandbox = ServerSandbox::launch(&context.backend, spec, Vec::new(), None).await?;
+    let report = RefusalReport::Installation(Arc::default());
+    let egress = ServerEgress { rules: Vec::new(), credentials: None, report };
+    let sandbox = ServerSandbox::launch(&context.backend, spec, egress).await?;
     let command = Command { argv: argv.iter().map(Into::into).collect(), workdir: WORKSPACE.into() };
     let process = sandbox.start(&command, &environment.into())?;
     let handle = process.handle();

@@ -1,0 +1,90 @@
+//! The network of sessions.
+
+use std::collections::BTreeMap;
+
+use ringfence_core::Network;
+use ringfence_egress::{Mirror, Policy, Rule, SecretDefinition};
+
+use crate::secrets::{Secrets, UnknownSecret};
+
+/// What sessions may reach. The host refuses everything else.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NetworkSettings {
+    /// The rules of every session.
+    pub allow: Vec<Rule>,
+    /// Further rules, by template.
+    pub templates: BTreeMap<String, Vec<Rule>>,
+    /// The secrets of every session.
+    pub secret_names: Vec<String>,
+    /// Further secrets, by template.
+    pub template_secret_names: BTreeMap<String, Vec<String>>,
+    /// The values of secrets, which the server sets.
+    pub secrets: Secrets,
+    /// Whether sessions reach the mirror of the package registries.
+    pub packages: bool,
+    /// The running mirror, which the server sets if there is one.
+    pub mirror: Option<Mirror>,
+    /// Whether the client of a session may permit further public hosts.
+    pub ask: bool,
+}
+
+impl Default for NetworkSettings {
+    fn default() -> Self {
+        Self { packages: true, ask: true, ..Self::none() }
+    }
+}
+
+impl NetworkSettings {
+    /// Nothing is reachable, and nobody can permit anything.
+    pub fn none() -> Self {
+        Self {
+            allow: Vec::new(),
+            templates: BTreeMap::new(),
+            secret_names: Vec::new(),
+            template_secret_names: BTreeMap::new(),
+            secrets: Secrets::default(),
+            packages: false,
+            mirror: None,
+            ask: false,
+        }
+    }
+
+    /// Returns the rules of sessions with a template.
+    pub fn rules(&self, template: &str) -> Vec<Rule> {
+        let of_template = self.templates.get(template).into_iter().flatten();
+        self.allow.iter().chain(of_template).cloned().collect()
+    }
+
+    /// Returns the secrets of sessions with a template.
+    pub fn secrets(&self, template: &str) -> Result<Vec<SecretDefinition>, UnknownSecret> {
+        let of_template = self.template_secret_names.get(template).into_iter().flatten();
+        self.secrets.select(self.secret_names.iter().chain(of_template))
+    }
+
+    /// Returns the network of sandboxes with a template.
+    pub fn network(&self, template: &str) -> Network {
+        let rules = self.rules(template);
+        if rules.is_empty() && !self.packages {
+            return Network::None;
+        }
+        Network::Egress { ports: Policy::named_ports(&rules) }
+    }
+
+    /// Keeps only what `limit` allows too.
+    pub(crate) fn limited_to(&self, limit: &Self) -> Self {
+        let common = |rules: &[Rule]| -> Vec<Rule> {
+            let pairs = rules.iter().flat_map(|rule| limit.allow.iter().map(move |other| (rule, other)));
+            pairs.filter_map(|(rule, other)| rule.intersection(other)).collect()
+        };
+        Self {
+            allow: common(&self.allow),
+            templates: self.templates.iter().map(|(name, rules)| (name.clone(), common(rules))).collect(),
+            secret_names: self.secret_names.clone(),
+            template_secret_names: self.template_secret_names.clone(),
+            secrets: self.secrets.clone(),
+            packages: self.packages && limit.packages,
+            mirror: self.mirror.clone(),
+            ask: self.ask && limit.ask,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The network of an instance: its running egress, the hosts that it was refused, and questions about other hosts.
+//!
+//! The egress starts with the instance, also in the pool. The session that owns it is attached when the instance is
+//! claimed; before, no code of a guest runs.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
+use ringfence_config::NetworkSettings;
+use ringfence_core::{AuditEvent, AuditKind, EgressSockets, Principal, SessionId};
+use ringfence_egress::{
+    ApprovalRequest, Approvals, Decision, DecisionLog, Egress, EgressSettings, Policy, RefusedHosts, Remedy, Rule,
+    SandboxCredentials,
+};
+use ringfence_store::Audit;
+use tokio::sync::mpsc;
+
+/// Maximum number of unread decisions. They are read while the session exists, so only a flood loses some.
+const MAX_UNREAD_DECISIONS: usize = 256;
+
+/// Maximum number of connections that wait for a person.
+const MAX_OPEN_QUESTIONS: usize = 16;
+
+/// Handles the questions of one call. Without it, or if it is full, the connection is refused.
+pub type QuestionSender = mpsc::Sender<ApprovalRequest>;
+
+/// What the egress of an instance knows of its secrets.
+#[derive(Default)]
+pub(crate) struct InstanceSecrets {
+    pub(crate) credentials: Option<Arc<SandboxCredentials>>,
+    /// The hosts whose placeholders were lost with an earlier server.
+    pub(crate) lost_hosts: Vec<Rule>,
+}
+
+/// The network of an instance, which may have none.
+#[derive(Default)]
+pub(crate) struct InstanceNetwork(Option<Running>);
+
+struct Running {
+    egress: Egress,
+    decisions: mpsc::Receiver<Decision>,
+    questions: Option<mpsc::Receiver<ApprovalRequest>>,
+    /// The hosts that were refused since the last call ended.
+    refused: RefusedHosts,
+    owner: Option<Owner>,
+}
+
+/// The session that audit events are about.
+struct Owner {
+    audit: Audit,
+    principal: Principal,
+    session: SessionId,
+}
+
+impl InstanceNetwork {
+    /// Starts to serve the sockets of an instance, if it has any.
+    pub(crate) fn start(
+        sockets: Option<EgressSockets>,
+        rules: Vec<Rule>,
+        settings: &NetworkSettings,
+        secrets: InstanceSecrets,
+    ) -> io::Result<Self> {
+        let Some(sockets) = sockets else { return Ok(Self::default()) };
+        let mirror = settings.mirror.clone().filter(|_| settings.packages);
+        let (log, decisions) = DecisionLog::bounded(MAX_UNREAD_DECISIONS);
+        let (approvals, questions) = settings.ask.then(|| Approvals::bounded(MAX_OPEN_QUESTIONS)).unzip();
+        let settings = EgressSettings {
+            approvals,
+            mirror,
+            credentials: secrets.credentials,
+            lost_secret_hosts: secrets.lost_hosts,
+            ..EgressSettings::new(Policy { rules }, log)
+        };
+        let egress = Egress::start(sockets, settings)?;
+        Ok(Self(Some(Running { egress, decisions, questions, refused: RefusedHosts::default(), owner: None })))
+    }
+
+    /// Sets the session that the instance belongs to.
+    pub(crate) fn attach(&mut self, audit: &Audit, principal: &Principal, session: &SessionId) {
+        if let Some(running) = &mut self.0 {
+            running.egress.set_remedy(Remedy::Session(session.to_string()));
+            running.owner =
+                Some(Owner { audit: audit.clone(), principal: principal.clone(), session: session.clone() });
+        }
+    }
+
+    pub(crate) fn egress(&self) -> Option<Egress> {
+        self.0.as_ref().map(|running| running.egress.clone())
+    }
+
+    /// Reads decisions, and passes questions on to the current call. Never ends; cancel-safe.
+    pub(crate) async fn collect(&mut self, call: Option<&QuestionSender>) -> Infallible {
+        let Some(running) = &mut self.0 else { return std::future::pending().await };
+        running.egress.enable_questions(call.is_some());
+        let Running { decisions, questions, .. } = running;
+        loop {
+            let question = async {
+                match questions {
+                    Some(questions) => questions.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(decision) = decisions.recv() => {
+                    add_refusal(&mut running.refused, running.owner.as_ref(), &decision);
+                }
+                // Dropping a question refuses the connection.
+                Some(question) = question => if let Some(call) = call {
+                    let _ = call.try_send(question);
+                },
+                else => return std::future::pending().await,
+            }
+        }
+    }
+
+    /// Returns the hosts that were refused until now. Egress records a decision before the guest learns of it, so those
+    /// of a call that has ended are included.
+    pub(crate) fn take_refused(&mut self) -> RefusedHosts {
+        let Some(running) = &mut self.0 else { return RefusedHosts::default() };
+        while let Ok(decision) = running.decisions.try_recv() {
+            add_refusal(&mut running.refused, running.owner.as_ref(), &decision);
+        }
+        running.egress.start_report();
+        std::mem::take(&mut running.refused)
+    }
+}
+
+/// Adds a refusal, and records the first one of each host.
+fn add_refusal(refused: &mut RefusedHosts, owner: Option<&Owner>, decision: &Decision) {
+    let Some(refusal) = refused.add(decision) else { return };
+    let Some(Owner { audit, principal, session }) = owner else { return };
+    let event = AuditEvent::new(AuditKind::NetworkRefused, refusal.reason)
+        .by(principal, Some(session))
+        .with("host", refusal.host.as_ref().map(ToString::to_string))
+        .with("port", refusal.port);
+    audit.record(event);
+}
