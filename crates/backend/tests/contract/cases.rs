@@ -1,34 +1,42 @@
-//! The cases of the contract.
-#![allow(clippy::print_stdout)] // for the process that starts this one as a server
+//! The list of all cases, and those about processes, streams, files, usage and the end of an instance.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::future::Future;
-use std::io::{BufRead as _, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::pin::Pin;
 use std::time::Duration;
 
 use ringfence_backend::{
-    Adopted, Backend, CreateError, Event, ExitStatus, FileAccess, FileError, GuestPath, Instance, InstanceRequest,
-    Process, SignalTarget,
+    Backend, CreateError, Event, ExitStatus, FileAccess, FileError, GuestPath, Instance, InstanceRequest, Process,
+    SignalTarget,
 };
 use ringfence_core::{Command, Flavors, Spec, Templates, WORKSPACE};
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Constructor;
-use super::egress::{
-    LIVE_PORT, PORT_OF_SPEC, egress_connections_have_the_dialled_address,
-    egress_ports_are_opened_in_a_running_instance, egress_sockets_work_after_their_server_died, egress_spec,
-    guest_gets_no_socket_and_no_port_of_egress, image_has_the_name_resolution_of_the_sandbox,
-    names_are_resolved_by_the_host, nothing_is_reachable_if_not_served, nothing_is_reachable_without_egress,
+use super::adoption::{
+    instance_is_adopted_after_its_server_died, orphan_is_adopted_by_one_server_only,
+    servers_of_other_owners_adopt_nothing,
 };
+use super::egress::{
+    egress_connections_have_the_dialled_address, egress_ports_are_opened_in_a_running_instance,
+    egress_sockets_work_after_their_server_died, guest_gets_no_socket_and_no_port_of_egress,
+    image_has_the_name_resolution_of_the_sandbox, names_are_resolved_by_the_host, nothing_is_reachable_if_not_served,
+    nothing_is_reachable_without_egress,
+};
+use super::egress_rules::{egress_rules_apply_after_the_server_died, egress_rules_apply_to_the_guest};
+use super::growth::repeated_instances_leave_nothing;
+use super::isolation::{guest_has_no_host_files_and_no_network, instances_do_not_see_each_other};
 use super::limits::{cpu_limit_is_enforced, process_limit_is_enforced, workspace_limits_are_enforced};
 
 type Case = fn(Constructor) -> Pin<Box<dyn Future<Output = ()>>>;
 
 /// Timeout for everything that a case waits for.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Timeout for a whole case.
+const CASE_TIMEOUT: Duration = Duration::from_mins(4);
 
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
@@ -52,7 +60,10 @@ cases![
     stopped_instance_leaves_no_process,
     dropped_instance_ends,
     ended_backend_creates_nothing,
+    instances_do_not_see_each_other,
     instance_is_adopted_after_its_server_died,
+    orphan_is_adopted_by_one_server_only,
+    servers_of_other_owners_adopt_nothing,
     repeated_instances_leave_nothing,
     egress_connections_have_the_dialled_address,
     names_are_resolved_by_the_host,
@@ -62,30 +73,14 @@ cases![
     guest_gets_no_socket_and_no_port_of_egress,
     egress_ports_are_opened_in_a_running_instance,
     egress_sockets_work_after_their_server_died,
+    egress_rules_apply_to_the_guest,
+    egress_rules_apply_after_the_server_died,
 ];
 
 /// Runs a case with its own runtime.
 pub(super) fn run(constructor: Constructor, case: Case) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("start a runtime");
-    runtime.block_on(async { tokio::time::timeout(4 * TIMEOUT, case(constructor)).await.expect("the case ends") });
-}
-
-/// The argument with which this program creates an instance and waits to be killed.
-pub(super) const SERVER_ROLE: &str = "contract-server";
-
-/// Creates an instance, prints its address, and waits until it is killed, as a server that dies.
-pub(super) fn serve_until_killed(backend: &Backend) -> ! {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("start a runtime");
-    runtime.block_on(async {
-        let created = backend.create(InstanceRequest::new(egress_spec([PORT_OF_SPEC]))).await;
-        let ringfence_backend::Created { mut instance, egress, .. } = created.expect("create an instance");
-        let opened_later = instance.open_egress_port(LIVE_PORT).await.expect("open a port");
-        shell(&mut instance, "echo survives > file").await;
-        println!("{}", instance.address());
-        std::future::pending::<()>().await;
-        drop((egress, opened_later));
-        unreachable!("the process is killed")
-    })
+    runtime.block_on(async { tokio::time::timeout(CASE_TIMEOUT, case(constructor)).await.expect("the case ends") });
 }
 
 /// Whether an argument is the name of a test: neither a flag nor the value of one.
@@ -103,7 +98,7 @@ pub(super) fn spec() -> Spec {
     spec
 }
 
-async fn create(backend: &Backend) -> Instance {
+pub(super) async fn create(backend: &Backend) -> Instance {
     backend.create(InstanceRequest::new(spec())).await.expect("create an instance").instance
 }
 
@@ -265,29 +260,6 @@ async fn memory_limit_is_enforced(backend: Constructor) {
     backend.end().await;
 }
 
-async fn guest_has_no_host_files_and_no_network(backend: Constructor) {
-    let backend = backend(None);
-    let mut instance = create(&backend).await;
-    for attempt in [
-        "cat /etc/shadow",
-        "ls /root /home/*",
-        "touch /usr/x",
-        "touch /x",
-        "echo > /dev/tcp/127.0.0.1/22",
-        "mount -t tmpfs none /mnt",
-        "chroot / true",
-    ] {
-        let (status, output) = shell(&mut instance, &format!("{attempt} 2>/dev/null")).await;
-        assert!(!matches!(status, ExitStatus::Exited(0)) && output.is_empty(), "{attempt}: {status:?} {output}");
-    }
-    let (_, capabilities) = shell(&mut instance, "grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status").await;
-    assert!(capabilities.contains("NoNewPrivs:\t1"), "{capabilities}");
-    for line in capabilities.lines().filter(|line| line.starts_with("Cap")) {
-        assert!(line.ends_with("0000000000000000"), "{line}");
-    }
-    backend.end().await;
-}
-
 async fn stopped_instance_leaves_no_process(backend: Constructor) {
     let backend = backend(None);
     let mut instance = create(&backend).await;
@@ -316,49 +288,4 @@ async fn ended_backend_creates_nothing(backend: Constructor) {
     assert!(!instance.is_alive());
     let refused = backend.create(InstanceRequest::new(spec())).await.map(drop);
     assert!(matches!(refused, Err(CreateError::ShuttingDown)), "{refused:?}");
-}
-
-/// Starts another process of this program that creates an instance, kills it, and adopts the instance.
-pub(super) async fn adopt_after_death(backend: Constructor) -> (Backend, Adopted, tempfile::TempDir) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let second = backend(Some(directory.path().to_owned()));
-    let mut first = std::process::Command::new(std::env::current_exe().expect("find this program"))
-        .args([OsStr::new(SERVER_ROLE), OsStr::new(second.name()), directory.path().as_os_str()])
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("start a server");
-    let mut address = String::new();
-    std::io::BufReader::new(first.stdout.take().expect("its output")).read_line(&mut address).expect("read");
-    let address = address.trim_end();
-    let orphans = second.find_orphans().await;
-    assert!(orphans.is_in_use(address) && orphans.instances.is_empty(), "its server lives");
-    first.kill().expect("kill the server");
-    first.wait().expect("wait for the server");
-    let mut orphans = second.find_orphans().await;
-    let found = orphans.instances.iter().position(|orphan| orphan.address() == address);
-    let orphan = orphans.instances.remove(found.expect("the instance is found"));
-    let adopted = orphan.adopt(BTreeMap::from([("PATH".to_owned(), ringfence_core::PATH.to_owned())])).await;
-    (second, adopted.expect("adopt the instance"), directory)
-}
-
-async fn instance_is_adopted_after_its_server_died(backend: Constructor) {
-    let (second, adopted, _directory) = adopt_after_death(backend).await;
-    let mut instance = adopted.instance;
-    assert_eq!(shell(&mut instance, "cat file").await.1, "survives\n");
-    instance.stop().await;
-    second.end().await;
-}
-
-async fn repeated_instances_leave_nothing(backend: Constructor) {
-    let backend = backend(None);
-    create(&backend).await.stop().await;
-    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("list descriptors").count();
-    let before = descriptors();
-    for _ in 0..20 {
-        let mut instance = create(&backend).await;
-        assert_eq!(shell(&mut instance, "true").await.0, ExitStatus::Exited(0));
-        instance.stop().await;
-    }
-    assert!(descriptors() <= before + 2, "{before} descriptors became {}", descriptors());
-    backend.end().await;
 }

@@ -12,9 +12,10 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Constructor;
-use super::cases::{TIMEOUT, adopt_after_death, exit_of, output_of, shell, spec};
+use super::adoption::adopt_after_death;
+use super::cases::{TIMEOUT, exit_of, output_of, shell, spec};
 
-/// The ports of the instance in [`super::cases::serve_until_killed`].
+/// The ports of the instance in [`super::adoption::serve_until_killed`].
 pub(super) const PORT_OF_SPEC: u16 = 8443;
 pub(super) const LIVE_PORT: u16 = 22;
 
@@ -170,6 +171,9 @@ pub(super) async fn nothing_is_reachable_if_not_served(backend: Constructor) {
     let (mut instance, sockets) = create(&backend, egress_spec([])).await;
     assert!(connects(&mut instance, "198.18.0.1", 443).await, "the listener is open");
     drop(sockets);
+    // The process that has passed the sockets may still be about to close its own descriptors.
+    let closed = async { while connects(&mut instance, "198.18.0.1", 443).await {} };
+    timeout(TIMEOUT, closed).await.expect("no process has the sockets");
     for (ip, port) in [("198.18.0.1", 80), ("198.18.0.1", 443), ("127.0.0.1", 53), ("127.0.0.1", 3128)] {
         assert!(!connects(&mut instance, ip, port).await, "{ip}:{port} must be unreachable");
     }

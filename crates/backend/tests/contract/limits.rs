@@ -59,13 +59,20 @@ pub(super) async fn workspace_limits_are_enforced(backend: Constructor) {
     limited.workspace = Workspace { bytes: 8 << 20, inodes: 1000 };
     let workspace = limited.workspace;
     let mut instance = backend.create(InstanceRequest::new(limited)).await.expect("create an instance").instance;
-    for (directory, too_much) in [
-        ("/workspace", format!("head -c {} /dev/zero > file", workspace.bytes + 1)),
-        ("/dev/shm", format!("for ((i = 0; i < {}; i++)); do : > $i || exit 1; done", workspace.inodes + 1)),
-    ] {
-        let (status, _) = shell(&mut instance, &format!("cd {directory} && {too_much}")).await;
-        assert_eq!(status, ExitStatus::Exited(1), "{too_much}");
-        assert_eq!(shell(&mut instance, "rm -rf /workspace/* /dev/shm/*").await.0, ExitStatus::Exited(0));
+    let write_bytes = |number| format!("head -c {number} /dev/zero > file");
+    let create_files = |number| format!("for ((i = 0; i < {number}; i++)); do : > $i || exit 1; done");
+    for directory in ["/workspace", "/tmp", "/dev/shm"] {
+        for (command, expected) in [
+            (write_bytes(workspace.bytes / 2), 0),
+            (write_bytes(workspace.bytes + 1), 1),
+            (create_files(workspace.inodes / 2), 0),
+            (create_files(workspace.inodes + 1), 1),
+        ] {
+            let (status, _) = shell(&mut instance, &format!("cd {directory} && {command}")).await;
+            assert_eq!(status, ExitStatus::Exited(expected), "{directory}: {command}");
+            let removed = shell(&mut instance, "rm -rf /workspace/* /tmp/* /dev/shm/*").await;
+            assert_eq!(removed.0, ExitStatus::Exited(0));
+        }
     }
     assert_eq!(shell(&mut instance, "echo x > /workspace/file").await.0, ExitStatus::Exited(0));
     backend.end().await;

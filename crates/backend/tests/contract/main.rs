@@ -4,26 +4,27 @@
 //! `--list`, `--exact` and names of tests.
 #![allow(clippy::print_stdout)] // test output
 
+mod adoption;
 mod cases;
 mod egress;
+mod egress_rules;
+mod growth;
+mod isolation;
 mod limits;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use ringfence_backend::{Backend, BackendConfig, LAUNCHER_ROLE, Persistence, run_launcher};
 
-/// Creates a backend. Its instances survive it if a directory for persistence is given.
-type Constructor = fn(Option<PathBuf>) -> Backend;
+/// Creates a backend, like a server with this persistence.
+type Constructor = fn(Option<Persistence>) -> Backend;
 
 const BACKENDS: [(&str, Constructor); 1] = [("native", native)];
 
-fn native(directory: Option<PathBuf>) -> Backend {
+fn native(persistence: Option<Persistence>) -> Backend {
     let program = std::env::current_exe().expect("find this program");
-    let lease = Duration::from_secs(20);
-    let persistence = directory.map(|directory| Persistence { directory, scope_tag: None, supervisor: None, lease });
     Backend::native(BackendConfig { persistence, ..BackendConfig::new(program) })
 }
 
@@ -33,11 +34,11 @@ fn main() -> ExitCode {
         let socket: OwnedFd = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).expect("duplicate the socket");
         return if run_launcher(socket).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    if let [role, backend, directory] = &arguments[..]
-        && role == cases::SERVER_ROLE
+    if let [role, backend, directory, scope_tag] = &arguments[..]
+        && role == adoption::SERVER_ROLE
     {
-        let found = BACKENDS.into_iter().find(|(name, _)| name == backend).expect("a backend");
-        cases::serve_until_killed(&found.1(Some(directory.into())));
+        let (_, constructor) = BACKENDS.into_iter().find(|(name, _)| name == backend).expect("a backend");
+        adoption::serve_until_killed(constructor, Path::new(directory), scope_tag);
     }
     let has_flag = |flag: &str| arguments.iter().any(|argument| argument == flag);
     // No test is ignored.

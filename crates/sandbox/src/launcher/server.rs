@@ -184,8 +184,11 @@ impl Server {
         if let Some((process, streams)) = initial {
             self.sandboxes.store_streams(pid, process, streams);
         }
-        let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
-        send(client, &Reply::Handover(handover), &passed)?;
+        let borrowed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
+        let sent = send(client, &Reply::Handover(handover), &borrowed);
+        // Closed before the slow removal of cgroups: the guest can connect as long as any process has the sockets.
+        drop(passed);
+        sent?;
         if self.stale_cgroups_removed_at.is_none_or(|at| at.elapsed() > STALE_CGROUP_INTERVAL) {
             self.sandboxes.remove_stale_cgroups(pid);
             self.stale_cgroups_removed_at = Some(Instant::now());
