@@ -69,7 +69,7 @@ pub struct Adopted {
     /// See [`Created::egress`].
     pub egress: Option<EgressSockets>,
     /// The number of previous owners.
-    pub generation: u32,
+    pub previous_owners: u32,
 }
 
 impl Backend {
@@ -142,13 +142,13 @@ impl Orphan {
         let adopted = self.0.adopt().await?;
         let platform = Platform::Native(adopted.instance);
         let mut instance = Instance::new(platform, adopted.control, environment, adopted.is_warm).ok()?;
-        instance.number_processes_of_owner(adopted.generation);
+        instance.number_processes_of_owner(adopted.previous_owners);
         instance.resume_background_output(adopted.background_streams);
         Some(Adopted {
             instance,
             interpreter: adopted.interpreter,
             egress: adopted.egress,
-            generation: adopted.generation,
+            previous_owners: adopted.previous_owners,
         })
     }
 }

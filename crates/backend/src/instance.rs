@@ -96,8 +96,8 @@ impl Instance {
     }
 
     /// Numbers processes from where no previous owner has.
-    pub(crate) fn number_processes_of_owner(&mut self, generation: u32) {
-        self.last_process = generation.min(MAX_OWNERS) << OWNER_SHIFT;
+    pub(crate) fn number_processes_of_owner(&mut self, previous_owners: u32) {
+        self.last_process = previous_owners.min(MAX_OWNERS) << OWNER_SHIFT;
         self.processes.number_after(self.last_process);
     }
 

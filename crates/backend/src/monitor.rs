@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence_sandbox::cgroup::MemoryGauge;
+use ringfence_sandbox::cgroup::MemoryCounters;
 use ringfence_sandbox::usage::{self, MemoryCounting};
 
 use crate::native::InitProcess;
@@ -32,19 +32,19 @@ impl Monitor {
     /// Whether a cgroup counts the memory.
     pub(crate) fn counts_memory(&self) -> bool {
         let Self::Native(init) = self;
-        init.gauge().is_some()
+        init.memory_counters().is_some()
     }
 
     /// The memory that a cgroup counts. None without a memory cgroup.
     pub(crate) fn memory_bytes(&self) -> Option<u64> {
         let Self::Native(init) = self;
-        init.gauge().map(MemoryGauge::bytes)
+        init.memory_counters().map(MemoryCounters::bytes)
     }
 
     /// The number of processes that were killed because the memory limit was exceeded.
     pub(crate) fn memory_kills(&self) -> u64 {
         let Self::Native(init) = self;
-        init.gauge().map_or(0, MemoryGauge::kills)
+        init.memory_counters().map_or(0, MemoryCounters::kills)
     }
 
     /// Measures the processes of the instance. None if it has ended. Blocks.

@@ -85,7 +85,7 @@ impl Native {
         let prepared = interpreter.map(|(argv, environment)| InitialInterpreter::new(argv, environment)).transpose()?;
         let (initial, process) = prepared.unzip();
         let (launched, launcher) = self.launcher.launch(spec, warm, initial.map(Arc::new)).await?;
-        let Launched { control, pid, pidfd, enforcement, is_warm, egress, gauge } = launched;
+        let Launched { control, pid, pidfd, enforcement, is_warm, egress, memory_counters } = launched;
         let interpreter = process.map(|(process, socket): (Process, KernelSocket)| InterpreterProcess {
             process,
             socket,
@@ -94,7 +94,7 @@ impl Native {
         });
         Ok(NewSandbox {
             control,
-            instance: NativeInstance { init: InitProcess::new(pid, pidfd, gauge), launcher, enforcement },
+            instance: NativeInstance { init: InitProcess::new(pid, pidfd, memory_counters), launcher, enforcement },
             is_warm: is_warm && interpreter.is_none(),
             interpreter,
             egress,

@@ -1,6 +1,6 @@
 //! The built-in tools: their entries in `tools/list`, the action that each needs, and their arguments.
 //!
-//! Descriptions are short, because every agent pays for this list in each conversation.
+//! Descriptions are short, because this list occupies a part of every agent's context.
 
 pub(crate) mod arguments;
 
@@ -42,7 +42,7 @@ pub(crate) const DEFAULT_FOUND_TOOLS: usize = 5;
 /// Maximum number of tools that a search returns.
 pub(crate) const MAX_FOUND_TOOLS: usize = 20;
 
-/// The tools of code mode. They have no output schemas, which would cost tokens in each conversation.
+/// The tools of code mode. They have no output schemas, which would occupy a part of every agent's context.
 pub fn code_mode_tools(network: &str) -> Vec<Value> {
     let run_python = tool(
         RUN_PYTHON,

@@ -5,7 +5,7 @@
 //! and removes those of killed owners. If no cgroup can be made, this module returns the reason; `launch` decides
 //! whether that is acceptable.
 
-mod memory_gauge;
+mod memory_counters;
 mod parent;
 
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
-pub use memory_gauge::MemoryGauge;
+pub use memory_counters::MemoryCounters;
 pub use parent::{CgroupParent, CgroupUnavailable, Controller};
 
 use crate::error::{Error, errno_of};
@@ -118,19 +118,19 @@ impl Cgroup {
         }
     }
 
-    /// Opens the memory counters; `None` without a memory controller.
-    pub fn memory_gauge(&self) -> Option<MemoryGauge> {
+    /// Opens the counters of the memory controller; `None` without a memory controller.
+    pub fn memory_counters(&self) -> Option<MemoryCounters> {
         let (events, usage) = match self.parent {
             CgroupParent::V1 { .. } => ("memory.oom_control", "memory.usage_in_bytes"),
             CgroupParent::V2 { .. } => ("memory.events", "memory.current"),
         };
         let path = &self.directory(Controller::Memory)?.path;
-        Some(MemoryGauge::new(File::open(path.join(events)).ok()?, File::open(path.join(usage)).ok()?))
+        Some(MemoryCounters::new(File::open(path.join(events)).ok()?, File::open(path.join(usage)).ok()?))
     }
 
     /// The number of processes that the kernel has killed because the memory limit was reached.
     pub fn memory_kills(&self) -> u64 {
-        self.memory_gauge().map_or(0, |gauge| gauge.kills())
+        self.memory_counters().map_or(0, |counters| counters.kills())
     }
 }
 

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
-use crate::cgroup::{Cgroup, MemoryGauge};
+use crate::cgroup::{Cgroup, MemoryCounters};
 use crate::control::Control;
 use crate::enforcement::Enforcement;
 use crate::error::Error;
@@ -145,8 +145,8 @@ impl Sandbox {
     }
 
     /// Opens the counters of the memory cgroup, if the sandbox has one.
-    pub(crate) fn memory_gauge(&self) -> Option<MemoryGauge> {
-        self.cgroup.as_ref().and_then(Cgroup::memory_gauge)
+    pub(crate) fn memory_counters(&self) -> Option<MemoryCounters> {
+        self.cgroup.as_ref().and_then(Cgroup::memory_counters)
     }
 
     /// The init's process id on the host.

@@ -84,11 +84,11 @@ impl Kernel {
     }
 
     /// Takes over the interpreter of another server.
-    pub(crate) fn adopt(language: Language, (process, socket): (Process, KernelSocket), generation: u32) -> Self {
+    pub(crate) fn adopt(language: Language, (process, socket): (Process, KernelSocket), previous_owners: u32) -> Self {
         Self {
             // Each server numbers its cells in a separate range, so late results of a previous server's cells are
             // ignored.
-            last_cell: u64::from(generation) << 32,
+            last_cell: u64::from(previous_owners) << 32,
             is_adopted: true,
             is_ready: true,
             ..Self::new(language, process, socket)

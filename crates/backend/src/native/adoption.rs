@@ -54,18 +54,18 @@ pub(crate) struct AdoptedSandbox {
     pub(crate) interpreter: Option<(Process, KernelSocket)>,
     pub(crate) background_streams: Vec<BackgroundStreams>,
     /// The number of previous owners.
-    pub(crate) generation: u32,
+    pub(crate) previous_owners: u32,
 }
 
 impl Orphan {
     /// Takes the sandbox over. Returns `None` if the sandbox or its launcher has ended.
     pub(crate) async fn adopt(self) -> Option<AdoptedSandbox> {
         let adopted = self.launcher.take_over(self.pid).await.ok()?;
-        let Launched { control, pid, pidfd, enforcement, is_warm, egress, gauge } = adopted.launched;
+        let Launched { control, pid, pidfd, enforcement, is_warm, egress, memory_counters } = adopted.launched;
         Some(AdoptedSandbox {
             control,
             instance: NativeInstance {
-                init: InitProcess::new(pid, pidfd, gauge),
+                init: InitProcess::new(pid, pidfd, memory_counters),
                 launcher: self.launcher,
                 enforcement,
             },
@@ -73,7 +73,7 @@ impl Orphan {
             egress,
             interpreter: adopted.interpreter_streams.and_then(|(number, streams)| open_streams(number, streams)),
             background_streams: adopted.background_streams,
-            generation: adopted.generation,
+            previous_owners: adopted.previous_owners,
         })
     }
 }

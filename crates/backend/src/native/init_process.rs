@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ringfence_sandbox::cgroup::MemoryGauge;
+use ringfence_sandbox::cgroup::MemoryCounters;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::net::unix::pipe::Receiver;
@@ -14,12 +14,12 @@ pub(crate) struct InitProcess {
     pid: Pid,
     pidfd: Arc<OwnedFd>,
     /// None without a memory cgroup.
-    gauge: Option<Arc<MemoryGauge>>,
+    memory_counters: Option<Arc<MemoryCounters>>,
 }
 
 impl InitProcess {
-    pub(super) fn new(pid: Pid, pidfd: OwnedFd, gauge: Option<MemoryGauge>) -> Self {
-        Self { pid, pidfd: Arc::new(pidfd), gauge: gauge.map(Arc::new) }
+    pub(super) fn new(pid: Pid, pidfd: OwnedFd, memory_counters: Option<MemoryCounters>) -> Self {
+        Self { pid, pidfd: Arc::new(pidfd), memory_counters: memory_counters.map(Arc::new) }
     }
 
     /// Its number on the host. It belongs to the init only while that lives.
@@ -27,8 +27,8 @@ impl InitProcess {
         self.pid
     }
 
-    pub(crate) fn gauge(&self) -> Option<&MemoryGauge> {
-        self.gauge.as_deref()
+    pub(crate) fn memory_counters(&self) -> Option<&MemoryCounters> {
+        self.memory_counters.as_deref()
     }
 
     pub(crate) fn is_alive(&self) -> bool {

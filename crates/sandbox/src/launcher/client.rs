@@ -12,7 +12,7 @@ use rustix::process::Pid;
 
 use super::protocol::{Handover, LauncherConfig, PROTOCOL, Reply, Request, ZygoteStatus};
 use super::{BackgroundStreams, InitialProcess, short_path};
-use crate::cgroup::MemoryGauge;
+use crate::cgroup::MemoryCounters;
 use crate::control::Control;
 use crate::enforcement::Enforcement;
 use crate::error::Error;
@@ -41,7 +41,7 @@ pub struct Launched {
     pub is_warm: bool,
     /// The sockets inside the sandbox's network namespace, if the spec has egress.
     pub egress: Option<EgressSockets>,
-    pub gauge: Option<MemoryGauge>,
+    pub memory_counters: Option<MemoryCounters>,
 }
 
 /// A sandbox that was taken over from another client.
@@ -51,7 +51,7 @@ pub struct Adopted {
     pub interpreter_streams: Option<(u32, Vec<OwnedFd>)>,
     pub background_streams: Vec<BackgroundStreams>,
     /// The number of previous owners.
-    pub generation: u32,
+    pub previous_owners: u32,
 }
 
 /// The result of [`Launcher::adopt`].
@@ -179,8 +179,16 @@ impl Launcher {
             (Reply::Handover(handover), passed) => (handover, passed),
             (reply, _) => return Err(unexpected(reply)),
         };
-        let Handover { pid, enforcement, is_warm, egress_sockets, has_gauge, background_streams, streams, generation } =
-            handover;
+        let Handover {
+            pid,
+            enforcement,
+            is_warm,
+            egress_sockets,
+            has_memory_counters,
+            background_streams,
+            streams,
+            previous_owners,
+        } = handover;
         let required = 2 + egress_sockets;
         if passed.len() < required {
             on_missing(pid);
@@ -190,7 +198,7 @@ impl Launcher {
         let mut next = || passed.next().ok_or(Error::Protocol("the launcher sent a sandbox without a channel"));
         let (control, pidfd) = (next()?, next()?);
         let egress = EgressSockets::from_descriptors(passed.by_ref().take(egress_sockets));
-        let gauge = if has_gauge { MemoryGauge::from_descriptors(&mut passed) } else { None };
+        let memory_counters = if has_memory_counters { MemoryCounters::from_descriptors(&mut passed) } else { None };
         let launched = Launched {
             control: Control::new(control),
             pid: Pid::from_raw(pid).ok_or(Error::Protocol("the launcher sent an invalid process id"))?,
@@ -198,12 +206,12 @@ impl Launcher {
             enforcement,
             is_warm,
             egress,
-            gauge,
+            memory_counters,
         };
         let interpreter_streams = streams.map(|(process, count)| (process, passed.by_ref().take(count).collect()));
         let mut next_pair = || Some([passed.next()?, passed.next()?]);
         let background_streams = (0..background_streams).map_while(|_| next_pair()).collect();
-        Ok(Adopted { launched, interpreter_streams, background_streams, generation })
+        Ok(Adopted { launched, interpreter_streams, background_streams, previous_owners })
     }
 
     fn call(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Error> {

@@ -101,7 +101,7 @@ pub enum ZygoteStatus {
 }
 
 /// A sandbox that is passed to a client. Carries, in this order, the control channel, the pidfd, the sockets for
-/// egress, the two files of the memory gauge, the retained streams, and the background streams, as far as the
+/// egress, the two files of the memory counters, the retained streams, and the background streams, as far as the
 /// sandbox has them.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,15 +111,16 @@ pub(super) struct Handover {
     pub(super) is_warm: bool,
     /// The number of sockets for egress.
     pub(super) egress_sockets: usize,
-    pub(super) has_gauge: bool,
+    #[serde(rename = "has_gauge")]
+    pub(super) has_memory_counters: bool,
     /// The number of commands with background streams.
     #[serde(rename = "leftovers")]
     pub(super) background_streams: usize,
     /// The process whose streams were retained, and their number.
     #[serde(rename = "kept")]
     pub(super) streams: Option<(u32, usize)>,
-    /// The number of previous owners.
-    pub(super) generation: u32,
+    #[serde(rename = "generation")]
+    pub(super) previous_owners: u32,
 }
 
 #[cfg(test)]
@@ -169,10 +170,10 @@ mod tests {
             enforcement: Enforcement { memory_by_cgroup: true, pids_by_cgroup: true, cpu_by_cgroup: true },
             is_warm: true,
             egress_sockets: 6,
-            has_gauge: true,
+            has_memory_counters: true,
             background_streams: 2,
             streams: Some((3, 4)),
-            generation: 5,
+            previous_owners: 5,
         };
         assert_eq!(
             json(&Reply::Handover(handover)),

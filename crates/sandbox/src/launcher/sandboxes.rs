@@ -38,7 +38,7 @@ struct RunningSandbox {
     egress: Vec<OwnedFd>,
     streams: Option<(u32, Vec<OwnedFd>)>,
     background_streams: VecDeque<BackgroundStreams>,
-    generation: u32,
+    previous_owners: u32,
 }
 
 impl Sandboxes {
@@ -64,7 +64,7 @@ impl Sandboxes {
             egress,
             streams: None,
             background_streams: VecDeque::new(),
-            generation: 0,
+            previous_owners: 0,
         };
         let handover = running.handover()?;
         // The kernel may reuse the pid of an ended sandbox.
@@ -116,7 +116,7 @@ impl Sandboxes {
     /// Prepares a sandbox for a new owner. Returns the reply for that owner, with the descriptors that it carries.
     pub(super) fn replace_owner(&mut self, pid: i32) -> Result<(Handover, Vec<OwnedFd>), Error> {
         let running = self.running.get_mut(&pid).ok_or(Error::SandboxLost)?;
-        running.generation += 1;
+        running.previous_owners += 1;
         running.sandbox.replace_owner(running.streams.as_ref().map(|(process, _)| *process))?;
         running.handover()
     }
@@ -169,11 +169,11 @@ impl Sandboxes {
 
 impl RunningSandbox {
     fn handover(&self) -> Result<(Handover, Vec<OwnedFd>), Error> {
-        let gauge = self.sandbox.memory_gauge();
+        let counters = self.sandbox.memory_counters();
         let (control, pidfd) = self.sandbox.descriptors();
         let mut borrowed = vec![control, pidfd];
         borrowed.extend(self.egress.iter().map(AsFd::as_fd));
-        borrowed.extend(gauge.iter().flat_map(|gauge| gauge.descriptors()));
+        borrowed.extend(counters.iter().flat_map(|counters| counters.descriptors()));
         borrowed.extend(self.streams.iter().flat_map(|(_, streams)| streams).map(AsFd::as_fd));
         borrowed.extend(self.background_streams.iter().flatten().map(AsFd::as_fd));
         let duplicate = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
@@ -183,10 +183,10 @@ impl RunningSandbox {
             enforcement: self.sandbox.enforcement(),
             is_warm: self.is_warm,
             egress_sockets: self.egress.len(),
-            has_gauge: gauge.is_some(),
+            has_memory_counters: counters.is_some(),
             background_streams: self.background_streams.len(),
             streams: self.streams.as_ref().map(|(process, streams)| (*process, streams.len())),
-            generation: self.generation,
+            previous_owners: self.previous_owners,
         };
         Ok((handover, passed.map_err(Error::setup("pass the descriptors of a sandbox"))?))
     }

@@ -99,7 +99,7 @@ async fn adopt_instance(
     let environment = known.as_ref().map(|(_, template, flavor)| instances::environment(template, flavor, settings));
     let adopted = orphan.adopt(environment.unwrap_or_default()).await?;
     let (record, template, flavor) = known?;
-    let adopt_kernel = |interpreter| Kernel::adopt(template.language, interpreter, adopted.generation);
+    let adopt_kernel = |interpreter| Kernel::adopt(template.language, interpreter, adopted.previous_owners);
     let kernel = adopted.interpreter.map(adopt_kernel);
     // A session whose template has no network any more loses it.
     let sockets = adopted.egress.filter(|_| settings.network.network(&template.name) != Network::None);

@@ -41,7 +41,7 @@ impl Sessions {
     }
 }
 
-/// Describes what sessions may reach, in few words: every agent reads them in each conversation.
+/// Describes what sessions may reach, in few words, because they occupy a part of every agent's context.
 fn describe_network(packages: bool, rules: &[Rule]) -> String {
     let hosts = rules.iter().take(MAX_SHOWN_HOSTS).map(ToString::to_string);
     let mut reachable: Vec<String> =

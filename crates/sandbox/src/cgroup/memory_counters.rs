@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt;
 
 /// The memory usage of a sandbox, and the number of processes killed for it.
 #[derive(Debug)]
-pub struct MemoryGauge {
+pub struct MemoryCounters {
     events: File,
     usage: File,
 }
 
-impl MemoryGauge {
+impl MemoryCounters {
     /// `events` is the file with a line `oom_kill N`, which v1 and v2 have.
     pub(crate) fn new(events: impl Into<File>, usage: impl Into<File>) -> Self {
         Self { events: events.into(), usage: usage.into() }
