@@ -1,7 +1,7 @@
 //! Downloads of files into the cache. All requests for one file share a download, which continues if they end.
 //!
 //! A file gets its name in the cache only after its hash was checked. While it is downloaded, its bytes can be read up to
-//! `written`; whoever passes them on must withhold the end until the download is complete.
+//! `written`; a connection must not send the end of the file before the download is complete.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -17,8 +17,8 @@ use super::indexes::read_part;
 
 /// Bytes of a file that are in memory for one connection.
 const CHUNK_BYTES: u64 = 128 << 10;
-/// The end of a file that is withheld until its hash was checked.
-const WITHHELD_BYTES: u64 = 64 << 10;
+/// The end of a file, which is sent only after the hash of the file was checked.
+const SENT_AFTER_CHECK_BYTES: u64 = 64 << 10;
 /// Maximum time for the guest to accept a chunk.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -145,7 +145,7 @@ where
         let now = progress.borrow_and_update().clone();
         let limit = match now {
             Progress::Waiting => 0,
-            Progress::Running { written, .. } => written.min(length.saturating_sub(WITHHELD_BYTES)),
+            Progress::Running { written, .. } => written.min(length.saturating_sub(SENT_AFTER_CHECK_BYTES)),
             Progress::Complete => length,
             Progress::Failed(_) => return Err(io::ErrorKind::ConnectionAborted.into()),
         };

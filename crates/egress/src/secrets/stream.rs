@@ -6,40 +6,40 @@ use bytes::Bytes;
 
 use super::replacement::Replacements;
 
-/// Replaces texts in a stream. It holds back the end of a chunk only if a text may start there.
+/// Replaces texts in a stream. Buffers the end of a chunk only if a text may start there.
 pub(crate) struct StreamReplacer {
     replacements: Arc<Replacements>,
-    held: Vec<u8>,
+    buffered: Vec<u8>,
     found: Option<usize>,
 }
 
 impl StreamReplacer {
     pub(crate) fn new(replacements: Arc<Replacements>) -> Self {
-        Self { replacements, held: Vec::new(), found: None }
+        Self { replacements, buffered: Vec::new(), found: None }
     }
 
     /// Processes a chunk; returns what may be passed on.
     pub(crate) fn push(&mut self, chunk: &Bytes) -> Bytes {
-        if self.held.is_empty() && !self.replacements.is_in(chunk) {
+        if self.buffered.is_empty() && !self.replacements.is_in(chunk) {
             let ready = chunk.len() - self.replacements.unfinished(chunk);
-            self.held.extend_from_slice(&chunk[ready..]);
+            self.buffered.extend_from_slice(&chunk[ready..]);
             return chunk.slice(..ready);
         }
-        let mut bytes = std::mem::take(&mut self.held);
+        let mut bytes = std::mem::take(&mut self.buffered);
         bytes.extend_from_slice(chunk);
         self.found = self.found.or(self.replacements.replace(&mut bytes));
         let ready = bytes.len() - self.replacements.unfinished(&bytes);
-        self.held = bytes.split_off(ready);
+        self.buffered = bytes.split_off(ready);
         bytes.into()
     }
 
-    /// Returns what was held back, at the end of the stream.
+    /// Returns the buffered bytes, at the end of the stream.
     pub(crate) fn finish(&mut self) -> Bytes {
-        std::mem::take(&mut self.held).into()
+        std::mem::take(&mut self.buffered).into()
     }
 
-    pub(crate) fn is_holding(&self) -> bool {
-        !self.held.is_empty()
+    pub(crate) fn has_buffered(&self) -> bool {
+        !self.buffered.is_empty()
     }
 
     /// Returns the index of the first secret whose text was found so far.
@@ -85,6 +85,6 @@ mod tests {
         replacements.add(0, b"secret", b"public");
         let mut replacer = StreamReplacer::new(Arc::new(replacements));
         assert_eq!(&replacer.push(&Bytes::from_static(b"data: x\n\n"))[..], b"data: x\n\n");
-        assert!(!replacer.is_holding());
+        assert!(!replacer.has_buffered());
     }
 }

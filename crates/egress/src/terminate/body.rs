@@ -103,17 +103,17 @@ impl Body for SearchedBody {
                 }
             }
         }
-        if self.replacer.is_holding() {
+        if self.replacer.has_buffered() {
             return Poll::Ready(Some(Ok(Frame::data(self.replacer.finish()))));
         }
         Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
-        !self.replacer.is_holding() && self.trailers.is_none() && (self.has_ended || self.inner.is_end_stream())
+        !self.replacer.has_buffered() && self.trailers.is_none() && (self.has_ended || self.inner.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.replacer.is_holding() { SizeHint::default() } else { self.inner.size_hint() }
+        if self.replacer.has_buffered() { SizeHint::default() } else { self.inner.size_hint() }
     }
 }
