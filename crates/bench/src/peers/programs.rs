@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn time_ends_at_the_first_output() {
-        assert!(run("echo 1; sleep 0.3").unwrap() < run("sleep 0.3; echo 1").unwrap());
+        assert!(run("echo 1; sleep 0.2").unwrap() < run("sleep 0.2; echo 1").unwrap());
     }
 
     #[test]

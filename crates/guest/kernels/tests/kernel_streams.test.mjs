@@ -34,7 +34,7 @@ describe('output', () => {
 
   test('is written completely before done, even for a slow reader', async () => {
     // After the kernel is killed at `done`, the reader gets only what was written before.
-    const script = '"$0" "$1" 3 | { sleep 0.5; wc -c; } >&2';
+    const script = '"$0" "$1" 3 | { sleep 0.2; wc -c; } >&2';
     const slow = new Kernel(['sh', '-c', script, process.execPath, KERNEL]);
     await slow.next();
     const { result } = await slow.run("process.stdout.write('x'.repeat(50 << 20)); process.pid");

@@ -136,7 +136,8 @@ class PromptTest(ShellTest):
 
 
 class TmoutTest(ShellTest):
-    # TMOUT has a resolution of one second. Only a wait past it shows that bash does not end the shell.
+    # TMOUT has a resolution of one second. Only a wait past it shows that bash does not end the shell, so this is the
+    # only wait over 0.2 seconds in the tests.
     PAST_TMOUT_S = 1.1
 
     def another_shell(self):
