@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::super::{Setup, first_print};
 use crate::report::{Bound, Figure, Row, Section};
-use crate::sampling::{Candidate, sample_in_turns};
+use crate::sampling::sample_in_turns;
 use crate::server::Server;
 
 const DATA: &str = "ringfence, first call of a `data` session";
