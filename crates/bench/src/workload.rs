@@ -20,6 +20,8 @@ pub(crate) struct Workload {
     pub(crate) transfers: usize,
     /// Installations of each package in `packages`.
     pub(crate) installations: usize,
+    /// Whether the packages of the template `data` are installed.
+    pub(crate) installs_data: bool,
     /// Time between two samples in which the pool is refilled.
     pub(crate) pause: Duration,
     /// The same for an interpreter that starts slowly.
@@ -41,6 +43,7 @@ impl Workload {
                 transfer_bytes: 8 << 20,
                 transfers: 2,
                 installations: 2,
+                installs_data: false,
                 pause: Duration::from_millis(50),
                 long_pause: Duration::from_millis(100),
             };
@@ -56,6 +59,7 @@ impl Workload {
             transfer_bytes: 256 << 20,
             transfers: 20,
             installations: 20,
+            installs_data: true,
             pause: Duration::from_millis(100),
             long_pause: Duration::from_millis(300),
         }

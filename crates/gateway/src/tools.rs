@@ -227,6 +227,7 @@ fn run_input_schema(field: &str, choice: &SessionOptions) -> Map<String, Value> 
 fn code_input_schema(choice: &SessionOptions) -> Map<String, Value> {
     let mut schema = run_input_schema("code", choice);
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties["template"]["description"] = json!(choice.templates_with_packages);
         let servers = json!({"type": "array", "items": {"type": "string"}, "description": "MCP servers for the code"});
         properties.insert("servers".into(), servers);
     }
@@ -296,7 +297,8 @@ mod tests {
 
     fn choice() -> SessionOptions {
         SessionOptions {
-            templates: "python (default), node, bash".into(),
+            templates: "python (default), node, bash, data".into(),
+            templates_with_packages: "python (default), node, bash, data (numpy pandas)".into(),
             flavors: "small (default), medium, large".into(),
             network: NETWORK.into(),
         }

@@ -42,6 +42,8 @@ pub struct CommandRequest {
 #[derive(Debug, Clone, Default)]
 pub struct SessionOptions {
     pub templates: String,
+    /// The same, with the packages that a template has.
+    pub templates_with_packages: String,
     pub flavors: String,
     /// What sessions of the default template may reach, as one short sentence; empty if they have no network.
     pub network: String,

@@ -161,17 +161,38 @@ impl Kernel {
         Some(request)
     }
 
+    /// Imports modules before a session uses the interpreter, so that its first cell does not wait for them. Those that
+    /// cannot be imported are left out. Returns whether the interpreter can still be used.
+    pub(crate) async fn preload(&mut self, instance: &Instance, modules: &[String], deadline: CallDeadline) -> bool {
+        self.last_cell += 1;
+        let mut request = std::mem::take(&mut self.unsent_kernel_code);
+        request.extend(protocol::encode_preload(self.last_cell, modules));
+        let (outcome, state_after) = self.run(instance, request, None, deadline).await;
+        outcome.status == Status::Ok && state_after == StateAfterCall::Alive
+    }
+
     /// Runs one cell.
     pub(crate) async fn execute(
         &mut self,
         instance: &Instance,
         code: &str,
         host: Option<HostCalls>,
+        deadline: CallDeadline,
+    ) -> (Outcome, StateAfterCall) {
+        match self.encode_request(code, host.as_ref().and_then(|host| host.preface.as_ref())) {
+            Some(request) => self.run(instance, request, host, deadline).await,
+            None => (Outcome::not_run(Status::Error, CODE_TOO_LONG.into()), StateAfterCall::Alive),
+        }
+    }
+
+    /// Sends a request and waits for its `done`.
+    async fn run(
+        &mut self,
+        instance: &Instance,
+        request: Vec<u8>,
+        host: Option<HostCalls>,
         mut deadline: CallDeadline,
     ) -> (Outcome, StateAfterCall) {
-        let Some(request) = self.encode_request(code, host.as_ref().and_then(|host| host.preface.as_ref())) else {
-            return (Outcome::not_run(Status::Error, CODE_TOO_LONG.into()), StateAfterCall::Alive);
-        };
         let mut spin = Spin::begin(&mut self.cell_times);
         // An idle kernel receives the request immediately. The loop below handles errors of the socket.
         let sent = self.socket.try_send(&request);

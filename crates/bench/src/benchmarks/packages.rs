@@ -2,6 +2,8 @@
 //!
 //! The mirror is filled from the registries of this host by the samples that are not counted, into a temporary directory.
 
+mod data;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,8 +36,20 @@ pub(super) fn measure(setup: &Setup) -> Result<Section> {
         candidates.push(Candidate::new(HOST_NPM, || npm_of_the_host(directory.path())));
     }
     sample_in_turns(&mut candidates, setup.workload.installations);
-    let Section { rows, not_measured } = Section::of_candidates(candidates);
-    Ok(Section { rows: compare(rows), not_measured })
+    let Section { rows, mut not_measured } = Section::of_candidates(candidates);
+    let mut rows = compare(rows);
+    if setup.workload.installs_data {
+        match data::measure(setup, &server) {
+            Ok(measured) => {
+                rows.extend(measured.rows);
+                not_measured.extend(measured.not_measured);
+            }
+            Err(error) => not_measured.push(format!("the template `data`: {error:#}")),
+        }
+    } else {
+        not_measured.push("the template `data`: its large packages are not installed with --quick".to_owned());
+    }
+    Ok(Section { rows, not_measured })
 }
 
 /// Returns the time of the installation in a new session.

@@ -1,7 +1,6 @@
 //! The network of sandboxes: without rules no host can be reached, with them only the allowed ones. This file has the
 //! tests of `ringfence run`.
 
-mod clients;
 mod questions;
 mod reach;
 mod refusals;

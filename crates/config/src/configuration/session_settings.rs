@@ -94,7 +94,9 @@ impl Default for SessionSettings {
             max_age: None,
             evict_idle: false,
             lease: Duration::from_mins(1),
-            pool: [("python", 4), ("node", 1), ("bash", 1)].map(|(name, size)| (name.to_owned(), size)).into(),
+            pool: [("python", 4), ("node", 1), ("bash", 1), ("data", 1)]
+                .map(|(name, size)| (name.to_owned(), size))
+                .into(),
             preload: ["numpy", "pandas", "matplotlib.pyplot"].map(ToOwned::to_owned).into(),
             scope: None,
         }

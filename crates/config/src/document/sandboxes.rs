@@ -40,7 +40,7 @@ pub(crate) struct TemplateConfig {
     pub(crate) env: BTreeMap<String, String>,
     /// Python packages that sessions with this template have, such as `pandas==2.*`. They are installed once.
     pub(crate) packages: Vec<String>,
-    /// Hosts that sessions with this template may connect to, as HOST[:PORT][+private], in addition to
+    /// Hosts that sessions with this template may connect to, as `HOST[:PORT][+private]`, in addition to
     /// `sessions.allow`.
     #[schemars(with = "Vec<AllowEntry>")]
     pub(crate) allow: Vec<toml::Value>,

@@ -18,7 +18,7 @@ pub(crate) struct SecretConfig {
     pub(crate) command: Option<Vec<String>>,
     /// The variable in which a guest finds the placeholder. The default is `env`, or the name in upper case.
     pub(crate) variable: Option<String>,
-    /// The hosts that receive the value, as HOST[:PORT][+private]. They must be allowed by a list `allow` too.
+    /// The hosts that receive the value, as `HOST[:PORT][+private]`. They must be allowed by a list `allow` too.
     pub(crate) hosts: Vec<String>,
     /// The HTTP methods of requests that receive the value; all by default.
     pub(crate) methods: Vec<String>,

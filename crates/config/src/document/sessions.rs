@@ -39,7 +39,7 @@ pub(crate) struct SessionsConfig {
     pub(crate) evict_idle: Option<bool>,
     /// The time for which sessions survive the death of the server that owns them.
     pub(crate) lease_s: Option<Seconds>,
-    /// Hosts that sessions may connect to, as HOST[:PORT][+private] or as tables with methods and paths.
+    /// Hosts that sessions may connect to, as `HOST[:PORT][+private]` or as tables with methods and paths.
     #[schemars(with = "Option<Vec<AllowEntry>>")]
     pub(crate) allow: Option<Vec<toml::Value>>,
     /// The secrets of every session: names of [secrets.NAME].

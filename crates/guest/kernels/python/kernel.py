@@ -33,7 +33,7 @@ sys.path.insert(0, __file__.rpartition("/")[0])  # `-I` leaves it out
 import kernel_output as output
 from kernel_cells import CO_COROUTINE, compile_cell, compile_plain_call, is_forgotten_coroutine, needs_event_loop
 from kernel_cells import drop_source, install_source_hooks, store_source
-from kernel_channel import PREFACE_NUMBER, Channel, encode_done, encode_frame
+from kernel_channel import PREFACE_NUMBER, PRELOAD_BIT, Channel, encode_done, encode_frame
 from kernel_display import Display
 from kernel_fork import reseed, set_plot_backend
 from kernel_imports import IMPORT_LOCK, BridgeFinder, ImportHook, import_bridge
@@ -96,6 +96,9 @@ class Kernel:
             except ValueError as refusal:
                 self.send({"type": "rejected", "id": None, "message": str(refusal)})
                 continue
+            if cell_id & PRELOAD_BIT:
+                self.preload(cell_id ^ PRELOAD_BIT, code.split())
+                continue
             if not self.has_site and any(marker in code for marker in SITE_MARKERS):
                 self.run_site()
             self.send(self.execute(cell_id, code))
@@ -120,6 +123,20 @@ class Kernel:
             if self.bridge is None:
                 self.bridge = import_bridge().Bridge(self)
         return self.bridge
+
+    def preload(self, cell_id, modules):
+        """Imports modules that cells will probably need, before a session uses this kernel. It is not a cell: nothing of
+        it is visible later. SIGINT is ignored meanwhile."""
+        if not self.has_site:
+            self.run_site()
+        for name in modules:
+            try:
+                __import__(name)
+            except Exception:
+                pass  # not installed, or broken: the cell that imports it gets the error
+        self.stdio.flush()
+        self.send(encode_done(cell_id, "ok", None, None, False))
+        self.clean_up()
 
     def apply_preface(self, preface):
         try:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 
-from kernel_host import KERNEL, NO_INPUT, TIMEOUT_S, KernelTest, request
+from kernel_host import KERNEL, NO_INPUT, TIMEOUT_S, WITHOUT_SITE, KernelTest, request
 
 
 class ProtocolTest(KernelTest):
@@ -110,6 +110,18 @@ class ProtocolTest(KernelTest):
 class CellTest(KernelTest):
     def test_matplotlib_draws_without_a_screen(self):
         self.assertEqual(self.run_ok("import os; os.environ['MPLBACKEND']").result, "'Agg'")
+
+    def test_preloaded_modules_are_imported_and_nothing_else_is_visible(self):
+        for command in ((sys.executable, "-I", KERNEL), WITHOUT_SITE):
+            with self.subTest(command=command):
+                host = self.new_host(command)
+                host.cells += 1
+                host.send(request((1 << 61) | (100 + host.cells), "no_such_module colorsys"))
+                preloaded = host.finish()
+                self.assertEqual((preloaded.status, preloaded.result, preloaded.error), ("ok", None, None))
+                cell = host.run("__import__('sys').modules.keys() >= {'colorsys'}, sorted(n for n in dir() if n[0] != '_')")
+                self.assertEqual((cell.result, cell.stdout, cell.stderr), ("(True, [])", "", ""))
+                self.assertIn("<cell 2>", host.run("1 / 0").traceback)
 
     def test_state_persists(self):
         self.run_ok("import math\nx = 20\ndef f(): return x + 1")

@@ -8,6 +8,9 @@ use crate::host_call::{HostResponse, JsonBytes};
 /// Bit in a Python frame's number: the frame is the response to the call of that number.
 const RESPONSE_BIT: u64 = 1 << 63;
 
+/// Bit in a Python frame's number: the frame names modules to import, and that number identifies its `done`.
+const PRELOAD_BIT: u64 = 1 << 61;
+
 /// Number of a Python frame that is a preface.
 const PREFACE_NUMBER: u64 = 1 << 62;
 
@@ -31,6 +34,11 @@ pub fn encode_preface(language: Language, json: &str) -> Vec<u8> {
         Language::Python => encode_frame(&[&PREFACE_NUMBER.to_be_bytes(), json.as_bytes()]),
         Language::Node => encode_frame(&[br#"{"type":"preface","#, json.as_bytes().strip_prefix(b"{").unwrap_or(b"}")]),
     }
+}
+
+/// Encodes the request to import modules before the first cell. Only Python has it.
+pub fn encode_preload(id: u64, modules: &[String]) -> Vec<u8> {
+    encode_frame(&[&(PRELOAD_BIT | id).to_be_bytes(), modules.join(" ").as_bytes()])
 }
 
 /// Encodes the response to a call, in the pieces in which it is sent: a large result is not copied.

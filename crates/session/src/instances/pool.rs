@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{InterpreterNeed, PreparedInstance};
+use crate::calls::CallDeadline;
 
 /// Cheap to clone; clones share the instances.
 #[derive(Clone)]
@@ -38,6 +39,9 @@ const MAX_REFILL_DELAY: Duration = Duration::from_millis(500);
 
 /// Duration for which extra instances are provided after the last miss.
 const EXTRA_TIME: Duration = Duration::from_secs(60);
+
+/// Maximum time for the import of modules in advance. Packages that were never used are read from the disk.
+const PRELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The instances of one template.
 #[derive(Default)]
@@ -207,6 +211,15 @@ impl Pool {
         let mut prepared = created.map_err(|failure| failure.to_string())?;
         if let Some(starting) = prepared.starting.take() {
             prepared.kernel = Some(starting.finish(&prepared.instance).await?);
+        }
+        // A fork of the warm interpreter has imported them already.
+        if !template.packages.is_empty()
+            && let Some(kernel) = &mut prepared.kernel
+        {
+            let deadline = CallDeadline::new(PRELOAD_TIMEOUT, self.0.end.clone());
+            if !kernel.preload(&prepared.instance, &settings.preload, deadline).await {
+                return Err("its modules cannot be imported in advance".to_owned());
+            }
         }
         Ok(prepared)
     }

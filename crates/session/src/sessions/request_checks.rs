@@ -19,6 +19,9 @@ const MAX_COMMAND_BYTES: usize = 96 << 10;
 /// Maximum number of allowed hosts in the descriptions of tools.
 const MAX_SHOWN_HOSTS: usize = 3;
 
+/// Maximum number of packages of a template that the description of a tool names.
+const MAX_SHOWN_PACKAGES: usize = 8;
+
 /// The session of a request.
 pub(super) struct SessionRequest {
     pub(super) template: Option<String>,
@@ -34,8 +37,12 @@ impl Sessions {
         let SessionSettings { templates, flavors, default_template, default_flavor, .. } = settings;
         let names = flavors.iter().map(|flavor| &*flavor.name).filter(|name| *name != CODE_FLAVOR);
         SessionOptions {
-            templates: join_names(templates.iter().map(|template| &*template.name), default_template),
-            flavors: join_names(names, default_flavor),
+            templates: join_names(templates.iter().map(|template| (&*template.name, String::new())), default_template),
+            templates_with_packages: join_names(
+                templates.iter().map(|template| (&*template.name, list_packages(template))),
+                default_template,
+            ),
+            flavors: join_names(names.map(|name| (name, String::new())), default_flavor),
             network: describe_network(settings.network.packages, &settings.network.rules(default_template)),
         }
     }
@@ -52,10 +59,23 @@ fn describe_network(packages: bool, rules: &[Rule]) -> String {
     if reachable.is_empty() { String::new() } else { format!("Network: {} only.", reachable.join(", ")) }
 }
 
-/// Joins names, and marks the default one.
-fn join_names<'a>(names: impl Iterator<Item = &'a str>, default: &str) -> String {
-    let mark = |name: &str| if name == default { format!("{name} (default)") } else { name.to_owned() };
-    names.map(mark).collect::<Vec<_>>().join(", ")
+/// Joins names with what is said about each, and marks the default one.
+fn join_names<'a>(names: impl Iterator<Item = (&'a str, String)>, default: &str) -> String {
+    let describe = |(name, details): (&str, String)| {
+        let default = if name == default { "default" } else { "" };
+        let notes: Vec<&str> = [default, &details].into_iter().filter(|note| !note.is_empty()).collect();
+        if notes.is_empty() { name.to_owned() } else { format!("{name} ({})", notes.join("; ")) }
+    };
+    names.map(describe).collect::<Vec<_>>().join(", ")
+}
+
+/// Lists the packages of a template, without their versions.
+fn list_packages(template: &Template) -> String {
+    let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let end = |package: &str| package.find(|letter| !is_of_name(letter)).unwrap_or(package.len());
+    let names = template.packages.iter().take(MAX_SHOWN_PACKAGES).map(|package| &package[..end(package)]);
+    let more = (template.packages.len() > MAX_SHOWN_PACKAGES).then_some("…");
+    names.chain(more).collect::<Vec<_>>().join(" ")
 }
 
 /// Finds the template and the flavor of a new session.
@@ -158,5 +178,18 @@ mod tests {
             "Network: package registries (pip, npm), a.example, *.b.example:8443, c+private, 2 more only."
         );
         assert_eq!(describe_network(false, &[]), "");
+    }
+
+    #[test]
+    fn packages_of_a_template_are_listed_without_versions_and_not_all_of_them() {
+        let mut template = Template::builtin(ringfence_core::Language::Python);
+        assert_eq!(list_packages(&template), "");
+        template.packages = vec!["numpy".into(), "pandas==2.*".into(), "scikit-learn[alldeps]>=1.5".into()];
+        assert_eq!(list_packages(&template), "numpy pandas scikit-learn");
+        template.packages = vec!["a".into(); MAX_SHOWN_PACKAGES + 1];
+        assert_eq!(list_packages(&template), "a a a a a a a a …");
+        let names = || [("data", "numpy".to_owned()), ("bash", String::new())].into_iter();
+        assert_eq!(join_names(names(), "data"), "data (default; numpy), bash");
+        assert_eq!(join_names(names(), "bash"), "data (numpy), bash (default)");
     }
 }

@@ -15,7 +15,7 @@ use crate::output::print_json;
 pub(crate) struct Arguments {
     /// The name of the server
     name: String,
-    /// The hosts, as HOST[:PORT][+private]
+    /// The hosts, as `HOST[:PORT][+private]`
     #[arg(required = true, value_name = "HOST")]
     hosts: Vec<String>,
     /// Add the hosts to the server's entry, so that they stay allowed, and restart the server

@@ -15,7 +15,7 @@ use crate::output::print_json;
 pub(crate) struct Arguments {
     /// The id of the session, or a unique prefix of it
     id: String,
-    /// The hosts, as HOST[:PORT][+private]
+    /// The hosts, as `HOST[:PORT][+private]`
     #[arg(required = true, value_name = "HOST")]
     hosts: Vec<String>,
     /// Print JSON instead of text

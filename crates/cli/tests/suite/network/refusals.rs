@@ -36,6 +36,11 @@ def http(address, port, *hosts):
         for host in hosts:
             end = 'close' if host == hosts[-1] else 'keep-alive'
             connection.sendall(f'GET / HTTP/1.1\r\nHost: {host}\r\nConnection: {end}\r\n\r\n'.encode())
+            # Otherwise a refusal of the next request could come before this one has arrived.
+            if end == 'keep-alive':
+                first = b''
+                while not first.endswith(b'allowed content\n') and (part := connection.recv(65536)):
+                    first += part
         return read(connection)
 
 @attempt
