@@ -36,7 +36,7 @@ pub struct ApprovalRequest {
     pub host: Host,
     /// The port of the connection that waits.
     pub port: Option<u16>,
-    /// The reply. If it is dropped, nobody can be asked, and the connection is refused.
+    /// The reply. If it is dropped, the question cannot be asked, and the connection is refused.
     pub reply: oneshot::Sender<Approval>,
 }
 
@@ -208,7 +208,7 @@ impl Question<'_> {
         let approval = tokio::select! {
             replied = timeout_at(deadline, replied) => match replied {
                 Ok(Ok(approval)) => approval,
-                // Nobody can be asked.
+                // The question cannot be asked.
                 Ok(Err(_)) => return Err(NotApproved::NotAsked),
                 Err(_) => Approval::No,
             },

@@ -129,7 +129,7 @@ impl Egress {
         *self.0.context.remedy.lock() = remedy;
     }
 
-    /// Starts a new report: lookups of hosts that were refused before are recorded again.
+    /// Starts a new report of refused hosts, as for a new call: lookups that were refused before are recorded again.
     pub fn start_report(&self) {
         self.0.context.report.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What a user does to permit a refused host.
+//! The option or command with which a user permits a refused host.
 
 use crate::rules::HostPort;
 

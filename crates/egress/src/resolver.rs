@@ -108,7 +108,7 @@ impl Resolver {
         }
     }
 
-    /// Answers a query for the name of an address. Such queries are not recorded: they name no host.
+    /// Responds to a query for the name of an address. Such queries are not recorded: they name no host.
     fn answer_reverse(&self, name: &DnsName, kind: u16) -> (Code, Option<Answer>) {
         let found = match reverse_address(name) {
             Some(address) if address.is_loopback() => "localhost".parse().ok(),

@@ -10,7 +10,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringfence_core::mirror_environment;
 use ringfence_egress::{DecisionLog, Mirror, MirrorSettings, NpmRegistries, PythonIndexes, RegistrySource};
@@ -101,5 +101,4 @@ fn package_managers_install_through_the_mirror() {
     let warm = (0..3).map(|index| uv(&served, &format!("warm{index}"))).min().expect("three runs");
     eprintln!("uv pip install requests numpy: {cold:?}, warm {warm:?}");
     assert!(home.join("warm0/requests").is_dir());
-    assert!(warm < Duration::from_secs(20));
 }

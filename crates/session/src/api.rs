@@ -56,9 +56,9 @@ pub enum Status {
     Ok,
     /// The code raised an error, or the exit code is not 0.
     Error,
-    /// The call was interrupted at its timeout. The state is kept.
+    /// The call was interrupted at its timeout. The session retains its state.
     TimedOut,
-    /// The call was interrupted because the caller cancelled it. The state is kept.
+    /// The call was interrupted because the caller cancelled it. The session retains its state.
     Cancelled,
     /// The interpreter or the sandbox ended or was killed. The state is lost.
     Killed,

@@ -114,8 +114,8 @@ impl InstanceNetwork {
         }
     }
 
-    /// Returns the hosts that were refused until now. Egress records a decision before the guest learns of it, so those
-    /// of a call that has ended are included.
+    /// Returns the hosts that were refused until now. The egress records a decision before the guest receives it,
+    /// so those of a call that has ended are included.
     pub(crate) fn take_refused(&mut self) -> RefusedHosts {
         let Some(running) = &mut self.0 else { return RefusedHosts::default() };
         while let Ok(decision) = running.decisions.try_recv() {

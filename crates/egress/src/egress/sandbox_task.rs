@@ -1,4 +1,4 @@
-//! The task that accepts all connections of one sandbox, answers its queries, and owns the tasks of its connections.
+//! The task that accepts all connections of one sandbox, responds to its queries, and owns the tasks of its connections.
 //!
 //! A sandbox without connections has this one task and no buffer.
 
@@ -80,7 +80,7 @@ impl AddedListeners {
     }
 }
 
-/// Everything that one sandbox needs while it has no connection.
+/// The sockets of one sandbox, and the tasks of its connections.
 #[derive(Debug)]
 pub(super) struct SandboxTask {
     context: Arc<Context>,
@@ -88,7 +88,7 @@ pub(super) struct SandboxTask {
     datagrams: UdpSocket,
     datagram_failures: u32,
     listeners: Vec<Listener>,
-    /// The listener to accept from first: each has its turn.
+    /// The index of the listener that is checked first. It changes, so that no listener starves the others.
     next_listener: usize,
     added: Arc<AddedListeners>,
     connections: JoinSet<()>,
@@ -161,7 +161,7 @@ impl SandboxTask {
     }
 
     /// Waits after a failure: the host is out of descriptors, or the guest closed the connection before it was accepted.
-    /// Removes a listener that fails again and again.
+    /// Removes a listener that fails repeatedly.
     async fn retry_listener(&mut self, index: usize) {
         self.listeners[index].failures += 1;
         if self.listeners[index].failures > MAX_FAILURES {

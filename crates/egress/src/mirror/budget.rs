@@ -1,6 +1,6 @@
-//! How often a sandbox may make the mirror send requests to a registry.
+//! Limits how often a sandbox can make the mirror send requests to a registry.
 //!
-//! Each request tells the registry a name that a guest chose, so an unlimited number would be a channel to the outside.
+//! Each request sends a name that a guest chose, so an unlimited number would be a channel out of the sandbox.
 //! The limits are high enough for the installation of a large project.
 
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Budget {
         }
     }
 
-    /// Takes the cost of something that has happened, even if the budget becomes negative.
+    /// Takes a cost that has already occurred, even if the budget becomes negative.
     pub(super) fn charge(&self, cost: f64) {
         let mut state = self.refilled();
         state.0 = (state.0 - cost).max(-self.capacity);

@@ -1,4 +1,4 @@
-//! The connections of one sandbox to the mirror: HTTP/1.1 with kept connections, GET and HEAD only.
+//! The connections of one sandbox to the mirror: HTTP/1.1 with persistent connections, GET and HEAD only.
 
 use std::io;
 use std::sync::Arc;

@@ -52,7 +52,7 @@ pub(super) struct RemoteFile {
     pub(super) package: String,
 }
 
-/// How far a download is.
+/// The progress of a download.
 #[derive(Debug, Clone)]
 pub(super) enum Progress {
     Waiting,

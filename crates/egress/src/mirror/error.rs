@@ -1,4 +1,4 @@
-//! Why the mirror cannot serve a request.
+//! Reasons why the mirror cannot serve a request.
 
 /// The reason why a package cannot be served. Guests see its text, which has neither paths nor credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! What the mirror knows of the sandbox that sends a request.
+//! The sandbox that sends a request to the mirror: its limits and its log.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) struct Admission {
     fetches: Semaphore,
 }
 
-/// The right to send one request to a registry.
+/// Permission to send one request to a registry.
 #[derive(Debug)]
 pub(super) struct Admitted<'a> {
     _own: SemaphorePermit<'a>,

@@ -43,7 +43,7 @@ const MAX_READERS: usize = 16;
 /// Maximum size of the header of a stored document.
 const MAX_HEADER: usize = 8 << 10;
 
-/// What the mirror makes of the response of a registry.
+/// The response of a registry in the form in which the mirror stores it.
 #[derive(Debug)]
 pub(super) struct Parsed {
     /// The document for guests, in each of its formats.
@@ -52,7 +52,7 @@ pub(super) struct Parsed {
     pub(super) files: Vec<u8>,
 }
 
-/// A document that is wanted.
+/// A requested document.
 pub(super) struct Query<'a> {
     pub(super) upstream: &'a Upstream,
     pub(super) url: Url,

@@ -1,6 +1,6 @@
 //! The files of a Python project, as an index lists them (PEP 503, 658, 691, 700 and 714).
 //!
-//! Upstream may answer with JSON or HTML, whichever was requested. Files without a hash that the mirror can check, with
+//! A registry may respond with JSON or HTML, whichever was requested. Files without a hash that the mirror can check, with
 //! a malformed name, or with a URL of another kind are left out.
 
 mod html;

@@ -3,7 +3,7 @@
 use super::hash::FileHash;
 use super::names::{NpmName, PythonName, is_python_file_name};
 
-/// What a guest requests.
+/// A request of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Route {
     /// `/npm/-/ping`

@@ -34,7 +34,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const UNREACHABLE_DELAY: Duration = Duration::from_secs(10);
 const MAX_VALIDATOR: usize = 256;
 
-/// What a registry says to recognize an unchanged document.
+/// The values by which a registry recognizes an unchanged document.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Validators {
     etag: Option<String>,

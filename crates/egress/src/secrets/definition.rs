@@ -21,7 +21,7 @@ pub struct SecretValue(Zeroizing<String>);
 pub enum SecretValueError {
     #[error("the value is empty")]
     Empty,
-    #[error("the value is shorter than {MIN_VALUE_BYTES} bytes, so that it could not be told apart from other data")]
+    #[error("the value is shorter than {MIN_VALUE_BYTES} bytes, so that other data could be mistaken for it")]
     TooShort,
     #[error("the value is longer than {MAX_VALUE_BYTES} bytes")]
     TooLong,

@@ -85,7 +85,7 @@ impl Exchange {
         };
         match self.refusal_of_body(&found) {
             Some(refusal) => Ok(self.refuse(&method, version, &refusal)),
-            // The server has closed a kept connection: the client retries, as it would without the proxy.
+            // The server has closed a persistent connection: the client retries, as it would without the proxy.
             None if !is_first => Err(error),
             None => {
                 let refusal = Refusal::Response(HeadError::Malformed("the server closed the connection"));

@@ -18,7 +18,7 @@ use crate::secrets::Destination;
 
 const MAX_FIELDS: usize = 128;
 const BUFFER_BYTES: usize = 128 * 1024;
-/// Timeout for a request head. It also ends a kept connection without requests, as servers do.
+/// Timeout for a request head. It also ends a persistent connection without requests, as servers do.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Terminator {

@@ -265,7 +265,7 @@ async fn server_receives_value_and_guest_never_does() {
         let mut setup = Setup::new(&["a.com"], &[github(&Location::ALL)], &[HTTP_2, HTTP_1_1]);
         let placeholder = setup.placeholder();
         let mut client = setup.client("a.com:443", protocol).await;
-        // Kept connection: all requests use one connection to the server.
+        // All requests use one connection to the server.
         for path in ["/", &format!("/?key={placeholder}"), "/"] {
             let bearer = format!("Bearer {placeholder}");
             let fields = [("authorization", bearer.as_str()), ("accept-encoding", "gzip")];

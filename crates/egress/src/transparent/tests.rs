@@ -315,7 +315,7 @@ async fn connection_without_rule_waits_for_approval() {
         assert_eq!((request.host.to_string().as_str(), request.port), ("a.test", Some(80)));
         request.reply.send(approval).unwrap();
     };
-    // An approval allows no private addresses, because nobody was asked about them.
+    // An approval allows no private addresses, because the question does not mention them.
     for (approval, reason) in [(Approval::Once, "private-address"), (Approval::Always, "metadata-address")] {
         let dial = dial(&context, &mut decisions, "127.18.0.1:80", request.as_bytes());
         let ((response, decision), ()) = tokio::join!(dial, approve(&mut requests, approval));

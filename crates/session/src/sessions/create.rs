@@ -108,8 +108,8 @@ impl Sessions {
 }
 
 impl Inner {
-    /// Claims or creates an instance, and records it in the store before the caller learns of the session, so that no
-    /// session that a client knows is lost by a crash.
+    /// Claims or creates an instance, and records it in the store before the caller receives the session's id, so
+    /// that a crash loses no session that a client knows.
     pub(super) async fn prepare_instance(
         &self,
         descriptor: &SessionDescriptor,

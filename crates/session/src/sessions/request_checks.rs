@@ -59,7 +59,7 @@ fn describe_network(packages: bool, rules: &[Rule]) -> String {
     if reachable.is_empty() { String::new() } else { format!("Network: {} only.", reachable.join(", ")) }
 }
 
-/// Joins names with what is said about each, and marks the default one.
+/// Joins names with the details of each, and marks the default one.
 fn join_names<'a>(names: impl Iterator<Item = (&'a str, String)>, default: &str) -> String {
     let describe = |(name, details): (&str, String)| {
         let default = if name == default { "default" } else { "" };

@@ -1,4 +1,4 @@
-//! The size of the cache, and the removal of what was not used for the longest time.
+//! The size of the cache, and the removal of the least recently used entries.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -26,7 +26,7 @@ impl CacheUsage {
     }
 }
 
-/// What to remove. Without any limit, only abandoned downloads are removed.
+/// The entries to remove. Without any limit, only abandoned downloads are removed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PruneLimits {
     /// Remove the least recently used entries until the cache has at most this size.
@@ -35,7 +35,7 @@ pub struct PruneLimits {
     pub older_than: Option<Duration>,
 }
 
-/// What was removed.
+/// The removed entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pruned {
     pub entries: u64,

@@ -1,7 +1,7 @@
 //! The anchors of an HTML index. This is no HTML parser: it reads tags and attributes, skips comments and everything
 //! else, and never fails.
 
-/// What an index in HTML contains.
+/// The content of an index in HTML.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Document {
     /// Whether there is any tag of HTML.

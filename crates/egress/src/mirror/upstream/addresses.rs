@@ -10,10 +10,10 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::rules::AddressClass;
 
-/// Variables that name a proxy, which the operator has chosen as well.
+/// Variables that name a proxy of the operator, which may have any address.
 const PROXY_VARIABLES: [&str; 6] = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
 
-/// Resolves any address of the operator's hosts, and permitted addresses of other hosts.
+/// Resolves names. The operator's hosts may have any address; other hosts only those that [`check`] permits.
 #[derive(Debug)]
 pub(super) struct CheckedResolver {
     /// The hosts of the registries.
@@ -36,11 +36,11 @@ impl CheckedResolver {
 impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let host = name.as_str().to_owned();
-        let is_chosen = self.registries.contains(&host) || self.proxies.contains(&host);
+        let is_of_operator = self.registries.contains(&host) || self.proxies.contains(&host);
         let registries = Arc::clone(&self.registries);
         Box::pin(async move {
             let addresses = lookup(&host).await?;
-            if !is_chosen {
+            if !is_of_operator {
                 check(&addresses, &registries).await?;
             }
             Ok(Box::new(addresses.into_iter()) as Addrs)
@@ -48,6 +48,7 @@ impl Resolve for CheckedResolver {
     }
 }
 
+/// Refuses addresses that are not public. Private ones are permitted if a registry has one too.
 async fn check(addresses: &[SocketAddr], registries: &BTreeSet<String>) -> io::Result<()> {
     let classes = |addresses: &[SocketAddr]| -> Vec<AddressClass> {
         addresses.iter().map(|address| AddressClass::of(address.ip())).collect()

@@ -9,7 +9,7 @@ use crate::terminate::TerminationError;
 pub(crate) enum TunnelError {
     #[error("the tunnel was refused")]
     Refused(#[source] Refusal),
-    /// The first bytes are a plain request, so that the guest can receive an HTTP response.
+    /// The refused bytes are the first of the tunnel and no TLS, so the guest receives an HTTP response.
     #[error("the request was refused")]
     RefusedRequest(#[source] Refusal),
     #[error("the connection failed")]
@@ -31,7 +31,7 @@ impl From<TerminationError> for TunnelError {
 impl From<Refusal> for TunnelError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            // A client that causes these uses HTTP or a similar protocol.
+            // The client uses HTTP or a similar protocol.
             Refusal::NotHttp | Refusal::Head(_) | Refusal::HeadTimeout => Self::RefusedRequest(refusal),
             refusal => Self::Refused(refusal),
         }
