@@ -1,4 +1,4 @@
-//! Sessions that are created by the code that runs in them, and stopped after each sample.
+//! Measures the time from the creation of a session to the first output of its code. Each sample has a new session.
 
 use std::time::Duration;
 
