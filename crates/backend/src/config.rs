@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::supervisor_id::SupervisorId;
 
-/// How a backend creates its instances.
+/// The settings with which a backend creates instances.
 #[derive(Debug, Clone)]
 pub struct BackendConfig {
     /// The ringfence program, of which a backend may start helper processes.

@@ -52,7 +52,7 @@ struct Sum {
     bytes: Option<u64>,
 }
 
-/// What the processes of an instance use.
+/// The resources that the processes of an instance use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     pub cpu_ms: u64,

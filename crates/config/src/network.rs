@@ -7,7 +7,7 @@ use ringfence_egress::{Mirror, Policy, Rule, SecretDefinition};
 
 use crate::secrets::{Secrets, UnknownSecret};
 
-/// What sessions may reach. The host refuses everything else.
+/// The network of sessions. The host refuses everything else.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkSettings {
     /// The rules of every session.

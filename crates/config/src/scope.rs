@@ -39,7 +39,7 @@ pub struct Scope {
     pub run: Run,
     pub capabilities: BTreeSet<Capability>,
     pub confinement: Confinement,
-    /// What sessions may reach at most.
+    /// The upper limit of the network of sessions.
     pub network: NetworkSettings,
     /// Maximum time for running calls to finish when the server stops.
     pub drain_timeout: Duration,

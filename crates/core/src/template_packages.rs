@@ -1,4 +1,4 @@
-//! How sessions request the packages of a template. The crate that installs packages implements it.
+//! The interface through which sessions request the packages of a template. The crate `servers` implements it.
 
 use std::fmt;
 use std::pin::Pin;

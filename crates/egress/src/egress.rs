@@ -31,7 +31,7 @@ const MAX_LISTENERS: usize = 64;
 pub struct EgressSettings {
     pub policy: Policy,
     pub log: DecisionLog,
-    /// What the texts of refusals recommend.
+    /// The recommendation in the texts of refusals.
     pub remedy: Remedy,
     /// If set, connections to hosts without a rule wait for the approval of the user.
     pub approvals: Option<Approvals>,
@@ -124,7 +124,7 @@ impl Egress {
         self.0.context.policy.allow(rule);
     }
 
-    /// Sets what the texts of refusals recommend from now on.
+    /// Sets the recommendation in the texts of later refusals.
     pub fn set_remedy(&self, remedy: Remedy) {
         *self.0.context.remedy.lock() = remedy;
     }

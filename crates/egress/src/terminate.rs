@@ -36,7 +36,7 @@ use crate::secrets::{Destination, SandboxCredentials};
 use exchange::{Exchange, Upstream};
 use touch::Touch;
 
-/// What the first bytes of a client have shown.
+/// The protocol of a client, according to its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientProtocol<'a> {
     Tls { server_name: Option<&'a str> },
@@ -71,7 +71,7 @@ pub(crate) struct Terminator {
     decision: Decision,
     /// Whether the target had a secret whose placeholder was lost.
     has_lost_secret: bool,
-    /// What the texts of refusals recommend.
+    /// The recommendation in the texts of refusals.
     remedy: Remedy,
 }
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::name::TOOL_SEPARATOR;
 
-/// How an agent uses the tools of servers.
+/// The way in which an agent uses the tools of servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Mode")]
@@ -62,7 +62,7 @@ impl Profile {
 
     /// Returns whether code may call every server of the profile without naming it for its session first.
     ///
-    /// That is so if the profile itself lists the servers.
+    /// This is the case if the profile itself lists the servers.
     pub fn grants_servers_to_code(&self) -> bool {
         self.mode == ProfileMode::Code && self.servers.is_some()
     }

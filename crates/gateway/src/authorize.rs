@@ -224,8 +224,8 @@ impl Authorizer {
         Err(not_in_profile("server", "of this list"))
     }
 
-    /// Who may extend the network of a session: the operator, and a token for public hosts. Without a token a request on
-    /// loopback may come from a program that an agent controls.
+    /// Only the operator may extend the network of a session, and a token for public hosts. A request on loopback
+    /// without a token may come from a program that an agent controls.
     fn check_rules(&self, subject: Subject<'_>, rules: &[Rule]) -> Result<(), Failure> {
         if subject.principal.is_operator() {
             return Ok(());

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::limits::MAX_SHOWN_CHARACTERS;
 
-/// How to save an image to disk.
+/// The hint that explains how to save an image to disk.
 pub const SAVE_HINT: &str = "images are read from disk, not fetched from a registry: save one with `podman save \
                              --format oci-archive -o IMAGE.tar NAME:TAG`, `docker save -o IMAGE.tar NAME:TAG` (Docker \
                              25 or later) or `skopeo copy … oci-archive:IMAGE.tar`, and set `image` to the path of the \

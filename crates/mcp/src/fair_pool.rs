@@ -33,7 +33,7 @@ pub struct Permit {
     _share: Option<OwnedSemaphorePermit>,
 }
 
-/// Why a pool refuses.
+/// The reason why a pool refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
     /// The principals together use the whole pool.

@@ -23,7 +23,7 @@ use ringfence_core::Command;
 pub use egress_ports::EgressPortError;
 pub use files::{FileAccess, FileError, Listing, PendingWorkspaceUsage, WorkspaceUsage};
 
-/// How a process ended.
+/// The exit status of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitStatus {
     Exited(i32),
@@ -45,7 +45,7 @@ pub enum Event {
         process: u32,
         status: ExitStatus,
     },
-    /// The sandbox ended, or its init broke the protocol.
+    /// The sandbox ended, or its init violated the protocol.
     Lost,
 }
 

@@ -1,5 +1,5 @@
-//! How a server runs in its sandbox: the directories of the host that it sees, its command with the paths inside, and
-//! the dependencies to install first.
+//! The plan for a server in its sandbox: the directories of the host that it sees, its command with the paths inside,
+//! and the dependencies to install first.
 //!
 //! Planning reads files of the host, but writes nothing and starts nothing.
 

@@ -45,11 +45,11 @@ pub struct SessionOptions {
     /// The same, with the packages that a template has.
     pub templates_with_packages: String,
     pub flavors: String,
-    /// What sessions of the default template may reach, as one short sentence; empty if they have no network.
+    /// The network of sessions of the default template, as one short sentence; empty if they have none.
     pub network: String,
 }
 
-/// How a call ended.
+/// The status of a call that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {

@@ -41,7 +41,7 @@ impl PreparedInstance {
     }
 }
 
-/// When the interpreter of a new instance will be needed.
+/// The time at which the interpreter of a new instance will be needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InterpreterNeed {
     Immediately,

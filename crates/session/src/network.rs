@@ -25,7 +25,7 @@ const MAX_OPEN_QUESTIONS: usize = 16;
 /// Handles the questions of one call. Without it, or if it is full, the connection is refused.
 pub type QuestionSender = mpsc::Sender<ApprovalRequest>;
 
-/// What the egress of an instance knows of its secrets.
+/// The secrets of an instance, as far as its egress knows them.
 #[derive(Default)]
 pub(crate) struct InstanceSecrets {
     pub(crate) credentials: Option<Arc<SandboxCredentials>>,

@@ -217,7 +217,7 @@ impl Sessions {
         &self.0.settings.volumes
     }
 
-    /// What new sessions may reach.
+    /// The network of new sessions.
     pub fn network(&self) -> &NetworkSettings {
         &self.0.settings.network
     }

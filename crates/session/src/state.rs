@@ -4,7 +4,7 @@ mod live;
 
 pub(crate) use live::{SessionState, UseGuard, now_s};
 
-/// Why a session ended.
+/// The reason why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EndReason {
     Stopped,

@@ -38,7 +38,7 @@ fn serve(sockets: EgressSockets, rules: &[String]) -> Egress {
     Egress::start(sockets, EgressSettings::new(policy, DecisionLog::bounded(64).0)).expect("serve the sockets")
 }
 
-/// What a guest receives through a tunnel of the proxy to `target`: the status, and the first line of the server.
+/// Opens a tunnel of the proxy to `target`. Returns the status that the guest receives, and the server's first line.
 async fn connect(instance: &mut Instance, target: &str) -> String {
     let command = format!(
         r#"exec 3<>/dev/tcp/127.0.0.1/3128

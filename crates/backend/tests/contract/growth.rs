@@ -21,7 +21,7 @@ const MAX_MEMORY_GROWTH: u64 = 256 << 10;
 /// Maximum growth of each number. What leaks in each cycle grows by [`CYCLES`].
 const MAX_GROWTH: usize = 5;
 
-/// What this process and its descendants use.
+/// The resources that this process and its descendants use.
 #[derive(Debug)]
 struct Footprint {
     processes: usize,

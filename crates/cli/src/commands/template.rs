@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What builds templates.
+/// Builds templates.
 struct Builder {
     configuration: Configuration,
     host: Host,

@@ -43,7 +43,7 @@ struct ScopeParams {
     network: Option<NetworkParams>,
 }
 
-/// What sessions of the run may reach at most.
+/// The upper limit of the network of the run's sessions.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NetworkParams {

@@ -6,7 +6,7 @@ use super::Decision;
 use crate::remedy::Remedy;
 use crate::rules::{AddressClass, Host, HostPort};
 
-/// What a reason says, and how a user permits the destination.
+/// The text of a reason, and the way to permit the destination.
 struct Explanation {
     verb: &'static str,
     text: &'static str,

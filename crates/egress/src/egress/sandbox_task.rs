@@ -28,7 +28,7 @@ const MAX_REJECTIONS: usize = 32;
 const MAX_FAILURES: u32 = 50;
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// What a listener is for.
+/// The purpose of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     Resolver,

@@ -13,7 +13,7 @@ use crate::relay::IdleTimer;
 const MAX_CHUNK_LINE_BYTES: usize = 256;
 const MAX_TRAILER_BYTES: usize = 16 * 1024;
 
-/// How a message states the end of its body.
+/// The way in which a message states the end of its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyFraming {
     Length(u64),

@@ -20,10 +20,10 @@ pub(super) const STORED_BASE: &str = "http://127.0.0.1:3129";
 /// Maximum number of versions of a package.
 const MAX_VERSIONS: usize = 50_000;
 
-/// Which fields a document has.
+/// The selection of fields of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PackumentForm {
-    /// What an installation needs.
+    /// The fields that an installation needs.
     Abbreviated,
     Full,
 }

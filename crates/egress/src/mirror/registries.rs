@@ -37,7 +37,7 @@ pub struct NpmRegistries {
 
 type Load<T> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<T, String>> + Send>> + Send + Sync>;
 
-/// Where the registries come from. They are determined when a package is first requested.
+/// Determines the registries when a package is first requested.
 pub struct RegistrySource {
     python: Load<PythonIndexes>,
     npm: Load<NpmRegistries>,

@@ -50,7 +50,7 @@ pub(crate) struct Tunnel<'a> {
     pub(crate) terminator: Option<&'a Terminator>,
 }
 
-/// How a tunnel ended.
+/// The end of a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Relayed,

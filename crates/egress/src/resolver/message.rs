@@ -26,7 +26,7 @@ const FLAG_CHECKING_DISABLED: u16 = 1 << 4;
 
 /// The size of datagrams that the resolver accepts, for the OPT record.
 const UDP_PAYLOAD_BYTES: u16 = 1232;
-/// How long a guest may use an address without asking again.
+/// The time for which a guest may use an address without another query.
 const TTL_SECONDS: u32 = 30;
 
 /// The result of a query.

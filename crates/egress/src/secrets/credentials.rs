@@ -38,7 +38,7 @@ pub enum CredentialsError {
 /// A secret of one sandbox.
 pub(crate) struct SecretBinding {
     pub(crate) definition: SecretDefinition,
-    /// What the guest has instead of the value.
+    /// The text that the guest has instead of the value.
     pub(crate) placeholder: String,
 }
 

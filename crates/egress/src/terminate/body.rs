@@ -28,7 +28,7 @@ pub(super) fn unchanged_body(body: Incoming) -> ProxyBody {
     body.map_err(BoxError::from).boxed_unsync()
 }
 
-/// What happens to the texts that are found.
+/// The action for texts that are found.
 enum Action {
     Replace,
     /// The body fails, before the end of the text is passed on.

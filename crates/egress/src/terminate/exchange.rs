@@ -32,7 +32,7 @@ pub(super) enum Upstream {
     Failed(Refusal),
 }
 
-/// What the requests of one connection share.
+/// The state that the requests of one connection share.
 pub(super) struct Exchange {
     terminator: Terminator,
     destination: Option<Destination>,

@@ -22,7 +22,7 @@ pub use token::{ListenError, MIN_TOKEN_BYTES, Token, check_listen_address, short
 use failed_attempts::FailedAttempts;
 use local_user::LocalUserCheck;
 
-/// How the senders of requests are identified.
+/// The way in which the senders of requests are identified.
 #[derive(Debug, Clone, Default)]
 pub struct AuthenticationOptions {
     pub tokens: Vec<Token>,

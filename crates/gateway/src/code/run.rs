@@ -21,7 +21,8 @@ fn is_named(server_names: &[String], server: &KnownServer) -> bool {
     server_names.iter().any(|name| *name == server.name || *name == server.alias)
 }
 
-/// When an interpreter receives a preface. With one, even an empty one, it loads the helpers of code mode.
+/// The condition for sending a preface to an interpreter. With a preface, even an empty one, the interpreter loads the
+/// helpers of code mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefacePolicy {
     Always,
@@ -67,7 +68,7 @@ impl CodeMode {
             match self.0.sessions.execute(&caller.principal, request, cancel.clone()).await {
                 // The session has expired in the meantime; nothing has run.
                 Err(failure) if failure.kind == Kind::SessionNotFound && !is_retry => is_retry = true,
-                result => return result.map(|answer| CallResult { session_created: is_new_session, ..answer }),
+                result => return result.map(|result| CallResult { session_created: is_new_session, ..result }),
             }
         }
     }
@@ -117,15 +118,15 @@ impl CodeMode {
             request.host = Some(self.host_calls(caller, target, &servers, PrefacePolicy::IfNotEmpty).await?);
             sessions.execute(&caller.principal, request, cancel).await
         };
-        let mut answer = run.await;
+        let mut result = run.await;
         // The caller does not learn the id of the new session then, so it could not use it.
-        if let Some(session) = new_session.filter(|_| answer.is_err() || caller_left.is_cancelled()) {
+        if let Some(session) = new_session.filter(|_| result.is_err() || caller_left.is_cancelled()) {
             let _ = sessions.stop(&caller.principal, &session).await;
         }
-        if let Ok(answer) = &mut answer {
-            answer.session_created |= is_new;
+        if let Ok(result) = &mut result {
+            result.session_created |= is_new;
         }
-        answer
+        result
     }
 
     /// Finds the servers that a call names.

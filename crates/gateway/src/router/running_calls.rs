@@ -52,7 +52,7 @@ impl Reply {
     }
 }
 
-/// How the result is rendered.
+/// The form in which the result is rendered.
 #[derive(Clone, Copy)]
 pub(super) enum Rendering {
     Run,
@@ -62,8 +62,8 @@ pub(super) enum Rendering {
 impl Rendering {
     fn render(self, result: Result<CallResult, Failure>) -> Result<ToolResult, Failure> {
         match (self, result) {
-            (Self::Run, result) => result.map(|answer| reply::run_result(&answer)),
-            (Self::Python(mode), Ok(answer)) => Ok(reply::python_result(&answer, mode)),
+            (Self::Run, result) => result.map(|result| reply::run_result(&result)),
+            (Self::Python(mode), Ok(result)) => Ok(reply::python_result(&result, mode)),
             (Self::Python(mode), Err(failure)) if failure.kind == Kind::Validation => {
                 Ok(reply::python_validation_error(&failure, mode))
             }

@@ -44,7 +44,7 @@ pub(super) fn handle(path: &[OsString], action: FileAction, passed: Vec<OwnedFd>
     }
 }
 
-/// How to handle directories that do not exist.
+/// The action for directories that do not exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Refuse,

@@ -15,7 +15,7 @@ use crate::error::{Error, errno_of};
 /// The guest gid to which a second, subordinate gid is mapped, only so that `newgidmap` does not disable `setgroups`.
 const SPARE_GID: u32 = 65533;
 
-/// How the host id of a sandbox is chosen, on this host and for this user.
+/// The source of the host ids of sandboxes, on this host and for this user.
 #[derive(Debug)]
 pub enum IdMapping {
     /// This process may map any id: each sandbox gets a separate one.
@@ -26,7 +26,7 @@ pub enum IdMapping {
     SharedWithUser { reason: String, groups: SupplementaryGroups },
 }
 
-/// How a guest with the user's own id can drop the user's supplementary groups.
+/// The way in which a guest with the user's own id can drop the user's supplementary groups.
 ///
 /// The kernel lets an unprivileged process map its own gid only if `setgroups(2)` is disabled in the new namespace, and
 /// then the groups cannot be dropped (`user_namespaces(7)`).

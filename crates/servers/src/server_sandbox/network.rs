@@ -19,7 +19,7 @@ use super::stderr_tail::StderrTail;
 /// Maximum number of decisions that wait to be reported.
 const MAX_PENDING_DECISIONS: usize = 64;
 
-/// Who is told about refused hosts.
+/// The recipients of reports about refused hosts.
 pub(crate) enum RefusalReport {
     /// The standard error tail of a server, and the audit.
     Server { name: String, uuid: String, stderr_tail: Arc<StderrTail>, audit: Audit },

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 /// Maximum number of bytes that [`read_head`] returns.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// How a server's process exited.
+/// The exit status of a server's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessExit {
     Exited(i32),

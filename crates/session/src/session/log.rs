@@ -20,7 +20,7 @@ const MAX_CHARS: usize = 200;
 /// A call that has ended.
 #[derive(Debug, Clone, Serialize)]
 pub struct LogEntry {
-    /// When the call arrived, in seconds since the epoch.
+    /// The arrival of the call, in seconds since the epoch.
     pub time: u64,
     pub kind: &'static str,
     /// The start of its first line.

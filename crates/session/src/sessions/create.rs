@@ -18,7 +18,7 @@ use crate::instances::{InterpreterNeed, PreparedInstance};
 use crate::session::{InstanceHandle, SessionDescriptor, SessionHandle};
 use crate::state::{Change, EndReason, UseGuard, now_s};
 
-/// Where the instance of a session comes from.
+/// The source of the instance of a session.
 #[derive(Clone, Copy)]
 pub(super) enum InstanceSource {
     /// The pool, or a new instance if the pool has none.

@@ -13,7 +13,7 @@ use super::{Backups, Cancellation};
 use crate::damage::DamageMonitor;
 use crate::directory::with_suffix;
 
-/// When backups are made.
+/// The times at which backups are made.
 #[derive(Debug, Clone)]
 pub(crate) struct BackupSchedule {
     /// Minimum age of the newest backup before another one is made.

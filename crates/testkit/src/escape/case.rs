@@ -25,7 +25,7 @@ pub struct Case {
     pub volumes: Volumes,
 }
 
-/// How a contained case may end.
+/// The permitted end of a contained case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// With a report of every attempt.

@@ -1,4 +1,4 @@
-//! What a case must not leave on the host: processes, control groups, mounts.
+//! Checks that a case leaves no processes, control groups and mounts on the host.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -25,7 +25,7 @@ import subprocess, sys
 sys.stdout.buffer.write(subprocess.run(sys.argv[1:], stdout=subprocess.PIPE).stdout)
 ";
 
-/// How the test reads the output.
+/// The way in which the test reads the output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     Eager,

@@ -1,4 +1,4 @@
-//! What a hosted server reaches: its project, its variables and its hosts, and nothing else of the host.
+//! A hosted server reaches its project, its variables and its hosts, and nothing else of the host.
 
 use ringfence_core::AuditKind;
 use ringfence_entries::HostPathMode;

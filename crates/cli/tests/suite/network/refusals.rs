@@ -1,4 +1,5 @@
-//! What a rule for one host does not allow. The services record what arrives, so that a refusal is more than an error.
+//! Requests that a rule for one host does not allow. The services record what arrives, so
+//! that a refusal is more than an error.
 
 use ringfence_testkit::{Server, User};
 use serde_json::Value;

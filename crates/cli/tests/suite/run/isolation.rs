@@ -1,4 +1,4 @@
-//! What the command sees of the host, and the system calls that it needs nevertheless.
+//! The view of the host that the command has, and the system calls that it needs nevertheless.
 
 use ringfence_testkit::{for_each_user, run_as, run_python_as};
 

@@ -4,7 +4,7 @@
 
 use ringfence_core::PLACEHOLDER;
 
-/// Where a name is protected, and where its creation is reported.
+/// The directories in which a name is protected, and in which its creation is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// At the top of every read-write volume, and in home directories. Its creation is reported.

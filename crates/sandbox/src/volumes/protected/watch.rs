@@ -14,7 +14,7 @@ use super::names::Form;
 use super::{git, paths};
 use ringfence_core::{Access, Volume};
 
-/// How a protected name has changed.
+/// The kind of change of a protected name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Created,
