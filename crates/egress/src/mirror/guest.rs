@@ -71,7 +71,7 @@ impl Guest {
         admission.budget.charge(cost);
     }
 
-    /// Records that the mirror asked a registry for a package, or why it did not.
+    /// Records that the mirror requested a package from a registry, or why it did not.
     pub(super) fn record<T>(&self, package: &str, url: Option<&Url>, outcome: &Result<T, MirrorError>) {
         let host = url.and_then(Url::host_str).and_then(|host| host.parse().ok());
         self.log.record(Decision {

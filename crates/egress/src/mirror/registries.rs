@@ -119,7 +119,7 @@ async fn load<T>(
     load: &Load<T>,
     connect: impl Fn(&T) -> Result<Upstream, String>,
 ) -> Result<Arc<Connected<T>>, MirrorError> {
-    // The lock makes concurrent first requests wait for one answer.
+    // The lock makes concurrent first requests wait for one result.
     let mut state = state.lock().await;
     match &*state {
         State::Known(known) => return Ok(Arc::clone(known)),
