@@ -3,7 +3,7 @@
 use super::hash::FileHash;
 use super::names::{NpmName, PythonName, is_python_file_name};
 
-/// A request of a guest.
+/// What a guest requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Route {
     /// `/npm/-/ping`
