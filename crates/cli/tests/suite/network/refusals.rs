@@ -4,11 +4,15 @@ use ringfence_testkit::{Server, User, process};
 use serde_json::Value;
 
 use super::attempts::{ATTEMPTS, CASES};
+use super::hosted;
 use super::reach::run;
 use super::sessions::{allow, network_lines};
 use super::test_network::{HOSTS, TestNetwork};
 
 const ALLOW: [&str; 3] = ["example.test+private", "example.test:7000+private", "public.test"];
+
+/// Addresses that a name may not have without `+private`, and in part not even with it.
+const FORBIDDEN_ADDRESSES: [&str; 5] = ["10.20.30.1", "127.0.0.1", "169.254.169.254", "::1", "::ffff:10.20.30.1"];
 
 fn probe(server: &Server) -> String {
     let session = server.create_session("probe-python", ATTEMPTS);
@@ -84,7 +88,7 @@ fn name_with_a_private_address_needs_private() {
         let result = server.execute(&session, code);
         assert!(result.to_string().contains("allowed content"), "{user:?}: {result}");
         network.take_log();
-        for address in ["10.20.30.1", "127.0.0.1", "169.254.169.254", "::1", "::ffff:10.20.30.1"] {
+        for address in FORBIDDEN_ADDRESSES {
             network.set_hosts(&HOSTS.replace("93.184.216.1", address));
             assert_refused(&network, user, &format!("{address}: {code}"), &server.execute(&session, code), 1);
         }
@@ -151,6 +155,29 @@ fn nothing_but_the_rule_is_reached_by_run() {
             let log = network.take_log();
             assert!(log.iter().all(|line| !line.starts_with("request")), "{user:?}: {code}: {log:?}");
         }
+    }
+}
+
+#[test]
+fn name_that_is_bound_to_another_address_is_refused_by_run_and_hosted_servers() {
+    const TEST: &str = "network::refusals::name_that_is_bound_to_another_address_is_refused_by_run_and_hosted_servers";
+    let Some(network) = TestNetwork::enter(TEST) else { return };
+    let code = "http('public.test', 80, 'public.test')";
+    let run =
+        || process::run(network.run(User::Root, &ALLOW).args(["--", "python3", "-c", &format!("{ATTEMPTS}\n{code}")]));
+    let server = hosted::start(&network, User::Root, &ALLOW);
+    let evaluate = |code: &str| hosted::evaluate(&server, "web", code);
+    evaluate(ATTEMPTS);
+    for control in [run().text(), evaluate(code)] {
+        assert!(control.contains("allowed content"), "{control}");
+    }
+    network.take_log();
+    for address in FORBIDDEN_ADDRESSES {
+        network.set_hosts(&HOSTS.replace("93.184.216.1", address));
+        for text in [run().text(), evaluate(code)] {
+            assert!(!text.is_empty() && !text.contains("allowed content"), "{address}: {text}");
+        }
+        assert_eq!(network.take_log(), Vec::<String>::new(), "{address}");
     }
 }
 
