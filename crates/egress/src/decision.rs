@@ -29,6 +29,8 @@ pub struct Decision {
     /// `allowed`, or the stable code of the refusal.
     pub reason: &'static str,
     pub source: Source,
+    /// The name of the secret whose placeholder a request contains.
+    pub secret: Option<String>,
     /// The package that the mirror requested from a registry: `pypi/NAME` or `npm/NAME`.
     pub package: Option<String>,
 }

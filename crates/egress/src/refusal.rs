@@ -82,6 +82,14 @@ impl Refusal {
         }
     }
 
+    /// Returns the name of the secret whose placeholder was refused.
+    pub(crate) fn secret(&self) -> Option<&str> {
+        match self {
+            Self::Secret(denial) => Some(denial.secret()),
+            _ => None,
+        }
+    }
+
     fn status(&self) -> &'static str {
         match self {
             Self::Head(HeadError::TooLarge) => "431 Request Header Fields Too Large",

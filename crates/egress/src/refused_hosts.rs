@@ -1,13 +1,12 @@
 //! The hosts that a sandbox was refused, as lines for a person: one for each host, with the command that permits it.
+//!
+//! An attempt to send the placeholder of a secret has a separate line, so that no other refusal of the host hides it.
 
 use crate::decision::Decision;
 use crate::remedy::Remedy;
 
 /// Maximum number of hosts that are remembered, so that a guest cannot fill the memory.
 const MAX_HOSTS: usize = 64;
-
-/// Maximum number of lines about single hosts.
-const MAX_LINES: usize = 8;
 
 /// The hosts that were refused since the last report, each once.
 #[derive(Debug, Default)]
@@ -19,12 +18,16 @@ pub struct RefusedHosts {
 }
 
 impl RefusedHosts {
+    /// Maximum number of lines about single hosts.
+    pub const MAX_LINES: usize = 8;
+
     /// Adds a decision, if it is a refusal of a host. Returns it if the host was not refused before.
     pub fn add(&mut self, decision: &Decision) -> Option<&Decision> {
         if decision.is_allowed || decision.host.is_none() {
             return None;
         }
-        let is_same = |known: &&mut Decision| known.host == decision.host && rule_port(known) == rule_port(decision);
+        let key = |decision: &Decision| (decision.host.clone(), rule_port(decision), decision.secret.clone());
+        let is_same = |known: &&mut Decision| key(known) == key(decision);
         if let Some(known) = self.refusals.iter_mut().find(is_same) {
             known.port = known.port.or(decision.port);
             return None;
@@ -44,8 +47,8 @@ impl RefusedHosts {
     /// Returns at most nine lines.
     pub fn lines(&self, remedy: &Remedy) -> Vec<String> {
         let mut lines: Vec<String> =
-            self.refusals.iter().take(MAX_LINES).map(|refusal| refusal.describe(remedy)).collect();
-        let more = self.refusals.len().saturating_sub(MAX_LINES) + self.more;
+            self.refusals.iter().take(Self::MAX_LINES).map(|refusal| refusal.describe(remedy)).collect();
+        let more = self.refusals.len().saturating_sub(Self::MAX_LINES) + self.more;
         if more > 0 {
             lines.push(format!("network: and {more} more"));
         }
@@ -82,6 +85,10 @@ mod tests {
         ] {
             refused.add(&refusal(host, port, reason));
         }
+        let leak =
+            Decision { secret: Some("github".to_owned()), ..refusal("tls.example", Some(443), "secret-elsewhere") };
+        refused.add(&leak);
+        refused.add(&leak);
         refused.add(&Decision { is_allowed: true, ..refusal("fine.example", Some(443), "allowed") });
         refused.add(&Decision { host: None, ..refusal("x", None, "head-timeout") });
         insta::assert_snapshot!(refused.lines(&Remedy::Session("s-1".to_owned())).join("\n"));

@@ -133,6 +133,7 @@ fn add_refusal(refused: &mut RefusedHosts, owner: Option<&Owner>, decision: &Dec
     let event = AuditEvent::new(AuditKind::NetworkRefused, refusal.reason)
         .by(principal, Some(session))
         .with("host", refusal.host.as_ref().map(ToString::to_string))
-        .with("port", refusal.port);
+        .with("port", refusal.port)
+        .with("secret", refusal.secret.clone());
     audit.record(event);
 }

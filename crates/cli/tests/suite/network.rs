@@ -1,10 +1,13 @@
 //! The network of sandboxes: without rules no host can be reached, with them only the allowed ones. This file has the
 //! tests of `ringfence run`.
 
+mod attempts;
+pub(crate) mod hosted;
 mod questions;
-mod reach;
+pub(crate) mod reach;
 mod refusals;
-mod sessions;
+mod requests;
+pub(crate) mod sessions;
 pub(crate) mod test_network;
 
 use ringfence_testkit::{for_each_user, run_python_as};

@@ -1,6 +1,6 @@
 //! The text of a decision: one line for a person.
 //!
-//! It contains only fixed text and hosts in their checked spelling.
+//! It contains only fixed text, hosts in their checked spelling, and names of secrets from the configuration.
 
 use super::Decision;
 use crate::remedy::Remedy;
@@ -42,6 +42,10 @@ impl Decision {
             (Permit::Rule, Some(target)) => format!("; to permit it: {}", remedy.permit_target(&target)),
             (Permit::PrivateRule, Some(target)) => format!("; to permit it: {}", remedy.permit_private(&target)),
             _ => String::new(),
+        };
+        let text = match &self.secret {
+            Some(name) => text.replace("a secret", &format!("secret `{name}`")),
+            None => text.to_owned(),
         };
         format!("network: {verb} {subject}, {text}{permitted_by}")
     }
@@ -87,9 +91,9 @@ fn explain(reason: &str) -> Option<Explanation> {
         "wrong-path" => blocked("no rule allows this path"),
         "ambiguous-path" => blocked("the path is ambiguous, and the rules of this host are limited to paths"),
         "request-override" => blocked("a request overrides its method or path by a header field"),
-        "secret-elsewhere" => blocked("a request contains the placeholder of a secret that is not for it"),
+        "secret-elsewhere" => blocked("a request contains the placeholder of a secret, which is not for it"),
         "secret-location" => {
-            blocked("a request contains the placeholder of a secret in a location that is not allowed")
+            blocked("a request contains the placeholder of a secret, in a location that is not allowed")
         }
         "secret-plain-text" => blocked("a request contains the placeholder of a secret, but has no TLS"),
         "upstream-tls" => failed("the TLS connection to the host cannot be opened"),
@@ -120,6 +124,10 @@ mod tests {
         lines.push(describe("no-rule", Some(443)));
         lines.push(describe("no-rule", None));
         lines.push(describe("other", None));
+        let host = Some("api.example.com".parse().unwrap());
+        let secret = Some("github".to_owned());
+        let leak = Decision { host, port: Some(443), reason: "secret-elsewhere", secret, ..Decision::default() };
+        lines.push(leak.describe(&Remedy::Run));
         insta::assert_snapshot!(lines.join("\n"));
     }
 

@@ -44,6 +44,12 @@ impl SecretDenial {
         }
     }
 
+    pub(crate) fn secret(&self) -> &str {
+        match self {
+            Self::Elsewhere(secret) | Self::PlainText(secret) | Self::Location { secret, .. } => secret,
+        }
+    }
+
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Elsewhere(secret) => {

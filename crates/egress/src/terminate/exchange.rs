@@ -209,7 +209,7 @@ impl Exchange {
     }
 
     fn refuse(&self, method: &Method, version: Version, refusal: &Refusal) -> Response<ProxyBody> {
-        self.record(method, false, refusal.code());
+        self.record(method, false, refusal.code(), refusal.secret());
         let mut response =
             Response::new(text_body(refusal.text(Some(&self.terminator.target), &self.terminator.remedy)));
         *response.status_mut() = StatusCode::from_u16(refusal.status_code()).unwrap_or(StatusCode::FORBIDDEN);
@@ -222,15 +222,15 @@ impl Exchange {
 
     fn log_use(&self, method: &Method, used: Vec<String>) {
         for name in used {
-            if self.logged.lock().insert(name) {
-                self.record(method, true, "secret-used");
+            if self.logged.lock().insert(name.clone()) {
+                self.record(method, true, "secret-used", Some(&name));
             }
         }
     }
 
-    fn record(&self, method: &Method, is_allowed: bool, reason: &'static str) {
-        let method = Some(method.as_str().to_owned());
-        let decision = Decision { is_allowed, method, reason, ..self.terminator.decision.clone() };
+    fn record(&self, method: &Method, is_allowed: bool, reason: &'static str, secret: Option<&str>) {
+        let (method, secret) = (Some(method.as_str().to_owned()), secret.map(str::to_owned));
+        let decision = Decision { is_allowed, method, reason, secret, ..self.terminator.decision.clone() };
         self.terminator.log.record(decision);
     }
 }

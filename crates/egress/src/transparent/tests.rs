@@ -102,6 +102,7 @@ async fn connection_reaches_the_dialled_name() {
             rule: Some("a.test:*+private".parse().unwrap()),
             reason: "allowed",
             package: None,
+            secret: None,
         }
     );
 }

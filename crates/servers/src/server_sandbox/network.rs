@@ -63,6 +63,7 @@ impl RefusalReport {
             AuditEvent::new(AuditKind::NetworkRefused, refusal.reason)
                 .with("host", refusal.host.as_ref().map(ToString::to_string))
                 .with("port", refusal.port)
+                .with("secret", refusal.secret.clone())
         };
         match self {
             Self::Server { name, uuid, stderr_tail, audit } => {

@@ -1,9 +1,9 @@
 //! Serves the egress of the sandbox in a separate thread.
 
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use ringfence_core::EgressSockets;
-use ringfence_egress::{DecisionLog, EgressSettings, Policy, Remedy, Rule};
+use ringfence_egress::{Decision, DecisionLog, EgressSettings, Policy, RefusedHosts, Remedy, Rule};
 use tokio::sync::oneshot;
 
 use crate::failure::Failure;
@@ -20,13 +20,22 @@ pub(super) struct Egress {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShownDecisions {
+    /// The first refusal of each host.
     Refusals,
     All,
 }
 
-/// The running egress. It stops with all its connections when this value is dropped.
+/// The running egress. When this value is dropped, it stops with all its connections, and shows what it has refused.
 pub(super) struct RunningEgress {
-    _stop: oneshot::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for RunningEgress {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }
 
 pub(super) fn serve(sockets: EgressSockets, egress: Egress) -> Result<RunningEgress, Failure> {
@@ -34,26 +43,55 @@ pub(super) fn serve(sockets: EgressSockets, egress: Egress) -> Result<RunningEgr
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let (log, mut decisions) = DecisionLog::bounded(MAX_PENDING_DECISIONS);
     let settings = EgressSettings::new(Policy { rules: egress.rules }, log);
-    let (stop, stopped) = oneshot::channel::<()>();
+    let (stop, mut stopped) = oneshot::channel::<()>();
+    let mut notices = Notices { shown: egress.shown, refused: RefusedHosts::default(), lines: 0 };
     let work = move || {
-        runtime.block_on(async move {
-            let show = async {
-                while let Some(decision) = decisions.recv().await {
-                    if !decision.is_allowed || egress.shown == ShownDecisions::All {
-                        notice(&decision.describe(&Remedy::Run));
-                    }
-                }
-            };
+        runtime.block_on(async {
             let _served = match ringfence_egress::Egress::start(sockets, settings) {
                 Ok(served) => served,
                 Err(error) => return notice(&format!("the network of the sandbox cannot be served: {error}")),
             };
-            tokio::select! {
-                () = show => {}
-                _ = stopped => {}
+            loop {
+                tokio::select! {
+                    Some(decision) = decisions.recv() => notices.add(&decision),
+                    _ = &mut stopped => break,
+                }
             }
         });
+        // The guest learns of a refusal after it is recorded, so those of a command that has ended are here.
+        while let Ok(decision) = decisions.try_recv() {
+            notices.add(&decision);
+        }
+        notices.finish();
+        // A lookup that hangs does not delay the end.
+        runtime.shutdown_background();
     };
-    thread::Builder::new().name("egress".into()).spawn(work).map_err(failed)?;
-    Ok(RunningEgress { _stop: stop })
+    let thread = thread::Builder::new().name("egress".into()).spawn(work).map_err(failed)?;
+    Ok(RunningEgress { stop: Some(stop), thread: Some(thread) })
+}
+
+/// Writes decisions to standard error.
+struct Notices {
+    shown: ShownDecisions,
+    refused: RefusedHosts,
+    /// The number of refusals that were shown.
+    lines: usize,
+}
+
+impl Notices {
+    fn add(&mut self, decision: &Decision) {
+        let is_shown = match self.shown {
+            ShownDecisions::All => true,
+            ShownDecisions::Refusals => self.refused.add(decision).is_some() && self.lines < RefusedHosts::MAX_LINES,
+        };
+        if is_shown {
+            notice(&decision.describe(&Remedy::Run));
+            self.lines += 1;
+        }
+    }
+
+    /// Shows the number of hosts that were refused besides those that were shown.
+    fn finish(&self) {
+        self.refused.lines(&Remedy::Run).iter().skip(self.lines).for_each(|line| notice(line));
+    }
 }

@@ -1,77 +1,19 @@
 //! Requests that a rule for one host does not allow. The services record what arrives, so
 //! that a refusal is more than an error.
 
-use ringfence_testkit::{Server, User};
+use ringfence_testkit::{Server, User, process};
 use serde_json::Value;
 
+use super::attempts::{ATTEMPTS, CASES};
+use super::hosted;
 use super::reach::run;
 use super::sessions::{allow, network_lines};
 use super::test_network::{HOSTS, TestNetwork};
 
 const ALLOW: [&str; 3] = ["example.test+private", "example.test:7000+private", "public.test"];
 
-/// Defines the attempts. Each prints what it received, or the error.
-const ATTEMPTS: &str = r"
-import os, socket, ssl
-for name in list(os.environ):
-    if name.lower().endswith('_proxy'):
-        del os.environ[name]
-
-def attempt(function):
-    def attempted(*arguments, **options):
-        try:
-            print('received', function(*arguments, **options))
-        except (OSError, EOFError) as error:
-            print('failed', type(error).__name__)
-    return attempted
-
-def read(connection):
-    received = b''
-    while len(received) < 100_000 and (part := connection.recv(65536)):
-        received += part
-    return received
-
-@attempt
-def http(address, port, *hosts):
-    with socket.create_connection((address, port), timeout=10) as connection:
-        for host in hosts:
-            end = 'close' if host == hosts[-1] else 'keep-alive'
-            connection.sendall(f'GET / HTTP/1.1\r\nHost: {host}\r\nConnection: {end}\r\n\r\n'.encode())
-            # Otherwise a refusal of the next request could come before this one has arrived.
-            if end == 'keep-alive':
-                first = b''
-                while not first.endswith(b'allowed content\n') and (part := connection.recv(65536)):
-                    first += part
-        return read(connection)
-
-@attempt
-def https(address, port, server_name):
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    with socket.create_connection((address, port), timeout=10) as connection:
-        with context.wrap_socket(connection, server_hostname=server_name) as tls:
-            tls.sendall(b'GET / HTTP/1.1\r\nHost: example.test\r\nConnection: close\r\n\r\n')
-            return read(tls)
-
-@attempt
-def raw(address, port, data):
-    with socket.create_connection((address, port), timeout=10) as connection:
-        connection.sendall(data)
-        connection.shutdown(socket.SHUT_WR)
-        return read(connection)
-
-@attempt
-def connect_by_proxy(target, data):
-    with socket.create_connection(('127.0.0.1', 3128), timeout=10) as connection:
-        connection.sendall(f'CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n'.encode())
-        head = connection.recv(65536)
-        if b' 200 ' not in head.split(b'\r\n')[0]:
-            return head
-        connection.sendall(data)
-        connection.shutdown(socket.SHUT_WR)
-        return read(connection)
-";
+/// Addresses that a name may not have without `+private`, and in part not even with it.
+const FORBIDDEN_ADDRESSES: [&str; 5] = ["10.20.30.1", "127.0.0.1", "169.254.169.254", "::1", "::ffff:10.20.30.1"];
 
 fn probe(server: &Server) -> String {
     let session = server.create_session("probe-python", ATTEMPTS);
@@ -100,43 +42,8 @@ fn nothing_but_the_rule_is_reached() {
         let server = network.server(user, &ALLOW);
         let session = probe(&server);
         network.take_log();
-        // The code, and the number of lines in the response.
-        let cases = [
-            // Other names
-            ("http('other.test', 80, 'other.test')", 1),
-            ("https('sub.example.test', 443, 'sub.example.test')", 1),
-            ("http('no-such-name.test', 80, 'no-such-name.test')", 1),
-            ("http('other.test', 80, 'other.test'); https('other.test', 443, 'other.test')", 1),
-            // Other ports: nothing listens there in the sandbox.
-            ("http('example.test', 8080, 'example.test:8080')", 0),
-            ("https('example.test', 8443, 'example.test')", 0),
-            // IP literals and IPv6
-            ("http('10.20.30.1', 80, 'example.test')", 0),
-            ("https('10.20.30.1', 443, 'example.test')", 0),
-            ("http('93.184.216.1', 80, 'public.test')", 0),
-            ("http('::1', 80, 'example.test')", 0),
-            ("http('::ffff:10.20.30.1', 80, 'example.test')", 0),
-            ("http('2001:db8::1', 80, 'example.test')", 0),
-            // TLS
-            ("https('example.test', 443, None)", 1),
-            ("https('example.test', 443, 'other.test')", 1),
-            ("raw('example.test', 443, b'GET / HTTP/1.1\\r\\nHost: example.test\\r\\n\\r\\n')", 1),
-            // HTTP
-            ("http('example.test', 80, 'other.test')", 1),
-            ("raw('example.test', 80, b'SSH-2.0-OpenSSH_9.2\\r\\n\\r\\n')", 1),
-            // The proxy
-            ("connect_by_proxy('other.test:443', b'')", 1),
-            ("connect_by_proxy('example.test:8080', b'')", 1),
-            ("connect_by_proxy('10.20.30.1:80', b'')", 1),
-            ("connect_by_proxy('[::1]:80', b'')", 1),
-            (
-                "connect_by_proxy('example.test:80', b'GET / HTTP/1.1\\r\\nHost: other.test\\r\\nConnection: close\\r\\n\\r\\n')",
-                1,
-            ),
-            ("connect_by_proxy('example.test:443', b'GET / HTTP/1.1\\r\\nHost: other.test\\r\\n\\r\\n')", 1),
-        ];
         let mut failures = Vec::new();
-        for (code, lines) in cases {
+        for (code, lines) in CASES {
             let result = server.execute(&session, code);
             let stdout = result["stdout"].as_str().unwrap_or_default();
             let (log, notices) = (network.take_log(), network_lines(&result));
@@ -182,7 +89,7 @@ fn name_with_a_private_address_needs_private() {
         let result = server.execute(&session, code);
         assert!(result.to_string().contains("allowed content"), "{user:?}: {result}");
         network.take_log();
-        for address in ["10.20.30.1", "127.0.0.1", "169.254.169.254", "::1", "::ffff:10.20.30.1"] {
+        for address in FORBIDDEN_ADDRESSES {
             network.set_hosts(&HOSTS.replace("93.184.216.1", address));
             assert_refused(&network, user, &format!("{address}: {code}"), &server.execute(&session, code), 1);
         }
@@ -221,4 +128,75 @@ print(urllib.request.build_opener(urllib.request.ProxyHandler({})).open('https:/
         let result = run(&server, &session, fetch);
         assert_eq!(result["stdout"], "allowed content\n", "{user:?}: {result}");
     }
+}
+
+#[test]
+fn nothing_but_the_rule_is_reached_by_run() {
+    const TEST: &str = "network::refusals::nothing_but_the_rule_is_reached_by_run";
+    let Some(network) = TestNetwork::enter(TEST) else { return };
+    for user in User::ALL {
+        if user.skip_if_unavailable(TEST) {
+            continue;
+        }
+        let run = |code: &str| {
+            let program = format!("{ATTEMPTS}\n{code}");
+            process::run(network.run(user, &ALLOW).args(["--", "python3", "-c", &program]))
+        };
+        for control in ["http('example.test', 80, 'example.test')", "https('example.test', 443, 'example.test')"] {
+            let outcome = run(control);
+            assert!(outcome.text().contains("allowed content"), "{user:?}: {control}: {outcome:?}");
+        }
+        network.take_log();
+        for (code, lines) in CASES {
+            let outcome = run(code);
+            let text = outcome.text();
+            assert!(!text.is_empty() && !text.contains("allowed content"), "{user:?}: {code}: {outcome:?}");
+            let refusals = outcome.stderr.lines().filter(|line| line.starts_with("ringfence: network: blocked "));
+            assert_eq!(refusals.count(), lines, "{user:?}: {code}: {}", outcome.stderr);
+            let log = network.take_log();
+            assert!(log.iter().all(|line| !line.starts_with("request")), "{user:?}: {code}: {log:?}");
+        }
+    }
+}
+
+#[test]
+fn name_that_is_bound_to_another_address_is_refused_by_run_and_hosted_servers() {
+    const TEST: &str = "network::refusals::name_that_is_bound_to_another_address_is_refused_by_run_and_hosted_servers";
+    let Some(network) = TestNetwork::enter(TEST) else { return };
+    let code = "http('public.test', 80, 'public.test')";
+    let run =
+        || process::run(network.run(User::Root, &ALLOW).args(["--", "python3", "-c", &format!("{ATTEMPTS}\n{code}")]));
+    let server = hosted::start(&network, User::Root, &ALLOW);
+    let evaluate = |code: &str| hosted::evaluate(&server, "web", code);
+    evaluate(ATTEMPTS);
+    for control in [run().text(), evaluate(code)] {
+        assert!(control.contains("allowed content"), "{control}");
+    }
+    network.take_log();
+    for address in FORBIDDEN_ADDRESSES {
+        network.set_hosts(&HOSTS.replace("93.184.216.1", address));
+        for text in [run().text(), evaluate(code)] {
+            assert!(!text.is_empty() && !text.contains("allowed content"), "{address}: {text}");
+        }
+        assert_eq!(network.take_log(), Vec::<String>::new(), "{address}");
+    }
+}
+
+#[test]
+fn refusals_of_run_name_the_option_once() {
+    const TEST: &str = "network::refusals::refusals_of_run_name_the_option_once";
+    let Some(network) = TestNetwork::enter(TEST) else { return };
+    let run = |allow: &[&str], code: &str| process::run(network.run(User::Root, allow).args(["--", "sh", "-c", code]));
+    let code = "curl -sS --noproxy '*' https://public.test/ || curl -sS --noproxy '*' http://public.test/";
+    let refused = run(&["example.test"], code);
+    let line =
+        "ringfence: network: blocked public.test, not on the allow list; to permit it: --network allow=public.test";
+    assert_eq!(refused.stderr.matches(line).count(), 1, "{}", refused.stderr);
+    let (_, rule) = line.split_once("allow=").expect("an option");
+    let allowed = run(&[rule], code);
+    assert_eq!((allowed.text().as_str(), allowed.stderr.as_str()), ("allowed content\n", ""));
+    let flood = "for number in $(seq 20); do curl -sS http://h$number.test/ >/dev/null; done";
+    let flooded = run(&["example.test"], flood);
+    let lines: Vec<&str> = flooded.stderr.lines().filter(|line| line.contains("network: ")).collect();
+    assert_eq!((lines.len(), lines[8]), (9, "ringfence: network: and 12 more"), "{}", flooded.stderr);
 }

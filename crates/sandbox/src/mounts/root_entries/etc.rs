@@ -24,13 +24,18 @@ const PARTIAL: [(&str, &[&str]); 4] = [
     ("pki/tls", &["certs", "cert.pem", "openssl.cnf", "openssl.d", "ct_log_list.cnf"]),
 ];
 
+/// Directories of Debian's Java, which does not start without its settings, and their entries. `management` may have
+/// passwords.
+const JAVA: [&str; 5] = ["java-8-openjdk", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "java-25-openjdk"];
+const JAVA_ENTRIES: &[&str] = &["security", "net.properties", "logging.properties"];
+
 /// Lists the public parts of `etc`, the host's `/etc`.
 pub(super) fn entries(etc: &Path) -> Result<Vec<RootEntry>> {
     let mut entries = Vec::new();
     for name in WHOLE {
         entries.extend(public_entry(etc, Path::new(name))?);
     }
-    for (directory, names) in PARTIAL {
+    for (directory, names) in PARTIAL.into_iter().chain(JAVA.map(|directory| (directory, JAVA_ENTRIES))) {
         let directory = Path::new(directory);
         let Some(metadata) = public_metadata(&etc.join(directory))? else { continue };
         if metadata.is_symlink() {
@@ -89,6 +94,8 @@ mod tests {
         // Listed, but only a group may read it.
         write(etc, "pki/tls/openssl.cnf", 0o640);
         write(etc, "services", 0o640);
+        write(etc, "java-17-openjdk/security/java.security", 0o644);
+        write(etc, "java-17-openjdk/management/jmxremote.password", 0o644);
         write(etc, "shadow", 0o644);
 
         let bind =
@@ -101,6 +108,8 @@ mod tests {
             directory("pki"),
             directory("pki/tls"),
             bind("pki/tls/certs", NodeKind::Directory),
+            directory("java-17-openjdk"),
+            bind("java-17-openjdk/security", NodeKind::Directory),
         ];
         assert_eq!(entries(etc).unwrap(), expected);
     }
