@@ -137,6 +137,11 @@ impl Terminator {
         }
     }
 
+    /// Returns whether only some requests may reach the server, so that no other protocol may.
+    pub(crate) fn allows_only_http(&self) -> bool {
+        !self.scopes.is_empty()
+    }
+
     /// Returns whether plain requests must be run by [`Self::run`] instead of being forwarded.
     pub(crate) fn checks_plain_http(&self) -> bool {
         self.is_needed(ClientProtocol::Http).unwrap_or(true)
