@@ -1,5 +1,7 @@
 //! Connections through the proxy to a test server, over memory.
 
+mod hostile_peers;
+
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;

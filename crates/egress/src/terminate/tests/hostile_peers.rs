@@ -1,0 +1,57 @@
+//! Guests and servers that try to get around the checks, or that use up memory.
+
+use super::*;
+
+/// Runs a terminator for plain HTTP; returns the ends of the client and of the server.
+fn open_plain(terminator: Terminator) -> (DuplexStream, DuplexStream) {
+    let ((client, proxy_client), (proxy_server, server)) = (duplex(64 * 1024), duplex(64 * 1024));
+    tokio::spawn(async move {
+        let (mut from_client, mut to_client) = split(proxy_client);
+        let _ = terminator.run(false, &[], &mut from_client, &mut to_client, proxy_server).await;
+    });
+    (client, server)
+}
+
+async fn read_head(stream: &mut DuplexStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        assert!(stream.read_buf(&mut head).await.unwrap() > 0, "{}", String::from_utf8_lossy(&head));
+    }
+    String::from_utf8(head).unwrap()
+}
+
+#[tokio::test]
+async fn value_in_reason_phrase_is_not_passed_on() {
+    let secret = definition_for_tests("github", VALUE, &["a.com+private"], &[Location::Header]);
+    let setup = Setup::new(&["a.com+private"], &[secret], &[]);
+    let address = Some("10.0.0.1".parse().unwrap());
+    let (mut client, mut server) = open_plain(Terminator { address, ..setup.terminator("a.com:80") });
+    let request = format!("GET / HTTP/1.1\r\nHost: a.com\r\nX-Key: {}\r\n\r\n", setup.placeholder());
+    client.write_all(request.as_bytes()).await.unwrap();
+    assert!(read_head(&mut server).await.contains(VALUE));
+    let response = format!("HTTP/1.1 404 {VALUE} not found\r\nContent-Length: 0\r\nX-Key: {VALUE}\r\n\r\n");
+    server.write_all(response.as_bytes()).await.unwrap();
+    let response = read_head(&mut client).await;
+    assert!(response.starts_with("HTTP/1.1 404 ") && response.contains(&setup.placeholder()), "{response}");
+    assert!(!response.contains(VALUE), "{response}");
+}
+
+#[tokio::test]
+async fn length_of_chunked_request_hides_no_other_request() {
+    let setup = Setup::new(&["a.com method=POST"], &[], &[]);
+    let delete = "DELETE / HTTP/1.1\r\nHost: a.com\r\n\r\n";
+    let chunk = format!("{:x}\r\n{delete}\r\n0\r\n\r\n", delete.len());
+    for (length, chunks) in [(0, chunk.as_str()), (99, "0\r\n\r\n")] {
+        let (mut client, mut server) = open_plain(setup.terminator("a.com:80"));
+        let framing = format!("Content-Length: {length}\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}");
+        let request = format!("POST / HTTP/1.1\r\nHost: a.com\r\n{framing}{delete}");
+        client.write_all(request.as_bytes()).await.unwrap();
+        client.shutdown().await.unwrap();
+        let head = read_head(&mut server).await;
+        assert!(head.starts_with("POST / "), "{head}");
+        let _ = server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+        let mut rest = String::new();
+        server.read_to_string(&mut rest).await.unwrap();
+        assert_eq!(rest, "", "{length}");
+    }
+}
