@@ -55,3 +55,28 @@ async fn length_of_chunked_request_hides_no_other_request() {
         assert_eq!(rest, "", "{length}");
     }
 }
+
+#[tokio::test]
+async fn plain_request_to_address_names_no_host_with_checks() {
+    let setup = Setup::new(&["1.1.1.1", "a.com method=GET", "b.com"], &[], &[]);
+    for (host, status) in [("a.com", 400), ("b.com", 200)] {
+        let terminator = Terminator { credentials: None, ..setup.terminator("1.1.1.1:80") };
+        assert!(terminator.is_needed(ClientProtocol::Http).unwrap());
+        let (mut client, mut server) = open_plain(terminator);
+        client.write_all(format!("DELETE / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
+        if status == 200 {
+            assert!(read_head(&mut server).await.contains("b.com"));
+            server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        }
+        let response = read_until(&mut client, "\r\n\r\n").await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {response}");
+    }
+}
+
+async fn read_until(stream: &mut DuplexStream, text: &str) -> String {
+    let mut received = Vec::new();
+    while !String::from_utf8_lossy(&received).contains(text) {
+        assert!(stream.read_buf(&mut received).await.unwrap() > 0);
+    }
+    String::from_utf8_lossy(&received).into_owned()
+}
