@@ -1,5 +1,7 @@
 //! Guests and servers that try to get around the checks, or that use up memory.
 
+use std::time::Duration;
+
 use super::*;
 
 /// Runs a terminator for plain HTTP; returns the ends of the client and of the server.
@@ -79,4 +81,29 @@ async fn read_until(stream: &mut DuplexStream, text: &str) -> String {
         assert!(stream.read_buf(&mut received).await.unwrap() > 0);
     }
     String::from_utf8_lossy(&received).into_owned()
+}
+
+#[tokio::test]
+async fn responses_that_guest_does_not_read_take_little_memory() {
+    let setup = Setup::new(&["a.com"], &[github(&[Location::Header])], &[HTTP_2]);
+    let io = TokioIo::new(setup.open_tls("a.com:443", HTTP_2).await);
+    let mut client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let client = client.initial_connection_window_size(65_535).initial_stream_window_size(65_535);
+    let (sender, connection) = client.handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        let request = Request::builder().uri("https://a.com/endless").body(text("")).unwrap();
+        unread.push(sender.clone().send_request(request).await.unwrap());
+    }
+    // The server sends until the window of the connection is full.
+    let mut sent = 0;
+    for _ in 0..200 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let before = std::mem::replace(&mut sent, setup.server.sent.load(Ordering::Relaxed));
+        if sent > 0 && sent == before {
+            break;
+        }
+    }
+    assert!(sent > 0 && sent < 2 << 20, "{sent} bytes");
 }
