@@ -42,6 +42,8 @@ pub enum AuditKind {
     ProtectedName,
     /// A sandbox tried to connect to a host that no rule allows.
     NetworkRefused,
+    /// A sandbox made the package mirror send a request to a registry, or the mirror refused that.
+    PackageRequested,
     /// The rules of a sandbox were changed while it ran.
     NetworkAllowed,
     /// Events were lost because too many were recorded at once.
@@ -73,6 +75,7 @@ impl AuditKind {
             Self::ToolCalled => "tool_called",
             Self::ProtectedName => "protected_name",
             Self::NetworkRefused => "network_refused",
+            Self::PackageRequested => "package_requested",
             Self::NetworkAllowed => "network_allowed",
             Self::EventsDropped => "events_dropped",
             Self::DatabaseRestored => "database_restored",

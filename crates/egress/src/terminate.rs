@@ -130,11 +130,20 @@ impl Terminator {
                 Ok(is_needed)
             }
             ClientProtocol::Http => {
-                Ok(is_limited || self.credentials.as_ref().is_some_and(|credentials| !credentials.bindings.is_empty()))
+                // A tunnel to an address may name a host, which must not have checks that the address lacks.
+                let is_address = matches!(self.target.host, Host::Address(_));
+                let may_name_limited = is_address && self.rules.iter().any(|rule| rule.requests().is_limited());
+                let has_secrets = self.credentials.as_ref().is_some_and(|credentials| !credentials.bindings.is_empty());
+                Ok(is_limited || may_name_limited || has_secrets)
             }
             ClientProtocol::Other if is_limited => Err(Refusal::NotHttp),
             ClientProtocol::Other => Ok(false),
         }
+    }
+
+    /// Returns whether only some requests may reach the server, so that no other protocol may.
+    pub(crate) fn allows_only_http(&self) -> bool {
+        !self.scopes.is_empty()
     }
 
     /// Returns whether plain requests must be run by [`Self::run`] instead of being forwarded.

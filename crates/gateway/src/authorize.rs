@@ -75,8 +75,11 @@ pub(crate) enum Object<'a> {
         uuid: &'a str,
         tool: &'a str,
     },
-    /// Rules to add to the network of a session.
-    Rules(&'a [Rule]),
+    /// Rules to add to the network of a session, and those that it has.
+    Rules {
+        new: &'a [Rule],
+        existing: &'a [Rule],
+    },
     /// A tool, prompt or resource of a hosted server that is used. Its catalogue is the current one.
     Item {
         kind: PinKind,
@@ -182,7 +185,7 @@ impl Authorizer {
         }
         match object {
             Object::Endpoint | Object::BuiltinTool(_) => Ok(()),
-            Object::Rules(rules) => self.check_rules(subject, rules),
+            Object::Rules { new, existing } => self.check_rules(subject, new, existing),
             Object::ListedServer { name, uuid } => self.check_listed(subject, || self.profile.has_server(name, uuid)),
             Object::ListedTool { server, tool } => self.check_listed(subject, || self.profile.has_tool(server, tool)),
             Object::Server { name, uuid } => self.check_server(subject, name, uuid),
@@ -226,7 +229,9 @@ impl Authorizer {
 
     /// Only the operator may extend the network of a session, and a token for public hosts. A request on loopback
     /// without a token may come from a program that an agent controls.
-    fn check_rules(&self, subject: Subject<'_>, rules: &[Rule]) -> Result<(), Failure> {
+    ///
+    /// A rule without methods and paths would lift the limits that the operator has set for a host.
+    fn check_rules(&self, subject: Subject<'_>, new: &[Rule], existing: &[Rule]) -> Result<(), Failure> {
         if subject.principal.is_operator() {
             return Ok(());
         }
@@ -237,10 +242,15 @@ impl Authorizer {
         if *subject.principal == Principal::local() || !self.tokens_may_allow {
             return refused("only the operator may extend the network of a session".into());
         }
-        match rules.iter().find(|rule| !rule.is_public()) {
-            Some(rule) => {
-                refused(format!("only the operator may allow `{rule}`: it is not limited to public addresses"))
-            }
+        if let Some(rule) = new.iter().find(|rule| !rule.is_public()) {
+            return refused(format!("only the operator may allow `{rule}`: it is not limited to public addresses"));
+        }
+        let limited: Vec<&Rule> = existing.iter().filter(|rule| rule.requests().is_limited()).collect();
+        let extends = |rule: &&Rule| {
+            !existing.contains(rule) && limited.iter().any(|limited| rule.has_common_destination(limited))
+        };
+        match new.iter().find(extends) {
+            Some(rule) => refused(format!("only the operator may allow `{rule}`: requests to it are limited")),
             None => Ok(()),
         }
     }

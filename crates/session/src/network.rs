@@ -11,7 +11,7 @@ use ringfence_config::NetworkSettings;
 use ringfence_core::{AuditEvent, AuditKind, EgressSockets, Principal, SessionId};
 use ringfence_egress::{
     ApprovalRequest, Approvals, Decision, DecisionLog, Egress, EgressSettings, Policy, RefusedHosts, Remedy, Rule,
-    SandboxCredentials,
+    SandboxCredentials, Source,
 };
 use ringfence_store::Audit;
 use tokio::sync::mpsc;
@@ -103,7 +103,7 @@ impl InstanceNetwork {
             };
             tokio::select! {
                 Some(decision) = decisions.recv() => {
-                    add_refusal(&mut running.refused, running.owner.as_ref(), &decision);
+                    record(&mut running.refused, running.owner.as_ref(), &decision);
                 }
                 // Dropping a question refuses the connection.
                 Some(question) = question => if let Some(call) = call {
@@ -119,11 +119,31 @@ impl InstanceNetwork {
     pub(crate) fn take_refused(&mut self) -> RefusedHosts {
         let Some(running) = &mut self.0 else { return RefusedHosts::default() };
         while let Ok(decision) = running.decisions.try_recv() {
-            add_refusal(&mut running.refused, running.owner.as_ref(), &decision);
+            record(&mut running.refused, running.owner.as_ref(), &decision);
         }
         running.egress.start_report();
         std::mem::take(&mut running.refused)
     }
+}
+
+fn record(refused: &mut RefusedHosts, owner: Option<&Owner>, decision: &Decision) {
+    if decision.source == Source::Mirror {
+        record_package(owner, decision);
+    } else {
+        add_refusal(refused, owner, decision);
+    }
+}
+
+/// Records a request of the package mirror. The guest has chosen the package, and the operator the registry, so a failure
+/// is no refusal of a host.
+fn record_package(owner: Option<&Owner>, decision: &Decision) {
+    let Some(Owner { audit, principal, session }) = owner else { return };
+    let outcome = if decision.is_allowed { "ok" } else { decision.reason };
+    let event = AuditEvent::new(AuditKind::PackageRequested, outcome)
+        .by(principal, Some(session))
+        .with("package", decision.package.clone())
+        .with("host", decision.host.as_ref().map(ToString::to_string));
+    audit.record(event);
 }
 
 /// Adds a refusal, and records the first one of each host.
@@ -136,4 +156,35 @@ fn add_refusal(refused: &mut RefusedHosts, owner: Option<&Owner>, decision: &Dec
         .with("port", refusal.port)
         .with("secret", refusal.secret.clone());
     audit.record(event);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_for_a_package_is_in_the_audit_and_no_refusal() {
+        let (audit, mut refused) = (Audit::in_memory(), RefusedHosts::default());
+        let session = SessionId::from_caller("session-1");
+        let owner = Owner { audit: audit.clone(), principal: Principal::named("ci"), session: session.clone() };
+        let decision = |is_allowed, reason, source| Decision {
+            is_allowed,
+            reason,
+            source,
+            host: Some("registry.example".parse().unwrap()),
+            port: Some(443),
+            package: Some("pypi/foo".into()),
+            ..Decision::default()
+        };
+        record(&mut refused, Some(&owner), &decision(true, "allowed", Source::Mirror));
+        record(&mut refused, Some(&owner), &decision(false, "package-missing", Source::Mirror));
+        assert!(refused.is_empty());
+        record(&mut refused, Some(&owner), &decision(false, "no-rule", Source::Proxy));
+        assert!(!refused.is_empty());
+        let events = audit.collected();
+        let outcomes: Vec<_> = events.iter().map(|event| (event.kind.name(), &*event.outcome)).collect();
+        let package = |outcome| ("package_requested", outcome);
+        assert_eq!(outcomes, [package("ok"), package("package-missing"), ("network_refused", "no-rule")]);
+        assert_eq!((events[0].session.as_ref(), &events[0].detail["package"]), (Some(&session), &"pypi/foo".into()));
+    }
 }

@@ -47,6 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         tracing::warn!("{warning}");
     }
     raise_descriptor_limit();
+    forbid_core_dumps();
     let failed = |error: std::io::Error| Failure::new("cannot start the server").caused_by(&error);
     let program = PathBuf::from(SELF_EXE);
     // The other half of the CPUs is for the guests. On a small host a call then need not change threads.
@@ -139,6 +140,13 @@ pub(super) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // If this fails, connections wait until descriptors are free.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Prevents that the values of secrets get into a core dump. The limit of 1 also excludes programs that receive core dumps
+/// from the kernel, see core(5).
+fn forbid_core_dumps() {
+    let limit = getrlimit(Resource::Core);
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(1), ..limit });
 }
 
 async fn serve(

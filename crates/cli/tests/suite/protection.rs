@@ -66,6 +66,14 @@ fn open_mcp_session(server: &Server, version: &str) -> String {
 }
 
 #[test]
+fn server_leaves_no_core_dump_with_its_secrets() {
+    let server = Server::start(&[], &[]);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.process.id())).expect("read the limits");
+    let line = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit");
+    assert_eq!(line.split_whitespace().nth(4), Some("1"), "{line}");
+}
+
+#[test]
 fn failing_calls_open_the_circuit_for_clients_and_code() {
     let upstream = Upstream::start();
     let alone = "[profiles.alone]\nservers = [\"bad\"]\nprefix = false\nown_tools = false\n";

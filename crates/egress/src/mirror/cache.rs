@@ -132,17 +132,11 @@ impl PackageCache {
     pub(super) fn write_index(&self, key: &str, parts: &[&[u8]]) -> io::Result<()> {
         let target = self.index_path(key);
         create_private(target.parent().unwrap_or(&self.root))?;
-        // The name is unique, since only one task of a process writes a document.
-        let path = self.root.join(FORMAT).join("new").join(format!("{key}.{}", std::process::id()));
-        let written = (|| {
-            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
-            parts.iter().try_for_each(|part| file.write_all(part))?;
-            fs::rename(&path, target)
-        })();
-        if written.is_err() {
-            let _ = fs::remove_file(&path);
-        }
-        written
+        // Other processes may write the same document, also some with the same process id in other containers.
+        let mut file = tempfile::NamedTempFile::new_in(self.root.join(FORMAT).join("new"))?;
+        parts.iter().try_for_each(|part| file.write_all(part))?;
+        file.persist(target)?;
+        Ok(())
     }
 
     /// Records that the registry has confirmed a document.
@@ -211,6 +205,22 @@ mod tests {
         let cache = PackageCache::in_directory(directory.path());
         cache.create().unwrap();
         (directory, cache)
+    }
+
+    #[test]
+    fn concurrent_writers_of_a_document_leave_one_of_them() {
+        let (directory, cache) = cache();
+        let write = |text: &[u8]| (0..200).for_each(|_| cache.write_index("abc", &[text]).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| write(&[b'a'; 5000]));
+            scope.spawn(|| write(&[b'b'; 7000]));
+        });
+        let (mut file, metadata) = cache.open_index("abc").unwrap().unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut file, &mut text).unwrap();
+        assert!([5000, 7000].contains(&metadata.len()) && text.bytes().all(|byte| byte == text.as_bytes()[0]));
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(directory.path().join("mirror/v1/new")).unwrap().count(), 0);
     }
 
     #[test]

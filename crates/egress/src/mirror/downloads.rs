@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 use ringfence_core::sync::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
@@ -110,13 +110,14 @@ impl Downloads {
         self.running.lock().get(hash).map(|running| running.progress.clone())
     }
 
-    /// Joins the download of a file, or starts one.
+    /// Joins the download of a file, or starts one, with the permit of the guest.
     pub(super) fn start<U>(
         self: &Arc<Self>,
         remote: RemoteFile,
         upstream: Arc<U>,
         guest: Arc<Guest>,
         admission: Arc<Admission>,
+        permit: OwnedSemaphorePermit,
     ) -> Result<watch::Receiver<Progress>, MirrorError>
     where
         U: AsRef<Upstream> + Send + Sync + 'static,
@@ -134,6 +135,7 @@ impl Downloads {
         let work = async move {
             let done = run(&downloads, &remote, (*upstream).as_ref(), &guest, &admission, &sender);
             let outcome = timeout(TIMEOUT, done).await.unwrap_or(Err(MirrorError::Timeout));
+            drop(permit);
             guest.record(&remote.package, Some(&remote.url), &outcome);
             // New requests find the file in the cache, or start again.
             downloads.running.lock().remove(&remote.hash);

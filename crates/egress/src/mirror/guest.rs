@@ -1,9 +1,10 @@
 //! The sandbox that sends a request to the mirror: its limits and its log.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Url;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::budget::Budget;
 use super::error::MirrorError;
@@ -11,6 +12,8 @@ use crate::decision::{Decision, DecisionLog, Source};
 
 /// Maximum number of requests of one sandbox that wait for a registry.
 const MAX_FETCHES: usize = 32;
+/// Maximum number of files that are downloaded for one sandbox at the same time. They continue when it ends.
+const MAX_DOWNLOADS: usize = 8;
 /// Maximum time that a request waits for its budget or for others.
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -19,6 +22,7 @@ const WAIT: Duration = Duration::from_secs(20);
 pub(super) struct Guest {
     budget: Budget,
     fetches: Semaphore,
+    downloads: Arc<Semaphore>,
     log: DecisionLog,
 }
 
@@ -44,7 +48,8 @@ impl Admission {
 
 impl Guest {
     pub(super) fn new(log: DecisionLog) -> Self {
-        Self { budget: Budget::of_sandbox(), fetches: Semaphore::new(MAX_FETCHES), log }
+        let downloads = Arc::new(Semaphore::new(MAX_DOWNLOADS));
+        Self { budget: Budget::of_sandbox(), fetches: Semaphore::new(MAX_FETCHES), downloads, log }
     }
 
     #[cfg(test)]
@@ -63,6 +68,12 @@ impl Guest {
             return Err(MirrorError::Budget);
         }
         tokio::time::timeout(WAIT, permits).await.unwrap_or(Err(MirrorError::Budget))
+    }
+
+    /// Waits until this sandbox may start another download, which has the permit until it ends. A download has a deadline,
+    /// so this wait has one too.
+    pub(super) async fn begin_download(&self) -> Result<OwnedSemaphorePermit, MirrorError> {
+        Arc::clone(&self.downloads).acquire_owned().await.map_err(|_| MirrorError::Interrupted)
     }
 
     /// Charges the sandbox for what its request has caused.

@@ -14,7 +14,7 @@ use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use reqwest::{Response, StatusCode, Url};
 use ringfence_core::sync::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::budget::UNKNOWN_NAME_COST;
@@ -145,14 +145,15 @@ pub(super) struct Indexes {
     cache: PackageCache,
     /// One task at a time requests a document; the others wait and use its result.
     locks: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
-    large: Semaphore,
+    large: Arc<Semaphore>,
     /// Limits the documents that are read to find a file.
     readers: Semaphore,
 }
 
 impl Indexes {
     pub(super) fn new(cache: PackageCache) -> Self {
-        Self { cache, locks: Mutex::default(), large: Semaphore::new(MAX_LARGE), readers: Semaphore::new(MAX_READERS) }
+        let (large, readers) = (Arc::new(Semaphore::new(MAX_LARGE)), Semaphore::new(MAX_READERS));
+        Self { cache, locks: Mutex::default(), large, readers }
     }
 
     /// Returns a document if it can be served without a request to the registry.
@@ -228,13 +229,15 @@ impl Indexes {
         let url = response.url().clone();
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content_type = content_type.unwrap_or_default().to_owned();
-        let body = self.read(response).await?;
-        let parsed = blocking(move || Ok(parse(&content_type, &body, &url))).await?;
+        let (body, large) = self.read(response).await?;
+        // A caller that gives up does not end the work.
+        let (parsed, _large) = blocking(move || Ok((parse(&content_type, &body, &url), large))).await?;
         let parsed = parsed.map_err(|error| MirrorError::Malformed(error.to_string()))?;
         self.store(key, validators, parsed, Found::Yes).await.map(Some)
     }
 
-    async fn read(&self, mut response: Response) -> Result<Vec<u8>, MirrorError> {
+    /// Reads a document. A large one has a permit, which is needed as long as the document is in memory.
+    async fn read(&self, mut response: Response) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), MirrorError> {
         let encoding = response.headers().get(CONTENT_ENCODING).map(|value| value.as_bytes().to_ascii_lowercase());
         let mut body = match encoding.as_deref() {
             None | Some(b"" | b"identity") => Decoder::Plain(Vec::new()),
@@ -248,10 +251,10 @@ impl Indexes {
                 return Err(MirrorError::TooLarge);
             }
             if large.is_none() && body.len() > LARGE_BYTES {
-                large = Some(self.large.acquire().await.map_err(|_| MirrorError::TooLarge)?);
+                large = Some(Arc::clone(&self.large).acquire_owned().await.map_err(|_| MirrorError::TooLarge)?);
             }
         }
-        body.finish()
+        Ok((body.finish()?, large))
     }
 
     async fn store(
@@ -368,5 +371,54 @@ pub(super) async fn blocking<T: Send + 'static>(
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result.map_err(MirrorError::from),
         Err(_) => Err(MirrorError::Interrupted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::decision::DecisionLog;
+
+    /// Serves one document of this size; returns its URL.
+    fn serve_document(size: usize) -> Url {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/simple/foo/", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n").unwrap();
+            stream.write_all(&vec![b' '; size]).unwrap();
+        });
+        Url::parse(&url).unwrap()
+    }
+
+    #[tokio::test]
+    async fn large_documents_count_while_they_are_parsed() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = PackageCache::in_directory(directory.path());
+        cache.create().unwrap();
+        let indexes = Indexes::new(cache);
+        let (guest, admission) = (Guest::new(DecisionLog::bounded(8).0), Admission::new());
+        for (size, expected) in [(LARGE_BYTES, MAX_LARGE), (LARGE_BYTES + 1, MAX_LARGE - 1)] {
+            let url = serve_document(size);
+            let upstream = Upstream::new([url.as_str()].into_iter(), &[]).unwrap();
+            let query = Query { upstream: &upstream, url, package: "pypi/foo".into(), accept: "*/*", form: "simple" };
+            let large = Arc::clone(&indexes.large);
+            let parse = move |_: &str, _: &[u8], _: &Url| {
+                Ok(Parsed { pages: vec![large.available_permits().to_string().into_bytes()], files: Vec::new() })
+            };
+            let document = indexes.document(&guest, &admission, &query, parse).await.unwrap();
+            let (file, range) = document.page(0);
+            assert_eq!(read_part(&file, range).unwrap(), expected.to_string().into_bytes());
+        }
+        assert_eq!(indexes.large.available_permits(), MAX_LARGE);
     }
 }

@@ -260,8 +260,9 @@ impl Inner {
             if is_secure_registry && remote.url.scheme() != "https" {
                 return Err(MirrorError::Destination(remote.url.host_str().unwrap_or_default().to_owned()));
             }
+            let permit = guest.begin_download().await?;
             drop(guest.admit(&self.admission).await?);
-            self.downloads.start(remote, upstream, Arc::clone(guest), Arc::clone(&self.admission))?
+            self.downloads.start(remote, upstream, Arc::clone(guest), Arc::clone(&self.admission), permit)?
         };
         loop {
             let now = progress.borrow_and_update().clone();

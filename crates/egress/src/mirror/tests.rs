@@ -224,6 +224,44 @@ async fn concurrent_requests_and_processes_share_a_download() {
 }
 
 #[tokio::test]
+async fn downloads_of_one_sandbox_do_not_delay_those_of_others() {
+    let cache = tempfile::tempdir().unwrap();
+    let gate = scripted::Gate::closed();
+    let registry = Registry::start({
+        let gate = gate.clone();
+        move |path: &str| {
+            let link = |n: u32| {
+                let (name, hash) = (format!("foo-{n}.0.tar.gz"), sha256(&n.to_le_bytes()));
+                format!("<html><a href=\"/files/{n}/{name}#sha256={hash}\">{name}</a></html>")
+            };
+            match path.split('/').collect::<Vec<_>>()[..] {
+                ["", "files", n, _] => Reply::new("x/y", n.parse::<u32>().unwrap().to_le_bytes()).after(&gate),
+                _ => Reply::new("text/html", (0..64).map(link).collect::<String>()),
+            }
+        }
+    })
+    .await;
+    let mirror = mirror(cache.path(), &registry);
+    let (greedy, other) = (serve(&mirror, None), serve(&mirror, None));
+    let path = |n: u32| format!("/pypi/files/foo/{}/foo-{n}.0.tar.gz", sha256(&n.to_le_bytes()));
+    let mut requests = tokio::task::JoinSet::new();
+    let mut start = |served: &Served, n: u32| {
+        let (address, path) = (served.address.clone(), path(n));
+        requests.spawn(async move { get(&address, &path, "").await.status });
+    };
+    (0..40).for_each(|n| start(&greedy, n));
+    registry.wait_for("/files/").await;
+    // Time for as many downloads as are possible.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    start(&other, 63);
+    registry.wait_for("/files/63/").await;
+    gate.open();
+    while let Some(status) = requests.join_next().await {
+        assert_eq!(status.unwrap(), 200);
+    }
+}
+
+#[tokio::test]
 async fn redirects_lead_only_to_named_hosts() {
     let cache = tempfile::tempdir().unwrap();
     let other = Registry::start(foo(b"content", b"content")).await;

@@ -6,9 +6,9 @@
 //! - Any other protocol is refused on ports 80 and 443. On other ports, which a rule must name, it is relayed. There the
 //!   server may send first, and a protocol that switches to TLS or HTTP later is not checked.
 //!
-//! No byte of the client reaches the server before the protocol is known, with one exception: on other ports, an
-//! incomplete first line is relayed after a delay, because the client may be waiting for the server. If that line turns
-//! out to be an HTTP request, the tunnel is closed before the line is complete.
+//! No byte of the client reaches the server before the protocol is known, with one exception: on other ports of hosts
+//! without limits on requests, an incomplete first line is relayed after a delay, because the client may be waiting for
+//! the server. If that line turns out to be an HTTP request, the tunnel is closed before the line is complete.
 
 mod error;
 mod http;
@@ -154,6 +154,7 @@ impl Tunnel<'_> {
         let mut has_ended = read_more(client, bytes, start_deadline).await?.ok_or(Refusal::BadHello)? == 0;
         let deadline = Instant::now() + self.limits.hello_timeout;
         let mut sent = 0;
+        let is_only_http = self.target.port == HTTP_PORT || self.terminator.is_some_and(Terminator::allows_only_http);
         // The delay starts with the first byte that is not relayed yet: further bytes must not extend it.
         let mut relay_at = Instant::now() + PARTIAL_LINE_DELAY;
         for _ in 0..MAX_DETECTION_READS {
@@ -171,10 +172,10 @@ impl Tunnel<'_> {
             }
             let may_be_tls = detect_tls(bytes) == TlsDetection::Incomplete;
             let has_unsent = sent < bytes.len();
-            let read_deadline = match (may_be_tls, self.target.port) {
-                (true, _) | (false, HTTP_PORT) => Some(deadline),
-                _ if has_unsent => Some(relay_at),
-                _ => None,
+            let read_deadline = match has_unsent {
+                _ if may_be_tls || is_only_http => Some(deadline),
+                true => Some(relay_at),
+                false => None,
             };
             match read_more(client, bytes, read_deadline).await? {
                 Some(count) => {
@@ -184,7 +185,7 @@ impl Tunnel<'_> {
                     }
                 }
                 None if may_be_tls => return Err(Refusal::BadHello.into()),
-                None if self.target.port == HTTP_PORT => return Err(Refusal::HeadTimeout.into()),
+                None if is_only_http => return Err(Refusal::HeadTimeout.into()),
                 None => {
                     to_server.write_all(&bytes[sent..]).await?;
                     sent = bytes.len();

@@ -45,7 +45,10 @@ impl Replacements {
         }
         let upper = percent_encode(text, b"0123456789ABCDEF");
         let lower = percent_encode(text, b"0123456789abcdef");
-        for encoded in [upper, lower, json_escape(text)] {
+        let json = json_escape(text);
+        // Some encoders escape slashes too.
+        let json_with_slashes = Zeroizing::new(json.replace('/', "\\/"));
+        for encoded in [upper, lower, json, json_with_slashes] {
             if *encoded != *text {
                 // The lengths may differ, and the length of the message must not change.
                 let filler = replacement.bytes().cycle().take(encoded.len()).collect::<Vec<_>>();
@@ -148,6 +151,7 @@ mod tests {
             "s3cret%2Fva%2Blue%220123456789".to_owned(),
             "s3cret%2fva%2blue%220123456789".to_owned(),
             "s3cret/va+lue\\\"0123456789".to_owned(),
+            "s3cret\\/va+lue\\\"0123456789".to_owned(),
         ];
         texts.extend((0..4).map(|offset| STANDARD.encode(format!("{}:{VALUE}", "u".repeat(offset)))));
         for text in texts {

@@ -196,6 +196,8 @@ impl Exchange {
         let destination = self.destination.as_ref().filter(|destination| destination.receives_values());
         let body = match destination {
             Some(destination) => {
+                // It is not searched, and no program needs it.
+                parts.extensions.remove::<hyper::ext::ReasonPhrase>();
                 replace_in_fields(destination.values(), &mut parts.headers);
                 if is_upgrade || method == Method::HEAD {
                     unchanged_body(body)

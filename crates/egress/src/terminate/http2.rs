@@ -16,9 +16,10 @@ use crate::secrets::Destination;
 
 const MAX_STREAMS: u32 = 128;
 const MAX_HEAD_BYTES: u32 = 32 * 1024;
-/// With the 64 KiB of the standard, the round trip limits the throughput.
-const STREAM_WINDOW: u32 = 1024 * 1024;
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// With the 64 KiB of the standard, the round trip limits the throughput. A peer that sends more than the other one reads
+/// makes the proxy store a whole window of the connection, in each direction.
+const STREAM_WINDOW: u32 = 512 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
 impl Terminator {
     pub(super) async fn run_http2<C, S>(

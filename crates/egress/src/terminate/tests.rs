@@ -1,5 +1,8 @@
 //! Connections through the proxy to a test server, over memory.
 
+mod hostile_peers;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -46,6 +49,23 @@ fn futures_of<T: Unpin>(items: Vec<T>) -> impl futures_core::Stream<Item = T> {
     Items(items.into_iter())
 }
 
+/// A body without an end, which counts its bytes.
+fn endless(sent: &Arc<AtomicUsize>) -> Body {
+    const CHUNK: &[u8] = &[0; 16 * 1024];
+    struct Endless(Arc<AtomicUsize>);
+    impl futures_core::Stream for Endless {
+        type Item = Result<Frame<Bytes>, std::convert::Infallible>;
+        fn poll_next(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Self::Item>> {
+            self.0.fetch_add(CHUNK.len(), Ordering::Relaxed);
+            std::task::Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(CHUNK)))))
+        }
+    }
+    StreamBody::new(Endless(Arc::clone(sent))).boxed()
+}
+
 #[derive(Debug)]
 struct Received {
     head: String,
@@ -58,10 +78,13 @@ struct Server {
     authority: SandboxAuthority,
     requests: Mutex<Vec<Received>>,
     protocols: Vec<Vec<u8>>,
+    /// Number of bytes of endless bodies that were sent.
+    sent: Arc<AtomicUsize>,
 }
 
 impl Server {
-    /// Answers `/redirect` by a redirect, `/trailers` with chunks and trailers, and all others with what it has received.
+    /// Answers `/redirect` by a redirect, `/trailers` with chunks and trailers, `/endless` without end, and all others with
+    /// what it has received.
     async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let head = format!("{} {} {:?}", parts.method, parts.uri, parts.headers);
@@ -80,6 +103,7 @@ impl Server {
                 .header("trailer", "x-end")
                 .body(chunks(&["ghp_16C7e42F29", "2c6912E7710c838347Ae17", "8B4a ", "end"], &[("x-end", VALUE)]))
                 .unwrap(),
+            "/endless" => Response::new(endless(&self.sent)),
             _ => Response::builder()
                 .header("x-echo", sensitive.unwrap_or_default())
                 .header("x-ringfence-reason", "forged")
@@ -149,7 +173,7 @@ impl Setup {
         let (log, decisions) = DecisionLog::bounded(64);
         let protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Self {
-            server: Arc::new(Server { authority, requests: Mutex::default(), protocols }),
+            server: Arc::new(Server { authority, requests: Mutex::default(), protocols, sent: Arc::default() }),
             credentials: Arc::new(credentials),
             rules: Policy::parse(rules.iter().copied()).unwrap().rules,
             decisions,
@@ -184,11 +208,16 @@ impl Setup {
         client
     }
 
-    async fn client(&self, target: &str, protocol: &[u8]) -> Client {
+    /// Opens a connection with TLS through the proxy.
+    async fn open_tls(&self, target: &str, protocol: &[u8]) -> tokio_rustls::client::TlsStream<DuplexStream> {
         let io = self.open(target, true);
         let trusted = UpstreamTls::new(&[self.credentials.authority.certificate().clone()]);
         let host = HostPort::parse(target, None).unwrap().host;
-        let io = trusted.connect(io, &host, vec![protocol.to_vec()]).await.unwrap();
+        trusted.connect(io, &host, vec![protocol.to_vec()]).await.unwrap()
+    }
+
+    async fn client(&self, target: &str, protocol: &[u8]) -> Client {
+        let io = self.open_tls(target, protocol).await;
         if protocol == HTTP_2 {
             assert_eq!(io.get_ref().1.alpn_protocol(), Some(HTTP_2));
             let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(io));

@@ -10,6 +10,10 @@ fn authorizer(profile: Profile) -> Authorizer {
     Authorizer::new(Audit::disabled()).with_profile(Arc::new(profile))
 }
 
+fn rules(texts: &[&str]) -> Vec<Rule> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
 #[test]
 fn everything_but_managing_servers_is_allowed_without_rules() {
     let authorizer = authorizer(Profile::default());
@@ -27,12 +31,15 @@ fn everything_but_managing_servers_is_allowed_without_rules() {
 
 #[test]
 fn only_the_operator_and_tokens_extend_the_network_of_a_session() {
-    let rules = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Rule>>();
     let (public, private) =
         (rules(&["api.example.com", "*.example.com:8443"]), rules(&["api.example.com", "db+private"]));
     let (token, local, operator) = (Principal::named("ci"), Principal::local(), Principal::operator());
     let allows = |authorizer: &Authorizer, principal: &Principal, rules: &[Rule]| {
-        authorizer.allows(Subject::principal(principal), Action::ExtendNetwork, Object::Rules(rules))
+        authorizer.allows(
+            Subject::principal(principal),
+            Action::ExtendNetwork,
+            Object::Rules { new: rules, existing: &[] },
+        )
     };
     let asks = authorizer(Profile::default()).with_tokens_may_allow(true);
     assert!(allows(&asks, &operator, &private) && allows(&asks, &token, &public));
@@ -43,6 +50,30 @@ fn only_the_operator_and_tokens_extend_the_network_of_a_session() {
     assert!(!allows(&asks, &local, &public), "an agent could send requests without a token");
     let never = authorizer(Profile::default());
     assert!(allows(&never, &operator, &private) && !allows(&never, &token, &public));
+}
+
+#[test]
+fn only_the_operator_lifts_limits_on_requests() {
+    let existing = rules(&["api.example.com method=GET", "*.limited.example:8443 path=/a", "plain.example"]);
+    let asks = authorizer(Profile::default()).with_tokens_may_allow(true);
+    let allows = |principal: &Principal, rule: &str| {
+        let new = rules(&[rule]);
+        let object = Object::Rules { new: &new, existing: &existing };
+        asks.allows(Subject::principal(principal), Action::ExtendNetwork, object)
+    };
+    let (token, operator) = (Principal::named("ci"), Principal::operator());
+    for rule in [
+        "api.example.com",
+        "api.example.com:443 method=POST",
+        "*.example.com:*",
+        "x.limited.example:8443",
+        "*.example:8443",
+    ] {
+        assert!(!allows(&token, rule) && allows(&operator, rule), "{rule}");
+    }
+    for rule in ["other.example", "api.example.com:22", "api.example.com method=GET", "plain.example:22"] {
+        assert!(allows(&token, rule), "{rule}");
+    }
 }
 
 #[test]

@@ -51,8 +51,10 @@ pub(super) async fn allow_session(
     let (parts, content) = request.into_parts();
     let AllowSessionParams { hosts } = body::read_json(&parts.headers, content, rest.max_body_bytes).await?;
     let rules = parse(&hosts)?;
+    let existing = rest.sessions()?.allowed(&principal, &id)?;
     let subject = Subject { session: Some(&id), ..Subject::principal(&principal) };
-    rest.gateway.authorizer().authorize(subject, Action::ExtendNetwork, Object::Rules(&rules))?;
+    let object = Object::Rules { new: &rules, existing: &existing };
+    rest.gateway.authorizer().authorize(subject, Action::ExtendNetwork, object)?;
     let rules = rest.sessions()?.allow(&principal, &id, rules).await?;
     Ok(Json(json!({"session_id": id, "hosts": shown(&rules)})).into_response())
 }

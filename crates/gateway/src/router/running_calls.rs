@@ -28,8 +28,8 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
 /// Maximum time for a client to come back for the result.
 const RETURN_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Maximum number of waiting calls; the oldest are dropped first.
-const MAX_CALLS: usize = 256;
+/// Maximum number of waiting calls of a principal; the oldest are dropped first.
+const MAX_CALLS: usize = 64;
 
 /// Distinguishes our `requestState` values from those of servers.
 const STATE_PREFIX: &str = "ringfence-call:";
@@ -143,8 +143,9 @@ impl RunningCalls {
         let now = Instant::now();
         let mut calls = self.0.lock();
         calls.retain(|_, call| call.expires > now);
-        if calls.len() >= MAX_CALLS {
-            let oldest = calls.iter().min_by_key(|(_, call)| call.expires).map(|(state, _)| state.clone());
+        let own: Vec<_> = calls.iter().filter(|(_, call)| call.principal == context.principal).collect();
+        if own.len() >= MAX_CALLS {
+            let oldest = own.iter().min_by_key(|(_, call)| call.expires).map(|(state, _)| (*state).clone());
             oldest.and_then(|oldest| calls.remove(&oldest));
         }
         let (principal, tool, expires) = (context.principal.clone(), tool.to_owned(), now + RETURN_TIMEOUT);
@@ -202,5 +203,45 @@ async fn with_progress<T: Send + 'static>(
                 context.sink.notify("notifications/progress", Some(progress));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ringfence_mcp::client::MessageSink;
+    use ringfence_mcp::rpc::Id;
+
+    use super::*;
+
+    fn context(principal: &str) -> Context {
+        Context {
+            principal: Principal::named(principal),
+            era: Era::Modern,
+            capabilities: Arc::default(),
+            sink: MessageSink::closed(),
+            client: None,
+            cancel: CancellationToken::new(),
+            request: Id::Number(1),
+        }
+    }
+
+    fn call() -> RunningCall {
+        let work = DetachOnDrop::new(std::future::pending());
+        RunningCall { work, rendering: Rendering::Run, questions: None, cancel: None }
+    }
+
+    #[tokio::test]
+    async fn waiting_calls_of_one_principal_do_not_end_those_of_others() {
+        let (calls, victim, other) = (RunningCalls::default(), context("victim"), context("other"));
+        let waiting = calls.store(call(), &Value::Null, "execute_code", &victim);
+        let states: Vec<Value> = (0..300).map(|_| calls.store(call(), &Value::Null, "execute_code", &other)).collect();
+        assert_eq!(calls.0.lock().len(), 1 + MAX_CALLS);
+        assert!(calls.take(&states[0], "execute_code", &other).is_err(), "the oldest are dropped");
+        assert!(calls.take(&states[299], "execute_code", &victim).is_err(), "a call belongs to its principal");
+        assert!(calls.take(&states[299], "execute_command", &other).is_err(), "a call belongs to its tool");
+        assert!(calls.take(&states[299], "execute_code", &other).unwrap().is_some());
+        assert!(calls.take(&waiting, "execute_code", &victim).unwrap().is_some());
     }
 }

@@ -1,6 +1,7 @@
 use tokio::io::{BufReader, duplex};
 
 use super::*;
+use crate::decision::{Decision, DecisionLog};
 use crate::tls::{client_hello, client_hello_in_one_byte_records, client_hello_without_name};
 
 /// Sends `bytes` through a tunnel and ends; returns the bytes that the server received, and the result.
@@ -111,7 +112,10 @@ async fn other_protocols_pass_on_other_ports_only() {
 async fn send_in_pieces(target: &str, pieces: &[&[u8]]) -> (Vec<u8>, Result<Ended, TunnelError>) {
     let (policy, limits) = (Policy::default(), Limits::default());
     let target = &HostPort::parse(target, None).unwrap();
-    let tunnel = Tunnel { policy: &policy, limits: &limits, target, terminator: None };
+    send_pieces_through(&Tunnel { policy: &policy, limits: &limits, target, terminator: None }, pieces).await
+}
+
+async fn send_pieces_through(tunnel: &Tunnel<'_>, pieces: &[&[u8]]) -> (Vec<u8>, Result<Ended, TunnelError>) {
     let ((client, mut guest), (server, mut server_end)) = (duplex(64), duplex(64 * 1024));
     let mut client = BufReader::new(client);
     let mut response = Vec::new();
@@ -142,6 +146,19 @@ async fn incomplete_line_is_relayed_unless_it_becomes_a_request() {
     let (received, result) = send_in_pieces("a.com:80", &[b"GET / HTTP/1.1\r\n"]).await;
     assert!(matches!(result, Err(TunnelError::RefusedRequest(Refusal::HeadTimeout))), "{result:?}");
     assert_eq!(received, b"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_byte_reaches_host_with_limits_before_request_is_complete() {
+    let (policy, limits) = (Policy::parse(["a.com:2525 method=GET"]).unwrap(), Limits::default());
+    let (target, (log, _)) = (HostPort::parse("a.com:2525", None).unwrap(), DecisionLog::bounded(8));
+    let terminator = Terminator::new(&policy.rules, None, &limits, &log, &target, &Decision::default());
+    let tunnel = Tunnel { policy: &policy, limits: &limits, target: &target, terminator: Some(&terminator) };
+    for pieces in [&[&b"DELETE /x"[..], b"\r"][..], &[b"EHLO", b" me\r\n"], &[b"\x80"]] {
+        let (received, result) = send_pieces_through(&tunnel, pieces).await;
+        assert!(result.is_err(), "{pieces:?}");
+        assert_eq!(received, b"", "{pieces:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,6 +36,7 @@ impl RequestDenial {
 }
 
 /// Returns whether some servers take the method or the path of a request from the field with this name (in lower case).
+/// CGI and what is modelled on it do not distinguish `_` and `-`.
 pub(crate) fn overrides_request(field: &str) -> bool {
     const FIELDS: [&str; 6] = [
         "x-http-method-override",
@@ -45,7 +46,7 @@ pub(crate) fn overrides_request(field: &str) -> bool {
         "x-rewrite-url",
         "x-original-uri",
     ];
-    FIELDS.contains(&field)
+    FIELDS.contains(&field.replace('_', "-").as_str())
 }
 
 impl RequestScope {
@@ -95,6 +96,12 @@ mod tests {
             methods: methods.iter().map(|method| method.parse().unwrap()).collect(),
             paths: paths.iter().map(|path| path.parse().unwrap()).collect(),
         }
+    }
+
+    #[test]
+    fn fields_that_override_requests_are_known_in_every_spelling() {
+        assert!(overrides_request("x-http-method-override") && overrides_request("x_http_method_override"));
+        assert!(overrides_request("x-original_url") && !overrides_request("x-original"));
     }
 
     #[test]

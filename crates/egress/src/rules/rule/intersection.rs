@@ -4,6 +4,11 @@ use super::{Host, HostPattern, PortPattern, Rule};
 use crate::rules::RequestScope;
 
 impl Rule {
+    /// Returns whether there is a host and port that both rules allow, for any requests.
+    pub fn has_common_destination(&self, other: &Self) -> bool {
+        common_hosts(&self.hosts, &other.hosts).is_some() && common_ports(self.ports, other.ports).is_some()
+    }
+
     /// Returns the rule for the destinations that both rules allow. `None` if there are none.
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         Some(Self {

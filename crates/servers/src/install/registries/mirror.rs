@@ -42,6 +42,12 @@ fn describe(failure: &StartFailure) -> String {
     std::iter::once(failure.message.clone()).chain(hints).collect()
 }
 
+/// Logs a problem, in which there are paths of the host, and returns a failure that guests may see.
+fn unusable_settings(problem: &str, hint: &str) -> StartFailure {
+    tracing::warn!("the package mirror has no registry: {problem}; {hint}");
+    failed("the settings for packages on this host cannot be used".into()).hint("see the log of the ringfence server")
+}
+
 async fn python(context: &Context, explicit: Option<String>) -> Result<MirrorPython, StartFailure> {
     let (settings, certificates) = blocking({
         let writable = context.settings.guest_writable.clone();
@@ -51,7 +57,8 @@ async fn python(context: &Context, explicit: Option<String>) -> Result<MirrorPyt
             Ok::<_, SettingsError>((settings, certificates))
         }
     })
-    .await??;
+    .await?
+    .map_err(|error| unusable_settings(&error.to_string(), error.hint()))?;
     if let Some(url) = explicit {
         return Ok(MirrorPython { urls: vec![url], certificates });
     }
@@ -78,7 +85,8 @@ async fn default_index(context: &Context) -> Result<String, StartFailure> {
                 .hint("set packages.registries.python, or install pip (on Debian, the package python3-pip)"));
         }
         Err(Some(refused)) => {
-            return Err(failed(format!("the pip of this host cannot be used: {refused}")).hint(GuestWritten::HINT));
+            let problem = format!("the pip of this host cannot be used: {refused}");
+            return Err(unusable_settings(&problem, GuestWritten::HINT));
         }
     };
     let printed = defaults::python_index(context, &pip).await?;
@@ -95,7 +103,8 @@ async fn npm(context: &Context, explicit: Option<String>) -> Result<MirrorNpm, S
             Ok::<_, SettingsError>((settings, certificates))
         }
     })
-    .await??;
+    .await?
+    .map_err(|error| unusable_settings(&error.to_string(), error.hint()))?;
     let url = match explicit.or_else(|| settings.registry.as_deref().and_then(without_credentials)) {
         Some(url) => url,
         None if path_of("npm").is_none() => {
@@ -155,6 +164,14 @@ mod tests {
         let host = directory.path().to_owned();
         let volume = Volume { host, guest: "/shown".into(), access: Access::ReadWrite, allowed_root: None };
         assert!(certificates(Some(&file), &GuestWritable::from_volumes(&[volume])).is_err());
+    }
+
+    #[test]
+    fn guests_do_not_see_paths_of_the_host() {
+        let path = PathBuf::from("/home/alice/.config/pip/pip.conf");
+        let error = SettingsError::Unusable { path, problem: "it is too large".into() };
+        let shown = describe(&unusable_settings(&error.to_string(), error.hint()));
+        assert!(shown.contains("log of the ringfence server") && !shown.contains('/'), "{shown}");
     }
 
     #[tokio::test]
