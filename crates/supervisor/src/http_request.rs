@@ -47,18 +47,27 @@ pub(crate) async fn send_request(address: SocketAddr, method: &str, headers: &st
     parse(bytes).ok_or_else(|| Error::new(ErrorKind::InvalidData, "the response is not valid HTTP"))
 }
 
-/// Returns the reason from `/health` if the worker cannot start sandboxes, and None for any other response.
-pub(crate) async fn health_failure(address: SocketAddr) -> Option<String> {
+/// Requests `/health`. Fails with the reason unless the worker responds that it can start sandboxes.
+pub(crate) async fn check_health(address: SocketAddr) -> std::result::Result<(), String> {
     const MAX_BYTES: u64 = 64 << 10;
     const MAX_CHARS: usize = 500;
-    let mut stream = TcpStream::connect(address).await.ok()?;
-    stream.write_all(format!("GET /health HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await.ok()?;
-    let mut bytes = Vec::new();
-    stream.take(MAX_BYTES).read_to_end(&mut bytes).await.ok()?;
-    let response = parse(bytes).filter(|response| response.status == BUSY)?;
-    let health: serde_json::Value = serde_json::from_slice(&response.body).ok()?;
-    let reason = health["reason"].as_str().filter(|_| health["status"] == "down")?;
-    Some(reason.chars().take(MAX_CHARS).collect())
+    let request = format!("GET /health HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut bytes = Vec::new();
+        stream.take(MAX_BYTES).read_to_end(&mut bytes).await?;
+        parse(bytes).ok_or_else(|| Error::new(ErrorKind::InvalidData, "the response is not valid HTTP"))
+    };
+    let response = exchange.await.map_err(|error| format!("the worker did not report its health: {error}"))?;
+    if response.status == 200 {
+        return Ok(());
+    }
+    let health: serde_json::Value = serde_json::from_slice(&response.body).unwrap_or_default();
+    Err(match health["reason"].as_str() {
+        Some(reason) => reason.chars().take(MAX_CHARS).collect(),
+        None => format!("the health check of the worker failed with HTTP status {}", response.status),
+    })
 }
 
 /// Whether the status is 503. The rest of the response may be missing.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::http_request::health_failure;
+use super::http_request::check_health;
 use super::listen;
 use super::options::{Listen, Options, TokenSource};
 use super::probe::{Depth, Probe, ProbeError};
@@ -183,19 +183,19 @@ impl SupervisorTask {
                     let missing = self.options.expected_tools.iter().filter(|name| !tools.contains(*name));
                     let missing: Vec<String> = missing.map(|name| format!("`{name}`")).collect();
                     // A later worker is not checked: if the host cannot start sandboxes, a replacement would not help.
-                    let health_error = if self.policy.has_been_ready() {
-                        None
+                    let health = if self.policy.has_been_ready() {
+                        Ok(())
                     } else {
                         // A worker that does not report its health in time has not passed.
-                        match timeout_at(deadline, health_failure(self.probe.address)).await {
-                            Ok(health_error) => health_error,
+                        match timeout_at(deadline, check_health(self.probe.address)).await {
+                            Ok(health) => health,
                             Err(_) => break,
                         }
                     };
-                    match (&missing[..], health_error) {
-                        ([], None) => return Ok(Some(tools.into_iter().collect())),
-                        (_, Some(reason)) => failure = reason,
-                        (missing, None) => failure = format!("expected tools are missing: {}", missing.join(", ")),
+                    match (&missing[..], health) {
+                        ([], Ok(())) => return Ok(Some(tools.into_iter().collect())),
+                        (_, Err(reason)) => failure = reason,
+                        (missing, Ok(())) => failure = format!("expected tools are missing: {}", missing.join(", ")),
                     }
                 }
             }

@@ -19,10 +19,13 @@ print("worker", os.getpid(), file=sys.stderr, flush=True)
 def serve(number, connection):
     try:
         with connection, connection.makefile("rwb") as stream:
-            length = 0
+            length, is_health_check = 0, stream.readline().startswith(b"GET /health ")
             while line := stream.readline().strip():
                 if line.lower().startswith(b"content-length:"):
                     length = int(line.split(b":")[1])
+            if is_health_check:
+                stream.write(os.environ.get("HEALTH", "HTTP/1.0 200 OK\r\n\r\n").encode())
+                return
             method = json.loads(stream.read(length))["method"]
             record = struct.pack("<QQQQH", 2**64 - 1, 0, 0, 0, 4) + b"lost"
             os.pwrite(records, record, 1024 * int.from_bytes(number, "little"))
@@ -207,6 +210,24 @@ fn first_worker_that_is_overloaded_is_not_ready() {
         panic!("the supervisor started")
     };
     assert!(gave_up.detail.ends_with("the worker is too busy to respond"), "{}", gave_up.detail);
+}
+
+#[test]
+fn first_worker_is_ready_only_if_it_reports_its_health() {
+    let cases = [
+        ("HTTP/1.0 503 Down\r\n\r\n{\"status\": \"down\", \"reason\": \"no namespaces\"}", "no namespaces"),
+        ("HTTP/1.0 503 Busy\r\n\r\n", "the health check of the worker failed with HTTP status 503"),
+        ("", "the worker did not report its health: the response is not valid HTTP"),
+    ];
+    for (health, reason) in cases {
+        let start = Supervisor::start(Options {
+            variables: vec![("HEALTH".into(), health.into())],
+            preflight_timeout: Duration::from_secs(1),
+            ..options(WORKER)
+        });
+        let Err(StartError::GaveUp(gave_up)) = start else { panic!("the supervisor started") };
+        assert!(gave_up.detail.ends_with(reason), "{}", gave_up.detail);
+    }
 }
 
 /// Exits only after a second SIGTERM.
