@@ -21,6 +21,10 @@ pub struct Server {
     pub state: Arc<TempDir>,
 }
 
+/// The default timeouts of calls, set to their maximum: on a busy machine, code of tests takes long. Tests of timeouts pass
+/// theirs with the call.
+const LONG_TIMEOUTS: [(&str, &str); 2] = [("RINGFENCE_SESSIONS_TIMEOUT_S", "120"), ("RINGFENCE_CODE_TIMEOUT_S", "120")];
+
 impl Server {
     /// Starts a server with a new state directory.
     pub fn start(options: &[&str], variables: &[(&str, &str)]) -> Self {
@@ -48,7 +52,7 @@ impl Server {
     }
 
     fn spawn(mut command: Command, options: &[&str], variables: &[(&str, &str)], state: Arc<TempDir>) -> Self {
-        command.env("RINGFENCE_STATE_DIR", state.path());
+        command.env("RINGFENCE_STATE_DIR", state.path()).envs(LONG_TIMEOUTS);
         command.args(["serve", "--port", "0"]).args(options).envs(variables.iter().copied());
         Self::wait_for_address(command, state)
     }
