@@ -111,7 +111,8 @@ impl Backend {
         }
     }
 
-    /// Lists the instances of servers that died. The backend then owns them: those that are not adopted end with it.
+    /// Returns the instances of servers that have died. The backend then owns these instances. Those that are not
+    /// adopted end together with the backend.
     /// Without [`crate::Persistence`] there are none.
     pub async fn find_orphans(&self) -> Orphans {
         match self {
@@ -136,8 +137,9 @@ impl Orphan {
         &self.0.address
     }
 
-    /// Takes it over. `environment` has the variables of processes that are started from now on. `None` if it has
-    /// ended; if this process cannot talk to it, it is killed.
+    /// Makes this server the owner of the orphan. Processes that are started from now on have the variables of
+    /// `environment`. Returns `None` if the instance has ended, or was killed because this process could not use its
+    /// control socket.
     pub async fn adopt(self, environment: BTreeMap<String, String>) -> Option<Adopted> {
         let adopted = self.0.adopt().await?;
         let platform = Platform::Native(adopted.instance);

@@ -30,13 +30,13 @@ impl EgressPorts {
 
     /// Opens a listener for connections of the guest to this port of any address. The instance must have egress.
     ///
-    /// The next server gets the listener with [`crate::Adopted::egress`].
+    /// A server that adopts the instance gets the listener with [`crate::Adopted::egress`].
     pub async fn open(&self, port: u16) -> Result<TcpListener, EgressPortError> {
         let control = Arc::clone(&self.control);
         let opening = tokio::task::spawn_blocking(move || control.open_egress_port(port, OPEN_TIMEOUT));
         let listener = opening.await.map_err(|_| EgressPortError::SandboxLost)??;
         let Platform::Native(listeners) = &self.platform;
-        // A listener that cannot be stored works as long as this server lives.
+        // A listener that cannot be stored works until this server ends.
         if let Ok(pending) = listeners.store(&listener) {
             let _ = pending.confirm().await;
         }

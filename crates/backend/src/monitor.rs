@@ -1,4 +1,4 @@
-//! An instance as seen from outside: needs no cooperation of the guest or the init.
+//! Watches, measures and kills an instance from outside, without requests to its init.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use ringfence_sandbox::usage::{self, MemoryCounting};
 
 use crate::native::InitProcess;
 
-/// Maximum time that the kernel takes to end all processes of an instance and free their memory.
+/// Maximum time that the Linux kernel takes to end all processes of an instance and free their memory.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Watches and kills one instance. Cheap to clone; does not keep the instance alive.
+/// Watches and kills one instance. Cheap to clone; does not prolong the life of the instance.
 #[derive(Clone)]
 pub(crate) enum Monitor {
     Native(InitProcess),
@@ -50,7 +50,7 @@ impl Monitor {
     /// Measures the processes of the instance. None if it has ended. Blocks.
     pub(crate) fn measure(&self, max_tasks: u32, memory: MemoryCounting) -> Option<usage::Usage> {
         let Self::Native(init) = self;
-        // Afterwards, since only a live init still has its pid.
+        // The init is checked afterwards: after its end, another process could have had its pid.
         usage::measure(init.pid(), max_tasks, memory).filter(|_| init.is_alive())
     }
 

@@ -84,8 +84,8 @@ fn check(socket: OwnedFd) -> Result<TcpListener, Failure> {
     Ok(socket.into())
 }
 
-/// Lets the kernel kill this process when the supervisor dies, even if this process is stopped or hangs. Its sandboxes
-/// then wait for the next server until their lease ends.
+/// Makes the Linux kernel kill this process when the supervisor dies, even if this process is stopped or hangs. Its
+/// sandboxes then wait for the next server until their lease ends.
 ///
 /// The kernel sends the signal when the thread ends that has started this process. In the supervisor that is the thread
 /// which watches the worker, so it ends after the worker.

@@ -1,4 +1,4 @@
-//! The network of sessions.
+//! Settings of the network of sessions.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use ringfence_egress::{Mirror, Policy, Rule, SecretDefinition};
 
 use crate::secrets::{Secrets, UnknownSecret};
 
-/// The network of sessions. The host refuses everything else.
+/// The destinations that sessions can reach, and the secrets for them. All other destinations are refused.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkSettings {
-    /// The rules of every session.
+    /// The rules for every session.
     pub allow: Vec<Rule>,
-    /// Further rules, by template.
+    /// Additional rules for sessions with a template, by its name.
     pub templates: BTreeMap<String, Vec<Rule>>,
-    /// The secrets of every session.
+    /// The names of the secrets for every session.
     pub secret_names: Vec<String>,
-    /// Further secrets, by template.
+    /// The names of additional secrets for sessions with a template, by its name.
     pub template_secret_names: BTreeMap<String, Vec<String>>,
-    /// The values of secrets, which the server sets.
+    /// All defined secrets with their values. The server sets them.
     pub secrets: Secrets,
     /// Whether sessions reach the mirror of the package registries.
     pub packages: bool,
-    /// The running mirror, which the server sets if there is one.
+    /// The running package mirror, if there is one. The server sets it.
     pub mirror: Option<Mirror>,
-    /// Whether the client of a session may permit further public hosts.
+    /// Whether the user of a client, and tokens, may allow more public hosts for their sessions.
     pub ask: bool,
 }
 
@@ -35,7 +35,7 @@ impl Default for NetworkSettings {
 }
 
 impl NetworkSettings {
-    /// Nothing is reachable, and nobody can permit anything.
+    /// Returns settings that allow no destination, and with which only the operator can allow one later.
     pub fn none() -> Self {
         Self {
             allow: Vec::new(),
@@ -49,19 +49,19 @@ impl NetworkSettings {
         }
     }
 
-    /// Returns the rules of sessions with a template.
+    /// Returns the rules for sessions with a template.
     pub fn rules(&self, template: &str) -> Vec<Rule> {
         let of_template = self.templates.get(template).into_iter().flatten();
         self.allow.iter().chain(of_template).cloned().collect()
     }
 
-    /// Returns the secrets of sessions with a template.
+    /// Returns the secrets for sessions with a template.
     pub fn secrets(&self, template: &str) -> Result<Vec<SecretDefinition>, UnknownSecret> {
         let of_template = self.template_secret_names.get(template).into_iter().flatten();
         self.secrets.select(self.secret_names.iter().chain(of_template))
     }
 
-    /// Returns the network of sandboxes with a template.
+    /// Returns the kind of network for sandboxes with a template.
     pub fn network(&self, template: &str) -> Network {
         let rules = self.rules(template);
         if rules.is_empty() && !self.packages {
@@ -70,7 +70,7 @@ impl NetworkSettings {
         Network::Egress { ports: Policy::named_ports(&rules) }
     }
 
-    /// Keeps only what `limit` allows too.
+    /// Returns these settings, restricted to the destinations that `limit` allows too.
     pub(crate) fn limited_to(&self, limit: &Self) -> Self {
         let common = |rules: &[Rule]| -> Vec<Rule> {
             let pairs = rules.iter().flat_map(|rule| limit.allow.iter().map(move |other| (rule, other)));

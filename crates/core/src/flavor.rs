@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::spec::{Limits, Workspace};
 use crate::suggest::join;
 
-/// A named size: the limits of a sandbox.
+/// A named set of limits for sandboxes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flavor {
     pub name: Arc<str>,
@@ -22,13 +22,14 @@ const BUILTIN: [(&str, f64, u64, u32); 3] = [("small", 1.0, 1, 256), ("medium", 
 impl Flavor {
     /// Creates a flavor whose workspace is half of its memory.
     ///
-    /// The workspace is a tmpfs, so its content counts towards the memory limit. Processes need the other half.
+    /// The workspace is a tmpfs, so its content counts towards the memory limit. Processes need the other half. The
+    /// workspace has one inode for each 16 KiB of the memory limit.
     pub fn new(name: &str, limits: Limits) -> Self {
         let workspace = Workspace { bytes: limits.memory_bytes / 2, inodes: limits.memory_bytes >> 14 };
         Self { name: name.into(), limits, workspace }
     }
 
-    /// The smallest built-in flavor.
+    /// Returns the smallest built-in flavor.
     pub fn small() -> Self {
         Self::builtin(BUILTIN[0])
     }
@@ -71,7 +72,7 @@ impl Flavors {
 }
 
 impl Default for Flavors {
-    /// The built-in flavors.
+    /// Returns the built-in flavors.
     fn default() -> Self {
         Self::new(BUILTIN.map(Flavor::builtin).into())
     }

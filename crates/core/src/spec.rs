@@ -1,6 +1,6 @@
 //! The specification of a sandbox: plain data that can be serialized, sent and validated.
 //!
-//! [`Spec::validate`] finds errors that do not depend on the host. The rest (whether a volume exists, whether the kernel
+//! [`Spec::validate`] finds errors that do not depend on the host. The rest (whether a volume exists, whether Linux
 //! has Landlock) is checked when the sandbox starts. Field names are part of the frame format between the server and its
 //! launchers.
 

@@ -1,8 +1,8 @@
-//! The parts of HTTP/1 that the proxy reads and writes.
+//! Parsing and writing of HTTP/1 messages, for the proxy and for the package mirror.
 //!
-//! Parsing is stricter than the standard requires: a message that two parsers could read differently is refused, because
-//! such differences allow request smuggling. The proxy writes new heads and chunks from the parsed values, so that the
-//! next reader sees exactly what was checked.
+//! Parsing is stricter than the standard requires: a message that two parsers could read differently is refused,
+//! because such differences allow request smuggling. The proxy writes new heads and chunks from the parsed values, so
+//! that the recipient gets exactly what was checked.
 
 mod body;
 mod detect;

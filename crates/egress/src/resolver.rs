@@ -1,8 +1,9 @@
 //! The DNS server of one sandbox.
 //!
-//! An allowed name gets an address of the [`NameTable`](crate::name_table::NameTable); any other name does not exist. A
-//! query never causes a query of the host: names are resolved when the guest connects. So names are no channel out of the
-//! sandbox, also if the policy has wildcards. There are no IPv6 addresses and no other records.
+//! A name gets an address of the [`NameTable`](crate::name_table::NameTable) if a rule allows it, or if the user may be
+//! asked about it. For any other name the response is that it does not exist. A query of the guest never causes a query
+//! of the host: names are resolved when the guest connects. So a guest cannot send data out of the sandbox in names,
+//! also if the policy has wildcards. The server has no IPv6 addresses and no other records.
 
 mod message;
 mod refused_names;
@@ -45,7 +46,7 @@ impl Resolver {
 
     /// Serves the datagrams that have arrived, up to a limit. Fails if the socket fails.
     pub(crate) fn serve_datagrams(&self, socket: &UdpSocket) -> std::io::Result<()> {
-        // Only on the stack while it is used, so that an idle sandbox costs no buffer.
+        // The buffer is on the stack only while it is used, so that an idle sandbox needs no buffer.
         let mut buffer = [0; MAX_DATAGRAM_BYTES + 1];
         for _ in 0..MAX_DATAGRAMS_PER_TURN {
             match socket.try_recv_from(&mut buffer) {

@@ -1,7 +1,7 @@
 //! The restrictions of a guest that do not depend on its mounts: resource limits, capabilities, Landlock, seccomp.
 //!
 //! The init applies them once to itself, and every process of the sandbox inherits them. The order matters: each step
-//! takes away what only earlier steps need, and seccomp is last.
+//! removes a right that only earlier steps need, and seccomp is last.
 
 use std::path::PathBuf;
 
@@ -22,9 +22,11 @@ use ringfence_core::Limits;
 pub(crate) struct Restrictions {
     pub(crate) limits: Limits,
     pub(crate) enforcement: Enforcement,
-    /// The newest Landlock version of this kernel; `None` only if its absence was accepted.
+    /// The newest Landlock ABI version that the Linux kernel supports; `None` only if the spec accepts that Landlock is
+    /// missing.
     pub(crate) landlock_abi: Option<u32>,
-    /// The guest has the uid of the user who started it, and shares the kernel's counters for that uid.
+    /// Whether the guest has the uid of the user who started it. The Linux kernel then counts the resources of both
+    /// together.
     #[serde(rename = "uid_is_shared")]
     pub(crate) is_uid_shared: bool,
     /// Paths that the guest may write, in addition to the workspace and the temporary directories.
@@ -32,7 +34,7 @@ pub(crate) struct Restrictions {
 }
 
 impl Restrictions {
-    /// Applies all restrictions to this process. They cannot be removed again. Returns the listener for the system
+    /// Applies all restrictions to this process. No process can remove them later. Returns the listener for the system
     /// calls that the seccomp filter passes to this process.
     pub(crate) fn apply(&self) -> Result<NotificationListener, SetupError> {
         rlimits::apply(&self.limits, self.max_open_files(), self.enforcement)?;
@@ -44,8 +46,8 @@ impl Restrictions {
                 errno: Errno::PERM,
             })?;
         }
-        // Both are reset by a change of credentials, so they come after the last one. No process may inspect the init,
-        // and the init never outlives its parent.
+        // A change of credentials resets both attributes, so they are set after the last change. No process may inspect
+        // the init, and the init never outlives its parent.
         set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "protect the init's memory".into())?;
         set_parent_process_death_signal(Some(Signal::KILL)).step(|| "tie the init to its parent".into())?;
         seccomp::install(self.enforcement).step(|| "install the seccomp filter".into())

@@ -1,7 +1,8 @@
-//! Packages of templates: installed like those of hosted servers, once for all sessions of all servers of a user.
+//! Installs the Python packages of templates, in the same way as those of hosted servers. All sessions of all ringfence
+//! servers of a user share one installation.
 //!
-//! A build belongs to the host, not to the caller that requested it first: all callers wait for the same build, and it
-//! continues when they give up.
+//! A build is the task that installs the packages of one template. All callers wait for the same build, and it
+//! continues if they give up.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +17,7 @@ use crate::phase::{Phase, Progress, StartFailure};
 use crate::plan::Dependency;
 use crate::template_builds::{Build, Finished};
 
-/// Returns the packages of a template, and installs them first if needed.
+/// Returns the volume with the packages of a template, and installs them first if needed.
 pub(crate) async fn build(
     context: &Arc<Context>,
     template: &Template,
@@ -28,6 +29,7 @@ pub(crate) async fn build(
     finished.map_or_else(cancelled, |finished| finished.result)
 }
 
+/// Returns the build of a template, and starts it if it is not running and has no current result.
 fn running_build(context: &Arc<Context>, template: &Template, progress: &Progress) -> Build {
     let mut builds = context.template_builds.lock();
     if let Some(build) = builds.get(&template.packages) {
@@ -57,11 +59,13 @@ fn running_build(context: &Arc<Context>, template: &Template, progress: &Progres
     build
 }
 
+/// Returns whether the packages of a template are installed.
 pub(crate) async fn is_built(context: &Arc<Context>, template: &Template) -> Result<bool, StartFailure> {
     let found = install::find_installed(context, &dependency(template), &SandboxSettings::default()).await?;
     Ok(found.is_some())
 }
 
+/// Returns the function with which sessions get the packages of their template.
 pub(crate) fn for_sessions(context: &Arc<Context>) -> TemplatePackages {
     let context = Arc::clone(context);
     TemplatePackages::new(move |template| {

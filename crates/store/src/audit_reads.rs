@@ -10,7 +10,7 @@ use crate::store::Store;
 /// A stored audit event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AuditRecord {
-    /// Grows with every event.
+    /// The position in the audit log. A later event has a higher number.
     pub number: u64,
     pub time_ms: u64,
     pub principal: Option<String>,
@@ -21,12 +21,12 @@ pub struct AuditRecord {
     pub detail: serde_json::Value,
 }
 
-/// Restricts the events that are read.
+/// The conditions for the events to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     /// Earliest time, in milliseconds since the epoch.
     pub since_ms: u64,
-    /// If set, only events of this principal.
+    /// If set, only events of this principal are read.
     pub principal: Option<String>,
 }
 
@@ -46,7 +46,7 @@ fn record(row: &Row<'_>) -> rusqlite::Result<AuditRecord> {
 }
 
 impl Store {
-    /// Returns the last events of one session or of all, the newest first.
+    /// Returns the last events of one session, or of all events without `session`; the newest first.
     pub async fn recent_audit(&self, session: Option<&SessionId>, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
         let session = session.cloned();
         self.query(move |connection| {
@@ -59,7 +59,7 @@ impl Store {
         .await
     }
 
-    /// Returns the events of all servers with a higher number than `after`, the oldest first.
+    /// Returns events of all servers with a higher number than `after`, the oldest first.
     pub async fn audit_after(
         &self,
         after: u64,

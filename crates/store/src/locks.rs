@@ -5,8 +5,8 @@
 //!   the database.
 //! - [`BackupLock`] is taken while a backup is made.
 //!
-//! They use `flock`, which belongs to the open file description: the locks of `SQLite` belong to the process, and are
-//! dropped when any descriptor of the database is closed in it.
+//! These locks use `flock(2)`, so each belongs to an open file description. The locks of `SQLite` belong to the process
+//! (`fcntl(2)`), which loses them when it closes any descriptor of the database.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -26,7 +26,7 @@ const OPENING_TIMEOUT: Duration = Duration::from_secs(60);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Released when dropped.
+/// The lock for opening the database. Dropping it releases the lock.
 pub(crate) struct OpeningLock {
     _file: File,
 }
@@ -68,14 +68,15 @@ pub(crate) enum OtherUsers {
     Stores,
 }
 
-/// Marks the database as being in use until it is dropped. Only changed under the [`OpeningLock`].
+/// Marks the database as in use until it is dropped. Only a holder of the [`OpeningLock`] changes it between shared and
+/// exclusive.
 pub(crate) struct UseLock {
     file: File,
     directory: PathBuf,
 }
 
 impl UseLock {
-    /// Takes the lock exclusively if there are no other stores, else shared.
+    /// Takes the lock exclusively if no other store has it, else shared.
     pub(crate) fn acquire(directory: &Path) -> Result<(Self, OtherUsers), StoreError> {
         let lock = Self { file: open(&directory.join("ringfence.in-use"))?, directory: directory.to_owned() };
         let others = lock.try_exclusive()?;
@@ -113,22 +114,23 @@ impl UseLock {
     }
 }
 
-/// Released when dropped.
+/// The lock for making a backup. Dropping it releases the lock.
 pub(crate) struct BackupLock {
     _file: File,
 }
 
 impl BackupLock {
-    /// Returns none while another store makes a backup.
+    /// Returns `None` while another store makes a backup.
     pub(crate) fn try_acquire(database: &Path) -> io::Result<Option<Self>> {
         let file = open_file(&with_suffix(database, ".backup-lock"))?;
         Ok(try_exclusive(&file)?.then_some(Self { _file: file }))
     }
 }
 
-/// Returns true if a program that does not know these locks has the database open: through `SQLite` and with a log, it
-/// has locked this byte of the log's index. Only for a holder of the exclusive [`UseLock`]: closing the index drops the
-/// locks that this process has on it.
+/// Returns whether a program that does not use these locks, such as `sqlite3`, has the database open.
+///
+/// In WAL mode, `SQLite` locks byte 128 of the index of the write-ahead log (the file `-shm`) while the database is
+/// open. Only for a holder of the exclusive [`UseLock`]: closing the index drops the locks that this process has on it.
 fn is_open_elsewhere(directory: &Path) -> io::Result<bool> {
     const OPEN_BYTE: u64 = 128;
     let index = match File::open(with_suffix(&directory.join(DATABASE), "-shm")) {

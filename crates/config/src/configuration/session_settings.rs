@@ -26,10 +26,12 @@ pub struct SessionSettings {
     /// Paths in the volumes that are hidden from guests or read-only for them; see
     /// [`ProtectedPaths`](crate::ProtectedPaths).
     pub protected_paths: Vec<PathBuf>,
-    /// The paths that guests of sessions and of hosted servers may write. The host executes nothing there.
+    /// The paths that guests of sessions and of hosted servers may write. The host executes no program in them.
     pub guest_writable: GuestWritable,
-    /// The directory for the locks of strict volumes; `None` if volumes are not strict.
+    /// If set, guests cannot create protected names in read-write volumes (strict volumes). The directory contains the
+    /// locks of these volumes.
     pub strict_volumes: Option<PathBuf>,
+    /// The weaknesses of the host that are accepted.
     pub accept: BTreeSet<Weakness>,
     pub timeout: Duration,
     pub max_timeout: Duration,
@@ -41,7 +43,7 @@ pub struct SessionSettings {
     pub max_queued_calls: usize,
     pub idle_timeout: Duration,
     pub max_age: Option<Duration>,
-    /// At a limit, end the least recently used idle session instead of refusing the new one.
+    /// Whether a new session over a limit ends the least recently used idle session, instead of being refused.
     pub evict_idle: bool,
     /// The time for which sessions survive the death of the server that owns them.
     pub lease: Duration,
@@ -49,13 +51,13 @@ pub struct SessionSettings {
     pub pool: BTreeMap<String, usize>,
     /// Python modules that are imported before a session starts.
     pub preload: Vec<String>,
-    /// The scope of the only run that the sessions are for, if there is one.
+    /// The scope of the run to which all sessions belong, if the endpoint has one.
     pub scope: Option<Arc<Scope>>,
 }
 
 impl SessionSettings {
-    /// Restricts the sessions to one run: volumes must lie in the roots of its scope, and the network is the part that
-    /// its scope allows too.
+    /// Restricts the sessions to the scope of one run: volumes must be beneath its roots, and the network allows only
+    /// what the scope allows too.
     pub fn confined_to(mut self, scope: &Arc<Scope>) -> Result<Self, ScopeError> {
         self.volumes = scope.confinement.session_volumes(self.volumes)?;
         self.network = self.network.limited_to(&scope.network);
@@ -63,7 +65,7 @@ impl SessionSettings {
         Ok(self)
     }
 
-    /// Unpacks the images of templates into the cache directory, which sessions need. May take long.
+    /// Unpacks the images of templates into the directory `cache`. Sessions need the unpacked images. Can take minutes.
     pub fn with_unpacked_images(mut self, cache: Option<&Path>) -> Result<Self, ImageUnpackError> {
         self.templates = unpack_images(&self.templates, cache)?;
         Ok(self)

@@ -1,4 +1,4 @@
-//! Hashes that an index states for its files. A file is stored under its hash.
+//! Hashes of package files, as the index of a registry lists them. The cache stores a file under its hash.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
-/// An algorithm that files are checked with, the weakest first.
+/// A hash algorithm for files. The variants are in order of strength, the weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Algorithm {
-    /// Only for npm packages without `integrity`, as npm itself does.
+    /// Only for npm packages without `integrity`; npm itself uses it for these too.
     Sha1,
     Sha256,
     Sha384,
@@ -44,7 +44,7 @@ impl Algorithm {
     }
 }
 
-/// The expected hash of a file, in hexadecimal lower case.
+/// The expected hash of a file, in lower-case hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct FileHash {
     algorithm: Algorithm,
@@ -60,20 +60,20 @@ impl FileHash {
         &self.hex
     }
 
-    /// Parses the hash of an algorithm with this name.
+    /// Parses a hash in hexadecimal, of the algorithm with this name.
     pub(crate) fn parse(algorithm: &str, hex: &str) -> Option<Self> {
         let algorithm = Algorithm::named(algorithm)?;
         let is_valid = hex.len() == algorithm.hex_length() && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_valid.then(|| Self { algorithm, hex: hex.to_ascii_lowercase() })
     }
 
-    /// Parses a hash in the path of a file of the mirror; its length determines the algorithm.
+    /// Parses the hash in the URL path of a file. The length of the hash determines the algorithm.
     pub(crate) fn from_path(hex: &str) -> Option<Self> {
         let algorithm = Algorithm::ALL.into_iter().find(|algorithm| algorithm.hex_length() == hex.len())?;
         Self::parse(algorithm.name(), hex)
     }
 
-    /// Returns the strongest hash in a text of Subresource Integrity, such as `sha512-BASE64`.
+    /// Returns the strongest hash in the value of `integrity` (Subresource Integrity), such as `sha512-BASE64`.
     pub(crate) fn from_integrity(text: &str) -> Option<Self> {
         let parse = |part: &str| {
             let (algorithm, encoded) = part.split('?').next()?.split_once('-')?;
@@ -90,7 +90,7 @@ impl fmt::Display for FileHash {
     }
 }
 
-/// Computes the hash of a file that is being downloaded.
+/// Computes the hash of a file while it is downloaded.
 pub(crate) enum Hasher {
     Sha1(Sha1),
     Sha256(Sha256),
@@ -117,7 +117,7 @@ impl Hasher {
         }
     }
 
-    /// Whether the bytes have the expected hash.
+    /// Returns whether the bytes have the expected hash.
     pub(crate) fn matches(self, expected: &FileHash) -> bool {
         let found = match self {
             Self::Sha1(hasher) => hex(&hasher.finalize()),
@@ -129,16 +129,17 @@ impl Hasher {
     }
 }
 
+/// Encodes bytes as lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|nibble| char::from(DIGITS[usize::from(nibble)])).collect()
 }
 
-/// Returns the SHA-256 of a list of texts, as a key of the cache or to identify a document.
+/// Returns the SHA-256 of a list of byte strings. It is used as a key of the cache, and to identify a document.
 pub(crate) fn key(parts: &[impl AsRef<[u8]>]) -> String {
     let mut hasher = Sha256::new();
     for part in parts.iter().map(AsRef::as_ref) {
-        // The length separates the parts.
+        // With the lengths, lists that differ only in where one part ends have different hashes.
         hasher.update((part.len() as u64).to_le_bytes());
         hasher.update(part);
     }

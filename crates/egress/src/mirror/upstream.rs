@@ -1,9 +1,9 @@
-//! Requests to the registries: GET only, with fields that this module writes, to hosts that the operator or an index
-//! names.
+//! Sends GET requests to package registries, and to the hosts that their indexes name for files.
 //!
-//! Nothing of a guest's request is sent, except for the package name in the URL. Redirects lead only to the same host, to a
-//! registry, or to the host of the file. Hosts that only an index names must have public addresses, unless the registry
-//! itself has a private one. Proxies of the environment are used.
+//! This module writes all header fields. A request contains nothing from the guest's request except the package name in
+//! the URL. Redirects are followed only to the same host, to a registry, or to the host of the file. A host that only
+//! an index names must have a public address, unless the registry has a private one. The proxies of the environment are
+//! used.
 
 mod addresses;
 
@@ -27,14 +27,14 @@ use addresses::CheckedResolver;
 
 const MAX_REDIRECTS: usize = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time without bytes of a response.
+/// Maximum time without a new byte of a response.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// After a failed connection, further requests to the registries fail at once for this time, so that an offline host
 /// serves its cache without delays.
 const UNREACHABLE_DELAY: Duration = Duration::from_secs(10);
 const MAX_VALIDATOR: usize = 256;
 
-/// The values by which a registry recognizes an unchanged document.
+/// The validators of a document (RFC 9110, section 8.8), with which a registry reports that it has not changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Validators {
     etag: Option<String>,
@@ -100,7 +100,7 @@ impl Upstream {
         self.is_secure
     }
 
-    /// Requests a document or file. The URL is one of a registry, or one that an index has named.
+    /// Requests a document or file. The URL is that of a registry, or an index has named it.
     pub(super) async fn get(
         &self,
         url: &Url,
@@ -150,7 +150,8 @@ impl Upstream {
         )
     }
 
-    /// Refuses IP addresses that only an index names and that are not public. Names are checked when they are resolved.
+    /// Refuses an IP address that is not public, unless it is that of a registry. Host names are checked when they are
+    /// resolved.
     fn check_destination(&self, url: &Url) -> Result<(), MirrorError> {
         let host = url.host_str().unwrap_or_default();
         let literal: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
@@ -172,7 +173,7 @@ impl Upstream {
 
     fn failure(&self, url: &Url, error: reqwest::Error) -> MirrorError {
         let host = url.host_str().unwrap_or_default().to_owned();
-        // A file host that cannot be reached says nothing about the registry.
+        // Only a failed connection to a registry is remembered: a host of files may fail while the registry works.
         if error.is_connect() && self.hosts.contains(&host) {
             *self.unreachable_since.lock() = Some(Instant::now());
         }
@@ -194,7 +195,7 @@ fn checked_status(response: Response) -> Result<Response, MirrorError> {
     }
 }
 
-/// Describes an error by its deepest cause, without the URL.
+/// Returns the text of the innermost cause of an error, without the URL.
 fn describe(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();

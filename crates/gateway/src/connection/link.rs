@@ -23,15 +23,17 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time to wait for the exit status of a process whose streams have ended.
 const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Maximum number of attempts to stop a process while another task reads its state, and the pause between them. After
-/// the last attempt the process is killed.
+/// Maximum number of attempts to stop a process while another task reads its state. After the last attempt the process
+/// is killed.
 const STOP_ATTEMPTS: usize = 200;
+/// Pause between these attempts.
 const STOP_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// A connected server. Dropping it kills its process and closes its connections.
 pub(crate) struct ServerLink {
     pub(crate) upstream: Upstream,
-    /// A second connection in the legacy era, for clients of that era. Only remote servers of the modern era have one.
+    /// A second connection in the legacy era, for clients of that era. Only remote servers whose first connection is in
+    /// the modern era have one.
     legacy: Option<LegacyConnection>,
     hosted: Mutex<Option<Arc<HostedServer>>>,
     catalogue: Arc<Mutex<Arc<Catalogue>>>,
@@ -53,7 +55,8 @@ impl ServerLink {
         Self { upstream, legacy, hosted, catalogue, last_check, _listener: listener }
     }
 
-    /// Returns the connection for a client of an era: the one in the same era if the server supports both eras.
+    /// Returns the connection for a client of an era: the one in the same era if the server supports it, else the
+    /// other.
     pub(crate) async fn upstream_for(&self, era: Era) -> &Upstream {
         match (&self.legacy, era) {
             (Some(legacy), Era::Legacy) => legacy.open().await.unwrap_or(&self.upstream),
@@ -65,7 +68,8 @@ impl ServerLink {
         Arc::clone(&self.catalogue.lock())
     }
 
-    /// Adds rules to the network of the server until it restarts, and returns all rules. `None` if it has no sandbox.
+    /// Adds rules to the network of the server until it restarts, and returns all its rules. Returns `None` if the
+    /// server has no sandbox.
     pub(crate) async fn allow(&self, rules: Vec<Rule>) -> Option<Vec<Rule>> {
         self.hosted()?.allow(rules).await
     }
@@ -75,14 +79,14 @@ impl ServerLink {
     }
 }
 
-/// A second connection to a remote server, opened on first use.
+/// A connection to a remote server in the legacy era. It is opened on first use.
 pub(super) struct LegacyConnection {
     pub(super) connect: RemoteConnect,
     pub(super) messages: mpsc::Sender<Incoming>,
     pub(super) upstream: OnceCell<Option<Upstream>>,
 }
 
-/// Returns the target for another connection to a remote server.
+/// A function that returns the target for another connection to a remote server.
 pub(super) type RemoteConnect = Box<dyn Fn() -> Option<Target> + Send + Sync>;
 
 impl LegacyConnection {
@@ -130,7 +134,7 @@ impl Link for ServerLink {
         }
         self.upstream.close().await;
         let Some(mut hosted) = self.hosted.lock().take() else { return };
-        // Another task may be reading the state of the process. A read is short, and no new one can start.
+        // Another task may be reading the state of the process. A read is short, and no new read can start.
         for _ in 0..STOP_ATTEMPTS {
             match Arc::try_unwrap(hosted) {
                 Ok(hosted) => return hosted.stop().await,

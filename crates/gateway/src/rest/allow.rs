@@ -1,4 +1,4 @@
-//! `/v1/sessions/{id}/allow` and `/v1/servers/{name}/allow`: shows and extends what a sandbox may reach while it runs.
+//! `/v1/sessions/{id}/allow` and `/v1/servers/{name}/allow`: shows and extends the allow list of a running sandbox.
 
 use axum::extract::{Path, Request, State};
 use axum::response::IntoResponse;
@@ -28,7 +28,8 @@ struct AllowSessionParams {
 #[serde(deny_unknown_fields)]
 struct AllowServerParams {
     hosts: Vec<String>,
-    /// Whether the rules are also added to the entry of the server.
+    /// Whether the rules are stored in the entry of the server, which is then restarted. Otherwise they apply until the
+    /// server restarts.
     #[serde(default)]
     always: bool,
 }
@@ -88,7 +89,7 @@ pub(super) async fn allow_server(
         let (entry, _) = apply_merge_patch(&entry, &json!({"box": {"allow": allow}})).map_err(invalid)?;
         store.add_server(entry, stored.origin, OnConflict::Replace).await.map_err(store_failure)?;
         rest.gateway.audit().record(event());
-        // Restarts the server with its new entry.
+        // Restarts the server, because its entry has changed.
         hosting.reload().await;
         return Ok(Json(json!({"name": name, "hosts": allow, "restarted": true})).into_response());
     }
@@ -117,7 +118,7 @@ fn shown(rules: &[Rule]) -> Vec<String> {
     rules.iter().map(ToString::to_string).collect()
 }
 
-/// Returns the rules of an entry with further ones.
+/// Returns the rules of an entry, followed by those of `rules` that it lacks.
 fn merged(settings: &SandboxSettings, rules: &[Rule]) -> Vec<String> {
     let mut all = settings.allow.clone();
     for rule in shown(rules) {

@@ -1,4 +1,5 @@
-//! `/v1/sessions/{id}/files/{path}`: reads and writes files. A path that is empty or ends with a slash lists a directory.
+//! `/v1/sessions/{id}/files/{path}`: reads and writes files. GET lists a directory if the path is empty or ends with a
+//! slash.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -49,7 +50,8 @@ pub(super) async fn get(
     Ok(response)
 }
 
-/// Returns bytes of a guest. The headers stop a browser from showing them as a page of this server.
+/// Returns a response with bytes from a guest. Its headers prevent a browser from showing them as a page of this
+/// server.
 pub(super) fn attachment(bytes: Vec<u8>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
@@ -66,12 +68,12 @@ pub(super) async fn put(
     request: Request,
 ) -> HandlerResult {
     let path = path::file(request.uri())?;
-    // A PUT replaces the whole file; RFC 9110, section 14.5, has a server refuse a part that it cannot store as one.
+    // A PUT replaces the whole file. A server without partial PUT responds with 400 (RFC 9110, section 14.5).
     if request.headers().contains_key(header::CONTENT_RANGE) {
         let failure = Failure::new(Kind::Validation, "a file can only be written as a whole, without Content-Range");
         return Err(failure.hint("send the whole file").into());
     }
-    // Before the body is read, so that a caller who does not own the session cannot occupy an upload slot.
+    // The owner is checked before the body is read, so that no other caller can occupy an upload slot.
     let sessions = rest.sessions()?;
     sessions.language(&principal, &id)?;
     let _permit = rest.uploads.try_acquire(&principal).map_err(|full| {

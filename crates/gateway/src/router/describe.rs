@@ -1,4 +1,4 @@
-//! Describes the server to clients: `initialize` and `server/discover`.
+//! Describes this server to clients, in the results of `initialize` and `server/discover`.
 
 use ringfence_entries::ProfileMode;
 use ringfence_mcp::client::Context;
@@ -23,7 +23,7 @@ struct Description {
 }
 
 impl Gateway {
-    /// Names the servers, because clients in code mode have no list of their tools.
+    /// Returns the instructions of code mode. They name the servers, because clients get no list of the servers' tools.
     async fn code_instructions(&self) -> String {
         let Some(hosting) = self.servers() else { return CODE_INSTRUCTIONS.into() };
         let known = hosting.known_servers(&self.profile).await;
@@ -77,7 +77,7 @@ impl Gateway {
         let (hosting, sole) = (self.servers(), self.profile.sole_server());
         if let (Some(hosting), Some(server)) = (hosting, sole) {
             let Some(about) = hosting.describe(server, era).await else {
-                // The response must not depend on the state of the server; later calls report why it is down.
+                // The response must not depend on the state of the server. Later calls report why it is not connected.
                 let instructions =
                     format!("The server {server} is not connected now. Calls of its tools report the reason.");
                 let capabilities = capabilities_of_any();
@@ -107,7 +107,8 @@ impl Gateway {
     }
 }
 
-/// Declares everything that any server may have: servers come and go, and clients read this once.
+/// Returns all capabilities that any server may have, because servers can be added and removed later, but clients read
+/// the capabilities only once.
 fn capabilities_of_any() -> Value {
     json!({
         "tools": {"listChanged": true},

@@ -1,4 +1,4 @@
-//! The socket through which a next client adopts a launcher.
+//! The Unix socket through which another client adopts a launcher whose client has ended.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::short_path;
 use crate::error::{Error, errno_of};
 
-/// A listening socket, removed on drop.
+/// A listening socket. Dropping it removes its path.
 pub(super) struct TakeoverSocket {
     listener: UnixListener,
     path: PathBuf,
@@ -18,7 +18,7 @@ pub(super) struct TakeoverSocket {
 impl TakeoverSocket {
     pub(super) fn bind(path: PathBuf) -> Result<Self, Error> {
         let step = || format!("listen on {}", path.display());
-        // The socket gets its name only when it listens: clients remove a socket that refuses connections.
+        // The socket is renamed to its final path after it listens: clients remove a socket that refuses connections.
         let bound = short_path(&path).and_then(|(_directory, short)| {
             let temporary = short.with_extension("new");
             let listener = UnixListener::bind(&temporary)?;

@@ -1,4 +1,4 @@
-//! Seccomp filters, and the listener for the calls that a filter passes to the init (`seccomp_unotify(2)`).
+//! Installs seccomp filters, and receives the system calls that a filter passes to the init (`seccomp_unotify(2)`).
 
 use std::ffi::{c_int, c_long, c_ulong};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -17,11 +17,11 @@ pub(crate) struct NotifiedCall {
     /// The id of the calling thread in this process's PID namespace.
     pub(crate) thread: u32,
     pub(crate) number: c_long,
-    /// Register values. Memory behind a pointer may be changed by the guest at any time.
+    /// The values of the argument registers. The guest can change the memory behind a pointer at any time.
     pub(crate) arguments: [u64; 6],
 }
 
-/// Installs a seccomp program on this thread and all its future children.
+/// Installs a seccomp filter on this thread. All children that it starts later inherit the filter.
 pub(crate) fn install_seccomp(program: &[libc::sock_filter]) -> Result<NotificationListener> {
     let program = libc::sock_fprog {
         len: program.len().try_into().map_err(|_| Errno::INVAL)?,
@@ -31,7 +31,7 @@ pub(crate) fn install_seccomp(program: &[libc::sock_filter]) -> Result<Notificat
     // SAFETY: the kernel copies `len` instructions from `filter`, which stays borrowed through the call.
     let listener =
         check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) })?;
-    // SAFETY: the kernel made this descriptor, which is close-on-exec, for this process alone.
+    // SAFETY: the kernel made this descriptor for this process alone. It is close-on-exec.
     Ok(NotificationListener(unsafe { OwnedFd::from_raw_fd(c_int::try_from(listener).map_err(|_| Errno::BADF)?) }))
 }
 
@@ -39,16 +39,16 @@ impl NotificationListener {
     /// Receives the next call. Does not block if the listener was readable. Fails with `ENOENT` if the calling thread
     /// has ended.
     pub(crate) fn receive(&self) -> Result<NotifiedCall> {
-        // SAFETY: plain data, for which all zeroes is a valid value; the kernel requires zeroes.
+        // SAFETY: a plain structure, for which all zeroes is a valid value; the kernel requires zeroes.
         let mut request: libc::seccomp_notif = unsafe { std::mem::zeroed() };
-        // SAFETY: the kernel fills the structure that this command names.
+        // SAFETY: this ioctl command writes a `seccomp_notif`.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut request) }.into())?;
         let libc::seccomp_notif { id, pid, data, .. } = request;
         Ok(NotifiedCall { id, thread: pid, number: data.nr.into(), arguments: data.args })
     }
 
     /// Lets the kernel execute the call. Only for calls without pointer arguments: the guest may have changed the
-    /// memory since the check.
+    /// memory behind a pointer since the check.
     pub(crate) fn allow(&self, call: &NotifiedCall) {
         let flags = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(0);
         self.send(&libc::seccomp_notif_resp { id: call.id, val: 0, error: 0, flags });
@@ -78,21 +78,21 @@ impl NotificationListener {
             newfd: 0,
             newfd_flags: close_on_exec,
         };
-        // SAFETY: the kernel reads the structure that this command names.
+        // SAFETY: this ioctl command reads a `seccomp_notif_addfd`.
         let added = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const request) };
         check(added.into()).map(|_| added)
     }
 
-    /// Whether the call is still blocked. As long as it is, its thread id refers to the same thread.
+    /// Whether the call is still blocked. As long as it is blocked, `thread` refers to the same thread.
     pub(crate) fn is_pending(&self, call: &NotifiedCall) -> bool {
-        // SAFETY: the kernel reads the number that this command names.
+        // SAFETY: this ioctl command reads a `u64`.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const call.id) };
         result == 0
     }
 
     fn send(&self, response: &libc::seccomp_notif_resp) {
         // Fails only if the calling thread has ended, which needs no response.
-        // SAFETY: the kernel reads the structure that this command names.
+        // SAFETY: this ioctl command reads a `seccomp_notif_resp`.
         unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const *response) };
     }
 }
@@ -103,8 +103,8 @@ impl AsFd for NotificationListener {
     }
 }
 
-/// Creates an inotify instance. The call carries a mark for which the filter allows it; calls without the mark are
-/// passed to the init.
+/// Creates an inotify instance on behalf of a guest. The upper half of the register of `flags` contains a mark: the
+/// filter allows calls with a mark, and passes those without one to the init. The kernel ignores the upper half.
 pub(crate) fn create_inotify_instance(flags: u32) -> Result<OwnedFd> {
     const MARK: c_ulong = 1 << 32;
     // SAFETY: takes no pointer.

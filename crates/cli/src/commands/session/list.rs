@@ -21,7 +21,8 @@ pub(crate) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let sessions = operator_client::sessions()?;
-    // A server cannot adopt sessions that are missing from the restored database, so they are not listed.
+    // A report means that the state database was restored. Servers cannot adopt sessions that are missing from it, so
+    // the list may be incomplete.
     let is_incomplete = !operator_client::damage_reports()?.is_empty();
     let shown = show(arguments, sessions)?;
     Ok(if is_incomplete { ExitCode::from(INCOMPLETE) } else { shown })

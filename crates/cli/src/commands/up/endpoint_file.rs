@@ -1,18 +1,18 @@
-//! The file of `--endpoint-file`, which contains the endpoint while it is ready.
+//! The file of `--endpoint-file`, which contains the URL of the endpoint while the endpoint is ready.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// The written file. It is removed when this value is dropped, unless another process has written to it since.
+/// The written file. Dropping this value removes the file, unless another process has changed its content.
 pub(super) struct EndpointFile {
     path: PathBuf,
     line: String,
 }
 
 impl EndpointFile {
-    /// Removes a file of an earlier supervisor, whose endpoint is not valid any more.
+    /// Removes the file that an earlier supervisor has left. The endpoint in it is no longer valid.
     pub(super) fn remove_stale(path: &Path) -> Result<(), Failure> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {

@@ -1,4 +1,5 @@
-//! `OpenCode`: `mcp`, with the command as a list and `{env:VAR}` for variables.
+//! Reads the settings of `OpenCode`: the table `mcp`, in which `command` is a list and `{env:VAR}` refers to a
+//! variable.
 
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ pub(super) fn items(document: &Value) -> Result<Vec<Item>, SkipReason> {
     let mut items = table(document, &["mcp"])?;
     for item in &mut items {
         let Ok(entry) = &mut item.entry else { continue };
-        // The table only enables or disables a server of another file.
+        // Another file defines the server; this entry only enables or disables it.
         if entry.get("command").is_none() && entry.get("url").is_none() && entry.get("enabled").is_some() {
             item.entry = Err(SkipReason::new("the entry only enables or disables a server that another file defines"));
             continue;
