@@ -39,7 +39,7 @@ impl Restrictions {
     pub(crate) fn apply(&self) -> Result<NotificationListener, SetupError> {
         rlimits::apply(&self.limits, self.max_open_files(), self.enforcement)?;
         capabilities::drop_all().step(|| "drop all capabilities".into())?;
-        set_no_new_privs(true).step(|| "give up new privileges".into())?;
+        set_no_new_privs(true).step(|| "set no_new_privs".into())?;
         if let Some(abi) = self.landlock_abi {
             landlock::restrict_files(abi, &self.writable).map_err(|error| SetupError {
                 step: format!("restrict files with Landlock: {error}"),
@@ -48,8 +48,8 @@ impl Restrictions {
         }
         // A change of credentials resets both attributes, so they are set after the last change. No process may inspect
         // the init, and the init never outlives its parent.
-        set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "protect the init's memory".into())?;
-        set_parent_process_death_signal(Some(Signal::KILL)).step(|| "tie the init to its parent".into())?;
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "make the init not dumpable".into())?;
+        set_parent_process_death_signal(Some(Signal::KILL)).step(|| "set the parent-death signal of the init".into())?;
         seccomp::install(self.enforcement).step(|| "install the seccomp filter".into())
     }
 

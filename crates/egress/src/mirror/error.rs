@@ -15,6 +15,8 @@ pub(super) enum MirrorError {
     Timeout,
     #[error("the registry redirects to {0}, which the index does not name")]
     Redirect(String),
+    #[error("the registry redirects more than {0} times")]
+    TooManyRedirects(usize),
     #[error("the index names the host {0}, which has a private or reserved address")]
     Destination(String),
     #[error("the response of the registry is larger than the mirror accepts")]
@@ -27,7 +29,7 @@ pub(super) enum MirrorError {
     Interrupted,
     #[error("this sandbox has requested too many packages that are not in the cache; retry later")]
     Budget,
-    #[error("no registry: {0}")]
+    #[error("no registry can be used: {0}")]
     NoRegistry(String),
     #[error("the cache of the mirror cannot be used: {0}")]
     Cache(std::io::ErrorKind),
@@ -42,7 +44,7 @@ impl MirrorError {
             Self::Status(_) => "registry-status",
             Self::Unreachable { .. } => "registry-unreachable",
             Self::Timeout => "registry-timeout",
-            Self::Redirect(_) => "registry-redirect",
+            Self::Redirect(_) | Self::TooManyRedirects(_) => "registry-redirect",
             Self::Destination(_) => "registry-destination",
             Self::TooLarge => "package-too-large",
             Self::Malformed(_) => "registry-malformed",

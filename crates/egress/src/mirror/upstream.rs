@@ -73,7 +73,7 @@ impl Upstream {
             hosts.insert(host.ok_or("the URL of a registry is invalid")?.to_owned());
         }
         if hosts.is_empty() {
-            return Err("no registry is set".into());
+            return Err("none is configured".into());
         }
         let mut roots = Vec::new();
         for pem in certificates {
@@ -138,7 +138,7 @@ impl Upstream {
             }
             url = target;
         }
-        Err(MirrorError::Redirect("too many locations".into()))
+        Err(MirrorError::TooManyRedirects(MAX_REDIRECTS))
     }
 
     /// Reads the next part of a response.

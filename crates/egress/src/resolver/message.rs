@@ -250,6 +250,7 @@ pub(crate) mod encoding {
     use super::*;
 
     /// Writes a query with recursion desired.
+    #[cfg(test)]
     pub(crate) fn query(id: u16, name: &str, kind: u16) -> Vec<u8> {
         let mut out: Vec<u8> = [id, FLAG_RECURSION_DESIRED, 1, 0, 0, 0].iter().flat_map(|f| f.to_be_bytes()).collect();
         for label in name.split('.').filter(|label| !label.is_empty()) {

