@@ -17,12 +17,12 @@ use super::indexes::read_part;
 
 /// Bytes of a file that are in memory for one connection.
 const CHUNK_BYTES: u64 = 128 << 10;
-/// The end of a file, which is sent only after the hash of the file was checked.
+/// Number of bytes at the end of a file that are sent only after the hash of the file was checked.
 const SENT_AFTER_CHECK_BYTES: u64 = 64 << 10;
 /// Maximum time for the guest to accept a chunk.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// This status has no body, and its length would be that of the document.
+/// A 304 has no body, and no `Content-Length`, because that would be the length of the document.
 pub(super) const NOT_MODIFIED: &str = "304 Not Modified";
 
 /// The content of a response.
@@ -49,7 +49,7 @@ impl Body {
 pub(super) struct Response {
     pub(super) status: &'static str,
     pub(super) content_type: &'static str,
-    /// Further fields. Their values are made by the mirror.
+    /// Further fields. The mirror writes their values, so they need no escaping.
     pub(super) fields: Vec<(&'static str, String)>,
     pub(super) body: Body,
 }
@@ -130,7 +130,7 @@ impl Response {
     }
 }
 
-/// Passes a file on while it is downloaded. If the download fails, the guest receives less than the stated length.
+/// Forwards a file while it is downloaded. If the download fails, the guest receives less than the stated length.
 async fn write_download<W>(
     to_guest: &mut W,
     mut progress: watch::Receiver<Progress>,

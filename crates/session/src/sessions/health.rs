@@ -1,5 +1,5 @@
-//! Whether sessions can be started. A server is healthy from its first successful start of a sandbox until a start
-//! fails.
+//! Whether sessions can be started. A server is healthy from its first successful start of a sandbox of the default
+//! template and flavor until such a start fails.
 
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
