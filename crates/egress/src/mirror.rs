@@ -21,6 +21,7 @@ mod hash;
 mod indexes;
 mod names;
 mod packument;
+mod programs;
 mod python_index;
 mod registries;
 mod response;
@@ -35,13 +36,15 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
+use tokio::time::Instant;
 
 use crate::decision::DecisionLog;
 pub use cache::{CacheUsage, PackageCache, PruneLimits, Pruned};
 use downloads::Downloads;
 use guest::{Admission, Guest};
 use indexes::Indexes;
+use programs::Program;
 use registries::Registries;
 pub use registries::{NpmRegistries, PythonIndexes, RegistrySource};
 
@@ -67,6 +70,10 @@ pub(crate) struct Inner {
     indexes: Indexes,
     downloads: Arc<Downloads>,
     admission: Arc<Admission>,
+    /// The uv that sandboxes may use.
+    uv: Option<&'static Program>,
+    /// The time of the last failure to provide uv. Locked while it is being provided.
+    uv_failure: Mutex<Option<Instant>>,
 }
 
 impl Drop for Inner {
@@ -99,8 +106,17 @@ impl Mirror {
             indexes: Indexes::new(cache.clone()),
             downloads: Arc::new(Downloads::new(cache.clone(), settings.max_bytes)),
             admission: Arc::new(Admission::new()),
+            uv: programs::UV,
+            uv_failure: Mutex::new(None),
             cache,
         }))
+    }
+
+    /// Returns the directory in which uv appears after a sandbox has requested it. It is to be mounted in sandboxes,
+    /// read-only. `None` if there is no uv for this architecture, or the cache cannot be used.
+    pub fn uv_directory(&self) -> Option<PathBuf> {
+        let created = programs::create_directory(self.0.uv?, &self.0.cache);
+        created.inspect_err(|error| tracing::debug!("sandboxes have no uv: the cache cannot be used: {error}")).ok()
     }
 
     /// Serves the listener of one sandbox. When the future is dropped, all its connections are closed.

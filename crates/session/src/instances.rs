@@ -119,6 +119,6 @@ fn instance_spec(template: &Template, flavor: &Flavor, settings: &SessionSetting
         let path = spec.environment.entry("PATH".into()).or_default();
         *path = format!("{}:{path}", found.directory.display());
     }
-    packages::add(&mut spec, template, &settings.guest_writable);
+    packages::add(&mut spec, template, settings);
     spec
 }

@@ -74,7 +74,7 @@ pub(super) async fn egress_connections_have_the_dialled_address(backend: Constru
     {
         dial(&mut instance, address, listener).await;
     }
-    for ip in ["169.254.169.254", "10.0.0.1", "198.17.255.255", "198.20.0.0", "1.1.1.1"] {
+    for ip in ["169.254.169.254", "10.0.0.1", "198.17.255.255", "198.20.0.0", "203.0.113.1"] {
         assert!(!connects(&mut instance, ip, 80).await, "{ip} must be unreachable");
     }
     backend.end().await;

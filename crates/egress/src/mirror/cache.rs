@@ -5,6 +5,7 @@
 //! v1/files/ALGORITHM/XX/HASH   files, whose content has this hash
 //! v1/index/XX/KEY              documents of indexes
 //! v1/new/HASH                  downloads, each locked by the process that writes it
+//! v1/programs/NAME-VERSION/    one program, in a directory that sandboxes have read-only
 //! ```
 //! A file is written under `new` and renamed when it is complete and its hash is correct, so that every entry is complete.
 //! The access time of a file is the time of its last use, which pruning goes by; the modification time of a document is
@@ -65,7 +66,13 @@ impl PackageCache {
     }
 
     /// Creates the directories, and checks that no other user can write them.
+    ///
+    /// The cache is usually `~/.cache/ringfence`. A home directory that does not exist, such as that of a system user, is
+    /// not created.
     pub(super) fn create(&self) -> io::Result<()> {
+        if let Some(home) = self.root.ancestors().nth(3) {
+            fs::metadata(home)?;
+        }
         for part in ["", "files", "index", "new"] {
             create_private(&self.root.join(FORMAT).join(part))?;
         }
@@ -75,6 +82,23 @@ impl PackageCache {
             return Err(io::Error::from(io::ErrorKind::PermissionDenied));
         }
         fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700))
+    }
+
+    /// Returns the directory of the directories of programs.
+    pub(super) fn programs_directory(&self) -> PathBuf {
+        self.root.join(FORMAT).join("programs")
+    }
+
+    /// Returns whether a program exists, and records the use.
+    pub(super) fn use_program(path: &Path) -> io::Result<bool> {
+        let Some(file) = open(path)? else { return Ok(false) };
+        record_use(&file, &file.metadata()?);
+        Ok(true)
+    }
+
+    /// Returns a temporary file, to be renamed within the cache.
+    pub(super) fn new_file(&self) -> io::Result<tempfile::NamedTempFile> {
+        tempfile::NamedTempFile::new_in(self.root.join(FORMAT).join("new"))
     }
 
     fn file_path(&self, hash: &FileHash) -> PathBuf {
@@ -133,7 +157,7 @@ impl PackageCache {
         let target = self.index_path(key);
         create_private(target.parent().unwrap_or(&self.root))?;
         // Other processes may write the same document, also some with the same process id in other containers.
-        let mut file = tempfile::NamedTempFile::new_in(self.root.join(FORMAT).join("new"))?;
+        let mut file = self.new_file()?;
         parts.iter().try_for_each(|part| file.write_all(part))?;
         file.persist(target)?;
         Ok(())
@@ -249,6 +273,17 @@ mod tests {
         fs::write(cache.root.join(FORMAT).join("new").join(hash.hex()), "half").unwrap();
         let Claim::New(new) = cache.claim(&hash).unwrap() else { panic!("the file is free") };
         assert_eq!(new.file().unwrap().metadata().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn home_directory_is_not_created() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = directory.path().join("home");
+        let cache = PackageCache::in_directory(&home.join(".cache/ringfence"));
+        assert_eq!(cache.create().map_err(|error| error.kind()), Err(io::ErrorKind::NotFound));
+        assert!(!home.exists());
+        fs::create_dir(&home).unwrap();
+        cache.create().unwrap();
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl Response {
         response
     }
 
-    pub(super) fn json(content_type: &'static str, body: Vec<u8>) -> Self {
+    pub(super) fn ok(content_type: &'static str, body: Vec<u8>) -> Self {
         Self { status: "200 OK", content_type, fields: Vec::new(), body: Body::Bytes(body) }
     }
 

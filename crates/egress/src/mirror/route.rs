@@ -24,6 +24,8 @@ pub(super) enum Route {
         name: NpmName,
         version: String,
     },
+    /// `/programs/uv`
+    Uv,
     /// A function of a registry that the mirror does not have.
     Unsupported(&'static str),
     NotFound,
@@ -47,6 +49,7 @@ impl Route {
                 PythonName::parse(name).map_or(Self::NotFound, Self::PythonIndex)
             }
             ["pypi", "files", project, hash, file] => python_file(project, hash, file).unwrap_or(Self::NotFound),
+            ["programs", "uv"] => Self::Uv,
             ["npm", rest @ ..] => npm(rest, true),
             // npm replaces only the host in lock files, so that the path of a tarball has no prefix then.
             rest => npm(rest, false),
@@ -151,6 +154,7 @@ mod tests {
         assert_eq!(Route::parse("/npm/-/npm-11.0.0.tgz"), npm);
         assert_eq!(Route::parse("/npm/npm/-/npm-11.0.0.tgz"), npm);
         assert_eq!(Route::parse("/npm/-/ping"), Route::Ping);
+        assert_eq!(Route::parse("/programs/uv"), Route::Uv);
     }
 
     #[test]

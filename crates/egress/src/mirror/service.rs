@@ -45,9 +45,19 @@ pub(super) struct Request<'a> {
 }
 
 /// A file that can be served.
-enum FoundFile {
+pub(super) enum FoundFile {
     Complete(File, u64),
     Running(watch::Receiver<Progress>, Arc<File>, u64),
+}
+
+impl FoundFile {
+    /// Returns the file if no download of it is running.
+    pub(super) fn complete(self) -> Option<File> {
+        match self {
+            Self::Complete(file, _) => Some(file),
+            Self::Running(..) => None,
+        }
+    }
 }
 
 impl Inner {
@@ -60,7 +70,7 @@ impl Inner {
             return Response::error(&error);
         }
         let result = match route {
-            Route::Ping => Ok(Response::json(JSON, b"{}".to_vec())),
+            Route::Ping => Ok(Response::ok(JSON, b"{}".to_vec())),
             Route::NotFound => Ok(not_found()),
             Route::Unsupported(text) => Ok(Response::text("404 Not Found", "unsupported", text)),
             Route::PythonIndex(project) => self.python_page(guest, &project, request).await,
@@ -69,6 +79,7 @@ impl Inner {
                 file.map(|file| file_response(file, request.range))
             }
             Route::Packument(name) => self.packument_page(guest, &name, request, base).await,
+            Route::Uv => self.uv(guest).await,
             Route::Tarball { name, version } => {
                 let file = self.tarball(guest, &name, &version, request).await;
                 file.map(|file| file_response(file, request.range))
@@ -180,7 +191,7 @@ impl Inner {
         }
     }
 
-    async fn python_file(
+    pub(super) async fn python_file(
         self: &Arc<Self>,
         guest: &Arc<Guest>,
         project: &PythonName,

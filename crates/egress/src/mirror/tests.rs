@@ -1,5 +1,6 @@
 //! The whole mirror over loopback, against registries that the tests script.
 
+mod programs;
 mod scripted;
 
 use std::fs::{self, FileTimes, OpenOptions};

@@ -1,6 +1,7 @@
 #!/workspace/.venv/bin/python -IS
 """`pip` of a session: runs `uv pip` where uv is available, because it takes a tenth of the time, and else the pip of the
-interpreter. Also the module that `python -m pip` runs.
+interpreter. Also the module that `python -m pip` runs. If the host has no uv, also `uv` and `uvx`: the package mirror
+downloads uv when a session first uses one of these.
 
 Subcommands and options that uv lacks go to the interpreter's pip. It changes only the virtual environment: `--user` and
 `--break-system-packages` have no effect. `uv pip list` would leave out packages of the system, so pip lists.
@@ -8,6 +9,10 @@ Subcommands and options that uv lacks go to the interpreter's pip. It changes on
 
 import os
 import sys
+
+# The directory in which the mirror provides uv, as a mount of the host. It does not exist if the host has uv.
+UV_OF_MIRROR = "/run/ringfence/bin/uv"
+UV_TIMEOUT_S = 60
 
 # The options of pip that uv has: its name there, "" for options without effect, None for those that need pip.
 INSTALL_FLAGS = {
@@ -64,11 +69,17 @@ sys.exit(main())
 
 
 def main(arguments):
-    uv, pip = find_uv(), find_pip()
+    program = os.path.basename(sys.argv[0])
+    if program in ("uv", "uvx"):
+        return run_uv(["tool", "run", *arguments] if program == "uvx" else arguments)
+    translated, pip = translate(arguments), find_pip()
+    # The mirror may have to download uv, so it is requested only if it is used.
+    uv = find_uv() if translated is not None or not pip else None
+    if not uv:
+        translated = None
     if not uv and not pip:
         sys.stderr.write(NO_INSTALLER)
         return 1
-    translated = translate(arguments) if uv else None
     if translated is None and not pip:
         translated = arguments if arguments[:1] and arguments[0] in SAME_IN_UV else None
         if translated is None:
@@ -136,12 +147,38 @@ def is_set(value):
     return value.lower() not in ("", "0", "false", "no", "off")
 
 
+def run_uv(arguments):
+    uv = find_uv()
+    if not uv:
+        sys.stderr.write("uv: it is not installed, and the package mirror cannot provide it\n")
+        sys.stderr.write("hint: use pip, or install uv on the host of ringfence; sessions that start afterwards have it\n")
+        return 1
+    os.execv(uv, ["uv", *arguments])
+
+
 def find_uv():
     for directory in os.environ.get("PATH", os.defpath).split(":"):
         path = f"{directory}/uv"
-        if directory and os.access(path, os.X_OK):
+        if directory and os.access(path, os.X_OK) and not os.path.samefile(path, __file__):
             return path
-    return None
+    return uv_of_mirror()
+
+
+def uv_of_mirror():
+    """Returns the uv of the package mirror, which downloads it at the first request."""
+    mirror = os.environ.get("UV_DEFAULT_INDEX", "").partition("/pypi/")[0]
+    if not os.path.isdir(os.path.dirname(UV_OF_MIRROR)) or not mirror.startswith("http://127.0.0.1:"):
+        return None
+    if not os.access(UV_OF_MIRROR, os.X_OK):
+        import http.client
+
+        try:
+            connection = http.client.HTTPConnection(mirror.removeprefix("http://"), timeout=UV_TIMEOUT_S)
+            connection.request("GET", "/programs/uv")
+            connection.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            return None
+    return UV_OF_MIRROR if os.access(UV_OF_MIRROR, os.X_OK) else None
 
 
 def find_pip():

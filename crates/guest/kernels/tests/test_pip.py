@@ -88,6 +88,23 @@ class ProgramTest(unittest.TestCase):
         done = self.run_pip("install", "--no-index", "no-such-package-of-a-test", path=self.directory)
         self.assertIn("No matching distribution found", done.stderr)
 
+    def test_link_named_uv_runs_uv_or_names_the_remedy(self):
+        link = os.path.join(self.directory, "link", "uv")
+        os.mkdir(os.path.dirname(link))
+        os.symlink(PIP, link)
+        # The link itself is on PATH too, and is not executed again.
+        environment = {"PATH": f"{os.path.dirname(link)}:{self.directory}"}
+        command = [sys.executable, "-IS", link, "pip", "list"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("hint: use pip, or install uv on the host", done.stderr)
+        uv = os.path.join(self.directory, "uv")
+        with open(uv, "w") as file:
+            file.write('#!/bin/sh\necho "$@"\n')
+        os.chmod(uv, 0o755)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment)
+        self.assertEqual(done.stdout, "pip list\n", done.stderr)
+
     def test_message_without_any_installer_names_the_remedy(self):
         copy = os.path.join(self.directory, "copy.py")
         with open(PIP) as source, open(copy, "w") as file:

@@ -7,29 +7,29 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ringfence_backend::interpreter::{self, GuestPython};
-use ringfence_config::GuestWritable;
-use ringfence_core::{Language, Root, Spec, Template, Volume, WORKSPACE, WorkspaceEntry};
+use ringfence_config::{GuestWritable, SessionSettings};
+use ringfence_core::{Access, Language, Network, Root, Spec, Template, Volume, WORKSPACE, WorkspaceEntry};
 use ringfence_guest::sources;
 
 /// The directory of the virtual environment, relative to the workspace. Listings of the workspace leave it out.
 pub(crate) const ENVIRONMENT: &str = ".venv";
 
-/// The uv of the host inside a session.
+/// The directory with uv inside a session.
 const UV_DIRECTORY: &str = "/run/ringfence/bin";
 
 /// The directory of `npm install --global`, which may not write to the directory of Node.
 const NPM_PREFIX: &str = "/workspace/.npm-global";
 
 /// Adds what a session needs to install packages. `PATH` of the spec contains the interpreter already.
-pub(super) fn add(spec: &mut Spec, template: &Template, writable: &GuestWritable) {
+pub(super) fn add(spec: &mut Spec, template: &Template, settings: &SessionSettings) {
     match template.language {
-        Language::Python => add_python(spec, template, writable),
+        Language::Python => add_python(spec, template, settings),
         Language::Node => add_npm(spec),
         Language::Bash => {}
     }
 }
 
-fn add_python(spec: &mut Spec, template: &Template, writable: &GuestWritable) {
+fn add_python(spec: &mut Spec, template: &Template, settings: &SessionSettings) {
     // An image may have an environment of its own.
     if spec.environment.contains_key("VIRTUAL_ENV") {
         return;
@@ -44,9 +44,17 @@ fn add_python(spec: &mut Spec, template: &Template, writable: &GuestWritable) {
         spec.workspace_entries.push(link_to_template(&python, &installed.guest));
         directories.push(installed.guest.join("bin"));
     }
-    if let Some(uv) = host_uv(template, writable) {
+    if let Some(uv) = host_uv(template, &settings.guest_writable) {
         spec.volumes.push(uv);
         directories.push(UV_DIRECTORY.into());
+    } else if let Some(uv) = uv_of_the_mirror(spec, template, settings) {
+        spec.volumes.push(uv);
+        // Until a session has requested uv, the directory is empty, so the shim is first on PATH.
+        let shim = |name: &str| WorkspaceEntry::Link {
+            path: Path::new(ENVIRONMENT).join("bin").join(name),
+            target: sources::PIP.0.into(),
+        };
+        spec.workspace_entries.extend(["uv", "uvx"].map(shim));
     }
     let directories: Vec<String> = directories.iter().map(|directory| directory.display().to_string()).collect();
     spec.environment.insert("PATH".into(), format!("{}:{path}", directories.join(":")));
@@ -67,6 +75,17 @@ fn host_uv(template: &Template, writable: &GuestWritable) -> Option<Volume> {
     let found = interpreter::find("uv").filter(|_| template.root == Root::Host)?;
     writable.check(&found.volume.host).ok()?;
     Some(Volume { guest: Path::new(UV_DIRECTORY).join("uv"), ..found.volume })
+}
+
+/// The directory in which the package mirror provides uv, for a session that would have none.
+fn uv_of_the_mirror(spec: &Spec, template: &Template, settings: &SessionSettings) -> Option<Volume> {
+    let has_mirror = spec.network != Network::None && settings.network.packages;
+    let mirror = settings.network.mirror.as_ref().filter(|_| has_mirror && template.root == Root::Host)?;
+    if ["/usr/local/bin/uv", "/usr/bin/uv"].iter().any(|path| Path::new(path).exists()) {
+        return None;
+    }
+    let host = mirror.uv_directory()?;
+    Some(Volume { host, guest: UV_DIRECTORY.into(), access: Access::ReadOnly, allowed_root: None })
 }
 
 /// The `.pth` file that adds the packages of the template to those of the environment. The latter come first.
@@ -141,7 +160,7 @@ mod tests {
         let flavors = Flavors::default();
         let mut spec = template.spec(flavors.find("small").unwrap(), Vec::new());
         spec.command = None;
-        add(&mut spec, template, &GuestWritable::default());
+        add(&mut spec, template, &SessionSettings::default());
         spec
     }
 

@@ -44,9 +44,7 @@ fn assert_installs(user: User, server: &Server) {
     assert_runs(server, &session, "pip install requests");
     let imported = server.execute(&session, "import requests; requests.__file__.startswith('/workspace/.venv/')");
     assert_eq!(imported["result"], "True", "{user:?}: {imported}");
-    if run(server, &session, "command -v uv")["exit_code"] == 0 {
-        assert_runs(server, &session, "uv pip install idna && uv pip show idna");
-    }
+    assert_runs(server, &session, "uv pip install idna && uv pip show idna && uvx --help");
     let session = server.create_session("node", "1");
     assert_runs(server, &session, "npm install left-pad");
     let imported = server.execute(&session, "(await import('left-pad')).default('1', 3, '0')");
@@ -121,6 +119,10 @@ fn guest_cannot_change_what_another_session_installs() {
     let server = start(user, &cache, &registries);
     let session = server.create_session("python", ATTACK);
     assert_runs(&server, &session, "pip install idna");
+    // The uv of the mirror is one program for all sessions.
+    let uv = "uv=$(readlink -f /run/ringfence/bin/uv) && test -x $uv && ! chmod 777 $uv && ! cp /bin/true $uv && \
+              ! rm -f $uv && ! touch /run/ringfence/bin/pip && uv --version";
+    assert_runs(&server, &session, uv);
     let control = server.execute(&session, "send('GET /pypi/simple/idna/')");
     assert_eq!(control["stdout"], "GET /pypi/simple/idna/ 200 False\n", "{control}");
     let packages = cache.path().join("mirror");
@@ -181,7 +183,7 @@ report = {
     'read host file': attempt(lambda: open(HOST_FILE).read()),
     'system': attempt(write, '/usr/lib/evil'),
     'interpreter': attempt(write, os.path.realpath('/usr/bin/python3')),
-    'internet': attempt(connect, '1.1.1.1', 443),
+    'internet': attempt(connect, '203.0.113.1', 443),
     'server': attempt(connect, '127.0.0.1', SERVER_PORT),
     'environment': attempt(lambda: [name for name, value in os.environ.items() if 'a-secret-of-the-host' in value]),
     'processes': attempt(lambda: [pid for pid in os.listdir('/proc') if pid.isdigit() and

@@ -12,7 +12,7 @@ use super::{FORMAT, PackageCache};
 /// The size of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheUsage {
-    /// Number of wheels, source archives and tarballs.
+    /// Number of wheels, source archives, tarballs and programs.
     pub files: u64,
     pub file_bytes: u64,
     /// Number of documents of indexes.
@@ -97,7 +97,7 @@ impl PackageCache {
     fn entries(&self) -> io::Result<Vec<Entry>> {
         let base = self.root.join(FORMAT);
         let mut entries = Vec::new();
-        for (directory, depth, is_document) in [("files", 2, false), ("index", 1, true)] {
+        for (directory, depth, is_document) in [("files", 2, false), ("programs", 1, false), ("index", 1, true)] {
             collect(&base.join(directory), depth, is_document, &mut entries)?;
         }
         Ok(entries)
