@@ -24,7 +24,7 @@ use rustix::termios::{isatty, tcgetwinsize};
 use crate::configuration::sources;
 use crate::failure::Failure;
 use crate::options::{AcceptOption, EnvironmentOption, NetworkOption, VolumeOption, seconds};
-use egress::{Egress, ShownDecisions};
+use egress::{Authority, Egress, ShownDecisions};
 
 /// Run one command in a new sandbox.
 ///
@@ -48,7 +48,8 @@ pub(crate) struct Arguments {
     /// In read-write volumes, also protect names that do not exist yet, and make git repositories read-only
     #[arg(long)]
     strict_volumes: bool,
-    /// The network access: `none`, or `allow=HOST[:PORT][+private],…` for hosts that the egress proxy allows
+    /// The network access: `none`, or `allow=HOST[:PORT][+private],…` for hosts that the egress proxy allows. A host may be
+    /// followed by the allowed requests: `allow=HOST method=GET path=/docs/*`
     #[arg(long, default_value = "none", value_name = "none|allow=HOST,…")]
     network: NetworkOption,
     /// Memory limit of all processes together, for example 512M
@@ -105,7 +106,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         NetworkOption::Allow(rules) => rules,
     };
     let shown = if arguments.verbose { ShownDecisions::All } else { ShownDecisions::Refusals };
-    attach::run(&spec, stdio, Egress { rules, shown }, arguments.timeout)
+    let authority = Authority::add_to(&mut spec, &rules)?;
+    attach::run(&spec, stdio, Egress { rules, shown, authority }, arguments.timeout)
 }
 
 /// Returns the paths in the volumes that belong to servers of this user. Guests must not reach them: sockets among them

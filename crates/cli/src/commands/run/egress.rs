@@ -1,9 +1,12 @@
 //! Serves the egress of the sandbox in a separate thread.
 
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use ringfence_core::EgressSockets;
-use ringfence_egress::{Decision, DecisionLog, EgressSettings, Policy, RefusedHosts, Remedy, Rule};
+use ringfence_core::{EgressSockets, Spec};
+use ringfence_egress::{
+    Decision, DecisionLog, EgressSettings, GuestFiles, Policy, RefusedHosts, Remedy, Rule, SandboxCredentials,
+};
 use tokio::sync::oneshot;
 
 use crate::failure::Failure;
@@ -16,6 +19,33 @@ const MAX_PENDING_DECISIONS: usize = 64;
 pub(super) struct Egress {
     pub(super) rules: Vec<Rule>,
     pub(super) shown: ShownDecisions,
+    pub(super) authority: Option<Authority>,
+}
+
+/// The certificate authority with which requests to hosts are checked whose rules have methods or paths.
+pub(super) struct Authority {
+    credentials: Arc<SandboxCredentials>,
+    /// Removed when the command has ended.
+    _files: GuestFiles,
+}
+
+impl Authority {
+    /// Makes the authority of a sandbox and lets its programs trust it. `None` if no rule needs one.
+    pub(super) fn add_to(spec: &mut Spec, rules: &[Rule]) -> Result<Option<Self>, Failure> {
+        if !rules.iter().any(|rule| rule.requests().is_limited()) {
+            return Ok(None);
+        }
+        let failed = |cause: &dyn std::error::Error| {
+            Failure::new("cannot make the certificate authority of the sandbox").caused_by(cause)
+        };
+        let credentials = SandboxCredentials::generate(&[]).map_err(|error| failed(&error))?;
+        let files = credentials.write_guest_files(&std::env::temp_dir()).map_err(|error| failed(&error))?;
+        spec.volumes.extend(files.volumes(&spec.root));
+        for (name, value) in credentials.environment() {
+            spec.environment.entry(name).or_insert(value);
+        }
+        Ok(Some(Self { credentials: Arc::new(credentials), _files: files }))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,9 +72,11 @@ pub(super) fn serve(sockets: EgressSockets, egress: Egress) -> Result<RunningEgr
     let failed = |error: std::io::Error| Failure::new("cannot serve the network of the sandbox").caused_by(&error);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let (log, mut decisions) = DecisionLog::bounded(MAX_PENDING_DECISIONS);
-    let settings = EgressSettings::new(Policy { rules: egress.rules }, log);
+    let Egress { rules, shown, authority } = egress;
+    let credentials = authority.as_ref().map(|authority| Arc::clone(&authority.credentials));
+    let settings = EgressSettings { credentials, ..EgressSettings::new(Policy { rules }, log) };
     let (stop, mut stopped) = oneshot::channel::<()>();
-    let mut notices = Notices { shown: egress.shown, refused: RefusedHosts::default(), lines: 0 };
+    let mut notices = Notices { shown, refused: RefusedHosts::default(), lines: 0 };
     let work = move || {
         runtime.block_on(async {
             let _served = match ringfence_egress::Egress::start(sockets, settings) {
@@ -65,6 +97,7 @@ pub(super) fn serve(sockets: EgressSockets, egress: Egress) -> Result<RunningEgr
         notices.finish();
         // A lookup that hangs does not delay the end.
         runtime.shutdown_background();
+        drop(authority);
     };
     let thread = thread::Builder::new().name("egress".into()).spawn(work).map_err(failed)?;
     Ok(RunningEgress { stop: Some(stop), thread: Some(thread) })

@@ -1,8 +1,9 @@
 //! Rules for requests: a host of which a session may use some methods and paths.
 
 use std::fs;
+use std::process::Stdio;
 
-use ringfence_testkit::{Server, User};
+use ringfence_testkit::{Server, User, process};
 use serde_json::Value;
 
 use super::reach::{WITHOUT_PROXY, run};
@@ -33,12 +34,16 @@ const REQUESTS: [(&str, Option<&str>); 11] = [
     ("-H 'X-HTTP-Method-Override: DELETE' URL/user", Some("request-override")),
 ];
 
-fn start(network: &TestNetwork, user: User) -> Server {
+fn write_pages(network: &TestNetwork) {
     for path in ["user", "repos/me/a/b"] {
         let path = network.path().join("pages").join(path);
         fs::create_dir_all(path.parent().expect("a directory")).expect("create a directory");
         fs::write(path, "allowed content\n").expect("write the page");
     }
+}
+
+fn start(network: &TestNetwork, user: User) -> Server {
+    write_pages(network);
     // The certificate of the host is verified with the authorities that the server trusts.
     let trust = network.path().join("trusted/ca.pem");
     network.server_with(user, CONFIGURATION, &[("SSL_CERT_FILE", trust.to_str().expect("valid UTF-8"))])
@@ -77,6 +82,38 @@ fn only_requests_with_a_rule_arrive() {
                 let is_named = lines.len() == 1 && lines[0].starts_with("network: blocked example.test:");
                 assert!(is_named, "{user:?}: {prefix} {arguments}: {result}");
                 assert_eq!(requests_in(&log), Vec::<&String>::new(), "{user:?}: {prefix} {arguments}");
+            }
+        }
+    }
+}
+
+#[test]
+fn requests_of_run_are_checked_too() {
+    const TEST: &str = "network::requests::requests_of_run_are_checked_too";
+    let Some(network) = TestNetwork::enter(TEST) else { return };
+    write_pages(&network);
+    for user in User::ALL {
+        if user.skip_if_unavailable(TEST) {
+            continue;
+        }
+        for scheme in ["http", "https"] {
+            for prefix in ["env", WITHOUT_PROXY] {
+                let fetch = |path: &str| {
+                    let mut command = network.ringfence(user);
+                    command.env("SSL_CERT_FILE", network.path().join("trusted/ca.pem"));
+                    command.args(["run", "--template", "bash", "--network"]);
+                    command.arg("allow=example.test+private method=GET path=/user");
+                    command.args(["--", "bash", "-c", &format!("{prefix} curl -sS -i {scheme}://example.test{path}")]);
+                    process::run(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+                };
+                let allowed = fetch("/user");
+                assert!(allowed.text().contains("allowed content"), "{user:?}: {scheme}: {prefix}: {allowed:?}");
+                network.take_log();
+                let refused = fetch("/repos/me/a/b");
+                assert!(refused.text().contains("403 Forbidden"), "{user:?}: {scheme}: {prefix}: {refused:?}");
+                let line = "ringfence: network: blocked example.test:";
+                assert_eq!(refused.stderr.matches(line).count(), 1, "{user:?}: {scheme}: {prefix}: {refused:?}");
+                assert_eq!(requests_in(&network.take_log()), Vec::<&String>::new(), "{user:?}: {scheme}: {prefix}");
             }
         }
     }
