@@ -33,6 +33,12 @@ impl Section {
         Self { rows: Vec::new(), not_measured: vec![format!("the whole benchmark: {error:#}")] }
     }
 
+    /// Appends the rows and notes of another section.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.rows.extend(other.rows);
+        self.not_measured.extend(other.not_measured);
+    }
+
     /// Returns one row for each candidate, and a note for each that failed.
     pub(crate) fn of_candidates(candidates: Vec<Candidate<'_>>) -> Self {
         let mut section = Self::default();

@@ -40,11 +40,21 @@ pub(crate) struct PreparedServer {
 impl Server {
     /// Prepares `ringfence serve` with this configuration file alone.
     pub(crate) fn prepare(ringfence: &Path, configuration: &str) -> Result<PreparedServer> {
+        Self::prepare_with_variables(ringfence, configuration, &[])
+    }
+
+    /// The same with additional environment variables.
+    pub(crate) fn prepare_with_variables(
+        ringfence: &Path,
+        configuration: &str,
+        variables: &[(&str, &Path)],
+    ) -> Result<PreparedServer> {
         let directory = tempfile::tempdir().context("cannot create a temporary directory")?;
         let file = directory.path().join("ringfence.toml");
         std::fs::write(&file, configuration)?;
         let mut command = bound_command(ringfence)?;
         command.args(["serve", "--host", "127.0.0.1", "--port", "0", "--config"]).arg(file);
+        command.envs(variables.iter().copied());
         PreparedServer::spawn(command, directory)
     }
 

@@ -1,7 +1,8 @@
 //! Requests from a session to an allowed host, compared with the same requests of a process of the host.
 //!
 //! The session connects to the address that its resolver returns, as programs do that know no proxy. The host is a web
-//! server of this program, at the name of this host. Both clients are the same Python code, and time themselves.
+//! server of this program, at the name of this host. Both clients are the same Python code, and time themselves. With
+//! TLS, the rule limits the paths of the host, so the proxy decrypts the requests and checks them.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
+use tempfile::NamedTempFile;
 
 use super::Setup;
 use crate::child::KillOnDrop;
@@ -26,43 +28,101 @@ const CLIENT: &str = include_str!("egress_client.py");
 const KEPT_REQUESTS: u32 = 10;
 
 pub(super) fn measure(setup: &Setup) -> Result<Section> {
-    let python = setup.python()?;
     let (name, address) = own_name()?;
-    let address = web::start(address)?;
-    let port = address.port();
-    let server = setup.start_server(&format!("[sessions]\nallow = [\"{name}:{port}+private\"]\n"))?;
-    let mut session = SessionClient::start(&server, &format!("NAME, PORT, ADDRESS = {name:?}, {port}, None"))?;
-    let mut direct =
-        DirectClient::start(python, &format!("NAME, PORT, ADDRESS = {name:?}, {port}, \"{}\"", address.ip()))?;
-    let mut section = Section::default();
-    let mut sample = |what: &str, call: &str, samples: usize| {
+    let mut plain = Clients::of_plain_host(setup, &name, address)?;
+    let mut section = plain.measure_requests(setup, "");
+    section.extend(plain.measure_transfer(setup));
+    drop(plain);
+    section.extend(Clients::of_tls_host(setup, &name, address)?.measure_requests(setup, " with TLS and checks"));
+    Ok(section)
+}
+
+/// A client in a session and one on the host, of the same web server.
+struct Clients {
+    session: SessionClient,
+    direct: DirectClient,
+    _server: Server,
+    /// The server reads this file again for each sandbox.
+    _authority: Option<NamedTempFile>,
+}
+
+impl Clients {
+    fn of_plain_host(setup: &Setup, name: &str, address: IpAddr) -> Result<Self> {
+        let address = web::start(address)?;
+        let rule = format!("\"{name}:{}+private\"", address.port());
+        let server = setup.start_server(&format!("[sessions]\nallow = [{rule}]\n"))?;
+        Self::start(setup, server, name, address, None)
+    }
+
+    fn of_tls_host(setup: &Setup, name: &str, address: IpAddr) -> Result<Self> {
+        let web::TlsServer { address, authority_pem } = web::start_tls(address, name)?;
+        let authority = NamedTempFile::new().context("cannot create a temporary file")?;
+        std::fs::write(authority.path(), authority_pem)?;
+        let rule = format!("{{ host = \"{name}:{}+private\", paths = [\"/*\"] }}", address.port());
+        let configuration = format!("[sessions]\nallow = [{rule}]\n");
+        let variables = [("SSL_CERT_FILE", authority.path())];
+        let server = Server::prepare_with_variables(setup.ringfence()?, &configuration, &variables)?.start()?;
+        Self::start(setup, server, name, address, Some(authority))
+    }
+
+    fn start(
+        setup: &Setup,
+        server: Server,
+        name: &str,
+        address: SocketAddr,
+        authority: Option<NamedTempFile>,
+    ) -> Result<Self> {
+        let port = address.port();
+        let has_tls = if authority.is_some() { "True" } else { "False" };
+        let variables = format!("NAME, PORT, HAS_TLS = {name:?}, {port}, {has_tls}");
+        let session = SessionClient::start(&server, &format!("{variables}\nADDRESS = AUTHORITY = None"))?;
+        let path = authority.as_ref().map_or("None".to_owned(), |file| format!("\"{}\"", file.path().display()));
+        let direct = format!("{variables}\nADDRESS, AUTHORITY = \"{}\", {path}", address.ip());
+        let direct = DirectClient::start(setup.python()?, &direct)?;
+        Ok(Self { session, direct, _server: server, _authority: authority })
+    }
+
+    /// Samples a call of both clients in turns. The rows are those of the session and of the host.
+    fn sample(&mut self, what: &str, call: &str, samples: usize) -> (Option<[Row; 2]>, Section) {
+        let Self { session, direct, .. } = self;
         let mut candidates = [
             Candidate::new(format!("ringfence, {what}"), || session.time(call)),
             Candidate::new(format!("direct, {what}"), || direct.time(call)),
         ];
         sample_in_turns(&mut candidates, samples);
-        let measured = Section::of_candidates(candidates.into());
-        section.not_measured.extend(measured.not_measured);
-        <[Row; 2]>::try_from(measured.rows).ok()
-    };
-    let mut rows = Vec::new();
-    let requests = [
-        (format!("kept_request({KEPT_REQUESTS})"), "request on a kept connection", 1.0),
-        ("first_connection()".into(), "lookup, connection and request", 5.0),
-    ];
-    for (call, what, limit) in requests {
-        let Some([ours, direct]) = sample(what, &call, setup.workload.calls / 10) else { continue };
-        let added = Row::single(format!("{what}: added"), "ms", ours.value - direct.value);
-        rows.extend([ours.compared_with(Some(&direct)), direct, added.target(Figure::Value, Bound::AtMost, limit)]);
+        let Section { rows, not_measured } = Section::of_candidates(candidates.into());
+        (rows.try_into().ok(), Section { rows: Vec::new(), not_measured })
     }
-    let bytes = setup.workload.transfer_bytes;
-    let what = format!("download of {} MiB", bytes >> 20);
-    if let Some(times) = sample(&what, &format!("transfer({bytes})"), setup.workload.transfers) {
-        let [ours, direct] = times.map(|row| rates(bytes, row));
-        rows.extend([ours.compared_with(Some(&direct)).target(Figure::Ratio, Bound::AtLeast, 0.8), direct]);
+
+    fn measure_requests(&mut self, setup: &Setup, suffix: &str) -> Section {
+        let requests = [
+            (format!("kept_request({KEPT_REQUESTS})"), "request on a kept connection", 1.0),
+            ("first_connection()".into(), "lookup, connection and request", 5.0),
+        ];
+        let mut section = Section::default();
+        for (call, what, limit) in requests {
+            let what = format!("{what}{suffix}");
+            let (rows, failures) = self.sample(&what, &call, setup.workload.calls / 10);
+            section.extend(failures);
+            let Some([ours, direct]) = rows else { continue };
+            let added = Row::single(format!("{what}: added"), "ms", ours.value - direct.value);
+            let added = added.target(Figure::Value, Bound::AtMost, limit);
+            section.rows.extend([ours.compared_with(Some(&direct)), direct, added]);
+        }
+        section
     }
-    section.rows = rows;
-    Ok(section)
+
+    fn measure_transfer(&mut self, setup: &Setup) -> Section {
+        let bytes = setup.workload.transfer_bytes;
+        let what = format!("download of {} MiB", bytes >> 20);
+        let (rows, mut section) = self.sample(&what, &format!("transfer({bytes})"), setup.workload.transfers);
+        if let Some(times) = rows {
+            let [ours, direct] = times.map(|row| rates(bytes, row));
+            let ours = ours.compared_with(Some(&direct)).target(Figure::Ratio, Bound::AtLeast, 0.8);
+            section.rows.extend([ours, direct]);
+        }
+        section
+    }
 }
 
 /// Returns the name of this host and an address of it. Other names of loopback, such as `localhost`, are those of the

@@ -1,10 +1,14 @@
-# The client of the egress benchmark, for sessions and for the host. NAME and PORT are those of the server. ADDRESS is its
-# address on the host, and None in a sandbox, where the resolver has another one.
+# The client of the egress benchmark, for sessions and for the host. NAME and PORT are those of the server, and HAS_TLS
+# says whether it uses TLS. ADDRESS is its address on the host, and None in a sandbox, where the resolver has another one.
+# AUTHORITY is the file with the authority of its certificate, and None in a sandbox, where variables name the file.
 
 import os
 import socket
+import ssl
 import struct
 import time
+
+tls = ssl.create_default_context(cafile=AUTHORITY) if HAS_TLS else None
 
 
 def address():
@@ -23,7 +27,7 @@ def address():
 def connect(to):
     connection = socket.create_connection((to, PORT), timeout=60)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+    return tls.wrap_socket(connection, server_hostname=NAME) if tls else connection
 
 
 buffer = bytearray(1 << 20)

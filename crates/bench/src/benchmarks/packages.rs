@@ -18,6 +18,7 @@ use crate::report::{Bound, Figure, Row, Section};
 use crate::sampling::{Candidate, sample_in_turns};
 
 const PIP: &str = "ringfence, pip install requests";
+const PIP_PANDAS: &str = "ringfence, pip install pandas";
 const NPM: &str = "ringfence, npm install left-pad";
 const HOST_PIP: &str = "pip of the host";
 const HOST_NPM: &str = "npm of the host";
@@ -25,31 +26,33 @@ const HOST_NPM: &str = "npm of the host";
 pub(super) fn measure(setup: &Setup) -> Result<Section> {
     let server = setup.start_server("")?;
     let directory = tempfile::tempdir().context("cannot create a temporary directory")?;
-    let (mut python, mut node) = (server.connect()?, server.connect()?);
+    let (mut python, mut pandas, mut node) = (server.connect()?, server.connect()?, server.connect()?);
     let mut candidates = vec![
         Candidate::new(PIP, || install(&mut python, "python", "pip install requests", "import requests; print(1)")),
         Candidate::new(HOST_PIP, || pip_of_the_host(setup, directory.path())),
     ];
+    if setup.workload.installs_data {
+        let code = "import pandas; print(1)";
+        candidates.push(Candidate::new(PIP_PANDAS, || install(&mut pandas, "python", "pip install pandas", code)));
+    }
     if setup.host.node.is_some() {
         let code = "await import('left-pad'); console.log(1)";
         candidates.push(Candidate::new(NPM, move || install(&mut node, "node", "npm install left-pad", code)));
         candidates.push(Candidate::new(HOST_NPM, || npm_of_the_host(directory.path())));
     }
     sample_in_turns(&mut candidates, setup.workload.installations);
-    let Section { rows, mut not_measured } = Section::of_candidates(candidates);
-    let mut rows = compare(rows);
+    let mut section = Section::of_candidates(candidates);
+    section.rows = compare(section.rows);
     if setup.workload.installs_data {
         match data::measure(setup, &server) {
-            Ok(measured) => {
-                rows.extend(measured.rows);
-                not_measured.extend(measured.not_measured);
-            }
-            Err(error) => not_measured.push(format!("the template `data`: {error:#}")),
+            Ok(measured) => section.extend(measured),
+            Err(error) => section.not_measured.push(format!("the template `data`: {error:#}")),
         }
     } else {
-        not_measured.push("the template `data`: its large packages are not installed with --quick".to_owned());
+        let note = "the template `data`: its large packages are not installed with --quick";
+        section.not_measured.push(note.to_owned());
     }
-    Ok(Section { rows, not_measured })
+    Ok(section)
 }
 
 /// Returns the time of the installation in a new session.
@@ -94,6 +97,7 @@ fn compare(rows: Vec<Row>) -> Vec<Row> {
     let find = |label: &str| references.iter().find(|row| row.label == label);
     let compared = rows.into_iter().map(|row| match row.label.as_str() {
         PIP => row.compared_with(find(HOST_PIP)).target(Figure::Value, Bound::AtMost, 600.0),
+        PIP_PANDAS => row.target(Figure::Value, Bound::AtMost, 500.0),
         NPM => row.compared_with(find(HOST_NPM)),
         _ => row,
     });
