@@ -297,8 +297,7 @@ impl Gateway {
                 json!({"resources": resources})
             }
             _ => {
-                let is_offered = self.has_builtin_tools() && self.authorizer.allows_action(Action::ReadOutput);
-                let builtin = is_offered.then(builtin_resources::output_template);
+                let builtin = builtin_resources::templates(|action| self.has_builtin_tools() && self.authorizer.allows_action(action));
                 let templates: Vec<Value> = builtin.into_iter().chain(of_servers(|view| &view.templates)).collect();
                 json!({"resourceTemplates": templates})
             }

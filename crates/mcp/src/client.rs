@@ -65,6 +65,9 @@ pub struct Context {
     pub client: Option<Arc<Client>>,
     pub cancel: CancellationToken,
     pub request: Id,
+    /// Whether the client has declared a protocol version: with `initialize`, in a header or in `_meta`. Plain requests
+    /// of programs that know JSON-RPC but not MCP declare none.
+    pub declares_version: bool,
 }
 
 impl MessageSink {
@@ -107,6 +110,11 @@ impl Client {
         let mut state = self.state.lock();
         state.capabilities = Arc::new(capabilities);
         state.version = version;
+    }
+
+    /// Whether the client has sent `initialize`.
+    pub(crate) fn is_initialized(&self) -> bool {
+        !self.state.lock().version.is_empty()
     }
 
     /// The event streams that the client may resume.

@@ -231,6 +231,7 @@ impl<S: Service> Connection<S> {
             client: Some(Arc::clone(&self.client)),
             cancel: if method == SUBSCRIBE_METHOD { &self.input_open } else { &self.ended }.child_token(),
             request: id.clone(),
+            declares_version: self.client.is_initialized() || era::declared_version(&params).is_some(),
         };
         let ticket = self.in_flight.enter(Some(key(id.clone())));
         let service = self.service.clone();

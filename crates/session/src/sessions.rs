@@ -295,6 +295,7 @@ impl Sessions {
             duration: start.elapsed(),
             notices,
             open_calls: outcome.open_calls,
+            retained: Arc::clone(&handle.outputs),
         })
     }
 

@@ -41,6 +41,8 @@ pub struct SessionSettings {
     pub max_total_memory_bytes: Option<u64>,
     /// Maximum number of calls in the queue of one session.
     pub max_queued_calls: usize,
+    /// Maximum size of the text of one result for a model.
+    pub max_result_text: usize,
     pub idle_timeout: Duration,
     pub max_age: Option<Duration>,
     /// Whether a new session over a limit ends the least recently used idle session, instead of being refused.
@@ -92,6 +94,7 @@ impl Default for SessionSettings {
             max_sessions_per_principal: None,
             max_total_memory_bytes: None,
             max_queued_calls: 32,
+            max_result_text: 16 << 10,
             idle_timeout: Duration::from_mins(30),
             max_age: None,
             evict_idle: false,

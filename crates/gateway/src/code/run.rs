@@ -43,7 +43,8 @@ impl CodeMode {
         cancel: CancellationToken,
     ) -> Result<CallResult, Failure> {
         let servers = self.find_servers(caller, server_names).await?;
-        let timeout = self.check_timeout(timeout)?;
+        let Inner { settings, .. } = &*self.0;
+        let timeout = timeout.unwrap_or(settings.timeout.min(settings.max_timeout));
         let mut is_retry = false;
         loop {
             let (session, is_new_session) = self.caller_session(caller).await?;
@@ -71,20 +72,6 @@ impl CodeMode {
                 result => return result.map(|result| CallResult { session_created: is_new_session, ..result }),
             }
         }
-    }
-
-    fn check_timeout(&self, requested: Option<Duration>) -> Result<Duration, Failure> {
-        let max = self.0.settings.max_timeout;
-        let timeout = requested.unwrap_or(self.0.settings.timeout.min(max));
-        if timeout > max {
-            let message = format!("timeout of {} s exceeds the maximum of {} s", timeout.as_secs_f64(), max.as_secs());
-            let failure = Failure::new(Kind::Validation, message).with("field", "timeout");
-            return Err(failure.with("rule", "code.max_timeout_s").hint(format!(
-                "request at most {} s; the operator can raise the limit with code.max_timeout_s",
-                max.as_secs()
-            )));
-        }
-        Ok(timeout)
     }
 
     /// Runs code in the session that the request names, or in a new one.

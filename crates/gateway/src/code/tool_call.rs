@@ -104,6 +104,7 @@ impl CodeRun {
             client: None,
             cancel: cancel.clone(),
             request: Id::Number(0),
+            declares_version: true,
         }
     }
 

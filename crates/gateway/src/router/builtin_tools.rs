@@ -1,7 +1,10 @@
 //! Runs a built-in tool. The call ends when its caller disconnects.
 
+use std::time::Duration;
+
 use ringfence_core::{Failure, Kind};
 use ringfence_mcp::client::Context;
+use ringfence_session::CallResult;
 use serde_json::Value;
 
 use super::Gateway;
@@ -33,34 +36,44 @@ impl Gateway {
         let (sender, questions) = Questions::of_client(context).filter(|_| sessions.network().ask).unzip();
         let (cancel, own_cancel) = RunningCall::cancellation(questions.as_ref(), context);
         let principal = context.principal.clone();
+        let (max_text, max_timeout) = (sessions.max_result_text(), sessions.max_timeout());
         let (work, rendering) = match call {
             ToolCall::ExecuteCode(mut request, servers) => {
                 request.questions.clone_from(&sender);
+                let clamped = ClampedTimeout::new(&mut request.timeout, max_timeout);
                 let work = match self.code.clone() {
                     None if !servers.is_empty() => return Err(no_servers()),
-                    None => DetachOnDrop::new(async move { sessions.execute(&principal, request, cancel).await }),
+                    None => DetachOnDrop::new(async move {
+                        Ok(clamped.note_in(sessions.execute(&principal, request, cancel).await?))
+                    }),
                     Some(code) => {
                         let caller = self.caller(context);
-                        DetachOnDrop::new(async move { code.execute_code(&caller, request, &servers, cancel).await })
+                        DetachOnDrop::new(async move {
+                            Ok(clamped.note_in(code.execute_code(&caller, request, &servers, cancel).await?))
+                        })
                     }
                 };
                 (work, Rendering::Run)
             }
-            ToolCall::RunPython(RunPython { code, servers, timeout }) => {
+            ToolCall::RunPython(RunPython { code, servers, mut timeout }) => {
                 let mode = self.code.clone().ok_or_else(no_servers)?;
+                let clamped = ClampedTimeout::new(&mut timeout, mode.settings().max_timeout.min(max_timeout));
                 let rendering = Rendering::Python(mode.settings().output_mode);
                 let caller = Caller { questions: sender, ..self.caller(context) };
-                let run = async move { mode.run_python(&caller, code, &servers, timeout, cancel).await };
+                let run = async move {
+                    Ok(clamped.note_in(mode.run_python(&caller, code, &servers, timeout, cancel).await?))
+                };
                 (DetachOnDrop::new(run), rendering)
             }
             ToolCall::ExecuteCommand(mut request) => {
                 request.questions = sender;
-                let run = async move { sessions.run_command(&principal, request, cancel).await };
+                let clamped = ClampedTimeout::new(&mut request.timeout, max_timeout);
+                let run = async move { Ok(clamped.note_in(sessions.run_command(&principal, request, cancel).await?)) };
                 (DetachOnDrop::new(run), Rendering::Run)
             }
             other => return Ok(Started::Immediate(other)),
         };
-        Ok(Started::Running(RunningCall { work, rendering, questions, cancel: own_cancel }))
+        Ok(Started::Running(RunningCall { work, rendering, max_text, questions, cancel: own_cancel }))
     }
 
     async fn call_immediate_tool(&self, call: ToolCall, context: &Context) -> Result<ToolResult, Failure> {
@@ -80,19 +93,42 @@ impl Gateway {
             }
             // Boxed: otherwise the future of every call would have the size of these.
             ToolCall::ReadFile(id, path, range) => {
-                Ok(reply::file(&id, Box::pin(sessions.read_file(&principal, &id, &path, range)).await?))
+                let file = Box::pin(sessions.read_file(&principal, &id, &path, range)).await?;
+                Ok(reply::file(&id, file, range, sessions.max_result_text()))
             }
             ToolCall::WriteFile(id, path, content) => {
                 Ok(reply::written_file(&Box::pin(sessions.write_file(&principal, &id, &path, content)).await?))
             }
             ToolCall::ListFiles(id, path) => {
-                Ok(reply::directory(&Box::pin(sessions.list_files(&principal, &id, &path)).await?))
+                let directory = Box::pin(sessions.list_files(&principal, &id, &path)).await?;
+                Ok(reply::directory(&directory, sessions.max_result_text()))
             }
             ToolCall::GetVolumePath => Ok(reply::volumes(sessions.volumes())),
             ToolCall::ExecuteCode(..) | ToolCall::RunPython(_) | ToolCall::ExecuteCommand(_) => {
                 Err(Failure::new(Kind::Internal, "a call that runs code was not started"))
             }
         }
+    }
+}
+
+/// A timeout that was longer than the maximum.
+struct ClampedTimeout(Option<Duration>);
+
+impl ClampedTimeout {
+    /// Shortens a requested timeout to the maximum.
+    fn new(requested: &mut Option<Duration>, max: Duration) -> Self {
+        if requested.is_none_or(|timeout| timeout <= max) {
+            return Self(None);
+        }
+        *requested = Some(max);
+        Self(Some(max))
+    }
+
+    /// Adds a notice to the result of the call.
+    fn note_in(self, mut result: CallResult) -> CallResult {
+        let note = |max: Duration| format!("the timeout was shortened to the maximum of {} s", max.as_secs());
+        result.notices.extend(self.0.map(note));
+        result
     }
 }
 

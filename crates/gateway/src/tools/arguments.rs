@@ -1,4 +1,7 @@
-//! Parses and validates the arguments of built-in tools. Unknown fields are errors.
+//! Parses and validates the arguments of built-in tools. Unknown fields are errors; see `tolerance` for other forms of
+//! values that are accepted.
+
+mod tolerance;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -134,7 +137,7 @@ struct WriteFileParams {
 
 #[derive(Clone, Copy, Deserialize)]
 enum Encoding {
-    #[serde(rename = "utf-8")]
+    #[serde(rename = "utf-8", alias = "utf8")]
     Utf8,
     #[serde(rename = "base64")]
     Base64,
@@ -164,7 +167,9 @@ impl ToolCall {
     }
 
     pub(crate) fn parse(tool: &str, arguments: Option<Map<String, Value>>) -> Result<Self, Failure> {
-        let arguments = Value::Object(arguments.unwrap_or_default());
+        let mut arguments = arguments.unwrap_or_default();
+        tolerance::normalize(&mut arguments);
+        let arguments = Value::Object(arguments);
         match tool {
             tools::EXECUTE_CODE => {
                 // The most frequent call: the path to an error is only tracked if there is one.
@@ -174,7 +179,7 @@ impl ToolCall {
                     template: params.template,
                     flavor: params.flavor,
                     session_id: params.session_id.map(session_id).transpose()?,
-                    timeout: params.timeout.map(timeout).transpose()?,
+                    timeout: params.timeout.map(bounded_timeout).transpose()?,
                     host: None,
                     questions: None,
                 };
@@ -185,7 +190,7 @@ impl ToolCall {
                 Ok(Self::RunPython(RunPython {
                     code: not_blank("code", params.code)?,
                     servers: params.servers.unwrap_or_default(),
-                    timeout: params.timeout.map(timeout).transpose()?,
+                    timeout: params.timeout.map(bounded_timeout).transpose()?,
                 }))
             }
             tools::SEARCH_TOOLS => {
@@ -193,11 +198,8 @@ impl ToolCall {
                 let limit = limit.map_or(tools::DEFAULT_FOUND_TOOLS, |UnsignedInteger(limit)| {
                     usize::try_from(limit).unwrap_or(usize::MAX)
                 });
-                if !(1..=tools::MAX_FOUND_TOOLS).contains(&limit) {
-                    let message = format!("limit must be between 1 and {}", tools::MAX_FOUND_TOOLS);
-                    let failure = Failure::new(Kind::Validation, message).with("field", "limit");
-                    return Err(failure.hint("omit it, or send a number in that range"));
-                }
+                // A search returns as many as there are, so a larger number needs no error.
+                let limit = limit.min(tools::MAX_FOUND_TOOLS);
                 Ok(Self::SearchTools(SearchTools { query: not_blank("query", query)?, limit }))
             }
             tools::EXECUTE_COMMAND => {
@@ -207,7 +209,7 @@ impl ToolCall {
                     template: params.template,
                     flavor: params.flavor,
                     session_id: params.session_id.map(session_id).transpose()?,
-                    timeout: params.timeout.map(timeout).transpose()?,
+                    timeout: params.timeout.map(bounded_timeout).transpose()?,
                     questions: None,
                 }))
             }
@@ -250,7 +252,9 @@ pub(crate) fn parse<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result
             "." => format!("{tool}: {}", error.inner()),
             field => format!("{tool}: {field}: {}", error.inner()),
         };
-        Failure::new(Kind::Validation, message)
+        let suggestion = tolerance::suggestion(&error.inner().to_string());
+        let failure = suggestion.into_iter().fold(Failure::new(Kind::Validation, message), Failure::hint);
+        failure
             .hint("send only known fields, with values of the right types")
             .hint("the inputSchema of a tool in tools/list shows its fields")
     })
@@ -291,6 +295,13 @@ pub(crate) fn session_id(text: String) -> Result<SessionId, Failure> {
     Err(Failure::session_not_found(&SessionId::from_caller(shown)))
 }
 
+/// Parses a timeout, whose maximum is applied later.
+fn bounded_timeout(seconds: f64) -> Result<Duration, Failure> {
+    /// More than any maximum.
+    const LONG_S: f64 = 1e9;
+    timeout(seconds.min(LONG_S))
+}
+
 pub(crate) fn timeout(seconds: f64) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
         Failure::new(Kind::Validation, "timeout must be a number of seconds greater than 0")
@@ -325,16 +336,56 @@ mod tests {
     }
 
     #[test]
+    fn other_forms_of_values_are_understood() {
+        let empty = json!({"code": "1", "template": "", "flavor": " ", "session_id": "", "timeout": 0, "servers": []});
+        let call = parse_call("execute_code", empty).unwrap();
+        assert_eq!(format!("{call:?}"), format!("{:?}", parse_call("execute_code", json!({"code": "1"})).unwrap()));
+        let ToolCall::ExecuteCode(request, servers) = parse_call(
+            "execute_code",
+            json!({"code": "1", "template": "python3", "timeout": " 2.5 ", "servers": "github"}),
+        )
+        .unwrap() else {
+            panic!()
+        };
+        assert_eq!((request.timeout, servers), (Some(Duration::from_millis(2500)), vec!["github".to_owned()]));
+        let long = parse_call("run_python", json!({"code": "1", "timeout": 1e300})).unwrap();
+        assert!(matches!(long, ToolCall::RunPython(RunPython { timeout: Some(timeout), .. }) if timeout.as_secs() > 1 << 20));
+        let part = json!({"session_id": "s", "path": "a", "offset": "3", "length": 0});
+        let part = parse_call("read_file", part).unwrap();
+        assert!(matches!(part, ToolCall::ReadFile(_, _, FileRange { offset: 3, length: None })));
+        let write = |encoding: &str| {
+            parse_call("write_file", json!({"session_id": "s", "path": "a", "content": "", "encoding": encoding}))
+        };
+        assert!(["", "UTF-8", "utf8", "Base64"].into_iter().all(|encoding| write(encoding).is_ok()));
+        assert!(matches!(parse_call("search_tools", json!({"query": "x", "limit": "7"})).unwrap(), ToolCall::SearchTools(SearchTools { limit: 7, .. })));
+        assert!(matches!(parse_call("list_files", json!({"session_id": "s", "path": ""})).unwrap(), ToolCall::ListFiles(_, path) if path == "."));
+    }
+
+    #[test]
+    fn unknown_field_is_an_error_with_the_nearest_name() {
+        for (field, nearest) in
+            [("sesion_id", "session_id"), ("sessionId", "session_id"), ("language", "template"), ("timeout_s", "timeout")]
+        {
+            let mut arguments = json!({"code": "1"});
+            arguments[field] = "x".into();
+            let failure = parse_call("execute_code", arguments).unwrap_err();
+            assert!(failure.message.contains(&format!("unknown field `{field}`")), "{failure}");
+            assert_eq!(failure.hints[0], format!("did you mean `{nearest}`?"));
+        }
+        let failure = parse_call("execute_code", json!({"code": "1", "zzz": 1})).unwrap_err();
+        assert!(!failure.hints[0].contains("did you mean"), "{failure:?}");
+    }
+
+    #[test]
     fn invalid_arguments_are_explained() {
         let calls = [
             ("execute_code", json!({})),
             ("execute_code", json!({"code": " \n"})),
             ("execute_code", json!({"code": 5})),
             ("execute_code", json!({"code": "1", "lang": "python"})),
-            ("execute_code", json!({"code": "1", "timeout": "30"})),
-            ("execute_code", json!({"code": "1", "timeout": 0})),
+            ("execute_code", json!({"code": "1", "timeout": "soon"})),
             ("execute_code", json!({"code": "1", "timeout": -1})),
-            ("execute_code", json!({"code": "1", "timeout": 1e300})),
+            ("execute_code", json!({"code": "1", "timeout": []})),
             ("execute_command", json!({"command": ""})),
             ("stop_session", json!({})),
             ("stop_session", json!({"session_id": ""})),
@@ -343,7 +394,7 @@ mod tests {
             ("read_file", json!({"session_id": "s"})),
             ("read_file", json!({"session_id": "s", "path": "a", "offset": -1})),
             ("read_file", json!({"session_id": "s", "path": "a", "offset": 1.5})),
-            ("read_file", json!({"session_id": "s", "path": "a", "offset": "1"})),
+            ("read_file", json!({"session_id": "s", "path": "a", "offset": "first"})),
             ("write_file", json!({"session_id": "s", "path": "", "content": ""})),
             ("write_file", json!({"session_id": "s", "path": "a", "content": "*", "encoding": "base64"})),
             ("write_file", json!({"session_id": "s", "path": "a", "content": "", "encoding": "latin1"})),

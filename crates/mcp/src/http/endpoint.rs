@@ -274,7 +274,11 @@ impl<S: Service> Caller<S> {
             Era::Legacy => client.as_ref().map(|client| client.capabilities()).unwrap_or_default(),
         };
         let (principal, cancel) = (self.principal.clone(), self.endpoint.shutdown.child_token());
-        Context { principal, era, capabilities, sink, client, cancel, request }
+        // Clients of versions without the header name the MCP session that `initialize` gave them, even if it has ended.
+        let declares_version = self.version().is_some()
+            || session_header(&self.headers).is_some()
+            || era::declared_version(params).is_some();
+        Context { principal, era, capabilities, sink, client, cancel, request, declares_version }
     }
 
     pub(super) fn handle_response(&self, id: &Id, outcome: Outcome) -> Response {
