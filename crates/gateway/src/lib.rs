@@ -26,5 +26,6 @@ pub use catalogue::{KnownServer, KnownServers};
 pub use hosting::{Hosting, HostingOptions, stored_servers};
 pub use http::{ServeError, serve_http};
 pub use operator::serve_operator;
+pub use ringfence_session::SessionOptions;
 pub use router::Gateway;
-pub use tools::code_mode_tools;
+pub use tools::{code_mode_tools, session_tools};

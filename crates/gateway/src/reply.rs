@@ -96,7 +96,10 @@ impl Parts {
         let [of_stdout, of_stderr, of_result, of_error, display_bytes] = shares(lengths, max_text);
         let retain = |parts: &[&[u8]]| answer.retained.retain_text(parts);
         let stream = |excerpt: &Excerpt, share: usize, output: &Output| {
-            Part::new(excerpt, share, output.full.as_ref(), || retain(&[&output.head, &output.tail]))
+            // Without a file of the session, the dropped bytes are lost.
+            let is_complete = output.dropped_bytes == 0;
+            let retain_all = || if is_complete { retain(&[&output.head, &output.tail]) } else { None };
+            Part::new(excerpt, share, output.full.as_ref(), retain_all)
         };
         let text = |excerpt: &Excerpt, share: usize, whole: Option<&str>| {
             Part::new(excerpt, share, None, || retain(&[whole.unwrap_or_default().as_bytes()]))

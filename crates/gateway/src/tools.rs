@@ -173,15 +173,14 @@ pub fn session_tools(choice: &SessionOptions) -> Vec<Value> {
 
 /// States at once what sessions have and lack, so that a model does not find out by trial.
 fn execute_code_description(choice: &SessionOptions) -> String {
-    let packages = if choice.packages.is_empty() {
-        "Only standard libraries.".to_owned()
-    } else {
-        format!("Only standard libraries, but {}.", choice.packages)
-    };
+    let packages =
+        if choice.packages.is_empty() { String::new() } else { format!(" ({})", choice.packages) };
     format!(
-        "Run code in a Linux sandbox. Variables and files in /workspace stay for later calls in its session. {packages} \
-         {} No root, no display, no input; a file of yours is not there until you write it.",
-        choice.network
+        "Run code in a Linux sandbox: {}, by template. Variables, imports and files in /workspace stay for later calls in \
+         its session. The value of the last expression is returned, and displayed images as images; top-level await \
+         works. Templates have only standard libraries{packages}. {} No root, no keyboard input, no screen. Files of the \
+         user are not there until you write them.",
+        choice.languages, choice.network
     )
 }
 
@@ -311,6 +310,7 @@ mod tests {
         SessionOptions {
             templates: ["python", "node", "bash", "data"].map(Into::into).into(),
             default_template: "python".into(),
+            languages: "Python, JavaScript (Node.js), bash".into(),
             packages: "data has numpy pandas matplotlib pillow requests openpyxl".into(),
             flavors: ["small", "medium", "large"].map(Into::into).into(),
             default_flavor: "small".into(),
@@ -340,7 +340,7 @@ mod tests {
     }
 
     /// The rules were found with google-genai 2.34 (which fails at a boolean `additionalProperties`), google-adk 2.13 and
-    /// openai-agents 0.24; `tests/clients/schemas.py` checks the real converters.
+    /// openai-agents 0.24, which adds `additionalProperties` and makes all properties required.
     #[test]
     fn input_schemas_have_only_keywords_that_all_converters_accept() {
         for tool in session_tools(&choice()).into_iter().chain(code_mode_tools(NETWORK)) {

@@ -43,6 +43,8 @@ pub struct CommandRequest {
 pub struct SessionOptions {
     pub templates: Vec<String>,
     pub default_template: String,
+    /// The languages of the templates, as text.
+    pub languages: String,
     /// The packages of those templates that have any, as text.
     pub packages: String,
     pub flavors: Vec<String>,

@@ -46,6 +46,7 @@ mod session_commands;
 mod sessions;
 mod shared_state;
 mod tokens;
+mod tool_failures;
 mod up;
 mod usage;
 mod volumes;

@@ -43,7 +43,7 @@ pub(crate) fn file(session: &SessionId, file: FileContent, range: FileRange, max
     let mut fields = json!({"path": path, "size": size, "offset": offset});
     let (content, length, encoding, is_cut) = match into_text(bytes, has_more) {
         Ok(text) => {
-            let (block, end) = text_block(&text, offset, size, max_text, &uri);
+            let (block, end) = text_block(&text, offset, size, max_text);
             let is_cut = end < text.len();
             if !is_cut {
                 fields["content"] = text.into();
@@ -72,13 +72,12 @@ pub(crate) fn file(session: &SessionId, file: FileContent, range: FileRange, max
     }
     summary.push(']');
     let mut content: Vec<ContentBlock> = content.into_iter().collect();
-    // Some clients show only the first block, so a block of text that is not complete says so itself.
     content.push(ContentBlock::text(summary));
     ToolResult::success(content, fields)
 }
 
 /// Returns the block of a text, None if it is empty, and the number of its bytes that the block has.
-fn text_block(text: &str, offset: u64, size: u64, max_text: usize, uri: &str) -> (Option<String>, usize) {
+fn text_block(text: &str, offset: u64, size: u64, max_text: usize) -> (Option<String>, usize) {
     let mut end = text.len().min(max_text);
     let shown = loop {
         while !text.is_char_boundary(end) {
@@ -94,9 +93,9 @@ fn text_block(text: &str, offset: u64, size: u64, max_text: usize, uri: &str) ->
     };
     let next = offset + end as u64;
     if next < size {
-        let more = format!("{shown}\n[… bytes {offset} to {next} of {size}; continue with offset {next} …]");
-        let whole = if end < text.len() { format!("\n[… all of it is {uri} …]") } else { String::new() };
-        return (Some(more + &whole), end);
+        // Some clients show only the first block, so a text that is not complete says so itself.
+        let more = format!("[… bytes {offset} to {next} of {size}; continue with offset {next} …]");
+        return (Some(format!("{shown}\n{more}")), end);
     }
     ((!shown.is_empty()).then_some(shown), end)
 }

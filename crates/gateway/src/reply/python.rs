@@ -102,12 +102,14 @@ pub(crate) fn python_failure(failure: Failure, mode: OutputMode) -> ToolResult {
         error: Some(Text { text: shorten(message, MAX_NOTICE_BYTES), is_cut: false }),
         notes,
         unfinished_calls: UnfinishedCalls::default(),
-        details: match fields {
-            Value::Object(fields) => fields,
-            _ => Map::new(),
-        },
+        details: Map::new(),
     };
-    reply.render(mode, Vec::new())
+    let mut result = reply.render(mode, Vec::new());
+    // For programs; the text has what a model needs.
+    for (name, value) in fields.as_object().into_iter().flatten() {
+        result.fields[name] = value.clone();
+    }
+    result
 }
 
 /// The exception that the code raised, or the host's reason if the code was stopped.
@@ -150,14 +152,10 @@ impl Reply {
     fn render(self, mode: OutputMode, displayed: Vec<ContentBlock>) -> ToolResult {
         let text = match mode {
             OutputMode::Compact => compact::text(&self),
-            // The details are for programs.
-            OutputMode::Toon => {
-                toon::text(&Value::Object(self.fields(false))).unwrap_or_else(|| compact::text(&self))
-            }
+            OutputMode::Toon => toon::text(&Value::Object(self.fields(false))).unwrap_or_else(|| compact::text(&self)),
         };
-        let mut fields = self.fields(true);
+        let fields = self.fields(true);
         let is_error = self.status != SUCCESS;
-        fields.extend(self.details);
         let mut content = vec![ContentBlock::text(text)];
         content.extend(displayed);
         ToolResult { content, fields: Value::Object(fields), is_error }
@@ -179,6 +177,7 @@ impl Reply {
         let notes: Vec<String> = self.notes.iter().map(|note| to_one_line(note)).collect();
         put("notes", (!notes.is_empty()).then(|| notes.into()));
         put("unfinished_calls", self.unfinished_calls.fields());
+        fields.extend(self.details.clone());
         fields
     }
 }

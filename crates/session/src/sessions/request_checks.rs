@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringfence_backend::interpreter;
 use ringfence_config::{CODE_FLAVOR, SessionSettings};
-use ringfence_core::{Failure, Flavor, Kind, PATH, Root, SessionId, Template, bytes};
+use ringfence_core::{Failure, Flavor, Kind, Language, PATH, Root, SessionId, Template, bytes};
 use ringfence_egress::Rule;
 
 use super::Sessions;
@@ -66,13 +66,24 @@ fn options(settings: &SessionSettings, has_interpreter: impl Fn(&Template) -> bo
     let packages = templates.iter().filter(|template| !template.packages.is_empty());
     let packages: Vec<String> =
         packages.map(|template| format!("{} has {}", template.name, list_packages(template))).collect();
+    let is_offered = |language: &Language| templates.iter().any(|template| template.language == *language);
+    let languages: Vec<&str> = Language::ALL.into_iter().filter(is_offered).map(language_title).collect();
     SessionOptions {
         templates: templates.iter().map(|template| template.name.to_string()).collect(),
         default_template: default_template.clone(),
+        languages: languages.join(", "),
         packages: packages.join("; "),
         flavors: settings.flavors.iter().filter(fits).map(|flavor| flavor.name.to_string()).collect(),
         default_flavor: default_flavor.clone(),
         network: describe_network(settings.network.packages, &settings.network.rules(default_template)),
+    }
+}
+
+fn language_title(language: Language) -> &'static str {
+    match language {
+        Language::Python => "Python",
+        Language::Node => "JavaScript (Node.js)",
+        Language::Bash => "bash",
     }
 }
 
@@ -209,7 +220,7 @@ mod tests {
 
     #[test]
     fn packages_of_a_template_are_listed_without_versions_and_not_all_of_them() {
-        let mut template = Template::builtin(ringfence_core::Language::Python);
+        let mut template = Template::builtin(Language::Python);
         assert_eq!(list_packages(&template), "");
         template.packages = vec!["numpy".into(), "pandas==2.*".into(), "scikit-learn[alldeps]>=1.5".into()];
         assert_eq!(list_packages(&template), "numpy pandas scikit-learn");
@@ -223,8 +234,9 @@ mod tests {
         let all = options(&settings, |_| true);
         assert_eq!(all.templates, ["python", "node", "bash"], "no packages can be installed for `data`");
         assert_eq!((all.flavors.join(" ").as_str(), all.packages.as_str()), ("small medium large", ""));
-        let without_node = options(&settings, |template| template.language != ringfence_core::Language::Node);
+        let without_node = options(&settings, |template| template.language != Language::Node);
         assert_eq!(without_node.templates, ["python", "bash"]);
+        assert_eq!(without_node.languages, "Python, bash");
         assert_eq!(options(&settings, |_| false).templates, ["python"], "the default stays");
         let packages = ringfence_core::TemplatePackages::new(|_| Box::pin(std::future::pending()));
         let settings = SessionSettings {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use ringfence_core::Kind;
 use ringfence_guest::{CellError, DisplayItem};
-use ringfence_session::CallNote;
+use ringfence_session::{CallNote, Output};
 
 use super::*;
 use crate::reply::tests::{empty_answer, output};
