@@ -18,6 +18,7 @@ mod relay;
 mod reply;
 mod rest;
 mod router;
+mod session_uri;
 mod tools;
 
 pub use authorize::{AuthenticationOptions, ListenError, MIN_TOKEN_BYTES, Token, check_listen_address, short_token};

@@ -37,7 +37,7 @@ pub(crate) use python::{python_failure, python_result};
 pub(crate) use tool_result::ToolResult;
 use unfinished_calls::UnfinishedCalls;
 
-use crate::builtin_resources;
+use crate::session_uri;
 use crate::content::ContentBlock;
 
 /// Number of fields of a successful run.
@@ -129,7 +129,7 @@ impl Parts {
         cut.map(|(name, part)| {
             let whole = part.resource.as_ref().map(|whole| {
                 let which = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
-                format!(" ({which}, {} bytes, is {})", whole.bytes, builtin_resources::uri(session, whole))
+                format!(" ({which}, {} bytes, is {})", whole.bytes, session_uri::output(session, whole))
             });
             format!("{} bytes of {name} dropped{}", part.text.dropped_bytes, whole.unwrap_or_default())
         })
@@ -139,7 +139,7 @@ impl Parts {
     /// The fields with the URIs of texts that are cut.
     fn resource_fields(&self, session: &SessionId) -> impl Iterator<Item = (String, Value)> {
         self.named().filter_map(|(name, part)| {
-            let uri = builtin_resources::uri(session, part.resource.as_ref()?);
+            let uri = session_uri::output(session, part.resource.as_ref()?);
             Some((format!("{name}_resource"), uri.into()))
         })
     }
@@ -196,7 +196,7 @@ pub(crate) fn run_fields(answer: &CallResult) -> Value {
     }
     for (name, output) in [("stdout_resource", &answer.stdout), ("stderr_resource", &answer.stderr)] {
         if let Some(whole) = &output.full {
-            put(&mut fields, name, builtin_resources::uri(&answer.session_id, whole).into());
+            put(&mut fields, name, session_uri::output(&answer.session_id, whole).into());
         }
     }
     Value::Object(fields)

@@ -5,7 +5,7 @@ use ringfence_session::{CallResult, DisplayId};
 
 use super::excerpt::Excerpt;
 use super::terminal;
-use crate::builtin_resources;
+use crate::session_uri;
 use crate::content::{ContentBlock, ResourceContents};
 
 const MAX_ITEMS: usize = 32;
@@ -70,7 +70,7 @@ fn render(
     if is_image(mime) {
         return Some(Rendered { block: Some(ContentBlock::image(data, mime)), note: None });
     }
-    let uri = builtin_resources::display_uri(&answer.session_id, id);
+    let uri = session_uri::display(&answer.session_id, id);
     let retain = || answer.retained.retain_display(id, mime, data);
     let note = || format!("display {} ({mime}, {} bytes) is {uri}", id.index + 1, data.len());
     if matches!(mime, "application/json" | "text/plain") {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::excerpt::without_incomplete_end;
 use super::picture::{self, MAX_PICTURE_BYTES};
 use super::{ToolResult, guest_lines};
-use crate::builtin_resources;
+use crate::session_uri;
 use crate::content::{ContentBlock, ResourceContents};
 
 /// The beginning of the host's line in a block with the text of a file.
@@ -28,7 +28,7 @@ const MIN_PART_BYTES: usize = 64;
 /// Base64. Text and Base64 have at most `max_text` bytes; the block says where a longer text continues.
 pub(crate) fn file(session: &SessionId, file: FileContent, range: FileRange, max_text: usize) -> ToolResult {
     let FileContent { path, size, offset, bytes } = file;
-    let uri = builtin_resources::file_uri(session, &path);
+    let uri = session_uri::file(session, &path);
     let shown = quote_if_unsafe(&path);
     if range == FileRange::default()
         && bytes.len() <= MAX_PICTURE_BYTES
