@@ -38,8 +38,26 @@ const COMMON_FIELDS: usize = 9;
 /// The note for a result or error that the interpreter itself has shortened. Printed output is not shortened there.
 const SHORTENED_NOTE: &str = "the result or the error is shortened: print the part that you need";
 
+/// How later calls of a caller reach the session of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionAccess {
+    /// It is the default session of the caller.
+    WithoutId,
+    ByIdOnly,
+}
+
+impl SessionAccess {
+    /// Tells about a new session.
+    fn describe_new(self, session: &SessionId) -> String {
+        match self {
+            Self::WithoutId => "this is a new session".to_owned(),
+            Self::ByIdOnly => format!("new session {session}; pass session_id to continue"),
+        }
+    }
+}
+
 /// Renders the result of code or of a command.
-pub(crate) fn run_result(answer: &CallResult) -> ToolResult {
+pub(crate) fn run_result(answer: &CallResult, access: SessionAccess) -> ToolResult {
     let stdout = Excerpt::from_output(&answer.stdout);
     let stderr = Excerpt::from_output(&answer.stderr);
     let result = answer.result.as_deref().map(Excerpt::from_text);
@@ -55,7 +73,7 @@ pub(crate) fn run_result(answer: &CallResult) -> ToolResult {
     content.extend(traceback.as_ref().and_then(Excerpt::to_plain_text).map(ContentBlock::text));
     let displayed = display::blocks(answer);
     content.extend(displayed.blocks);
-    content.push(ContentBlock::text(status_line(answer, &stdout, &stderr, displayed.left_out)));
+    content.push(ContentBlock::text(status_line(answer, access, &stdout, &stderr, displayed.left_out)));
 
     let excerpts = [Some(&stdout), Some(&stderr), result.as_ref(), traceback.as_ref()];
     let is_cut = excerpts.into_iter().flatten().any(|excerpt| excerpt.dropped_bytes > 0);
@@ -100,7 +118,13 @@ pub(crate) fn displayed(answer: &CallResult) -> Value {
 }
 
 /// The last block: the host's summary of a call.
-fn status_line(answer: &CallResult, stdout: &Excerpt, stderr: &Excerpt, left_out: usize) -> String {
+fn status_line(
+    answer: &CallResult,
+    access: SessionAccess,
+    stdout: &Excerpt,
+    stderr: &Excerpt,
+    left_out: usize,
+) -> String {
     let mut line = String::from("[");
     match (answer.status, answer.exit_code) {
         (Status::Ok, Some(code)) if code != 0 => drop(write!(line, "exit code {code}")),
@@ -134,7 +158,7 @@ fn status_line(answer: &CallResult, stdout: &Excerpt, stderr: &Excerpt, left_out
         let _ = write!(line, ", {left_out} displayed items left out as too large or malformed");
     }
     if answer.session_created {
-        let _ = write!(line, "; new session_id {}", answer.session_id);
+        let _ = write!(line, "; {}", access.describe_new(&answer.session_id));
     }
     for notice in &answer.notices {
         let _ = write!(line, "; {}", terminal::to_plain_text(&Excerpt::from_text(notice).text));

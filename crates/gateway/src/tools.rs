@@ -33,6 +33,9 @@ pub(crate) fn action(tool: &str) -> Option<Action> {
     })
 }
 
+/// The description of `session_id` in the input schemas of tools that run code.
+const SESSION_ID: &str = "default: your own session; \"new\": another";
+
 /// The encodings of file contents.
 pub(crate) const ENCODINGS: [&str; 2] = ["utf-8", "base64"];
 
@@ -58,6 +61,7 @@ pub fn code_mode_tools(network: &str) -> Vec<Value> {
             json!({
                 "code": {"type": "string", "minLength": 1},
                 "servers": {"type": "array", "items": {"type": "string"}, "description": "usable in later calls too"},
+                "session_id": {"type": "string", "description": SESSION_ID},
                 "timeout": {"type": "integer", "minimum": 1, "description": "seconds; 30 by default"},
             }),
             &["code"],
@@ -87,7 +91,7 @@ pub(crate) fn session_tools(choice: &SessionOptions) -> Vec<Value> {
         tool(
             EXECUTE_CODE,
             &with_network(
-                "Run code in a sandbox; variables and files stay for the next call with its session_id.",
+                "Run code in a sandbox; variables and files stay for the next call in its session.",
                 &choice.network,
             ),
             code_input_schema(choice),
@@ -133,7 +137,7 @@ pub(crate) fn session_tools(choice: &SessionOptions) -> Vec<Value> {
                     "offset": {"type": "integer", "minimum": 0, "description": "bytes"},
                     "length": {"type": "integer", "minimum": 1, "description": "bytes"},
                 }),
-                &["session_id", "path"],
+                &["path"],
             ),
             Some(object_schema(
                 json!({
@@ -155,7 +159,7 @@ pub(crate) fn session_tools(choice: &SessionOptions) -> Vec<Value> {
                     "content": {"type": "string"},
                     "encoding": {"enum": ENCODINGS, "description": "of content; utf-8 by default"},
                 }),
-                &["session_id", "path", "content"],
+                &["path", "content"],
             ),
             Some(object_schema(json!({"path": {"type": "string"}, "size": {"type": "integer"}}), &["path", "size"])),
             write_hints(),
@@ -163,7 +167,7 @@ pub(crate) fn session_tools(choice: &SessionOptions) -> Vec<Value> {
         tool(
             LIST_FILES,
             "List a directory of a session.",
-            file_input_schema(json!({}), &["session_id"]),
+            file_input_schema(json!({}), &[]),
             Some(object_schema(
                 json!({
                     "path": {"type": "string"},
@@ -218,7 +222,7 @@ fn run_input_schema(field: &str, choice: &SessionOptions) -> Map<String, Value> 
         field: {"type": "string", "minLength": 1},
         "template": {"type": "string", "description": choice.templates},
         "flavor": {"type": "string", "description": choice.flavors},
-        "session_id": {"type": "string", "description": "omit for a new session"},
+        "session_id": {"type": "string", "description": SESSION_ID},
         "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "seconds"},
     });
     input_schema(properties, &[field])

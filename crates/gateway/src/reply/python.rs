@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::excerpt::Excerpt;
 use super::terminal::to_one_line;
 use super::unfinished_calls::UnfinishedCalls;
-use super::{ToolResult, display};
+use super::{SessionAccess, ToolResult, display};
 use crate::builtin_resources;
 use crate::content::ContentBlock;
 
@@ -38,14 +38,14 @@ struct Reply {
 }
 
 /// Renders the result of `run_python`.
-pub(crate) fn python_result(answer: &CallResult, mode: OutputMode) -> ToolResult {
+pub(crate) fn python_result(answer: &CallResult, access: SessionAccess, mode: OutputMode) -> ToolResult {
     let (stdout, stderr) = (Excerpt::from_output(&answer.stdout), Excerpt::from_output(&answer.stderr));
     let result = answer.result.as_deref().map(Excerpt::from_text);
     let error = error(answer).map(|text| Excerpt::from_text(&text));
     let displayed = display::blocks(answer);
 
     let mut notes = Vec::new();
-    notes.extend(answer.session_created.then(|| "this is a new session".to_owned()));
+    notes.extend(answer.session_created.then(|| access.describe_new(&answer.session_id)));
     // Without an error of the code, `error` already has the interruption.
     notes.extend(answer.error.as_ref().and_then(|_| interruption(answer)));
     notes.extend(answer.notices.iter().map(|notice| Excerpt::from_text(notice).text));
@@ -65,8 +65,8 @@ pub(crate) fn python_result(answer: &CallResult, mode: OutputMode) -> ToolResult
     if answer.is_truncated || is_cut || displayed.left_out > 0 {
         details.insert("truncated".into(), true.into());
     }
+    details.insert("session_id".into(), json!(answer.session_id));
     if answer.session_created {
-        details.insert("session_id".into(), json!(answer.session_id));
         details.insert("session_created".into(), true.into());
     }
     let exit_code = answer.exit_code.filter(|code| *code != 0);

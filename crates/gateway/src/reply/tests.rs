@@ -29,6 +29,26 @@ pub(super) fn output(text: &str) -> Output {
     Output { head: text.into(), ..Output::default() }
 }
 
+fn run_result(answer: &CallResult) -> ToolResult {
+    super::run_result(answer, SessionAccess::ByIdOnly)
+}
+
+#[test]
+fn default_session_is_reported_without_its_id() {
+    let text = |session_created, access| {
+        let reply = super::run_result(&CallResult { session_created, ..empty_answer() }, access);
+        let Some(ContentBlock::Text(text)) = reply.content.last() else { panic!("{reply:?}") };
+        assert_eq!(reply.fields["session_id"], "session-1");
+        text.clone()
+    };
+    assert_eq!(text(false, SessionAccess::WithoutId), "[ok, 12 ms]");
+    assert_eq!(text(true, SessionAccess::WithoutId), "[ok, 12 ms; this is a new session]");
+    assert_eq!(
+        text(true, SessionAccess::ByIdOnly),
+        "[ok, 12 ms; new session session-1; pass session_id to continue]"
+    );
+}
+
 #[test]
 fn successful_code() {
     let reply = run_result(&CallResult {

@@ -66,7 +66,7 @@ pub(super) async fn run(
         return Err(RestError { failure, status: Some(StatusCode::GATEWAY_TIMEOUT) });
     };
     let answer = result?;
-    let mut fields = reply::run_result(&answer).fields;
+    let mut fields = reply::run_result(&answer, reply::SessionAccess::ByIdOnly).fields;
     fields["notices"] = json!(answer.notices);
     fields["display"] = reply::displayed(&answer);
     for (name, output) in [("stdout", &answer.stdout), ("stderr", &answer.stderr)] {

@@ -1,16 +1,19 @@
 //! Runs a built-in tool. The call ends when its caller disconnects.
 
+use ringfence_config::CODE_FLAVOR;
 use ringfence_core::{Failure, Kind};
 use ringfence_mcp::client::Context;
+use ringfence_session::{CodeRequest, CommandRequest};
 use serde_json::Value;
 
 use super::Gateway;
 use super::questions::Questions;
-use super::running_calls::{Rendering, Reply, RunningCall};
+use super::running_calls::{Form, Rendering, Reply, RunningCall};
 use crate::code::Caller;
+use crate::default_sessions::{Creation, TemplateChoice, Wanted};
 use crate::detach_on_drop::DetachOnDrop;
 use crate::reply::{self, ToolResult};
-use crate::tools::arguments::{RunPython, SearchTools, ToolCall};
+use crate::tools::arguments::{SearchTools, ToolCall};
 
 impl Gateway {
     /// Runs a tool. `tool` is its name.
@@ -34,33 +37,70 @@ impl Gateway {
         let (cancel, own_cancel) = RunningCall::cancellation(questions.as_ref(), context);
         let principal = context.principal.clone();
         let (work, rendering) = match call {
-            ToolCall::ExecuteCode(mut request, servers) => {
-                request.questions.clone_from(&sender);
-                let work = match self.code.clone() {
-                    None if !servers.is_empty() => return Err(no_servers()),
-                    None => DetachOnDrop::new(async move { sessions.execute(&principal, request, cancel).await }),
-                    Some(code) => {
-                        let caller = self.caller(context);
-                        DetachOnDrop::new(async move { code.execute_code(&caller, request, &servers, cancel).await })
+            ToolCall::ExecuteCode(choice, mut request, servers) => {
+                let code = self.code.clone();
+                if code.is_none() && !servers.is_empty() {
+                    return Err(no_servers());
+                }
+                let wanted = self.wanted(request.template.as_deref(), request.flavor.clone(), Creation::ForCode)?;
+                let session = self.call_session(choice, wanted, context)?;
+                let rendering = Rendering { form: Form::Run, access: session.access() };
+                request.questions = sender;
+                let caller = self.caller(context);
+                let call = move |session_id| {
+                    let request = CodeRequest { session_id, ..request.clone() };
+                    let (code, caller, servers) = (code.clone(), caller.clone(), servers.clone());
+                    let (sessions, cancel) = (sessions.clone(), cancel.clone());
+                    async move {
+                        match code {
+                            Some(code) => code.execute_code(&caller, request, &servers, cancel).await,
+                            None => sessions.execute(&caller.principal, request, cancel).await,
+                        }
                     }
                 };
-                (work, Rendering::Run)
-            }
-            ToolCall::RunPython(RunPython { code, servers, timeout }) => {
-                let mode = self.code.clone().ok_or_else(no_servers)?;
-                let rendering = Rendering::Python(mode.settings().output_mode);
-                let caller = Caller { questions: sender, ..self.caller(context) };
-                let run = async move { mode.run_python(&caller, code, &servers, timeout, cancel).await };
+                let run = session.run(call);
                 (DetachOnDrop::new(run), rendering)
             }
-            ToolCall::ExecuteCommand(mut request) => {
+            ToolCall::RunPython(choice, call) => {
+                let mode = self.code.clone().ok_or_else(no_servers)?;
+                let template = Some(mode.settings().template.as_str());
+                let wanted = self.wanted(template, Some(CODE_FLAVOR.to_owned()), Creation::ForCode)?;
+                let session = self.call_session(choice, wanted, context)?;
+                let rendering = Rendering { form: Form::Python(mode.settings().output_mode), access: session.access() };
+                let caller = Caller { questions: sender, ..self.caller(context) };
+                let call = move |id| {
+                    let (mode, caller, call, cancel) = (mode.clone(), caller.clone(), call.clone(), cancel.clone());
+                    async move { mode.run_python(&caller, id, call, cancel).await }
+                };
+                let run = session.run(call);
+                (DetachOnDrop::new(run), rendering)
+            }
+            ToolCall::ExecuteCommand(choice, mut request) => {
+                let mut wanted =
+                    self.wanted(request.template.as_deref(), request.flavor.clone(), Creation::ForOtherUse)?;
+                if request.template.is_none() {
+                    wanted.template = wanted.template.or_last_used();
+                }
+                let session = self.call_session(choice, wanted, context)?;
+                let rendering = Rendering { form: Form::Run, access: session.access() };
                 request.questions = sender;
-                let run = async move { sessions.run_command(&principal, request, cancel).await };
-                (DetachOnDrop::new(run), Rendering::Run)
+                let call = move |session_id| {
+                    let request = CommandRequest { session_id, ..request.clone() };
+                    let (sessions, principal, cancel) = (sessions.clone(), principal.clone(), cancel.clone());
+                    async move { sessions.run_command(&principal, request, cancel).await }
+                };
+                let run = session.run(call);
+                (DetachOnDrop::new(run), rendering)
             }
             other => return Ok(Started::Immediate(other)),
         };
         Ok(Started::Running(RunningCall { work, rendering, questions, cancel: own_cancel }))
+    }
+
+    /// The default session of a call with this template, or with the default one.
+    fn wanted(&self, template: Option<&str>, flavor: Option<String>, creation: Creation) -> Result<Wanted, Failure> {
+        let template = TemplateChoice::Named(self.sessions()?.template_name(template)?);
+        Ok(Wanted { template, flavor, creation })
     }
 
     async fn call_immediate_tool(&self, call: ToolCall, context: &Context) -> Result<ToolResult, Failure> {
@@ -79,17 +119,33 @@ impl Gateway {
                 Ok(reply::stopped(&id, stopped))
             }
             // Boxed: otherwise the future of every call would have the size of these.
-            ToolCall::ReadFile(id, path, range) => {
-                Ok(reply::file(&id, Box::pin(sessions.read_file(&principal, &id, &path, range)).await?))
+            ToolCall::ReadFile(choice, path, range) => {
+                let work = move |id| {
+                    let (sessions, principal, path) = (sessions.clone(), principal.clone(), path.clone());
+                    async move { sessions.read_file(&principal, &id, &path, range).await }
+                };
+                let used = Box::pin(self.file_session(choice, context)?.with_files(work)).await?;
+                Ok(used.render(reply::file))
             }
-            ToolCall::WriteFile(id, path, content) => {
-                Ok(reply::written_file(&Box::pin(sessions.write_file(&principal, &id, &path, content)).await?))
+            ToolCall::WriteFile(choice, path, content) => {
+                let work = move |id| {
+                    let (sessions, principal) = (sessions.clone(), principal.clone());
+                    let (path, content) = (path.clone(), content.clone());
+                    async move { sessions.write_file(&principal, &id, &path, content).await }
+                };
+                let used = Box::pin(self.file_session(choice, context)?.with_files(work)).await?;
+                Ok(used.render(|_, written| reply::written_file(&written)))
             }
-            ToolCall::ListFiles(id, path) => {
-                Ok(reply::directory(&Box::pin(sessions.list_files(&principal, &id, &path)).await?))
+            ToolCall::ListFiles(choice, path) => {
+                let work = move |id| {
+                    let (sessions, principal, path) = (sessions.clone(), principal.clone(), path.clone());
+                    async move { sessions.list_files(&principal, &id, &path).await }
+                };
+                let used = Box::pin(self.file_session(choice, context)?.with_files(work)).await?;
+                Ok(used.render(|_, directory| reply::directory(&directory)))
             }
             ToolCall::GetVolumePath => Ok(reply::volumes(sessions.volumes())),
-            ToolCall::ExecuteCode(..) | ToolCall::RunPython(_) | ToolCall::ExecuteCommand(_) => {
+            ToolCall::ExecuteCode(..) | ToolCall::RunPython(..) | ToolCall::ExecuteCommand(..) => {
                 Err(Failure::new(Kind::Internal, "a call that runs code was not started"))
             }
         }

@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::questions::Questions;
 use crate::detach_on_drop::DetachOnDrop;
-use crate::reply::{self, ToolResult};
+use crate::reply::{self, SessionAccess, ToolResult};
 
 /// Time between two progress notifications.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
@@ -54,20 +54,27 @@ impl Reply {
 
 /// The form in which the result is rendered.
 #[derive(Clone, Copy)]
-pub(super) enum Rendering {
+pub(super) enum Form {
     Run,
     Python(OutputMode),
 }
 
+/// The form of a result, and how later calls reach its session.
+#[derive(Clone, Copy)]
+pub(super) struct Rendering {
+    pub(super) form: Form,
+    pub(super) access: SessionAccess,
+}
+
 impl Rendering {
     fn render(self, result: Result<CallResult, Failure>) -> Result<ToolResult, Failure> {
-        match (self, result) {
-            (Self::Run, result) => result.map(|result| reply::run_result(&result)),
-            (Self::Python(mode), Ok(result)) => Ok(reply::python_result(&result, mode)),
-            (Self::Python(mode), Err(failure)) if failure.kind == Kind::Validation => {
+        match (self.form, result) {
+            (Form::Run, result) => result.map(|result| reply::run_result(&result, self.access)),
+            (Form::Python(mode), Ok(result)) => Ok(reply::python_result(&result, self.access, mode)),
+            (Form::Python(mode), Err(failure)) if failure.kind == Kind::Validation => {
                 Ok(reply::python_validation_error(&failure, mode))
             }
-            (Self::Python(_), Err(failure)) => Err(failure),
+            (Form::Python(_), Err(failure)) => Err(failure),
         }
     }
 }
@@ -222,6 +229,7 @@ mod tests {
             capabilities: Arc::default(),
             sink: MessageSink::closed(),
             client: None,
+            connection: None,
             cancel: CancellationToken::new(),
             request: Id::Number(1),
         }
@@ -229,7 +237,8 @@ mod tests {
 
     fn call() -> RunningCall {
         let work = DetachOnDrop::new(std::future::pending());
-        RunningCall { work, rendering: Rendering::Run, questions: None, cancel: None }
+        let rendering = Rendering { form: Form::Run, access: SessionAccess::ByIdOnly };
+        RunningCall { work, rendering, questions: None, cancel: None }
     }
 
     #[tokio::test]

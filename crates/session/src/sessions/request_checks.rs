@@ -105,7 +105,9 @@ pub(super) fn ignored_options(
         ("flavor", request.flavor.is_some(), &flavor.name, &session.flavor.name),
     ] {
         if is_requested && requested != actual {
-            ignored.push(format!("{option} `{requested}` is ignored: this session has `{actual}`"));
+            ignored.push(format!(
+                "{option} `{requested}` is ignored: this session has `{actual}`; session_id \"new\" creates another"
+            ));
         }
     }
     Ok(ignored)
