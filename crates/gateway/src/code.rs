@@ -56,7 +56,6 @@ struct Inner {
 pub(crate) struct Caller {
     pub(crate) principal: Principal,
     pub(crate) profile: Arc<Profile>,
-    pub(crate) profile_name: Arc<str>,
     pub(crate) authorizer: Authorizer,
     /// Handles questions about hosts while code runs.
     pub(crate) questions: Option<QuestionSender>,

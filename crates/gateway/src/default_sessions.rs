@@ -1,8 +1,7 @@
 //! The default sessions: a call that names no session runs in one of its connection.
 //!
 //! A connection has one default session for each template, which its first call creates. Only calls of the same
-//! principal, profile and connection use it. Names of sessions and their replacements are known to this server; the
-//! store records the rest for the next one.
+//! principal, profile and connection use it. The store records it for the next server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -69,7 +69,7 @@ pub struct Gateway {
     default_sessions: DefaultSessions,
     hosting: Option<Hosting>,
     profile: Arc<Profile>,
-    /// The key under which the view of the profile is cached.
+    /// The key of the cached view of the profile, and of default sessions.
     profile_name: Arc<str>,
     authorizer: Authorizer,
     running_calls: Arc<RunningCalls>,
@@ -157,7 +157,6 @@ impl Gateway {
         Caller {
             principal: context.principal.clone(),
             profile: Arc::clone(&self.profile),
-            profile_name: Arc::clone(&self.profile_name),
             authorizer: self.authorizer.clone(),
             questions: None,
         }

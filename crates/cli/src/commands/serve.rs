@@ -34,8 +34,6 @@ use crate::signals::{Signals, StopRequest};
 use http::Http;
 use readiness::Readiness;
 
-use session_name::SessionNameLock;
-
 pub(crate) use arguments::Arguments;
 pub(super) use http::{http_options, listen, no_address};
 pub(super) use scope::{RunScope, protect};
@@ -82,10 +80,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     for report in damage_reports(&directory) {
         tracing::error!("{}; {}", report.message(), report.hint());
     }
-    let _name_lock = match (&arguments.session, settings.adoption_tag()) {
-        (Some(name), Some(tag)) => Some(SessionNameLock::acquire(&directory, name, &tag)?),
-        _ => None,
-    };
+    if let (Some(name), Some(tag)) = (&arguments.session, settings.adoption_tag()) {
+        session_name::claim(&directory, name, &tag)?;
+    }
     let launchers = directory.join("launchers");
     std::fs::create_dir_all(&launchers).map_err(failed)?;
     let served = runtime.block_on(async {

@@ -42,7 +42,8 @@ impl Gateway {
                 if code.is_none() && !servers.is_empty() {
                     return Err(no_servers());
                 }
-                let wanted = self.wanted(request.template.as_deref(), request.flavor.clone(), Creation::ForCode)?;
+                let wanted =
+                    self.wanted(request.template.as_deref(), request.flavor.clone(), Creation::ForCode, context)?;
                 let session = self.call_session(choice, wanted, context)?;
                 let rendering = Rendering { form: Form::Run, access: session.access() };
                 request.questions = sender;
@@ -64,7 +65,7 @@ impl Gateway {
             ToolCall::RunPython(choice, call) => {
                 let mode = self.code.clone().ok_or_else(no_servers)?;
                 let template = Some(mode.settings().template.as_str());
-                let wanted = self.wanted(template, Some(CODE_FLAVOR.to_owned()), Creation::ForCode)?;
+                let wanted = self.wanted(template, Some(CODE_FLAVOR.to_owned()), Creation::ForCode, context)?;
                 let session = self.call_session(choice, wanted, context)?;
                 let rendering = Rendering { form: Form::Python(mode.settings().output_mode), access: session.access() };
                 let caller = Caller { questions: sender, ..self.caller(context) };
@@ -76,8 +77,8 @@ impl Gateway {
                 (DetachOnDrop::new(run), rendering)
             }
             ToolCall::ExecuteCommand(choice, mut request) => {
-                let mut wanted =
-                    self.wanted(request.template.as_deref(), request.flavor.clone(), Creation::ForOtherUse)?;
+                let template = request.template.as_deref();
+                let mut wanted = self.wanted(template, request.flavor.clone(), Creation::ForOtherUse, context)?;
                 if request.template.is_none() {
                     wanted.template = wanted.template.or_last_used();
                 }
@@ -98,9 +99,17 @@ impl Gateway {
     }
 
     /// The default session of a call with this template, or with the default one.
-    fn wanted(&self, template: Option<&str>, flavor: Option<String>, creation: Creation) -> Result<Wanted, Failure> {
-        let template = TemplateChoice::Named(self.sessions()?.template_name(template)?);
-        Ok(Wanted { template, flavor, creation })
+    fn wanted(
+        &self,
+        template: Option<&str>,
+        flavor: Option<String>,
+        creation: Creation,
+        context: &Context,
+    ) -> Result<Wanted, Failure> {
+        let sessions = self.sessions()?;
+        let name =
+            sessions.template_name(template).map_err(|failure| sessions.refused(&context.principal, None, failure))?;
+        Ok(Wanted { template: TemplateChoice::Named(name), flavor, creation })
     }
 
     async fn call_immediate_tool(&self, call: ToolCall, context: &Context) -> Result<ToolResult, Failure> {
@@ -120,29 +129,20 @@ impl Gateway {
             }
             // Boxed: otherwise the future of every call would have the size of these.
             ToolCall::ReadFile(choice, path, range) => {
-                let work = move |id| {
-                    let (sessions, principal, path) = (sessions.clone(), principal.clone(), path.clone());
-                    async move { sessions.read_file(&principal, &id, &path, range).await }
-                };
-                let used = Box::pin(self.file_session(choice, context)?.with_files(work)).await?;
-                Ok(used.render(reply::file))
+                let session = Box::pin(self.file_session(choice, context)).await?;
+                let read = Box::pin(sessions.read_file(&principal, &session.id, &path, range)).await;
+                let id = session.id.clone();
+                session.render(read, |content| reply::file(&id, content)).await
             }
             ToolCall::WriteFile(choice, path, content) => {
-                let work = move |id| {
-                    let (sessions, principal) = (sessions.clone(), principal.clone());
-                    let (path, content) = (path.clone(), content.clone());
-                    async move { sessions.write_file(&principal, &id, &path, content).await }
-                };
-                let used = Box::pin(self.file_session(choice, context)?.with_files(work)).await?;
-                Ok(used.render(|_, written| reply::written_file(&written)))
+                let session = Box::pin(self.file_session(choice, context)).await?;
+                let written = Box::pin(sessions.write_file(&principal, &session.id, &path, content)).await;
+                session.render(written, |written| reply::written_file(&written)).await
             }
             ToolCall::ListFiles(choice, path) => {
-                let work = move |id| {
-                    let (sessions, principal, path) = (sessions.clone(), principal.clone(), path.clone());
-                    async move { sessions.list_files(&principal, &id, &path).await }
-                };
-                let used = Box::pin(self.file_session(choice, context)?.with_files(work)).await?;
-                Ok(used.render(|_, directory| reply::directory(&directory)))
+                let session = Box::pin(self.file_session(choice, context)).await?;
+                let listed = Box::pin(sessions.list_files(&principal, &session.id, &path)).await;
+                session.render(listed, |directory| reply::directory(&directory)).await
             }
             ToolCall::GetVolumePath => Ok(reply::volumes(sessions.volumes())),
             ToolCall::ExecuteCode(..) | ToolCall::RunPython(..) | ToolCall::ExecuteCommand(..) => {

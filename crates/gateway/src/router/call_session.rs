@@ -8,6 +8,7 @@ use super::Gateway;
 use crate::authorize::Action;
 use crate::content::ContentBlock;
 use crate::default_sessions::{Creation, DefaultSessions, Found, Origin, Owner, TemplateChoice, Wanted};
+use crate::detach_on_drop::DetachOnDrop;
 use crate::reply::{SessionAccess, ToolResult};
 use crate::tools::arguments::SessionChoice;
 
@@ -50,7 +51,7 @@ impl Gateway {
     }
 
     /// Returns the session of a call of a file tool, which never creates a session that only it knows.
-    pub(super) fn file_session(&self, choice: SessionChoice, context: &Context) -> Result<CallSession, Failure> {
+    pub(super) async fn file_session(&self, choice: SessionChoice, context: &Context) -> Result<FileSession, Failure> {
         let may_create = self.authorizer.allows_action(Action::CreateSession);
         let wanted = Wanted {
             template: TemplateChoice::LastUsed(self.sessions()?.template_name(None)?),
@@ -58,8 +59,16 @@ impl Gateway {
             creation: if may_create { Creation::ForOtherUse } else { Creation::Refused },
         };
         match self.call_session(choice, wanted, context)? {
-            CallSession::New => Err(no_session()),
-            session => Ok(session),
+            CallSession::New => Err(self.sessions()?.refused(&context.principal, None, no_session())),
+            CallSession::Existing(id) => Ok(FileSession { id, default: None }),
+            // A session that is being created must not be lost if the client disconnects.
+            CallSession::Default(session) => {
+                DetachOnDrop::new(async move {
+                    let found = session.find().await?;
+                    Ok(FileSession { id: found.id.clone(), default: Some((session, found)) })
+                })
+                .await
+            }
         }
     }
 
@@ -90,44 +99,38 @@ impl CallSession {
             Self::Default(session) => session.run(call).await,
         }
     }
-
-    /// Uses the files of the session.
-    pub(super) async fn with_files<T, F>(self, work: impl Fn(SessionId) -> F) -> Result<FilesUsed<T>, Failure>
-    where
-        F: Future<Output = Result<T, Failure>>,
-    {
-        match self {
-            Self::New => Err(no_session()),
-            Self::Existing(session) => {
-                let value = work(session.clone()).await?;
-                Ok(FilesUsed { value, session, is_new: false, notice: None })
-            }
-            Self::Default(session) => session.with_files(work).await,
-        }
-    }
 }
 
-/// The result of a file tool, with the session that it has used.
-pub(super) struct FilesUsed<T> {
-    pub(super) value: T,
-    pub(super) session: SessionId,
-    pub(super) is_new: bool,
-    pub(super) notice: Option<&'static str>,
+/// The session of a call of a file tool.
+pub(super) struct FileSession {
+    pub(super) id: SessionId,
+    /// None if the call names the session.
+    default: Option<(Box<DefaultSession>, Found)>,
 }
 
-impl<T> FilesUsed<T> {
-    /// Renders the result, and adds its session.
-    pub(super) fn render(self, render: impl Fn(&SessionId, T) -> ToolResult) -> ToolResult {
-        let mut result = render(&self.session, self.value);
-        result.fields["session_id"] = self.session.as_str().into();
-        if self.is_new {
-            result.fields["session_created"] = true.into();
+impl FileSession {
+    /// Renders the result of the call, and adds its session.
+    pub(super) async fn render<T>(
+        self,
+        result: Result<T, Failure>,
+        render: impl FnOnce(T) -> ToolResult,
+    ) -> Result<ToolResult, Failure> {
+        let origin = self.default.as_ref().map_or(Origin::Earlier, |(_, found)| found.origin);
+        let notice = (origin == Origin::Replacement).then_some(REPLACED);
+        // The loss explains why a file is missing.
+        let mut rendered = result.map(render).map_err(|failure| notice.into_iter().fold(failure, Failure::hint))?;
+        if let Some((session, found)) = &self.default {
+            session.reported(found).await;
         }
-        if let Some(notice) = self.notice {
-            result.content.push(ContentBlock::text(format!("[{notice}]")));
-            result.fields["notices"] = vec![notice].into();
+        rendered.fields["session_id"] = self.id.as_str().into();
+        if origin != Origin::Earlier {
+            rendered.fields["session_created"] = true.into();
         }
-        result
+        if let Some(notice) = notice {
+            rendered.content.push(ContentBlock::text(format!("[{notice}]")));
+            rendered.fields["notices"] = vec![notice].into();
+        }
+        Ok(rendered)
     }
 }
 
@@ -158,20 +161,6 @@ impl DefaultSession {
             result.notices.insert(0, REPLACED.into());
         }
         Ok(result)
-    }
-
-    async fn with_files<T>(self, work: impl AsyncFn(SessionId) -> Result<T, Failure>) -> Result<FilesUsed<T>, Failure> {
-        let mut found = self.find().await?;
-        let mut result = work(found.id.clone()).await;
-        if result.as_ref().is_err_and(|failure| failure.kind == Kind::SessionNotFound) {
-            found = self.find().await?;
-            result = work(found.id.clone()).await;
-        }
-        let notice = (found.origin == Origin::Replacement).then_some(REPLACED);
-        // The loss explains why a file is missing.
-        let value = result.map_err(|failure| notice.into_iter().fold(failure, Failure::hint))?;
-        self.reported(&found).await;
-        Ok(FilesUsed { value, session: found.id, is_new: found.origin != Origin::Earlier, notice })
     }
 }
 
