@@ -17,9 +17,7 @@ use crate::tools::arguments;
 
 /// The entries of `resources/templates/list` whose actions are allowed.
 pub(crate) fn templates(is_allowed: impl Fn(Action) -> bool) -> Vec<Value> {
-    let template = |path: &str, name: &str, description: &str| {
-        json!({"uriTemplate": format!("{PREFIX}{{session_id}}/{path}"), "name": name, "description": description})
-    };
+    let template = |path: &str, name: &str, description: &str| json!({"uriTemplate": format!("{PREFIX}{{session_id}}/{path}"), "name": name, "description": description});
     let templates = [
         (
             Action::ReadOutput,

@@ -9,6 +9,7 @@ mod catalogue;
 mod code;
 mod connection;
 mod content;
+mod default_sessions;
 mod detach_on_drop;
 mod fleet;
 mod hosting;

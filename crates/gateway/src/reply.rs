@@ -26,8 +26,8 @@ use ringfence_guest::CellError;
 use ringfence_session::{CallResult, FullOutput, Output, SessionInfo, SessionStatus, Status, Stopped};
 use serde_json::{Map, Value, json};
 
-pub(crate) use display::contents as display_contents;
 use display::Displayed;
+pub(crate) use display::contents as display_contents;
 use excerpt::{Excerpt, PlainText, shares};
 pub(crate) use failure::failure;
 pub(crate) use files::{directory, directory_fields, file, file_contents, written_file};
@@ -37,8 +37,8 @@ pub(crate) use python::{python_failure, python_result};
 pub(crate) use tool_result::ToolResult;
 use unfinished_calls::UnfinishedCalls;
 
-use crate::session_uri;
 use crate::content::ContentBlock;
+use crate::session_uri;
 
 /// Number of fields of a successful run.
 const COMMON_FIELDS: usize = 9;
@@ -48,6 +48,24 @@ const MAX_NOTICE_BYTES: usize = 2 << 10;
 
 /// The note for a result or error that the interpreter itself has shortened. Printed output is not shortened there.
 const SHORTENED_NOTE: &str = "the result or the error is shortened: print the part that you need";
+
+/// How later calls of a caller reach the session of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionAccess {
+    /// It is the default session of the caller.
+    WithoutId,
+    ByIdOnly,
+}
+
+impl SessionAccess {
+    /// Tells about a new session.
+    fn describe_new(self, session: &SessionId) -> String {
+        match self {
+            Self::WithoutId => "this is a new session".to_owned(),
+            Self::ByIdOnly => format!("new session {session}; pass session_id to continue"),
+        }
+    }
+}
 
 /// One text of a call, cut to its share of the limit.
 struct Part {
@@ -59,7 +77,12 @@ struct Part {
 }
 
 impl Part {
-    fn new(excerpt: &Excerpt, share: usize, full: Option<&FullOutput>, retain: impl Fn() -> Option<FullOutput>) -> Self {
+    fn new(
+        excerpt: &Excerpt,
+        share: usize,
+        full: Option<&FullOutput>,
+        retain: impl Fn() -> Option<FullOutput>,
+    ) -> Self {
         let plain = excerpt.plain();
         let is_cut = excerpt.dropped_bytes > 0 || excerpt.len().max(plain.len()) > share;
         Self {
@@ -114,8 +137,12 @@ impl Parts {
     }
 
     fn named(&self) -> impl Iterator<Item = (&'static str, &Part)> {
-        let parts =
-            [("stdout", Some(&self.stdout)), ("stderr", Some(&self.stderr)), ("result", self.result.as_ref()), ("error", self.error.as_ref())];
+        let parts = [
+            ("stdout", Some(&self.stdout)),
+            ("stderr", Some(&self.stderr)),
+            ("result", self.result.as_ref()),
+            ("error", self.error.as_ref()),
+        ];
         parts.into_iter().filter_map(|(name, part)| Some((name, part?)))
     }
 
@@ -146,12 +173,12 @@ impl Parts {
 }
 
 /// Renders the result of code or of a command for a model, with at most `max_text` bytes of guest text.
-pub(crate) fn run_result(answer: &CallResult, max_text: usize) -> ToolResult {
+pub(crate) fn run_result(answer: &CallResult, access: SessionAccess, max_text: usize) -> ToolResult {
     let error = error_text(answer);
     let parts = Parts::new(answer, error.as_deref(), max_text);
     let clean = |text: &str| guest_lines::indent(text, &RUN_LABELS);
     let displayed = display::blocks(answer, parts.display_bytes, clean);
-    let status = status_line(answer, &parts, &displayed);
+    let status = status_line(answer, access, &parts, &displayed);
     let truncated = answer.is_truncated || parts.is_any_cut() || displayed.left_out + displayed.notes.len() > 0;
     let mut fields = common_fields(answer, truncated);
     fields.extend(parts.resource_fields(&answer.session_id));
@@ -248,7 +275,7 @@ fn error_text(answer: &CallResult) -> Option<String> {
 }
 
 /// The last line of the first block: the host's summary of a call.
-fn status_line(answer: &CallResult, parts: &Parts, displayed: &Displayed) -> String {
+fn status_line(answer: &CallResult, access: SessionAccess, parts: &Parts, displayed: &Displayed) -> String {
     let mut line = String::from("[");
     match (answer.status, answer.exit_code) {
         (Status::Ok, Some(code)) if code != 0 => drop(write!(line, "exit code {code}")),
@@ -270,7 +297,7 @@ fn status_line(answer: &CallResult, parts: &Parts, displayed: &Displayed) -> Str
         let _ = write!(line, ", {} displayed items left out as too large or malformed", displayed.left_out);
     }
     if answer.session_created {
-        let _ = write!(line, "; new session_id {}", answer.session_id);
+        let _ = write!(line, "; {}", access.describe_new(&answer.session_id));
     }
     for notice in &answer.notices {
         let _ = write!(line, "; {}", terminal::to_one_line(&shorten(notice, MAX_NOTICE_BYTES)));

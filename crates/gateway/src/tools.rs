@@ -33,6 +33,9 @@ pub(crate) fn action(tool: &str) -> Option<Action> {
     })
 }
 
+/// The description of `session_id` in the input schemas of tools that run code.
+const SESSION_ID: &str = "default: your own session; \"new\": another";
+
 /// The encodings of file contents.
 pub(crate) const ENCODINGS: [&str; 2] = ["utf-8", "base64"];
 
@@ -57,6 +60,7 @@ pub fn code_mode_tools(network: &str) -> Vec<Value> {
             json!({
                 "code": {"type": "string"},
                 "servers": {"type": "array", "items": {"type": "string"}, "description": "stay for later calls"},
+                "session_id": {"type": "string", "description": SESSION_ID},
                 "timeout": {"type": "number", "description": "seconds"},
             }),
             &["code"],
@@ -123,7 +127,7 @@ pub fn session_tools(choice: &SessionOptions) -> Vec<Value> {
                     "offset": {"type": "integer", "description": "bytes"},
                     "length": {"type": "integer", "description": "bytes"},
                 }),
-                &["session_id", "path"],
+                &["path"],
             ),
             Some(output_schema(
                 json!({
@@ -148,7 +152,7 @@ pub fn session_tools(choice: &SessionOptions) -> Vec<Value> {
                     "content": {"type": "string"},
                     "encoding": {"type": "string", "enum": ENCODINGS, "description": "of content; utf-8 by default"},
                 }),
-                &["session_id", "path", "content"],
+                &["path", "content"],
             ),
             Some(output_schema(json!({"path": {"type": "string"}, "size": {"type": "integer"}}), &["path", "size"])),
             write_hints(),
@@ -156,7 +160,7 @@ pub fn session_tools(choice: &SessionOptions) -> Vec<Value> {
         tool(
             LIST_FILES,
             "List a directory of a session.",
-            file_input_schema(json!({}), &["session_id"]),
+            file_input_schema(json!({}), &[]),
             Some(output_schema(
                 json!({
                     "path": {"type": "string"},
@@ -173,8 +177,7 @@ pub fn session_tools(choice: &SessionOptions) -> Vec<Value> {
 
 /// States at once what sessions have and lack, so that a model does not find out by trial.
 fn execute_code_description(choice: &SessionOptions) -> String {
-    let packages =
-        if choice.packages.is_empty() { String::new() } else { format!(" ({})", choice.packages) };
+    let packages = if choice.packages.is_empty() { String::new() } else { format!(" ({})", choice.packages) };
     format!(
         "Run code in a Linux sandbox: {}, by template. Variables, imports and files in /workspace stay for later calls in \
          its session. The value of the last expression is returned, and displayed images as images; top-level await \
@@ -220,7 +223,7 @@ fn run_input_schema(field: &str, choice: &SessionOptions) -> Map<String, Value> 
         field: {"type": "string"},
         "template": {"type": "string", "enum": choice.templates, "description": default(&choice.default_template)},
         "flavor": {"type": "string", "enum": choice.flavors, "description": default(&choice.default_flavor)},
-        "session_id": {"type": "string", "description": "omit for a new session"},
+        "session_id": {"type": "string", "description": SESSION_ID},
         "timeout": {"type": "number", "description": "seconds"},
     });
     input_schema(properties, &[field])

@@ -109,7 +109,10 @@ fn errors_name_exceeded_limits() {
         let refusal = session.read("large").expect_err("the file is too large");
         assert!(refusal.contains("16777217 bytes, more than the limit of 16 MiB"), "{refusal}");
         let fits = session.call("read_file", &json!({"path": "fits"})).expect("read the start of the file");
-        assert_eq!((&fits["size"], &fits["truncated"], &fits["content"]), (&json!(16 << 20), &json!(true), &Value::Null));
+        assert_eq!(
+            (&fits["size"], &fits["truncated"], &fits["content"]),
+            (&json!(16 << 20), &json!(true), &Value::Null)
+        );
         let read = server.request("resources/read", &json!({"uri": fits["resource"]}));
         assert_eq!(read["result"]["contents"][0]["text"].as_str().map(str::len), Some(16 << 20));
         let end = session

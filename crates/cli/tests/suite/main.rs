@@ -10,6 +10,7 @@ mod code_mode;
 mod config;
 mod conformance;
 mod conformance_hosted;
+mod default_sessions;
 mod displays;
 mod doctor;
 mod escape;

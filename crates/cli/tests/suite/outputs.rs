@@ -111,15 +111,14 @@ fn resources_of_a_session_are_read_by_its_owner_only() {
     let variables = [("ONE", "the-secret-of-the-one"), ("OTHER", "the-secret-of-the-other")];
     let server = Server::start(&["--config", config.to_str().expect("a UTF-8 path")], &variables);
     let request = |secret: &str, method: &str, params: Value| -> Value {
-        let headers = format!(
-            "Host: {}\r\nContent-Type: application/json\r\nAuthorization: Bearer {secret}\r\n",
-            server.address
-        );
+        let headers =
+            format!("Host: {}\r\nContent-Type: application/json\r\nAuthorization: Bearer {secret}\r\n", server.address);
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
         serde_json::from_str(&server.http("POST /mcp", &headers, &body).1).expect("the body is JSON")
     };
     let [(_, one), (_, other)] = variables;
-    let code = "class B:\n def _repr_html_(self): return '<b>'\nopen('file', 'w').write('mine')\nprint('x' * 99_999)\nB()";
+    let code =
+        "class B:\n def _repr_html_(self): return '<b>'\nopen('file', 'w').write('mine')\nprint('x' * 99_999)\nB()";
     let created = request(one, "tools/call", json!({"name": "execute_code", "arguments": {"code": code}}));
     let fields = &created["result"]["structuredContent"];
     let session = fields["session_id"].as_str().expect("an id");
@@ -136,6 +135,10 @@ fn resources_of_a_session_are_read_by_its_owner_only() {
         let refused = read(uri);
         assert!(refused.contains("SESSION_NOT_FOUND"), "{refused}");
         let unknown = "session-0";
-        assert_eq!(refused.replace(session, unknown), read(&uri.replace(session, unknown)), "the session is not revealed");
+        assert_eq!(
+            refused.replace(session, unknown),
+            read(&uri.replace(session, unknown)),
+            "the session is not revealed"
+        );
     }
 }

@@ -5,10 +5,8 @@ use serde_json::{Value, json};
 
 /// Calls a tool as a client that declares a protocol version.
 fn call(server: &Server, tool: &str, arguments: &Value) -> Value {
-    let headers = format!(
-        "Host: {}\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2025-11-25\r\n",
-        server.address
-    );
+    let headers =
+        format!("Host: {}\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2025-11-25\r\n", server.address);
     let params = json!({"name": tool, "arguments": arguments});
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
     serde_json::from_str(&server.http("POST /mcp", &headers, &body).1).expect("the body is JSON")
@@ -18,10 +16,34 @@ fn call(server: &Server, tool: &str, arguments: &Value) -> Value {
 fn failure_is_a_result_with_the_message_and_the_next_step() {
     let server = Server::start(&[], &[]);
     for (tool, arguments, error_code, message, next_step) in [
-        ("execute_code", json!({"code": "1", "template": "cobol"}), "VALIDATION_ERROR", "unknown template `cobol`", "use one of those"),
-        ("execute_code", json!({"code": "1", "sesion": "x"}), "VALIDATION_ERROR", "unknown field `sesion`", "did you mean `session_id`?"),
-        ("execute_command", json!({"command": "x".repeat(100_000)}), "VALIDATION_ERROR", "command has 100000 bytes", "write_file"),
-        ("execute_code", json!({"code": "1", "session_id": "s-unknown"}), "SESSION_NOT_FOUND", "session not found", "get_sessions"),
+        (
+            "execute_code",
+            json!({"code": "1", "template": "cobol"}),
+            "VALIDATION_ERROR",
+            "unknown template `cobol`",
+            "use one of those",
+        ),
+        (
+            "execute_code",
+            json!({"code": "1", "sesion": "x"}),
+            "VALIDATION_ERROR",
+            "unknown field `sesion`",
+            "did you mean `session_id`?",
+        ),
+        (
+            "execute_command",
+            json!({"command": "x".repeat(100_000)}),
+            "VALIDATION_ERROR",
+            "command has 100000 bytes",
+            "write_file",
+        ),
+        (
+            "execute_code",
+            json!({"code": "1", "session_id": "s-unknown"}),
+            "SESSION_NOT_FOUND",
+            "session not found",
+            "get_sessions",
+        ),
         ("run_python", json!({"code": ""}), "VALIDATION_ERROR", "code is empty", "send a non-empty code"),
     ] {
         let response = call(&server, tool, &arguments);
@@ -37,7 +59,10 @@ fn failure_is_a_result_with_the_message_and_the_next_step() {
         if tool == "run_python" {
             assert_eq!(plain["result"]["structuredContent"]["status"], "validation_error", "{plain}");
         } else {
-            assert_eq!((&plain["error"]["code"], &plain["error"]["data"]["error_code"]), (&json!(-32602), &json!(error_code)));
+            assert_eq!(
+                (&plain["error"]["code"], &plain["error"]["data"]["error_code"]),
+                (&json!(-32602), &json!(error_code))
+            );
         }
     }
     let unknown = call(&server, "rm", &json!({}));
@@ -62,7 +87,8 @@ fn timeout_over_the_maximum_is_shortened_and_said() {
 #[test]
 fn arguments_that_strict_clients_send_mean_not_given() {
     let server = Server::start(&[], &[]);
-    let arguments = json!({"code": "1 + 1", "template": " Python3 ", "flavor": "", "session_id": "", "timeout": 0, "servers": []});
+    let arguments =
+        json!({"code": "1 + 1", "template": " Python3 ", "flavor": "", "session_id": "", "timeout": 0, "servers": []});
     let result = call(&server, "execute_code", &arguments)["result"].take();
     assert_eq!((&result["structuredContent"]["result"], &result["isError"]), (&json!("2"), &json!(false)), "{result}");
 }

@@ -41,6 +41,7 @@ pub(super) fn resolve(config: &Config, values: &Values) -> Result<SessionSetting
         pool: sessions.pool.clone().unwrap_or(default.pool),
         preload: sessions.preload.clone().unwrap_or(default.preload),
         scope: None,
+        process_name: None,
     })
 }
 

@@ -5,8 +5,8 @@ use ringfence_session::{CallResult, DisplayId};
 
 use super::excerpt::Excerpt;
 use super::terminal;
-use crate::session_uri;
 use crate::content::{ContentBlock, ResourceContents};
+use crate::session_uri;
 
 const MAX_ITEMS: usize = 32;
 const MAX_TOTAL_BYTES: usize = 8 << 20;

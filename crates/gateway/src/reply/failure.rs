@@ -3,8 +3,8 @@
 use ringfence_core::Failure;
 use serde_json::Value;
 
-use super::terminal::to_one_line;
 use super::ToolResult;
+use super::terminal::to_one_line;
 use crate::content::ContentBlock;
 
 /// Maximum number of characters of a message or a hint. Callers choose parts of them.

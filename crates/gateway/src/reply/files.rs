@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::excerpt::without_incomplete_end;
 use super::picture::{self, MAX_PICTURE_BYTES};
 use super::{ToolResult, guest_lines};
-use crate::session_uri;
 use crate::content::{ContentBlock, ResourceContents};
+use crate::session_uri;
 
 /// The beginning of the host's line in a block with the text of a file.
 const FILE_LABELS: [&str; 1] = ["[…"];
@@ -203,7 +203,11 @@ fn line(entry: &DirectoryEntry) -> String {
 /// imitate one.
 fn quote_if_unsafe(name: &str) -> String {
     let is_break = |char: char| char.is_control() || matches!(char, '\u{2028}' | '\u{2029}');
-    if name.chars().any(is_break) || guest_lines::has_label(name, &["["]) { format!("{name:?}") } else { name.to_owned() }
+    if name.chars().any(is_break) || guest_lines::has_label(name, &["["]) {
+        format!("{name:?}")
+    } else {
+        name.to_owned()
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::terminal::to_one_line;
 use super::unfinished_calls::UnfinishedCalls;
-use super::{MAX_NOTICE_BYTES, Part, Parts, ToolResult, display, shorten};
+use super::{MAX_NOTICE_BYTES, Part, Parts, SessionAccess, ToolResult, display, shorten};
 use crate::content::ContentBlock;
 
 const SUCCESS: &str = "success";
@@ -43,13 +43,18 @@ struct Text {
 }
 
 /// Renders the result of `run_python`, with at most `max_text` bytes of guest text.
-pub(crate) fn python_result(answer: &CallResult, mode: OutputMode, max_text: usize) -> ToolResult {
+pub(crate) fn python_result(
+    answer: &CallResult,
+    access: SessionAccess,
+    mode: OutputMode,
+    max_text: usize,
+) -> ToolResult {
     let error = error(answer);
     let parts = Parts::new(answer, error.as_deref(), max_text);
     let displayed = display::blocks(answer, parts.display_bytes, compact::guest_text);
 
     let mut notes = Vec::new();
-    notes.extend(answer.session_created.then(|| "this is a new session".to_owned()));
+    notes.extend(answer.session_created.then(|| access.describe_new(&answer.session_id)));
     // Without an error of the code, `error` already has the interruption.
     notes.extend(answer.error.as_ref().and_then(|_| interruption(answer)));
     notes.extend(answer.notices.iter().map(|notice| shorten(notice, MAX_NOTICE_BYTES)));
@@ -63,8 +68,8 @@ pub(crate) fn python_result(answer: &CallResult, mode: OutputMode, max_text: usi
     if answer.is_truncated || parts.is_any_cut() || displayed.left_out > 0 {
         details.insert("truncated".into(), true.into());
     }
+    details.insert("session_id".into(), json!(answer.session_id));
     if answer.session_created {
-        details.insert("session_id".into(), json!(answer.session_id));
         details.insert("session_created".into(), true.into());
     }
     let exit_code = answer.exit_code.filter(|code| *code != 0);

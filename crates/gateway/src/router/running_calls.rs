@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::questions::Questions;
 use crate::detach_on_drop::DetachOnDrop;
-use crate::reply::{self, ToolResult};
+use crate::reply::{self, SessionAccess, ToolResult};
 
 /// Time between two progress notifications.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
@@ -54,16 +54,23 @@ impl Reply {
 
 /// The form in which the result is rendered.
 #[derive(Clone, Copy)]
-pub(super) enum Rendering {
+pub(super) enum Form {
     Run,
     Python(OutputMode),
 }
 
+/// The form of a result, and how later calls reach its session.
+#[derive(Clone, Copy)]
+pub(super) struct Rendering {
+    pub(super) form: Form,
+    pub(super) access: SessionAccess,
+}
+
 impl Rendering {
     fn render(self, result: &CallResult, max_text: usize) -> ToolResult {
-        match self {
-            Self::Run => reply::run_result(result, max_text),
-            Self::Python(mode) => reply::python_result(result, mode, max_text),
+        match self.form {
+            Form::Run => reply::run_result(result, self.access, max_text),
+            Form::Python(mode) => reply::python_result(result, self.access, mode, max_text),
         }
     }
 }
@@ -220,6 +227,7 @@ mod tests {
             capabilities: Arc::default(),
             sink: MessageSink::closed(),
             client: None,
+            connection: None,
             cancel: CancellationToken::new(),
             request: Id::Number(1),
             declares_version: true,
@@ -228,7 +236,8 @@ mod tests {
 
     fn call() -> RunningCall {
         let work = DetachOnDrop::new(std::future::pending());
-        RunningCall { work, rendering: Rendering::Run, max_text: 16 << 10, questions: None, cancel: None }
+        let rendering = Rendering { form: Form::Run, access: SessionAccess::ByIdOnly };
+        RunningCall { work, rendering, max_text: 16 << 10, questions: None, cancel: None }
     }
 
     #[tokio::test]

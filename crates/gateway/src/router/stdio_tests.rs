@@ -14,7 +14,7 @@ async fn exchange(messages: &[Value]) -> Vec<Value> {
 async fn exchange_with(messages: &[Value], max_concurrent: usize) -> Vec<Value> {
     let input = messages.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n") + "\n";
     let (output, mut responses) = tokio::io::duplex(1 << 20);
-    stdio::serve(Gateway::without_backend("none here"), max_concurrent, std::io::Cursor::new(input), output)
+    stdio::serve(Gateway::without_backend("none here"), None, max_concurrent, std::io::Cursor::new(input), output)
         .await
         .unwrap();
     let mut text = String::new();

@@ -66,7 +66,12 @@ impl Gateway {
         Err(self.refuse(context, unknown))
     }
 
-    async fn call_named_builtin_tool(&self, name: &str, mut params: Value, context: &Context) -> Result<Reply, Refusal> {
+    async fn call_named_builtin_tool(
+        &self,
+        name: &str,
+        mut params: Value,
+        context: &Context,
+    ) -> Result<Reply, Refusal> {
         // Before the arguments are checked, so that a refused caller learns nothing about them.
         tools::action(name).map_or(Ok(()), |action| self.authorize_tool(action, name, context))?;
         if !has_valid_arguments(&params) {

@@ -24,19 +24,41 @@ const MAX_SESSION_ID_BYTES: usize = 128;
 #[derive(Debug)]
 pub(crate) enum ToolCall {
     /// The names are those of the servers that the code may call.
-    ExecuteCode(CodeRequest, Vec<String>),
-    RunPython(RunPython),
+    ExecuteCode(SessionChoice, CodeRequest, Vec<String>),
+    RunPython(SessionChoice, RunPython),
     SearchTools(SearchTools),
-    ExecuteCommand(CommandRequest),
+    ExecuteCommand(SessionChoice, CommandRequest),
     GetSessions(Option<SessionId>),
     StopSession(SessionId),
     GetVolumePath,
-    ReadFile(SessionId, OsString, FileRange),
-    WriteFile(SessionId, OsString, Vec<u8>),
-    ListFiles(SessionId, OsString),
+    ReadFile(SessionChoice, OsString, FileRange),
+    WriteFile(SessionChoice, OsString, Vec<u8>),
+    ListFiles(SessionChoice, OsString),
 }
 
-#[derive(Debug)]
+/// The session that a call names in `session_id`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SessionChoice {
+    /// The default session of the caller, if it has one.
+    Default,
+    New,
+    Existing(SessionId),
+}
+
+/// The value of `session_id` for a new session.
+const NEW_SESSION: &str = "new";
+
+impl SessionChoice {
+    fn parse(session_id: Option<String>) -> Result<Self, Failure> {
+        match session_id.as_deref() {
+            None | Some("") => Ok(Self::Default),
+            Some(NEW_SESSION) => Ok(Self::New),
+            Some(_) => session_id.map_or(Ok(Self::Default), |text| self::session_id(text).map(Self::Existing)),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
 pub(crate) struct RunPython {
     pub(crate) code: String,
     pub(crate) servers: Vec<String>,
@@ -64,6 +86,7 @@ struct ExecuteCodeParams {
 #[serde(deny_unknown_fields)]
 struct RunPythonParams {
     code: String,
+    session_id: Option<String>,
     servers: Option<Vec<String>>,
     timeout: Option<f64>,
 }
@@ -104,7 +127,7 @@ struct GetVolumePathParams {}
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReadFileParams {
-    session_id: String,
+    session_id: Option<String>,
     path: String,
     offset: Option<UnsignedInteger>,
     length: Option<UnsignedInteger>,
@@ -129,7 +152,7 @@ impl<'de> Deserialize<'de> for UnsignedInteger {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WriteFileParams {
-    session_id: String,
+    session_id: Option<String>,
     path: String,
     content: String,
     encoding: Option<Encoding>,
@@ -146,7 +169,7 @@ enum Encoding {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListFilesParams {
-    session_id: String,
+    session_id: Option<String>,
     path: Option<String>,
 }
 
@@ -154,12 +177,12 @@ impl ToolCall {
     /// All actions that the call needs.
     pub(crate) fn actions(&self) -> Vec<Action> {
         match self {
-            Self::ExecuteCode(_, servers) | Self::RunPython(RunPython { servers, .. }) if !servers.is_empty() => {
+            Self::ExecuteCode(_, _, servers) | Self::RunPython(_, RunPython { servers, .. }) if !servers.is_empty() => {
                 vec![Action::RunCode, Action::UseServers]
             }
-            Self::ExecuteCode(..) | Self::RunPython(_) => vec![Action::RunCode],
+            Self::ExecuteCode(..) | Self::RunPython(..) => vec![Action::RunCode],
             Self::SearchTools(_) => vec![Action::UseServers],
-            Self::ExecuteCommand(_) => vec![Action::RunCommand],
+            Self::ExecuteCommand(..) => vec![Action::RunCommand],
             Self::GetSessions(_) | Self::StopSession(_) | Self::GetVolumePath => vec![Action::ManageSessions],
             Self::ReadFile(..) | Self::ListFiles(..) => vec![Action::ReadFiles],
             Self::WriteFile(..) => vec![Action::WriteFiles],
@@ -174,24 +197,27 @@ impl ToolCall {
             tools::EXECUTE_CODE => {
                 // The most frequent call: the path to an error is only tracked if there is one.
                 let params = ExecuteCodeParams::deserialize(&arguments).or_else(|_| parse(tool, arguments))?;
+                let session = SessionChoice::parse(params.session_id)?;
                 let request = CodeRequest {
                     code: not_blank("code", params.code)?,
                     template: params.template,
                     flavor: params.flavor,
-                    session_id: params.session_id.map(session_id).transpose()?,
+                    session_id: None,
                     timeout: params.timeout.map(bounded_timeout).transpose()?,
                     host: None,
                     questions: None,
                 };
-                Ok(Self::ExecuteCode(request, params.servers.unwrap_or_default()))
+                Ok(Self::ExecuteCode(session, request, params.servers.unwrap_or_default()))
             }
             tools::RUN_PYTHON => {
                 let params: RunPythonParams = parse(tool, arguments)?;
-                Ok(Self::RunPython(RunPython {
+                let session = SessionChoice::parse(params.session_id)?;
+                let call = RunPython {
                     code: not_blank("code", params.code)?,
                     servers: params.servers.unwrap_or_default(),
                     timeout: params.timeout.map(bounded_timeout).transpose()?,
-                }))
+                };
+                Ok(Self::RunPython(session, call))
             }
             tools::SEARCH_TOOLS => {
                 let SearchToolsParams { query, limit } = parse(tool, arguments)?;
@@ -204,14 +230,16 @@ impl ToolCall {
             }
             tools::EXECUTE_COMMAND => {
                 let params: ExecuteCommandParams = parse(tool, arguments)?;
-                Ok(Self::ExecuteCommand(CommandRequest {
+                let session = SessionChoice::parse(params.session_id)?;
+                let request = CommandRequest {
                     command: not_blank("command", params.command)?,
                     template: params.template,
                     flavor: params.flavor,
-                    session_id: params.session_id.map(session_id).transpose()?,
+                    session_id: None,
                     timeout: params.timeout.map(bounded_timeout).transpose()?,
                     questions: None,
-                }))
+                };
+                Ok(Self::ExecuteCommand(session, request))
             }
             tools::GET_SESSIONS => {
                 let params: GetSessionsParams = parse(tool, arguments)?;
@@ -229,16 +257,16 @@ impl ToolCall {
                 let ReadFileParams { session_id: id, path, offset, length } = parse(tool, arguments)?;
                 let range =
                     FileRange { offset: offset.map_or(0, |offset| offset.0), length: length.map(|length| length.0) };
-                Ok(Self::ReadFile(session_id(id)?, not_blank("path", path)?.into(), range))
+                Ok(Self::ReadFile(SessionChoice::parse(id)?, not_blank("path", path)?.into(), range))
             }
             tools::WRITE_FILE => {
                 let WriteFileParams { session_id: id, path, content, encoding } = parse(tool, arguments)?;
                 let content = decode(content, encoding.unwrap_or(Encoding::Utf8))?;
-                Ok(Self::WriteFile(session_id(id)?, not_blank("path", path)?.into(), content))
+                Ok(Self::WriteFile(SessionChoice::parse(id)?, not_blank("path", path)?.into(), content))
             }
             tools::LIST_FILES => {
                 let ListFilesParams { session_id: id, path } = parse(tool, arguments)?;
-                Ok(Self::ListFiles(session_id(id)?, path.unwrap_or_else(|| ".".into()).into()))
+                Ok(Self::ListFiles(SessionChoice::parse(id)?, path.unwrap_or_else(|| ".".into()).into()))
             }
             _ => Err(Failure::new(Kind::Validation, "unknown tool").hint("tools/list lists the tools")),
         }
@@ -324,10 +352,11 @@ mod tests {
     #[test]
     fn valid_arguments_become_a_request() {
         let call = parse_call("execute_code", json!({"code": "1", "timeout": 2.5, "session_id": null})).unwrap();
-        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None, questions: None }, [])"#);
+        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(Default, CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None, questions: None }, [])"#);
         assert!(matches!(ToolCall::parse("get_volume_path", None), Ok(ToolCall::GetVolumePath)));
-        let call = parse_call("run_python", json!({"code": "1", "servers": ["a"], "timeout": 5})).unwrap();
-        insta::assert_compact_debug_snapshot!(call, @r#"RunPython(RunPython { code: "1", servers: ["a"], timeout: Some(5s) })"#);
+        let call = json!({"code": "1", "servers": ["a"], "timeout": 5, "session_id": "new"});
+        let call = parse_call("run_python", call).unwrap();
+        insta::assert_compact_debug_snapshot!(call, @r#"RunPython(New, RunPython { code: "1", servers: ["a"], timeout: Some(5s) })"#);
         let call =
             parse_call("read_file", json!({"session_id": "s", "path": "a", "offset": 3.0, "length": 4})).unwrap();
         assert!(matches!(call, ToolCall::ReadFile(_, _, FileRange { offset: 3, length: Some(4) })));
@@ -340,7 +369,7 @@ mod tests {
         let empty = json!({"code": "1", "template": "", "flavor": " ", "session_id": "", "timeout": 0, "servers": []});
         let call = parse_call("execute_code", empty).unwrap();
         assert_eq!(format!("{call:?}"), format!("{:?}", parse_call("execute_code", json!({"code": "1"})).unwrap()));
-        let ToolCall::ExecuteCode(request, servers) = parse_call(
+        let ToolCall::ExecuteCode(_, request, servers) = parse_call(
             "execute_code",
             json!({"code": "1", "template": "python3", "timeout": " 2.5 ", "servers": "github"}),
         )
@@ -349,7 +378,9 @@ mod tests {
         };
         assert_eq!((request.timeout, servers), (Some(Duration::from_millis(2500)), vec!["github".to_owned()]));
         let long = parse_call("run_python", json!({"code": "1", "timeout": 1e300})).unwrap();
-        assert!(matches!(long, ToolCall::RunPython(RunPython { timeout: Some(timeout), .. }) if timeout.as_secs() > 1 << 20));
+        assert!(
+            matches!(long, ToolCall::RunPython(_, RunPython { timeout: Some(timeout), .. }) if timeout.as_secs() > 1 << 20)
+        );
         let part = json!({"session_id": "s", "path": "a", "offset": "3", "length": 0});
         let part = parse_call("read_file", part).unwrap();
         assert!(matches!(part, ToolCall::ReadFile(_, _, FileRange { offset: 3, length: None })));
@@ -357,15 +388,23 @@ mod tests {
             parse_call("write_file", json!({"session_id": "s", "path": "a", "content": "", "encoding": encoding}))
         };
         assert!(["", "UTF-8", "utf8", "Base64"].into_iter().all(|encoding| write(encoding).is_ok()));
-        assert!(matches!(parse_call("search_tools", json!({"query": "x", "limit": "7"})).unwrap(), ToolCall::SearchTools(SearchTools { limit: 7, .. })));
-        assert!(matches!(parse_call("list_files", json!({"session_id": "s", "path": ""})).unwrap(), ToolCall::ListFiles(_, path) if path == "."));
+        assert!(matches!(
+            parse_call("search_tools", json!({"query": "x", "limit": "7"})).unwrap(),
+            ToolCall::SearchTools(SearchTools { limit: 7, .. })
+        ));
+        assert!(
+            matches!(parse_call("list_files", json!({"session_id": "s", "path": ""})).unwrap(), ToolCall::ListFiles(_, path) if path == ".")
+        );
     }
 
     #[test]
     fn unknown_field_is_an_error_with_the_nearest_name() {
-        for (field, nearest) in
-            [("sesion_id", "session_id"), ("sessionId", "session_id"), ("language", "template"), ("timeout_s", "timeout")]
-        {
+        for (field, nearest) in [
+            ("sesion_id", "session_id"),
+            ("sessionId", "session_id"),
+            ("language", "template"),
+            ("timeout_s", "timeout"),
+        ] {
             let mut arguments = json!({"code": "1"});
             arguments[field] = "x".into();
             let failure = parse_call("execute_code", arguments).unwrap_err();
@@ -374,6 +413,22 @@ mod tests {
         }
         let failure = parse_call("execute_code", json!({"code": "1", "zzz": 1})).unwrap_err();
         assert!(!failure.hints[0].contains("did you mean"), "{failure:?}");
+    }
+
+    #[test]
+    fn session_id_may_be_missing_or_new() {
+        for (sent, expected) in [
+            (json!(null), SessionChoice::Default),
+            (json!(""), SessionChoice::Default),
+            (json!("new"), SessionChoice::New),
+            (json!("s-1"), SessionChoice::Existing(SessionId::from_caller("s-1"))),
+        ] {
+            let call = parse_call("list_files", json!({"session_id": sent})).unwrap();
+            let ToolCall::ListFiles(choice, _) = call else { panic!("{call:?}") };
+            assert_eq!(choice, expected);
+        }
+        let long = json!({"session_id": "x".repeat(MAX_SESSION_ID_BYTES + 1)});
+        assert_eq!(parse_call("list_files", long).unwrap_err().kind, Kind::SessionNotFound);
     }
 
     #[test]

@@ -53,8 +53,7 @@ impl Sessions {
 /// the memory of all sessions together. The defaults stay, since calls use them anyway.
 fn options(settings: &SessionSettings, has_interpreter: impl Fn(&Template) -> bool) -> SessionOptions {
     let SessionSettings { default_template, default_flavor, .. } = settings;
-    let can_install =
-        |template: &Template| template.packages.is_empty() || settings.template_packages.is_some();
+    let can_install = |template: &Template| template.packages.is_empty() || settings.template_packages.is_some();
     let is_usable = |template: &&Template| {
         *template.name == **default_template || has_interpreter(template) && can_install(template)
     };
@@ -143,7 +142,9 @@ pub(super) fn ignored_options(
         ("flavor", request.flavor.is_some(), &flavor.name, &session.flavor.name),
     ] {
         if is_requested && requested != actual {
-            ignored.push(format!("{option} `{requested}` is ignored: this session has `{actual}`"));
+            ignored.push(format!(
+                "{option} `{requested}` is ignored: this session has `{actual}`; session_id \"new\" creates another"
+            ));
         }
     }
     Ok(ignored)
@@ -239,11 +240,8 @@ mod tests {
         assert_eq!(without_node.languages, "Python, bash");
         assert_eq!(options(&settings, |_| false).templates, ["python"], "the default stays");
         let packages = ringfence_core::TemplatePackages::new(|_| Box::pin(std::future::pending()));
-        let settings = SessionSettings {
-            template_packages: Some(packages),
-            max_total_memory_bytes: Some(2 << 30),
-            ..settings
-        };
+        let settings =
+            SessionSettings { template_packages: Some(packages), max_total_memory_bytes: Some(2 << 30), ..settings };
         let limited = options(&settings, |_| true);
         assert_eq!(limited.flavors, ["small", "medium"]);
         assert_eq!(limited.templates.last().map(String::as_str), Some("data"));

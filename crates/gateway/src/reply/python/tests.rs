@@ -11,7 +11,7 @@ use crate::reply::tests::{empty_answer, output};
 const MAX_TEXT: usize = 16 << 10;
 
 fn compact(answer: &CallResult) -> ToolResult {
-    python_result(answer, OutputMode::Compact, MAX_TEXT)
+    python_result(answer, SessionAccess::WithoutId, OutputMode::Compact, MAX_TEXT)
 }
 
 fn text(reply: &ToolResult) -> &str {
@@ -113,7 +113,7 @@ fn every_status_in_toon() {
     let replies: Vec<String> = [empty_answer(), raised(), timed_out()]
         .iter()
         .map(|answer| {
-            let reply = python_result(answer, OutputMode::Toon, MAX_TEXT);
+            let reply = python_result(answer, SessionAccess::WithoutId, OutputMode::Toon, MAX_TEXT);
             assert_eq!(reply.fields, compact(answer).fields);
             assert_eq!(reply.is_error, compact(answer).is_error);
             text(&reply).to_owned()
@@ -150,7 +150,12 @@ fn images_follow_the_text() {
     let item = |mime: &str, data: &str| DisplayItem { mime: mime.into(), data: Some(data.into()) };
     let display = vec![item("image/png", "iVBORw=="), item("image/png", "no base64!"), item("text/html", "<b>hi</b>")];
     for mode in [OutputMode::Compact, OutputMode::Toon] {
-        let reply = python_result(&CallResult { display: display.clone(), ..empty_answer() }, mode, MAX_TEXT);
+        let reply = python_result(
+            &CallResult { display: display.clone(), ..empty_answer() },
+            SessionAccess::WithoutId,
+            mode,
+            MAX_TEXT,
+        );
         assert_eq!(reply.content.len(), 3);
         assert_eq!(reply.content[1], ContentBlock::image("iVBORw==", "image/png"));
         let fields = reply.fields;
