@@ -75,8 +75,6 @@ fn new_sessions_of_failed_calls_do_not_remain() {
     let client = Http::bare(&server, "/mcp");
     let failed = client.call("run_python", &json!({"code": "1", "servers": ["absent"]}));
     assert!(failed.to_string().contains("absent"), "{failed}");
-    let failed = client.call("run_python", &json!({"code": "1", "timeout": 100_000}));
-    assert!(failed.to_string().contains("timeout"), "{failed}");
     assert_eq!(fields(&client.call("get_sessions", &json!({})))["sessions"], json!([]));
 }
 
