@@ -32,7 +32,7 @@ async fn legacy_client_initializes_first() {
     ])
     .await;
     assert_eq!(responses[0]["result"]["protocolVersion"], "2024-11-05");
-    insta::assert_snapshot!(responses[1]["error"]);
+    insta::assert_snapshot!(responses[1]["result"]);
 }
 
 #[tokio::test]
