@@ -158,7 +158,12 @@ impl Parts {
                 let which = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
                 format!(" ({which}, {} bytes, is {})", whole.bytes, session_uri::output(session, whole))
             });
-            format!("{} bytes of {name} dropped{}", part.text.dropped_bytes, whole.unwrap_or_default())
+            // Overwritten lines and control sequences can be most of a text.
+            let what = match part.text.dropped_bytes {
+                0 => format!("{name} without control sequences"),
+                dropped => format!("{dropped} bytes of {name} dropped"),
+            };
+            what + &whole.unwrap_or_default()
         })
         .collect()
     }

@@ -58,12 +58,7 @@ impl Excerpt {
         joined(self.head.clone(), self.tail.as_deref(), self.dropped_bytes)
     }
 
-    /// The text without terminal control sequences; None if nothing is left.
-    pub(super) fn to_plain_text(&self) -> Option<String> {
-        let text = self.plain().join();
-        (!text.is_empty()).then_some(text)
-    }
-
+    /// The text without terminal control sequences and without white space at its end.
     pub(super) fn plain(&self) -> PlainText {
         let plain = |text: &str| {
             let mut text = terminal::to_plain_text(text);
