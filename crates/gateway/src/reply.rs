@@ -1,7 +1,7 @@
 //! Renders the results of the built-in tools for agents. No other module does.
 //!
-//! The first block of a run has everything that a model needs, because some clients drop the other blocks: stdout, stderr,
-//! result and traceback, then one line of status. Only the host writes lines that look like that line or like the other
+//! The first block of a run has everything that a model needs, because some clients drop the other blocks: stdout, result,
+//! stderr and traceback, then one line of status. Only the host writes lines that look like that line or like the other
 //! labels, see `guest_lines`. Displayed items are blocks of their own. `run_python` uses a different format, see `python`.
 //! The host chooses the fields of `structuredContent`; guest text only appears in string values.
 //! All sizes are limited here, independently of the limits of sessions.
@@ -198,7 +198,7 @@ pub(crate) fn run_result(answer: &CallResult, access: SessionAccess, max_text: u
     }
 
     let mut text = String::new();
-    for (label, part) in [("", Some(stdout.text)), ("stderr:\n", Some(stderr.text)), ("", result), ("", error)] {
+    for (label, part) in [("", Some(stdout.text)), ("", result), ("stderr:\n", Some(stderr.text)), ("", error)] {
         // An indented line at a cut end may be one byte longer.
         let part = part.map(|part| part.map(clean).join()).filter(|part| !part.is_empty());
         text.extend(part.map(|part| format!("{label}{part}\n")));

@@ -70,9 +70,15 @@ fn success_has_no_status_line() {
         ..empty_answer()
     });
     assert_eq!((text(&reply), reply.content.len(), reply.is_error), ("hello\nworld\n[1, 2]", 1, false));
-    assert_eq!(reply.fields, json!({"status": "success", "stdout": "hello\n\n()\nworld", "result": "[1, 2]"}));
+    assert_eq!(
+        reply.fields,
+        json!({"status": "success", "stdout": "hello\n\n()\nworld", "result": "[1, 2]", "session_id": "session-1"})
+    );
     let silent = compact(&empty_answer());
-    assert_eq!((text(&silent), &silent.fields), ("status: success", &json!({"status": "success"})));
+    assert_eq!(
+        (text(&silent), &silent.fields),
+        ("status: success", &json!({"status": "success", "session_id": "session-1"}))
+    );
 }
 
 #[test]
