@@ -33,8 +33,8 @@ pub(crate) fn action(tool: &str) -> Option<Action> {
     })
 }
 
-/// The description of `session_id` in the input schemas of tools that run code.
-const SESSION_ID: &str = "default: your own session; \"new\": another";
+/// The description of `session_id`. Calls without it need none: results say when an id must be passed.
+const SESSION_ID: &str = "\"new\" for another session";
 
 /// The encodings of file contents.
 pub(crate) const ENCODINGS: [&str; 2] = ["utf-8", "base64"];
@@ -61,7 +61,7 @@ pub fn code_mode_tools(network: &str) -> Vec<Value> {
             json!({
                 "code": {"type": "string", "minLength": 1},
                 "servers": {"type": "array", "items": {"type": "string"}, "description": "usable in later calls too"},
-                "session_id": {"type": "string", "description": SESSION_ID},
+                "session_id": {"type": "string"},
                 "timeout": {"type": "integer", "minimum": 1, "description": "seconds; 30 by default"},
             }),
             &["code"],
