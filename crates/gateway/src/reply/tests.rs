@@ -43,10 +43,7 @@ fn default_session_is_reported_without_its_id() {
     };
     assert_eq!(text(false, SessionAccess::WithoutId), "[ok, 12 ms]");
     assert_eq!(text(true, SessionAccess::WithoutId), "[ok, 12 ms; this is a new session]");
-    assert_eq!(
-        text(true, SessionAccess::ByIdOnly),
-        "[ok, 12 ms; new session session-1; pass session_id to continue]"
-    );
+    assert_eq!(text(true, SessionAccess::ByIdOnly), "[ok, 12 ms; new session session-1; pass session_id to continue]");
 }
 
 #[test]

@@ -148,7 +148,8 @@ fn images_follow_the_text() {
     let item = |mime: &str, data: &str| DisplayItem { mime: mime.into(), data: Some(data.into()) };
     let display = vec![item("image/png", "iVBORw=="), item("image/png", "no base64!"), item("text/html", "<b>hi</b>")];
     for mode in [OutputMode::Compact, OutputMode::Toon] {
-        let reply = python_result(&CallResult { display: display.clone(), ..empty_answer() }, SessionAccess::WithoutId, mode);
+        let reply =
+            python_result(&CallResult { display: display.clone(), ..empty_answer() }, SessionAccess::WithoutId, mode);
         assert_eq!(reply.content.len(), 3);
         assert_eq!(reply.content[1], ContentBlock::image("iVBORw==", "image/png"));
         let fields = reply.fields;
